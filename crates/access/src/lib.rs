@@ -1,0 +1,1 @@
+//! Snapshots as a mounted file system.

@@ -1,0 +1,1 @@
+//! The log of arenas: envelope with parity, blocks, summary; writer, reader, scan, seal.

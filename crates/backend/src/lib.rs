@@ -1,0 +1,1 @@
+//! Object storage: one small trait, the local file system, and layers.

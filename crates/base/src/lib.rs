@@ -1,0 +1,1 @@
+//! Ids, units, keys, clock, monitor: what every floor may use.

@@ -1,0 +1,1 @@
+//! Snapshots, trees and recipes, over a chunk-store trait only.

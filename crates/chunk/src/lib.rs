@@ -1,0 +1,1 @@
+//! Content-defined and aligned chunkers; pure functions over bytes.

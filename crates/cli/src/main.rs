@@ -1,0 +1,3 @@
+//! The program `strongroom`: its table of contents.
+
+fn main() {}

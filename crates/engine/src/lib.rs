@@ -1,0 +1,1 @@
+//! The repository, and one file per verb; synchronous.

@@ -1,0 +1,1 @@
+//! GF(2^16): the field, algebraic signatures, Reed-Solomon; pure.

@@ -1,0 +1,1 @@
+//! Fingerprint to opaque location: sealed sorted segments behind filters.

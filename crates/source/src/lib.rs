@@ -1,0 +1,1 @@
+//! File trees as they stand on this machine: walked, read, and put back.

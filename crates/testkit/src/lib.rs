@@ -1,0 +1,1 @@
+//! For tests: faulty and recording backends, generators of trees, a reference model.
