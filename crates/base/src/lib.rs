@@ -1,1 +1,21 @@
-//! Ids, units, keys, clock, monitor: what every floor may use.
+//! Floor 0: what every other crate may use and what none of them owns.
+//!
+//! Identifiers, units for people, clock and randomness as parameters, the keys of a repository
+//! with the few cryptographic operations built on them, and the monitor that is told what goes on.
+//! Nothing here touches a disk, prints, or knows what a chunk is stored in.
+
+pub mod cancel;
+pub mod clock;
+pub mod entropy;
+pub mod ids;
+pub mod keys;
+pub mod monitor;
+pub mod seal;
+pub mod units;
+
+pub use cancel::{Cancel, Cancelled};
+pub use clock::{Clock, FixedClock, SystemClock, Timestamp};
+pub use entropy::{Entropy, OsEntropy, SeededEntropy};
+pub use ids::{ArenaId, Fingerprint, ParseIdError, RepositoryId, SlotId, SnapshotId};
+pub use keys::{Fingerprinter, MasterSecret, RepositoryKeys, WriteKeys, WriteSecret};
+pub use monitor::{Monitor, Problem, Progress, Severity, Silent};

@@ -1,0 +1,115 @@
+//! Identifiers. Each is a newtype, so that an arena is never mistaken for a snapshot.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Why a text is not an identifier.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{text}\" is not an identifier: {digits} hexadecimal digits are expected")]
+pub struct ParseIdError {
+    /// What was given.
+    pub text: String,
+    /// How many digits such an identifier has.
+    pub digits: usize,
+}
+
+macro_rules! identifier {
+    ($(#[$doc:meta])* $name:ident, $bytes:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub [u8; $bytes]);
+
+        impl $name {
+            /// Bytes of such an identifier, on disk as in memory.
+            pub const BYTES: usize = $bytes;
+            /// The identifier of nothing: all zero.
+            pub const ZERO: Self = Self([0; $bytes]);
+
+            /// The first eight hexadecimal digits, for people.
+            pub fn short(&self) -> String {
+                let mut text = self.to_string();
+                text.truncate(8);
+                text
+            }
+
+            /// True where `prefix`, in hexadecimal digits, begins this identifier.
+            pub fn starts_with(&self, prefix: &str) -> bool {
+                self.to_string().starts_with(&prefix.to_ascii_lowercase())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($name), self.short())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                let wrong = || ParseIdError { text: text.to_owned(), digits: $bytes * 2 };
+                if text.len() != $bytes * 2 || !text.is_ascii() {
+                    return Err(wrong());
+                }
+                let mut id = [0; $bytes];
+                for (byte, pair) in id.iter_mut().zip(text.as_bytes().chunks(2)) {
+                    let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+                    if !pair.bytes().all(|b| b.is_ascii_hexdigit()) {
+                        return Err(wrong());
+                    }
+                    *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+                }
+                Ok(Self(id))
+            }
+        }
+    };
+}
+
+identifier! {
+    /// Names a repository for ever; made at random by `init`.
+    RepositoryId, 16
+}
+identifier! {
+    /// Names an arena; made at random by the writer, kept through rewriting.
+    ArenaId, 16
+}
+identifier! {
+    /// Names a writer's session and, once it commits, its snapshot.
+    SnapshotId, 16
+}
+identifier! {
+    /// Names one key slot of a repository.
+    SlotId, 8
+}
+identifier! {
+    /// Names a chunk: keyed BLAKE3-256 of its bytes.
+    Fingerprint, 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_back() {
+        let id = ArenaId([0xa7; 16]);
+        assert_eq!(id.to_string().parse::<ArenaId>(), Ok(id));
+        assert_eq!(id.short(), "a7a7a7a7");
+        assert!(id.starts_with("A7A"));
+        assert!(!id.starts_with("b"));
+    }
+
+    #[test]
+    fn what_is_no_identifier_is_refused() {
+        for text in ["", "a7", &"g".repeat(32), &"é".repeat(16), &"+1".repeat(16)[..31]] {
+            assert!(text.parse::<ArenaId>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The two ways of sealing: with a symmetric key that is used for one object only, and to the
+//! repository's public key.
+//!
+//! Symmetric: AES-256-GCM. A key seals many messages only under different numbers, which are the
+//! nonce (little-endian, in the first eight of twelve bytes); every object draws a key of its own.
+//! Public: HPKE (RFC 9180), base mode, DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
+//! ChaCha20-Poly1305. What is sealed is `encapsulated key (32) | ciphertext | tag (16)`.
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use hpke::rand_core::{TryCryptoRng, TryRng};
+use hpke::{Deserializable, OpModeR, OpModeS, Serializable};
+use std::convert::Infallible;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::entropy::Entropy;
+
+type Kem = hpke::kem::X25519HkdfSha256;
+type Kdf = hpke::kdf::HkdfSha256;
+type HpkeAead = hpke::aead::ChaCha20Poly1305;
+
+/// Bytes that authentication adds to a message.
+pub const TAG_BYTES: usize = 16;
+/// Bytes that sealing to a public key adds to a message.
+pub const PUBLIC_SEAL_BYTES: usize = 32 + TAG_BYTES;
+
+/// What was opened is not what was sealed: another key, another place, or damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("authentication failed: wrong key, wrong place, or damaged bytes")]
+pub struct OpenError;
+
+/// A symmetric key (AES-256-GCM).
+pub struct SealKey(LessSafeKey);
+
+impl SealKey {
+    /// The key of these bytes.
+    pub fn new(bytes: &[u8; 32]) -> Self {
+        let key = UnboundKey::new(&AES_256_GCM, bytes).expect("an AES-256 key has 32 bytes");
+        Self(LessSafeKey::new(key))
+    }
+
+    /// Encrypts `message` in place and appends the tag. A `number` is used once per key.
+    pub fn seal(&self, number: u64, aad: &[u8], message: &mut Vec<u8>) {
+        self.0
+            .seal_in_place_append_tag(nonce(number), Aad::from(aad), message)
+            .expect("a message is shorter than the 64 GiB that GCM can seal");
+    }
+
+    /// Decrypts in place what `seal` made; gives the message without its tag.
+    pub fn open<'m>(
+        &self,
+        number: u64,
+        aad: &[u8],
+        sealed: &'m mut [u8],
+    ) -> Result<&'m mut [u8], OpenError> {
+        self.0.open_in_place(nonce(number), Aad::from(aad), sealed).map_err(|_| OpenError)
+    }
+}
+
+fn nonce(number: u64) -> Nonce {
+    let mut bytes = [0; 12];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
+
+/// The half of the key pair that seals.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PublicKey(pub [u8; 32]);
+
+/// The half of the key pair that opens.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct PrivateKey([u8; 32]);
+
+impl PublicKey {
+    /// Seals `message` so that only the private key opens it. `info` names what kind of thing it
+    /// is; `aad` names which one.
+    pub fn seal(&self, info: &str, aad: &[u8], message: &[u8], entropy: &dyn Entropy) -> Vec<u8> {
+        let key = <Kem as hpke::Kem>::PublicKey::from_bytes(&self.0)
+            .expect("any 32 bytes are an X25519 public key");
+        let (encapsulated, ciphertext) = hpke::single_shot_seal_with_rng::<HpkeAead, Kdf, Kem>(
+            &OpModeS::Base,
+            &key,
+            info.as_bytes(),
+            message,
+            aad,
+            &mut Random(entropy),
+        )
+        .expect("sealing fails only for a key of low order, which is never derived");
+        let mut sealed = encapsulated.to_bytes().to_vec();
+        sealed.extend_from_slice(&ciphertext);
+        sealed
+    }
+}
+
+impl PrivateKey {
+    /// The key of these bytes (clamped by X25519 itself).
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The other half.
+    pub fn public(&self) -> PublicKey {
+        let private = self.to_hpke();
+        let public = <Kem as hpke::Kem>::sk_to_pk(&private);
+        PublicKey(public.to_bytes().into())
+    }
+
+    /// Opens what the public key sealed under the same `info` and `aad`.
+    pub fn open(&self, info: &str, aad: &[u8], sealed: &[u8]) -> Result<Vec<u8>, OpenError> {
+        let (encapsulated, ciphertext) = sealed.split_at_checked(32).ok_or(OpenError)?;
+        let encapsulated =
+            <Kem as hpke::Kem>::EncappedKey::from_bytes(encapsulated).map_err(|_| OpenError)?;
+        hpke::single_shot_open::<HpkeAead, Kdf, Kem>(
+            &OpModeR::Base,
+            &self.to_hpke(),
+            &encapsulated,
+            info.as_bytes(),
+            ciphertext,
+            aad,
+        )
+        .map_err(|_| OpenError)
+    }
+
+    fn to_hpke(&self) -> <Kem as hpke::Kem>::PrivateKey {
+        <Kem as hpke::Kem>::PrivateKey::from_bytes(&self.0)
+            .expect("any 32 bytes are an X25519 private key")
+    }
+}
+
+/// Our entropy, as HPKE wants to be given it.
+struct Random<'e>(&'e dyn Entropy);
+
+impl TryRng for Random<'_> {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        Ok(u32::from_le_bytes(crate::entropy::random_array(self.0)))
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        Ok(u64::from_le_bytes(crate::entropy::random_array(self.0)))
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        self.0.fill(bytes);
+        Ok(())
+    }
+}
+
+impl TryCryptoRng for Random<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SeededEntropy;
+
+    #[test]
+    fn sealed_opens_only_with_its_key_number_and_place() {
+        let key = SealKey::new(&[7; 32]);
+        let mut sealed = b"message".to_vec();
+        key.seal(3, b"place", &mut sealed);
+        assert_eq!(sealed.len(), 7 + TAG_BYTES);
+        assert_eq!(
+            key.open(3, b"place", &mut sealed.clone()),
+            Ok(&mut b"message"[..].to_vec()[..])
+        );
+        assert!(key.open(4, b"place", &mut sealed.clone()).is_err());
+        assert!(key.open(3, b"other", &mut sealed.clone()).is_err());
+        assert!(SealKey::new(&[8; 32]).open(3, b"place", &mut sealed).is_err());
+    }
+
+    #[test]
+    fn public_seal_opens_with_the_private_key_alone() {
+        let entropy = SeededEntropy::new(1);
+        let private = PrivateKey::new([5; 32]);
+        let sealed = private.public().seal("kind", b"which", b"message", &entropy);
+        assert_eq!(sealed.len(), 7 + PUBLIC_SEAL_BYTES);
+        assert_eq!(private.open("kind", b"which", &sealed).as_deref(), Ok(&b"message"[..]));
+        assert!(private.open("other", b"which", &sealed).is_err());
+        assert!(private.open("kind", b"that", &sealed).is_err());
+        assert!(PrivateKey::new([6; 32]).open("kind", b"which", &sealed).is_err());
+        for cut in [0, 31, 32, 47, sealed.len() - 1] {
+            assert!(private.open("kind", b"which", &sealed[..cut]).is_err());
+        }
+    }
+}
