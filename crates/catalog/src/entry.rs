@@ -1,0 +1,139 @@
+//! What one name in a directory is: its kind, its metadata, and where its content is.
+//!
+//! These are the words in which a file tree is told between the source that reads it, the tree
+//! that stores it and the target that puts it back.
+
+use strongroom_base::Timestamp;
+
+use crate::recipe::Recipe;
+
+/// One name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The name: any bytes but NUL and `/`, neither empty nor `.` nor `..`.
+    pub name: Vec<u8>,
+    /// What it is, with what only this kind has.
+    pub kind: EntryKind,
+    /// What every kind has.
+    pub metadata: Metadata,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A regular file.
+    File {
+        /// Its content, holes included; as long as the file.
+        content: Recipe,
+    },
+    /// A directory.
+    Directory {
+        /// Its tree.
+        tree: Recipe,
+    },
+    /// A symbolic link.
+    Symlink {
+        /// Where it points: any bytes.
+        target: Vec<u8>,
+    },
+    /// A named pipe.
+    Fifo,
+    /// A socket. Only its name and metadata can be kept.
+    Socket,
+    /// A character device.
+    CharDevice(DeviceNumber),
+    /// A block device.
+    BlockDevice(DeviceNumber),
+}
+
+/// The device a special file stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceNumber {
+    /// Which driver.
+    pub major: u32,
+    /// Which of its devices.
+    pub minor: u32,
+}
+
+/// What every entry has, whatever its kind.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Metadata {
+    /// Permission bits with set-uid, set-gid and sticky: the low twelve bits of `st_mode`.
+    pub mode: u16,
+    /// Owner by number.
+    pub uid: u32,
+    /// Owner by name, where the number has one.
+    pub user: Option<String>,
+    /// Group by number.
+    pub gid: u32,
+    /// Group by name, where the number has one.
+    pub group: Option<String>,
+    /// Last change of the content.
+    pub mtime: Timestamp,
+    /// Last change of the inode: with size, mtime and inode number it tells an unchanged file.
+    pub ctime: Timestamp,
+    /// Inode number.
+    pub inode: u64,
+    /// Device the inode is on, as `st_dev`; with the inode it joins hard links within a snapshot.
+    pub device: u64,
+    /// How many names the inode has. Hard links are joined where it is above one.
+    pub links: u64,
+    /// Size in bytes as `st_size` told it (for files equal to the content's length).
+    pub size: u64,
+    /// Extended attributes, sorted by name: capabilities, ACLs and security labels among them.
+    pub xattrs: Vec<Xattr>,
+}
+
+/// One extended attribute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Xattr {
+    /// Name with its namespace, such as `user.comment` or `security.capability`.
+    pub name: Vec<u8>,
+    /// Value, any bytes.
+    pub value: Vec<u8>,
+}
+
+impl Entry {
+    /// True for a directory.
+    pub fn is_directory(&self) -> bool {
+        matches!(self.kind, EntryKind::Directory { .. })
+    }
+
+    /// The recipe of a file's content.
+    pub fn content(&self) -> Option<&Recipe> {
+        match &self.kind {
+            EntryKind::File { content } => Some(content),
+            _ => None,
+        }
+    }
+
+    /// The recipe of a directory's tree.
+    pub fn tree(&self) -> Option<&Recipe> {
+        match &self.kind {
+            EntryKind::Directory { tree } => Some(tree),
+            _ => None,
+        }
+    }
+}
+
+impl Metadata {
+    /// What tells, without opening a file, that its content is still what it was.
+    pub fn same_version_as(&self, other: &Metadata) -> bool {
+        self.size == other.size
+            && self.mtime == other.mtime
+            && self.ctime == other.ctime
+            && self.inode == other.inode
+    }
+}
+
+/// True for bytes that may name an entry.
+pub fn is_valid_name(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && name != b"."
+        && name != b".."
+        && !name.iter().any(|&byte| byte == 0 || byte == b'/')
+}
+
+/// No file system on Linux knows longer names.
+pub const NAME_BYTES_MAX: usize = 1024;
