@@ -1,0 +1,301 @@
+//! Objects as files of a local file system.
+//!
+//! A new object is written to a file without a name (`O_TMPFILE`), flushed, and then given its
+//! name by `linkat`, which refuses a name that is taken: a crash leaves nothing at all. File
+//! systems without such files (vfat, exfat, some network ones) get a hidden temporary file and an
+//! exclusive rename. Replacing always goes through a temporary file and `rename`. In each case the
+//! folder is flushed before the call returns.
+//!
+//! A temporary file is locked as long as its writer lives, so [`Backend::sweep`] can tell an
+//! abandoned one from one in use without asking a clock.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use crate::{Backend, BackendError, ObjectInfo, ObjectName, Operation};
+
+/// Keeps objects as files below one folder.
+#[derive(Debug)]
+pub struct LocalBackend {
+    path: PathBuf,
+    top: OwnedFd,
+    temporaries: AtomicU64,
+}
+
+/// Temporary files begin so; no object's name does.
+const TEMPORARY: &str = ".tmp-";
+const FOLDER_MODE: Mode = Mode::RWXU;
+const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
+
+impl LocalBackend {
+    /// Opens the place at `path`, which must be a folder.
+    pub fn open(path: &Path) -> Result<Self, BackendError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let top = rustix::fs::openat(CWD, path, flags, Mode::empty())
+            .map_err(|errno| at_place(Operation::Open, path, errno.into()))?;
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Ok(Self { path, top, temporaries: AtomicU64::new(0) })
+    }
+
+    /// Makes the folder `path`, with those above it, and opens it. It may exist already.
+    pub fn create(path: &Path) -> Result<Self, BackendError> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .create(path)
+            .map_err(|error| at_place(Operation::Write, path, error))?;
+        let backend = Self::open(path)?;
+        // The folder's own name must last as long as what is put into it.
+        if let Some(parent) = backend.path.parent() {
+            File::open(parent)
+                .and_then(|parent| parent.sync_all())
+                .map_err(|error| at_place(Operation::Write, parent, error))?;
+        }
+        Ok(backend)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open_folder(&self, folder: &str) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = if folder.is_empty() { "." } else { folder };
+        rustix::fs::openat(&self.top, folder, flags, Mode::empty())
+    }
+
+    fn open_or_create_folder(&self, folder: &str) -> rustix::io::Result<OwnedFd> {
+        match self.open_folder(folder) {
+            Err(Errno::NOENT) => {
+                match rustix::fs::mkdirat(&self.top, folder, FOLDER_MODE) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(errno),
+                }
+                rustix::fs::fsync(&self.top)?;
+                self.open_folder(folder)
+            }
+            other => other,
+        }
+    }
+
+    fn open_object(&self, name: &ObjectName) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.top, name.as_str(), flags, Mode::empty())?;
+        Ok(File::from(fd))
+    }
+
+    fn create_file(&self, name: &ObjectName, bytes: &[u8]) -> io::Result<()> {
+        let folder = self.open_or_create_folder(name.folder())?;
+        match create_unnamed(&folder, name.file(), bytes) {
+            Err(error) if lacks_unnamed_files(&error) => {
+                self.through_temporary(&folder, bytes, |temporary| {
+                    rename_exclusively(&folder, temporary, name.file())
+                })?;
+            }
+            other => other?,
+        }
+        Ok(rustix::fs::fsync(&folder)?)
+    }
+
+    fn replace_file(&self, name: &ObjectName, bytes: &[u8]) -> io::Result<()> {
+        let folder = self.open_or_create_folder(name.folder())?;
+        self.through_temporary(&folder, bytes, |temporary| {
+            Ok(rustix::fs::renameat(&folder, temporary, &folder, name.file())?)
+        })?;
+        Ok(rustix::fs::fsync(&folder)?)
+    }
+
+    /// Writes a temporary file and lets `publish` rename it; removes it where that fails.
+    fn through_temporary(
+        &self,
+        folder: &OwnedFd,
+        bytes: &[u8],
+        publish: impl FnOnce(&str) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
+        let temporary = format!("{TEMPORARY}{}-{number}", std::process::id());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let fd = match rustix::fs::openat(folder, &temporary, flags, FILE_MODE) {
+            Err(Errno::EXIST) => {
+                // Left by a dead process of our number.
+                rustix::fs::unlinkat(folder, &temporary, AtFlags::empty())?;
+                rustix::fs::openat(folder, &temporary, flags, FILE_MODE)?
+            }
+            other => other?,
+        };
+        let mut file = File::from(fd);
+        // A file system without locks loses only the sweeping.
+        let _ = file.try_lock();
+        let outcome =
+            file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| publish(&temporary));
+        if outcome.is_err() {
+            // Best effort: the error that matters is the first one.
+            let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
+        }
+        outcome
+    }
+
+    fn sweep_folder(&self, folder: &str) -> io::Result<usize> {
+        let fd = self.open_folder(folder)?;
+        let mut swept = 0;
+        for entry in Dir::read_from(&fd)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if !name.to_bytes().starts_with(TEMPORARY.as_bytes()) {
+                continue;
+            }
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let Ok(file) = rustix::fs::openat(&fd, name, flags, Mode::empty()) else { continue };
+            if let Err(TryLockError::WouldBlock) = File::from(file).try_lock() {
+                continue;
+            }
+            rustix::fs::unlinkat(&fd, name, AtFlags::empty())?;
+            swept += 1;
+        }
+        Ok(swept)
+    }
+
+    fn entries(&self, folder: &str) -> io::Result<Vec<(String, FileType, u64)>> {
+        let fd = match self.open_folder(folder) {
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&fd)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if name.starts_with('.') {
+                continue;
+            }
+            match rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => {
+                    let kind = FileType::from_raw_mode(stat.st_mode);
+                    let bytes = u64::try_from(stat.st_size).unwrap_or(0);
+                    entries.push((name.to_owned(), kind, bytes));
+                }
+                // Removed between the listing and the look at it.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        entries.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        Ok(entries)
+    }
+}
+
+impl Backend for LocalBackend {
+    fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, BackendError> {
+        let read = || {
+            let file = self.open_object(name)?;
+            // Never more memory than the file can fill, whatever a damaged length asks for.
+            let rest = file.metadata()?.len().saturating_sub(offset);
+            let length = length.min(usize::try_from(rest).unwrap_or(usize::MAX));
+            let mut bytes = vec![0; length];
+            let mut filled = 0;
+            while filled < length {
+                match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+                    Ok(0) => break,
+                    Ok(count) => filled += count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            bytes.truncate(filled);
+            Ok(bytes)
+        };
+        read().map_err(|error| BackendError::io(Operation::Read, name, error))
+    }
+
+    fn size(&self, name: &ObjectName) -> Result<u64, BackendError> {
+        let stat = rustix::fs::statat(&self.top, name.as_str(), AtFlags::empty())
+            .map_err(|errno| BackendError::io(Operation::Read, name, errno.into()))?;
+        Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
+        self.create_file(name, bytes)
+            .map_err(|error| BackendError::io(Operation::Write, name, error))
+    }
+
+    fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
+        self.replace_file(name, bytes)
+            .map_err(|error| BackendError::io(Operation::Write, name, error))
+    }
+
+    fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
+        rustix::fs::unlinkat(&self.top, name.as_str(), AtFlags::empty())
+            .map_err(|errno| BackendError::io(Operation::Remove, name, errno.into()))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
+        let entries = self
+            .entries(folder)
+            .map_err(|error| at_place(Operation::List, &self.path.join(folder), error))?;
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        Ok(entries
+            .into_iter()
+            .filter(|(_, kind, _)| *kind == FileType::RegularFile)
+            .filter_map(|(file, _, bytes)| {
+                let name = ObjectName::parse(&format!("{prefix}{file}"))?;
+                Some(ObjectInfo { name, bytes })
+            })
+            .collect())
+    }
+
+    fn sweep(&self) -> Result<usize, BackendError> {
+        let list_error = |error| at_place(Operation::Remove, &self.path, error);
+        let mut swept = self.sweep_folder("").map_err(list_error)?;
+        for (folder, kind, _) in self.entries("").map_err(list_error)? {
+            if kind == FileType::Directory {
+                swept += self.sweep_folder(&folder).map_err(list_error)?;
+            }
+        }
+        Ok(swept)
+    }
+
+    fn describe(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+fn create_unnamed(folder: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(folder, ".", flags, FILE_MODE)?;
+    let mut file = File::from(fd);
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    let unnamed = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    Ok(rustix::fs::linkat(CWD, &unnamed, folder, name, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+/// What a kernel answers where the file system has no files without names, or where `/proc`,
+/// which gives them one, is not mounted.
+fn lacks_unnamed_files(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(
+        errno,
+        Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL | Errno::PERM)
+    )
+}
+
+fn rename_exclusively(folder: &OwnedFd, old: &str, new: &str) -> io::Result<()> {
+    match rustix::fs::renameat_with(folder, old, folder, new, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => {}
+        other => return Ok(other?),
+    }
+    rustix::fs::linkat(folder, old, folder, new, AtFlags::empty())?;
+    Ok(rustix::fs::unlinkat(folder, old, AtFlags::empty())?)
+}
+
+fn at_place(operation: Operation, path: &Path, source: io::Error) -> BackendError {
+    let what = String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned();
+    BackendError::Io { operation, what, source }
+}

@@ -1,0 +1,117 @@
+//! What every backend must do, asked of each.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use strongroom_backend::{
+    Backend, BackendError, LocalBackend, MemoryBackend, ObjectName, read_all,
+};
+
+fn name(file: &str) -> ObjectName {
+    ObjectName::new("arenas", file)
+}
+
+fn check(backend: &dyn Backend) {
+    reads_what_was_written(backend);
+    create_is_exclusive(backend);
+    replace_is_whole(backend);
+    lists_one_folder(backend);
+    removes(backend);
+    one_of_many_creators_wins(backend);
+}
+
+fn reads_what_was_written(backend: &dyn Backend) {
+    let one = name("one");
+    assert!(backend.read(&one, 0, 1).is_err_and(|error| error.is_not_found()));
+    assert!(backend.size(&one).is_err_and(|error| error.is_not_found()));
+    backend.create(&one, b"0123456789").unwrap();
+    assert_eq!(backend.size(&one).unwrap(), 10);
+    assert_eq!(read_all(backend, &one).unwrap(), b"0123456789");
+    assert_eq!(backend.read(&one, 3, 4).unwrap(), b"3456");
+    assert_eq!(backend.read(&one, 8, 4).unwrap(), b"89");
+    assert_eq!(backend.read(&one, 10, 4).unwrap(), b"");
+    assert_eq!(backend.read(&one, u64::MAX, usize::MAX).unwrap(), b"");
+    let empty = ObjectName::top("empty");
+    backend.create(&empty, b"").unwrap();
+    assert_eq!(read_all(backend, &empty).unwrap(), b"");
+}
+
+fn create_is_exclusive(backend: &dyn Backend) {
+    let again = backend.create(&name("one"), b"other");
+    assert!(matches!(again, Err(BackendError::AlreadyExists { .. })), "{again:?}");
+    assert_eq!(read_all(backend, &name("one")).unwrap(), b"0123456789");
+}
+
+fn replace_is_whole(backend: &dyn Backend) {
+    backend.replace(&name("one"), b"short").unwrap();
+    assert_eq!(read_all(backend, &name("one")).unwrap(), b"short");
+    backend.replace(&name("two"), b"new").unwrap();
+    assert_eq!(read_all(backend, &name("two")).unwrap(), b"new");
+}
+
+fn lists_one_folder(backend: &dyn Backend) {
+    let names = |folder| -> Vec<String> {
+        backend.list(folder).unwrap().iter().map(|info| info.name.to_string()).collect()
+    };
+    assert_eq!(names("arenas"), ["arenas/one", "arenas/two"]);
+    assert_eq!(names(""), ["empty"]);
+    assert_eq!(names("nothing"), [""; 0]);
+    assert_eq!(backend.list("arenas").unwrap()[0].bytes, 5);
+}
+
+fn removes(backend: &dyn Backend) {
+    backend.remove(&name("two")).unwrap();
+    assert!(backend.remove(&name("two")).is_err_and(|error| error.is_not_found()));
+    assert_eq!(backend.list("arenas").unwrap().len(), 1);
+    assert_eq!(backend.sweep().unwrap(), 0);
+}
+
+fn one_of_many_creators_wins(backend: &dyn Backend) {
+    let winners = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for creator in 0..8_u8 {
+            let winners = &winners;
+            scope.spawn(move || match backend.create(&name("race"), &[creator; 1000]) {
+                Ok(()) => drop(winners.fetch_add(1, Ordering::Relaxed)),
+                Err(BackendError::AlreadyExists { .. }) => {}
+                Err(error) => panic!("{error}"),
+            });
+        }
+    });
+    assert_eq!(winners.into_inner(), 1);
+    let bytes = read_all(backend, &name("race")).unwrap();
+    assert!(bytes.len() == 1000 && bytes.iter().all(|byte| *byte == bytes[0]));
+}
+
+#[test]
+fn memory() {
+    check(&MemoryBackend::new());
+}
+
+#[test]
+fn local() {
+    let folder = tempfile::tempdir().unwrap();
+    check(&LocalBackend::create(&folder.path().join("a/b")).unwrap());
+}
+
+#[test]
+fn sweep_removes_only_what_the_dead_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = LocalBackend::open(folder.path()).unwrap();
+    backend.create(&name("one"), b"1").unwrap();
+    let dead = folder.path().join("arenas/.tmp-1-1");
+    let alive = folder.path().join("arenas/.tmp-2-2");
+    std::fs::write(&dead, b"half").unwrap();
+    let lock = std::fs::File::create(&alive).unwrap();
+    lock.lock().unwrap();
+    assert_eq!(backend.list("arenas").unwrap().len(), 1);
+    assert_eq!(backend.sweep().unwrap(), 1);
+    assert!(!dead.exists() && alive.exists());
+    drop(lock);
+    assert_eq!(backend.sweep().unwrap(), 1);
+}
+
+#[test]
+fn a_place_that_is_none_is_named() {
+    let error = LocalBackend::open("/nonexistent/room".as_ref()).unwrap_err();
+    assert!(error.to_string().contains("/nonexistent/room"), "{error}");
+}
