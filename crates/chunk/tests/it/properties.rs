@@ -12,7 +12,7 @@ fn chunker() -> Chunker {
 }
 
 fn aligned() -> AlignedChunker {
-    AlignedChunker::new(Limits::DEFAULT, Key::PUBLIC).unwrap()
+    AlignedChunker::new(Limits::DEFAULT, Key::PUBLIC).expect("the default limits are whole pages")
 }
 
 fn mean_kib<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> f64 {
