@@ -1,0 +1,141 @@
+//! The operations of `Lanes` and `Register` in AVX2, 256 bits at a time.
+//!
+//! One operation, one intrinsic. Nothing else belongs here.
+
+use std::arch::x86_64::{
+    __m256i, _mm_loadu_si128, _mm256_add_epi16, _mm256_and_si256, _mm256_broadcastsi128_si256,
+    _mm256_loadu_si256, _mm256_packus_epi16, _mm256_set1_epi16, _mm256_shuffle_epi8,
+    _mm256_srai_epi16, _mm256_srli_epi16, _mm256_storeu_si256, _mm256_unpackhi_epi8,
+    _mm256_unpacklo_epi8, _mm256_xor_si256,
+};
+
+use super::{
+    Backend, Kernel,
+    lanes::{Lanes, Register, STRIDE_BYTES},
+    planes::{Planes, ROW_BYTES_MAX},
+};
+
+/// Evidence that this CPU has AVX2.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Proof(());
+
+impl Proof {
+    pub(crate) fn detect() -> Option<Self> {
+        is_x86_feature_detected!("avx2").then_some(Self(()))
+    }
+}
+
+/// Runs `kernel` compiled for AVX2.
+#[target_feature(enable = "avx2")]
+pub(crate) fn run<K: Kernel>(proof: Proof, kernel: K) -> K::Output {
+    kernel.run::<Avx2>(proof)
+}
+
+/// The instruction set.
+pub(crate) struct Avx2;
+
+impl Backend for Avx2 {
+    type Proof = Proof;
+    type Stride = [Vector; STRIDE_BYTES / Vector::BYTES];
+    type Row = Planes<Vector>;
+}
+
+/// One register. A value is made only from a [`Proof`].
+#[derive(Clone, Copy)]
+pub(crate) struct Vector(__m256i);
+
+const _: () = assert!(2 * Vector::BYTES <= ROW_BYTES_MAX);
+
+impl Lanes for Vector {
+    type Proof = Proof;
+
+    const BYTES: usize = size_of::<__m256i>();
+
+    #[inline(always)]
+    fn splat(_: Proof, symbol: u16) -> Self {
+        // SAFETY: there is a proof.
+        Self(unsafe { _mm256_set1_epi16(symbol.cast_signed()) })
+    }
+
+    #[inline(always)]
+    fn load(_: Proof, bytes: &[u8]) -> Self {
+        assert_eq!(bytes.len(), Self::BYTES, "a load is of a whole vector");
+        // SAFETY: there is a proof; the bytes are as many as the unaligned load reads.
+        Self(unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) })
+    }
+
+    #[inline(always)]
+    fn store(self, bytes: &mut [u8]) {
+        assert_eq!(bytes.len(), Self::BYTES, "a store is of a whole vector");
+        // SAFETY: a value proves AVX2; the bytes are as many as the unaligned store writes.
+        unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), self.0) }
+    }
+
+    #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        // SAFETY: a value proves AVX2.
+        Self(unsafe { _mm256_xor_si256(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn and(self, other: Self) -> Self {
+        // SAFETY: a value proves AVX2.
+        Self(unsafe { _mm256_and_si256(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn double(self) -> Self {
+        // SAFETY: a value proves AVX2.
+        Self(unsafe { _mm256_add_epi16(self.0, self.0) })
+    }
+
+    #[inline(always)]
+    fn sign(self) -> Self {
+        // SAFETY: a value proves AVX2.
+        Self(unsafe { _mm256_srai_epi16::<15>(self.0) })
+    }
+}
+
+impl Register for Vector {
+    #[inline(always)]
+    fn repeat(_: Proof, lane: &[u8; 16]) -> Self {
+        // SAFETY: there is a proof; the lane has the 16 bytes that the unaligned load reads.
+        Self(unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(lane.as_ptr().cast())) })
+    }
+
+    #[inline(always)]
+    fn shift_right_4(self) -> Self {
+        // SAFETY: a value proves AVX2.
+        Self(unsafe { _mm256_srli_epi16::<4>(self.0) })
+    }
+
+    #[inline(always)]
+    fn shift_right_8(self) -> Self {
+        // SAFETY: a value proves AVX2.
+        Self(unsafe { _mm256_srli_epi16::<8>(self.0) })
+    }
+
+    #[inline(always)]
+    fn pack(self, other: Self) -> Self {
+        // SAFETY: a value proves AVX2.
+        Self(unsafe { _mm256_packus_epi16(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn unpack_low(self, other: Self) -> Self {
+        // SAFETY: a value proves AVX2.
+        Self(unsafe { _mm256_unpacklo_epi8(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn unpack_high(self, other: Self) -> Self {
+        // SAFETY: a value proves AVX2.
+        Self(unsafe { _mm256_unpackhi_epi8(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn shuffle(self, indices: Self) -> Self {
+        // SAFETY: a value proves AVX2.
+        Self(unsafe { _mm256_shuffle_epi8(self.0, indices.0) })
+    }
+}

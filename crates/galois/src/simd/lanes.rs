@@ -1,0 +1,118 @@
+//! The operations that a vector of symbols must have, and what is built from them for signatures.
+//!
+//! The executable definition of each operation is `emulated`, in the tests.
+
+use crate::field::REDUCTION;
+
+/// Symbols in one stride of a signature: alpha^64 = x.
+pub(crate) const STRIDE_SYMBOLS: usize = 64;
+
+/// Bytes in one stride of a signature.
+pub(crate) const STRIDE_BYTES: usize = 2 * STRIDE_SYMBOLS;
+
+/// A vector of symbols in memory order.
+///
+/// A value exists only where its `Proof` does, so the methods on values are safe.
+pub(crate) trait Lanes: Copy {
+    type Proof: Copy;
+
+    /// Bytes in one vector, a power of two from 16 to `STRIDE_BYTES`.
+    const BYTES: usize;
+
+    /// The vector in which every symbol is `symbol`.
+    fn splat(proof: Self::Proof, symbol: u16) -> Self;
+
+    /// The vector of exactly `BYTES` bytes.
+    fn load(proof: Self::Proof, bytes: &[u8]) -> Self;
+
+    /// The inverse of `load`.
+    fn store(self, bytes: &mut [u8]);
+
+    fn xor(self, other: Self) -> Self;
+
+    fn and(self, other: Self) -> Self;
+
+    /// Each symbol shifted left by one bit; the highest bit is lost.
+    fn double(self) -> Self;
+
+    /// Each symbol with its highest bit in all sixteen places.
+    fn sign(self) -> Self;
+}
+
+/// Vectors that can also shuffle bytes.
+pub(crate) trait Register: Lanes {
+    /// The vector in which every 128-bit lane is `lane`.
+    fn repeat(proof: Self::Proof, lane: &[u8; 16]) -> Self;
+
+    /// Each symbol shifted right by four bits.
+    fn shift_right_4(self) -> Self;
+
+    /// Each symbol shifted right by eight bits.
+    fn shift_right_8(self) -> Self;
+
+    /// In each lane, the low bytes of `self`'s symbols and then of `other`'s.
+    /// Every symbol must be below 256.
+    fn pack(self, other: Self) -> Self;
+
+    /// In each lane, the first eight bytes of `self` and `other`, taken in turns.
+    fn unpack_low(self, other: Self) -> Self;
+
+    /// In each lane, the last eight bytes of `self` and `other`, taken in turns.
+    fn unpack_high(self, other: Self) -> Self;
+
+    /// In each lane, for each byte of `indices` (each below 16) the byte of `self` it points to.
+    fn shuffle(self, indices: Self) -> Self;
+}
+
+/// The 64 symbols of one stride: vectors side by side.
+pub(crate) trait Stride: Copy {
+    type Proof: Copy;
+
+    fn zero(proof: Self::Proof) -> Self;
+
+    /// The stride of exactly `STRIDE_BYTES` bytes.
+    fn load(proof: Self::Proof, bytes: &[u8]) -> Self;
+
+    fn store(self, bytes: &mut [u8; STRIDE_BYTES]);
+
+    /// `self` * x^`times` + `other`, symbol by symbol.
+    fn mul_x_add(self, proof: Self::Proof, times: usize, other: Self) -> Self;
+}
+
+impl<L: Lanes, const WIDTH: usize> Stride for [L; WIDTH] {
+    type Proof = L::Proof;
+
+    #[inline(always)]
+    fn zero(proof: L::Proof) -> Self {
+        const { assert!(L::BYTES * WIDTH == STRIDE_BYTES) }
+        [L::splat(proof, 0); WIDTH]
+    }
+
+    #[inline(always)]
+    fn load(proof: L::Proof, bytes: &[u8]) -> Self {
+        let mut stride = Self::zero(proof);
+        for (lanes, bytes) in stride.iter_mut().zip(bytes.chunks_exact(L::BYTES)) {
+            *lanes = L::load(proof, bytes);
+        }
+        stride
+    }
+
+    #[inline(always)]
+    fn store(self, bytes: &mut [u8; STRIDE_BYTES]) {
+        for (lanes, bytes) in self.into_iter().zip(bytes.chunks_exact_mut(L::BYTES)) {
+            lanes.store(bytes);
+        }
+    }
+
+    #[inline(always)]
+    fn mul_x_add(mut self, proof: L::Proof, times: usize, other: Self) -> Self {
+        let reduction = L::splat(proof, REDUCTION);
+        for (lanes, other) in self.iter_mut().zip(other) {
+            for _ in 0..times {
+                *lanes = lanes.double().xor(lanes.sign().and(reduction));
+            }
+            *lanes = lanes.xor(other);
+        }
+        self
+    }
+}
