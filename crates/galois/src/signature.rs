@@ -22,8 +22,8 @@ mod tests;
 use std::ops::{Add, AddAssign};
 
 use crate::{
-    field::{Gf, ORDER, REDUCTION},
-    simd::{Backend, Kernel, Path, STRIDE_BYTES, STRIDE_SYMBOLS, Stride},
+    field::{Gf, ORDER},
+    simd::{Backend, Kernel, Path, STRIDE_BYTES, Stride},
 };
 
 /// The element alpha that signatures are sums of powers of: x^1024.
@@ -149,88 +149,62 @@ pub fn update<const N: usize>(
 
 /// The signature, with the instructions of `path`.
 fn signature_on<const N: usize>(path: Path, page: &[u8]) -> Signature<N> {
-    let lanes = path.run(Strides::<N> { page });
-    let mut signature = Signature::ZERO;
-    for (symbol, (lanes, powers)) in signature.0.iter_mut().zip(lanes.iter().zip(&Powers::<N>::OF))
-    {
-        *symbol = combine(lanes, powers);
-    }
-    signature
+    path.run(Sign { page })
 }
 
-/// One symbol for each place in a stride.
-type LaneSymbols = [u16; STRIDE_SYMBOLS];
-
-/// For each k, the 64 sums Σ_s p_(64s+r) · x^(k·s) over the strides s of a page.
-struct Strides<'a, const N: usize> {
+/// Computes the signature of a page.
+struct Sign<'a, const N: usize> {
     page: &'a [u8],
 }
 
-impl<const N: usize> Kernel for Strides<'_, N> {
-    type Output = [LaneSymbols; N];
+impl<const N: usize> Kernel for Sign<'_, N> {
+    type Output = Signature<N>;
 
-    /// Horner's rule from the last stride to the first.
+    /// Horner's rule, from the last stride to the first, for each of the 64 places in a stride:
+    /// Σ_s p_(64s+r) · x^(k·s). The places are then weighed with alpha^(k·r) and added up.
     #[inline(always)]
-    fn run<B: Backend>(self, proof: B::Proof) -> Self::Output {
-        let (strides, tail) = self.page.as_chunks::<STRIDE_BYTES>();
-        let mut padded = [0; STRIDE_BYTES];
-        padded[..tail.len()].copy_from_slice(tail);
-        let mut sums = [B::Stride::load(proof, &padded); N];
-        for bytes in strides.iter().rev() {
-            let stride = B::Stride::load(proof, bytes);
+    fn run<B: Backend>(self, proof: B::Proof) -> Signature<N> {
+        let (strides, tail) = self.page.as_chunks();
+        let mut last = [0; STRIDE_BYTES];
+        last[..tail.len()].copy_from_slice(tail);
+        let mut sums = [B::Stride::load(proof, &last); N];
+        for stride in strides.iter().rev() {
+            let stride = B::Stride::load(proof, stride);
             for (k, sum) in (1..).zip(&mut sums) {
                 *sum = sum.mul_x_add(proof, k, stride);
             }
         }
-        sums.map(|sum| {
-            sum.store(&mut padded);
-            let mut lanes = [0; STRIDE_SYMBOLS];
-            for (lane, pair) in lanes.iter_mut().zip(padded.as_chunks().0) {
-                *lane = u16::from_le_bytes(*pair);
-            }
-            lanes
-        })
+        let mut signature = Signature::ZERO;
+        for ((symbol, sum), weights) in signature.0.iter_mut().zip(sums).zip(&Weights::<N>::OF) {
+            let mut bytes = [0; STRIDE_BYTES];
+            sum.mul(proof, B::Stride::load(proof, weights)).store(&mut bytes);
+            *symbol =
+                bytes.as_chunks().0.iter().fold(0, |sum, pair| sum ^ u16::from_le_bytes(*pair));
+        }
+        signature
     }
 }
 
-/// The powers of alpha that the places of a stride weigh.
-struct Powers<const N: usize>;
+/// What the places of a stride weigh.
+struct Weights<const N: usize>;
 
-impl<const N: usize> Powers<N> {
-    /// `OF[k - 1][r]` = alpha^(k·r).
-    const OF: [LaneSymbols; N] = {
-        let mut powers = [[0; STRIDE_SYMBOLS]; N];
+impl<const N: usize> Weights<N> {
+    /// `OF[k - 1]` are the symbols alpha^(k·r) for r from 0.
+    const OF: [[u8; STRIDE_BYTES]; N] = {
+        let mut weights = [[0; STRIDE_BYTES]; N];
         let mut step = Gf::ONE;
         let mut k = 0;
         while k < N {
             step = step.mul(ALPHA);
-            let mut power = Gf::ONE;
-            let mut lane = 0;
-            while lane < STRIDE_SYMBOLS {
-                powers[k][lane] = power.0;
-                power = power.mul(step);
-                lane += 1;
+            let mut weight = Gf::ONE;
+            let mut place = 0;
+            while place < STRIDE_BYTES {
+                [weights[k][place], weights[k][place + 1]] = weight.0.to_le_bytes();
+                weight = weight.mul(step);
+                place += 2;
             }
             k += 1;
         }
-        powers
+        weights
     };
-}
-
-/// The inner product of two vectors of symbols.
-///
-/// Horner's rule over the bits of `a`, highest first, with all lanes side by side: it vectorises
-/// on every CPU and takes some fifty nanoseconds.
-fn combine(a: &LaneSymbols, b: &LaneSymbols) -> u16 {
-    const WIDTH: usize = 16;
-    let mut sum = [0_u16; WIDTH];
-    for bit in (0..16).rev() {
-        sum = sum.map(|lane| (lane << 1) ^ (REDUCTION & 0_u16.wrapping_sub(lane >> 15)));
-        for (a, b) in a.as_chunks::<WIDTH>().0.iter().zip(b.as_chunks::<WIDTH>().0) {
-            for lane in 0..WIDTH {
-                sum[lane] ^= b[lane] & 0_u16.wrapping_sub((a[lane] >> bit) & 1);
-            }
-        }
-    }
-    sum.into_iter().fold(0, |total, lane| total ^ lane)
 }

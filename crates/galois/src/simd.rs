@@ -20,7 +20,7 @@ mod emulated;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use lanes::{STRIDE_BYTES, STRIDE_SYMBOLS, Stride};
+pub(crate) use lanes::{STRIDE_BYTES, Stride};
 pub(crate) use planes::{Multiplier, ROW_BYTES_MAX, Row};
 
 /// A loop over data, to be compiled for each instruction set.

@@ -4,11 +4,8 @@
 
 use crate::field::REDUCTION;
 
-/// Symbols in one stride of a signature: alpha^64 = x.
-pub(crate) const STRIDE_SYMBOLS: usize = 64;
-
-/// Bytes in one stride of a signature.
-pub(crate) const STRIDE_BYTES: usize = 2 * STRIDE_SYMBOLS;
+/// Bytes in one stride of a signature: 64 symbols, since alpha^64 = x.
+pub(crate) const STRIDE_BYTES: usize = 128;
 
 /// A vector of symbols in memory order.
 ///
@@ -68,33 +65,24 @@ pub(crate) trait Register: Lanes {
 pub(crate) trait Stride: Copy {
     type Proof: Copy;
 
-    fn zero(proof: Self::Proof) -> Self;
-
-    /// The stride of exactly `STRIDE_BYTES` bytes.
-    fn load(proof: Self::Proof, bytes: &[u8]) -> Self;
+    fn load(proof: Self::Proof, bytes: &[u8; STRIDE_BYTES]) -> Self;
 
     fn store(self, bytes: &mut [u8; STRIDE_BYTES]);
 
     /// `self` * x^`times` + `other`, symbol by symbol.
     fn mul_x_add(self, proof: Self::Proof, times: usize, other: Self) -> Self;
+
+    /// `self` * `other`, symbol by symbol; slow.
+    fn mul(self, proof: Self::Proof, other: Self) -> Self;
 }
 
 impl<L: Lanes, const WIDTH: usize> Stride for [L; WIDTH] {
     type Proof = L::Proof;
 
     #[inline(always)]
-    fn zero(proof: L::Proof) -> Self {
+    fn load(proof: L::Proof, bytes: &[u8; STRIDE_BYTES]) -> Self {
         const { assert!(L::BYTES * WIDTH == STRIDE_BYTES) }
-        [L::splat(proof, 0); WIDTH]
-    }
-
-    #[inline(always)]
-    fn load(proof: L::Proof, bytes: &[u8]) -> Self {
-        let mut stride = Self::zero(proof);
-        for (lanes, bytes) in stride.iter_mut().zip(bytes.chunks_exact(L::BYTES)) {
-            *lanes = L::load(proof, bytes);
-        }
-        stride
+        std::array::from_fn(|at| L::load(proof, &bytes[at * L::BYTES..][..L::BYTES]))
     }
 
     #[inline(always)]
@@ -114,5 +102,21 @@ impl<L: Lanes, const WIDTH: usize> Stride for [L; WIDTH] {
             *lanes = lanes.xor(other);
         }
         self
+    }
+
+    /// Horner's rule over the bits of `self`, highest first.
+    #[inline(always)]
+    fn mul(self, proof: L::Proof, other: Self) -> Self {
+        let mut rest = self;
+        let mut product = [L::splat(proof, 0); WIDTH];
+        for _ in 0..16 {
+            let mut addend = other;
+            for (addend, rest) in addend.iter_mut().zip(&mut rest) {
+                *addend = addend.and(rest.sign());
+                *rest = rest.double();
+            }
+            product = product.mul_x_add(proof, 1, addend);
+        }
+        product
     }
 }

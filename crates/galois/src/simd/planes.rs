@@ -19,20 +19,28 @@ pub(crate) struct Multiplier {
 }
 
 impl Multiplier {
+    /// Eight bytes of a table at a time: bit b of a nibble adds constant * x^(4n + b) to the bytes
+    /// whose places have that bit.
     pub(crate) fn new(constant: Gf) -> Self {
+        const EACH: u64 = 0x0101_0101_0101_0101;
+        const WITH_BIT_0: u64 = 0xff00_ff00_ff00_ff00;
+        const WITH_BIT_1: u64 = 0xffff_0000_ffff_0000;
+        const WITH_BIT_2: u64 = 0xffff_ffff_0000_0000;
+        let table = |[b0, b1, b2, b3]: [u8; 4]| {
+            let [b0, b1, b2, b3] = [b0, b1, b2, b3].map(|byte| u64::from(byte) * EACH);
+            let first = (b0 & WITH_BIT_0) ^ (b1 & WITH_BIT_1) ^ (b2 & WITH_BIT_2);
+            (u128::from(first) | u128::from(first ^ b3) << 64).to_le_bytes()
+        };
         let mut tables = Self { low: [[0; 16]; 4], high: [[0; 16]; 4] };
         let mut multiple = constant;
         for (low, high) in tables.low.iter_mut().zip(&mut tables.high) {
-            let mut products = [0_u16; 16];
-            for bit in 0..4 {
-                for value in 0..1 << bit {
-                    products[value | 1 << bit] = products[value] ^ multiple.0;
-                }
+            let multiples = [(); 4].map(|()| {
+                let [low, high] = multiple.0.to_le_bytes();
                 multiple = multiple.mul_x();
-            }
-            for ((low, high), product) in low.iter_mut().zip(high).zip(products) {
-                [*low, *high] = product.to_le_bytes();
-            }
+                (low, high)
+            });
+            *low = table(multiples.map(|(low, _)| low));
+            *high = table(multiples.map(|(_, high)| high));
         }
         tables
     }
