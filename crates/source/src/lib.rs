@@ -1,1 +1,24 @@
-//! File trees as they stand on this machine: walked, read, and put back.
+//! Floor 4: file trees as they stand on this machine: walked, read, and put back.
+//!
+//! [`TreeSource`] walks the trees below some paths and reads their files; [`Target`] puts entries
+//! back. Both go from directory to directory by file descriptors, one name at a time, and follow
+//! no symbolic link they were not explicitly given. Nothing here stores anything, prints, or
+//! decides what a changed file is: that is for the floors above. Linux only.
+
+mod accounts;
+mod error;
+mod exclude;
+mod file;
+mod inode;
+mod listing;
+mod options;
+mod plan;
+mod walk;
+mod xattr;
+
+pub use accounts::Accounts;
+pub use error::SourceError;
+pub use file::{Extent, Extents, FileChange, SourceFile};
+pub use inode::InodeId;
+pub use options::SourceOptions;
+pub use walk::{EntryHandle, ExcludeReason, LeafKind, TreeSource, WalkCounts, WalkEvent};

@@ -1,0 +1,92 @@
+//! What can go wrong while a tree is read.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why something of a tree could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// No path was given.
+    #[error("no path is given: name at least one file or directory")]
+    NoPaths,
+    /// A path that was given does not exist.
+    #[error("{path:?} does not exist")]
+    Missing {
+        /// The path as it was given.
+        path: PathBuf,
+    },
+    /// It was there when its directory was listed, and is gone.
+    #[error("{path:?} vanished while its directory was being read")]
+    Vanished {
+        /// What is gone.
+        path: PathBuf,
+    },
+    /// Something else has taken its place since it was listed.
+    #[error("{path:?} was replaced by {now} while it was being read")]
+    Changed {
+        /// What was replaced.
+        path: PathBuf,
+        /// What stands there now, with its article.
+        now: &'static str,
+    },
+    /// A directory was moved away while something below it was being read.
+    #[error("{path:?} was moved while it was being read; the rest of it is left out")]
+    Moved {
+        /// Where it was.
+        path: PathBuf,
+    },
+    /// The kernel refused.
+    #[error("cannot {operation} {path:?}: {error}")]
+    Io {
+        /// What was tried, to be read after "cannot".
+        operation: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A file of a type that no Linux program can make.
+    #[error("{path:?} is of the unknown file type {kind:#o}")]
+    UnknownKind {
+        /// Where it is.
+        path: PathBuf,
+        /// The type bits of its mode.
+        kind: u16,
+    },
+    /// An exclude pattern that makes no sense.
+    #[error("{}the pattern {pattern:?} makes no sense: {reason}", place(file.as_deref(), *line))]
+    Pattern {
+        /// The file it stands in; none for one that was given alone.
+        file: Option<PathBuf>,
+        /// The line it stands on, counted from one; for one given alone, its number in the list.
+        line: usize,
+        /// The pattern as it was written.
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl SourceError {
+    pub(crate) fn io(operation: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
+        Self::Io { operation, path: path.to_owned(), error: error.into() }
+    }
+
+    /// What it is about, where it is about one file.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::NoPaths => None,
+            Self::Missing { path }
+            | Self::Vanished { path }
+            | Self::Changed { path, .. }
+            | Self::Moved { path }
+            | Self::Io { path, .. }
+            | Self::UnknownKind { path, .. } => Some(path),
+            Self::Pattern { file, .. } => file.as_deref(),
+        }
+    }
+}
+
+fn place(file: Option<&Path>, line: usize) -> String {
+    file.map(|file| format!("{}:{line}: ", file.display())).unwrap_or_default()
+}

@@ -1,0 +1,185 @@
+//! One regular file while it is read.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, SeekFrom, Statx};
+use rustix::io::Errno;
+use strongroom_base::Timestamp;
+use strongroom_catalog::Metadata;
+
+use crate::error::SourceError;
+use crate::inode;
+
+/// A regular file, open for reading.
+///
+/// Its length is what it was when it was opened. A file that shrinks meanwhile reads short, one
+/// that grows reads longer; [`change`](Self::change) tells of both.
+#[derive(Debug)]
+pub struct SourceFile {
+    fd: OwnedFd,
+    path: PathBuf,
+    stat: Statx,
+    metadata: Metadata,
+    position: u64,
+}
+
+/// A run of bytes that is stored; between extents are holes, which read as zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it begins.
+    pub offset: u64,
+    /// How long it is; never zero.
+    pub bytes: u64,
+}
+
+/// A file is not what it was when it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileChange {
+    /// Its size when it was opened.
+    pub size_before: u64,
+    /// Its size now.
+    pub size: u64,
+    /// When its content was last changed, as known now.
+    pub mtime: Timestamp,
+}
+
+impl SourceFile {
+    /// Takes what was opened; `stat` is what was learnt of it after that.
+    pub(crate) fn new(fd: OwnedFd, path: PathBuf, stat: Statx, metadata: Metadata) -> Self {
+        Self { fd, path, stat, metadata, position: 0 }
+    }
+
+    /// What it was when it was opened, without extended attributes.
+    ///
+    /// This, and not what the walk told, belongs to the content that is read: a change during the
+    /// reading then shows as one in the next backup.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Where it stands, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its length when it was opened.
+    pub fn size(&self) -> u64 {
+        self.stat.stx_size
+    }
+
+    /// Reads at an offset until the buffer is full or the file ends; tells how many bytes.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, SourceError> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match rustix::io::pread(&self.fd, &mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(bytes) => done += bytes,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(SourceError::io("read", &self.path, error)),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reads on from where the last call ended, until the buffer is full or the file ends.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, SourceError> {
+        let bytes = self.read_at(self.position, buffer)?;
+        self.position += bytes as u64;
+        Ok(bytes)
+    }
+
+    /// The extents in order. A file that has no holes is one extent, and is not searched.
+    pub fn extents(&self) -> Extents<'_> {
+        let sparse = self.stat.stx_blocks.saturating_mul(512) < self.stat.stx_size;
+        Extents { file: self, offset: 0, sparse }
+    }
+
+    /// What became of it since it was opened; nothing, for most.
+    pub fn change(&self) -> Result<Option<FileChange>, SourceError> {
+        let now = inode::stat_fd(&self.fd)
+            .map_err(|error| SourceError::io("read the metadata of", &self.path, error))?;
+        let mtime = inode::timestamp_of(now.stx_mtime);
+        let same = now.stx_size == self.metadata.size
+            && mtime == self.metadata.mtime
+            && inode::timestamp_of(now.stx_ctime) == self.metadata.ctime;
+        let change = FileChange { size_before: self.metadata.size, size: now.stx_size, mtime };
+        Ok((!same).then_some(change))
+    }
+
+    /// The next extent at or behind an offset, as the file system tells it.
+    fn extent_from(&self, offset: u64) -> Result<Option<Extent>, Errno> {
+        let size = self.stat.stx_size;
+        let begin = match rustix::fs::seek(&self.fd, SeekFrom::Data(offset)) {
+            Ok(begin) if begin < size => begin,
+            // Nothing but a hole, or a file that has become shorter.
+            Ok(_) | Err(Errno::NXIO) => return Ok(None),
+            // This file system does not know of holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY) => offset,
+            Err(error) => return Err(error),
+        };
+        let end = match rustix::fs::seek(&self.fd, SeekFrom::Hole(begin)) {
+            Ok(end) => end.min(size),
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY | Errno::NXIO) => size,
+            Err(error) => return Err(error),
+        };
+        Ok((begin < end).then(|| Extent { offset: begin, bytes: end - begin }))
+    }
+}
+
+/// Iterates over the extents of a file; after an error it ends.
+#[derive(Debug)]
+pub struct Extents<'a> {
+    file: &'a SourceFile,
+    /// What stands before it was told.
+    offset: u64,
+    /// Whether to ask the file system at all.
+    sparse: bool,
+}
+
+impl Iterator for Extents<'_> {
+    type Item = Result<Extent, SourceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let size = self.file.size();
+        if self.offset >= size {
+            return None;
+        }
+        let found = match self.sparse {
+            true => self.file.extent_from(self.offset),
+            false => Ok(Some(Extent { offset: 0, bytes: size })),
+        };
+        self.offset = match &found {
+            Ok(Some(extent)) => extent.offset + extent.bytes,
+            Ok(None) | Err(_) => size,
+        };
+        found
+            .map_err(|error| SourceError::io("find the holes of", &self.file.path, error))
+            .transpose()
+    }
+}
+
+/// Opens a name that was a regular file. What has taken its place is not read, nor waited for.
+pub(crate) fn open(
+    directory: std::os::fd::BorrowedFd<'_>,
+    name: &std::ffi::CStr,
+    path: &Path,
+) -> Result<(OwnedFd, Statx), SourceError> {
+    let changed = |now| SourceError::Changed { path: path.to_owned(), now };
+    let fd =
+        inode::open_to_read(directory, name, rustix::fs::OFlags::NOFOLLOW).map_err(|error| {
+            match error {
+                Errno::NOENT => SourceError::Vanished { path: path.to_owned() },
+                Errno::LOOP => changed(inode::kind_text(FileType::Symlink)),
+                // A socket, or a device without a driver.
+                Errno::NXIO | Errno::NODEV => changed("something that cannot be opened"),
+                _ => SourceError::io("open", path, error),
+            }
+        })?;
+    let stat = inode::stat_fd(fd.as_fd())
+        .map_err(|error| SourceError::io("read the metadata of", path, error))?;
+    match inode::kind_of(&stat) {
+        FileType::RegularFile => Ok((fd, stat)),
+        other => Err(changed(inode::kind_text(other))),
+    }
+}

@@ -1,0 +1,114 @@
+//! One inode: how it is asked for its metadata, and what the answer means.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::io::Errno;
+use strongroom_base::Timestamp;
+use strongroom_catalog::{DeviceNumber, Metadata};
+
+use crate::accounts::Accounts;
+
+/// Tells an inode from all others of this machine, as long as it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InodeId {
+    /// The file system, as `st_dev`.
+    pub device: u64,
+    /// The inode number.
+    pub inode: u64,
+}
+
+impl InodeId {
+    /// The inode a path leads to, links followed.
+    pub fn of_path(path: &std::path::Path) -> std::io::Result<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let stat = std::fs::metadata(path)?;
+        Ok(Self { device: stat.dev(), inode: stat.ino() })
+    }
+
+    pub(crate) fn of(stat: &Statx) -> Self {
+        Self { device: device_of(stat), inode: stat.stx_ino }
+    }
+}
+
+/// Asks for a name in a directory; a symbolic link is itself, and an automount point stays quiet.
+pub(crate) fn stat_at(directory: BorrowedFd<'_>, name: &CStr) -> Result<Statx, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    rustix::fs::statx(directory, name, flags, StatxFlags::BASIC_STATS)
+}
+
+/// Asks for a name in a directory, and for what it leads to where it is a symbolic link.
+pub(crate) fn stat_at_following(directory: BorrowedFd<'_>, name: &CStr) -> Result<Statx, Errno> {
+    rustix::fs::statx(directory, name, AtFlags::empty(), StatxFlags::BASIC_STATS)
+}
+
+/// Asks for what is open.
+pub(crate) fn stat_fd(fd: impl AsFd) -> Result<Statx, Errno> {
+    rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+}
+
+/// Opens a name in a directory for reading. Never waits, never follows a link unless
+/// `extra` lacks `NOFOLLOW`, and leaves the access time alone where that is permitted.
+pub(crate) fn open_to_read(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    extra: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | extra;
+    match rustix::fs::openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
+        // Only the owner and root may leave the access time alone.
+        Err(Errno::PERM) => rustix::fs::openat(directory, name, flags, Mode::empty()),
+        other => other,
+    }
+}
+
+pub(crate) fn device_of(stat: &Statx) -> u64 {
+    rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
+}
+
+pub(crate) fn kind_of(stat: &Statx) -> FileType {
+    FileType::from_raw_mode(stat.stx_mode.into())
+}
+
+/// What stands there, with its article.
+pub(crate) fn kind_text(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "a regular file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a named pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice => "a character device",
+        FileType::BlockDevice => "a block device",
+        _ => "something unknown",
+    }
+}
+
+pub(crate) fn device_number(stat: &Statx) -> DeviceNumber {
+    DeviceNumber { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor }
+}
+
+/// All but the extended attributes, which are asked for apart.
+pub(crate) fn metadata_of(stat: &Statx, accounts: &Accounts) -> Metadata {
+    Metadata {
+        mode: stat.stx_mode & 0o7777,
+        uid: stat.stx_uid,
+        user: accounts.user_name(stat.stx_uid).map(str::to_owned),
+        gid: stat.stx_gid,
+        group: accounts.group_name(stat.stx_gid).map(str::to_owned),
+        mtime: timestamp_of(stat.stx_mtime),
+        ctime: timestamp_of(stat.stx_ctime),
+        inode: stat.stx_ino,
+        device: device_of(stat),
+        links: stat.stx_nlink.into(),
+        size: stat.stx_size,
+        xattrs: Vec::new(),
+    }
+}
+
+/// Times beyond the years 1677 to 2262 become the nearest that can be told.
+pub(crate) fn timestamp_of(time: StatxTimestamp) -> Timestamp {
+    let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+    Timestamp(nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
+}
