@@ -1,1 +1,17 @@
-//! The log of arenas: envelope with parity, blocks, summary; writer, reader, scan, seal.
+//! Floor 2: the log of arenas.
+//!
+//! An arena is an immutable, sealed object made of blocks, a summary, a signature table and
+//! parity; this crate makes them, reads them, repairs them and saves what can be saved of broken
+//! ones. It knows nothing of the index, of recipes, or of files.
+
+pub mod block;
+pub mod envelope;
+pub mod format;
+pub mod scan;
+pub mod store;
+pub mod writer;
+
+pub use block::{BlockDraft, BlockSealer, CompressionLevel, OpenBlock, SealedBlock, StoredChunk};
+pub use envelope::Redundancy;
+pub use store::{ARENAS_FOLDER, Arena, ArenaError, ArenaStore, CacheLimits, arena_object};
+pub use writer::{ArenaBuilder, ArenaContent, ArenaSeed, FinishedArena};

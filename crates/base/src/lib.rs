@@ -9,6 +9,7 @@ pub mod clock;
 pub mod entropy;
 pub mod ids;
 pub mod keys;
+pub mod le;
 pub mod monitor;
 pub mod seal;
 pub mod units;

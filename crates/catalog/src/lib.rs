@@ -4,7 +4,17 @@
 //! chunks are kept, how they are sealed, or how to walk a disk.
 
 pub mod entry;
+pub mod format;
 pub mod recipe;
+pub mod snapshot;
+mod store;
+#[cfg(test)]
+mod testing;
+pub mod tree;
 
 pub use entry::{DeviceNumber, Entry, EntryKind, Metadata, Xattr};
-pub use recipe::{ChunkRef, Location, Recipe};
+pub use format::FormatError;
+pub use recipe::{ChunkRef, Location, Recipe, RecipeBuilder, RecipeReader};
+pub use snapshot::{Snapshot, SnapshotStats};
+pub use store::{CatalogError, ReadChunk, WriteChunk};
+pub use tree::{TreeReader, TreeWriteError, TreeWriter};

@@ -7,6 +7,9 @@
 
 use strongroom_base::{ArenaId, Fingerprint};
 
+use crate::format::{FormatError, put_ref, unpack_refs};
+use crate::store::{CatalogError, ReadChunk, WriteChunk};
+
 /// Where a chunk is: slots are stable for ever, so a location never goes stale by rewriting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
@@ -63,3 +66,178 @@ impl Recipe {
         self.refs.iter().fold(0, |sum, chunk| sum.saturating_add(chunk.stream_bytes))
     }
 }
+
+/// Makes the recipe of a stream, chunk after chunk, in memory bounded by its depth.
+///
+/// A node ends where the stream's content says so (a fingerprint ending in seven zero bits), so an
+/// insertion early in a disk image leaves all later nodes what they were.
+#[derive(Debug, Default)]
+pub struct RecipeBuilder {
+    /// References not yet in a node, by level.
+    levels: Vec<Vec<ChunkRef>>,
+}
+
+/// A node has at least so many references, unless it is the last of its level.
+const NODE_REFS_MIN: usize = 64;
+/// A node has at most so many references.
+const NODE_REFS_MAX: usize = 1024;
+
+impl RecipeBuilder {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends the stream's next chunk or hole.
+    pub fn push<W: WriteChunk>(&mut self, chunk: ChunkRef, writer: &mut W) -> Result<(), W::Error> {
+        self.push_at(0, chunk, writer)
+    }
+
+    /// The whole stream's recipe.
+    pub fn finish<W: WriteChunk>(mut self, writer: &mut W) -> Result<Recipe, W::Error> {
+        let mut level = 0;
+        loop {
+            let is_top = level + 1 >= self.levels.len();
+            let refs = self.levels.get_mut(level).map(std::mem::take).unwrap_or_default();
+            if is_top && refs.len() <= Recipe::REFS_MAX {
+                let depth = u8::try_from(level).expect("sixty-fold levels reach any length");
+                return Ok(Recipe { depth, refs });
+            }
+            if !refs.is_empty() {
+                self.push_node(level, &refs, writer)?;
+            }
+            level += 1;
+        }
+    }
+
+    fn push_at<W: WriteChunk>(
+        &mut self,
+        level: usize,
+        chunk: ChunkRef,
+        writer: &mut W,
+    ) -> Result<(), W::Error> {
+        if self.levels.len() <= level {
+            self.levels.resize_with(level + 1, Vec::new);
+        }
+        let refs = &mut self.levels[level];
+        let ends_node = chunk.fingerprint.0[31] & 0x7f == 0;
+        refs.push(chunk);
+        if refs.len() >= NODE_REFS_MAX || (refs.len() >= NODE_REFS_MIN && ends_node) {
+            let node = std::mem::take(refs);
+            self.push_node(level, &node, writer)?;
+        }
+        Ok(())
+    }
+
+    fn push_node<W: WriteChunk>(
+        &mut self,
+        level: usize,
+        refs: &[ChunkRef],
+        writer: &mut W,
+    ) -> Result<(), W::Error> {
+        let mut node = Vec::with_capacity(refs.len() * ChunkRef::BYTES);
+        refs.iter().for_each(|chunk| put_ref(&mut node, chunk));
+        let (fingerprint, location) = writer.write_chunk(&node)?;
+        let stream_bytes = refs.iter().map(|chunk| chunk.stream_bytes).sum();
+        self.push_at(level + 1, ChunkRef { fingerprint, location, stream_bytes }, writer)
+    }
+}
+
+/// The references of a stream's chunks in stream order, read node by node.
+pub struct RecipeReader<'r, R> {
+    reader: &'r R,
+    /// References yet to come: those of the deepest node last, each list reversed.
+    levels: Vec<(u8, Vec<ChunkRef>)>,
+    /// Where in the stream the next reference begins.
+    offset: u64,
+}
+
+impl<'r, R: ReadChunk> RecipeReader<'r, R> {
+    /// From the start of the stream.
+    pub fn new(recipe: &Recipe, reader: &'r R) -> Self {
+        let mut refs = recipe.refs.clone();
+        refs.reverse();
+        Self { reader, levels: vec![(recipe.depth, refs)], offset: 0 }
+    }
+
+    /// Skips to the chunk that holds the stream's byte at `offset`, reading no node before it.
+    pub fn seek_forward(&mut self, offset: u64) -> Result<(), CatalogError<R::Error>> {
+        while let Some((depth, refs)) = self.levels.last_mut() {
+            let Some(next) = refs.last().copied() else {
+                self.levels.pop();
+                continue;
+            };
+            let end = self.offset.saturating_add(next.stream_bytes);
+            let (is_before, is_leaf) = (end <= offset, *depth == 0 || next.is_hole());
+            if is_before {
+                refs.pop();
+                self.offset = end;
+            } else if is_leaf {
+                return Ok(());
+            } else {
+                self.descend()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The stream's next chunk or hole, and where in the stream it begins.
+    pub fn next_chunk(&mut self) -> Result<Option<(u64, ChunkRef)>, CatalogError<R::Error>> {
+        while let Some((depth, refs)) = self.levels.last_mut() {
+            let Some(next) = refs.last().copied() else {
+                self.levels.pop();
+                continue;
+            };
+            if *depth == 0 || next.is_hole() {
+                refs.pop();
+                let offset = self.offset;
+                self.offset = offset.saturating_add(next.stream_bytes);
+                return Ok(Some((offset, next)));
+            }
+            self.descend()?;
+        }
+        Ok(None)
+    }
+
+    /// Replaces the next reference by those of the node it names.
+    fn descend(&mut self) -> Result<(), CatalogError<R::Error>> {
+        let (depth, refs) = self.levels.last_mut().expect("called with a reference at hand");
+        let (depth, node) = (*depth, refs.pop().expect("called with a reference at hand"));
+        let bytes = self.reader.read_chunk(&node).map_err(CatalogError::Chunk)?;
+        let mut children = unpack_refs(&bytes)?;
+        let sum = children.iter().fold(0_u64, |sum, c| sum.saturating_add(c.stream_bytes));
+        if children.is_empty() || sum != node.stream_bytes {
+            let detail = "a node stands for another length than it is said to";
+            return Err(FormatError::new("recipe", detail).into());
+        }
+        children.reverse();
+        self.levels.push((depth - 1, children));
+        Ok(())
+    }
+}
+
+/// The reference of every chunk that a recipe needs, its nodes included: nodes before what they
+/// name. The flag tells a node.
+pub fn for_each_chunk<R: ReadChunk>(
+    recipe: &Recipe,
+    reader: &R,
+    visit: &mut impl FnMut(&ChunkRef, bool),
+) -> Result<(), CatalogError<R::Error>> {
+    let mut rest: Vec<(u8, ChunkRef)> =
+        recipe.refs.iter().rev().map(|chunk| (recipe.depth, *chunk)).collect();
+    while let Some((depth, chunk)) = rest.pop() {
+        if chunk.is_hole() {
+            continue;
+        }
+        visit(&chunk, depth > 0);
+        if depth > 0 {
+            let bytes = reader.read_chunk(&chunk).map_err(CatalogError::Chunk)?;
+            let children = unpack_refs(&bytes)?;
+            rest.extend(children.into_iter().rev().map(|child| (depth - 1, child)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! Blocks: neighbouring new chunks, compressed and sealed together.
+//!
+//! A [`BlockDraft`] gathers chunks; a [`BlockSealer`] turns it into the bytes that stand in an
+//! arena; [`open_block`] gives the chunks back. The three know nothing of files or threads.
+
+use std::sync::Arc;
+
+use strongroom_base::ArenaId;
+use strongroom_base::seal::{SealKey, TAG_BYTES};
+
+use crate::format::{
+    BLOCK_CHUNKS_MAX, BLOCK_RAW_BYTES_MAX, BaseLocation, BlockFrame, Codec, DirectoryEntry,
+    FRAME_BYTES, FormatError, pack_directory, unpack_directory,
+};
+
+/// Chunks on their way into a block.
+#[derive(Debug)]
+pub struct BlockDraft {
+    number: u32,
+    first_slot: u32,
+    entries: Vec<DirectoryEntry>,
+    data: Vec<u8>,
+}
+
+impl BlockDraft {
+    /// An empty block; its first chunk will have slot `first_slot`.
+    pub fn new(number: u32, first_slot: u32) -> Self {
+        Self { number, first_slot, entries: Vec::new(), data: Vec::new() }
+    }
+
+    /// Adds a chunk as it is and gives its slot.
+    pub fn push(&mut self, chunk: &[u8]) -> u32 {
+        let bytes = u32::try_from(chunk.len()).expect("a chunk is shorter than a block");
+        let entry = DirectoryEntry { stored_bytes: bytes, chunk_bytes: bytes, bases: Vec::new() };
+        self.entries.push(entry);
+        self.data.extend_from_slice(chunk);
+        self.next_slot() - 1
+    }
+
+    /// Bytes of the chunks gathered so far.
+    pub fn data_bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    /// True where nothing was gathered.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The slot that the next chunk gets.
+    pub fn next_slot(&self) -> u32 {
+        self.first_slot + self.chunk_count()
+    }
+
+    /// How many chunks were gathered.
+    pub fn chunk_count(&self) -> u32 {
+        u32::try_from(self.entries.len()).expect("at most BLOCK_CHUNKS_MAX chunks")
+    }
+
+    /// True where a chunk of so many bytes should go into another block, which is to hold about
+    /// `target_bytes`.
+    pub fn is_full_for(&self, chunk_bytes: usize, target_bytes: usize) -> bool {
+        let next = self.data.len() + chunk_bytes;
+        !self.is_empty() && (next > target_bytes || self.entries.len() >= BLOCK_CHUNKS_MAX)
+    }
+}
+
+/// A block as it stands in an arena.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedBlock {
+    /// What stands in front of it.
+    pub frame: BlockFrame,
+    /// Frame, ciphertext and tag.
+    pub bytes: Vec<u8>,
+}
+
+/// Compresses and seals blocks. Each thread has its own.
+pub struct BlockSealer {
+    compressor: zstd::bulk::Compressor<'static>,
+}
+
+/// zstd's levels, as `--compression` takes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompressionLevel(i32);
+
+impl CompressionLevel {
+    /// What is used unless told otherwise.
+    pub const DEFAULT: Self = Self(3);
+
+    /// A level from −7 (fastest) to 22 (smallest).
+    pub fn new(level: i32) -> Option<Self> {
+        (-7..=22).contains(&level).then_some(Self(level))
+    }
+}
+
+impl BlockSealer {
+    /// A sealer that compresses at `level`.
+    pub fn new(level: CompressionLevel) -> Self {
+        let compressor = zstd::bulk::Compressor::new(level.0)
+            .expect("zstd gives a context for every level from -7 to 22");
+        Self { compressor }
+    }
+
+    /// Compresses the draft where that gains at least 3 %, and seals it.
+    pub fn seal(&mut self, draft: &BlockDraft, arena: ArenaId, key: &SealKey) -> SealedBlock {
+        assert!(!draft.is_empty(), "a block holds a chunk");
+        let mut payload = pack_directory(&draft.entries);
+        payload.extend_from_slice(&draft.data);
+        assert!(payload.len() <= BLOCK_RAW_BYTES_MAX, "a block keeps to its bound");
+        let (codec, mut sealed) = self.compress(&payload);
+        let frame = BlockFrame {
+            number: draft.number,
+            first_slot: draft.first_slot,
+            chunk_count: draft.chunk_count(),
+            raw_bytes: u32::try_from(payload.len()).expect("checked above"),
+            sealed_bytes: u32::try_from(sealed.len() + TAG_BYTES).expect("checked above"),
+            codec,
+        };
+        key.seal(u64::from(frame.number), &frame.aad(arena), &mut sealed);
+        let mut bytes = Vec::with_capacity(FRAME_BYTES + sealed.len());
+        bytes.extend_from_slice(&frame.pack());
+        bytes.append(&mut sealed);
+        SealedBlock { frame, bytes }
+    }
+
+    fn compress(&mut self, payload: &[u8]) -> (Codec, Vec<u8>) {
+        let compressed = self
+            .compressor
+            .compress(payload)
+            .expect("zstd compresses anything into a buffer of its own bound");
+        if compressed.len() * 100 <= payload.len() * 97 {
+            (Codec::Zstd, compressed)
+        } else {
+            (Codec::Raw, payload.to_vec())
+        }
+    }
+}
+
+/// A block's chunks, in memory.
+#[derive(Debug, Clone)]
+pub struct OpenBlock {
+    first_slot: u32,
+    payload: Arc<Vec<u8>>,
+    chunks: Vec<OpenChunk>,
+}
+
+#[derive(Debug, Clone)]
+struct OpenChunk {
+    start: usize,
+    entry: DirectoryEntry,
+}
+
+/// A chunk as it stands in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoredChunk<'b> {
+    /// Its bytes.
+    Whole(&'b [u8]),
+    /// How to make it from other chunks.
+    Delta {
+        /// The instructions.
+        instructions: &'b [u8],
+        /// What they copy from.
+        bases: &'b [BaseLocation],
+        /// Bytes of the chunk.
+        chunk_bytes: u32,
+    },
+}
+
+impl OpenBlock {
+    /// The chunk in a slot of the arena, if this block holds it.
+    pub fn chunk(&self, slot: u32) -> Option<StoredChunk<'_>> {
+        let place = slot.checked_sub(self.first_slot)? as usize;
+        let chunk = self.chunks.get(place)?;
+        let end = chunk.start + chunk.entry.stored_bytes as usize;
+        let stored = &self.payload[chunk.start..end];
+        Some(if chunk.entry.bases.is_empty() {
+            StoredChunk::Whole(stored)
+        } else {
+            StoredChunk::Delta {
+                instructions: stored,
+                bases: &chunk.entry.bases,
+                chunk_bytes: chunk.entry.chunk_bytes,
+            }
+        })
+    }
+
+    /// The slots it holds.
+    pub fn slots(&self) -> std::ops::Range<u32> {
+        // An opened block has as many chunks as its frame says, which is consistent.
+        self.first_slot..self.first_slot + self.chunks.len() as u32
+    }
+
+    /// Bytes it takes in memory, about.
+    pub fn memory_bytes(&self) -> usize {
+        self.payload.len() + self.chunks.len() * size_of::<OpenChunk>()
+    }
+}
+
+/// Why a block cannot be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BlockError {
+    /// Its bytes are not what was sealed.
+    #[error("block {number} is damaged")]
+    Damaged {
+        /// The block's number.
+        number: u32,
+    },
+    /// Its structure is wrong.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
+/// Opens the block at the start of `bytes`, of which the frame says how many it needs.
+pub fn open_block(bytes: &[u8], arena: ArenaId, key: &SealKey) -> Result<OpenBlock, BlockError> {
+    let frame = BlockFrame::unpack(bytes)?;
+    let damaged = BlockError::Damaged { number: frame.number };
+    let end = FRAME_BYTES + frame.sealed_bytes as usize;
+    let mut sealed = bytes.get(FRAME_BYTES..end).ok_or(damaged)?.to_vec();
+    key.open(u64::from(frame.number), &frame.aad(arena), &mut sealed).map_err(|_| damaged)?;
+    sealed.truncate(sealed.len() - TAG_BYTES);
+    let payload = match frame.codec {
+        Codec::Raw => sealed,
+        Codec::Zstd => {
+            zstd::bulk::decompress(&sealed, frame.raw_bytes as usize).map_err(|_| damaged)?
+        }
+    };
+    if payload.len() != frame.raw_bytes as usize {
+        return Err(damaged);
+    }
+    let (entries, mut start) = unpack_directory(&payload, frame.chunk_count)?;
+    let chunks = entries
+        .into_iter()
+        .map(|entry| {
+            let chunk = OpenChunk { start, entry };
+            start += chunk.entry.stored_bytes as usize;
+            chunk
+        })
+        .collect();
+    Ok(OpenBlock { first_slot: frame.first_slot, payload: Arc::new(payload), chunks })
+}
+
+#[cfg(test)]
+mod tests;

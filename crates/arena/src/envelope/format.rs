@@ -1,0 +1,237 @@
+//! The bytes of an envelope's header and signature table. The document: `docs/format/envelope.md`.
+
+use strongroom_base::le::{LeReader, LeWrite, LengthError};
+use strongroom_galois::Signature;
+
+/// First bytes of every object of a repository.
+pub const MAGIC: [u8; 8] = *b"STRONGRM";
+/// The format that this program writes.
+pub const VERSION: u16 = 0;
+/// Bytes of a header, and of the trailer, which is the header again.
+pub const HEADER_BYTES: usize = 96;
+/// Bytes of one signature in the table: two symbols of GF(2^16).
+pub const SIGNATURE_BYTES: usize = 4;
+/// Bytes of a table besides its signatures: its checksum.
+pub const TABLE_EXTRA_BYTES: usize = 4;
+/// Shards are at most so long (2^16): longer ones would outgrow a signature's certainty.
+pub const SHARD_BYTES_LOG2_MAX: u8 = 16;
+/// Shards are at least so long (2^6).
+pub const SHARD_BYTES_LOG2_MIN: u8 = 6;
+/// A code over GF(2^16) has so many positions.
+pub const SHARDS_MAX: u64 = 1 << 16;
+
+/// What an object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum ObjectKind {
+    /// The repository's configuration.
+    Config = 1,
+    /// A key slot.
+    KeySlot = 2,
+    /// An arena of data.
+    DataArena = 3,
+    /// An arena of metadata: trees and recipe nodes.
+    MetadataArena = 4,
+    /// A snapshot.
+    Snapshot = 5,
+    /// A writer at work.
+    Session = 6,
+}
+
+impl ObjectKind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Self; 6] = [
+        Self::Config,
+        Self::KeySlot,
+        Self::DataArena,
+        Self::MetadataArena,
+        Self::Snapshot,
+        Self::Session,
+    ];
+
+    fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
+    }
+}
+
+/// A header: what stands at both ends of every object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// What is inside.
+    pub kind: ObjectKind,
+    /// Raised each time the object is written anew under its name.
+    pub generation: u32,
+    /// Which one: the object's identifier, zero-padded. It tells swapped files.
+    pub id: [u8; 16],
+    /// Bytes of the body.
+    pub body_bytes: u64,
+    /// Shards have 2^this bytes; the last one of the body may be short.
+    pub shard_bytes_log2: u8,
+    /// Parity shards that follow.
+    pub parity_shards: u32,
+    /// BLAKE3-256 of the body.
+    pub body_hash: [u8; 32],
+}
+
+/// Why bytes are no header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// They do not begin as one.
+    #[error("it does not begin like an object of Strongroom")]
+    NotAnObject,
+    /// Written by a newer program.
+    #[error(
+        "it has format version {version}; this program knows up to {VERSION}: update Strongroom"
+    )]
+    NewerVersion {
+        /// The version it has.
+        version: u16,
+    },
+    /// The checksum is wrong, or the fields contradict each other.
+    #[error("its header is damaged")]
+    Damaged,
+}
+
+impl From<LengthError> for HeaderError {
+    fn from(_: LengthError) -> Self {
+        Self::Damaged
+    }
+}
+
+impl Header {
+    /// The header's bytes.
+    pub fn pack(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        bytes.put(&MAGIC);
+        bytes.put_u16(VERSION);
+        bytes.put_u8(self.kind as u8);
+        bytes.put_u8(self.shard_bytes_log2);
+        bytes.put_u32(self.generation);
+        bytes.put(&self.id);
+        bytes.put_u64(self.body_bytes);
+        bytes.put_u32(self.parity_shards);
+        bytes.put(&[0; 16]);
+        bytes.put(&self.body_hash);
+        bytes.put_u32(crc32c::crc32c(&bytes));
+        bytes.try_into().expect("the fields of a header add up to its size")
+    }
+
+    /// The header in `bytes`, checksum first.
+    pub fn unpack(bytes: &[u8]) -> Result<Self, HeaderError> {
+        let mut fields = LeReader::new(bytes.get(..HEADER_BYTES).ok_or(HeaderError::NotAnObject)?);
+        if fields.array()? != MAGIC {
+            return Err(HeaderError::NotAnObject);
+        }
+        if crc32c::crc32c(&bytes[..HEADER_BYTES - 4]).to_le_bytes()
+            != bytes[HEADER_BYTES - 4..HEADER_BYTES]
+        {
+            return Err(HeaderError::Damaged);
+        }
+        let version = fields.u16()?;
+        if version > VERSION {
+            return Err(HeaderError::NewerVersion { version });
+        }
+        let kind = ObjectKind::from_number(fields.u8()?).ok_or(HeaderError::Damaged)?;
+        let shard_bytes_log2 = fields.u8()?;
+        let generation = fields.u32()?;
+        let id = fields.array()?;
+        let body_bytes = fields.u64()?;
+        let parity_shards = fields.u32()?;
+        fields.take(16)?;
+        let body_hash = fields.array()?;
+        fields.u32()?;
+        fields.finish()?;
+        let header =
+            Self { kind, generation, id, body_bytes, shard_bytes_log2, parity_shards, body_hash };
+        if header.is_consistent() { Ok(header) } else { Err(HeaderError::Damaged) }
+    }
+
+    fn is_consistent(&self) -> bool {
+        (SHARD_BYTES_LOG2_MIN..=SHARD_BYTES_LOG2_MAX).contains(&self.shard_bytes_log2)
+            && self.body_bytes > 0
+            && self.body_bytes.div_ceil(1 << self.shard_bytes_log2)
+                + u64::from(self.parity_shards).next_power_of_two()
+                <= SHARDS_MAX
+    }
+
+    /// Bytes of a shard.
+    pub fn shard_bytes(&self) -> usize {
+        1 << self.shard_bytes_log2
+    }
+
+    /// Shards that the body is cut into.
+    pub fn data_shards(&self) -> usize {
+        self.body_bytes().div_ceil(self.shard_bytes())
+    }
+
+    /// Shards in all, parity too.
+    pub fn shards(&self) -> usize {
+        self.data_shards() + self.parity_shards as usize
+    }
+
+    /// Bytes of the body.
+    pub fn body_bytes(&self) -> usize {
+        usize::try_from(self.body_bytes).expect("at most 2^16 shards of 2^16 bytes")
+    }
+
+    /// Where the parts of the object stand.
+    pub fn layout(&self) -> Layout {
+        let table_bytes = self.shards() * SIGNATURE_BYTES + TABLE_EXTRA_BYTES;
+        let parity_bytes = self.parity_shards as usize * self.shard_bytes();
+        let first_table = HEADER_BYTES + self.body_bytes();
+        let parity = first_table + table_bytes;
+        let second_table = parity + parity_bytes;
+        let trailer = second_table + table_bytes;
+        let object_bytes = trailer + HEADER_BYTES;
+        Layout {
+            table_bytes,
+            parity_bytes,
+            first_table,
+            parity,
+            second_table,
+            trailer,
+            object_bytes,
+        }
+    }
+}
+
+/// Offsets and sizes of an object's parts, in bytes. The body begins at [`HEADER_BYTES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes of each of the two tables.
+    pub table_bytes: usize,
+    /// Bytes of all parity shards.
+    pub parity_bytes: usize,
+    /// Where the first signature table begins; the body ends here.
+    pub first_table: usize,
+    /// Where the parity begins.
+    pub parity: usize,
+    /// Where the second signature table begins.
+    pub second_table: usize,
+    /// Where the trailer begins.
+    pub trailer: usize,
+    /// Bytes of the whole object.
+    pub object_bytes: usize,
+}
+
+/// A signature table's bytes.
+pub fn pack_table(signatures: &[Signature<2>]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(signatures.len() * SIGNATURE_BYTES + TABLE_EXTRA_BYTES);
+    for signature in signatures {
+        bytes.put(&signature.to_le_bytes());
+    }
+    bytes.put_u32(crc32c::crc32c(&bytes));
+    bytes
+}
+
+/// The signatures in a table's bytes; none where the checksum is wrong.
+pub fn unpack_table(bytes: &[u8]) -> Option<Vec<Signature<2>>> {
+    let (signatures, checksum) = bytes.split_last_chunk::<TABLE_EXTRA_BYTES>()?;
+    if crc32c::crc32c(signatures).to_le_bytes() != *checksum {
+        return None;
+    }
+    let signatures = signatures.as_chunks::<SIGNATURE_BYTES>().0;
+    Some(signatures.iter().map(|bytes| Signature::from_le_bytes(*bytes)).collect())
+}
+
+const _: () = assert!(HEADER_BYTES == 8 + 2 + 1 + 1 + 4 + 16 + 8 + 4 + 16 + 32 + 4);

@@ -1,0 +1,116 @@
+//! What can still be had of an arena that parity cannot repair: every block that opens, and a
+//! summary made anew from them.
+//!
+//! Blocks carry their own frame, directory and authentication, so none needs another, nor the
+//! summary (Foundation §3.4: everything but the log can be recreated by scanning the log). The
+//! arena keeps its name and its slots; what is lost is left out, and its generation is raised.
+
+use strongroom_base::keys::WriteKeys;
+use strongroom_base::seal::SealKey;
+use strongroom_base::{ArenaId, Fingerprinter};
+
+use crate::block::{OpenBlock, SealedBlock, StoredChunk, open_block};
+use crate::envelope::{self, Redundancy};
+use crate::format::{ArenaHead, BlockFrame, FRAME_BYTES, HEAD_BYTES, SummarySlot};
+use crate::store::{ArenaError, ArenaStore, damaged, envelope_error};
+use crate::writer::{ArenaBuilder, FinishedArena};
+
+/// Resolves a delta to the chunk it stands for.
+pub type ResolveDelta<'r> = dyn FnMut(StoredChunk<'_>) -> Option<Vec<u8>> + 'r;
+
+/// An arena made of what could be saved of a damaged one.
+pub struct Rescued {
+    /// The arena's next generation, ready to take the place of the damaged one. None where no
+    /// block at all was left.
+    pub arena: Option<FinishedArena>,
+    /// How many blocks were saved.
+    pub blocks_saved: usize,
+    /// How many blocks the head says there were, if it could be read.
+    pub blocks_before: Option<u32>,
+}
+
+/// Saves every block of a damaged arena that still opens.
+pub fn rescue(
+    store: &ArenaStore,
+    id: ArenaId,
+    object: &[u8],
+    keys: &WriteKeys,
+    redundancy: Redundancy,
+    resolve: &mut ResolveDelta<'_>,
+) -> Result<Rescued, ArenaError> {
+    let salvage = envelope::salvage(object).map_err(|error| envelope_error(id, error))?;
+    if salvage.header.id != id.0 {
+        return Err(damaged(id, "another object stands in its place"));
+    }
+    let head = head_of(&salvage.body).ok_or_else(|| damaged(id, "its key is lost"))?;
+    let key = store.arena_key(id, &head)?.ok_or(ArenaError::PutOnly)?;
+    let blocks = scan_blocks(&salvage.body, id, &key);
+    let mut builder = ArenaBuilder::rebuilding(id, head.sealed_key);
+    for (sealed, opened) in &blocks {
+        builder.push(sealed, slots_of(opened, &keys.fingerprinter, resolve));
+    }
+    let arena = (!blocks.is_empty())
+        .then(|| builder.finish(salvage.header.generation + 1, keys, redundancy));
+    Ok(Rescued { arena, blocks_saved: blocks.len(), blocks_before: Some(head.block_count) })
+}
+
+/// The head from either end of the body.
+fn head_of(body: &[u8]) -> Option<ArenaHead> {
+    let first = ArenaHead::unpack(body).ok();
+    first.or_else(|| ArenaHead::unpack(&body[body.len().checked_sub(HEAD_BYTES)?..]).ok())
+}
+
+/// Every block that opens, in order, however torn what lies between them.
+fn scan_blocks(body: &[u8], id: ArenaId, key: &SealKey) -> Vec<(SealedBlock, OpenBlock)> {
+    let mut blocks: Vec<(SealedBlock, OpenBlock)> = Vec::new();
+    let mut at = HEAD_BYTES.min(body.len());
+    while at + FRAME_BYTES <= body.len() {
+        let Ok(frame) = BlockFrame::unpack(&body[at..]) else {
+            at += next_frame(&body[at..]);
+            continue;
+        };
+        let is_later = blocks.last().is_none_or(|(last, _)| last.frame.number < frame.number);
+        match open_block(&body[at..], id, key) {
+            Ok(opened) if is_later => {
+                let end = at + FRAME_BYTES + frame.sealed_bytes as usize;
+                blocks.push((SealedBlock { frame, bytes: body[at..end].to_vec() }, opened));
+                at = end;
+            }
+            _ => at += next_frame(&body[at..]),
+        }
+    }
+    blocks
+}
+
+/// How far it is to the next bytes that could begin a frame.
+fn next_frame(bytes: &[u8]) -> usize {
+    let magic = &crate::format::FRAME_MAGIC;
+    let found = bytes[1..].windows(magic.len()).position(|window| window == magic);
+    found.map_or(bytes.len(), |distance| distance + 1)
+}
+
+fn slots_of(
+    block: &OpenBlock,
+    fingerprinter: &Fingerprinter,
+    resolve: &mut ResolveDelta<'_>,
+) -> Vec<SummarySlot> {
+    block
+        .slots()
+        .map(|slot| {
+            let stored = block.chunk(slot).expect("a block holds its own slots");
+            let (bytes, bases) = match stored {
+                StoredChunk::Whole(bytes) => (Some(bytes.to_vec()), Vec::new()),
+                StoredChunk::Delta { bases, .. } => (resolve(stored), bases.to_vec()),
+            };
+            // A delta whose base is lost has no fingerprint any more: nothing will look for it.
+            let fingerprint = bytes
+                .as_deref()
+                .map_or(strongroom_base::Fingerprint::ZERO, |b| fingerprinter.fingerprint(b));
+            let chunk_bytes = match stored {
+                StoredChunk::Whole(bytes) => bytes.len() as u32,
+                StoredChunk::Delta { chunk_bytes, .. } => chunk_bytes,
+            };
+            SummarySlot { fingerprint, chunk_bytes, bases }
+        })
+        .collect()
+}

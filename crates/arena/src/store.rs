@@ -1,0 +1,370 @@
+//! Reading arenas from a backend, with bounded caches of summaries and open blocks.
+//!
+//! A damaged part is computed anew from parity, in memory, so that a reader gets what was stored
+//! as long as that can be had; [`ArenaStore::heals`] tells how often that was needed, for the
+//! verb to advise a repair.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lru::LruCache;
+use strongroom_backend::{Backend, BackendError, ObjectName, read_all};
+use strongroom_base::seal::{PrivateKey, SealKey};
+use strongroom_base::{ArenaId, RepositoryKeys};
+
+use crate::block::{BlockError, OpenBlock, open_block};
+use crate::envelope::format::{HEADER_BYTES, Header};
+use crate::envelope::{self, EnvelopeError, HEADROOM};
+use crate::format::{ArenaHead, HEAD_BYTES, Summary, SummarySlot};
+use crate::writer::{ArenaContent, KEY_INFO, open_summary};
+
+/// The folder of arenas.
+pub const ARENAS_FOLDER: &str = "arenas";
+
+/// The object of an arena.
+pub fn arena_object(id: ArenaId) -> ObjectName {
+    ObjectName::new(ARENAS_FOLDER, id)
+}
+
+/// Why something cannot be read from an arena.
+#[derive(Debug, thiserror::Error)]
+pub enum ArenaError {
+    /// The arena is not there.
+    #[error("arena {arena} is missing")]
+    Missing {
+        /// The arena.
+        arena: ArenaId,
+    },
+    /// Its bytes are not what was stored, and parity cannot give them back.
+    #[error("arena {arena} is damaged: {what}")]
+    Damaged {
+        /// The arena.
+        arena: ArenaId,
+        /// What of it.
+        what: String,
+    },
+    /// The arena stands, but this slot of it was lost.
+    #[error("arena {arena} has lost slot {slot}")]
+    SlotLost {
+        /// The arena.
+        arena: ArenaId,
+        /// The slot.
+        slot: u32,
+    },
+    /// Reading needs the private key, and only put-only keys are at hand.
+    #[error("this key may only store, not read")]
+    PutOnly,
+    /// The backend failed.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+/// An arena that was opened: what is where in it, and the key to its blocks.
+pub struct Arena {
+    /// Its name.
+    pub id: ArenaId,
+    /// The how-manieth writing of it.
+    pub generation: u32,
+    /// What it holds.
+    pub summary: Summary,
+    /// For each block, the place of its first chunk in the summary's slots.
+    first_places: Vec<u32>,
+    key: Option<SealKey>,
+}
+
+impl Arena {
+    fn new(id: ArenaId, generation: u32, summary: Summary, key: Option<SealKey>) -> Self {
+        let mut place = 0;
+        let first_places = summary
+            .blocks
+            .iter()
+            .map(|block| {
+                let first = place;
+                place += block.frame.chunk_count;
+                first
+            })
+            .collect();
+        Self { id, generation, summary, first_places, key }
+    }
+
+    /// The block, by its place in the summary, that holds a slot.
+    pub fn block_of(&self, slot: u32) -> Option<usize> {
+        let blocks = &self.summary.blocks;
+        let place =
+            blocks.partition_point(|block| block.frame.first_slot <= slot).checked_sub(1)?;
+        let frame = &blocks[place].frame;
+        (slot - frame.first_slot < frame.chunk_count).then_some(place)
+    }
+
+    /// What the summary says of a slot.
+    pub fn slot(&self, slot: u32) -> Option<&SummarySlot> {
+        let block = self.block_of(slot)?;
+        let within = slot - self.summary.blocks[block].frame.first_slot;
+        self.summary.slots.get((self.first_places[block] + within) as usize)
+    }
+
+    /// Every slot that the arena still holds, with its number.
+    pub fn slots(&self) -> impl Iterator<Item = (u32, &SummarySlot)> {
+        let numbers = self
+            .summary
+            .blocks
+            .iter()
+            .flat_map(|block| (0..block.frame.chunk_count).map(|i| block.frame.first_slot + i));
+        numbers.zip(&self.summary.slots)
+    }
+
+    /// Where a run of blocks stands in the object: offset and length in bytes.
+    pub fn span(&self, blocks: std::ops::RangeInclusive<usize>) -> (u64, usize) {
+        let start = self.summary.blocks[*blocks.start()].offset as usize;
+        let last = &self.summary.blocks[*blocks.end()];
+        let end =
+            last.offset as usize + crate::format::FRAME_BYTES + last.frame.sealed_bytes as usize;
+        ((HEADROOM + HEAD_BYTES + start) as u64, end - start)
+    }
+
+    /// Opens a run of blocks from the bytes of their [`Arena::span`].
+    pub fn open_blocks(
+        &self,
+        blocks: std::ops::RangeInclusive<usize>,
+        bytes: &[u8],
+    ) -> Result<Vec<OpenBlock>, ArenaError> {
+        let key = self.key.as_ref().ok_or(ArenaError::PutOnly)?;
+        let base = self.summary.blocks[*blocks.start()].offset as usize;
+        blocks
+            .map(|place| {
+                let block = &self.summary.blocks[place];
+                let start = (block.offset as usize - base).min(bytes.len());
+                let opened = open_block(&bytes[start..], self.id, key)?;
+                let expected =
+                    block.frame.first_slot..block.frame.first_slot + block.frame.chunk_count;
+                if opened.slots() == expected {
+                    Ok(opened)
+                } else {
+                    Err(BlockError::Damaged { number: block.frame.number })
+                }
+            })
+            .collect::<Result<_, BlockError>>()
+            .map_err(|error| ArenaError::Damaged { arena: self.id, what: error.to_string() })
+    }
+}
+
+/// How much an [`ArenaStore`] may hold in memory.
+#[derive(Debug, Clone, Copy)]
+pub struct CacheLimits {
+    /// Arenas whose summaries are kept.
+    pub arenas: NonZeroUsize,
+    /// Bytes of open blocks.
+    pub block_bytes: usize,
+}
+
+impl Default for CacheLimits {
+    /// 16 summaries (Foundation keeps 10) and 16 MiB of blocks.
+    fn default() -> Self {
+        Self { arenas: NonZeroUsize::new(16).expect("sixteen is not zero"), block_bytes: 16 << 20 }
+    }
+}
+
+/// Reads arenas.
+pub struct ArenaStore {
+    backend: Arc<dyn Backend>,
+    summary_key: [u8; 32],
+    private_key: Option<PrivateKey>,
+    limits: CacheLimits,
+    // Plain mutexes: each is held for a map operation, never while reading from the backend.
+    arenas: Mutex<LruCache<ArenaId, Arc<Arena>>>,
+    blocks: Mutex<BlockCache>,
+    healed: Mutex<Option<(ArenaId, Arc<Vec<u8>>)>>,
+    heals: AtomicU64,
+}
+
+struct BlockCache {
+    blocks: LruCache<(ArenaId, usize), Arc<OpenBlock>>,
+    bytes: usize,
+}
+
+impl ArenaStore {
+    /// A reader of the arenas in `backend`.
+    pub fn new(backend: Arc<dyn Backend>, keys: &RepositoryKeys, limits: CacheLimits) -> Self {
+        Self {
+            backend,
+            summary_key: keys.write.summary_key,
+            private_key: keys.private_key.clone(),
+            limits,
+            arenas: Mutex::new(LruCache::new(limits.arenas)),
+            blocks: Mutex::new(BlockCache { blocks: LruCache::unbounded(), bytes: 0 }),
+            healed: Mutex::new(None),
+            heals: AtomicU64::new(0),
+        }
+    }
+
+    /// How often something had to be computed anew from parity.
+    pub fn heals(&self) -> u64 {
+        self.heals.load(Ordering::Relaxed)
+    }
+
+    /// Opens an arena: its summary from the cache or by two short reads.
+    pub fn arena(&self, id: ArenaId) -> Result<Arc<Arena>, ArenaError> {
+        if let Some(arena) = lock(&self.arenas).get(&id) {
+            return Ok(arena.clone());
+        }
+        let arena = match self.open_arena(id) {
+            Err(ArenaError::Damaged { .. }) => {
+                let object = self.heal(id)?;
+                self.open_arena_in(id, &object)?
+            }
+            other => other?,
+        };
+        let arena = Arc::new(arena);
+        lock(&self.arenas).put(id, arena.clone());
+        Ok(arena)
+    }
+
+    /// The block at a place of the summary, from the cache or by one read.
+    pub fn block(&self, arena: &Arena, place: usize) -> Result<Arc<OpenBlock>, ArenaError> {
+        if let Some(block) = lock(&self.blocks).blocks.get(&(arena.id, place)) {
+            return Ok(block.clone());
+        }
+        let block = self.read_blocks(arena, place..=place)?.pop();
+        let block = Arc::new(block.expect("a run of one block opens as one block"));
+        self.keep(arena.id, place, block.clone());
+        Ok(block)
+    }
+
+    /// A run of neighbouring blocks by one read, past the cache.
+    pub fn read_blocks(
+        &self,
+        arena: &Arena,
+        places: std::ops::RangeInclusive<usize>,
+    ) -> Result<Vec<OpenBlock>, ArenaError> {
+        let (offset, length) = arena.span(places.clone());
+        let bytes = self.read(arena.id, offset, length)?;
+        match arena.open_blocks(places.clone(), &bytes) {
+            Err(ArenaError::Damaged { .. }) => {
+                let object = self.heal(arena.id)?;
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(object.len());
+                let end = (start + length).min(object.len());
+                arena.open_blocks(places, &object[start..end])
+            }
+            other => other,
+        }
+    }
+
+    /// Forgets what is cached of an arena, because it was rewritten.
+    pub fn forget(&self, id: ArenaId) {
+        lock(&self.arenas).pop(&id);
+        let mut cache = lock(&self.blocks);
+        let stale: Vec<_> =
+            cache.blocks.iter().map(|(key, _)| *key).filter(|(arena, _)| *arena == id).collect();
+        for key in stale {
+            if let Some(block) = cache.blocks.pop(&key) {
+                cache.bytes -= block.memory_bytes();
+            }
+        }
+        lock(&self.healed).take_if(|(arena, _)| *arena == id);
+    }
+
+    fn keep(&self, arena: ArenaId, place: usize, block: Arc<OpenBlock>) {
+        let mut cache = lock(&self.blocks);
+        cache.bytes += block.memory_bytes();
+        if let Some(old) = cache.blocks.put((arena, place), block) {
+            cache.bytes -= old.memory_bytes();
+        }
+        while cache.bytes > self.limits.block_bytes && cache.blocks.len() > 1 {
+            if let Some((_, evicted)) = cache.blocks.pop_lru() {
+                cache.bytes -= evicted.memory_bytes();
+            }
+        }
+    }
+
+    fn read(&self, id: ArenaId, offset: u64, length: usize) -> Result<Vec<u8>, ArenaError> {
+        self.backend.read(&arena_object(id), offset, length).map_err(|error| {
+            if error.is_not_found() { ArenaError::Missing { arena: id } } else { error.into() }
+        })
+    }
+
+    fn open_arena(&self, id: ArenaId) -> Result<Arena, ArenaError> {
+        let start = self.read(id, 0, HEADER_BYTES + HEAD_BYTES)?;
+        let (header, head) = heads_of(id, &start)?;
+        let offset = HEADER_BYTES as u64 + head.summary_offset();
+        // The head bounds the length; see ArenaHead::unpack.
+        let sealed = self.read(id, offset, head.summary_bytes as usize)?;
+        self.assemble(id, &header, &head, &sealed)
+    }
+
+    /// Opens an arena from the bytes of its whole object.
+    pub fn open_arena_in(&self, id: ArenaId, object: &[u8]) -> Result<Arena, ArenaError> {
+        let (header, head) = heads_of(id, object)?;
+        let start = HEADER_BYTES + head.summary_offset() as usize;
+        let end = start + head.summary_bytes as usize;
+        let sealed = object.get(start..end).ok_or_else(|| damaged(id, "it is too short"))?;
+        self.assemble(id, &header, &head, sealed)
+    }
+
+    fn assemble(
+        &self,
+        id: ArenaId,
+        header: &Header,
+        head: &ArenaHead,
+        sealed_summary: &[u8],
+    ) -> Result<Arena, ArenaError> {
+        let summary = open_summary(sealed_summary, id, header.generation, &self.summary_key)
+            .ok_or_else(|| damaged(id, "its summary does not open"))?;
+        let key = self.arena_key(id, head)?;
+        Ok(Arena::new(id, header.generation, summary, key))
+    }
+
+    /// The key of an arena's blocks; none for a put-only holder.
+    pub(crate) fn arena_key(
+        &self,
+        id: ArenaId,
+        head: &ArenaHead,
+    ) -> Result<Option<SealKey>, ArenaError> {
+        let Some(private_key) = &self.private_key else { return Ok(None) };
+        let key = private_key
+            .open(KEY_INFO, &id.0, &head.sealed_key)
+            .ok()
+            .and_then(|key| key.try_into().ok())
+            .ok_or_else(|| damaged(id, "its key does not open"))?;
+        Ok(Some(SealKey::new(&key)))
+    }
+
+    /// The whole object, computed anew from parity. The last one is kept.
+    fn heal(&self, id: ArenaId) -> Result<Arc<Vec<u8>>, ArenaError> {
+        if let Some((healed, object)) = &*lock(&self.healed)
+            && *healed == id
+        {
+            return Ok(object.clone());
+        }
+        let object = read_all(&*self.backend, &arena_object(id))?;
+        let repaired = envelope::repair(&object).map_err(|error| envelope_error(id, error))?;
+        self.heals.fetch_add(1, Ordering::Relaxed);
+        let object = Arc::new(repaired);
+        *lock(&self.healed) = Some((id, object.clone()));
+        Ok(object)
+    }
+}
+
+fn heads_of(id: ArenaId, object: &[u8]) -> Result<(Header, ArenaHead), ArenaError> {
+    let header = envelope::peek(object).map_err(|error| damaged(id, error))?;
+    if header.kind != ArenaContent::of(id).object_kind() || header.id != id.0 {
+        return Err(damaged(id, "another object stands in its place"));
+    }
+    let head = ArenaHead::unpack(&object[HEADER_BYTES..]).map_err(|error| damaged(id, error))?;
+    if HEAD_BYTES as u64 * 2 + head.blocks_bytes + head.summary_bytes != header.body_bytes {
+        return Err(damaged(id, "its head contradicts its header"));
+    }
+    Ok((header, head))
+}
+
+pub(crate) fn envelope_error(arena: ArenaId, error: EnvelopeError) -> ArenaError {
+    damaged(arena, error)
+}
+
+pub(crate) fn damaged(arena: ArenaId, what: impl std::fmt::Display) -> ArenaError {
+    ArenaError::Damaged { arena, what: what.to_string() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,441 @@
+//! The bytes of trees, recipes and snapshots: canonical CBOR (RFC 8949 §4.2) with integer keys,
+//! and plain little-endian references. The documents: `docs/format/tree.md`, `recipe.md`,
+//! `snapshot.md`.
+//!
+//! Encoders write keys in ascending order and leave out what has its default; decoders take
+//! ascending keys alone, skip keys they do not know, and never allocate more than the bytes they
+//! were given could fill.
+
+use minicbor::data::Type;
+use minicbor::decode::Error as CborError;
+use minicbor::{Decoder, Encoder};
+use strongroom_base::le::{LeReader, LeWrite};
+use strongroom_base::{ArenaId, Fingerprint, SnapshotId, Timestamp};
+
+use crate::entry::{DeviceNumber, Entry, EntryKind, Metadata, Xattr, is_valid_name};
+use crate::recipe::{ChunkRef, Location, Recipe};
+use crate::snapshot::{Snapshot, SnapshotStats};
+
+/// Bytes that are not the structure they should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("damaged {what}: {detail}")]
+pub struct FormatError {
+    /// The structure.
+    pub what: &'static str,
+    /// What is wrong with it.
+    pub detail: String,
+}
+
+impl FormatError {
+    pub(crate) fn new(what: &'static str, detail: impl ToString) -> Self {
+        Self { what, detail: detail.to_string() }
+    }
+}
+
+type Cbor<'b> = Encoder<&'b mut Vec<u8>>;
+const INFALLIBLE: &str = "a vector takes all that is written to it";
+
+/// A reference's bytes, appended.
+pub fn put_ref(bytes: &mut Vec<u8>, chunk: &ChunkRef) {
+    bytes.put(&chunk.fingerprint.0);
+    bytes.put(&chunk.location.arena.0);
+    bytes.put_u32(chunk.location.slot);
+    bytes.put_u64(chunk.stream_bytes);
+}
+
+/// The references in `bytes`, one after another.
+pub fn unpack_refs(bytes: &[u8]) -> Result<Vec<ChunkRef>, FormatError> {
+    if !bytes.len().is_multiple_of(ChunkRef::BYTES) {
+        return Err(FormatError::new("recipe", "its length is no multiple of a reference's"));
+    }
+    let damaged = |error| FormatError::new("recipe", error);
+    let mut fields = LeReader::new(bytes);
+    let mut refs = Vec::with_capacity(bytes.len() / ChunkRef::BYTES);
+    while fields.remaining() > 0 {
+        let fingerprint = Fingerprint(fields.array().map_err(damaged)?);
+        let arena = ArenaId(fields.array().map_err(damaged)?);
+        let slot = fields.u32().map_err(damaged)?;
+        let stream_bytes = fields.u64().map_err(damaged)?;
+        refs.push(ChunkRef { fingerprint, location: Location { arena, slot }, stream_bytes });
+    }
+    Ok(refs)
+}
+
+const _: () = assert!(ChunkRef::BYTES == Fingerprint::BYTES + ArenaId::BYTES + 4 + 8);
+
+/// Keys of an entry's map.
+mod entry_key {
+    pub const NAME: u64 = 0;
+    pub const KIND: u64 = 1;
+    pub const MODE: u64 = 2;
+    pub const UID: u64 = 3;
+    pub const GID: u64 = 4;
+    pub const USER: u64 = 5;
+    pub const GROUP: u64 = 6;
+    pub const MTIME: u64 = 7;
+    pub const CTIME: u64 = 8;
+    pub const INODE: u64 = 9;
+    pub const DEVICE: u64 = 10;
+    pub const LINKS: u64 = 11;
+    pub const SIZE: u64 = 12;
+    pub const RECIPE: u64 = 13;
+    pub const SYMLINK_TARGET: u64 = 14;
+    pub const DEVICE_NUMBER: u64 = 15;
+    pub const XATTRS: u64 = 16;
+}
+
+/// Numbers of the kinds of entries.
+mod kind_number {
+    pub const FILE: u8 = 0;
+    pub const DIRECTORY: u8 = 1;
+    pub const SYMLINK: u8 = 2;
+    pub const FIFO: u8 = 3;
+    pub const SOCKET: u8 = 4;
+    pub const CHAR_DEVICE: u8 = 5;
+    pub const BLOCK_DEVICE: u8 = 6;
+}
+
+/// An entry's bytes, appended.
+pub fn put_entry(bytes: &mut Vec<u8>, entry: &Entry) {
+    encode_entry(&mut Encoder::new(bytes), entry).expect(INFALLIBLE);
+}
+
+fn encode_entry(
+    cbor: &mut Cbor<'_>,
+    entry: &Entry,
+) -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
+    use entry_key::*;
+    let meta = &entry.metadata;
+    let (kind, recipe, target, device) = match &entry.kind {
+        EntryKind::File { content } => (kind_number::FILE, Some(content), None, None),
+        EntryKind::Directory { tree } => (kind_number::DIRECTORY, Some(tree), None, None),
+        EntryKind::Symlink { target } => (kind_number::SYMLINK, None, Some(target), None),
+        EntryKind::Fifo => (kind_number::FIFO, None, None, None),
+        EntryKind::Socket => (kind_number::SOCKET, None, None, None),
+        EntryKind::CharDevice(device) => (kind_number::CHAR_DEVICE, None, None, Some(device)),
+        EntryKind::BlockDevice(device) => (kind_number::BLOCK_DEVICE, None, None, Some(device)),
+    };
+    let optional = [
+        meta.user.is_some(),
+        meta.group.is_some(),
+        meta.links != 1,
+        meta.size != 0,
+        recipe.is_some(),
+        target.is_some(),
+        device.is_some(),
+        !meta.xattrs.is_empty(),
+    ];
+    let present = optional.into_iter().filter(|present| *present).count() as u64;
+    cbor.map(9 + present)?;
+    cbor.u64(NAME)?.bytes(&entry.name)?;
+    cbor.u64(KIND)?.u8(kind)?;
+    cbor.u64(MODE)?.u16(meta.mode)?;
+    cbor.u64(UID)?.u32(meta.uid)?;
+    cbor.u64(GID)?.u32(meta.gid)?;
+    if let Some(user) = &meta.user {
+        cbor.u64(USER)?.str(user)?;
+    }
+    if let Some(group) = &meta.group {
+        cbor.u64(GROUP)?.str(group)?;
+    }
+    cbor.u64(MTIME)?.i64(meta.mtime.0)?;
+    cbor.u64(CTIME)?.i64(meta.ctime.0)?;
+    cbor.u64(INODE)?.u64(meta.inode)?;
+    cbor.u64(DEVICE)?.u64(meta.device)?;
+    if meta.links != 1 {
+        cbor.u64(LINKS)?.u64(meta.links)?;
+    }
+    if meta.size != 0 {
+        cbor.u64(SIZE)?.u64(meta.size)?;
+    }
+    if let Some(recipe) = recipe {
+        cbor.u64(RECIPE)?;
+        encode_recipe(cbor, recipe)?;
+    }
+    if let Some(target) = target {
+        cbor.u64(SYMLINK_TARGET)?.bytes(target)?;
+    }
+    if let Some(device) = device {
+        cbor.u64(DEVICE_NUMBER)?.array(2)?.u32(device.major)?.u32(device.minor)?;
+    }
+    if !meta.xattrs.is_empty() {
+        cbor.u64(XATTRS)?.array(meta.xattrs.len() as u64 * 2)?;
+        for xattr in &meta.xattrs {
+            cbor.bytes(&xattr.name)?.bytes(&xattr.value)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode_recipe(
+    cbor: &mut Cbor<'_>,
+    recipe: &Recipe,
+) -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
+    let mut refs = Vec::with_capacity(recipe.refs.len() * ChunkRef::BYTES);
+    recipe.refs.iter().for_each(|chunk| put_ref(&mut refs, chunk));
+    cbor.array(2)?.u8(recipe.depth)?.bytes(&refs)?;
+    Ok(())
+}
+
+/// The entries of one chunk of a tree.
+pub fn unpack_entries(chunk: &[u8]) -> Result<Vec<Entry>, FormatError> {
+    let damaged = |error: CborError| FormatError::new("tree", error);
+    let mut cbor = Decoder::new(chunk);
+    let mut entries = Vec::new();
+    while cbor.position() < chunk.len() {
+        let entry = decode_entry(&mut cbor).map_err(damaged)?;
+        if !is_valid_name(&entry.name) {
+            return Err(FormatError::new("tree", "a name that no entry can have"));
+        }
+        entries.push(entry);
+    }
+    let sorted = entries.windows(2).all(|pair| pair[0].name < pair[1].name);
+    if sorted { Ok(entries) } else { Err(FormatError::new("tree", "names out of order")) }
+}
+
+/// The fields of an entry as they come.
+#[derive(Default)]
+struct EntryFields {
+    name: Option<Vec<u8>>,
+    kind: Option<u8>,
+    metadata: Metadata,
+    recipe: Option<Recipe>,
+    target: Option<Vec<u8>>,
+    device: Option<DeviceNumber>,
+}
+
+fn decode_entry(cbor: &mut Decoder<'_>) -> Result<Entry, CborError> {
+    use entry_key::*;
+    let mut fields = EntryFields::default();
+    fields.metadata.links = 1;
+    decode_map(cbor, |cbor, key| {
+        let meta = &mut fields.metadata;
+        match key {
+            NAME => fields.name = Some(cbor.bytes()?.to_vec()),
+            KIND => fields.kind = Some(cbor.u8()?),
+            MODE => meta.mode = cbor.u16()?,
+            UID => meta.uid = cbor.u32()?,
+            GID => meta.gid = cbor.u32()?,
+            USER => meta.user = Some(cbor.str()?.to_owned()),
+            GROUP => meta.group = Some(cbor.str()?.to_owned()),
+            MTIME => meta.mtime = Timestamp(cbor.i64()?),
+            CTIME => meta.ctime = Timestamp(cbor.i64()?),
+            INODE => meta.inode = cbor.u64()?,
+            DEVICE => meta.device = cbor.u64()?,
+            LINKS => meta.links = cbor.u64()?,
+            SIZE => meta.size = cbor.u64()?,
+            RECIPE => fields.recipe = Some(decode_recipe(cbor)?),
+            SYMLINK_TARGET => fields.target = Some(cbor.bytes()?.to_vec()),
+            DEVICE_NUMBER => {
+                expect_array(cbor, 2)?;
+                fields.device = Some(DeviceNumber { major: cbor.u32()?, minor: cbor.u32()? });
+            }
+            XATTRS => meta.xattrs = decode_xattrs(cbor)?,
+            _ => cbor.skip()?,
+        }
+        Ok(())
+    })?;
+    fields.into_entry().ok_or_else(|| CborError::message("an entry lacks what its kind needs"))
+}
+
+impl EntryFields {
+    fn into_entry(self) -> Option<Entry> {
+        let kind = match self.kind? {
+            kind_number::FILE => EntryKind::File { content: self.recipe? },
+            kind_number::DIRECTORY => EntryKind::Directory { tree: self.recipe? },
+            kind_number::SYMLINK => EntryKind::Symlink { target: self.target? },
+            kind_number::FIFO => EntryKind::Fifo,
+            kind_number::SOCKET => EntryKind::Socket,
+            kind_number::CHAR_DEVICE => EntryKind::CharDevice(self.device?),
+            kind_number::BLOCK_DEVICE => EntryKind::BlockDevice(self.device?),
+            _ => return None,
+        };
+        Some(Entry { name: self.name?, kind, metadata: self.metadata })
+    }
+}
+
+fn decode_recipe(cbor: &mut Decoder<'_>) -> Result<Recipe, CborError> {
+    expect_array(cbor, 2)?;
+    let depth = cbor.u8()?;
+    let refs = unpack_refs(cbor.bytes()?).map_err(CborError::message)?;
+    if depth > Recipe::DEPTH_MAX {
+        return Err(CborError::message("a recipe deeper than any stream needs"));
+    }
+    Ok(Recipe { depth, refs })
+}
+
+fn decode_xattrs(cbor: &mut Decoder<'_>) -> Result<Vec<Xattr>, CborError> {
+    let items = cbor.array()?.ok_or_else(|| CborError::message("an array of unknown length"))?;
+    if !items.is_multiple_of(2) {
+        return Err(CborError::message("an attribute without a value"));
+    }
+    let mut xattrs = Vec::new();
+    for _ in 0..items / 2 {
+        xattrs.push(Xattr { name: cbor.bytes()?.to_vec(), value: cbor.bytes()?.to_vec() });
+    }
+    Ok(xattrs)
+}
+
+/// Keys of a snapshot's map.
+mod snapshot_key {
+    pub const KIND: u64 = 0;
+    pub const STARTED: u64 = 1;
+    pub const ENDED: u64 = 2;
+    pub const HOST: u64 = 3;
+    pub const USER: u64 = 4;
+    pub const PATHS: u64 = 5;
+    pub const LABELS: u64 = 6;
+    pub const PARENT: u64 = 7;
+    pub const ROOT: u64 = 8;
+    pub const PARTIAL: u64 = 9;
+    pub const STATS: u64 = 10;
+    pub const PROGRAM: u64 = 11;
+}
+
+/// Number of the one kind of snapshot there is yet: a file tree.
+const SNAPSHOT_OF_FILE_TREE: u8 = 0;
+
+/// A snapshot's bytes. Its identifier is the object's name, not part of them.
+pub fn pack_snapshot(snapshot: &Snapshot) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_snapshot(&mut Encoder::new(&mut bytes), snapshot).expect(INFALLIBLE);
+    bytes
+}
+
+fn encode_snapshot(
+    cbor: &mut Cbor<'_>,
+    snapshot: &Snapshot,
+) -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
+    use snapshot_key::*;
+    let optional = [!snapshot.labels.is_empty(), snapshot.parent.is_some(), snapshot.partial];
+    cbor.map(9 + optional.into_iter().filter(|present| *present).count() as u64)?;
+    cbor.u64(KIND)?.u8(SNAPSHOT_OF_FILE_TREE)?;
+    cbor.u64(STARTED)?.i64(snapshot.started.0)?;
+    cbor.u64(ENDED)?.i64(snapshot.ended.0)?;
+    cbor.u64(HOST)?.str(&snapshot.host)?;
+    cbor.u64(USER)?.str(&snapshot.user)?;
+    cbor.u64(PATHS)?.array(snapshot.paths.len() as u64)?;
+    for path in &snapshot.paths {
+        cbor.bytes(path)?;
+    }
+    if !snapshot.labels.is_empty() {
+        cbor.u64(LABELS)?.array(snapshot.labels.len() as u64)?;
+        for label in &snapshot.labels {
+            cbor.str(label)?;
+        }
+    }
+    if let Some(parent) = snapshot.parent {
+        cbor.u64(PARENT)?.bytes(&parent.0)?;
+    }
+    cbor.u64(ROOT)?;
+    encode_recipe(cbor, &snapshot.root)?;
+    if snapshot.partial {
+        cbor.u64(PARTIAL)?.bool(true)?;
+    }
+    let stats = &snapshot.stats;
+    cbor.u64(STATS)?.array(6)?;
+    cbor.u64(stats.files)?.u64(stats.directories)?.u64(stats.bytes)?;
+    cbor.u64(stats.bytes_new)?.u64(stats.bytes_stored)?.u64(stats.problems)?;
+    cbor.u64(PROGRAM)?.str(&snapshot.program)?;
+    Ok(())
+}
+
+/// The snapshot of this identifier in `bytes`.
+pub fn unpack_snapshot(id: SnapshotId, bytes: &[u8]) -> Result<Snapshot, FormatError> {
+    let damaged = |error: CborError| FormatError::new("snapshot", error);
+    let mut cbor = Decoder::new(bytes);
+    let snapshot = decode_snapshot(&mut cbor, id).map_err(damaged)?;
+    if cbor.position() == bytes.len() {
+        Ok(snapshot)
+    } else {
+        Err(FormatError::new("snapshot", "bytes are left over"))
+    }
+}
+
+fn decode_snapshot(cbor: &mut Decoder<'_>, id: SnapshotId) -> Result<Snapshot, CborError> {
+    use snapshot_key::*;
+    let mut snapshot = Snapshot::empty(id);
+    let mut has_root = false;
+    decode_map(cbor, |cbor, key| {
+        match key {
+            KIND => {
+                if cbor.u8()? != SNAPSHOT_OF_FILE_TREE {
+                    return Err(CborError::message("a kind this program does not know"));
+                }
+            }
+            STARTED => snapshot.started = Timestamp(cbor.i64()?),
+            ENDED => snapshot.ended = Timestamp(cbor.i64()?),
+            HOST => snapshot.host = cbor.str()?.to_owned(),
+            USER => snapshot.user = cbor.str()?.to_owned(),
+            PATHS => snapshot.paths = decode_array(cbor, |cbor| Ok(cbor.bytes()?.to_vec()))?,
+            LABELS => snapshot.labels = decode_array(cbor, |cbor| Ok(cbor.str()?.to_owned()))?,
+            PARENT => {
+                let parent = cbor.bytes()?.try_into();
+                let parent = parent.map_err(|_| CborError::message("a parent's name"))?;
+                snapshot.parent = Some(SnapshotId(parent));
+            }
+            ROOT => {
+                snapshot.root = decode_recipe(cbor)?;
+                has_root = true;
+            }
+            PARTIAL => snapshot.partial = cbor.bool()?,
+            STATS => {
+                expect_array(cbor, 6)?;
+                snapshot.stats = SnapshotStats {
+                    files: cbor.u64()?,
+                    directories: cbor.u64()?,
+                    bytes: cbor.u64()?,
+                    bytes_new: cbor.u64()?,
+                    bytes_stored: cbor.u64()?,
+                    problems: cbor.u64()?,
+                };
+            }
+            PROGRAM => snapshot.program = cbor.str()?.to_owned(),
+            _ => cbor.skip()?,
+        }
+        Ok(())
+    })?;
+    if has_root { Ok(snapshot) } else { Err(CborError::message("it has no root")) }
+}
+
+/// Reads a map of known length whose keys ascend.
+pub(crate) fn decode_map<'b>(
+    cbor: &mut Decoder<'b>,
+    mut field: impl FnMut(&mut Decoder<'b>, u64) -> Result<(), CborError>,
+) -> Result<(), CborError> {
+    let pairs = cbor.map()?.ok_or_else(|| CborError::message("a map of unknown length"))?;
+    let mut last = None;
+    for _ in 0..pairs {
+        let key = cbor.u64()?;
+        if last.is_some_and(|last| last >= key) {
+            return Err(CborError::message("keys out of order"));
+        }
+        last = Some(key);
+        field(cbor, key)?;
+    }
+    Ok(())
+}
+
+fn decode_array<'b, T>(
+    cbor: &mut Decoder<'b>,
+    mut item: impl FnMut(&mut Decoder<'b>) -> Result<T, CborError>,
+) -> Result<Vec<T>, CborError> {
+    if cbor.datatype()? != Type::Array {
+        return Err(CborError::message("no array of known length"));
+    }
+    let count = cbor.array()?.unwrap_or(0);
+    // Grown item by item: a hostile count runs out of bytes before it runs out of memory.
+    let mut items = Vec::new();
+    for _ in 0..count {
+        items.push(item(cbor)?);
+    }
+    Ok(items)
+}
+
+fn expect_array(cbor: &mut Decoder<'_>, length: u64) -> Result<(), CborError> {
+    if cbor.array()? == Some(length) {
+        Ok(())
+    } else {
+        Err(CborError::message("an array of another length"))
+    }
+}

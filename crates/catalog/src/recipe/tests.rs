@@ -1,0 +1,108 @@
+//! Recipes of every length come back, in order, from anywhere.
+
+use proptest::prelude::*;
+use strongroom_base::{ArenaId, Fingerprint};
+
+use super::*;
+use crate::testing::MemoryChunks;
+
+fn chunk(number: u64) -> ChunkRef {
+    if number % 97 == 5 {
+        return ChunkRef::hole(1 + number);
+    }
+    let fingerprint = Fingerprint(*blake3::hash(&number.to_le_bytes()).as_bytes());
+    let location = Location { arena: ArenaId([2; 16]), slot: number as u32 };
+    ChunkRef { fingerprint, location, stream_bytes: 1 + number % 1000 }
+}
+
+fn build(chunks: &[ChunkRef], store: &mut MemoryChunks) -> Recipe {
+    let mut builder = RecipeBuilder::new();
+    for chunk in chunks {
+        builder.push(*chunk, store).unwrap();
+    }
+    builder.finish(store).unwrap()
+}
+
+fn check(count: u64) -> Recipe {
+    let chunks: Vec<ChunkRef> = (0..count).map(chunk).collect();
+    let mut store = MemoryChunks::default();
+    let recipe = build(&chunks, &mut store);
+    assert!(recipe.refs.len() <= Recipe::REFS_MAX);
+    let bytes: u64 = chunks.iter().map(|chunk| chunk.stream_bytes).sum();
+    assert_eq!(recipe.stream_bytes(), bytes);
+    let mut reader = RecipeReader::new(&recipe, &store);
+    let mut offset = 0;
+    for chunk in &chunks {
+        assert_eq!(reader.next_chunk().unwrap(), Some((offset, *chunk)));
+        offset += chunk.stream_bytes;
+    }
+    assert_eq!(reader.next_chunk().unwrap(), None);
+    let mut leaves = 0;
+    for_each_chunk(&recipe, &store, &mut |_, is_node| leaves += u64::from(!is_node)).unwrap();
+    assert_eq!(leaves, chunks.iter().filter(|chunk| !chunk.is_hole()).count() as u64);
+    recipe
+}
+
+#[test]
+fn every_length_comes_back() {
+    for count in [0, 1, 2, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 5000] {
+        check(count);
+    }
+}
+
+#[test]
+fn a_file_of_a_tebibyte_has_a_short_recipe() {
+    // 64 KiB chunks of 1 TiB are 16 million; a fortieth of that shows the third level.
+    let recipe = check(400_000);
+    assert!(recipe.depth >= 2 && recipe.depth <= 4, "{}", recipe.depth);
+}
+
+#[test]
+fn an_insertion_changes_few_nodes() {
+    let mut chunks: Vec<ChunkRef> = (0..20_000).map(chunk).collect();
+    let mut before = MemoryChunks::default();
+    build(&chunks, &mut before);
+    chunks.insert(1000, chunk(1_000_000));
+    let mut after = MemoryChunks::default();
+    build(&chunks, &mut after);
+    let new = after.chunks.keys().filter(|name| !before.chunks.contains_key(name)).count();
+    assert!(new <= 6, "{new} of {} nodes are new", after.chunks.len());
+}
+
+#[test]
+fn a_node_that_lies_is_refused() {
+    let mut store = MemoryChunks::default();
+    let recipe = build(&(0..100).map(chunk).collect::<Vec<_>>(), &mut store);
+    for bytes in [vec![], vec![0; 59], vec![0; 60]] {
+        let mut store = MemoryChunks::default();
+        for node in &recipe.refs {
+            store.chunks.insert(node.fingerprint, bytes.clone());
+        }
+        assert!(RecipeReader::new(&recipe, &store).next_chunk().is_err());
+    }
+}
+
+proptest! {
+    #[test]
+    fn seeking_finds_the_chunk_of_any_byte(count in 1_u64..3000, place in 0.0..1.0_f64) {
+        let chunks: Vec<ChunkRef> = (0..count).map(chunk).collect();
+        let mut store = MemoryChunks::default();
+        let recipe = build(&chunks, &mut store);
+        let wanted = (recipe.stream_bytes() as f64 * place) as u64;
+        let mut reader = RecipeReader::new(&recipe, &store);
+        reader.seek_forward(wanted).unwrap();
+        let (offset, found) = reader.next_chunk().unwrap().unwrap();
+        prop_assert!(offset <= wanted && wanted < offset + found.stream_bytes);
+        reader.seek_forward(u64::MAX).unwrap();
+        prop_assert_eq!(reader.next_chunk().unwrap(), None);
+    }
+
+    #[test]
+    fn any_bytes_are_refs_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        if let Ok(refs) = unpack_refs(&bytes) {
+            let mut again = Vec::new();
+            refs.iter().for_each(|chunk| put_ref(&mut again, chunk));
+            prop_assert_eq!(again, bytes);
+        }
+    }
+}

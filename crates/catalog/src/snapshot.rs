@@ -1,0 +1,71 @@
+//! Snapshots: what one backup kept.
+
+use strongroom_base::{SnapshotId, Timestamp};
+
+use crate::recipe::Recipe;
+
+/// What one backup kept, and where and when it did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its name: that of the session that made it.
+    pub id: SnapshotId,
+    /// When the backup began. Dates on the command line mean this one.
+    pub started: Timestamp,
+    /// When it was committed.
+    pub ended: Timestamp,
+    /// The machine.
+    pub host: String,
+    /// Who ran the backup.
+    pub user: String,
+    /// The paths that were asked for, absolute, any bytes.
+    pub paths: Vec<Vec<u8>>,
+    /// What the user wrote on it.
+    pub labels: Vec<String>,
+    /// The snapshot that unchanged files were taken over from.
+    pub parent: Option<SnapshotId>,
+    /// The tree of `/`.
+    pub root: Recipe,
+    /// True where the backup was stopped before its end.
+    pub partial: bool,
+    /// What it amounted to.
+    pub stats: SnapshotStats,
+    /// Name and version of the program that made it.
+    pub program: String,
+}
+
+/// What a backup amounted to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SnapshotStats {
+    /// Entries that are no directories.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Bytes of content that were not in the repository before.
+    pub bytes_new: u64,
+    /// Bytes that the repository grew by, metadata and parity included.
+    pub bytes_stored: u64,
+    /// Entries that could not be kept, or not whole.
+    pub problems: u64,
+}
+
+impl Snapshot {
+    /// A snapshot of nothing.
+    pub fn empty(id: SnapshotId) -> Self {
+        Self {
+            id,
+            started: Timestamp::default(),
+            ended: Timestamp::default(),
+            host: String::new(),
+            user: String::new(),
+            paths: Vec::new(),
+            labels: Vec::new(),
+            parent: None,
+            root: Recipe::default(),
+            partial: false,
+            stats: SnapshotStats::default(),
+            program: String::new(),
+        }
+    }
+}

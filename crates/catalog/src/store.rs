@@ -1,0 +1,43 @@
+//! What the catalog asks of whoever keeps chunks.
+
+use strongroom_base::Fingerprint;
+
+use crate::format::FormatError;
+use crate::recipe::{ChunkRef, Location};
+
+/// Gives chunks of metadata back.
+pub trait ReadChunk {
+    /// Why a chunk cannot be read.
+    type Error: std::error::Error + 'static;
+
+    /// The bytes of a chunk, verified against its fingerprint.
+    fn read_chunk(&self, chunk: &ChunkRef) -> Result<Vec<u8>, Self::Error>;
+}
+
+/// Keeps chunks of metadata, each once.
+pub trait WriteChunk {
+    /// Why a chunk cannot be kept.
+    type Error: std::error::Error + 'static;
+
+    /// Keeps a chunk, unless it is kept already, and tells its name and place.
+    fn write_chunk(&mut self, chunk: &[u8]) -> Result<(Fingerprint, Location), Self::Error>;
+}
+
+impl<R: ReadChunk + ?Sized> ReadChunk for &R {
+    type Error = R::Error;
+
+    fn read_chunk(&self, chunk: &ChunkRef) -> Result<Vec<u8>, Self::Error> {
+        (**self).read_chunk(chunk)
+    }
+}
+
+/// Why a tree or a recipe cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError<E: std::error::Error + 'static> {
+    /// A chunk of it cannot be read.
+    #[error(transparent)]
+    Chunk(E),
+    /// A chunk of it is not what it should be.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}

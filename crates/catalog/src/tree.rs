@@ -1,0 +1,158 @@
+//! Trees: one directory each, its entries sorted by name, kept as a stream of chunks.
+//!
+//! A chunk of a tree ends between two entries, at a name that says so by its own hash: a change of
+//! one entry changes one chunk, however large the directory.
+
+use std::cmp::Ordering;
+
+use crate::entry::Entry;
+use crate::format::{FormatError, put_entry, unpack_entries};
+use crate::recipe::{ChunkRef, Recipe, RecipeBuilder, RecipeReader};
+use crate::store::{CatalogError, ReadChunk, WriteChunk};
+
+/// A chunk of a tree has at least so many bytes, unless it is the last.
+const CHUNK_BYTES_MIN: usize = 16 << 10;
+/// A chunk of a tree ends once it has so many bytes.
+const CHUNK_BYTES_MAX: usize = 128 << 10;
+/// An entry's bytes are at most so many: attributes beyond that no file system of Linux has.
+pub const ENTRY_BYTES_MAX: usize = 2 << 20;
+
+/// Stores the tree of one directory, entry by entry, in the order of their names.
+#[derive(Debug, Default)]
+pub struct TreeWriter {
+    chunk: Vec<u8>,
+    recipe: RecipeBuilder,
+    last_name: Option<Vec<u8>>,
+}
+
+/// Why an entry cannot be put into a tree.
+#[derive(Debug, thiserror::Error)]
+pub enum TreeWriteError<E: std::error::Error + 'static> {
+    /// Its attributes are too large.
+    #[error("its metadata takes {bytes} bytes, more than the {ENTRY_BYTES_MAX} that an entry may")]
+    EntryTooLarge {
+        /// What they would take.
+        bytes: usize,
+    },
+    /// A chunk cannot be kept.
+    #[error(transparent)]
+    Chunk(#[from] E),
+}
+
+impl TreeWriter {
+    /// The tree of an empty directory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends an entry, whose name comes after all before.
+    pub fn push<W: WriteChunk>(
+        &mut self,
+        entry: &Entry,
+        writer: &mut W,
+    ) -> Result<(), TreeWriteError<W::Error>> {
+        assert!(
+            self.last_name.as_ref().is_none_or(|last| *last < entry.name),
+            "entries come sorted by name"
+        );
+        let before = self.chunk.len();
+        put_entry(&mut self.chunk, entry);
+        let bytes = self.chunk.len() - before;
+        if bytes > ENTRY_BYTES_MAX {
+            self.chunk.truncate(before);
+            return Err(TreeWriteError::EntryTooLarge { bytes });
+        }
+        self.last_name = Some(entry.name.clone());
+        let ends = self.chunk.len() >= CHUNK_BYTES_MIN && name_ends_chunk(&entry.name);
+        if ends || self.chunk.len() >= CHUNK_BYTES_MAX {
+            self.end_chunk(writer)?;
+        }
+        Ok(())
+    }
+
+    /// The recipe of the whole tree.
+    pub fn finish<W: WriteChunk>(mut self, writer: &mut W) -> Result<Recipe, W::Error> {
+        if !self.chunk.is_empty() {
+            self.end_chunk(writer)?;
+        }
+        self.recipe.finish(writer)
+    }
+
+    fn end_chunk<W: WriteChunk>(&mut self, writer: &mut W) -> Result<(), W::Error> {
+        let (fingerprint, location) = writer.write_chunk(&self.chunk)?;
+        let stream_bytes = self.chunk.len() as u64;
+        self.chunk.clear();
+        self.recipe.push(ChunkRef { fingerprint, location, stream_bytes }, writer)
+    }
+}
+
+/// One name in thirty-two, by FNV-1a and a last mixing step. Frozen: other cuts would store every
+/// large tree anew.
+fn name_ends_chunk(name: &[u8]) -> bool {
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd) >> 59 == 0
+}
+
+/// Reads a tree, entry by entry.
+pub struct TreeReader<'r, R> {
+    reader: &'r R,
+    recipe: RecipeReader<'r, R>,
+    /// The entries of the chunk at hand.
+    entries: std::vec::IntoIter<Entry>,
+    last_name: Option<Vec<u8>>,
+}
+
+impl<'r, R: ReadChunk> TreeReader<'r, R> {
+    /// The tree that a recipe makes.
+    pub fn new(tree: &Recipe, reader: &'r R) -> Self {
+        let entries = Vec::new().into_iter();
+        Self { reader, recipe: RecipeReader::new(tree, reader), entries, last_name: None }
+    }
+
+    /// The next entry.
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, CatalogError<R::Error>> {
+        loop {
+            if let Some(entry) = self.entries.next() {
+                if self.last_name.as_ref().is_some_and(|last| *last >= entry.name) {
+                    return Err(FormatError::new("tree", "names out of order").into());
+                }
+                self.last_name = Some(entry.name.clone());
+                return Ok(Some(entry));
+            }
+            let Some((_, chunk)) = self.recipe.next_chunk()? else { return Ok(None) };
+            let bytes = self.reader.read_chunk(&chunk).map_err(CatalogError::Chunk)?;
+            self.entries = unpack_entries(&bytes)?.into_iter();
+        }
+    }
+
+    /// All the entries that are left.
+    pub fn read_all(mut self) -> Result<Vec<Entry>, CatalogError<R::Error>> {
+        let mut entries = Vec::new();
+        while let Some(entry) = self.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+}
+
+/// The entry of a name in a tree.
+pub fn find_entry<R: ReadChunk>(
+    tree: &Recipe,
+    name: &[u8],
+    reader: &R,
+) -> Result<Option<Entry>, CatalogError<R::Error>> {
+    let mut entries = TreeReader::new(tree, reader);
+    while let Some(entry) = entries.next_entry()? {
+        match entry.name.as_slice().cmp(name) {
+            Ordering::Less => {}
+            Ordering::Equal => return Ok(Some(entry)),
+            Ordering::Greater => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests;

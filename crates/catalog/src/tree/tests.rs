@@ -1,0 +1,168 @@
+//! Trees come back entry for entry, and change little where little changed.
+
+use proptest::prelude::*;
+use strongroom_base::{ArenaId, Fingerprint, SnapshotId, Timestamp};
+
+use super::*;
+use crate::entry::{DeviceNumber, EntryKind, Metadata, Xattr};
+use crate::format::{pack_snapshot, unpack_snapshot};
+use crate::recipe::Location;
+use crate::snapshot::{Snapshot, SnapshotStats};
+use crate::testing::MemoryChunks;
+
+fn any_recipe() -> impl Strategy<Value = Recipe> {
+    let chunk = (any::<[u8; 32]>(), any::<[u8; 16]>(), any::<u32>(), any::<u64>()).prop_map(
+        |(fingerprint, arena, slot, stream_bytes)| ChunkRef {
+            fingerprint: Fingerprint(fingerprint),
+            location: Location { arena: ArenaId(arena), slot },
+            stream_bytes,
+        },
+    );
+    (0..=Recipe::DEPTH_MAX, proptest::collection::vec(chunk, 0..16))
+        .prop_map(|(depth, refs)| Recipe { depth, refs })
+}
+
+fn any_kind() -> impl Strategy<Value = EntryKind> {
+    let device =
+        (any::<u32>(), any::<u32>()).prop_map(|(major, minor)| DeviceNumber { major, minor });
+    prop_oneof![
+        any_recipe().prop_map(|content| EntryKind::File { content }),
+        any_recipe().prop_map(|tree| EntryKind::Directory { tree }),
+        any::<Vec<u8>>().prop_map(|target| EntryKind::Symlink { target }),
+        Just(EntryKind::Fifo),
+        Just(EntryKind::Socket),
+        device.clone().prop_map(EntryKind::CharDevice),
+        device.prop_map(EntryKind::BlockDevice),
+    ]
+}
+
+fn any_entry() -> impl Strategy<Value = Entry> {
+    let owner = (any::<u32>(), any::<Option<String>>(), any::<u32>(), any::<Option<String>>());
+    let inode = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
+    let xattr =
+        (any::<Vec<u8>>(), any::<Vec<u8>>()).prop_map(|(name, value)| Xattr { name, value });
+    let rest = (any::<u16>(), any::<i64>(), any::<i64>(), proptest::collection::vec(xattr, 0..3));
+    let metadata = (owner, inode, rest).prop_map(
+        |((uid, user, gid, group), (inode, device, links, size), (mode, mtime, ctime, xattrs))| {
+            let [mtime, ctime] = [Timestamp(mtime), Timestamp(ctime)];
+            Metadata {
+                mode,
+                uid,
+                user,
+                gid,
+                group,
+                mtime,
+                ctime,
+                inode,
+                device,
+                links,
+                size,
+                xattrs,
+            }
+        },
+    );
+    let name = proptest::collection::vec(any::<u8>().prop_map(|b| b.max(1)), 1..40)
+        .prop_map(|name| {
+            name.into_iter().map(|b| if b == b'/' { b'_' } else { b }).collect::<Vec<u8>>()
+        })
+        .prop_filter("a name", |name| crate::entry::is_valid_name(name));
+    (name, any_kind(), metadata).prop_map(|(name, kind, metadata)| Entry { name, kind, metadata })
+}
+
+fn write(entries: &[Entry], store: &mut MemoryChunks) -> Recipe {
+    let mut tree = TreeWriter::new();
+    for entry in entries {
+        tree.push(entry, store).unwrap();
+    }
+    tree.finish(store).unwrap()
+}
+
+fn numbered(number: u64) -> Entry {
+    let metadata = Metadata { links: 1, inode: number, ..Metadata::default() };
+    Entry { name: format!("file-{number:07}").into_bytes(), kind: EntryKind::Fifo, metadata }
+}
+
+#[test]
+fn one_change_in_a_large_directory_changes_one_chunk() {
+    let mut entries: Vec<Entry> = (0..20_000).map(numbered).collect();
+    let mut before = MemoryChunks::default();
+    let tree = write(&entries, &mut before);
+    assert_eq!(TreeReader::new(&tree, &before).read_all().unwrap(), entries);
+    assert_eq!(find_entry(&tree, b"file-0012345", &before).unwrap(), Some(numbered(12_345)));
+    assert_eq!(find_entry(&tree, b"file-00123456", &before).unwrap(), None);
+    entries[7000].metadata.mode = 0o777;
+    entries.remove(9000);
+    let mut after = MemoryChunks::default();
+    write(&entries, &mut after);
+    let new = after.chunks.keys().filter(|name| !before.chunks.contains_key(name)).count();
+    assert!(new <= 4, "{new} of {} chunks are new", after.chunks.len());
+}
+
+#[test]
+fn an_entry_too_large_is_refused_and_the_tree_goes_on() {
+    let mut store = MemoryChunks::default();
+    let mut tree = TreeWriter::new();
+    let mut large = numbered(1);
+    large.metadata.xattrs =
+        vec![Xattr { name: b"user.x".to_vec(), value: vec![0; ENTRY_BYTES_MAX] }];
+    assert!(matches!(
+        tree.push(&large, &mut store),
+        Err(TreeWriteError::EntryTooLarge { bytes }) if bytes > ENTRY_BYTES_MAX
+    ));
+    tree.push(&numbered(1), &mut store).unwrap();
+    let recipe = tree.finish(&mut store).unwrap();
+    assert_eq!(TreeReader::new(&recipe, &store).read_all().unwrap(), [numbered(1)]);
+}
+
+proptest! {
+    #[test]
+    fn trees_come_back(mut entries in proptest::collection::vec(any_entry(), 0..20)) {
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        entries.dedup_by(|a, b| a.name == b.name);
+        let mut store = MemoryChunks::default();
+        let recipe = write(&entries, &mut store);
+        prop_assert_eq!(TreeReader::new(&recipe, &store).read_all().unwrap(), entries);
+    }
+
+    #[test]
+    fn snapshots_come_back(
+        root in any_recipe(),
+        times in any::<(i64, i64)>(),
+        texts in any::<(String, String, String, Vec<String>)>(),
+        paths in any::<Vec<Vec<u8>>>(),
+        parent in any::<Option<[u8; 16]>>(),
+        partial in any::<bool>(),
+        numbers in any::<[u64; 6]>(),
+    ) {
+        let (host, user, program, labels) = texts;
+        let [files, directories, bytes, bytes_new, bytes_stored, problems] = numbers;
+        let stats = SnapshotStats { files, directories, bytes, bytes_new, bytes_stored, problems };
+        let snapshot = Snapshot {
+            id: SnapshotId([9; 16]),
+            started: Timestamp(times.0),
+            ended: Timestamp(times.1),
+            parent: parent.map(SnapshotId),
+            host, user, paths, labels, root, partial, stats, program,
+        };
+        let packed = pack_snapshot(&snapshot);
+        prop_assert_eq!(unpack_snapshot(snapshot.id, &packed).unwrap(), snapshot);
+    }
+
+    #[test]
+    fn any_bytes_are_entries_or_refused(
+        entry in any_entry(),
+        flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = Vec::new();
+        put_entry(&mut bytes, &entry);
+        for (place, value) in flips {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        bytes.truncate(cut.index(bytes.len() + 1));
+        // Whatever comes out was decoded; nothing panics, nothing is allocated beyond the input.
+        let _ = unpack_entries(&bytes);
+        let _ = unpack_snapshot(SnapshotId([0; 16]), &bytes);
+    }
+}
