@@ -10,10 +10,11 @@ use crate::format::{FormatError, put_entry, unpack_entries};
 use crate::recipe::{ChunkRef, Recipe, RecipeBuilder, RecipeReader};
 use crate::store::{CatalogError, ReadChunk, WriteChunk};
 
-/// A chunk of a tree has at least so many bytes, unless it is the last.
-const CHUNK_BYTES_MIN: usize = 16 << 10;
+/// A chunk of a tree has at least so many bytes, unless it is the last. Well below the distance
+/// of names that end a chunk, so that cuts fall into step again right after a change.
+const CHUNK_BYTES_MIN: usize = 4 << 10;
 /// A chunk of a tree ends once it has so many bytes.
-const CHUNK_BYTES_MAX: usize = 128 << 10;
+const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// An entry's bytes are at most so many: attributes beyond that no file system of Linux has.
 pub const ENTRY_BYTES_MAX: usize = 2 << 20;
 
@@ -86,13 +87,13 @@ impl TreeWriter {
     }
 }
 
-/// One name in thirty-two, by FNV-1a and a last mixing step. Frozen: other cuts would store every
+/// One name in 256, by FNV-1a and a last mixing step. Frozen: other cuts would store every
 /// large tree anew.
 fn name_ends_chunk(name: &[u8]) -> bool {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd) >> 59 == 0
+    (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd) >> 56 == 0
 }
 
 /// Reads a tree, entry by entry.
