@@ -9,7 +9,8 @@
 //!   [`reference::solve`](crate::reference::solve) is that definition made to compute.
 //! - Data shards stand in the codeword as they are: reading needs no decoding.
 //!
-//! Encoding is an additive Fourier transform (`transform`), repair a matrix product (`repair`).
+//! Encoding goes by additive Fourier transforms (`transform`), repair by sums of products, of all
+//! known shards when few are lost and of parity only when many are (`repair`).
 //! Shards are numbered 0..k for data and k..k + p for parity.
 //!
 //! Not for finding out which shards are damaged: the caller tells.
@@ -23,7 +24,10 @@ mod tests;
 
 use std::{error::Error, fmt};
 
-use self::{repair::Repair, transform::Encode};
+use self::{
+    repair::{Plan, RepairFromResidual, RepairFromShards, Shards},
+    transform::Encode,
+};
 use crate::{
     signature::Signature,
     simd::{Multiplier, Path},
@@ -191,7 +195,9 @@ impl Code {
             return Err(CodeError::DataLength { bytes: data.len(), expected });
         }
         let all: Vec<_> = (0..self.parity_shards).collect();
-        self.encode_some(path, data, shard_bytes, parity, &all);
+        if self.parity_shards > 0 && shard_bytes > 0 {
+            path.run(Encode { code: self, data, shard_bytes, parity, wanted: &all });
+        }
         Ok(())
     }
 
@@ -208,29 +214,31 @@ impl Code {
             return Err(CodeError::DataLength { bytes: data.len(), expected });
         }
         self.check_lost(lost)?;
-        let (lost_data, lost_parity) =
-            lost.split_at(lost.partition_point(|&shard| shard < self.data_shards));
-        let lost_parity: Vec<_> = lost_parity.iter().map(|j| j - self.data_shards).collect();
-        if !lost_data.is_empty() {
-            let plan = repair::Plan::new(self, lost_data, &lost_parity);
-            path.run(Repair { plan: &plan, data, parity, shard_bytes });
+        let no_data_lost = lost.iter().all(|&shard| shard >= self.data_shards);
+        if shard_bytes == 0 || lost.is_empty() {
+            return Ok(());
         }
-        self.encode_some(path, data, shard_bytes, parity, &lost_parity);
+        if self.is_cheap_from_shards(lost.len()) {
+            let plan = &Plan::from_shards(self, lost);
+            let shards = Shards { data, parity, shard_bytes };
+            path.run(RepairFromShards { plan, shards });
+        } else if no_data_lost {
+            let wanted: Vec<_> = lost.iter().map(|shard| shard - self.data_shards).collect();
+            path.run(Encode { code: self, data, shard_bytes, parity, wanted: &wanted });
+        } else {
+            let plan = &Plan::from_residual(self, lost);
+            let shards = Shards { data, parity, shard_bytes };
+            path.run(RepairFromResidual { code: self, plan, shards });
+        }
         Ok(())
     }
 
-    /// Computes those parity shards that are `wanted` and leaves the others alone.
-    fn encode_some(
-        &self,
-        path: Path,
-        data: &[u8],
-        shard_bytes: usize,
-        parity: &mut [u8],
-        wanted: &[usize],
-    ) {
-        if !wanted.is_empty() && shard_bytes > 0 {
-            path.run(Encode { code: self, data, shard_bytes, parity, wanted });
-        }
+    /// Whether to repair that many lost shards each from all others.
+    ///
+    /// That takes a product per data shard for each lost one; encoding, which all other ways
+    /// begin with, takes one for every two levels of the transform.
+    fn is_cheap_from_shards(&self, lost: usize) -> bool {
+        2 * lost <= self.parity_points().trailing_zeros() as usize + 1
     }
 
     /// The number m of points set aside for parity.

@@ -1,34 +1,47 @@
-//! Repair of data shards: each lost one is a sum of the others, each times a coefficient.
+//! Repair: each lost shard is a sum of others, each times a coefficient.
 //!
-//! The formula is that of [`reference::solve`](crate::reference::solve). Its coefficients are
-//! quotients of products, computed as sums of logarithms. With few shards lost this is faster than
-//! any transform, which would go over the whole codeword however little is lost.
+//! The formula is that of [`reference::solve`](crate::reference::solve):
+//!
+//! > c_u = Σ_(i not in U) c_i · q_u(i),  q_u(i) = Π_(l in U, l ≠ u) (i − l) / (u − l)
+//!
+//! where U are the points of lost shards and of virtual parity.
+//!
+//! - [`RepairFromShards`] is just that: a product for each lost shard and each known one.
+//! - [`RepairFromResidual`] is for many lost shards. Encode the data, with zeros for lost ones.
+//!   That is a codeword too, and so is the difference d of the two. At known data points d is zero,
+//!   at lost ones d is the lost shard itself, at parity points the *residual*: the true parity
+//!   minus the one just encoded. The formula for d sums over known parity only.
+//!
+//! Coefficients are quotients of products, computed as sums of logarithms.
+
+use std::ops::Range;
 
 use super::{
     Code,
-    rows::{add_product, load, rows_per_strip, store, strip_of, strips},
+    rows::{add, add_product, load, rows_per_strip, store, strip_of, strips},
+    transform::StripEncoder,
 };
 use crate::{
     field::{Gf, Logarithms, ORDER},
     simd::{Backend, Kernel, Multiplier, Row},
 };
 
-/// What the sums and one source may take of the second cache.
-const CACHE_BYTES: usize = 128 << 10;
+/// What the sums and one source may take of the cache.
+const CACHE_BYTES: usize = 32 << 10;
 
 /// Which shards are computed from which, and how.
 pub(super) struct Plan {
-    /// The data shards and then the parity shards that are there.
-    known: Vec<Known>,
-    /// The lost data shards.
-    lost: Vec<Lost>,
+    /// Those that are there: data, then parity.
+    known: Vec<Member>,
+    /// Those that are not: data, then parity.
+    lost: Vec<Member>,
 }
 
-/// A shard that is there.
-struct Known {
+/// A shard in a plan.
+struct Member {
     place: Place,
     point: u16,
-    /// The logarithm of the product of its point's differences from all unknown points.
+    /// The logarithm of the product of its point's differences from all other unknown points.
     log: usize,
 }
 
@@ -39,97 +52,169 @@ enum Place {
     Parity(usize),
 }
 
-/// A data shard that is not there.
-struct Lost {
-    shard: usize,
-    point: u16,
-    /// The logarithm of the product of its point's differences from the other unknown points.
-    log: usize,
-}
-
 impl Plan {
-    /// The plan for repairing `lost_data`, while `lost_parity` is not to be read either.
-    ///
-    /// Both ascend, and together they are at most as many as the code has parity shards.
-    pub(super) fn new(code: &Code, lost_data: &[usize], lost_parity: &[usize]) -> Self {
+    /// The plan for repairing `lost`, ascending and at most as many as there is parity, from all
+    /// other shards.
+    pub(super) fn from_shards(code: &Code, lost: &[usize]) -> Self {
+        Self::new(code, 0, lost)
+    }
+
+    /// The plan for repairing `lost`, ascending and at most as many as there is parity, from the
+    /// residuals of the parity that is known.
+    pub(super) fn from_residual(code: &Code, lost: &[usize]) -> Self {
+        Self::new(code, code.data_shards, lost)
+    }
+
+    /// The plan for repairing `lost` from the others of the shards from `first_known` on.
+    fn new(code: &Code, first_known: usize, lost: &[usize]) -> Self {
         let points = code.parity_points();
         let to_point = |i| u16::try_from(i).expect("a code's points are elements of the field");
-        let data_point = |shard: usize| to_point(points + shard);
-        let virtual_parity = code.parity_shards..points;
-        let unknown: Vec<u16> = (lost_parity.iter().copied().chain(virtual_parity).map(to_point))
-            .chain(lost_data.iter().copied().map(data_point))
-            .collect();
+        let place = |shard: usize| match shard.checked_sub(code.data_shards) {
+            None => (Place::Data(shard), to_point(points + shard)),
+            Some(shard) => (Place::Parity(shard), to_point(shard)),
+        };
+        let virtual_parity = (code.parity_shards..points).map(to_point);
+        let unknown: Vec<u16> =
+            lost.iter().map(|&shard| place(shard).1).chain(virtual_parity).collect();
 
         let logarithms = Logarithms::get();
-        let log_of_product = |point: u16| {
+        let member = |shard| {
+            let (place, point) = place(shard);
             let others = unknown.iter().filter(|&&other| other != point);
-            others.map(|other| logarithms.log(point ^ other)).sum::<usize>() % ORDER
+            let log = others.map(|other| logarithms.log(point ^ other)).sum::<usize>() % ORDER;
+            Member { place, point, log }
         };
-        let known = |place, point| Known { place, point, log: log_of_product(point) };
-        let kept = |shards, lost: &[usize]| {
-            let mut lost = lost.iter().copied().peekable();
-            (0..shards).filter(move |&shard| lost.next_if_eq(&shard).is_none()).collect::<Vec<_>>()
-        };
-        let data = kept(code.data_shards, lost_data).into_iter();
-        let parity = kept(code.parity_shards, lost_parity).into_iter();
+        let shards = first_known..code.data_shards + code.parity_shards;
+        let is_known = |shard: &usize| lost.binary_search(shard).is_err();
         Self {
-            known: data
-                .map(|i| known(Place::Data(i), data_point(i)))
-                .chain(parity.map(|j| known(Place::Parity(j), to_point(j))))
-                .collect(),
-            lost: lost_data
-                .iter()
-                .map(|&shard| (shard, data_point(shard)))
-                .map(|(shard, point)| Lost { shard, point, log: log_of_product(point) })
-                .collect(),
+            known: shards.filter(is_known).map(member).collect(),
+            lost: lost.iter().copied().map(member).collect(),
         }
     }
 
-    /// What the known shard is multiplied by in the sum that is the lost one.
-    fn coefficient(known: &Known, lost: &Lost) -> Gf {
+    /// q_u(i), for u = `lost` and i = `known`.
+    fn coefficient(known: &Member, lost: &Member) -> Gf {
         let logarithms = Logarithms::get();
         let divisor = logarithms.log(known.point ^ lost.point) + lost.log;
         logarithms.exp(known.log + 2 * ORDER - divisor)
     }
 }
 
-/// Computes the lost data shards of a plan.
-pub(super) struct Repair<'a> {
-    pub(super) plan: &'a Plan,
-    /// All data shards.
+/// All shards of a code.
+pub(super) struct Shards<'a> {
     pub(super) data: &'a mut [u8],
-    /// All parity shards.
-    pub(super) parity: &'a [u8],
+    pub(super) parity: &'a mut [u8],
     /// Even.
     pub(super) shard_bytes: usize,
 }
 
-impl Kernel for Repair<'_> {
+impl Shards<'_> {
+    fn strip(&self, place: Place, strip: &Range<usize>) -> &[u8] {
+        match place {
+            Place::Data(shard) => strip_of(self.data, self.shard_bytes, shard, strip),
+            Place::Parity(shard) => strip_of(self.parity, self.shard_bytes, shard, strip),
+        }
+    }
+
+    fn strip_mut(&mut self, place: Place, strip: &Range<usize>) -> &mut [u8] {
+        let (shards, shard) = match place {
+            Place::Data(shard) => (&mut *self.data, shard),
+            Place::Parity(shard) => (&mut *self.parity, shard),
+        };
+        let start = shard * self.shard_bytes;
+        &mut shards[start + strip.start..start + strip.end]
+    }
+}
+
+/// Computes the lost shards of a plan from all others.
+pub(super) struct RepairFromShards<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) shards: Shards<'a>,
+}
+
+impl Kernel for RepairFromShards<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<B: Backend>(self, proof: B::Proof) {
-        let Self { plan, data, parity, shard_bytes } = self;
+        let Self { plan, mut shards } = self;
+        let shard_bytes = shards.shard_bytes;
         let rows = rows_per_strip::<B::Row>(shard_bytes, plan.lost.len() + 1, CACHE_BYTES);
         let mut sums = vec![B::Row::zero(proof); plan.lost.len() * rows];
         let mut source = vec![B::Row::zero(proof); rows];
         for strip in strips::<B::Row>(shard_bytes, rows) {
             sums.fill(B::Row::zero(proof));
             for known in &plan.known {
-                let bytes = match known.place {
-                    Place::Data(shard) => strip_of(data, shard_bytes, shard, &strip),
-                    Place::Parity(shard) => strip_of(parity, shard_bytes, shard, &strip),
-                };
-                load(proof, bytes, &mut source);
-                for (sum, lost) in sums.chunks_exact_mut(rows).zip(&plan.lost) {
-                    let multiplier = Multiplier::new(Plan::coefficient(known, lost));
-                    add_product(sum, &source, &B::Row::factor(proof, &multiplier));
-                }
+                load(proof, shards.strip(known.place, &strip), &mut source);
+                add_to_sums(proof, &mut sums, &plan.lost, known, &source);
             }
             for (sum, lost) in sums.chunks_exact(rows).zip(&plan.lost) {
-                let start = lost.shard * shard_bytes;
-                store(sum, &mut data[start + strip.start..start + strip.end]);
+                store(sum, shards.strip_mut(lost.place, &strip));
             }
         }
+    }
+}
+
+/// Computes the lost shards of a plan from the residuals of the known parity.
+pub(super) struct RepairFromResidual<'a> {
+    pub(super) code: &'a Code,
+    pub(super) plan: &'a Plan,
+    pub(super) shards: Shards<'a>,
+}
+
+impl Kernel for RepairFromResidual<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<B: Backend>(self, proof: B::Proof) {
+        let Self { code, plan, mut shards } = self;
+        let mut is_known = vec![true; code.data_shards];
+        for lost in &plan.lost {
+            if let Place::Data(shard) = lost.place {
+                is_known[shard] = false;
+            }
+        }
+        let mut encoder = StripEncoder::<B::Row>::new(proof, code, shards.shard_bytes);
+        let rows = encoder.rows;
+        let mut sums = vec![B::Row::zero(proof); plan.lost.len() * rows];
+        let mut residual = vec![B::Row::zero(proof); rows];
+        for strip in strips::<B::Row>(shards.shard_bytes, rows) {
+            encoder.encode(proof, |shard| match is_known.get(shard) {
+                Some(true) => shards.strip(Place::Data(shard), &strip),
+                Some(false) | None => &[],
+            });
+            for (sum, lost) in sums.chunks_exact_mut(rows).zip(&plan.lost) {
+                match lost.place {
+                    Place::Data(_) => sum.fill(B::Row::zero(proof)),
+                    Place::Parity(shard) => sum.copy_from_slice(encoder.parity(shard)),
+                }
+            }
+            for known in &plan.known {
+                let Place::Parity(shard) = known.place else {
+                    unreachable!("a plan from residuals knows only parity");
+                };
+                load(proof, shards.strip(known.place, &strip), &mut residual);
+                add(&mut residual, encoder.parity(shard));
+                add_to_sums(proof, &mut sums, &plan.lost, known, &residual);
+            }
+            for (sum, lost) in sums.chunks_exact(rows).zip(&plan.lost) {
+                store(sum, shards.strip_mut(lost.place, &strip));
+            }
+        }
+    }
+}
+
+/// Adds what `source`, the strip of `known`, contributes to the sums of all lost shards.
+#[inline(always)]
+fn add_to_sums<R: Row>(
+    proof: R::Proof,
+    sums: &mut [R],
+    lost: &[Member],
+    known: &Member,
+    source: &[R],
+) {
+    for (sum, lost) in sums.chunks_exact_mut(source.len()).zip(lost) {
+        let multiplier = Multiplier::new(Plan::coefficient(known, lost));
+        add_product(sum, source, &R::factor(proof, &multiplier));
     }
 }

@@ -43,26 +43,59 @@ impl Kernel for Encode<'_> {
     #[inline(always)]
     fn run<B: Backend>(self, proof: B::Proof) {
         let Self { code, data, shard_bytes, parity, wanted } = self;
-        let points = code.parity_points();
-        let rows = rows_per_strip::<B::Row>(shard_bytes, 2 * points, CACHE_BYTES);
-        let mut sum = vec![B::Row::zero(proof); points * rows];
-        let mut group = sum.clone();
-        for strip in strips::<B::Row>(shard_bytes, rows) {
-            sum.fill(B::Row::zero(proof));
-            for first in (0..code.data_shards).step_by(points) {
-                for (place, rows) in group.chunks_exact_mut(rows).enumerate() {
-                    load(proof, strip_of(data, shard_bytes, first + place, &strip), rows);
-                }
-                inverse_transform(proof, &mut group, points, code.skews(first / points + 1));
-                add(&mut sum, &group);
-            }
-            transform(proof, &mut sum, points, code.skews(0));
+        let mut encoder = StripEncoder::<B::Row>::new(proof, code, shard_bytes);
+        for strip in strips::<B::Row>(shard_bytes, encoder.rows) {
+            encoder.encode(proof, |shard| strip_of(data, shard_bytes, shard, &strip));
             for &shard in wanted {
                 let start = shard * shard_bytes;
                 let target = &mut parity[start + strip.start..start + strip.end];
-                store(&sum[shard * rows..][..rows], target);
+                store(encoder.parity(shard), target);
             }
         }
+    }
+}
+
+/// Encodes a strip of all shards at a time.
+pub(super) struct StripEncoder<'a, R> {
+    code: &'a Code,
+    /// The number of rows in a strip.
+    pub(super) rows: usize,
+    /// The strips of the parity group, `rows` each.
+    parity: Vec<R>,
+    /// The strips of a data group, `rows` each.
+    group: Vec<R>,
+}
+
+impl<'a, R: Row> StripEncoder<'a, R> {
+    #[inline(always)]
+    pub(super) fn new(proof: R::Proof, code: &'a Code, shard_bytes: usize) -> Self {
+        let points = code.parity_points();
+        let rows = rows_per_strip::<R>(shard_bytes, 2 * points, CACHE_BYTES);
+        let zeros = vec![R::zero(proof); points * rows];
+        Self { code, rows, parity: zeros.clone(), group: zeros }
+    }
+
+    /// Computes the parity of the strips that `data` gives for the numbers of data shards; for
+    /// absent ones, and for numbers beyond, it gives an empty strip.
+    #[inline(always)]
+    pub(super) fn encode<'d>(&mut self, proof: R::Proof, data: impl Fn(usize) -> &'d [u8]) {
+        let Self { code, rows, parity, group } = self;
+        let points = code.parity_points();
+        parity.fill(R::zero(proof));
+        for (first, skews) in (0..code.data_shards).step_by(points).zip(1..) {
+            for (shard, rows) in (first..).zip(group.chunks_exact_mut(*rows)) {
+                load(proof, data(shard), rows);
+            }
+            inverse_transform(proof, group, points, code.skews(skews));
+            add(parity, group);
+        }
+        transform(proof, parity, points, code.skews(0));
+    }
+
+    /// The strip of parity shard `shard`, computed by `encode`.
+    #[inline(always)]
+    pub(super) fn parity(&self, shard: usize) -> &[R] {
+        &self.parity[shard * self.rows..][..self.rows]
     }
 }
 
@@ -117,6 +150,8 @@ fn subspace_map(level: u32) -> [Gf; 16] {
 }
 
 /// Takes the values at the points of a group to coefficients.
+///
+/// Two levels at a time: half the trips to the cache, which cost more than the products.
 #[inline(always)]
 fn inverse_transform<R: Row>(
     proof: R::Proof,
@@ -125,15 +160,58 @@ fn inverse_transform<R: Row>(
     skews: &[Multiplier],
 ) {
     let rows = group.len() / points;
-    let mut skews = skews.iter();
+    let level = |half: usize| &skews[points - points / half..];
     let mut half = 1;
-    while half < points {
-        for (block, skew) in group.chunks_exact_mut(2 * half * rows).zip(skews.by_ref()) {
-            let (low, high) = block.split_at_mut(half * rows);
-            add(high, low);
-            add_skewed(proof, low, high, skew);
+    if points.trailing_zeros() % 2 == 1 {
+        for (block, skew) in group.chunks_exact_mut(2 * rows).zip(level(half)) {
+            inverse_butterfly(proof, block, skew);
         }
-        half *= 2;
+        half = 2;
+    }
+    while half < points {
+        let inner = level(half).as_chunks().0;
+        for ((block, inner), outer) in
+            group.chunks_exact_mut(4 * half * rows).zip(inner).zip(level(2 * half))
+        {
+            inverse_butterfly_of_four(proof, block, inner, outer);
+        }
+        half *= 4;
+    }
+}
+
+/// One level on a block of two halves.
+#[inline(always)]
+fn inverse_butterfly<R: Row>(proof: R::Proof, block: &mut [R], skew: &Multiplier) {
+    let skew = R::factor(proof, skew);
+    let (low, high) = block.split_at_mut(block.len() / 2);
+    for (low, high) in low.iter_mut().zip(high) {
+        *high = high.xor(*low);
+        *low = low.xor(high.mul(&skew));
+    }
+}
+
+/// Two levels on a block of four quarters, of which `inner` is the first.
+#[inline(always)]
+fn inverse_butterfly_of_four<R: Row>(
+    proof: R::Proof,
+    block: &mut [R],
+    inner: &[Multiplier; 2],
+    outer: &Multiplier,
+) {
+    let [left, right] = [R::factor(proof, &inner[0]), R::factor(proof, &inner[1])];
+    let outer = R::factor(proof, outer);
+    let (low, high) = block.split_at_mut(block.len() / 2);
+    let (q0, q1) = low.split_at_mut(low.len() / 2);
+    let (q2, q3) = high.split_at_mut(high.len() / 2);
+    for ((q0, q1), (q2, q3)) in q0.iter_mut().zip(q1).zip(q2.iter_mut().zip(q3)) {
+        let r1 = q1.xor(*q0);
+        let r0 = q0.xor(r1.mul(&left));
+        let r3 = q3.xor(*q2);
+        let r2 = q2.xor(r3.mul(&right));
+        *q2 = r2.xor(r0);
+        *q3 = r3.xor(r1);
+        *q0 = r0.xor(q2.mul(&outer));
+        *q1 = r1.xor(q3.mul(&outer));
     }
 }
 
@@ -146,17 +224,11 @@ fn transform<R: Row>(proof: R::Proof, group: &mut [R], points: usize, skews: &[M
         let skews = &skews[points - points / half..];
         for (block, skew) in group.chunks_exact_mut(2 * half * rows).zip(skews) {
             let (low, high) = block.split_at_mut(half * rows);
-            add_skewed(proof, low, high, skew);
+            if skew.constant() != Gf::ZERO {
+                add_product(low, high, &R::factor(proof, skew));
+            }
             add(high, low);
         }
         half /= 2;
-    }
-}
-
-/// Adds `high` times the skew to `low`.
-#[inline(always)]
-fn add_skewed<R: Row>(proof: R::Proof, low: &mut [R], high: &[R], skew: &Multiplier) {
-    if skew.constant() != Gf::ZERO {
-        add_product(low, high, &R::factor(proof, skew));
     }
 }
