@@ -13,6 +13,7 @@ mod inode;
 mod listing;
 mod options;
 mod plan;
+mod target;
 mod walk;
 mod xattr;
 
@@ -21,4 +22,7 @@ pub use error::SourceError;
 pub use file::{Extent, Extents, FileChange, SourceFile};
 pub use inode::InodeId;
 pub use options::SourceOptions;
+pub use target::{
+    Differences, DirectoryId, Listed, Target, TargetError, TargetFile, TargetOptions,
+};
 pub use walk::{EntryHandle, ExcludeReason, LeafKind, TreeSource, WalkCounts, WalkEvent};

@@ -297,13 +297,14 @@ impl TreeSource {
         let on_the_way =
             is_directory && node.is_some_and(|node| !self.plan.node(node).children.is_empty());
         let mut whole = given || parent_whole;
-        if parent_whole && !given {
-            if let Some(why) = self.cuts.of_name(self.path(), &stat) {
-                if !on_the_way {
-                    return self.excluded(why);
-                }
-                whole = false;
+        if parent_whole
+            && !given
+            && let Some(why) = self.cuts.of_name(self.path(), &stat)
+        {
+            if !on_the_way {
+                return self.excluded(why);
             }
+            whole = false;
         }
         if !is_directory {
             // A path that was given through this has lost its way.

@@ -1,4 +1,4 @@
-//! Extended attributes of a name in a directory, read and written without opening it.
+//! Extended attributes, read and written without opening what has them.
 //!
 //! The kernel's calls take a path or an open file. A path of the form `/proc/self/fd/N/name`
 //! is one name below an open directory, so it can neither grow too long nor lead elsewhere.
@@ -6,10 +6,11 @@
 use std::collections::HashSet;
 use std::ffi::CStr;
 use std::io::Write;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::buffer::spare_capacity;
+use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use strongroom_catalog::Xattr;
 
@@ -32,35 +33,88 @@ impl XattrSupport {
     }
 }
 
-/// A path of one name below an open directory; it lasts as long as the descriptor.
-pub(crate) fn proc_path(directory: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
-    let mut path = Vec::with_capacity(32 + name.count_bytes());
-    // Writing to a vector does not fail.
-    let _ = write!(path, "/proc/self/fd/{}/", directory.as_raw_fd());
-    path.extend_from_slice(name.to_bytes());
-    path
+/// Something that has extended attributes.
+pub(crate) enum Bearer<'a> {
+    /// A file or directory that is open for more than its path.
+    Open(BorrowedFd<'a>),
+    /// A path below `/proc/self/fd`; a symbolic link at its end is itself.
+    Name(Vec<u8>),
+    /// The path of a descriptor that was opened for its path only; it leads to what that is, and
+    /// no further.
+    PathOnly(Vec<u8>),
 }
 
-/// A path that leads to what is open and no further, also where that is a symbolic link.
-pub(crate) fn proc_path_of(fd: BorrowedFd<'_>) -> Vec<u8> {
-    format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
-}
+impl<'a> Bearer<'a> {
+    pub(crate) fn open(fd: &'a impl AsFd) -> Self {
+        Self::Open(fd.as_fd())
+    }
 
-/// All attributes of a name, sorted by theirs. A symbolic link is itself.
-pub(crate) fn read(directory: BorrowedFd<'_>, name: &CStr) -> Result<Vec<Xattr>, Errno> {
-    let path = proc_path(directory, name);
-    let list = with_room(|list| rustix::fs::llistxattr(&path, spare_capacity(list)))?;
-    let mut xattrs = Vec::new();
-    for name in list.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-        match with_room(|value| rustix::fs::lgetxattr(&path, name, spare_capacity(value))) {
-            Ok(value) => xattrs.push(Xattr { name: name.to_vec(), value }),
-            // Taken off since it was listed.
-            Err(Errno::NODATA) => {}
-            Err(error) => return Err(error),
+    pub(crate) fn name(directory: BorrowedFd<'_>, name: &CStr) -> Self {
+        let mut path = Vec::with_capacity(32 + name.count_bytes());
+        // Writing to a vector does not fail.
+        let _ = write!(path, "/proc/self/fd/{}/", directory.as_raw_fd());
+        path.extend_from_slice(name.to_bytes());
+        Self::Name(path)
+    }
+
+    pub(crate) fn path_only(fd: &impl AsFd) -> Self {
+        Self::PathOnly(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()).into_bytes())
+    }
+
+    /// All attributes, sorted by name.
+    pub(crate) fn read(&self) -> Result<Vec<Xattr>, Errno> {
+        let list = with_room(|list| self.list(list)).map_err(missing_proc)?;
+        let mut xattrs = Vec::new();
+        for name in list.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+            match with_room(|value| self.get(name, value)) {
+                Ok(value) => xattrs.push(Xattr { name: name.to_vec(), value }),
+                // Taken off since it was listed.
+                Err(Errno::NODATA) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        xattrs.sort_unstable_by(|left, right| left.name.cmp(&right.name));
+        Ok(xattrs)
+    }
+
+    pub(crate) fn set(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+        let flags = XattrFlags::empty();
+        match self {
+            Self::Open(fd) => rustix::fs::fsetxattr(fd, name, value, flags),
+            Self::Name(path) => rustix::fs::lsetxattr(path, name, value, flags),
+            Self::PathOnly(path) => rustix::fs::setxattr(path, name, value, flags),
         }
     }
-    xattrs.sort_unstable_by(|left, right| left.name.cmp(&right.name));
-    Ok(xattrs)
+
+    pub(crate) fn remove(&self, name: &[u8]) -> Result<(), Errno> {
+        match self {
+            Self::Open(fd) => rustix::fs::fremovexattr(fd, name),
+            Self::Name(path) => rustix::fs::lremovexattr(path, name),
+            Self::PathOnly(path) => rustix::fs::removexattr(path, name),
+        }
+    }
+
+    fn list(&self, list: &mut Vec<u8>) -> Result<usize, Errno> {
+        match self {
+            Self::Open(fd) => rustix::fs::flistxattr(fd, spare_capacity(list)),
+            Self::Name(path) => rustix::fs::llistxattr(path, spare_capacity(list)),
+            Self::PathOnly(path) => rustix::fs::listxattr(path, spare_capacity(list)),
+        }
+    }
+
+    fn get(&self, name: &[u8], value: &mut Vec<u8>) -> Result<usize, Errno> {
+        match self {
+            Self::Open(fd) => rustix::fs::fgetxattr(fd, name, spare_capacity(value)),
+            Self::Name(path) => rustix::fs::lgetxattr(path, name, spare_capacity(value)),
+            Self::PathOnly(path) => rustix::fs::getxattr(path, name, spare_capacity(value)),
+        }
+    }
+}
+
+/// Where `/proc` is not mounted, that is what is missing, and not the file.
+fn missing_proc(error: Errno) -> Errno {
+    let mounted = || rustix::fs::access("/proc/self/fd", rustix::fs::Access::EXISTS).is_ok();
+    if error == Errno::NOENT && !mounted() { Errno::NOSYS } else { error }
 }
 
 /// Calls with little room first, and with all the room there can be need for where that is short.

@@ -12,7 +12,7 @@ use strongroom_catalog::Xattr;
 use crate::error::SourceError;
 use crate::file::{self, SourceFile};
 use crate::inode::{self, InodeId};
-use crate::xattr;
+use crate::xattr::Bearer;
 
 use super::{Context, Subject, TreeSource};
 
@@ -96,7 +96,7 @@ impl EntryHandle {
         if support.lacks(self.id.device) {
             return Ok(Vec::new());
         }
-        match xattr::read(self.directory.as_fd(), &self.name) {
+        match Bearer::name(self.directory.as_fd(), &self.name).read() {
             Err(Errno::OPNOTSUPP) => {
                 support.note_lack(self.id.device);
                 Ok(Vec::new())

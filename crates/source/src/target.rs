@@ -1,0 +1,173 @@
+//! The target: entries put back into a directory of this machine.
+//!
+//! Invariants:
+//! - every call names one entry of one open directory; symbolic links inside the target are never
+//!   followed, so nothing outside of it is touched whatever stands in it;
+//! - names come from a repository and are not trusted: one that could lead elsewhere is refused;
+//! - what has to be written is created for its owner alone, and gets its mode when it is finished.
+
+mod apply;
+mod compare;
+mod directories;
+mod error;
+mod file;
+mod make;
+mod remove;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use strongroom_catalog::entry::is_valid_name;
+
+use crate::accounts::Accounts;
+use crate::inode;
+use crate::listing::Listing;
+
+pub use compare::Differences;
+use directories::Directories;
+pub use directories::DirectoryId;
+pub use error::TargetError;
+pub use file::TargetFile;
+
+/// How entries are put back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TargetOptions {
+    /// Owners are put back. Where they are not, or cannot be, set-uid and set-gid bits that would
+    /// stand for another owner are left off.
+    pub owner: bool,
+    /// Owners are put back by number, also where this machine knows the name.
+    pub numeric_owner: bool,
+    /// Extended attributes are put back, ACLs and capabilities among them.
+    pub xattrs: bool,
+    /// A directory that stands where something else must be is removed with all it holds.
+    pub delete: bool,
+}
+
+impl Default for TargetOptions {
+    /// All that this process may put back; nothing is deleted.
+    fn default() -> Self {
+        let owner = rustix::process::geteuid().is_root();
+        Self { owner, numeric_owner: false, xattrs: true, delete: false }
+    }
+}
+
+/// A directory that entries are put back into. All methods may be called by many threads.
+#[derive(Debug)]
+pub struct Target {
+    root: Arc<OwnedFd>,
+    root_path: PathBuf,
+    options: TargetOptions,
+    accounts: Accounts,
+    directories: Directories,
+    is_root_user: bool,
+}
+
+/// A name that stands in a directory of the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The name.
+    pub name: Vec<u8>,
+    /// True for a directory, false for all else.
+    pub is_directory: bool,
+}
+
+impl Target {
+    /// Opens the directory to restore into, and makes it, and those above it, where missing.
+    /// The path is the caller's: links on the way are followed.
+    pub fn open(path: &Path, options: TargetOptions) -> Result<Self, TargetError> {
+        std::fs::create_dir_all(path)
+            .map_err(|error| TargetError::io("create the directory", path, error))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|error| TargetError::io("open the directory", path, error))?;
+        Ok(Self {
+            root: Arc::new(root),
+            root_path: path.to_owned(),
+            options,
+            accounts: Accounts::of_this_machine(),
+            directories: Directories::default(),
+            is_root_user: rustix::process::geteuid().is_root(),
+        })
+    }
+
+    /// The names in a directory of the target, sorted bytewise.
+    pub fn list(&self, directory: DirectoryId) -> Result<Vec<Listed>, TargetError> {
+        let fd = self.directory(directory)?;
+        let failed = |error| TargetError::io("list", &self.path_of(directory, b""), error);
+        // A fresh descriptor, for a listing begins where the last one on it ended.
+        let fresh = inode::open_to_read(fd.as_fd(), c".", OFlags::DIRECTORY).map_err(failed)?;
+        let (names, error) = Listing::read(fresh.as_fd(), &mut Vec::new());
+        error.map_or(Ok(()), |error| Err(failed(error)))?;
+        let mut listed = Vec::with_capacity(names.len());
+        for place in 0..names.len() {
+            let name = names.name(place);
+            match inode::stat_at(fd.as_fd(), name) {
+                Ok(stat) => listed.push(Listed {
+                    name: name.to_bytes().to_vec(),
+                    is_directory: inode::kind_of(&stat) == FileType::Directory,
+                }),
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Removes a name, and all that stands below it where it is a directory; one that is not
+    /// there is as good as removed. Nothing is removed from a file system mounted inside.
+    pub fn remove(&self, directory: DirectoryId, name: &[u8]) -> Result<(), TargetError> {
+        let (fd, c_name) = self.place(directory, name)?;
+        remove::remove(fd.as_fd(), &c_name, &|| self.path_of(directory, name))
+    }
+
+    /// Puts all that was written on the disk.
+    pub fn sync(&self) -> Result<(), TargetError> {
+        rustix::fs::syncfs(&self.root)
+            .map_err(|error| TargetError::io("flush", &self.root_path, error))
+    }
+
+    /// The full path of a name in a directory, or with an empty name of the directory itself.
+    pub fn path_of(&self, directory: DirectoryId, name: &[u8]) -> PathBuf {
+        let mut path = self.root_path.clone();
+        for name in self.directories.names(directory) {
+            path.push(OsStr::from_bytes(name.to_bytes()));
+        }
+        if !name.is_empty() {
+            path.push(OsStr::from_bytes(name));
+        }
+        path
+    }
+
+    /// An open directory and a name that can be nowhere but in it.
+    fn place(
+        &self,
+        directory: DirectoryId,
+        name: &[u8],
+    ) -> Result<(Arc<OwnedFd>, CString), TargetError> {
+        Ok((self.directory(directory)?, self.checked_name(directory, name)?))
+    }
+
+    fn checked_name(&self, directory: DirectoryId, name: &[u8]) -> Result<CString, TargetError> {
+        let bad = || TargetError::BadName {
+            directory: self.path_of(directory, b""),
+            name: name.to_vec(),
+        };
+        if !is_valid_name(name) {
+            return Err(bad());
+        }
+        CString::new(name).map_err(|_| bad())
+    }
+
+    fn directory(&self, directory: DirectoryId) -> Result<Arc<OwnedFd>, TargetError> {
+        self.directories.open(&self.root, directory).map_err(|error| {
+            TargetError::io("open the directory", &self.path_of(directory, b""), error)
+        })
+    }
+}

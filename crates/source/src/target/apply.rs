@@ -1,0 +1,203 @@
+//! Putting metadata back, in the one order that leaves all of it standing.
+//!
+//! Owner first, for a change of owner takes set-uid bits and capabilities away; then the mode;
+//! then the extended attributes, an ACL last among them, for it sets mode bits of its own; the
+//! time last, for all else may change it. What is right already is not touched.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid};
+use rustix::io::Errno;
+use strongroom_base::Timestamp;
+use strongroom_catalog::{Metadata, Xattr};
+
+use crate::inode;
+use crate::xattr::Bearer;
+
+use super::Target;
+use super::directories::DirectoryId;
+use super::error::TargetError;
+use super::file::TargetFile;
+
+/// What metadata is applied to.
+pub(super) struct Subject<'a> {
+    pub(super) fd: BorrowedFd<'a>,
+    pub(super) bearer: Bearer<'a>,
+    /// The descriptor is good for its path only.
+    pub(super) path_only: bool,
+    pub(super) path: &'a Path,
+}
+
+const SET_UID: u16 = 0o4000;
+const SET_GID: u16 = 0o2000;
+
+impl Target {
+    /// Puts the metadata of a file back, when all of its content is written.
+    /// Returns what of it could not be applied.
+    pub fn finish_file(&self, file: TargetFile, metadata: &Metadata) -> Vec<TargetError> {
+        let (fd, path) = file.into_parts();
+        let bearer = Bearer::open(&fd);
+        self.apply(&Subject { fd: fd.as_fd(), bearer, path_only: false, path: &path }, metadata)
+    }
+
+    /// Puts the metadata of a directory back, when all that it holds has its own: deepest first.
+    /// Returns what of it could not be applied.
+    pub fn apply_directory_metadata(
+        &self,
+        directory: DirectoryId,
+        metadata: &Metadata,
+    ) -> Result<Vec<TargetError>, TargetError> {
+        let fd = self.directory(directory)?;
+        let path = self.path_of(directory, b"");
+        let bearer = Bearer::open(&fd);
+        Ok(self.apply(&Subject { fd: fd.as_fd(), bearer, path_only: false, path: &path }, metadata))
+    }
+
+    /// The owner as this machine numbers it.
+    pub(super) fn owner_of(&self, metadata: &Metadata) -> (u32, u32) {
+        let by_name = !self.options.numeric_owner;
+        let user = metadata.user.as_deref().filter(|_| by_name);
+        let group = metadata.group.as_deref().filter(|_| by_name);
+        (
+            user.and_then(|name| self.accounts.uid(name)).unwrap_or(metadata.uid),
+            group.and_then(|name| self.accounts.gid(name)).unwrap_or(metadata.gid),
+        )
+    }
+
+    /// The mode that may stand with an owner: set-uid and set-gid are for the right one only.
+    pub(super) fn mode_for(&self, metadata: &Metadata, uid: u32, gid: u32) -> u16 {
+        let (wanted_uid, wanted_gid) = self.owner_of(metadata);
+        let mut mode = metadata.mode;
+        if uid != wanted_uid {
+            mode &= !SET_UID;
+        }
+        if gid != wanted_gid {
+            mode &= !SET_GID;
+        }
+        mode
+    }
+
+    pub(super) fn apply(&self, subject: &Subject<'_>, metadata: &Metadata) -> Vec<TargetError> {
+        let mut problems = Vec::new();
+        let stat = match inode::stat_fd(subject.fd) {
+            Ok(stat) => stat,
+            Err(error) => return vec![subject.failed("read the metadata of", error)],
+        };
+        let is_symlink = inode::kind_of(&stat) == FileType::Symlink;
+        let mut owned = (stat.stx_uid, stat.stx_gid);
+        if self.options.owner && owned != self.owner_of(metadata) {
+            let wanted = self.owner_of(metadata);
+            match subject.chown(wanted) {
+                Ok(()) => owned = wanted,
+                Err(error) => problems.push(subject.failed("change the owner of", error)),
+            }
+        }
+        let mode = self.mode_for(metadata, owned.0, owned.1);
+        // A change of owner may have taken bits away, so after one the mode is always set.
+        let changed = owned != (stat.stx_uid, stat.stx_gid);
+        if !is_symlink && (changed || mode != stat.stx_mode & 0o7777) {
+            subject.chmod(mode).unwrap_or_else(|error| {
+                problems.push(subject.failed("change the mode of", error));
+            });
+        }
+        if self.options.xattrs {
+            subject.set_xattrs(&metadata.xattrs, &mut problems);
+        }
+        // An ACL that was set or taken off may have left other mode bits, and all of it other times.
+        let now = inode::stat_fd(subject.fd).unwrap_or(stat);
+        if !is_symlink && mode != now.stx_mode & 0o7777 && problems.is_empty() {
+            subject.chmod(mode).unwrap_or_else(|error| {
+                problems.push(subject.failed("change the mode of", error));
+            });
+        }
+        if inode::timestamp_of(now.stx_mtime) != metadata.mtime {
+            subject.set_time(metadata.mtime).unwrap_or_else(|error| {
+                problems.push(subject.failed("set the time of", error));
+            });
+        }
+        problems
+    }
+}
+
+impl Subject<'_> {
+    fn chown(&self, (uid, gid): (u32, u32)) -> Result<(), Errno> {
+        let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        rustix::fs::chownat(self.fd, c"", uid, gid, AtFlags::EMPTY_PATH)
+    }
+
+    fn chmod(&self, mode: u16) -> Result<(), Errno> {
+        let mode = Mode::from_raw_mode(mode.into());
+        match self.path_only {
+            true => chmod_path_only(&self.fd, mode),
+            false => rustix::fs::fchmod(self.fd, mode),
+        }
+    }
+
+    /// Puts attributes back, ACLs last, and takes off those that are too many.
+    fn set_xattrs(&self, wanted: &[Xattr], problems: &mut Vec<TargetError>) {
+        let standing = match self.bearer.read() {
+            Ok(standing) => standing,
+            Err(Errno::OPNOTSUPP) if wanted.is_empty() => return,
+            // Setting tells what is wrong, attribute by attribute.
+            Err(_) => Vec::new(),
+        };
+        for extra in standing.iter().filter(|xattr| is_ours(&xattr.name)) {
+            if !wanted.iter().any(|xattr| xattr.name == extra.name)
+                && let Err(error) = self.bearer.remove(&extra.name)
+            {
+                problems.push(self.failed_xattr("remove", &extra.name, error));
+            }
+        }
+        let is_acl = |xattr: &&Xattr| xattr.name.starts_with(b"system.posix_acl");
+        let ordered = wanted.iter().filter(|it| !is_acl(it)).chain(wanted.iter().filter(is_acl));
+        for xattr in ordered.filter(|xattr| !standing.contains(xattr)) {
+            if let Err(error) = self.bearer.set(&xattr.name, &xattr.value) {
+                problems.push(self.failed_xattr("set", &xattr.name, error));
+            }
+        }
+    }
+
+    /// The time of the last access is left as it is.
+    fn set_time(&self, mtime: Timestamp) -> Result<(), Errno> {
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec {
+                tv_sec: mtime.0.div_euclid(1_000_000_000),
+                tv_nsec: mtime.0.rem_euclid(1_000_000_000),
+            },
+        };
+        match self.path_only {
+            true => rustix::fs::utimensat(CWD, proc_path(&self.fd), &times, AtFlags::empty()),
+            false => rustix::fs::futimens(self.fd, &times),
+        }
+    }
+
+    fn failed(&self, operation: &'static str, error: Errno) -> TargetError {
+        TargetError::io(operation, self.path, error)
+    }
+
+    fn failed_xattr(&self, operation: &'static str, name: &[u8], error: Errno) -> TargetError {
+        let (name, path) = (name.to_vec(), self.path.to_owned());
+        TargetError::Xattr { operation, name, path, error: error.into() }
+    }
+}
+
+/// Attributes that belong to the tree. Others are the machine's or the file system's own, such as
+/// security labels; where a snapshot lacks them, those of the target stay.
+pub(super) fn is_ours(name: &[u8]) -> bool {
+    name.starts_with(b"user.")
+        || name.starts_with(b"trusted.")
+        || name.starts_with(b"system.posix_acl_")
+        || name == b"security.capability"
+}
+
+/// Changes the mode of what is open for its path only.
+pub(super) fn chmod_path_only(fd: &impl AsFd, mode: Mode) -> Result<(), Errno> {
+    rustix::fs::chmod(proc_path(fd), mode)
+}
+
+/// A path that leads to what is open, and no further where that is a symbolic link.
+fn proc_path(fd: &impl AsFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+}

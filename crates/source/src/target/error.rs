@@ -1,0 +1,90 @@
+//! What can go wrong while a tree is put back.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why something could not be put back.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The kernel refused.
+    #[error("cannot {operation} {path:?}: {error}")]
+    Io {
+        /// What was tried, to be read after "cannot".
+        operation: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The kernel refused one extended attribute.
+    #[error(
+        "cannot {operation} the extended attribute {:?} of {path:?}: {error}",
+        String::from_utf8_lossy(name)
+    )]
+    Xattr {
+        /// What was tried, to be read after "cannot".
+        operation: &'static str,
+        /// The attribute.
+        name: Vec<u8>,
+        /// Of what.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Something else must stand where a directory stands, and nothing may be deleted.
+    #[error(
+        "{path:?} is a directory where {wanted} must be: move it away, or allow deleting, and \
+         restore again"
+    )]
+    DirectoryInTheWay {
+        /// The directory.
+        path: PathBuf,
+        /// What must stand there, with its article.
+        wanted: &'static str,
+    },
+    /// A directory to be removed holds a mounted file system.
+    #[error("{path:?} is not removed, for a file system is mounted there: unmount it first")]
+    MountInTheWay {
+        /// Where it is mounted.
+        path: PathBuf,
+    },
+    /// A directory was moved while what it holds was removed.
+    #[error("{path:?} was moved while it was being removed; the rest of it stays")]
+    Moved {
+        /// Where it was.
+        path: PathBuf,
+    },
+    /// The entry has a name that could lead elsewhere.
+    #[error("{:?} in {directory:?} is no name for an entry", String::from_utf8_lossy(name))]
+    BadName {
+        /// Where it should have stood.
+        directory: PathBuf,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// A file or a directory is made by a method of its own.
+    #[error("{path:?} is no special file")]
+    NotSpecial {
+        /// Where it should have stood.
+        path: PathBuf,
+    },
+}
+
+impl TargetError {
+    pub(crate) fn io(operation: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
+        Self::Io { operation, path: path.to_owned(), error: error.into() }
+    }
+
+    /// What it is about.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Io { path, .. }
+            | Self::Xattr { path, .. }
+            | Self::DirectoryInTheWay { path, .. }
+            | Self::MountInTheWay { path }
+            | Self::Moved { path }
+            | Self::NotSpecial { path } => path,
+            Self::BadName { directory, .. } => directory,
+        }
+    }
+}

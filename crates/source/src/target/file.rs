@@ -1,0 +1,180 @@
+//! One regular file while it is written.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{FallocateFlags, Mode, SeekFrom, Statx};
+use rustix::io::Errno;
+
+use crate::file::Extent;
+
+use super::error::TargetError;
+
+/// A regular file, open for reading and writing; many threads may write at once.
+///
+/// It is as long as it was said to become. When all is written, it is given to
+/// [`Target::finish_file`](super::Target::finish_file).
+#[derive(Debug)]
+pub struct TargetFile {
+    fd: OwnedFd,
+    path: PathBuf,
+    size: u64,
+    fresh: bool,
+    /// The mode of a file that stood, until it is first written to; then others are shut out, for
+    /// what is written may be less public than what stood.
+    open_to_others: AtomicBool,
+    /// Seeking moves the one position of the descriptor.
+    seek: std::sync::Mutex<()>,
+}
+
+/// What is written at a time where a hole cannot be punched.
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+
+impl TargetFile {
+    pub(super) fn fresh(fd: OwnedFd, path: PathBuf, size: u64) -> Result<Self, TargetError> {
+        let file = Self {
+            fd,
+            path,
+            size: 0,
+            fresh: true,
+            open_to_others: AtomicBool::new(false),
+            seek: std::sync::Mutex::default(),
+        };
+        file.with_size(size)
+    }
+
+    pub(super) fn standing(
+        fd: OwnedFd,
+        path: PathBuf,
+        stat: Statx,
+        size: u64,
+    ) -> Result<Self, TargetError> {
+        let file = Self {
+            fd,
+            path,
+            size: stat.stx_size,
+            fresh: false,
+            open_to_others: AtomicBool::new(stat.stx_mode & 0o7077 != 0),
+            seek: std::sync::Mutex::default(),
+        };
+        file.with_size(size)
+    }
+
+    /// True where nothing stood before, so that all of it is a hole.
+    pub fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// Where it stands, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes all of `bytes`.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
+        self.shut_others_out()?;
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::io::pwrite(&self.fd, &bytes[done..], offset + done as u64) {
+                Ok(0) => return Err(self.failed("write to", Errno::NOSPC)),
+                Ok(written) => done += written,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.failed("write to", error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what stands, until the buffer is full or the file ends; tells how many bytes.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, TargetError> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match rustix::io::pread(&self.fd, &mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(bytes) => done += bytes,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.failed("read", error)),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Makes a range a hole, as far as the file system can; it reads as zeros in any case.
+    /// Where it is one already nothing is touched.
+    pub fn punch_hole(&self, offset: u64, bytes: u64) -> Result<(), TargetError> {
+        let end = offset.saturating_add(bytes).min(self.size);
+        let mut from = offset;
+        while let Some(extent) = self.next_extent(from)?.filter(|extent| extent.offset < end) {
+            let extent_end = (extent.offset + extent.bytes).min(end);
+            self.shut_others_out()?;
+            self.zero(extent.offset, extent_end - extent.offset)?;
+            from = extent_end;
+        }
+        Ok(())
+    }
+
+    /// The first run of stored bytes at or behind an offset; what precedes it is a hole.
+    pub fn next_extent(&self, offset: u64) -> Result<Option<Extent>, TargetError> {
+        if offset >= self.size {
+            return Ok(None);
+        }
+        let _guard = self.seek.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let failed = |error| self.failed("find the holes of", error);
+        let begin = match rustix::fs::seek(&self.fd, SeekFrom::Data(offset)) {
+            Ok(begin) => begin,
+            Err(Errno::NXIO) => return Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => offset,
+            Err(error) => return Err(failed(error)),
+        };
+        let end = match rustix::fs::seek(&self.fd, SeekFrom::Hole(begin)) {
+            Ok(end) => end.min(self.size),
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NXIO) => self.size,
+            Err(error) => return Err(failed(error)),
+        };
+        Ok((begin < end).then(|| Extent { offset: begin, bytes: end - begin }))
+    }
+
+    pub(super) fn into_parts(self) -> (OwnedFd, PathBuf) {
+        (self.fd, self.path)
+    }
+
+    /// Changes the length where it is another; to set the same would still change the time.
+    fn with_size(mut self, size: u64) -> Result<Self, TargetError> {
+        if self.size != size {
+            self.shut_others_out()?;
+            rustix::fs::ftruncate(&self.fd, size)
+                .map_err(|error| self.failed("change the length of", error))?;
+            self.size = size;
+        }
+        Ok(self)
+    }
+
+    fn zero(&self, offset: u64, bytes: u64) -> Result<(), TargetError> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.fd, flags, offset, bytes) {
+            Ok(()) => return Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+            Err(error) => return Err(self.failed("make a hole in", error)),
+        }
+        let mut done = 0;
+        while done < bytes {
+            let step = (bytes - done).min(ZEROS.len() as u64);
+            self.write_at(offset + done, &ZEROS[..step as usize])?;
+            done += step;
+        }
+        Ok(())
+    }
+
+    fn shut_others_out(&self) -> Result<(), TargetError> {
+        if !self.open_to_others.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        rustix::fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| self.failed("change the mode of", error))
+    }
+
+    fn failed(&self, operation: &'static str, error: Errno) -> TargetError {
+        TargetError::io(operation, &self.path, error)
+    }
+}

@@ -1,0 +1,252 @@
+//! Making entries: directories, links and special files, and the names of files.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx};
+use rustix::io::Errno;
+use strongroom_catalog::{EntryKind, Metadata};
+
+use crate::inode;
+use crate::xattr::Bearer;
+
+use super::directories::DirectoryId;
+use super::error::TargetError;
+use super::file::TargetFile;
+use super::{Target, apply, remove};
+
+/// For the owner alone, until it is finished.
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+impl Target {
+    /// Gives a number to a directory that stands, or will stand when it is first used.
+    pub fn add_directory(
+        &self,
+        parent: DirectoryId,
+        name: &[u8],
+    ) -> Result<DirectoryId, TargetError> {
+        Ok(self.directories.add(parent, &self.checked_name(parent, name)?))
+    }
+
+    /// Makes a directory, or takes the one that stands; anything else there is removed.
+    /// Its metadata is for [`apply_directory_metadata`](Self::apply_directory_metadata), when all
+    /// that goes into it is there.
+    pub fn create_directory(
+        &self,
+        parent: DirectoryId,
+        name: &[u8],
+    ) -> Result<DirectoryId, TargetError> {
+        let (fd, c_name) = self.place(parent, name)?;
+        let failed =
+            |error| TargetError::io("create the directory", &self.path_of(parent, name), error);
+        match self.stat(&fd, &c_name).map_err(failed)? {
+            Some(stat) if inode::kind_of(&stat) == FileType::Directory => {
+                // What another user than root may not enter or change, it could not restore into.
+                if !self.is_root_user && stat.stx_mode & 0o700 != 0o700 {
+                    let mode = Mode::from_raw_mode(u32::from(stat.stx_mode & 0o7777) | 0o700);
+                    apply::chmod_path_only(&open_path(&fd, &c_name).map_err(failed)?, mode)
+                        .map_err(failed)?;
+                }
+            }
+            standing => {
+                if standing.is_some() {
+                    unlink(&fd, &c_name).map_err(failed)?;
+                }
+                rustix::fs::mkdirat(&fd, &c_name, Mode::RWXU).map_err(failed)?;
+            }
+        }
+        Ok(self.directories.add(parent, &c_name))
+    }
+
+    /// Makes a symbolic link with its metadata; one that points there already stays.
+    /// Returns what of the metadata could not be applied.
+    pub fn create_symlink(
+        &self,
+        directory: DirectoryId,
+        name: &[u8],
+        target: &[u8],
+        metadata: &Metadata,
+    ) -> Result<Vec<TargetError>, TargetError> {
+        let (fd, c_name) = self.place(directory, name)?;
+        let failed = |error| {
+            TargetError::io("create the symbolic link", &self.path_of(directory, name), error)
+        };
+        let standing = self.make_way(&fd, &c_name, directory, FileType::Symlink)?;
+        let right = standing.is_some()
+            && rustix::fs::readlinkat(&fd, &c_name, Vec::new())
+                .is_ok_and(|pointed| pointed.as_bytes() == target);
+        if !right {
+            if standing.is_some() {
+                unlink(&fd, &c_name).map_err(failed)?;
+            }
+            rustix::fs::symlinkat(target, &fd, &c_name).map_err(failed)?;
+        }
+        self.apply_to_name(&fd, &c_name, directory, metadata)
+    }
+
+    /// Makes a named pipe, socket or device with its metadata; one that is right already stays.
+    /// Returns what of the metadata could not be applied.
+    ///
+    /// # Errors
+    /// Devices are for root alone. A file, directory or symbolic link is none of these.
+    pub fn create_special(
+        &self,
+        directory: DirectoryId,
+        name: &[u8],
+        kind: &EntryKind,
+        metadata: &Metadata,
+    ) -> Result<Vec<TargetError>, TargetError> {
+        let (fd, c_name) = self.place(directory, name)?;
+        let path = || self.path_of(directory, name);
+        let (kind, device) = match kind {
+            EntryKind::Fifo => (FileType::Fifo, None),
+            EntryKind::Socket => (FileType::Socket, None),
+            EntryKind::CharDevice(device) => (FileType::CharacterDevice, Some(*device)),
+            EntryKind::BlockDevice(device) => (FileType::BlockDevice, Some(*device)),
+            _ => return Err(TargetError::NotSpecial { path: path() }),
+        };
+        let standing = self.make_way(&fd, &c_name, directory, kind)?;
+        let right = standing
+            .as_ref()
+            .is_some_and(|stat| device.is_none_or(|device| device == inode::device_number(stat)));
+        if !right {
+            let failed = |error| TargetError::io("create the special file", &path(), error);
+            if standing.is_some() {
+                unlink(&fd, &c_name).map_err(failed)?;
+            }
+            let number = device.map_or(0, |it| rustix::fs::makedev(it.major, it.minor));
+            rustix::fs::mknodat(&fd, &c_name, kind, FILE_MODE, number).map_err(failed)?;
+        }
+        self.apply_to_name(&fd, &c_name, directory, metadata)
+    }
+
+    /// Gives another name to something of the target that is no directory.
+    pub fn hard_link(
+        &self,
+        existing: (DirectoryId, &[u8]),
+        new: (DirectoryId, &[u8]),
+    ) -> Result<(), TargetError> {
+        let (from, from_name) = self.place(existing.0, existing.1)?;
+        let (to, to_name) = self.place(new.0, new.1)?;
+        let failed =
+            |error| TargetError::io("create the hard link", &self.path_of(new.0, new.1), error);
+        let stat = inode::stat_at(from.as_fd(), &from_name).map_err(failed)?;
+        if let Some(standing) = self.make_way(&to, &to_name, new.0, inode::kind_of(&stat))? {
+            if inode::InodeId::of(&standing) == inode::InodeId::of(&stat) {
+                return Ok(());
+            }
+            unlink(&to, &to_name).map_err(failed)?;
+        }
+        rustix::fs::linkat(&from, &from_name, &to, &to_name, AtFlags::empty()).map_err(failed)
+    }
+
+    /// Opens a regular file to be written, and makes it `size` bytes long.
+    ///
+    /// A file that stands is kept with its content, so that what is right in it need not be
+    /// written. It is replaced by a fresh one where it has other names, for what they stand for
+    /// must not change, and where it is being executed or may not be written. A fresh file is one
+    /// hole.
+    pub fn open_file_for_write(
+        &self,
+        directory: DirectoryId,
+        name: &[u8],
+        size: u64,
+    ) -> Result<TargetFile, TargetError> {
+        let (fd, c_name) = self.place(directory, name)?;
+        let path = self.path_of(directory, name);
+        let standing = self.make_way(&fd, &c_name, directory, FileType::RegularFile)?;
+        if standing.is_some() {
+            if let Some(file) = open_standing(&fd, &c_name) {
+                let (file, stat) =
+                    file.map_err(|error| TargetError::io("open for writing", &path, error))?;
+                return TargetFile::standing(file, path, stat, size);
+            }
+            unlink(&fd, &c_name).map_err(|error| TargetError::io("replace", &path, error))?;
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&fd, &c_name, flags | OFlags::NOFOLLOW, FILE_MODE)
+            .map_err(|error| TargetError::io("create", &path, error))?;
+        TargetFile::fresh(file, path, size)
+    }
+
+    /// Sees to it that a name is free or bears what is wanted, which is then returned.
+    fn make_way(
+        &self,
+        fd: &Arc<OwnedFd>,
+        name: &CStr,
+        directory: DirectoryId,
+        wanted: FileType,
+    ) -> Result<Option<Statx>, TargetError> {
+        let path = || self.path_of(directory, name.to_bytes());
+        let failed = |error| TargetError::io("replace", &path(), error);
+        let Some(stat) = self.stat(fd, name).map_err(failed)? else { return Ok(None) };
+        match inode::kind_of(&stat) {
+            kind if kind == wanted => return Ok(Some(stat)),
+            FileType::Directory if self.options.delete => remove::remove(fd.as_fd(), name, &path)?,
+            FileType::Directory => {
+                let wanted = inode::kind_text(wanted);
+                return Err(TargetError::DirectoryInTheWay { path: path(), wanted });
+            }
+            _ => unlink(fd, name).map_err(failed)?,
+        }
+        Ok(None)
+    }
+
+    fn stat(&self, fd: &OwnedFd, name: &CStr) -> Result<Option<Statx>, Errno> {
+        match inode::stat_at(fd.as_fd(), name) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Applies metadata to something that is not opened for more than its path.
+    fn apply_to_name(
+        &self,
+        fd: &OwnedFd,
+        name: &CStr,
+        directory: DirectoryId,
+        metadata: &Metadata,
+    ) -> Result<Vec<TargetError>, TargetError> {
+        let path = self.path_of(directory, name.to_bytes());
+        let failed = |error| TargetError::io("open", &path, error);
+        let entry = open_path(fd, name).map_err(failed)?;
+        let subject = apply::Subject {
+            fd: entry.as_fd(),
+            bearer: Bearer::path_only(&entry),
+            path_only: true,
+            path: &path,
+        };
+        Ok(self.apply(&subject, metadata))
+    }
+}
+
+/// Nothing where the file must be replaced.
+fn open_standing(fd: &OwnedFd, name: &CStr) -> Option<Result<(OwnedFd, Statx), Errno>> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(fd, name, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::TXTBSY | Errno::ACCESS | Errno::LOOP | Errno::NXIO | Errno::NOENT) => {
+            return None;
+        }
+        Err(error) => return Some(Err(error)),
+    };
+    match inode::stat_fd(&file) {
+        Ok(stat) if inode::kind_of(&stat) != FileType::RegularFile || stat.stx_nlink != 1 => None,
+        Ok(stat) => Some(Ok((file, stat))),
+        Err(error) => Some(Err(error)),
+    }
+}
+
+fn open_path(fd: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(fd, name, flags, Mode::empty())
+}
+
+fn unlink(fd: &OwnedFd, name: &CStr) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(fd, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}

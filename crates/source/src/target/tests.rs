@@ -1,0 +1,1 @@
+//! The target, entry by entry.
