@@ -7,6 +7,7 @@
 //! * What others see changes only in `flush` (by the manifest) and in `clear` and `reset`.
 //! * A file that a committed manifest names is removed only after the next commit.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -333,6 +334,15 @@ impl Index {
             directory.discard_segment(number);
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index")
+            .field("is_writer", &self.is_writer())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Segment {
     trailer_checksum: u32,
     /// In the order of their keys.
     partitions: Vec<Partition>,
+    /// The prefix of the first key of each partition.
+    firsts: Vec<u64>,
     /// Whether the manifest in the directory names it.
     pub(crate) committed: bool,
 }
@@ -57,12 +59,20 @@ impl Segment {
 
         let bytes = read_at(&file, &path, trailer.directory_at(), trailer.directory_bytes)?;
         let partitions = unpack_directory(&bytes, &trailer).map_err(|damage| damage.at(&path))?;
-        Ok(Segment { file, path, trailer, trailer_checksum, partitions, committed: true })
+        let firsts = firsts(&partitions);
+        Ok(Segment { file, path, trailer, trailer_checksum, partitions, firsts, committed: true })
     }
 
     /// Where `key` is, if it is in this segment. Counts the pages it reads.
     pub(crate) fn lookup(&self, key: &Key, page_reads: &AtomicU64) -> Result<Option<Location>> {
-        let after = self.partitions.partition_point(|partition| partition.first <= *key);
+        let prefix = key_prefix(key);
+        let mut after = self.firsts.partition_point(|first| *first <= prefix);
+        while after > 0
+            && self.firsts[after - 1] == prefix
+            && self.partitions[after - 1].first > *key
+        {
+            after -= 1;
+        }
         let Some(partition) = self.partitions[..after].last() else {
             return Ok(None);
         };
@@ -70,7 +80,6 @@ impl Segment {
             return Ok(None);
         }
         let begin = (after - 1) * PARTITION_PAGES_MAX;
-        let prefix = key_prefix(key);
         let mut page = partition.prefixes.partition_point(|first| *first <= prefix);
         // Once, but when the key comes before the first one of a page that has the same prefix.
         while page > 0 {
@@ -124,6 +133,10 @@ impl Segment {
         unpack_page(bytes, self.trailer.number, number as u32, count)
             .map_err(|damage| damage.at(&self.path))
     }
+}
+
+fn firsts(partitions: &[Partition]) -> Vec<u64> {
+    partitions.iter().map(|partition| key_prefix(&partition.first)).collect()
 }
 
 /// The bytes of a key that filters take.
@@ -294,6 +307,7 @@ impl SegmentWriter {
             path,
             trailer,
             trailer_checksum: packed_checksum(&trailer_bytes),
+            firsts: firsts(&partitions),
             partitions,
             committed: false,
         })
