@@ -28,16 +28,22 @@ pub(super) fn strips<R: Row>(
         .map(move |start| start..shard_bytes.min(start.saturating_add(strip_bytes)))
 }
 
-/// How many rows a strip should have, of a shard of `shard_bytes`, when as many as `strips` strips
-/// are to fit into `budget_bytes` of cache.
+/// Shorter strips than this, in bytes, cost more in tables and memory latency than they save.
+const STRIP_BYTES_MIN: usize = 2048;
+
+/// How many rows a strip should have, of a shard of `shard_bytes`, when if possible as many as
+/// `strips` strips are to fit into `budget_bytes` of cache.
 pub(super) fn rows_per_strip<R: Row>(
     shard_bytes: usize,
     strips: usize,
     budget_bytes: usize,
 ) -> usize {
-    let fitting = budget_bytes / (strips * R::BYTES);
-    fitting.clamp(1, shard_bytes.div_ceil(R::BYTES).max(1))
+    let strip_bytes = (budget_bytes / strips).max(STRIP_BYTES_MIN);
+    let shard_rows = shard_bytes.div_ceil(R::BYTES).max(1);
+    shard_rows.min(strip_bytes / R::BYTES)
 }
+
+const _: () = assert!(ROW_BYTES_MAX <= STRIP_BYTES_MIN);
 
 /// Fills `rows` with `bytes`, padded with zeros.
 #[inline(always)]

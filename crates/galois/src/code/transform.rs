@@ -82,11 +82,11 @@ impl<'a, R: Row> StripEncoder<'a, R> {
         let Self { code, rows, parity, group } = self;
         let points = code.parity_points();
         parity.fill(R::zero(proof));
-        for (first, skews) in (0..code.data_shards).step_by(points).zip(1..) {
+        for (first, number) in (0..code.data_shards).step_by(points).zip(1..) {
             for (shard, rows) in (first..).zip(group.chunks_exact_mut(*rows)) {
                 load(proof, data(shard), rows);
             }
-            inverse_transform(proof, group, points, code.skews(skews));
+            inverse_transform(proof, group, points, code.skews(number));
             add(parity, group);
         }
         transform(proof, parity, points, code.skews(0));
