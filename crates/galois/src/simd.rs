@@ -2,14 +2,17 @@
 //!
 //! A loop over data is a [`Kernel`], written once, generic over a [`Backend`]. [`Path::run`]
 //! compiles it once for every instruction set. Instruction sets differ only in the dozen
-//! operations of [`Lanes`] and [`Register`]; every operation acts within 128-bit lanes, so the
+//! operations of `Lanes` and `Register`; every operation acts within 128-bit lanes, so the
 //! 512-bit path is the 256-bit path, two side by side.
 //!
 //! Not for arithmetic on single elements: that is `field`.
 
 mod lanes;
-mod planes;
 mod portable;
+mod row;
+
+#[cfg(any(target_arch = "x86_64", test))]
+mod planes;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -21,7 +24,7 @@ mod emulated;
 mod tests;
 
 pub(crate) use lanes::{STRIDE_BYTES, Stride};
-pub(crate) use planes::{Multiplier, ROW_BYTES_MAX, Row};
+pub(crate) use row::{Multiplier, ROW_BYTES_MAX, Row};
 
 /// A loop over data, to be compiled for each instruction set.
 ///

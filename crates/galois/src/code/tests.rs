@@ -48,6 +48,10 @@ fn golden_vectors() {
         let parity = check_encode(&code, &data, shard_bytes);
         let hex: String = parity.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, expected);
+        // Few lost shards and many take different ways.
+        check_repair(&code, &data, &parity, shard_bytes, &[data_shards - 1]);
+        let last: Vec<_> = (data_shards - 1..data_shards - 1 + parity_shards).collect();
+        check_repair(&code, &data, &parity, shard_bytes, &last);
     }
 }
 

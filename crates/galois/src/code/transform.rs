@@ -118,7 +118,7 @@ fn skews_per_group(points: usize) -> usize {
 /// Let s_i(y) be the product of y + a over all a below 2^i, a linear map over GF(2). At level i,
 /// the butterfly of the 2^(i+1) points from w on has the skew s_i(w) / s_i(2^i).
 pub(super) fn skews(points: usize, data_groups: usize) -> Vec<Multiplier> {
-    let levels = points.trailing_zeros();
+    let levels = points.trailing_zeros() as usize;
     let maps: Vec<_> = (0..levels).map(subspace_map).collect();
     let mut skews = Vec::with_capacity((data_groups + 1) * skews_per_group(points));
     for shift in (0..=data_groups).map(|group| group * points) {
@@ -133,19 +133,14 @@ pub(super) fn skews(points: usize, data_groups: usize) -> Vec<Multiplier> {
 }
 
 /// The images s_i(2^b) / s_i(2^i) of the bits b, for i = `level`.
-fn subspace_map(level: u32) -> [Gf; 16] {
-    let mut images = [0; 16].map(Gf);
-    for (bit, image) in images.iter_mut().enumerate() {
-        *image = Gf(1 << bit);
-    }
-    let mut dividing = 0;
-    while dividing < level as usize {
+fn subspace_map(level: usize) -> [Gf; 16] {
+    let mut images = std::array::from_fn(|bit| Gf(1 << bit));
+    for below in 0..level {
         // s_(i+1)(y) = s_i(y) * s_i(y + 2^i).
-        let next = images[dividing];
+        let next = images[below];
         images = images.map(|image| image * (image + next));
-        dividing += 1;
     }
-    let unit = images[dividing];
+    let unit = images[level];
     images.map(|image| image / unit)
 }
 

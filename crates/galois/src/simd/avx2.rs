@@ -11,8 +11,9 @@ use std::arch::x86_64::{
 
 use super::{
     Backend, Kernel,
-    lanes::{Lanes, Register, STRIDE_BYTES},
-    planes::{Planes, ROW_BYTES_MAX},
+    lanes::{Lanes, STRIDE_BYTES},
+    planes::{Planes, Register},
+    row::ROW_BYTES_MAX,
 };
 
 /// Evidence that this CPU has AVX2.

@@ -11,8 +11,9 @@ use std::arch::x86_64::{
 
 use super::{
     Backend, Kernel,
-    lanes::{Lanes, Register, STRIDE_BYTES},
-    planes::{Planes, ROW_BYTES_MAX},
+    lanes::{Lanes, STRIDE_BYTES},
+    planes::{Planes, Register},
+    row::ROW_BYTES_MAX,
 };
 
 /// Evidence that this CPU has AVX-512 F and BW.
@@ -68,7 +69,8 @@ impl Lanes for Vector {
     #[inline(always)]
     fn store(self, bytes: &mut [u8]) {
         assert_eq!(bytes.len(), Self::BYTES, "a store is of a whole vector");
-        // SAFETY: a value proves AVX-512 F and BW; the bytes are as many as the unaligned store writes.
+        // SAFETY: a value proves AVX-512 F and BW; the bytes are as many as the unaligned store
+        // writes.
         unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), self.0) }
     }
 

@@ -5,8 +5,8 @@
 
 use super::{
     Backend,
-    lanes::{Lanes, Register, STRIDE_BYTES},
-    planes::Planes,
+    lanes::{Lanes, STRIDE_BYTES},
+    planes::{Planes, Register},
 };
 
 /// The instruction set that exists only here.

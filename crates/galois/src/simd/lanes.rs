@@ -36,31 +36,6 @@ pub(crate) trait Lanes: Copy {
     fn sign(self) -> Self;
 }
 
-/// Vectors that can also shuffle bytes.
-pub(crate) trait Register: Lanes {
-    /// The vector in which every 128-bit lane is `lane`.
-    fn repeat(proof: Self::Proof, lane: &[u8; 16]) -> Self;
-
-    /// Each symbol shifted right by four bits.
-    fn shift_right_4(self) -> Self;
-
-    /// Each symbol shifted right by eight bits.
-    fn shift_right_8(self) -> Self;
-
-    /// In each lane, the low bytes of `self`'s symbols and then of `other`'s.
-    /// Every symbol must be below 256.
-    fn pack(self, other: Self) -> Self;
-
-    /// In each lane, the first eight bytes of `self` and `other`, taken in turns.
-    fn unpack_low(self, other: Self) -> Self;
-
-    /// In each lane, the last eight bytes of `self` and `other`, taken in turns.
-    fn unpack_high(self, other: Self) -> Self;
-
-    /// In each lane, for each byte of `indices` (each below 16) the byte of `self` it points to.
-    fn shuffle(self, indices: Self) -> Self;
-}
-
 /// The 64 symbols of one stride: vectors side by side.
 pub(crate) trait Stride: Copy {
     type Proof: Copy;

@@ -6,7 +6,7 @@
 use super::{
     Backend,
     lanes::{Lanes, STRIDE_BYTES},
-    planes::{Multiplier, ROW_BYTES_MAX, Row},
+    row::{Multiplier, ROW_BYTES_MAX, Row},
 };
 
 /// The instruction set that every CPU has.

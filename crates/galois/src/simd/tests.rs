@@ -7,7 +7,7 @@
 
 use proptest::prelude::*;
 
-use super::{emulated::Bytes, lanes::*, planes::*, portable::Words, *};
+use super::{emulated::Bytes, lanes::*, planes::Register, portable::Words, *};
 use crate::{
     field::Gf,
     testdata::{bytes, symbols},
