@@ -399,7 +399,7 @@ fn decode_snapshot(cbor: &mut Decoder<'_>, id: SnapshotId) -> Result<Snapshot, C
 }
 
 /// Reads a map of known length whose keys ascend.
-pub(crate) fn decode_map<'b>(
+pub fn decode_map<'b>(
     cbor: &mut Decoder<'b>,
     mut field: impl FnMut(&mut Decoder<'b>, u64) -> Result<(), CborError>,
 ) -> Result<(), CborError> {

@@ -1,1 +1,26 @@
-//! The repository, and one file per verb; synchronous.
+//! Floor 5: the repository, and one file per verb; synchronous.
+//!
+//! A verb is a function of a repository, what it works on, its options, and a monitor. It never
+//! prints, never reads the environment, and takes clock and randomness as parameters.
+
+pub mod backup;
+mod chunk_index;
+mod chunk_reader;
+mod chunk_writer;
+pub mod config;
+mod error;
+pub mod key_slot;
+pub mod packer;
+pub mod repository;
+pub mod session;
+pub mod snapshots;
+mod stream;
+
+pub use backup::{BackupOptions, BackupOutcome, backup};
+pub use chunk_index::ChunkIndex;
+pub use chunk_reader::ChunkReader;
+pub use chunk_writer::WriteStats;
+pub use error::EngineError;
+pub use packer::PackOptions;
+pub use repository::{InitOptions, Repository, Surroundings};
+pub use snapshots::{SnapshotList, SnapshotName, find_snapshot, list_snapshots};

@@ -67,6 +67,24 @@ impl Plan {
         Ok(plan)
     }
 
+    /// The given paths, absolute, sorted; those below another left out.
+    pub(crate) fn roots(&self) -> Vec<PathBuf> {
+        let mut roots = Vec::new();
+        let mut rest = vec![(0, PathBuf::from("/"))];
+        while let Some((place, path)) = rest.pop() {
+            let node = self.node(place);
+            if node.given {
+                roots.push(path);
+                continue;
+            }
+            for (name, child) in &node.children {
+                rest.push((*child, path.join(OsStr::from_bytes(name.to_bytes()))));
+            }
+        }
+        roots.sort();
+        roots
+    }
+
     pub(crate) fn node(&self, place: usize) -> &PlanNode {
         &self.nodes[place]
     }

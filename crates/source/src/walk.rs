@@ -212,6 +212,11 @@ impl TreeSource {
         })
     }
 
+    /// The given paths, absolute, sorted; those below another left out.
+    pub fn roots(&self) -> Vec<PathBuf> {
+        self.plan.roots()
+    }
+
     /// The full path the last event was about. For [`WalkEvent::Problem`] and
     /// [`WalkEvent::Excluded`], use the path they carry.
     pub fn path(&self) -> &Path {

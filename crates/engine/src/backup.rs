@@ -1,0 +1,623 @@
+//! `backup`: what stands below some paths becomes a snapshot.
+//!
+//! The walk is merged with the parent snapshot's trees, both sorted by name: a file that the
+//! parent knows with the same size, times and inode is taken over without being opened. What is
+//! new is cut into chunks, and chunks that the repository does not hold are packed.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use strongroom_arena::CacheLimits;
+use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SnapshotId, Timestamp};
+use strongroom_catalog::{
+    ChunkRef, Entry, EntryKind, Metadata, Recipe, RecipeReader, Snapshot, SnapshotStats,
+    TreeReader, TreeWriteError, TreeWriter,
+};
+use strongroom_source::{
+    ExcludeReason, InodeId, LeafKind, SourceError, SourceOptions, TreeSource, WalkEvent,
+};
+
+use crate::chunk_reader::ChunkReader;
+use crate::chunk_writer::{ChunkWriter, WriteStats};
+use crate::error::EngineError;
+use crate::packer::PackOptions;
+use crate::repository::Repository;
+use crate::session::Session;
+use crate::snapshots::list_snapshots;
+use crate::stream::StreamCutter;
+
+/// What is to be backed up, and how.
+#[derive(Debug, Clone)]
+pub struct BackupOptions {
+    /// Files and directories.
+    pub paths: Vec<PathBuf>,
+    /// What of them is left out.
+    pub source: SourceOptions,
+    /// The machine's name, as the snapshot will bear it.
+    pub host: String,
+    /// Who runs the backup.
+    pub user: String,
+    /// What the user writes on the snapshot.
+    pub labels: Vec<String>,
+    /// Read every file, whatever the parent knows.
+    pub force: bool,
+    /// Store nothing; tell what would be stored.
+    pub dry_run: bool,
+    /// Take unchanged files over from this snapshot instead of the newest of the same paths.
+    pub parent: Option<SnapshotId>,
+    /// Count files and bytes beforehand, so that the monitor can tell how long it will take.
+    pub count_first: bool,
+    /// How chunks are packed.
+    pub pack: PackOptions,
+    /// Name and version of the program.
+    pub program: String,
+}
+
+/// What a backup did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupOutcome {
+    /// The snapshot; its stats tell the amounts.
+    pub snapshot: Snapshot,
+    /// False for a dry run.
+    pub committed: bool,
+    /// Files taken over from the parent without being opened.
+    pub files_unchanged: u64,
+    /// Files that the parent did not have.
+    pub files_new: u64,
+    /// Files that the parent had otherwise.
+    pub files_changed: u64,
+    /// What was left out because it was asked for.
+    pub excluded: u64,
+    /// What was written, chunk by chunk and request by request.
+    pub written: WriteStats,
+}
+
+/// Makes a snapshot of file trees.
+pub fn backup(
+    repository: &Repository,
+    options: &BackupOptions,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<BackupOutcome, EngineError> {
+    let started = repository.surroundings.clock.now();
+    let source = TreeSource::open(&options.paths, &source_options(repository, options))?;
+    let paths: Vec<Vec<u8>> = source.roots().iter().map(|root| path_bytes(root)).collect();
+    let session = Session::begin(repository)?;
+    let mut writer = ChunkWriter::open(repository, options.pack, options.dry_run, monitor, cancel)?;
+    let parent = find_parent(repository, options, &paths)?;
+    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let totals = Totals::start(options, repository, parent.as_ref());
+    let mut run = Run {
+        reader: &reader,
+        monitor,
+        options,
+        cutter: StreamCutter::new(repository.chunker()),
+        links: LinkedFiles::default(),
+        stats: SnapshotStats::default(),
+        progress: Progress::default(),
+        totals,
+        outcome: Counts::default(),
+    };
+    let walked = run.walk(source, parent.as_ref(), &mut writer, cancel)?;
+    let written = writer.finish(monitor)?;
+    run.stats.bytes_new = written.data_bytes;
+    run.stats.bytes_stored = written.stored_bytes;
+    let snapshot = Snapshot {
+        id: session.id,
+        started,
+        ended: repository.surroundings.clock.now(),
+        host: options.host.clone(),
+        user: options.user.clone(),
+        paths,
+        labels: options.labels.clone(),
+        parent: parent.as_ref().map(|parent| parent.id),
+        root: walked.root,
+        partial: walked.stopped,
+        stats: run.stats,
+        program: options.program.clone(),
+    };
+    let counts = run.outcome;
+    if !options.dry_run {
+        session.commit(&snapshot)?;
+    }
+    Ok(BackupOutcome {
+        snapshot,
+        committed: !options.dry_run,
+        files_unchanged: counts.unchanged,
+        files_new: counts.new,
+        files_changed: counts.changed,
+        excluded: counts.excluded,
+        written,
+    })
+}
+
+/// The caller's wishes, and that neither the repository nor its cache backs itself up.
+fn source_options(repository: &Repository, options: &BackupOptions) -> SourceOptions {
+    let mut source = options.source.clone();
+    let own = [Some(PathBuf::from(repository.backend().describe())), repository.cache_folder()];
+    source
+        .skip_inodes
+        .extend(own.into_iter().flatten().filter_map(|path| InodeId::of_path(&path).ok()));
+    source
+}
+
+fn path_bytes(path: &Path) -> Vec<u8> {
+    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec()
+}
+
+/// The newest snapshot of the same host and paths; a complete one where there is any.
+pub(crate) fn find_parent(
+    repository: &Repository,
+    options: &BackupOptions,
+    paths: &[Vec<u8>],
+) -> Result<Option<Snapshot>, EngineError> {
+    if repository.keys.private_key.is_none() {
+        return Ok(None);
+    }
+    let snapshots = list_snapshots(repository)?.snapshots;
+    if let Some(id) = options.parent {
+        return Ok(snapshots.into_iter().find(|snapshot| snapshot.id == id));
+    }
+    let mut fitting: Vec<Snapshot> = snapshots
+        .into_iter()
+        .filter(|snapshot| snapshot.host == options.host && snapshot.paths == paths)
+        .collect();
+    let complete = fitting.iter().rposition(|snapshot| !snapshot.partial);
+    Ok(match complete {
+        Some(place) => Some(fitting.swap_remove(place)),
+        None => fitting.pop(),
+    })
+}
+
+#[derive(Default)]
+struct Counts {
+    unchanged: u64,
+    new: u64,
+    changed: u64,
+    excluded: u64,
+}
+
+/// What the walk made.
+struct Walked {
+    root: Recipe,
+    stopped: bool,
+}
+
+/// One directory on the way, with its counterpart in the parent snapshot.
+struct Frame<'r> {
+    name: Vec<u8>,
+    metadata: Metadata,
+    tree: TreeWriter,
+    parent: ParentDirectory<'r>,
+}
+
+/// Everything that lasts as long as the backup.
+struct Run<'r> {
+    reader: &'r ChunkReader,
+    monitor: &'r dyn Monitor,
+    options: &'r BackupOptions,
+    cutter: StreamCutter,
+    links: LinkedFiles,
+    stats: SnapshotStats,
+    progress: Progress,
+    totals: Totals,
+    outcome: Counts,
+}
+
+impl<'r> Run<'r> {
+    fn walk(
+        &mut self,
+        mut source: TreeSource,
+        parent: Option<&Snapshot>,
+        writer: &mut ChunkWriter,
+        cancel: &Cancel,
+    ) -> Result<Walked, EngineError> {
+        let mut frames: Vec<Frame<'r>> = Vec::new();
+        let mut stopped = false;
+        let root_tree = parent.map(|parent| &parent.root);
+        while let Some(event) = source.next() {
+            if cancel.is_cancelled() {
+                stopped = true;
+                break;
+            }
+            match event {
+                WalkEvent::EnterDirectory { name, metadata } => {
+                    let frame = self.enter(&source, name, metadata, frames.last_mut(), root_tree);
+                    frames.push(frame);
+                }
+                WalkEvent::LeaveDirectory => {
+                    if let Some(root) = self.leave(&mut frames, writer)? {
+                        return Ok(Walked { root, stopped });
+                    }
+                }
+                WalkEvent::Leaf { name, kind, metadata } => {
+                    let frame = frames.last_mut().expect("a leaf stands in a directory");
+                    self.leaf(&source, frame, name, kind, metadata, writer)?;
+                }
+                WalkEvent::Excluded { path, why } => self.excluded(&path, &why),
+                WalkEvent::Problem { path, error } => self.problem(&path, &error.to_string()),
+            }
+            self.tell(&source);
+        }
+        // Stopped on the way: what was read so far is kept, as a partial snapshot.
+        while !frames.is_empty() {
+            if let Some(root) = self.leave(&mut frames, writer)? {
+                return Ok(Walked { root, stopped });
+            }
+        }
+        Ok(Walked { root: Recipe::default(), stopped })
+    }
+
+    fn enter(
+        &mut self,
+        source: &TreeSource,
+        name: Vec<u8>,
+        mut metadata: Metadata,
+        above: Option<&mut Frame<'r>>,
+        root_tree: Option<&Recipe>,
+    ) -> Frame<'r> {
+        let before = above.and_then(|frame| frame.parent.find(&name, self.monitor));
+        let tree = match &before {
+            Some(entry) => entry.tree(),
+            None if name.is_empty() => root_tree,
+            None => None,
+        };
+        let parent = ParentDirectory::new(tree, self.reader);
+        metadata.xattrs = match before.filter(|before| before.metadata.same_version_as(&metadata)) {
+            Some(before) => before.metadata.xattrs,
+            None => self.xattrs(source, source.xattrs()),
+        };
+        Frame { name, metadata, tree: TreeWriter::new(), parent }
+    }
+
+    /// Ends the deepest directory; gives the root's tree when that was it.
+    fn leave(
+        &mut self,
+        frames: &mut Vec<Frame<'r>>,
+        writer: &mut ChunkWriter,
+    ) -> Result<Option<Recipe>, EngineError> {
+        let frame = frames.pop().expect("a directory is left after it was entered");
+        let tree = frame.tree.finish(&mut writer.metadata())?;
+        let Some(above) = frames.last_mut() else { return Ok(Some(tree)) };
+        self.stats.directories += 1;
+        let kind = EntryKind::Directory { tree };
+        let entry = Entry { name: frame.name, kind, metadata: frame.metadata };
+        self.push(above, entry, writer)?;
+        Ok(None)
+    }
+
+    fn leaf(
+        &mut self,
+        source: &TreeSource,
+        frame: &mut Frame<'r>,
+        name: Vec<u8>,
+        kind: LeafKind,
+        mut metadata: Metadata,
+        writer: &mut ChunkWriter,
+    ) -> Result<(), EngineError> {
+        self.monitor.working_on(source.path());
+        let before = frame.parent.find(&name, self.monitor);
+        let same = before
+            .as_ref()
+            .filter(|before| !self.options.force && before.metadata.same_version_as(&metadata));
+        if let Some(before) = same {
+            metadata.xattrs.clone_from(&before.metadata.xattrs);
+        }
+        let is_same = same.is_some();
+        let kind = match kind {
+            LeafKind::File => {
+                if let Some(content) = same.and_then(|before| before.content())
+                    && self.is_present(content, writer)?
+                {
+                    self.outcome.unchanged += 1;
+                    EntryKind::File { content: content.clone() }
+                } else {
+                    let is_new = before.as_ref().is_none_or(|before| before.content().is_none());
+                    let Some(content) = self.store_file(source, &mut metadata, writer)? else {
+                        return Ok(());
+                    };
+                    *(if is_new { &mut self.outcome.new } else { &mut self.outcome.changed }) += 1;
+                    EntryKind::File { content }
+                }
+            }
+            other => {
+                if !is_same {
+                    metadata.xattrs = self.xattrs(source, source.xattrs());
+                }
+                self.progress.files += 1;
+                special(other)
+            }
+        };
+        if let EntryKind::File { content } = &kind {
+            self.stats.bytes += content.stream_bytes();
+            if is_same {
+                self.progress.files += 1;
+                self.progress.bytes += content.stream_bytes();
+            }
+        }
+        self.stats.files += 1;
+        self.push(frame, Entry { name, kind, metadata }, writer)
+    }
+
+    /// Puts an entry into its directory; without its attributes where they are too large.
+    fn push(
+        &mut self,
+        frame: &mut Frame<'r>,
+        mut entry: Entry,
+        writer: &mut ChunkWriter,
+    ) -> Result<(), EngineError> {
+        match frame.tree.push(&entry, &mut writer.metadata()) {
+            Err(TreeWriteError::EntryTooLarge { .. }) => {
+                let name = String::from_utf8_lossy(&entry.name).into_owned();
+                let message = "its extended attributes are too large and are left out";
+                self.problem(Path::new(&name), message);
+                entry.metadata.xattrs.clear();
+                Ok(frame.tree.push(&entry, &mut writer.metadata())?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// True where every chunk that a recipe needs is still there.
+    fn is_present(&mut self, content: &Recipe, writer: &ChunkWriter) -> Result<bool, EngineError> {
+        let mut present = true;
+        let mut failed = None;
+        let visited =
+            strongroom_catalog::recipe::for_each_chunk(content, self.reader, &mut |chunk, _| {
+                if present && failed.is_none() {
+                    match writer.is_present(chunk) {
+                        Ok(is_present) => present = is_present,
+                        Err(error) => failed = Some(error),
+                    }
+                }
+            });
+        match (failed, visited.map_err(EngineError::from)) {
+            (Some(error), _) => Err(error),
+            (None, Err(error)) if error.is_damage() => Ok(false),
+            (None, Err(error)) => Err(error),
+            (None, Ok(())) => Ok(present),
+        }
+    }
+
+    /// Stores a file's content. None where it cannot be read: it is told and left out.
+    fn store_file(
+        &mut self,
+        source: &TreeSource,
+        metadata: &mut Metadata,
+        writer: &mut ChunkWriter,
+    ) -> Result<Option<Recipe>, EngineError> {
+        if let Some(content) = self.links.take(metadata) {
+            metadata.xattrs = self.xattrs(source, source.xattrs());
+            self.progress.files += 1;
+            self.progress.bytes += content.stream_bytes();
+            return Ok(Some(content));
+        }
+        let file = match source.open_file() {
+            Ok(file) => file,
+            Err(error) => {
+                self.problem(source.path(), &error.to_string());
+                return Ok(None);
+            }
+        };
+        *metadata = file.metadata().clone();
+        metadata.xattrs = self.xattrs(source, source.xattrs());
+        let progress = &mut self.progress;
+        let (monitor, totals) = (self.monitor, &self.totals);
+        let mut tell = |bytes: u64, writer: &ChunkWriter| {
+            progress.bytes += bytes;
+            progress.bytes_new = writer.stats().data_bytes;
+            progress.bytes_stored = writer.stats().stored_bytes;
+            totals.apply(progress);
+            monitor.progress(progress);
+        };
+        let content = match self.cutter.store_file(&file, writer, &mut tell) {
+            Ok(content) => content,
+            Err(EngineError::Source(error)) => {
+                self.problem(source.path(), &error.to_string());
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        self.progress.files += 1;
+        match file.change() {
+            Ok(None) => {}
+            Ok(Some(_)) => self.problem(source.path(), "it changed while it was read"),
+            Err(error) => self.problem(source.path(), &error.to_string()),
+        }
+        metadata.size = content.stream_bytes();
+        self.links.put(metadata, &content);
+        Ok(Some(content))
+    }
+
+    fn xattrs(
+        &mut self,
+        source: &TreeSource,
+        xattrs: Result<Vec<strongroom_catalog::Xattr>, SourceError>,
+    ) -> Vec<strongroom_catalog::Xattr> {
+        xattrs.unwrap_or_else(|error| {
+            self.problem(source.path(), &error.to_string());
+            Vec::new()
+        })
+    }
+
+    fn problem(&mut self, path: &Path, message: &str) {
+        self.stats.problems += 1;
+        let path = Some(path);
+        self.monitor.problem(Problem { severity: Severity::Warning, path, message });
+    }
+
+    fn excluded(&mut self, path: &Path, why: &ExcludeReason) {
+        self.outcome.excluded += 1;
+        if let ExcludeReason::TooBig { .. } = why {
+            let message = "it is larger than the limit and is left out";
+            let path = Some(path);
+            self.monitor.problem(Problem { severity: Severity::Note, path, message });
+        } else {
+            self.monitor.detail(&format!("excluded {}", path.display()));
+        }
+    }
+
+    fn tell(&mut self, _source: &TreeSource) {
+        self.totals.apply(&mut self.progress);
+        self.monitor.progress(&self.progress);
+    }
+}
+
+fn special(kind: LeafKind) -> EntryKind {
+    match kind {
+        LeafKind::File => unreachable!("files are stored by their content"),
+        LeafKind::Symlink { target } => EntryKind::Symlink { target },
+        LeafKind::Fifo => EntryKind::Fifo,
+        LeafKind::Socket => EntryKind::Socket,
+        LeafKind::CharDevice(device) => EntryKind::CharDevice(device),
+        LeafKind::BlockDevice(device) => EntryKind::BlockDevice(device),
+    }
+}
+
+/// The parent's counterpart of a directory, read along with the walk.
+struct ParentDirectory<'r> {
+    entries: Option<TreeReader<'r, ChunkReader>>,
+    next: Option<Entry>,
+}
+
+impl<'r> ParentDirectory<'r> {
+    fn new(tree: Option<&Recipe>, reader: &'r ChunkReader) -> Self {
+        Self { entries: tree.map(|tree| TreeReader::new(tree, reader)), next: None }
+    }
+
+    /// The entry of a name that comes after all asked for before. A tree that cannot be read is
+    /// as good as none: its files are read again, and that heals it.
+    fn find(&mut self, name: &[u8], monitor: &dyn Monitor) -> Option<Entry> {
+        loop {
+            if let Some(next) = self.next.take_if(|next| next.name.as_slice() <= name) {
+                if next.name == name {
+                    return Some(next);
+                }
+            } else if self.next.is_some() {
+                return None;
+            }
+            match self.entries.as_mut()?.next_entry() {
+                Ok(Some(entry)) => self.next = Some(entry),
+                Ok(None) => {
+                    self.entries = None;
+                    return None;
+                }
+                Err(error) => {
+                    monitor.detail(&format!("the parent's tree cannot be read: {error}"));
+                    self.entries = None;
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// Content of files that have several names, so that it is read once.
+#[derive(Default)]
+struct LinkedFiles {
+    contents: HashMap<(u64, u64, Timestamp), (Recipe, u64)>,
+}
+
+impl LinkedFiles {
+    /// Beyond so many, further ones are read once a name: their chunks are known by then.
+    const FILES_MAX: usize = 100_000;
+
+    fn key(metadata: &Metadata) -> (u64, u64, Timestamp) {
+        (metadata.device, metadata.inode, metadata.ctime)
+    }
+
+    fn put(&mut self, metadata: &Metadata, content: &Recipe) {
+        if metadata.links > 1 && self.contents.len() < Self::FILES_MAX {
+            self.contents.insert(Self::key(metadata), (content.clone(), metadata.links - 1));
+        }
+    }
+
+    fn take(&mut self, metadata: &Metadata) -> Option<Recipe> {
+        if metadata.links < 2 {
+            return None;
+        }
+        let key = Self::key(metadata);
+        let (content, names_left) = self.contents.get_mut(&key)?;
+        *names_left -= 1;
+        let content = content.clone();
+        if *names_left == 0 {
+            self.contents.remove(&key);
+        }
+        Some(content)
+    }
+}
+
+/// How much there is to do, as far as is known: from the parent at first, and counted meanwhile.
+struct Totals {
+    counted: Arc<Counted>,
+    estimate: Option<(u64, u64)>,
+}
+
+#[derive(Default)]
+struct Counted {
+    files: AtomicU64,
+    bytes: AtomicU64,
+    done: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Totals {
+    fn start(options: &BackupOptions, repository: &Repository, parent: Option<&Snapshot>) -> Self {
+        let counted = Arc::new(Counted::default());
+        let estimate = parent.map(|parent| (parent.stats.files, parent.stats.bytes));
+        if options.count_first && estimate.is_none() {
+            let (counted, source) = (counted.clone(), source_options(repository, options));
+            let paths = options.paths.clone();
+            // Detached: it only counts, ends soon after the backup, and nothing depends on it.
+            std::thread::spawn(move || count(&paths, &source, &counted));
+        }
+        Self { counted, estimate }
+    }
+
+    fn apply(&self, progress: &mut Progress) {
+        if self.counted.done.load(Ordering::Acquire) {
+            progress.files_total = Some(self.counted.files.load(Ordering::Relaxed));
+            progress.bytes_total = Some(self.counted.bytes.load(Ordering::Relaxed));
+        } else if let Some((files, bytes)) = self.estimate {
+            progress.files_total = Some(files.max(progress.files));
+            progress.bytes_total = Some(bytes.max(progress.bytes));
+        }
+    }
+}
+
+impl Drop for Totals {
+    fn drop(&mut self) {
+        self.counted.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn count(paths: &[PathBuf], options: &SourceOptions, counted: &Counted) {
+    let Ok(mut source) = TreeSource::open(paths, options) else { return };
+    while let Some(event) = source.next() {
+        if counted.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if let WalkEvent::Leaf { kind, metadata, .. } = event {
+            counted.files.fetch_add(1, Ordering::Relaxed);
+            if kind == LeafKind::File {
+                counted.bytes.fetch_add(metadata.size, Ordering::Relaxed);
+            }
+        }
+    }
+    counted.done.store(true, Ordering::Release);
+}
+
+/// A recipe's chunks that a caller wants to look at one by one.
+pub(crate) fn leaves(
+    content: &Recipe,
+    reader: &ChunkReader,
+) -> Result<Vec<(u64, ChunkRef)>, EngineError> {
+    let mut recipe = RecipeReader::new(content, reader);
+    let mut chunks = Vec::new();
+    while let Some(chunk) = recipe.next_chunk()? {
+        chunks.push(chunk);
+    }
+    Ok(chunks)
+}

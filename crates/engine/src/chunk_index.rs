@@ -1,0 +1,264 @@
+//! Which chunks the repository holds: the index, bound to the arenas it was made from.
+//!
+//! The index maps fingerprints to numbers; here a number is the *ordinal* of an arena in a list
+//! kept beside the index (as its note), and a slot. At the start of every session the list is held
+//! against the arenas that stand: new ones are read in, vanished ones forgotten, and rewritten ones
+//! (told by another size, since a rewritten arena leaves something out) read anew. So the whole
+//! cache may be lost, stale or torn: that costs reading summaries, never data.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use strongroom_arena::{ARENAS_FOLDER, Arena, ArenaError, ArenaStore};
+use strongroom_backend::{Backend, ObjectInfo};
+use strongroom_base::le::{LeReader, LeWrite};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
+use strongroom_catalog::Location;
+use strongroom_index::{Index, IndexError};
+
+use crate::error::EngineError;
+
+/// An arena that the index was made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Covered {
+    id: ArenaId,
+    object_bytes: u64,
+    /// True where its generation is above zero: slots may be missing in it.
+    rewritten: bool,
+    /// False once it vanished or was rewritten; its ordinal is not used again.
+    standing: bool,
+}
+
+/// Fingerprint to location.
+pub struct ChunkIndex {
+    index: Index,
+    arenas: Vec<Covered>,
+    ordinals: HashMap<ArenaId, u32>,
+}
+
+/// What bringing the index up to date amounted to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Refreshed {
+    /// Arenas whose summaries were read.
+    pub read: usize,
+    /// Arenas that are gone.
+    pub vanished: usize,
+    /// Arenas whose summary cannot be read: nothing in them is reused until they are repaired.
+    pub unreadable: usize,
+}
+
+impl ChunkIndex {
+    /// Opens the index in a folder, or an empty one in memory; a damaged one is begun anew.
+    pub fn open(folder: Option<&Path>) -> Result<Self, EngineError> {
+        let Some(folder) = folder else { return Ok(Self::with(Index::in_memory(), Vec::new())) };
+        let path = folder.join("index");
+        let index = match Index::open(&path) {
+            Err(IndexError::Damaged { .. }) => Index::reset(&path)?,
+            // A cache that cannot be kept costs time, not the backup.
+            Err(IndexError::Io { .. }) => Index::in_memory(),
+            other => other?,
+        };
+        match unpack_note(index.note()) {
+            Some(arenas) => Ok(Self::with(index, arenas)),
+            None => Ok(Self::with(Index::reset(&path)?, Vec::new())),
+        }
+    }
+
+    /// An empty index in memory, for those who build it from summaries alone.
+    pub fn in_memory() -> Self {
+        Self::with(Index::in_memory(), Vec::new())
+    }
+
+    fn with(index: Index, arenas: Vec<Covered>) -> Self {
+        let standing = |(ordinal, covered): (usize, &Covered)| {
+            // The list is as long as arenas were ever made: far below 2^32.
+            covered.standing.then_some((covered.id, ordinal as u32))
+        };
+        let ordinals = arenas.iter().enumerate().filter_map(standing).collect();
+        Self { index, arenas, ordinals }
+    }
+
+    /// Forgets everything, so that the next refresh reads every summary.
+    pub fn clear(&mut self) -> Result<(), EngineError> {
+        self.index.clear()?;
+        self.arenas.clear();
+        self.ordinals.clear();
+        Ok(())
+    }
+
+    /// Brings the index up to date with the arenas that stand.
+    pub fn refresh(
+        &mut self,
+        backend: &dyn Backend,
+        store: &ArenaStore,
+        monitor: &dyn Monitor,
+        cancel: &Cancel,
+    ) -> Result<Refreshed, EngineError> {
+        let listed = backend.list(ARENAS_FOLDER)?;
+        let mut refreshed =
+            Refreshed { vanished: self.drop_changed(&listed)?, ..Refreshed::default() };
+        for info in &listed {
+            cancel.check()?;
+            let Ok(id) = info.name.file().parse::<ArenaId>() else { continue };
+            if self.ordinals.contains_key(&id) {
+                continue;
+            }
+            match store.arena(id) {
+                Ok(arena) => {
+                    self.cover(&arena, info.bytes)?;
+                    refreshed.read += 1;
+                    // Read once and not needed again soon.
+                    store.forget(id);
+                }
+                Err(ArenaError::Damaged { .. } | ArenaError::Missing { .. }) => {
+                    monitor.detail(&format!("arena {id}: its summary cannot be read"));
+                    refreshed.unreadable += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(refreshed)
+    }
+
+    /// Forgets the arenas that are gone or changed; tells how many are gone.
+    fn drop_changed(&mut self, listed: &[ObjectInfo]) -> Result<usize, EngineError> {
+        let sizes: HashMap<ArenaId, u64> = listed
+            .iter()
+            .filter_map(|info| Some((info.name.file().parse().ok()?, info.bytes)))
+            .collect();
+        let (mut vanished, mut changed) = (0, false);
+        for covered in self.arenas.iter_mut().filter(|covered| covered.standing) {
+            let size = sizes.get(&covered.id);
+            if size == Some(&covered.object_bytes) {
+                continue;
+            }
+            vanished += usize::from(size.is_none());
+            covered.standing = false;
+            self.ordinals.remove(&covered.id);
+            changed = true;
+        }
+        if changed {
+            let arenas = &self.arenas;
+            self.index.retain(|location| {
+                let (ordinal, _) = unpack_location(location);
+                arenas.get(ordinal as usize).is_some_and(|covered| covered.standing)
+            })?;
+        }
+        Ok(vanished)
+    }
+
+    fn cover(&mut self, arena: &Arena, object_bytes: u64) -> Result<(), EngineError> {
+        let ordinal = self.add(arena.id, object_bytes, arena.generation > 0);
+        for (slot, entry) in arena.slots() {
+            if entry.fingerprint != Fingerprint::ZERO {
+                self.index.insert(&entry.fingerprint.0, pack_location(ordinal, slot))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, id: ArenaId, object_bytes: u64, rewritten: bool) -> u32 {
+        let ordinal = u32::try_from(self.arenas.len()).expect("far fewer than 2^32 arenas");
+        self.arenas.push(Covered { id, object_bytes, rewritten, standing: true });
+        self.ordinals.insert(id, ordinal);
+        ordinal
+    }
+
+    /// Takes up an arena that this session begins to build.
+    pub fn begin_arena(&mut self, id: ArenaId) {
+        self.add(id, 0, false);
+    }
+
+    /// Notes the size of an arena that this session has written.
+    pub fn finish_arena(&mut self, id: ArenaId, object_bytes: u64) {
+        let ordinal = self.ordinals.get(&id).copied();
+        let covered = ordinal.and_then(|ordinal| self.arenas.get_mut(ordinal as usize));
+        covered.expect("an arena is begun before it is finished").object_bytes = object_bytes;
+    }
+
+    /// Notes where a chunk was put.
+    pub fn insert(
+        &mut self,
+        fingerprint: &Fingerprint,
+        location: Location,
+    ) -> Result<(), EngineError> {
+        let ordinal = self.ordinals.get(&location.arena).copied();
+        let ordinal = ordinal.expect("chunks are put into arenas that were begun");
+        Ok(self.index.insert(&fingerprint.0, pack_location(ordinal, location.slot))?)
+    }
+
+    /// Where a chunk is.
+    pub fn lookup(&self, fingerprint: &Fingerprint) -> Result<Option<Location>, EngineError> {
+        let Some(location) = self.index.lookup(&fingerprint.0)? else { return Ok(None) };
+        let (ordinal, slot) = unpack_location(location);
+        let covered = self.arenas.get(ordinal as usize).filter(|covered| covered.standing);
+        Ok(covered.map(|covered| Location { arena: covered.id, slot }))
+    }
+
+    /// True where the arena stands, as far as was known at the last refresh.
+    pub fn is_standing(&self, arena: ArenaId) -> bool {
+        self.ordinals.contains_key(&arena)
+    }
+
+    /// True where a slot that was once filled is still there.
+    pub fn is_present(&self, location: Location, store: &ArenaStore) -> Result<bool, EngineError> {
+        let Some(ordinal) = self.ordinals.get(&location.arena) else { return Ok(false) };
+        if !self.arenas[*ordinal as usize].rewritten {
+            return Ok(true);
+        }
+        let slot = store.arena(location.arena)?.slot(location.slot).cloned();
+        Ok(slot.is_some_and(|slot| slot.fingerprint != Fingerprint::ZERO))
+    }
+
+    /// Commits what was inserted. A failure to write a cache is told and costs nothing else.
+    pub fn flush(&mut self, monitor: &dyn Monitor) {
+        let note = pack_note(&self.arenas);
+        if let Err(error) = self.index.flush(&note) {
+            monitor.detail(&format!("the index could not be kept in the cache: {error}"));
+        }
+    }
+
+    /// What the index holds and has done since it was opened.
+    pub fn stats(&self) -> strongroom_index::Stats {
+        self.index.stats()
+    }
+}
+
+fn pack_location(ordinal: u32, slot: u32) -> strongroom_index::Location {
+    strongroom_index::Location(u64::from(ordinal) << 32 | u64::from(slot))
+}
+
+fn unpack_location(location: strongroom_index::Location) -> (u32, u32) {
+    ((location.0 >> 32) as u32, location.0 as u32)
+}
+
+/// `version | per arena: id (16), bytes (8), flags (1)`.
+fn pack_note(arenas: &[Covered]) -> Vec<u8> {
+    let mut note = Vec::with_capacity(1 + arenas.len() * 25);
+    note.put_u8(0);
+    for covered in arenas {
+        note.put(&covered.id.0);
+        note.put_u64(covered.object_bytes);
+        note.put_u8(u8::from(covered.rewritten) | u8::from(covered.standing) << 1);
+    }
+    note
+}
+
+fn unpack_note(note: &[u8]) -> Option<Vec<Covered>> {
+    if note.is_empty() {
+        return Some(Vec::new());
+    }
+    let mut fields = LeReader::new(note);
+    if fields.u8().ok()? != 0 {
+        return None;
+    }
+    let mut arenas = Vec::with_capacity(fields.remaining() / 25);
+    while fields.remaining() > 0 {
+        let id = ArenaId(fields.array().ok()?);
+        let object_bytes = fields.u64().ok()?;
+        let flags = fields.u8().ok()?;
+        let (rewritten, standing) = (flags & 1 != 0, flags & 2 != 0);
+        arenas.push(Covered { id, object_bytes, rewritten, standing });
+    }
+    Some(arenas)
+}

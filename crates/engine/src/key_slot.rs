@@ -1,0 +1,271 @@
+//! Key slots: each opens the repository with one passphrase. The document: `docs/format/keys.md`.
+//!
+//! A slot holds the master secret (or, for a put-only key, the write secret and the public key),
+//! sealed with a key that Argon2id makes of the passphrase. Slots are added, changed and removed
+//! without touching anything else.
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use minicbor::{Decoder, Encoder};
+use strongroom_base::entropy::random_array;
+use strongroom_base::seal::{PublicKey, SealKey};
+use strongroom_base::{
+    Entropy, MasterSecret, RepositoryId, RepositoryKeys, SlotId, Timestamp, WriteSecret,
+};
+use strongroom_catalog::FormatError;
+use strongroom_catalog::format::decode_map;
+use zeroize::Zeroizing;
+
+/// What Argon2id may cost whoever guesses, and whoever opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KdfCost {
+    /// Memory in KiB.
+    pub memory_kib: u32,
+    /// Passes over that memory.
+    pub passes: u32,
+    /// Lanes.
+    pub lanes: u32,
+}
+
+impl KdfCost {
+    /// The second recommendation of RFC 9106 §4: 64 MiB, so that opening keeps to the memory that
+    /// any operation may take.
+    pub const DEFAULT: Self = Self { memory_kib: 64 << 10, passes: 3, lanes: 4 };
+    /// As cheap as Argon2 gets: for tests.
+    pub const CHEAPEST: Self = Self { memory_kib: 32, passes: 1, lanes: 4 };
+    /// No slot may ask for more than 1 GiB.
+    pub const MEMORY_KIB_MAX: u32 = 1 << 20;
+
+    fn params(self) -> Option<Params> {
+        let bounded = self.memory_kib <= Self::MEMORY_KIB_MAX
+            && self.passes <= 1000
+            && (1..=64).contains(&self.lanes);
+        if !bounded {
+            return None;
+        }
+        Params::new(self.memory_kib, self.passes, self.lanes, Some(32)).ok()
+    }
+}
+
+/// What a key allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Access {
+    /// Reading and storing.
+    Full = 0,
+    /// Storing alone.
+    PutOnly = 1,
+}
+
+/// One key slot, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeySlot {
+    /// Its name.
+    pub id: SlotId,
+    /// What its owner calls it.
+    pub label: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// What its key allows. The sealed part has the last word.
+    pub access: Access,
+    /// What opening it costs.
+    pub cost: KdfCost,
+    salt: [u8; 16],
+    sealed: Vec<u8>,
+}
+
+/// What a slot holds, once opened.
+pub enum SlotSecret {
+    /// All.
+    Master(MasterSecret),
+    /// Enough to store.
+    Write(WriteSecret, PublicKey),
+}
+
+impl SlotSecret {
+    /// The repository's keys.
+    pub fn keys(&self) -> RepositoryKeys {
+        match self {
+            Self::Master(master) => master.keys(),
+            Self::Write(secret, public_key) => {
+                RepositoryKeys { write: secret.keys(public_key.clone()), private_key: None }
+            }
+        }
+    }
+
+    /// The same secret, without what it takes to read.
+    pub fn put_only(&self) -> SlotSecret {
+        match self {
+            Self::Master(master) => {
+                Self::Write(master.write_secret(), master.keys().write.public_key)
+            }
+            Self::Write(secret, public_key) => Self::Write(secret.clone(), public_key.clone()),
+        }
+    }
+
+    /// What it allows.
+    pub fn access(&self) -> Access {
+        match self {
+            Self::Master(_) => Access::Full,
+            Self::Write(..) => Access::PutOnly,
+        }
+    }
+}
+
+mod key {
+    pub const LABEL: u64 = 0;
+    pub const CREATED: u64 = 1;
+    pub const ACCESS: u64 = 2;
+    pub const COST: u64 = 3;
+    pub const SALT: u64 = 4;
+    pub const SEALED: u64 = 5;
+}
+
+/// What a new slot is to be called and to cost.
+#[derive(Debug, Clone)]
+pub struct NewSlot {
+    /// What its owner calls it.
+    pub label: String,
+    /// When it is made.
+    pub created: Timestamp,
+    /// What opening it costs.
+    pub cost: KdfCost,
+}
+
+impl KeySlot {
+    /// Seals `secret` under a passphrase.
+    pub fn seal(
+        new: NewSlot,
+        secret: &SlotSecret,
+        passphrase: &[u8],
+        repository: RepositoryId,
+        entropy: &dyn Entropy,
+    ) -> Result<Self, FormatError> {
+        let mut slot = Self {
+            id: SlotId(random_array(entropy)),
+            label: new.label,
+            created: new.created,
+            access: secret.access(),
+            cost: new.cost,
+            salt: random_array(entropy),
+            sealed: Vec::new(),
+        };
+        let key =
+            slot.derive_key(passphrase).ok_or_else(|| damaged("its cost is out of bounds"))?;
+        let mut sealed = pack_secret(secret);
+        key.seal(0, &slot.place(repository), &mut sealed);
+        slot.sealed = sealed;
+        Ok(slot)
+    }
+
+    /// The secret, if this passphrase is the slot's.
+    pub fn open(&self, passphrase: &[u8], repository: RepositoryId) -> Option<SlotSecret> {
+        let key = self.derive_key(passphrase)?;
+        let mut sealed = Zeroizing::new(self.sealed.clone());
+        let opened = key.open(0, &self.place(repository), &mut sealed).ok()?;
+        unpack_secret(opened)
+    }
+
+    fn derive_key(&self, passphrase: &[u8]) -> Option<SealKey> {
+        let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, self.cost.params()?);
+        let mut key = Zeroizing::new([0; 32]);
+        argon2.hash_password_into(passphrase, &self.salt, &mut *key).ok()?;
+        Some(SealKey::new(&key))
+    }
+
+    /// What the seal is bound to: this slot of this repository.
+    fn place(&self, repository: RepositoryId) -> Vec<u8> {
+        [&repository.0[..], &self.id.0[..]].concat()
+    }
+
+    /// The slot's bytes. Its identifier is the object's name, not part of them.
+    pub fn pack(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut cbor = Encoder::new(&mut bytes);
+        let mut encode = || -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
+            cbor.map(6)?;
+            cbor.u64(key::LABEL)?.str(&self.label)?;
+            cbor.u64(key::CREATED)?.i64(self.created.0)?;
+            cbor.u64(key::ACCESS)?.u8(self.access as u8)?;
+            cbor.u64(key::COST)?.array(3)?;
+            cbor.u32(self.cost.memory_kib)?.u32(self.cost.passes)?.u32(self.cost.lanes)?;
+            cbor.u64(key::SALT)?.bytes(&self.salt)?;
+            cbor.u64(key::SEALED)?.bytes(&self.sealed)?;
+            Ok(())
+        };
+        encode().expect("a vector takes all that is written to it");
+        bytes
+    }
+
+    /// The slot of this identifier in `bytes`.
+    pub fn unpack(id: SlotId, bytes: &[u8]) -> Result<Self, FormatError> {
+        let (mut label, mut created, mut access) = (None, None, None);
+        let (mut cost, mut salt, mut sealed) = (None, None, None);
+        let mut cbor = Decoder::new(bytes);
+        decode_map(&mut cbor, |cbor, number| {
+            match number {
+                key::LABEL => label = Some(cbor.str()?.to_owned()),
+                key::CREATED => created = Some(Timestamp(cbor.i64()?)),
+                key::ACCESS => access = access_of(cbor.u8()?),
+                key::COST => {
+                    cbor.array()?;
+                    let (memory_kib, passes, lanes) = (cbor.u32()?, cbor.u32()?, cbor.u32()?);
+                    cost = Some(KdfCost { memory_kib, passes, lanes });
+                }
+                key::SALT => salt = cbor.bytes()?.try_into().ok(),
+                key::SEALED => sealed = Some(cbor.bytes()?.to_vec()),
+                _ => cbor.skip()?,
+            }
+            Ok(())
+        })
+        .map_err(|error| damaged(&error.to_string()))?;
+        let slot = (|| {
+            Some(Self {
+                id,
+                label: label?,
+                created: created?,
+                access: access?,
+                cost: cost?,
+                salt: salt?,
+                sealed: sealed?,
+            })
+        })();
+        slot.ok_or_else(|| damaged("a field is missing"))
+    }
+}
+
+/// `access | secret (32)`, and for a put-only key `| public key (32)`.
+fn pack_secret(secret: &SlotSecret) -> Vec<u8> {
+    let mut bytes = vec![secret.access() as u8];
+    match secret {
+        SlotSecret::Master(master) => bytes.extend_from_slice(&master.0),
+        SlotSecret::Write(write, public_key) => {
+            bytes.extend_from_slice(&write.0);
+            bytes.extend_from_slice(&public_key.0);
+        }
+    }
+    bytes
+}
+
+fn unpack_secret(bytes: &[u8]) -> Option<SlotSecret> {
+    let (access, bytes) = bytes.split_first()?;
+    match access_of(*access)? {
+        Access::Full => Some(SlotSecret::Master(MasterSecret(bytes.try_into().ok()?))),
+        Access::PutOnly => {
+            let (secret, public_key) = bytes.split_first_chunk::<32>()?;
+            let public_key = PublicKey(public_key.try_into().ok()?);
+            Some(SlotSecret::Write(WriteSecret(*secret), public_key))
+        }
+    }
+}
+
+fn access_of(number: u8) -> Option<Access> {
+    match number {
+        0 => Some(Access::Full),
+        1 => Some(Access::PutOnly),
+        _ => None,
+    }
+}
+
+fn damaged(detail: &str) -> FormatError {
+    FormatError { what: "key slot", detail: detail.to_owned() }
+}

@@ -1,0 +1,284 @@
+//! Packing new chunks into blocks and blocks into arenas, behind the back of whoever brings them.
+//!
+//! ```text
+//! caller ── drafts ──▶ workers: compress, encrypt ──▶ (in order) ──▶ sealer: parity, write
+//! ```
+//!
+//! The caller learns a chunk's location at once; nothing that it makes of it is committed before
+//! [`Packer::finish`] has told that every arena is on the medium. Every queue has a bound: at most
+//! [`BLOCKS_IN_FLIGHT`] blocks a lane are between caller and arena, and one arena waits for the
+//! one that is being written. An arena is closed by the sizes of blocks a fixed distance back, not
+//! by timing, so the same chunks in the same order give the same arenas.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use strongroom_arena::writer::whole_slots;
+use strongroom_arena::{
+    ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel, Redundancy,
+    SealedBlock, arena_object,
+};
+use strongroom_backend::{Backend, BackendError};
+use strongroom_base::{ArenaId, Entropy, Fingerprint, WriteKeys};
+use strongroom_catalog::Location;
+
+use crate::repository::Repository;
+
+/// Blocks of one lane that may be between the caller and their arena.
+const BLOCKS_IN_FLIGHT: usize = 4;
+
+/// How chunks are packed.
+#[derive(Debug, Clone, Copy)]
+pub struct PackOptions {
+    /// zstd's level.
+    pub level: CompressionLevel,
+    /// A block is closed at so many bytes of chunks.
+    pub block_bytes: usize,
+    /// Threads that compress.
+    pub workers: usize,
+}
+
+impl Default for PackOptions {
+    /// Level 3 over blocks of 1 MiB, a worker for each core.
+    fn default() -> Self {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { level: CompressionLevel::DEFAULT, block_bytes: 1 << 20, workers: workers.min(16) }
+    }
+}
+
+/// An arena that is on the medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WrittenArena {
+    /// Its name.
+    pub id: ArenaId,
+    /// Bytes of its object.
+    pub object_bytes: u64,
+    /// Blocks in it.
+    pub blocks: usize,
+}
+
+struct Job {
+    draft: BlockDraft,
+    seed: Arc<ArenaSeed>,
+    reply: Sender<SealedBlock>,
+}
+
+/// A block on its way, and what it holds.
+struct InFlight {
+    block: Receiver<SealedBlock>,
+    chunks: Vec<(Fingerprint, u32)>,
+}
+
+/// An arena that gets no more chunks; some of its blocks may be on their way.
+struct ClosedArena {
+    builder: ArenaBuilder,
+    in_flight: VecDeque<InFlight>,
+}
+
+struct OpenArena {
+    seed: Arc<ArenaSeed>,
+    builder: ArenaBuilder,
+    draft: BlockDraft,
+    draft_chunks: Vec<(Fingerprint, u32)>,
+    blocks: u32,
+    in_flight: VecDeque<InFlight>,
+}
+
+/// Packs chunks into arenas. Data and metadata go to separate ones.
+pub struct Packer {
+    lanes: [Option<OpenArena>; 2],
+    jobs: Option<Sender<Job>>,
+    closed: Option<Sender<ClosedArena>>,
+    written: Receiver<Result<WrittenArena, BackendError>>,
+    threads: Vec<JoinHandle<()>>,
+    arena_bytes: usize,
+    block_bytes: usize,
+    keys: WriteKeys,
+    entropy: Arc<dyn Entropy>,
+}
+
+impl Packer {
+    /// Starts the threads.
+    pub fn start(repository: &Repository, options: PackOptions) -> Self {
+        let workers = options.workers.max(1);
+        let (jobs, job_queue) = bounded::<Job>(workers);
+        let (closed, closed_queue) = bounded::<ClosedArena>(1);
+        let (written_in, written) = unbounded();
+        let mut threads: Vec<_> = (0..workers)
+            .map(|_| {
+                let jobs = job_queue.clone();
+                std::thread::spawn(move || seal_blocks(&jobs, options.level))
+            })
+            .collect();
+        let backend = repository.surroundings.backend.clone();
+        let keys = repository.write_keys().clone();
+        let redundancy = repository.redundancy();
+        threads.push(std::thread::spawn(move || {
+            for arena in closed_queue {
+                let result = write_arena(arena, &*backend, &keys, redundancy);
+                if written_in.send(result).is_err() {
+                    return;
+                }
+            }
+        }));
+        Self {
+            lanes: [None, None],
+            jobs: Some(jobs),
+            closed: Some(closed),
+            written,
+            threads,
+            arena_bytes: repository.config.arena_bytes as usize,
+            block_bytes: options.block_bytes,
+            keys: repository.write_keys().clone(),
+            entropy: repository.surroundings.entropy.clone(),
+        }
+    }
+
+    /// Packs a chunk and tells where it will be. The flag tells that its arena is a new one.
+    pub fn put(
+        &mut self,
+        content: ArenaContent,
+        fingerprint: Fingerprint,
+        chunk: &[u8],
+    ) -> Result<(Location, bool), BackendError> {
+        let lane = content as usize;
+        let mut is_new = false;
+        if self.lanes[lane]
+            .as_ref()
+            .is_some_and(|arena| arena.draft.is_full_for(chunk.len(), self.block_bytes))
+        {
+            self.submit_block(lane);
+        }
+        let arena = self.lanes[lane].get_or_insert_with(|| {
+            is_new = true;
+            OpenArena::begin(ArenaSeed::draw(content, &self.keys, &*self.entropy))
+        });
+        let slot = arena.draft.push(chunk);
+        let bytes = u32::try_from(chunk.len()).expect("a chunk is shorter than a block");
+        arena.draft_chunks.push((fingerprint, bytes));
+        Ok((Location { arena: arena.seed.id, slot }, is_new))
+    }
+
+    /// Arenas that were written since the last call; the first failure, if one failed.
+    pub fn take_written(&mut self) -> Result<Vec<WrittenArena>, BackendError> {
+        self.written.try_iter().collect()
+    }
+
+    /// Writes what is left and waits until every arena is on the medium.
+    pub fn finish(mut self) -> Result<Vec<WrittenArena>, BackendError> {
+        for lane in 0..self.lanes.len() {
+            if self.lanes[lane].is_some() {
+                self.submit_block(lane);
+            }
+            if let Some(arena) = self.lanes[lane].take() {
+                self.close(arena);
+            }
+        }
+        self.stop();
+        self.written.iter().collect()
+    }
+
+    /// Hands the draft to the workers and takes in the block that is due.
+    fn submit_block(&mut self, lane: usize) {
+        let Some(arena) = &mut self.lanes[lane] else { return };
+        if arena.draft.is_empty() {
+            return;
+        }
+        let next = BlockDraft::new(arena.blocks + 1, arena.draft.next_slot());
+        let draft = std::mem::replace(&mut arena.draft, next);
+        let chunks = std::mem::take(&mut arena.draft_chunks);
+        arena.blocks += 1;
+        let (reply, block) = bounded(1);
+        let job = Job { draft, seed: arena.seed.clone(), reply };
+        let jobs = self.jobs.as_ref().expect("jobs are taken until the packer stops");
+        jobs.send(job).expect("workers live as long as jobs are taken");
+        arena.in_flight.push_back(InFlight { block, chunks });
+        while arena.in_flight.len() > BLOCKS_IN_FLIGHT {
+            let due = arena.in_flight.pop_front().expect("just counted");
+            due.push_to(&mut arena.builder);
+        }
+        if arena.builder.blocks_bytes() >= self.arena_bytes {
+            let arena = self.lanes[lane].take().expect("just looked at");
+            self.close(arena);
+        }
+    }
+
+    fn close(&mut self, arena: OpenArena) {
+        let closed = ClosedArena { builder: arena.builder, in_flight: arena.in_flight };
+        let queue = self.closed.as_ref().expect("arenas are taken until the packer stops");
+        // The sealer ends early only once nobody listens; then nobody waits for this arena.
+        let _ = queue.send(closed);
+    }
+
+    fn stop(&mut self) {
+        self.jobs = None;
+        self.closed = None;
+        for thread in self.threads.drain(..) {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl Drop for Packer {
+    /// A packer that is given up leaves the arenas it has written; the next session finds them.
+    fn drop(&mut self) {
+        self.jobs = None;
+        self.closed = None;
+        self.lanes = [None, None];
+        for thread in self.threads.drain(..) {
+            // A panic of a thread was told by the thread; dropping must not raise another.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl OpenArena {
+    fn begin(seed: ArenaSeed) -> Self {
+        Self {
+            builder: ArenaBuilder::new(&seed),
+            seed: Arc::new(seed),
+            draft: BlockDraft::new(0, 0),
+            draft_chunks: Vec::new(),
+            blocks: 0,
+            in_flight: VecDeque::new(),
+        }
+    }
+}
+
+impl InFlight {
+    fn push_to(self, builder: &mut ArenaBuilder) {
+        let block = self.block.recv().expect("a worker answers every job");
+        builder.push(&block, whole_slots(&self.chunks));
+    }
+}
+
+fn seal_blocks(jobs: &Receiver<Job>, level: CompressionLevel) {
+    let mut sealer = BlockSealer::new(level);
+    for job in jobs {
+        let block = sealer.seal(&job.draft, job.seed.id, &job.seed.key);
+        // Nobody waits for it where the packer was given up.
+        let _ = job.reply.send(block);
+    }
+}
+
+fn write_arena(
+    mut arena: ClosedArena,
+    backend: &dyn Backend,
+    keys: &WriteKeys,
+    redundancy: Redundancy,
+) -> Result<WrittenArena, BackendError> {
+    for block in arena.in_flight.drain(..) {
+        block.push_to(&mut arena.builder);
+    }
+    let finished = arena.builder.finish(0, keys, redundancy);
+    backend.create(&arena_object(finished.id), &finished.object)?;
+    Ok(WrittenArena {
+        id: finished.id,
+        object_bytes: finished.object.len() as u64,
+        blocks: finished.summary.blocks.len(),
+    })
+}

@@ -1,0 +1,281 @@
+//! A repository: its objects, its configuration and its keys, open for the verbs.
+//!
+//! ```text
+//! config, config.copy     what was decided at init        readable without a key
+//! keys/SLOT, SLOT.copy    one key slot each
+//! arenas/ARENA            the data and the metadata
+//! snapshots/SNAPSHOT      what was committed
+//! sessions/SNAPSHOT       who is writing
+//! ```
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use strongroom_arena::envelope::format::{HeaderError, ObjectKind};
+use strongroom_arena::envelope::{self, EnvelopeError, Identity};
+use strongroom_arena::{ArenaStore, CacheLimits, Redundancy};
+use strongroom_backend::{Backend, BackendError, ObjectName};
+use strongroom_base::entropy::random_array;
+use strongroom_base::{
+    Clock, Entropy, MasterSecret, RepositoryId, RepositoryKeys, SlotId, WriteKeys,
+};
+use strongroom_chunk::{Chunker, Key, Limits};
+
+use crate::config::{ARENA_BYTES_DEFAULT, Config};
+use crate::error::EngineError;
+use crate::key_slot::{KdfCost, KeySlot, NewSlot, SlotSecret};
+
+/// The folder of key slots.
+pub const KEYS_FOLDER: &str = "keys";
+/// The folder of snapshots.
+pub const SNAPSHOTS_FOLDER: &str = "snapshots";
+/// The folder of writers at work.
+pub const SESSIONS_FOLDER: &str = "sessions";
+/// The configuration's object.
+pub const CONFIG: &str = "config";
+/// What the second copy of a small object is called by. Losing a whole file of a kilobyte must
+/// not cost a repository.
+const COPY: &str = ".copy";
+/// No small object is longer; of one that is, so much is looked at.
+const SMALL_OBJECT_BYTES_MAX: usize = 64 << 20;
+
+/// What a verb is given of the world.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Where the repository's objects are.
+    pub backend: Arc<dyn Backend>,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Draws keys and names.
+    pub entropy: Arc<dyn Entropy>,
+    /// Where caches may be kept; none to keep them in memory.
+    pub cache: Option<PathBuf>,
+}
+
+/// What `init` decides.
+#[derive(Debug, Clone)]
+pub struct InitOptions {
+    /// Bounds of a chunk's length.
+    pub chunk_limits: Limits,
+    /// An arena is closed once its blocks have so many bytes.
+    pub arena_bytes: u32,
+    /// How much parity arenas get.
+    pub redundancy: Redundancy,
+    /// What opening the first key slot costs.
+    pub cost: KdfCost,
+    /// What the first key slot is called.
+    pub label: String,
+}
+
+impl Default for InitOptions {
+    fn default() -> Self {
+        Self {
+            chunk_limits: Limits::DEFAULT,
+            arena_bytes: ARENA_BYTES_DEFAULT,
+            redundancy: Redundancy::ARENA,
+            cost: KdfCost::DEFAULT,
+            label: String::new(),
+        }
+    }
+}
+
+/// An open repository.
+pub struct Repository {
+    /// What it is given of the world.
+    pub surroundings: Surroundings,
+    /// What was decided at `init`.
+    pub config: Config,
+    /// What this user may do.
+    pub keys: RepositoryKeys,
+    /// What the key slot held; for making further slots.
+    pub(crate) secret: SlotSecret,
+    /// The key slot that was opened.
+    pub slot: SlotId,
+}
+
+impl Repository {
+    /// Makes a repository where there is none.
+    pub fn init(
+        surroundings: Surroundings,
+        passphrase: &[u8],
+        options: &InitOptions,
+    ) -> Result<Self, EngineError> {
+        let backend = &*surroundings.backend;
+        let place = backend.describe();
+        if exists(backend)? {
+            return Err(EngineError::RepositoryExists { place });
+        }
+        if !backend.list("")?.is_empty() || !backend.list(KEYS_FOLDER)?.is_empty() {
+            return Err(EngineError::PlaceNotEmpty { place });
+        }
+        let entropy = &*surroundings.entropy;
+        let config = Config {
+            id: RepositoryId(random_array(entropy)),
+            created: surroundings.clock.now(),
+            chunk_limits: options.chunk_limits,
+            arena_bytes: options.arena_bytes,
+            parity_per_mille: options.redundancy.per_mille,
+        };
+        let secret = SlotSecret::Master(MasterSecret(random_array(entropy)));
+        let keys = secret.keys();
+        let new =
+            NewSlot { label: options.label.clone(), created: config.created, cost: options.cost };
+        let slot = KeySlot::seal(new, &secret, passphrase, config.id, entropy)
+            .map_err(|error| EngineError::Argument(error.to_string()))?;
+        // The key before the configuration: what has a configuration is a repository, and one
+        // whose making was cut short can be made again.
+        write_slot(backend, &slot)?;
+        let identity = Identity { kind: ObjectKind::Config, id: config.id.0, generation: 0 };
+        let object = envelope::seal_small(&config.pack(&keys.write), identity);
+        backend.create(&ObjectName::top(&format!("{CONFIG}{COPY}")), &object)?;
+        backend.create(&ObjectName::top(CONFIG), &object)?;
+        Ok(Self { surroundings, config, keys, secret, slot: slot.id })
+    }
+
+    /// Opens the repository with a passphrase.
+    pub fn open(surroundings: Surroundings, passphrase: &[u8]) -> Result<Self, EngineError> {
+        let backend = &*surroundings.backend;
+        let (config, config_bytes) = read_config(backend)?;
+        let (slots, found) = read_slots(backend)?;
+        if slots.is_empty() {
+            return Err(EngineError::NoKeySlot { found });
+        }
+        let opened =
+            slots.iter().find_map(|slot| Some((slot.id, slot.open(passphrase, config.id)?)));
+        let (slot, secret) = opened.ok_or(EngineError::WrongPassphrase { slots: slots.len() })?;
+        let keys = secret.keys();
+        if !config.is_authentic(&config_bytes, &keys.write) {
+            return Err(EngineError::ForgedConfig);
+        }
+        Ok(Self { surroundings, config, keys, secret, slot })
+    }
+
+    /// The place that keeps the objects.
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.surroundings.backend
+    }
+
+    /// The keys to store with.
+    pub fn write_keys(&self) -> &WriteKeys {
+        &self.keys.write
+    }
+
+    /// A reader of the repository's arenas, with caches of its own.
+    pub fn arena_store(&self, limits: CacheLimits) -> ArenaStore {
+        ArenaStore::new(self.surroundings.backend.clone(), &self.keys, limits)
+    }
+
+    /// Cuts streams as this repository's are cut.
+    pub fn chunker(&self) -> Chunker {
+        Chunker::new(self.config.chunk_limits, Key::from_bytes(&self.keys.write.chunker_key))
+    }
+
+    /// How much parity arenas get.
+    pub fn redundancy(&self) -> Redundancy {
+        Redundancy { per_mille: self.config.parity_per_mille }
+    }
+
+    /// Where this repository's caches may be kept.
+    pub fn cache_folder(&self) -> Option<PathBuf> {
+        let cache = self.surroundings.cache.as_ref()?;
+        Some(cache.join(self.config.id.to_string()))
+    }
+}
+
+/// True where there is a repository.
+pub fn exists(backend: &dyn Backend) -> Result<bool, BackendError> {
+    for name in config_names() {
+        match backend.size(&name) {
+            Ok(_) => return Ok(true),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+fn config_names() -> [ObjectName; 2] {
+    [ObjectName::top(CONFIG), ObjectName::top(&format!("{CONFIG}{COPY}"))]
+}
+
+/// The two objects of a key slot.
+pub fn slot_names(id: SlotId) -> [ObjectName; 2] {
+    [ObjectName::new(KEYS_FOLDER, id), ObjectName::new(KEYS_FOLDER, format!("{id}{COPY}"))]
+}
+
+/// The configuration and its bytes, from whichever copy can be read.
+pub fn read_config(backend: &dyn Backend) -> Result<(Config, Vec<u8>), EngineError> {
+    let mut first_error = None;
+    for name in config_names() {
+        match read_small(backend, &name, ObjectKind::Config, None) {
+            Ok(body) => match Config::unpack(&body) {
+                Ok(config) => return Ok((config, body)),
+                Err(source) => {
+                    first_error.get_or_insert(EngineError::Format { name, source });
+                }
+            },
+            Err(EngineError::Backend(error)) if error.is_not_found() => {}
+            Err(error) => {
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    let place = backend.describe();
+    Err(first_error.unwrap_or(EngineError::NotARepository { place }))
+}
+
+/// Every key slot that can be read from either copy, and how many slots there should be.
+pub fn read_slots(backend: &dyn Backend) -> Result<(Vec<KeySlot>, usize), EngineError> {
+    let mut ids: Vec<SlotId> = backend
+        .list(KEYS_FOLDER)?
+        .iter()
+        .filter_map(|info| info.name.file().trim_end_matches(COPY).parse().ok())
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let slots = ids.iter().filter_map(|id| read_slot(backend, *id)).collect();
+    Ok((slots, ids.len()))
+}
+
+fn read_slot(backend: &dyn Backend, id: SlotId) -> Option<KeySlot> {
+    slot_names(id).iter().find_map(|name| {
+        let wide = slot_object_id(id);
+        let body = read_small(backend, name, ObjectKind::KeySlot, Some(&wide)).ok()?;
+        KeySlot::unpack(id, &body).ok()
+    })
+}
+
+/// Stores a new key slot.
+pub(crate) fn write_slot(backend: &dyn Backend, slot: &KeySlot) -> Result<(), EngineError> {
+    let id = slot_object_id(slot.id);
+    let identity = Identity { kind: ObjectKind::KeySlot, id, generation: 0 };
+    let object = envelope::seal_small(&slot.pack(), identity);
+    for name in slot_names(slot.id).iter().rev() {
+        backend.create(name, &object)?;
+    }
+    Ok(())
+}
+
+fn slot_object_id(id: SlotId) -> [u8; 16] {
+    let mut wide = [0; 16];
+    wide[..SlotId::BYTES].copy_from_slice(&id.0);
+    wide
+}
+
+/// The body of a small object, computed anew from parity where it is damaged.
+pub(crate) fn read_small(
+    backend: &dyn Backend,
+    name: &ObjectName,
+    kind: ObjectKind,
+    id: Option<&[u8; 16]>,
+) -> Result<Vec<u8>, EngineError> {
+    let object = backend.read(name, 0, SMALL_OBJECT_BYTES_MAX)?;
+    match envelope::open(&object, kind, id) {
+        Ok((_, body, _)) => Ok(body),
+        // Something else altogether, where a repository's configuration should be.
+        Err(EnvelopeError::Header(HeaderError::NotAnObject)) if kind == ObjectKind::Config => {
+            Err(EngineError::NotARepository { place: backend.describe() })
+        }
+        Err(source) => Err(EngineError::Object { name: name.clone(), source }),
+    }
+}

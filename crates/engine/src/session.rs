@@ -1,0 +1,102 @@
+//! Sessions: who is writing, and the one act that commits what was written.
+//!
+//! A writer creates `sessions/S` before it learns which arenas stand, and commits by exclusively
+//! creating `snapshots/S`. A collector that thinks the session dead fences it by creating that
+//! name first; whoever creates first wins (`docs/concurrency.md`).
+
+use minicbor::Encoder;
+use strongroom_arena::envelope::format::ObjectKind;
+use strongroom_arena::envelope::{self, Identity};
+use strongroom_backend::ObjectName;
+use strongroom_base::SnapshotId;
+use strongroom_base::entropy::random_array;
+use strongroom_catalog::Snapshot;
+use strongroom_catalog::format::{pack_snapshot, unpack_snapshot};
+
+use crate::error::EngineError;
+use crate::repository::{Repository, SESSIONS_FOLDER, SNAPSHOTS_FOLDER, read_small};
+
+/// What snapshots are sealed as.
+const SNAPSHOT_INFO: &str = "strongroom v0 snapshot";
+
+/// A writer's session, from its beginning to its commit.
+pub struct Session<'r> {
+    repository: &'r Repository,
+    /// The name of the session and of its snapshot.
+    pub id: SnapshotId,
+    ended: bool,
+}
+
+impl<'r> Session<'r> {
+    /// Begins a session.
+    pub fn begin(repository: &'r Repository) -> Result<Self, EngineError> {
+        let id = SnapshotId(random_array(&*repository.surroundings.entropy));
+        let mut body = Vec::new();
+        Encoder::new(&mut body)
+            .map(1)
+            .and_then(|cbor| cbor.u64(0))
+            .and_then(|cbor| cbor.i64(repository.surroundings.clock.now().0))
+            .expect("a vector takes all that is written to it");
+        let identity = Identity { kind: ObjectKind::Session, id: id.0, generation: 0 };
+        let object = envelope::seal_small(&body, identity);
+        repository.backend().create(&session_object(id), &object)?;
+        Ok(Self { repository, id, ended: false })
+    }
+
+    /// Commits: from here on the snapshot is there, and all it needs is on the medium.
+    pub fn commit(mut self, snapshot: &Snapshot) -> Result<u64, EngineError> {
+        assert_eq!(snapshot.id, self.id, "a session commits its own snapshot");
+        let object = seal_snapshot(self.repository, snapshot);
+        self.repository.backend().create(&snapshot_object(self.id), &object)?;
+        self.end();
+        Ok(object.len() as u64)
+    }
+
+    /// Removes the session's object. One that cannot be removed is fenced by a collector later.
+    fn end(&mut self) {
+        self.ended = true;
+        let _ = self.repository.backend().remove(&session_object(self.id));
+    }
+}
+
+impl Drop for Session<'_> {
+    /// A session that is given up never commits.
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end();
+        }
+    }
+}
+
+/// The object of a session.
+pub fn session_object(id: SnapshotId) -> ObjectName {
+    ObjectName::new(SESSIONS_FOLDER, id)
+}
+
+/// The object of a snapshot.
+pub fn snapshot_object(id: SnapshotId) -> ObjectName {
+    ObjectName::new(SNAPSHOTS_FOLDER, id)
+}
+
+/// A snapshot's object: sealed so that only a reader opens it.
+fn seal_snapshot(repository: &Repository, snapshot: &Snapshot) -> Vec<u8> {
+    let sealed = repository.write_keys().public_key.seal(
+        SNAPSHOT_INFO,
+        &snapshot.id.0,
+        &pack_snapshot(snapshot),
+        &*repository.surroundings.entropy,
+    );
+    let identity = Identity { kind: ObjectKind::Snapshot, id: snapshot.id.0, generation: 0 };
+    envelope::seal_small(&sealed, identity)
+}
+
+/// Reads a snapshot.
+pub fn read_snapshot(repository: &Repository, id: SnapshotId) -> Result<Snapshot, EngineError> {
+    let name = snapshot_object(id);
+    let sealed = read_small(repository.backend(), &name, ObjectKind::Snapshot, Some(&id.0))?;
+    let key = repository.keys.private_key.as_ref().ok_or(EngineError::PutOnly)?;
+    let body = key
+        .open(SNAPSHOT_INFO, &id.0, &sealed)
+        .map_err(|_| EngineError::Sealed { name: name.clone() })?;
+    unpack_snapshot(id, &body).map_err(|source| EngineError::Format { name, source })
+}

@@ -1,0 +1,204 @@
+//! Listing snapshots, and finding the one that a person means.
+
+use strongroom_base::{SnapshotId, Timestamp};
+use strongroom_catalog::Snapshot;
+
+use crate::error::EngineError;
+use crate::repository::{Repository, SNAPSHOTS_FOLDER};
+use crate::session::read_snapshot;
+
+/// All snapshots that can be read, oldest first, and those that cannot.
+pub struct SnapshotList {
+    /// Oldest first.
+    pub snapshots: Vec<Snapshot>,
+    /// What could not be read, and why.
+    pub unreadable: Vec<(SnapshotId, EngineError)>,
+}
+
+/// Reads all snapshots.
+pub fn list_snapshots(repository: &Repository) -> Result<SnapshotList, EngineError> {
+    let mut list = SnapshotList { snapshots: Vec::new(), unreadable: Vec::new() };
+    for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
+        let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
+        match read_snapshot(repository, id) {
+            Ok(snapshot) => list.snapshots.push(snapshot),
+            // Removed between the listing and the reading.
+            Err(EngineError::Backend(error)) if error.is_not_found() => {}
+            Err(error) if error.is_damage() => list.unreadable.push((id, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    list.snapshots.sort_by_key(|snapshot| (snapshot.started, snapshot.id));
+    Ok(list)
+}
+
+/// How a person names a snapshot, as told apart by form alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SnapshotName {
+    /// `latest`, `latest~2`: counted back from the newest.
+    Latest(usize),
+    /// A prefix of an identifier.
+    Prefix(String),
+    /// A moment: the newest snapshot that began at or before it.
+    AtOrBefore(Timestamp),
+    /// `host:path@…`: of this host, holding this path.
+    Of {
+        /// The host; empty for any.
+        host: String,
+        /// The path; empty for any.
+        path: Vec<u8>,
+        /// Which of those.
+        which: Box<SnapshotName>,
+    },
+}
+
+impl SnapshotName {
+    /// Reads a name. `date` turns a date or a time of day into the last moment that it means, in
+    /// the user's time zone.
+    pub fn parse(
+        text: &str,
+        date: impl Fn(&str) -> Option<Timestamp>,
+    ) -> Result<Self, EngineError> {
+        Self::parse_with(text, &date)
+    }
+
+    fn parse_with(
+        text: &str,
+        date: &dyn Fn(&str) -> Option<Timestamp>,
+    ) -> Result<Self, EngineError> {
+        let none = || EngineError::NoSuchSnapshot { name: text.to_owned() };
+        if let Some((place, which)) = text.rsplit_once('@') {
+            let (host, path) = place.split_once(':').unwrap_or((place, ""));
+            let which = if which.is_empty() { "latest" } else { which };
+            return Ok(Self::Of {
+                host: host.to_owned(),
+                path: path.as_bytes().to_vec(),
+                which: Box::new(Self::parse_with(which, date)?),
+            });
+        }
+        if let Some(back) = text.strip_prefix("latest") {
+            let back = match back.strip_prefix('~') {
+                Some(count) => count.parse().map_err(|_| none())?,
+                None if back.is_empty() => 0,
+                None => return Err(none()),
+            };
+            return Ok(Self::Latest(back));
+        }
+        if let Some(moment) = date(text) {
+            return Ok(Self::AtOrBefore(moment));
+        }
+        let is_prefix =
+            (4..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
+        if is_prefix { Ok(Self::Prefix(text.to_owned())) } else { Err(none()) }
+    }
+}
+
+/// The snapshot that a name means. `text` is what the person wrote, for the error.
+pub fn find_snapshot<'s>(
+    snapshots: &'s [Snapshot],
+    name: &SnapshotName,
+    text: &str,
+) -> Result<&'s Snapshot, EngineError> {
+    let all: Vec<&Snapshot> = snapshots.iter().collect();
+    select(&all, name, text)
+}
+
+fn select<'s>(
+    snapshots: &[&'s Snapshot],
+    name: &SnapshotName,
+    text: &str,
+) -> Result<&'s Snapshot, EngineError> {
+    let found = match name {
+        SnapshotName::Latest(back) => snapshots.iter().rev().nth(*back).copied(),
+        SnapshotName::AtOrBefore(moment) => {
+            snapshots.iter().rev().find(|snapshot| snapshot.started <= *moment).copied()
+        }
+        SnapshotName::Prefix(prefix) => {
+            let mut named = snapshots.iter().filter(|snapshot| snapshot.id.starts_with(prefix));
+            let first = named.next().copied();
+            let rest: Vec<SnapshotId> = named.map(|snapshot| snapshot.id).collect();
+            if let (Some(first), false) = (first, rest.is_empty()) {
+                let candidates = std::iter::once(first.id).chain(rest).collect();
+                return Err(EngineError::AmbiguousSnapshot { name: text.to_owned(), candidates });
+            }
+            first
+        }
+        SnapshotName::Of { host, path, which } => {
+            let of: Vec<&Snapshot> = snapshots
+                .iter()
+                .filter(|snapshot| host.is_empty() || snapshot.host == *host)
+                .filter(|snapshot| path.is_empty() || holds_path(snapshot, path))
+                .copied()
+                .collect();
+            return select(&of, which, text);
+        }
+    };
+    found.ok_or_else(|| EngineError::NoSuchSnapshot { name: text.to_owned() })
+}
+
+/// True where the path, or one above it, was asked for in the backup.
+fn holds_path(snapshot: &Snapshot, path: &[u8]) -> bool {
+    snapshot.paths.iter().any(|kept| {
+        let kept = kept.strip_suffix(b"/").unwrap_or(kept);
+        path.strip_prefix(kept).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(number: u8, host: &str, path: &str) -> Snapshot {
+        let mut id = [0x11; 16];
+        id[1] = number;
+        Snapshot {
+            started: Timestamp(i64::from(number) * 100),
+            host: host.to_owned(),
+            paths: vec![path.as_bytes().to_vec()],
+            ..Snapshot::empty(SnapshotId(id))
+        }
+    }
+
+    fn check(text: &str) -> Result<u8, EngineError> {
+        let snapshots =
+            [snapshot(1, "a", "/home"), snapshot(2, "b", "/srv"), snapshot(0x20, "a", "/")];
+        let date = |text: &str| text.strip_prefix("t").and_then(|t| t.parse().ok()).map(Timestamp);
+        let name = SnapshotName::parse(text, date)?;
+        find_snapshot(&snapshots, &name, text).map(|snapshot| snapshot.id.0[1])
+    }
+
+    #[test]
+    fn every_way_of_naming() {
+        for (text, found) in [
+            ("latest", 0x20),
+            ("latest~1", 2),
+            ("latest~2", 1),
+            ("1101", 1),
+            ("1120", 0x20),
+            ("t200", 2),
+            ("t3199", 2),
+            ("t9999", 0x20),
+            ("a:/home/me@latest", 0x20),
+            ("a:/home@t150", 1),
+            ("b@", 2),
+            (":/srv/www@latest~1", 2),
+        ] {
+            assert_eq!(check(text).ok(), Some(found), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_names_none_or_many_is_refused() {
+        for text in ["latest~3", "latestx", "latest~x", "110", "zzzz", "t50", "c@latest", ""] {
+            assert!(matches!(check(text), Err(EngineError::NoSuchSnapshot { .. })), "{text}");
+        }
+        assert!(matches!(
+            find_snapshot(
+                &[snapshot(1, "a", "/"), snapshot(1, "a", "/")],
+                &SnapshotName::Prefix("1101".to_owned()),
+                "1101"
+            ),
+            Err(EngineError::AmbiguousSnapshot { .. })
+        ));
+    }
+}

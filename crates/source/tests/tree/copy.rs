@@ -1,0 +1,161 @@
+//! The least an engine does: what the source tells is given to the target, nothing in between.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe};
+use strongroom_source::{
+    DirectoryId, LeafKind, SourceOptions, Target, TargetOptions, TreeSource, WalkEvent,
+};
+
+/// What a copy met with.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// All problems, as text.
+    pub problems: Vec<String>,
+    /// Entries that were not right before.
+    pub written: usize,
+}
+
+/// Copies the tree below `from` to below `to`, whose path then ends in that of `from`.
+pub fn copy(from: &Path, to: &Path) -> Outcome {
+    let mut source = TreeSource::open(&[from.to_owned()], &SourceOptions::default()).unwrap();
+    copy_from(&mut source, to, TargetOptions::default())
+}
+
+/// Where [`copy`] puts what stood at `from`.
+pub fn copied(from: &Path, to: &Path) -> PathBuf {
+    to.join(from.strip_prefix("/").unwrap())
+}
+
+/// Copies all that a source tells, `/` to `to`. What is right already is left alone.
+pub fn copy_from(source: &mut TreeSource, to: &Path, options: TargetOptions) -> Outcome {
+    let target = Target::open(to, options).unwrap();
+    let mut copier = Copier {
+        target: &target,
+        directories: Vec::new(),
+        links: HashMap::new(),
+        outcome: Outcome::default(),
+    };
+    while let Some(event) = source.next() {
+        copier.take(source, event);
+    }
+    target.sync().unwrap();
+    copier.outcome
+}
+
+struct Copier<'a> {
+    target: &'a Target,
+    directories: Vec<(DirectoryId, Entry)>,
+    /// The first name of each inode that has several.
+    links: HashMap<(u64, u64), (DirectoryId, Vec<u8>)>,
+    outcome: Outcome,
+}
+
+impl Copier<'_> {
+    fn take(&mut self, source: &TreeSource, event: WalkEvent) {
+        match event {
+            WalkEvent::EnterDirectory { name, mut metadata } => {
+                metadata.xattrs = self.xattrs(source);
+                let id = match self.directories.last() {
+                    None => DirectoryId::ROOT,
+                    Some((parent, _)) => self.target.create_directory(*parent, &name).unwrap(),
+                };
+                let kind = EntryKind::Directory { tree: Recipe::default() };
+                self.directories.push((id, Entry { name, kind, metadata }));
+            }
+            WalkEvent::LeaveDirectory => {
+                let (id, entry) = self.directories.pop().unwrap();
+                if let Some((parent, _)) = self.directories.last()
+                    && self.target.differences(*parent, &entry).unwrap().none()
+                {
+                    return;
+                }
+                self.outcome.written += 1;
+                let problems = self.target.apply_directory_metadata(id, &entry.metadata).unwrap();
+                self.note(problems);
+            }
+            WalkEvent::Leaf { name, kind, mut metadata } => {
+                metadata.xattrs = self.xattrs(source);
+                self.leaf(source, name, kind, metadata);
+            }
+            WalkEvent::Excluded { .. } => {}
+            WalkEvent::Problem { error, .. } => self.outcome.problems.push(error.to_string()),
+        }
+    }
+
+    fn leaf(&mut self, source: &TreeSource, name: Vec<u8>, kind: LeafKind, metadata: Metadata) {
+        let directory = self.directories.last().unwrap().0;
+        if metadata.links > 1 {
+            let inode = (metadata.device, metadata.inode);
+            if let Some((first, first_name)) = self.links.get(&inode) {
+                self.target.hard_link((*first, first_name), (directory, &name)).unwrap();
+                return;
+            }
+            self.links.insert(inode, (directory, name.clone()));
+        }
+        let kind = match kind {
+            LeafKind::File => EntryKind::File { content: Recipe::default() },
+            LeafKind::Symlink { target } => EntryKind::Symlink { target },
+            LeafKind::Fifo => EntryKind::Fifo,
+            LeafKind::Socket => EntryKind::Socket,
+            LeafKind::CharDevice(number) => EntryKind::CharDevice(number),
+            LeafKind::BlockDevice(number) => EntryKind::BlockDevice(number),
+        };
+        let entry = Entry { name, kind, metadata };
+        if self.target.differences(directory, &entry).unwrap().none() {
+            return;
+        }
+        self.outcome.written += 1;
+        let Entry { name, kind, metadata } = entry;
+        match &kind {
+            EntryKind::File { .. } => self.file(source, directory, &name, &metadata),
+            EntryKind::Symlink { target } => {
+                let made = self.target.create_symlink(directory, &name, target, &metadata);
+                self.note(made.unwrap());
+            }
+            _ => {
+                let made = self.target.create_special(directory, &name, &kind, &metadata);
+                self.note(made.unwrap());
+            }
+        }
+    }
+
+    fn file(&mut self, source: &TreeSource, id: DirectoryId, name: &[u8], metadata: &Metadata) {
+        let from = match source.open_file() {
+            Ok(file) => file,
+            Err(error) => return self.outcome.problems.push(error.to_string()),
+        };
+        let to = self.target.open_file_for_write(id, name, from.size()).unwrap();
+        let mut buffer = vec![0; 100_000];
+        let mut stored_to = 0;
+        for extent in from.extents() {
+            let extent = extent.unwrap();
+            to.punch_hole(stored_to, extent.offset - stored_to).unwrap();
+            stored_to = extent.offset + extent.bytes;
+            let mut offset = extent.offset;
+            while offset < stored_to {
+                let step = (stored_to - offset).min(buffer.len() as u64) as usize;
+                let read = from.read_at(offset, &mut buffer[..step]).unwrap();
+                assert_eq!(read, step);
+                to.write_at(offset, &buffer[..read]).unwrap();
+                offset += read as u64;
+            }
+        }
+        to.punch_hole(stored_to, from.size() - stored_to).unwrap();
+        assert_eq!(from.change().unwrap(), None);
+        let problems = self.target.finish_file(to, metadata);
+        self.note(problems);
+    }
+
+    fn xattrs(&mut self, source: &TreeSource) -> Vec<strongroom_catalog::Xattr> {
+        source.xattrs().unwrap_or_else(|error| {
+            self.outcome.problems.push(error.to_string());
+            Vec::new()
+        })
+    }
+
+    fn note(&mut self, problems: Vec<strongroom_source::TargetError>) {
+        self.outcome.problems.extend(problems.iter().map(ToString::to_string));
+    }
+}

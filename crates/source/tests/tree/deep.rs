@@ -1,0 +1,117 @@
+//! Trees deeper than any path the kernel takes, with few descriptors.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::process::{Resource, Rlimit};
+use strongroom_source::{DirectoryId, SourceOptions, Target, TargetOptions, TreeSource, WalkEvent};
+
+use crate::copy::copy_from;
+
+fn open(directory: impl std::os::fd::AsFd, name: impl rustix::path::Arg) -> OwnedFd {
+    rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap()
+}
+
+fn touch(directory: &OwnedFd, name: &str) {
+    let flags = OFlags::WRONLY | OFlags::CREATE;
+    rustix::fs::openat(directory, name, flags, Mode::RUSR).unwrap();
+}
+
+/// `levels` directories, one in the other, with a file before and one behind each.
+fn make(root: &Path, levels: usize, name: &str) {
+    let mut fd = open(CWD, root);
+    for _ in 0..levels {
+        touch(&fd, "a");
+        touch(&fd, "z");
+        rustix::fs::mkdirat(&fd, name, Mode::RWXU).unwrap();
+        fd = open(&fd, name);
+    }
+    touch(&fd, "bottom");
+}
+
+fn walk(root: &Path) -> Vec<String> {
+    let mut source = TreeSource::open(&[root.to_owned()], &SourceOptions::default()).unwrap();
+    let outside = root.components().count();
+    let mut told = Vec::new();
+    while let Some(event) = source.next() {
+        let below = source.path().components().skip(outside).count();
+        match event {
+            WalkEvent::EnterDirectory { name, .. } => told.push(format!("{below}/{}", name.len())),
+            WalkEvent::LeaveDirectory => told.push(format!("{below}^")),
+            WalkEvent::Leaf { name, .. } => {
+                source.open_file().unwrap();
+                assert_eq!(source.xattrs().unwrap(), []);
+                told.push(format!("{below} {}", String::from_utf8_lossy(&name)));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    told.split_off(outside)
+}
+
+#[test]
+fn three_thousand_levels_there_and_back() {
+    let limit = Rlimit {
+        current: Some(400),
+        maximum: rustix::process::getrlimit(Resource::Nofile).maximum,
+    };
+    // The whole process may then hold so many; other tests need few.
+    rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
+    for (levels, name) in [(3000, "level".to_owned()), (60, "n".repeat(255))] {
+        let (folder, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let root = folder.path().canonicalize().unwrap();
+        make(&root, levels, &name);
+        let told = walk(&root);
+        assert_eq!(told.iter().filter(|word| word.ends_with('z')).count(), levels);
+        assert_eq!(
+            told.iter().filter(|word| word.ends_with('^')).count(),
+            levels + root.components().count()
+        );
+        let mut source = TreeSource::open(&[root.clone()], &SourceOptions::default()).unwrap();
+        let outcome = copy_from(&mut source, to.path(), TargetOptions::default());
+        assert_eq!(outcome.problems, Vec::<String>::new());
+        let there = crate::copy::copied(&root, to.path());
+        assert_eq!(
+            walk(&there)[..told.len() - root.components().count() + 1],
+            told[..told.len() - root.components().count() + 1]
+        );
+        for tree in [folder.path(), to.path()] {
+            let target = Target::open(tree, TargetOptions::default()).unwrap();
+            for listed in target.list(DirectoryId::ROOT).unwrap() {
+                target.remove(DirectoryId::ROOT, &listed.name).unwrap();
+            }
+            assert_eq!(fs::read_dir(tree).unwrap().count(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_directory_moved_from_under_the_walk() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    make(&root, 200, "d");
+    let mut source = TreeSource::open(&[root.clone()], &SourceOptions::default()).unwrap();
+    while !source.path().ends_with("bottom") {
+        source.next().unwrap();
+    }
+    // The 50th level goes elsewhere, with all below it; those above it are there as before.
+    let path = |levels: usize| root.join(vec!["d"; levels].join("/"));
+    fs::create_dir(root.join("elsewhere")).unwrap();
+    fs::rename(path(50), root.join("elsewhere/d")).unwrap();
+    let (mut problems, mut behind) = (Vec::new(), 0);
+    while let Some(event) = source.next() {
+        match event {
+            WalkEvent::Problem { error, .. } => problems.push(error.to_string()),
+            WalkEvent::Leaf { name, .. } => behind += usize::from(name == b"z"),
+            _ => {}
+        }
+    }
+    assert_eq!(problems, Vec::<String>::new());
+    assert_eq!(behind, 200);
+    let target = Target::open(&root, TargetOptions::default()).unwrap();
+    for listed in target.list(DirectoryId::ROOT).unwrap() {
+        target.remove(DirectoryId::ROOT, &listed.name).unwrap();
+    }
+}
