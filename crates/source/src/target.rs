@@ -13,8 +13,6 @@ mod error;
 mod file;
 mod make;
 mod remove;
-#[cfg(test)]
-mod tests;
 
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -135,10 +133,7 @@ impl Target {
 
     /// The full path of a name in a directory, or with an empty name of the directory itself.
     pub fn path_of(&self, directory: DirectoryId, name: &[u8]) -> PathBuf {
-        let mut path = self.root_path.clone();
-        for name in self.directories.names(directory) {
-            path.push(OsStr::from_bytes(name.to_bytes()));
-        }
+        let mut path = self.directories.path_below(&self.root_path, directory);
         if !name.is_empty() {
             path.push(OsStr::from_bytes(name));
         }

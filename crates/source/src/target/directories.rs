@@ -4,8 +4,10 @@
 //! kept, those used last; each was opened from its parent by one name and through no link.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::OFlags;
@@ -52,11 +54,14 @@ impl Directories {
         DirectoryId(u32::try_from(table.known.len()).unwrap_or(u32::MAX))
     }
 
-    /// The names that lead to a directory from the root.
-    pub(super) fn names(&self, directory: DirectoryId) -> Vec<CString> {
+    /// The path of a directory, for messages.
+    pub(super) fn path_below(&self, root: &Path, directory: DirectoryId) -> PathBuf {
         let table = self.table();
-        let way = table.way(directory, |_| false).1;
-        way.into_iter().map(|place| table.known[place as usize - 1].1.clone()).collect()
+        let mut path = root.to_owned();
+        for place in table.way(directory, |_| false).1 {
+            path.push(OsStr::from_bytes(table.known[place as usize - 1].1.to_bytes()));
+        }
+        path
     }
 
     /// A descriptor of a directory, opened again from the nearest open one above where need be.

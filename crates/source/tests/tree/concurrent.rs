@@ -1,1 +1,167 @@
-//! To come.
+//! Trees that change while they are read.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{CWD, FileType, Mode, RenameFlags};
+use strongroom_source::{SourceError, SourceOptions, TreeSource, WalkEvent};
+
+fn open(root: &Path) -> TreeSource {
+    TreeSource::open(&[root.to_owned()], &SourceOptions::default()).unwrap()
+}
+
+fn walk_to(source: &mut TreeSource, path: &Path) {
+    while source.path() != path {
+        source.next().unwrap();
+    }
+}
+
+#[test]
+fn what_takes_the_place_of_a_file_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let file = root.join("file");
+    type Change = fn(&Path);
+    let changes: [(Change, &str); 5] = [
+        (|path| rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).unwrap(), "pipe"),
+        (|path| symlink("/etc/passwd", path).unwrap(), "symbolic link"),
+        (|path| fs::create_dir(path).unwrap(), "directory"),
+        (|path| drop(UnixListener::bind(path).unwrap()), "cannot be opened"),
+        (|_| {}, "vanished"),
+    ];
+    for (change, word) in changes {
+        fs::write(&file, "content").unwrap();
+        let mut source = open(&root);
+        walk_to(&mut source, &file);
+        let handle = source.handle().unwrap();
+        fs::remove_file(&file).unwrap();
+        change(&file);
+        for error in [source.open_file().unwrap_err(), handle.open_file().unwrap_err()] {
+            assert!(
+                matches!(error, SourceError::Changed { .. } | SourceError::Vanished { .. }),
+                "{error}"
+            );
+            assert!(error.to_string().contains(word), "{error}");
+            assert_eq!(error.path(), Some(file.as_path()));
+        }
+        assert!(matches!(source.next(), Some(WalkEvent::LeaveDirectory)));
+        let _ = fs::remove_dir(&file);
+        let _ = fs::remove_file(&file);
+    }
+}
+
+#[test]
+fn a_handle_outlives_the_walk() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    fs::create_dir(root.join("d")).unwrap();
+    fs::write(root.join("d/file"), "content").unwrap();
+    let mut source = open(&root);
+    assert!(source.handle().is_none());
+    assert!(source.open_file().is_err());
+    walk_to(&mut source, &root.join("d/file"));
+    let handle = source.handle().unwrap();
+    while source.next().is_some() {}
+    assert!(source.next().is_none());
+    drop(source);
+    fs::rename(root.join("d"), root.join("e")).unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut buffer = [0; 100];
+        let mut file = handle.open_file().unwrap();
+        let bytes = file.read(&mut buffer[..3]).unwrap();
+        let more = file.read(&mut buffer[bytes..]).unwrap();
+        assert_eq!(file.read(&mut [0]).unwrap(), 0);
+        buffer[..bytes + more].to_vec()
+    });
+    assert_eq!(reader.join().unwrap(), b"content");
+}
+
+#[test]
+fn files_that_change_while_they_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let path = root.join("file");
+    let opened = || {
+        fs::write(&path, vec![b'x'; 10_000]).unwrap();
+        let mut source = open(&root);
+        walk_to(&mut source, &path);
+        source.open_file().unwrap()
+    };
+    let mut buffer = vec![0; 20_000];
+
+    let file = opened();
+    assert_eq!(file.read_at(0, &mut buffer).unwrap(), 10_000);
+    assert_eq!(file.extents().map(|extent| extent.unwrap().bytes).sum::<u64>(), 10_000);
+    assert_eq!(file.change().unwrap(), None);
+
+    let file = opened();
+    File::options().write(true).open(&path).unwrap().set_len(4_000).unwrap();
+    assert_eq!(file.read_at(3_000, &mut buffer).unwrap(), 1_000);
+    assert_eq!(file.read_at(9_000, &mut buffer).unwrap(), 0);
+    let change = file.change().unwrap().unwrap();
+    assert_eq!((change.size_before, change.size), (10_000, 4_000));
+    assert_eq!(file.metadata().size, 10_000);
+
+    let file = opened();
+    fs::write(&path, vec![b'y'; 12_000]).unwrap();
+    assert_eq!(file.read_at(0, &mut buffer).unwrap(), 12_000);
+    assert_eq!(file.change().unwrap().unwrap().size, 12_000);
+}
+
+#[test]
+fn a_directory_that_becomes_a_link_leads_nowhere() {
+    let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let root = folder.path().canonicalize().unwrap();
+    fs::write(outside.path().join("secret"), "").unwrap();
+    fs::create_dir(root.join("d")).unwrap();
+    fs::write(root.join("d/file"), "").unwrap();
+    symlink(outside.path(), root.join("swap")).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let (one, other) = (root.join("d"), root.join("swap"));
+                rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let mut changed = 0;
+        for _ in 0..3_000 {
+            let mut source = open(&root);
+            while let Some(event) = source.next() {
+                match event {
+                    WalkEvent::Leaf { name, .. } => assert_ne!(name, b"secret"),
+                    WalkEvent::Problem { .. } => changed += 1,
+                    _ => {}
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        println!("{changed} of 3000 walks met the change");
+    });
+}
+
+#[test]
+fn names_that_vanish_by_the_hundred() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    for place in 0..500 {
+        fs::write(root.join(format!("{place:03}")), "").unwrap();
+    }
+    let mut source = open(&root);
+    walk_to(&mut source, &root.join("099"));
+    for place in 0..400 {
+        fs::remove_file(root.join(format!("{place:03}"))).unwrap();
+    }
+    let mut vanished: Vec<PathBuf> = Vec::new();
+    while let Some(event) = source.next() {
+        if let WalkEvent::Problem { path, error: SourceError::Vanished { .. } } = event {
+            vanished.push(path);
+        }
+    }
+    assert_eq!(vanished.len(), 300);
+    assert_eq!(vanished[0], root.join("100"));
+    assert_eq!(source.counts().leaves, 200);
+}

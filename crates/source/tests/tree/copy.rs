@@ -1,6 +1,6 @@
 //! The least an engine does: what the source tells is given to the target, nothing in between.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe};
@@ -34,6 +34,8 @@ pub fn copy_from(source: &mut TreeSource, to: &Path, options: TargetOptions) -> 
     let mut copier = Copier {
         target: &target,
         directories: Vec::new(),
+        names: Vec::new(),
+        delete: options.delete,
         links: HashMap::new(),
         outcome: Outcome::default(),
     };
@@ -47,6 +49,9 @@ pub fn copy_from(source: &mut TreeSource, to: &Path, options: TargetOptions) -> 
 struct Copier<'a> {
     target: &'a Target,
     directories: Vec<(DirectoryId, Entry)>,
+    /// The names that belong into each of them.
+    names: Vec<HashSet<Vec<u8>>>,
+    delete: bool,
     /// The first name of each inode that has several.
     links: HashMap<(u64, u64), (DirectoryId, Vec<u8>)>,
     outcome: Outcome,
@@ -56,6 +61,8 @@ impl Copier<'_> {
     fn take(&mut self, source: &TreeSource, event: WalkEvent) {
         match event {
             WalkEvent::EnterDirectory { name, mut metadata } => {
+                self.names.last_mut().map(|names| names.insert(name.clone()));
+                self.names.push(HashSet::new());
                 metadata.xattrs = self.xattrs(source);
                 let id = match self.directories.last() {
                     None => DirectoryId::ROOT,
@@ -66,6 +73,12 @@ impl Copier<'_> {
             }
             WalkEvent::LeaveDirectory => {
                 let (id, entry) = self.directories.pop().unwrap();
+                let names = self.names.pop().unwrap();
+                for listed in self.target.list(id).unwrap().iter().filter(|_| self.delete) {
+                    if !names.contains(&listed.name) {
+                        self.target.remove(id, &listed.name).unwrap();
+                    }
+                }
                 if let Some((parent, _)) = self.directories.last()
                     && self.target.differences(*parent, &entry).unwrap().none()
                 {
@@ -86,6 +99,7 @@ impl Copier<'_> {
 
     fn leaf(&mut self, source: &TreeSource, name: Vec<u8>, kind: LeafKind, metadata: Metadata) {
         let directory = self.directories.last().unwrap().0;
+        self.names.last_mut().unwrap().insert(name.clone());
         if metadata.links > 1 {
             let inode = (metadata.device, metadata.inode);
             if let Some((first, first_name)) = self.links.get(&inode) {

@@ -1,13 +1,23 @@
 //! Trees of this machine, read by the source and put back by the target.
 
+#[cfg(test)]
 mod compare;
+#[cfg(test)]
 mod copy;
 
+#[cfg(test)]
 mod concurrent;
+#[cfg(test)]
 mod deep;
+#[cfg(test)]
 mod kinds;
+#[cfg(test)]
 mod mounts;
+#[cfg(test)]
 mod random;
+#[cfg(test)]
 mod rights;
+#[cfg(test)]
 mod target;
+#[cfg(test)]
 mod untouched;

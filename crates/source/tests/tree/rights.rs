@@ -1,1 +1,152 @@
-//! To come.
+//! What a user without rights can read and put back. The tests of this user's run in a process of
+//! its own, which is this program again.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use strongroom_catalog::{DeviceNumber, EntryKind, Metadata};
+use strongroom_source::{
+    DirectoryId, SourceError, SourceOptions, Target, TargetError, TargetOptions, TreeSource,
+    WalkEvent,
+};
+
+use crate::kinds::is_root;
+
+const PLACE: &str = "STRONGROOM_TEST_OF_NOBODY";
+const NOBODY: u32 = 65534;
+
+#[test]
+fn without_rights() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let mode =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    mode(&root, 0o755);
+    fs::create_dir_all(root.join("tree/closed")).unwrap();
+    fs::write(root.join("tree/closed/file"), "").unwrap();
+    fs::create_dir(root.join("tree/unsearchable")).unwrap();
+    fs::write(root.join("tree/unsearchable/file"), "").unwrap();
+    fs::write(root.join("tree/open"), "open").unwrap();
+    fs::write(root.join("tree/secret"), "secret").unwrap();
+    mode(&root.join("tree/closed"), 0o700);
+    mode(&root.join("tree/unsearchable"), 0o744);
+    mode(&root.join("tree/secret"), 0o600);
+    fs::create_dir(root.join("target")).unwrap();
+    chown(root.join("target"), Some(NOBODY), Some(NOBODY)).unwrap();
+    // The program itself may stand where nobody else may go.
+    let program = root.join("program");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    mode(&program, 0o755);
+    for test in ["rights::walks", "rights::restores"] {
+        let run = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&program)
+            .args(["--exact", test, "--ignored", "--nocapture"])
+            .env(PLACE, &root)
+            .current_dir("/")
+            .output();
+        let Ok(run) = run else {
+            println!("skipped: there is no setpriv");
+            return;
+        };
+        let text = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success() && text.contains("1 passed"), "{text}");
+    }
+}
+
+fn place() -> Option<PathBuf> {
+    std::env::var_os(PLACE).map(PathBuf::from)
+}
+
+#[test]
+#[ignore = "run by without_rights, as another user"]
+fn walks() {
+    let Some(root) = place() else { return };
+    let mut source = TreeSource::open(&[root.join("tree")], &SourceOptions::default()).unwrap();
+    let mut told = Vec::new();
+    while let Some(event) = source.next() {
+        let name = source.path().file_name().map(|name| name.to_string_lossy().into_owned());
+        if !source.path().starts_with(root.join("tree")) {
+            continue;
+        }
+        let name = name.unwrap();
+        match event {
+            WalkEvent::EnterDirectory { .. } => told.push(format!("{name}/")),
+            WalkEvent::LeaveDirectory => {}
+            WalkEvent::Leaf { .. } => {
+                assert_eq!(source.xattrs().unwrap(), []);
+                match source.open_file() {
+                    Ok(_) => told.push(name),
+                    Err(SourceError::Io { operation: "open", error, .. }) => {
+                        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+                        told.push(format!("{name}:denied"));
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            WalkEvent::Problem { error, .. } => {
+                assert!(error.to_string().contains("Permission denied"), "{error}");
+                told.push(format!("!{name}"));
+            }
+            WalkEvent::Excluded { .. } => panic!("{name}"),
+        }
+    }
+    let expected =
+        ["tree/", "closed/", "!closed", "open", "secret:denied", "unsearchable/", "!file"];
+    assert_eq!(told, expected);
+    let inside = root.join("tree/closed/file");
+    let error = TreeSource::open(&[inside], &SourceOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("Permission denied"), "{error}");
+}
+
+#[test]
+#[ignore = "run by without_rights, as another user"]
+fn restores() {
+    let Some(root) = place() else { return };
+    let path = root.join("target");
+    let options = TargetOptions::default();
+    assert!(!options.owner);
+    let target = Target::open(&path, options).unwrap();
+    let metadata = |mode| Metadata { mode, uid: 0, gid: 0, ..Metadata::default() };
+    let mode = |name: &str| fs::symlink_metadata(path.join(name)).unwrap().mode() & 0o7777;
+    let top = DirectoryId::ROOT;
+
+    // Another's program must not run as this user; the rest of the mode is kept.
+    let file = target.open_file_for_write(top, b"program", 4).unwrap();
+    file.write_at(0, b"text").unwrap();
+    assert_eq!(target.finish_file(file, &metadata(0o6555)).len(), 0);
+    assert_eq!(mode("program"), 0o555);
+    // One that may not be written is replaced.
+    let file = target.open_file_for_write(top, b"program", 4).unwrap();
+    assert!(file.is_fresh());
+    drop(file);
+
+    let device = EntryKind::CharDevice(DeviceNumber { major: 1, minor: 3 });
+    let error = target.create_special(top, b"null", &device, &metadata(0o600)).unwrap_err();
+    assert!(error.to_string().contains("create the special file"), "{error}");
+    let fifo = target.create_special(top, b"fifo", &EntryKind::Fifo, &metadata(0o640)).unwrap();
+    assert_eq!((fifo.len(), mode("fifo")), (0, 0o640));
+
+    // A directory that may not be written to is opened up, and closed again.
+    for _ in 0..2 {
+        let closed = target.create_directory(top, b"closed").unwrap();
+        let file = target.open_file_for_write(closed, b"file", 0).unwrap();
+        assert_eq!(target.finish_file(file, &metadata(0o444)).len(), 0);
+        assert_eq!(target.apply_directory_metadata(closed, &metadata(0o500)).unwrap().len(), 0);
+        assert_eq!(mode("closed"), 0o500);
+    }
+
+    // Owners that were asked for and are not to be had are told.
+    let options = TargetOptions { owner: true, ..options };
+    let target = Target::open(&path, options).unwrap();
+    let problems = target.create_symlink(top, b"link", b"x", &metadata(0o777)).unwrap();
+    assert!(
+        matches!(&problems[..], [TargetError::Io { operation: "change the owner of", .. }]),
+        "{problems:?}"
+    );
+}
