@@ -40,7 +40,8 @@ pub struct TargetOptions {
     /// Owners are put back. Where they are not, or cannot be, set-uid and set-gid bits that would
     /// stand for another owner are left off.
     pub owner: bool,
-    /// Owners are put back by number, also where this machine knows the name.
+    /// Owners are put back by number, also where this machine knows the name. Wanted where the
+    /// target is a system of its own, with its own `/etc/passwd`.
     pub numeric_owner: bool,
     /// Extended attributes are put back, ACLs and capabilities among them.
     pub xattrs: bool,
@@ -123,6 +124,19 @@ impl Target {
     pub fn remove(&self, directory: DirectoryId, name: &[u8]) -> Result<(), TargetError> {
         let (fd, c_name) = self.place(directory, name)?;
         remove::remove(fd.as_fd(), &c_name, &|| self.path_of(directory, name))
+    }
+
+    /// Gives a name of a directory another name in it, in the place of what may stand there.
+    pub fn rename(
+        &self,
+        directory: DirectoryId,
+        old: &[u8],
+        new: &[u8],
+    ) -> Result<(), TargetError> {
+        let (fd, old) = self.place(directory, old)?;
+        let new_name = self.checked_name(directory, new)?;
+        rustix::fs::renameat(&fd, &old, &fd, &new_name)
+            .map_err(|error| TargetError::io("rename to", &self.path_of(directory, new), error))
     }
 
     /// Puts all that was written on the disk.

@@ -5,7 +5,7 @@
 //! time last, for all else may change it. What is right already is not touched.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::path::Path;
+use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid};
 use rustix::io::Errno;
@@ -26,7 +26,8 @@ pub(super) struct Subject<'a> {
     pub(super) bearer: Bearer<'a>,
     /// The descriptor is good for its path only.
     pub(super) path_only: bool,
-    pub(super) path: &'a Path,
+    /// Where it is, asked for only when something is wrong with it.
+    pub(super) path: &'a dyn Fn() -> PathBuf,
 }
 
 const SET_UID: u16 = 0o4000;
@@ -37,7 +38,7 @@ impl Target {
     /// Returns what of it could not be applied.
     pub fn finish_file(&self, file: TargetFile, metadata: &Metadata) -> Vec<TargetError> {
         let (fd, path) = file.into_parts();
-        let bearer = Bearer::open(&fd);
+        let (bearer, path) = (Bearer::open(&fd), || path.clone());
         self.apply(&Subject { fd: fd.as_fd(), bearer, path_only: false, path: &path }, metadata)
     }
 
@@ -49,7 +50,7 @@ impl Target {
         metadata: &Metadata,
     ) -> Result<Vec<TargetError>, TargetError> {
         let fd = self.directory(directory)?;
-        let path = self.path_of(directory, b"");
+        let path = || self.path_of(directory, b"");
         let bearer = Bearer::open(&fd);
         Ok(self.apply(&Subject { fd: fd.as_fd(), bearer, path_only: false, path: &path }, metadata))
     }
@@ -174,11 +175,11 @@ impl Subject<'_> {
     }
 
     fn failed(&self, operation: &'static str, error: Errno) -> TargetError {
-        TargetError::io(operation, self.path, error)
+        TargetError::io(operation, &(self.path)(), error)
     }
 
     fn failed_xattr(&self, operation: &'static str, name: &[u8], error: Errno) -> TargetError {
-        let (name, path) = (name.to_vec(), self.path.to_owned());
+        let (name, path) = (name.to_vec(), (self.path)());
         TargetError::Xattr { operation, name, path, error: error.into() }
     }
 }

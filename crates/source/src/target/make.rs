@@ -1,7 +1,7 @@
 //! Making entries: directories, links and special files, and the names of files.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx};
@@ -42,11 +42,8 @@ impl Target {
             |error| TargetError::io("create the directory", &self.path_of(parent, name), error);
         match self.stat(&fd, &c_name).map_err(failed)? {
             Some(stat) if inode::kind_of(&stat) == FileType::Directory => {
-                // What another user than root may not enter or change, it could not restore into.
-                if !self.is_root_user && stat.stx_mode & 0o700 != 0o700 {
-                    let mode = Mode::from_raw_mode(u32::from(stat.stx_mode & 0o7777) | 0o700);
-                    apply::chmod_path_only(&open_path(&fd, &c_name).map_err(failed)?, mode)
-                        .map_err(failed)?;
+                if !self.is_root_user {
+                    open_up(fd.as_fd(), &c_name, &stat).map_err(failed)?;
                 }
             }
             standing => {
@@ -209,9 +206,9 @@ impl Target {
         directory: DirectoryId,
         metadata: &Metadata,
     ) -> Result<Vec<TargetError>, TargetError> {
-        let path = self.path_of(directory, name.to_bytes());
-        let failed = |error| TargetError::io("open", &path, error);
-        let entry = open_path(fd, name).map_err(failed)?;
+        let path = || self.path_of(directory, name.to_bytes());
+        let failed = |error| TargetError::io("open", &path(), error);
+        let entry = open_path(fd.as_fd(), name).map_err(failed)?;
         let subject = apply::Subject {
             fd: entry.as_fd(),
             bearer: Bearer::path_only(&entry),
@@ -239,7 +236,16 @@ fn open_standing(fd: &OwnedFd, name: &CStr) -> Option<Result<(OwnedFd, Statx), E
     }
 }
 
-fn open_path(fd: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
+/// Lets the owner of a directory list, change and enter it: others than root must be allowed to.
+pub(super) fn open_up(fd: BorrowedFd<'_>, name: &CStr, stat: &Statx) -> Result<(), Errno> {
+    if stat.stx_mode & 0o700 == 0o700 {
+        return Ok(());
+    }
+    let mode = Mode::from_raw_mode(u32::from(stat.stx_mode & 0o7777) | 0o700);
+    apply::chmod_path_only(&open_path(fd, name)?, mode)
+}
+
+fn open_path(fd: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(fd, name, flags, Mode::empty())
 }

@@ -12,6 +12,7 @@ use crate::inode::{self, InodeId};
 use crate::listing::Listing;
 
 use super::error::TargetError;
+use super::make;
 
 /// A directory that is being emptied.
 struct Level {
@@ -32,7 +33,8 @@ pub(super) fn remove(
         None => Ok(()),
         Some(stat) => {
             let above = inode::stat_fd(directory).map_err(failed)?;
-            Removal { levels: Vec::new(), buffer: Vec::new(), path }
+            let is_root_user = rustix::process::geteuid().is_root();
+            Removal { levels: Vec::new(), buffer: Vec::new(), path, is_root_user }
                 .run(directory, name, &above, &stat)
         }
     }
@@ -42,6 +44,7 @@ struct Removal<'a> {
     levels: Vec<Level>,
     buffer: Vec<u8>,
     path: &'a dyn Fn() -> PathBuf,
+    is_root_user: bool,
 }
 
 impl Removal<'_> {
@@ -93,6 +96,10 @@ impl Removal<'_> {
         };
         if mounted(seen) {
             return Err(TargetError::MountInTheWay { path: self.place(Some(name)) });
+        }
+        if !self.is_root_user {
+            // Where this is not allowed, what follows tells so.
+            let _ = make::open_up(directory, name, seen);
         }
         let failed =
             |removal: &Self, error| removal.failed("open the directory", error, Some(name));

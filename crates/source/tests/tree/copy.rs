@@ -1,6 +1,6 @@
 //! The least an engine does: what the source tells is given to the target, nothing in between.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe};
@@ -13,7 +13,7 @@ use strongroom_source::{
 pub struct Outcome {
     /// All problems, as text.
     pub problems: Vec<String>,
-    /// Entries that were not right before.
+    /// Entries of the given tree that were not right before; those above it may change meanwhile.
     pub written: usize,
 }
 
@@ -50,7 +50,7 @@ struct Copier<'a> {
     target: &'a Target,
     directories: Vec<(DirectoryId, Entry)>,
     /// The names that belong into each of them.
-    names: Vec<HashSet<Vec<u8>>>,
+    names: Vec<BTreeSet<Vec<u8>>>,
     delete: bool,
     /// The first name of each inode that has several.
     links: HashMap<(u64, u64), (DirectoryId, Vec<u8>)>,
@@ -61,8 +61,11 @@ impl Copier<'_> {
     fn take(&mut self, source: &TreeSource, event: WalkEvent) {
         match event {
             WalkEvent::EnterDirectory { name, mut metadata } => {
-                self.names.last_mut().map(|names| names.insert(name.clone()));
-                self.names.push(HashSet::new());
+                if let Some(names) = self.names.last_mut() {
+                    assert!(names.last().is_none_or(|last| *last < name), "names come in order");
+                    names.insert(name.clone());
+                }
+                self.names.push(BTreeSet::new());
                 metadata.xattrs = self.xattrs(source);
                 let id = match self.directories.last() {
                     None => DirectoryId::ROOT,
@@ -84,7 +87,7 @@ impl Copier<'_> {
                 {
                     return;
                 }
-                self.outcome.written += 1;
+                self.count(source);
                 let problems = self.target.apply_directory_metadata(id, &entry.metadata).unwrap();
                 self.note(problems);
             }
@@ -99,7 +102,9 @@ impl Copier<'_> {
 
     fn leaf(&mut self, source: &TreeSource, name: Vec<u8>, kind: LeafKind, metadata: Metadata) {
         let directory = self.directories.last().unwrap().0;
-        self.names.last_mut().unwrap().insert(name.clone());
+        let names = self.names.last_mut().unwrap();
+        assert!(names.last().is_none_or(|last| *last < name), "names come in order");
+        names.insert(name.clone());
         if metadata.links > 1 {
             let inode = (metadata.device, metadata.inode);
             if let Some((first, first_name)) = self.links.get(&inode) {
@@ -120,7 +125,7 @@ impl Copier<'_> {
         if self.target.differences(directory, &entry).unwrap().none() {
             return;
         }
-        self.outcome.written += 1;
+        self.count(source);
         let Entry { name, kind, metadata } = entry;
         match &kind {
             EntryKind::File { .. } => self.file(source, directory, &name, &metadata),
@@ -167,6 +172,10 @@ impl Copier<'_> {
             self.outcome.problems.push(error.to_string());
             Vec::new()
         })
+    }
+
+    fn count(&mut self, source: &TreeSource) {
+        self.outcome.written += usize::from(source.path().starts_with(&source.roots()[0]));
     }
 
     fn note(&mut self, problems: Vec<strongroom_source::TargetError>) {

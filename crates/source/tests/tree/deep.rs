@@ -51,6 +51,11 @@ fn walk(root: &Path) -> Vec<String> {
     told.split_off(outside)
 }
 
+/// Where a directory costs no disk block, if there is such a place.
+fn in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 #[test]
 fn three_thousand_levels_there_and_back() {
     let limit = Rlimit {
@@ -60,7 +65,7 @@ fn three_thousand_levels_there_and_back() {
     // The whole process may then hold so many; other tests need few.
     rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
     for (levels, name) in [(3000, "level".to_owned()), (60, "n".repeat(255))] {
-        let (folder, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (folder, to) = (in_memory(), in_memory());
         let root = folder.path().canonicalize().unwrap();
         make(&root, levels, &name);
         let told = walk(&root);
@@ -69,7 +74,8 @@ fn three_thousand_levels_there_and_back() {
             told.iter().filter(|word| word.ends_with('^')).count(),
             levels + root.components().count()
         );
-        let mut source = TreeSource::open(&[root.clone()], &SourceOptions::default()).unwrap();
+        let mut source =
+            TreeSource::open(std::slice::from_ref(&root), &SourceOptions::default()).unwrap();
         let outcome = copy_from(&mut source, to.path(), TargetOptions::default());
         assert_eq!(outcome.problems, Vec::<String>::new());
         let there = crate::copy::copied(&root, to.path());
@@ -92,7 +98,8 @@ fn a_directory_moved_from_under_the_walk() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     make(&root, 200, "d");
-    let mut source = TreeSource::open(&[root.clone()], &SourceOptions::default()).unwrap();
+    let mut source =
+        TreeSource::open(std::slice::from_ref(&root), &SourceOptions::default()).unwrap();
     while !source.path().ends_with("bottom") {
         source.next().unwrap();
     }

@@ -96,7 +96,10 @@ fn write(path: &Path, size: u64, extents: &[(u64, usize)]) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 48,
+        failure_persistence: None,
+        ..ProptestConfig::default() })]
 
     #[test]
     fn any_tree_over_any_other(first in steps(), second in steps()) {
@@ -112,7 +115,7 @@ proptest! {
                 let mut source = TreeSource::open(&paths, &SourceOptions::default()).unwrap();
                 let outcome = copy_from(&mut source, to.path(), options);
                 prop_assert_eq!(outcome.problems, Vec::<String>::new());
-                prop_assert!(!again || outcome.written == 1, "{} written again", outcome.written);
+                prop_assert!(!again || outcome.written == 0, "{} written again", outcome.written);
                 assert_same(&root, &there);
             }
             fs::remove_dir_all(&root).unwrap();

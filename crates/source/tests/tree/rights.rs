@@ -141,6 +141,10 @@ fn restores() {
         assert_eq!(mode("closed"), 0o500);
     }
 
+    // One that is in the way goes all the same, as it belongs to this user.
+    target.remove(top, b"closed").unwrap();
+    assert!(!path.join("closed").exists());
+
     // Owners that were asked for and are not to be had are told.
     let options = TargetOptions { owner: true, ..options };
     let target = Target::open(&path, options).unwrap();

@@ -208,7 +208,8 @@ fn differences_are_told_one_by_one() {
     let file = EntryKind::File { content: Recipe::default() };
     write(&target, TOP, b"file", b"text");
     let right = Metadata { size: 4, ..metadata(0o644) };
-    let changes: [(fn(&mut Metadata), Differences); 7] = [
+    type Change = fn(&mut Metadata);
+    let changes: [(Change, Differences); 7] = [
         (|_| {}, none),
         (|it| it.size = 5, Differences { content: true, ..none }),
         (|it| it.mtime = Timestamp(2), Differences { mtime: true, ..none }),

@@ -28,7 +28,8 @@ fn access_times_stay() {
     let names = ["", "directory", "directory/regular-1", "regular-2", "symbolic"];
     // Even where access times are kept lazily, one as old as the content is renewed.
     names.iter().for_each(|name| set_mtime(&root.join(name), 1_000_000, 0));
-    let mut source = TreeSource::open(&[root.clone()], &SourceOptions::default()).unwrap();
+    let mut source =
+        TreeSource::open(std::slice::from_ref(&root), &SourceOptions::default()).unwrap();
     while let Some(event) = source.next() {
         if let WalkEvent::Leaf { .. } = event
             && let Ok(file) = source.open_file()
@@ -73,7 +74,8 @@ fn regular_files_are_not_opened_by_the_walk() {
 #[ignore = "run by regular_files_are_not_opened_by_the_walk, under strace"]
 fn walks() {
     let Some(root) = std::env::var_os(PLACE).map(PathBuf::from) else { return };
-    let mut source = TreeSource::open(&[root.clone()], &SourceOptions::default()).unwrap();
+    let mut source =
+        TreeSource::open(std::slice::from_ref(&root), &SourceOptions::default()).unwrap();
     let mut leaves = 0;
     while let Some(event) = source.next() {
         if matches!(event, WalkEvent::Leaf { .. }) && source.path() != root.join("log") {
