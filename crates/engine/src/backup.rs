@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SnapshotId, Timestamp};
 use strongroom_catalog::{
-    ChunkRef, Entry, EntryKind, Metadata, Recipe, RecipeReader, Snapshot, SnapshotStats,
-    TreeReader, TreeWriteError, TreeWriter,
+    Entry, EntryKind, Metadata, Recipe, Snapshot, SnapshotStats, TreeReader, TreeWriteError,
+    TreeWriter,
 };
 use strongroom_source::{
     ExcludeReason, InodeId, LeafKind, SourceError, SourceOptions, TreeSource, WalkEvent,
@@ -607,17 +607,4 @@ fn count(paths: &[PathBuf], options: &SourceOptions, counted: &Counted) {
         }
     }
     counted.done.store(true, Ordering::Release);
-}
-
-/// A recipe's chunks that a caller wants to look at one by one.
-pub(crate) fn leaves(
-    content: &Recipe,
-    reader: &ChunkReader,
-) -> Result<Vec<(u64, ChunkRef)>, EngineError> {
-    let mut recipe = RecipeReader::new(content, reader);
-    let mut chunks = Vec::new();
-    while let Some(chunk) = recipe.next_chunk()? {
-        chunks.push(chunk);
-    }
-    Ok(chunks)
 }

@@ -4,6 +4,7 @@
 //! later backup heals what was lost, Foundation §3.3), and the index knows where. The index is
 //! brought up only then, so that reading a whole repository needs none.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -44,6 +45,11 @@ impl ChunkReader {
     /// The arenas.
     pub fn store(&self) -> &ArenaStore {
         &self.store
+    }
+
+    /// Names chunks as this repository does.
+    pub fn fingerprinter(&self) -> &Fingerprinter {
+        &self.fingerprinter
     }
 
     /// The bytes of a chunk, verified against its fingerprint.
@@ -95,16 +101,16 @@ impl ChunkReader {
         let place = arena.block_of(location.slot).ok_or(slot_lost)?;
         let block = self.store.block(&arena, place)?;
         let stored = block.chunk(location.slot).expect("the block holds the slot");
-        self.resolve(fingerprint, location, stored)
+        Ok(self.resolve(fingerprint, location, stored)?.into_owned())
     }
 
     /// The bytes of a chunk as it stands in a block, verified against its fingerprint.
-    pub fn resolve(
+    pub fn resolve<'b>(
         &self,
         fingerprint: &Fingerprint,
         location: Location,
-        stored: StoredChunk<'_>,
-    ) -> Result<Vec<u8>, EngineError> {
+        stored: StoredChunk<'b>,
+    ) -> Result<Cow<'b, [u8]>, EngineError> {
         let lost = |why: &str| EngineError::ChunkLost {
             fingerprint: *fingerprint,
             location,
@@ -119,7 +125,7 @@ impl ChunkReader {
             }
         };
         if self.fingerprinter.fingerprint(bytes) == *fingerprint {
-            Ok(bytes.to_vec())
+            Ok(Cow::Borrowed(bytes))
         } else {
             Err(lost("other bytes are in its place"))
         }

@@ -8,7 +8,7 @@ use strongroom_backend::{BackendError, ObjectName};
 use strongroom_base::{Cancelled, Fingerprint, ParseIdError, SnapshotId};
 use strongroom_catalog::{CatalogError, FormatError, Location, TreeWriteError};
 use strongroom_index::IndexError;
-use strongroom_source::SourceError;
+use strongroom_source::{SourceError, TargetError};
 
 /// What can stop a verb.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +137,9 @@ pub enum EngineError {
     /// The files to be backed up, or to be restored, cannot be reached at all.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// The place to restore into cannot be reached at all.
+    #[error(transparent)]
+    Target(#[from] TargetError),
     /// Writing what is read to a stream failed.
     #[error("cannot write the output: {0}")]
     Output(#[source] std::io::Error),

@@ -1,0 +1,87 @@
+//! What a restore would do, told without doing it: by kind, size and time of what stands.
+
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use strongroom_base::{Cancel, Monitor};
+use strongroom_catalog::{Entry, EntryKind, TreeReader};
+
+use crate::chunk_reader::ChunkReader;
+use crate::error::EngineError;
+use crate::lookup::Found;
+use crate::restore::{RestoreOptions, RestoreOutcome};
+
+/// Counts what would be written and deleted, and tells each of it as a detail.
+pub(crate) fn dry_restore(
+    reader: &ChunkReader,
+    found: &Found,
+    base: &Path,
+    options: &RestoreOptions,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<RestoreOutcome, EngineError> {
+    let mut outcome = RestoreOutcome::default();
+    let mut rest: Vec<(PathBuf, strongroom_catalog::Recipe)> = Vec::new();
+    match found {
+        Found::Root { tree } => rest.push((base.to_owned(), tree.clone())),
+        Found::Entry { entry, .. } => match entry.tree() {
+            Some(tree) => rest.push((base.to_owned(), tree.clone())),
+            None => count(entry, base, monitor, &mut outcome),
+        },
+    }
+    while let Some((directory, tree)) = rest.pop() {
+        cancel.check()?;
+        let mut entries = TreeReader::new(&tree, reader);
+        let mut kept = std::collections::HashSet::new();
+        while let Some(entry) = entries.next_entry()? {
+            kept.insert(entry.name.clone());
+            if let Some(tree) = entry.tree() {
+                outcome.directories += 1;
+                rest.push((directory.join(name_of(&entry)), tree.clone()));
+            } else {
+                count(&entry, &directory, monitor, &mut outcome);
+            }
+        }
+        if options.delete {
+            for standing in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+                if !kept.contains(standing.file_name().as_bytes()) {
+                    outcome.deleted += 1;
+                    monitor.detail(&format!("would delete {}", standing.path().display()));
+                }
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+fn name_of(entry: &Entry) -> &std::ffi::OsStr {
+    std::ffi::OsStr::from_bytes(&entry.name)
+}
+
+fn count(entry: &Entry, directory: &Path, monitor: &dyn Monitor, outcome: &mut RestoreOutcome) {
+    let path = directory.join(name_of(entry));
+    let bytes = entry.content().map_or(0, strongroom_catalog::Recipe::stream_bytes);
+    outcome.files += 1;
+    outcome.bytes += bytes;
+    if stands_right(entry, &path) {
+        outcome.files_right += 1;
+    } else {
+        outcome.bytes_written += bytes;
+        monitor.detail(&format!("would write {}", path.display()));
+    }
+}
+
+fn stands_right(entry: &Entry, path: &Path) -> bool {
+    let Ok(stat) = path.symlink_metadata() else { return false };
+    let mtime = stat.mtime().saturating_mul(1_000_000_000).saturating_add(stat.mtime_nsec());
+    match &entry.kind {
+        EntryKind::File { .. } => {
+            stat.is_file() && stat.len() == entry.metadata.size && mtime == entry.metadata.mtime.0
+        }
+        EntryKind::Symlink { target } => {
+            std::fs::read_link(path).is_ok_and(|link| link.as_os_str().as_bytes() == target)
+        }
+        _ => !stat.is_file() && !stat.is_dir() && !stat.is_symlink(),
+    }
+}

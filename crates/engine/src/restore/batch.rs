@@ -1,0 +1,534 @@
+//! A batch of files: what they need, sorted by where it lies, read once and written in place.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_channel::bounded;
+use lru::LruCache;
+use strongroom_arena::{Arena, ArenaError, OpenBlock};
+use strongroom_base::{Cancel, Fingerprint, Monitor, Progress};
+use strongroom_catalog::{ChunkRef, Entry, Location, Metadata, RecipeReader};
+use strongroom_source::{DirectoryId, Target, TargetError, TargetFile};
+
+use super::RestoreOptions;
+use crate::chunk_reader::ChunkReader;
+use crate::error::EngineError;
+
+/// A batch is written once it wants so many chunks (about 50 MiB of memory).
+const WANTS_MAX: usize = 400_000;
+/// A batch is written once it holds so many files.
+const FILES_MAX: usize = 50_000;
+/// Bytes of blocks, as they lie, that are read at once.
+const RUN_BYTES_MAX: usize = 2 << 20;
+/// Files that are written from several runs are held open, so many at a time.
+const OPEN_FILES_MAX: usize = 64;
+
+/// A file of the batch.
+struct BatchFile {
+    directory: DirectoryId,
+    name: Vec<u8>,
+    metadata: Metadata,
+    /// Something of this name stands at the target.
+    stands: bool,
+    holes: Vec<(u64, u64)>,
+    first_want: usize,
+    wants: usize,
+}
+
+/// A chunk that a file needs.
+#[derive(Clone, Copy)]
+struct Want {
+    location: Location,
+    fingerprint: Fingerprint,
+    file: u32,
+    bytes: u32,
+    offset: u64,
+}
+
+/// What is gathered between two flushes.
+#[derive(Default)]
+pub struct Batch {
+    files: Vec<BatchFile>,
+    wants: Vec<Want>,
+    /// Further names of files: the first name, and the one to be made.
+    pub links: Vec<((DirectoryId, Vec<u8>), (DirectoryId, Vec<u8>))>,
+    /// Directories that nothing more comes into, deepest first.
+    pub closed: Vec<(DirectoryId, Metadata)>,
+}
+
+/// What writing a batch amounted to.
+#[derive(Default)]
+pub struct Written {
+    /// Files that were right already.
+    pub files_right: u64,
+    /// Bytes that were written.
+    pub bytes_written: u64,
+    /// What could not be put back.
+    pub problems: Vec<TargetError>,
+    /// Files of which something is lost, and why.
+    pub damaged: Vec<(PathBuf, String)>,
+}
+
+impl Batch {
+    /// Adds a file and what it needs.
+    pub fn add_file(
+        &mut self,
+        directory: DirectoryId,
+        entry: Entry,
+        stands: bool,
+        reader: &ChunkReader,
+    ) -> Result<(), EngineError> {
+        let file = u32::try_from(self.files.len()).expect("a batch is bounded");
+        let first_want = self.wants.len();
+        let mut holes = Vec::new();
+        let content = entry.content().expect("the caller adds files");
+        let mut recipe = RecipeReader::new(content, reader);
+        let mut lost = None;
+        loop {
+            let (offset, chunk) = match recipe.next_chunk() {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err(error) => {
+                    let error = EngineError::from(error);
+                    if !error.is_damage() {
+                        return Err(error);
+                    }
+                    lost = Some(error);
+                    break;
+                }
+            };
+            if chunk.is_hole() {
+                holes.push((offset, chunk.stream_bytes));
+            } else {
+                self.wants.push(want(file, offset, &chunk));
+            }
+        }
+        if let Some(error) = lost {
+            // The rest of the recipe is lost: a chunk that is nowhere stands for it.
+            let nowhere = ChunkRef::hole(0);
+            let mut want = want(file, 0, &nowhere);
+            if let EngineError::ChunkLost { fingerprint, location, .. } = error {
+                (want.fingerprint, want.location) = (fingerprint, location);
+            }
+            self.wants.push(want);
+        }
+        let wants = self.wants.len() - first_want;
+        let (name, metadata) = (entry.name, entry.metadata);
+        self.files.push(BatchFile { directory, name, metadata, stands, holes, first_want, wants });
+        Ok(())
+    }
+
+    /// True where it is time to write.
+    pub fn is_full(&self) -> bool {
+        self.wants.len() >= WANTS_MAX || self.files.len() >= FILES_MAX
+    }
+}
+
+fn want(file: u32, offset: u64, chunk: &ChunkRef) -> Want {
+    let bytes = u32::try_from(chunk.stream_bytes).unwrap_or(u32::MAX);
+    let (location, fingerprint) = (chunk.location, chunk.fingerprint);
+    Want { location, fingerprint, file, bytes, offset }
+}
+
+/// What becomes of a file while its batch is written.
+struct FileState {
+    handle: Mutex<Option<Arc<TargetFile>>>,
+    /// Chunks yet to be written.
+    remaining: AtomicU32,
+    damaged: AtomicBool,
+    failed: AtomicBool,
+}
+
+/// Everything that the workers share.
+struct Shared<'b> {
+    batch: &'b Batch,
+    states: Vec<FileState>,
+    reader: &'b ChunkReader,
+    target: &'b Target,
+    options: &'b RestoreOptions,
+    // Plain mutexes: each is held for a push or a map operation.
+    open: Mutex<LruCache<u32, ()>>,
+    problems: Mutex<Vec<TargetError>>,
+    damaged: Mutex<HashMap<u32, String>>,
+    files_done: AtomicU64,
+    bytes_done: AtomicU64,
+    bytes_written: AtomicU64,
+    files_right: AtomicU64,
+}
+
+/// A run of neighbouring blocks, and the chunks that are wanted of them.
+struct Run<'w> {
+    arena: Arc<Arena>,
+    blocks: std::ops::RangeInclusive<usize>,
+    wants: Vec<&'w Want>,
+}
+
+/// Writes the files of a batch.
+pub fn write_files(
+    batch: &Batch,
+    reader: &ChunkReader,
+    target: &Target,
+    options: &RestoreOptions,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+    progress: &mut Progress,
+) -> Result<Written, EngineError> {
+    let open = NonZeroUsize::new(OPEN_FILES_MAX).expect("sixty-four is not zero");
+    let shared = Shared {
+        batch,
+        states: batch.files.iter().map(FileState::new).collect(),
+        reader,
+        target,
+        options,
+        open: Mutex::new(LruCache::new(open)),
+        problems: Mutex::default(),
+        damaged: Mutex::default(),
+        files_done: AtomicU64::new(0),
+        bytes_done: AtomicU64::new(0),
+        bytes_written: AtomicU64::new(0),
+        files_right: AtomicU64::new(0),
+    };
+    let needed = shared.look_at_what_stands(cancel)?;
+    shared.write(needed, monitor, cancel, progress)?;
+    if options.verify {
+        shared.verify(cancel)?;
+    }
+    progress.files += shared.files_done.load(Ordering::Relaxed);
+    progress.bytes += shared.bytes_done.load(Ordering::Relaxed);
+    progress.bytes_new += shared.bytes_written.load(Ordering::Relaxed);
+    monitor.progress(progress);
+    Ok(shared.into_written())
+}
+
+impl FileState {
+    fn new(file: &BatchFile) -> Self {
+        Self {
+            handle: Mutex::new(None),
+            remaining: AtomicU32::new(u32::try_from(file.wants).unwrap_or(u32::MAX)),
+            damaged: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+        }
+    }
+}
+
+impl<'b> Shared<'b> {
+    /// Compares what stands at the target, chunk by chunk; gives what is needed, sorted by where
+    /// it lies.
+    fn look_at_what_stands(&self, cancel: &Cancel) -> Result<Vec<&'b Want>, EngineError> {
+        let mut needed = Vec::with_capacity(self.batch.wants.len());
+        let mut buffer = Vec::new();
+        for (number, file) in self.batch.files.iter().enumerate() {
+            cancel.check()?;
+            let wants = &self.batch.wants[file.first_want..file.first_want + file.wants];
+            // A batch holds at most FILES_MAX files and a few.
+            let number = number as u32;
+            if !file.stands {
+                if wants.is_empty() {
+                    self.finish(number);
+                }
+                needed.extend(wants);
+                continue;
+            }
+            let Some(handle) = self.open(number) else { continue };
+            let before = needed.len();
+            for (offset, bytes) in &file.holes {
+                self.check(number, handle.punch_hole(*offset, *bytes));
+            }
+            for want in wants {
+                if self.stands_right(&handle, want, &mut buffer) {
+                    self.states[number as usize].remaining.fetch_sub(1, Ordering::Relaxed);
+                    self.bytes_done.fetch_add(u64::from(want.bytes), Ordering::Relaxed);
+                } else {
+                    needed.push(want);
+                }
+            }
+            drop(handle);
+            if needed.len() == before {
+                self.files_right.fetch_add(1, Ordering::Relaxed);
+                self.finish(number);
+            }
+        }
+        needed.sort_unstable_by_key(|want| (want.location, want.file, want.offset));
+        Ok(needed)
+    }
+
+    fn stands_right(&self, file: &TargetFile, want: &Want, buffer: &mut Vec<u8>) -> bool {
+        if file.is_fresh() {
+            return false;
+        }
+        buffer.resize(want.bytes as usize, 0);
+        let read = file.read_at(want.offset, buffer).unwrap_or(0);
+        read == buffer.len() && self.reader.fingerprinter().fingerprint(buffer) == want.fingerprint
+    }
+
+    /// Reads and writes on several threads, run by run in the order in which they lie.
+    fn write(
+        &self,
+        needed: Vec<&'b Want>,
+        monitor: &dyn Monitor,
+        cancel: &Cancel,
+        progress: &Progress,
+    ) -> Result<(), EngineError> {
+        let workers = self.options.workers.max(1);
+        let (send, receive) = bounded::<Run<'b>>(workers);
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                let receive = receive.clone();
+                scope.spawn(move || {
+                    for run in receive {
+                        if !cancel.is_cancelled() {
+                            self.write_run(&run);
+                        }
+                    }
+                });
+            }
+            drop(receive);
+            self.plan_runs(&needed, &mut |run| {
+                let mut now = progress.clone();
+                now.files += self.files_done.load(Ordering::Relaxed);
+                now.bytes += self.bytes_done.load(Ordering::Relaxed);
+                now.bytes_new += self.bytes_written.load(Ordering::Relaxed);
+                monitor.progress(&now);
+                send.send(run).expect("workers take runs until there are no more");
+                Ok(cancel.check()?)
+            })
+        })
+    }
+
+    /// Cuts the sorted wants into runs of neighbouring blocks.
+    fn plan_runs(
+        &self,
+        needed: &[&'b Want],
+        take: &mut dyn FnMut(Run<'b>) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        for of_arena in needed.chunk_by(|a, b| a.location.arena == b.location.arena) {
+            let arena = match self.reader.store().arena(of_arena[0].location.arena) {
+                Ok(arena) => arena,
+                Err(error @ (ArenaError::Backend(_) | ArenaError::PutOnly)) => {
+                    return Err(error.into());
+                }
+                Err(_) => {
+                    of_arena.iter().for_each(|want| self.write_from_elsewhere(want));
+                    continue;
+                }
+            };
+            let mut run: Option<Run<'b>> = None;
+            for want in of_arena {
+                let Some(block) = arena.block_of(want.location.slot) else {
+                    self.write_from_elsewhere(want);
+                    continue;
+                };
+                match &mut run {
+                    Some(run) if run.takes(block) => {
+                        run.blocks = *run.blocks.start()..=block;
+                        run.wants.push(want);
+                    }
+                    other => {
+                        let next =
+                            Run { arena: arena.clone(), blocks: block..=block, wants: vec![want] };
+                        if let Some(full) = other.replace(next) {
+                            take(full)?;
+                        }
+                    }
+                }
+            }
+            if let Some(last) = run {
+                take(last)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_run(&self, run: &Run<'_>) {
+        let blocks = match self.reader.store().read_blocks(&run.arena, run.blocks.clone()) {
+            Ok(blocks) => blocks,
+            Err(_) => {
+                // One of them is lost; each chunk is looked for by itself.
+                run.wants.iter().for_each(|want| self.write_from_elsewhere(want));
+                return;
+            }
+        };
+        for want in &run.wants {
+            match self.chunk_of(&blocks, want) {
+                Ok(bytes) => self.write_chunk(want, &bytes),
+                Err(_) => self.write_from_elsewhere(want),
+            }
+        }
+    }
+
+    fn chunk_of<'c>(
+        &self,
+        blocks: &'c [OpenBlock],
+        want: &Want,
+    ) -> Result<std::borrow::Cow<'c, [u8]>, EngineError> {
+        let slot = want.location.slot;
+        let stored = blocks.iter().find_map(|block| block.chunk(slot));
+        let lost = ArenaError::SlotLost { arena: want.location.arena, slot };
+        self.reader.resolve(&want.fingerprint, want.location, stored.ok_or(lost)?)
+    }
+
+    /// Writes a chunk that is not where the recipe says.
+    fn write_from_elsewhere(&self, want: &Want) {
+        let chunk = ChunkRef {
+            fingerprint: want.fingerprint,
+            location: want.location,
+            stream_bytes: u64::from(want.bytes),
+        };
+        match self.reader.read(&chunk) {
+            Ok(bytes) => self.write_chunk(want, &bytes),
+            Err(error) => {
+                self.states[want.file as usize].damaged.store(true, Ordering::Relaxed);
+                lock(&self.damaged).entry(want.file).or_insert_with(|| error.to_string());
+                self.count_down(want.file);
+            }
+        }
+    }
+
+    fn write_chunk(&self, want: &Want, bytes: &[u8]) {
+        if let Some(file) = self.open(want.file)
+            && self.check(want.file, file.write_at(want.offset, bytes))
+        {
+            self.bytes_written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
+        self.bytes_done.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.count_down(want.file);
+    }
+
+    fn count_down(&self, number: u32) {
+        if self.states[number as usize].remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.finish(number);
+        }
+    }
+
+    /// The file, opened if need be. None where that failed, which was told then.
+    fn open(&self, number: u32) -> Option<Arc<TargetFile>> {
+        let state = &self.states[number as usize];
+        if state.failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut handle = lock(&state.handle);
+        if let Some(file) = &*handle {
+            return Some(file.clone());
+        }
+        let file = &self.batch.files[number as usize];
+        let opened =
+            self.target.open_file_for_write(file.directory, &file.name, file.metadata.size);
+        let opened = match opened {
+            Ok(opened) => Arc::new(opened),
+            Err(error) => {
+                drop(handle);
+                self.check(number, Err(error));
+                return None;
+            }
+        };
+        *handle = Some(opened.clone());
+        drop(handle);
+        let pushed_out = lock(&self.open).push(number, ());
+        if let Some((other, ())) = pushed_out.filter(|(other, ())| *other != number) {
+            *lock(&self.states[other as usize].handle) = None;
+        }
+        Some(opened)
+    }
+
+    /// Puts the metadata of a file back, which has all its content.
+    fn finish(&self, number: u32) {
+        let state = &self.states[number as usize];
+        let file = &self.batch.files[number as usize];
+        self.files_done.fetch_add(1, Ordering::Relaxed);
+        let Some(handle) = self.open(number) else { return };
+        lock(&self.open).pop(&number);
+        *lock(&state.handle) = None;
+        if state.damaged.load(Ordering::Relaxed) {
+            let damaged_name = [&file.name[..], b".damaged"].concat();
+            let renamed = self.target.rename(file.directory, &file.name, &damaged_name);
+            self.check(number, renamed);
+            return;
+        }
+        // The last one to hold the file is here: all its chunks were counted down.
+        let Some(handle) = Arc::into_inner(handle) else { return };
+        lock(&self.problems).extend(self.target.finish_file(handle, &file.metadata));
+    }
+
+    /// Notes a failure of one file, which costs that file alone.
+    fn check(&self, number: u32, result: Result<(), TargetError>) -> bool {
+        match result {
+            Ok(()) => true,
+            Err(error) => {
+                self.states[number as usize].failed.store(true, Ordering::Relaxed);
+                lock(&self.problems).push(error);
+                false
+            }
+        }
+    }
+
+    /// Reads every file of the batch again.
+    fn verify(&self, cancel: &Cancel) -> Result<(), EngineError> {
+        let mut buffer = Vec::new();
+        for (number, file) in self.batch.files.iter().enumerate() {
+            cancel.check()?;
+            let state = &self.states[number];
+            if state.failed.load(Ordering::Relaxed) || state.damaged.load(Ordering::Relaxed) {
+                continue;
+            }
+            let path = self.target.path_of(file.directory, &file.name);
+            let wrong = self.wrong_chunks(file, &path, &mut buffer);
+            if wrong > 0 {
+                let message = format!("{wrong} of its chunks read back otherwise than written");
+                lock(&self.damaged).insert(number as u32, message);
+            }
+        }
+        Ok(())
+    }
+
+    fn wrong_chunks(
+        &self,
+        file: &BatchFile,
+        path: &std::path::Path,
+        buffer: &mut Vec<u8>,
+    ) -> usize {
+        use std::os::unix::fs::FileExt;
+        let wants = &self.batch.wants[file.first_want..file.first_want + file.wants];
+        let Ok(opened) = std::fs::File::open(path) else { return wants.len() };
+        let is_wrong = |want: &&Want| {
+            buffer.resize(want.bytes as usize, 0);
+            opened.read_exact_at(buffer, want.offset).is_err()
+                || self.reader.fingerprinter().fingerprint(buffer) != want.fingerprint
+        };
+        wants.iter().filter(is_wrong).count()
+    }
+
+    fn into_written(self) -> Written {
+        let damaged = lock(&self.damaged).drain().collect::<Vec<_>>();
+        let path_of = |number: u32| {
+            let file = &self.batch.files[number as usize];
+            self.target.path_of(file.directory, &file.name)
+        };
+        let mut damaged: Vec<(PathBuf, String)> =
+            damaged.into_iter().map(|(number, why)| (path_of(number), why)).collect();
+        damaged.sort();
+        Written {
+            files_right: self.files_right.into_inner(),
+            bytes_written: self.bytes_written.into_inner(),
+            problems: self.problems.into_inner().unwrap_or_else(PoisonError::into_inner),
+            damaged,
+        }
+    }
+}
+
+impl Run<'_> {
+    /// True where a block, which lies at or behind the run's last, can join it.
+    fn takes(&self, block: usize) -> bool {
+        let last = *self.blocks.end();
+        if block == last {
+            return true;
+        }
+        block == last + 1 && self.arena.span(*self.blocks.start()..=block).1 <= RUN_BYTES_MAX
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
