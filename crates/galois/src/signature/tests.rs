@@ -23,7 +23,8 @@ fn golden_vectors() {
         (1000, [0xcc40, 0x70e0, 0x3800, 0xeed3]),
         (4097, [0x1ca7, 0xaae0, 0x1c9d, 0xfbbb]),
     ];
-    for (length, expected) in golden {
+    let length_max = if cfg!(miri) { 128 } else { usize::MAX };
+    for (length, expected) in golden.into_iter().filter(|(length, _)| *length <= length_max) {
         let page = bytes(1, length);
         assert_eq!(signature::<4>(&page).0, expected, "{length} bytes");
         assert_eq!(signature::<2>(&page).0, expected[..2], "{length} bytes");

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! RUSTFLAGS='-C target-feature=+avx2,+avx512f,+avx512bw' \
-//!     cargo +nightly miri test -p strongroom-galois --lib -- simd:: golden
+//!     cargo +nightly miri test -p strongroom-galois --lib -- intrinsics golden best
 //! ```
 
 use proptest::prelude::*;
