@@ -1,0 +1,562 @@
+#!/usr/bin/env python3
+"""Restores a snapshot of a Strongroom repository, with its passphrase and this file alone.
+
+    restore.py REPOSITORY                         lists the snapshots
+    restore.py REPOSITORY SNAPSHOT TARGET         restores one (a prefix of its id, or "latest")
+    restore.py --check REPOSITORY                 reads everything and tells what is damaged
+
+The passphrase is taken from STRONGROOM_PASSWORD or asked for. Needs Python 3.11 and from PyPI
+cryptography, zstandard and blake3. It is written to be read: it shows that the format can be read
+by somebody else. It repairs nothing: parity and signatures are passed over (see parity.md).
+
+The format, in short. Numbers are little-endian; each part has a document beside this file.
+
+  repository  a folder: config, keys/SLOT, arenas/ARENA, snapshots/SNAPSHOT; config and slots have
+              a second copy, NAME.copy.
+  envelope    what every object is wrapped in: header (96) | body | table | parity | table |
+              trailer. The trailer is the header again; the header has the body's length and hash.
+  key slot    CBOR; Argon2id makes of the passphrase the key that opens the master secret. Private
+              key and write secret are derived from that; fingerprint key and summary key from the
+              write secret. Every derivation is BLAKE3 in derive-key mode.
+  seals       AES-256-GCM with a number as nonce; or HPKE to the repository's public key.
+  snapshot    CBOR, sealed by HPKE: time, host, paths, and the recipe of the tree of "/".
+  recipe      [depth, refs]: at depth 0 the chunks that make a stream, else chunks that hold the
+              refs of one depth less.
+  ref         fingerprint (32) | arena (16) | slot (4) | bytes of the stream it stands for (8).
+              A fingerprint of zeros is a hole.
+  tree        a directory: a stream whose chunks hold entries, CBOR maps with small integer keys.
+              A file's entry has the recipe of its content, a directory's that of its tree.
+  arena       head (128) | blocks | summary | head. The head has the arena's key, sealed by HPKE.
+              The summary, sealed with a derived key, tells which slots each block holds.
+  block       frame (32) | sealed payload; the payload, perhaps compressed by zstd, is a directory
+              of the chunks and then their bytes. Block n is sealed under number n.
+  chunk       a run of bytes, named by its keyed BLAKE3-256: its fingerprint.
+"""
+
+import argparse
+import functools
+import getpass
+import hmac
+import os
+import stat
+import struct
+import sys
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+import zstandard
+from blake3 import blake3
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+
+CONFIG, KEY_SLOT, DATA_ARENA, METADATA_ARENA, SNAPSHOT, SESSION = range(1, 7)  # envelope.md
+FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, CHAR_DEVICE, BLOCK_DEVICE = range(7)  # tree.md
+
+
+class Damaged(Exception):
+    """Bytes that are not what was stored."""
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    arguments.add_argument("--check", action="store_true", help="read everything, restore nothing")
+    arguments.add_argument("repository", type=Path)
+    arguments.add_argument("snapshot", nargs="?")
+    arguments.add_argument("target", nargs="?", type=Path)
+    given = arguments.parse_args()
+    if given.snapshot and not given.target:
+        arguments.error("a target is needed")
+    passphrase = os.environ.get("STRONGROOM_PASSWORD") or getpass.getpass("Passphrase: ")
+    try:
+        repository = Repository(given.repository, passphrase.encode())
+        if given.check:
+            return check(repository)
+        if given.snapshot:
+            return restore(repository, given.snapshot, given.target)
+        return list_snapshots(repository)
+    except (Damaged, OSError) as error:
+        print(f"restore.py: {error}", file=sys.stderr)
+        return 1
+
+
+def list_snapshots(repository) -> int:
+    for snapshot_id, snapshot in repository.snapshots():
+        started = datetime.fromtimestamp(snapshot[1] // 10**9, timezone.utc)
+        paths = b" ".join(snapshot[5]).decode(errors="replace")
+        partial = " (partial)" if snapshot.get(9) else ""
+        print(f"{snapshot_id}  {started:%Y-%m-%d %H:%M:%S}  {snapshot[3]}  {paths}{partial}")
+    return 0
+
+
+# --- Restoring a tree: tree.md -----------------------------------------------------------------
+
+
+def restore(repository, name: str, target: Path) -> int:
+    snapshots = [s for s in repository.snapshots() if name == "latest" or s[0].startswith(name)]
+    if not snapshots or (len(snapshots) > 1 and name != "latest"):
+        raise Damaged(f"{name} names {len(snapshots)} snapshots")
+    target.mkdir(parents=True, exist_ok=True)
+    if any(target.iterdir()):
+        raise FileExistsError(f"{target} is not empty")
+    restoration = Restoration(repository, {}, 0)
+    restoration.tree(snapshots[-1][1][8], os.fsencode(target))
+    return 1 if restoration.problems else 0
+
+
+@dataclass
+class Restoration:
+    repository: "Repository"
+    linked: dict  # (device, inode) -> path of the first of several names
+    problems: int
+
+    def tree(self, recipe, folder: bytes):
+        """What is in a directory. An entry that fails is told and passed over."""
+        for chunk, _ in self.repository.stream(recipe):
+            cbor = Cbor(chunk)
+            while cbor.rest:
+                entry = Entry(cbor.value())
+                path = os.path.join(folder, entry.name)
+                try:
+                    self.entry(entry, path)
+                except (Damaged, OSError) as error:
+                    self.problems += 1
+                    print(f"{os.fsdecode(path)}: {error}", file=sys.stderr)
+
+    def entry(self, entry, path: bytes):
+        first = self.linked.get(entry.inode)
+        if first is not None:
+            os.link(first, path, follow_symlinks=False)
+            return
+        if entry.kind == DIRECTORY:
+            os.mkdir(path, 0o700)
+            self.tree(entry.recipe, path)
+        elif entry.kind == FILE:
+            self.file(entry, path)
+        elif entry.kind == SYMLINK:
+            os.symlink(entry.target, path)
+        else:
+            kinds = {FIFO: stat.S_IFIFO, SOCKET: stat.S_IFSOCK,
+                     CHAR_DEVICE: stat.S_IFCHR, BLOCK_DEVICE: stat.S_IFBLK}
+            os.mknod(path, kinds[entry.kind] | 0o600, os.makedev(*entry.device_number))
+        put_metadata(entry, path)
+        if entry.kind != DIRECTORY and entry.links > 1:
+            self.linked[entry.inode] = path
+
+    def file(self, entry, path: bytes):
+        with open(path, "xb") as file:
+            for chunk, stream_bytes in self.repository.stream(entry.recipe):
+                if chunk is None:
+                    file.seek(stream_bytes, os.SEEK_CUR)
+                else:
+                    file.write(chunk)
+            file.truncate(file.tell())
+
+
+class Entry:
+    """A name in a directory: a CBOR map, its keys as in tree.md."""
+
+    def __init__(self, fields: dict):
+        self.name, self.kind, self.mode, self.uid, self.gid = (fields[key] for key in range(5))
+        self.mtime = fields[7]
+        self.inode = (fields[10], fields[9])  # device and inode number
+        self.links = fields.get(11, 1)
+        self.recipe = fields.get(13)
+        self.target = fields.get(14)
+        self.device_number = fields.get(15, [0, 0])
+        xattrs = iter(fields.get(16, []))
+        self.xattrs = list(zip(xattrs, xattrs))
+        if self.name in (b"", b".", b"..") or b"/" in self.name or b"\0" in self.name:
+            raise Damaged(f"{self.name!r} is no name")
+
+
+def put_metadata(entry, path: bytes):
+    """Owner first, since it takes away capabilities and set-uid; times last."""
+    if os.geteuid() == 0:
+        os.chown(path, entry.uid, entry.gid, follow_symlinks=False)
+    for name, value in entry.xattrs:
+        os.setxattr(path, name, value, follow_symlinks=False)
+    if entry.kind != SYMLINK:
+        os.chmod(path, entry.mode)
+    os.utime(path, ns=(entry.mtime, entry.mtime), follow_symlinks=False)
+
+
+# --- The repository: repository.md, recipe.md ---------------------------------------------------
+
+
+class Repository:
+    def __init__(self, path: Path, passphrase: bytes):
+        self.path = path
+        config = read_either(path / "config", CONFIG)
+        fields = Cbor(config).value()
+        self.keys = open_slots(path / "keys", passphrase, repository_id=fields[0])
+        # The tag is the map's last pair and authenticates the map without it.
+        untagged = bytes([config[0] - 1]) + config[1:-35]
+        if blake3(untagged, key=self.keys.config_key).digest() != fields[5]:
+            raise Damaged("the configuration was not written by a holder of the keys")
+
+    def snapshots(self) -> list:
+        """Identifier and fields of each snapshot that opens, oldest first."""
+        found = []
+        for path in (self.path / "snapshots").glob("*"):
+            try:
+                snapshot_id = bytes.fromhex(path.name)
+                sealed = read_object(path, SNAPSHOT, snapshot_id)
+                body = self.keys.open(b"strongroom v0 snapshot", snapshot_id, sealed)
+                found.append((path.name, Cbor(body).value()))
+            except (Damaged, ValueError) as error:
+                print(f"{path}: {error}", file=sys.stderr)
+        return sorted(found, key=lambda snapshot: (snapshot[1][1], snapshot[0]))
+
+    def stream(self, recipe):
+        """The chunks of a stream, in order; None and a length for a hole."""
+        depth, refs = recipe
+        for fingerprint, arena, slot, stream_bytes in struct.iter_unpack("<32s16sIQ", refs):
+            if not any(fingerprint):
+                yield None, stream_bytes
+            elif depth == 0:
+                yield self.chunk(fingerprint, arena, slot), stream_bytes
+            else:
+                yield from self.stream((depth - 1, self.chunk(fingerprint, arena, slot)))
+
+    def chunk(self, fingerprint: bytes, arena: bytes, slot: int) -> bytes:
+        """A chunk, from where its ref says; if that fails, from where a summary says."""
+        try:
+            return self.chunk_at(fingerprint, arena, slot)
+        except (Damaged, OSError):
+            if self.index.get(fingerprint, (arena, slot)) == (arena, slot):
+                raise
+            return self.chunk_at(fingerprint, *self.index[fingerprint])
+
+    def chunk_at(self, fingerprint: bytes, arena: bytes, slot: int) -> bytes:
+        chunk = self.arena(arena).chunk(slot)
+        if blake3(chunk, key=self.keys.fingerprint_key).digest() != fingerprint:
+            raise Damaged(f"slot {slot} of arena {arena.hex()} holds other bytes")
+        return chunk
+
+    @functools.lru_cache(maxsize=16)
+    def arena(self, arena: bytes) -> "Arena":
+        return Arena(self.path / "arenas" / arena.hex(), arena, self.keys)
+
+    @functools.cached_property
+    def index(self) -> dict:
+        """Where each chunk is, from the summaries of all arenas that can be read."""
+        locations = {}
+        for path in (self.path / "arenas").glob("*"):
+            try:
+                arena = bytes.fromhex(path.name)
+                locations |= {name: (arena, slot) for slot, name in self.arena(arena).slots.items()}
+            except (Damaged, ValueError):
+                continue
+        return locations
+
+
+# --- Arenas: arena.md ---------------------------------------------------------------------------
+
+
+class Block(NamedTuple):
+    """A block, as the summary tells it."""
+
+    number: int
+    first_slot: int
+    chunk_count: int
+    raw_bytes: int
+    sealed_bytes: int
+    offset: int
+    codec: int
+
+
+class Arena:
+    HEAD_BYTES, FRAME_BYTES = 128, 32
+
+    def __init__(self, path: Path, arena_id: bytes, keys):
+        self.path, self.id = path, arena_id
+        self.kind = METADATA_ARENA if arena_id[0] & 0x80 else DATA_ARENA
+        header = read_header(path, self.kind, arena_id)
+        first = read_at(path, Header.BYTES, self.HEAD_BYTES)
+        last = read_at(path, Header.BYTES + header.body_bytes - self.HEAD_BYTES, self.HEAD_BYTES)
+        head = first if checksum_is_right(first) else last
+        magic, suite, _, _, blocks_bytes, summary_bytes, sealed_key = struct.unpack_from(
+            "<8sB3sIQQ80s", head)
+        if not checksum_is_right(head) or magic != b"ARENA HD" or suite != 1:
+            raise Damaged(f"{path}: its head is damaged")
+        self.key = AESGCM(keys.open(b"strongroom v0 arena key", arena_id, sealed_key))
+        sealed = read_at(path, Header.BYTES + self.HEAD_BYTES + blocks_bytes, summary_bytes)
+        self.read_summary(open_summary(sealed, arena_id, header.generation, keys.summary_key))
+
+    def read_summary(self, summary: bytes):
+        magic, _, blocks, slots, _ = struct.unpack_from("<4s4I", summary)
+        if magic != b"SUM.":
+            raise Damaged(f"{self.path}: its summary is damaged")
+        fingerprints = 20 + blocks * 28
+        self.blocks = [Block(*fields) for fields in
+                       struct.iter_unpack("<7I", summary[20:fingerprints])]
+        numbers = (slot for block in self.blocks
+                   for slot in range(block.first_slot, block.first_slot + block.chunk_count))
+        names = (summary[at:at + 32] for at in range(fingerprints, fingerprints + slots * 32, 32))
+        self.slots = dict(zip(numbers, names, strict=True))
+
+    def chunk(self, slot: int) -> bytes:
+        for block in self.blocks:
+            if block.first_slot <= slot < block.first_slot + block.chunk_count:
+                return self.open_block(block)[slot - block.first_slot]
+        raise Damaged(f"arena {self.id.hex()} has lost slot {slot}")
+
+    @functools.lru_cache(maxsize=4)
+    def open_block(self, block: Block) -> list:
+        """The chunks of a block."""
+        at = Header.BYTES + self.HEAD_BYTES + block.offset
+        frame = read_at(self.path, at, self.FRAME_BYTES)
+        sealed = read_at(self.path, at + self.FRAME_BYTES, block.sealed_bytes)
+        payload = open_sealed(self.key, block.number, sealed, frame[:28] + self.id)
+        if block.codec == 1:
+            payload = decompress(payload, block.raw_bytes)
+        stored_bytes, at = [], 0
+        for _ in range(block.chunk_count):
+            stored, _, bases = struct.unpack_from("<3I", payload, at)
+            if bases:
+                raise Damaged("a delta: written by a newer program than this one")
+            stored_bytes.append(stored)
+            at += 12
+        ends = [at := at + stored for stored in stored_bytes]
+        return [payload[end - stored:end] for end, stored in zip(ends, stored_bytes)]
+
+
+def open_summary(sealed: bytes, arena_id: bytes, generation: int, summary_key: bytes) -> bytes:
+    context = "strongroom v0 arena summary"
+    key = derive(context, summary_key + arena_id + struct.pack("<I", generation))
+    length = sealed[:8]
+    compressed = open_sealed(AESGCM(key), 0, sealed[8:], length)
+    return decompress(compressed, int.from_bytes(length, "little"))
+
+
+# --- Keys and seals: keys.md --------------------------------------------------------------------
+
+
+class Keys:
+    """What follows from the master secret."""
+
+    def __init__(self, master_secret: bytes):
+        private_key = derive("strongroom v0 private key", master_secret)
+        self.private_key = X25519PrivateKey.from_private_bytes(private_key)
+        write_secret = derive("strongroom v0 write secret", master_secret)
+        self.fingerprint_key = derive("strongroom v0 fingerprint key", write_secret)
+        self.summary_key = derive("strongroom v0 summary key", write_secret)
+        self.config_key = derive("strongroom v0 config key", write_secret)
+
+    def open(self, info: bytes, aad: bytes, sealed: bytes) -> bytes:
+        """Opens HPKE (RFC 9180), base mode: X25519, HKDF-SHA256, ChaCha20-Poly1305."""
+        encapsulated, ciphertext = sealed[:32], sealed[32:]
+        exchanged = self.private_key.exchange(X25519PublicKey.from_public_bytes(encapsulated))
+        kem, suite = b"KEM\x00\x20", b"HPKE\x00\x20\x00\x01\x00\x03"
+        public_key = self.private_key.public_key().public_bytes_raw()
+        prk = labeled_extract(kem, b"", b"eae_prk", exchanged)
+        shared = labeled_expand(kem, prk, b"shared_secret", encapsulated + public_key, 32)
+        context = (b"\x00" + labeled_extract(suite, b"", b"psk_id_hash", b"")
+                   + labeled_extract(suite, b"", b"info_hash", info))
+        secret = labeled_extract(suite, shared, b"secret", b"")
+        key = labeled_expand(suite, secret, b"key", context, 32)
+        nonce = labeled_expand(suite, secret, b"base_nonce", context, 12)
+        try:
+            return ChaCha20Poly1305(key).decrypt(nonce, ciphertext, aad)
+        except InvalidTag:
+            raise Damaged("it does not open: damaged, or not of this repository") from None
+
+
+def labeled_extract(suite: bytes, salt: bytes, label: bytes, secret: bytes) -> bytes:
+    return hmac.digest(salt or bytes(32), b"HPKE-v1" + suite + label + secret, "sha256")
+
+
+def labeled_expand(suite: bytes, prk: bytes, label: bytes, info: bytes, length: int) -> bytes:
+    labeled = length.to_bytes(2, "big") + b"HPKE-v1" + suite + label + info
+    return hmac.digest(prk, labeled + b"\x01", "sha256")[:length]
+
+
+def open_slots(folder: Path, passphrase: bytes, repository_id: bytes) -> Keys:
+    """The keys, from the first slot that the passphrase opens."""
+    for name in sorted({path.name.removesuffix(".copy") for path in folder.glob("*")}):
+        slot_id = bytes.fromhex(name)
+        slot = Cbor(read_either(folder / name, KEY_SLOT, slot_id.ljust(16, b"\0"))).value()
+        memory_kib, passes, lanes = slot[3]
+        kdf = Argon2id(salt=slot[4], length=32, iterations=passes, lanes=lanes,
+                       memory_cost=memory_kib)
+        try:
+            key = AESGCM(kdf.derive(passphrase))
+            secret = open_sealed(key, 0, slot[5], repository_id + slot_id)
+        except Damaged:
+            continue
+        if secret[0] != 0:
+            raise Damaged("this passphrase may only store, not read")
+        return Keys(secret[1:])
+    raise Damaged("the passphrase opens no key slot")
+
+
+def derive(context: str, secret: bytes) -> bytes:
+    return blake3(secret, derive_key_context=context).digest()
+
+
+def open_sealed(key: AESGCM, number: int, sealed: bytes, aad: bytes) -> bytes:
+    try:
+        return key.decrypt(struct.pack("<QI", number, 0), sealed, aad)
+    except (InvalidTag, ValueError):
+        raise Damaged("authentication failed") from None
+
+
+def decompress(compressed: bytes, length: int) -> bytes:
+    try:
+        plain = zstandard.ZstdDecompressor().decompress(compressed, max_output_size=length)
+    except zstandard.ZstdError as error:
+        raise Damaged(str(error)) from None
+    if len(plain) != length:
+        raise Damaged("it decompresses to another length")
+    return plain
+
+
+# --- Objects: envelope.md -----------------------------------------------------------------------
+
+
+class Header(NamedTuple):
+    magic: bytes
+    version: int
+    kind: int
+    shard_bytes_log2: int
+    generation: int
+    id: bytes
+    body_bytes: int
+    parity_shards: int
+    zero: bytes
+    body_hash: bytes
+    checksum: int
+
+    BYTES = 96
+
+
+def read_header(path: Path, kind: int, object_id: bytes | None = None) -> Header:
+    """The header, from whichever end of the object it can be read."""
+    for offset in (0, path.stat().st_size - Header.BYTES):
+        packed = read_at(path, max(offset, 0), Header.BYTES)
+        if packed[:8] == b"STRONGRM" and checksum_is_right(packed):
+            header = Header(*struct.unpack("<8sHBBI16sQI16s32sI", packed))
+            if header.version > 0:
+                raise Damaged(f"{path}: format version {header.version} is newer than this file")
+            if header.kind != kind or object_id not in (None, header.id):
+                raise Damaged(f"{path}: another object stands in its place")
+            return header
+    raise Damaged(f"{path}: neither header nor trailer can be read")
+
+
+def read_object(path: Path, kind: int, object_id: bytes | None = None) -> bytes:
+    header = read_header(path, kind, object_id)
+    body = read_at(path, Header.BYTES, header.body_bytes)
+    if blake3(body).digest() != header.body_hash:
+        raise Damaged(f"{path}: its body is damaged; parity is not looked at here")
+    return body
+
+
+def read_either(path: Path, kind: int, object_id: bytes | None = None) -> bytes:
+    """The body of a small object, or of its copy."""
+    try:
+        return read_object(path, kind, object_id)
+    except (Damaged, OSError):
+        return read_object(path.with_name(path.name + ".copy"), kind, object_id).body
+
+
+def read_at(path: Path, offset: int, length: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(offset)
+        found = file.read(length)
+    if len(found) != length:
+        raise Damaged(f"{path}: it is too short")
+    return found
+
+
+def checksum_is_right(packed: bytes) -> bool:
+    """True where the last four bytes are the CRC-32C of those before."""
+    crc = 0xFFFFFFFF
+    for byte in packed[:-4]:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF == int.from_bytes(packed[-4:], "little")
+
+
+# --- CBOR: RFC 8949, of it what the format uses -------------------------------------------------
+
+
+class Cbor:
+    """Decodes integers, byte and text strings, arrays, maps, true and false, in turn."""
+
+    def __init__(self, data: bytes):
+        self.rest = memoryview(data)
+
+    def value(self):
+        try:
+            return self.item()
+        except (IndexError, UnicodeDecodeError, TypeError):
+            raise Damaged("damaged CBOR") from None
+
+    def item(self):
+        initial = self.take(1)[0]
+        major, argument = initial >> 5, initial & 0x1F
+        if major == 7:
+            return {20: False, 21: True}[argument] if argument in (20, 21) else self.refuse()
+        if argument >= 24:
+            argument = int.from_bytes(self.take(1 << argument - 24), "big") \
+                if argument < 28 else self.refuse()
+        match major:
+            case 0:
+                return argument
+            case 1:
+                return -1 - argument
+            case 2:
+                return self.take(argument)
+            case 3:
+                return self.take(argument).decode()
+            case 4:
+                return [self.item() for _ in range(argument)]
+            case 5:
+                return {self.item(): self.item() for _ in range(argument)}
+        return self.refuse()
+
+    def take(self, length: int) -> bytes:
+        taken, self.rest = bytes(self.rest[:length]), self.rest[length:]
+        return taken if len(taken) == length else self.refuse()
+
+    def refuse(self):
+        raise Damaged("CBOR that the format does not use, or that ends too early")
+
+
+# --- Checking all -------------------------------------------------------------------------------
+
+
+def check(repository) -> int:
+    """Reads every object, opens every block, and holds every chunk against its summary."""
+    folders = {"config*": CONFIG, "keys/*": KEY_SLOT, "snapshots/*": SNAPSHOT, "arenas/*": None}
+    objects = [(path, kind) for pattern, kind in folders.items()
+               for path in sorted(repository.path.glob(pattern))]
+    damaged = 0
+    for path, kind in objects:
+        try:
+            if kind is None:
+                check_arena(repository, path)
+            else:
+                read_object(path, kind)
+        except (Damaged, OSError, ValueError) as error:
+            damaged += 1
+            print(f"{path}: {error}", file=sys.stderr)
+    print(f"{len(objects)} objects, {damaged} damaged")
+    return 1 if damaged else 0
+
+
+def check_arena(repository, path: Path):
+    arena = repository.arena(bytes.fromhex(path.name))
+    read_object(path, arena.kind, arena.id)
+    for slot, fingerprint in arena.slots.items():
+        repository.chunk_at(fingerprint, arena.id, slot)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
