@@ -1,1 +1,23 @@
-//! For tests: faulty and recording backends, generators of trees, a reference model.
+//! For tests alone: disks that fail, disks that tell what was asked of them, damage, and file
+//! trees nobody would think of.
+//!
+//! Nothing here knows what an object holds, and [`Image`] looks at trees through the standard
+//! library and plain calls, so that what is tested is never what tests it. A helper that cannot do
+//! its work panics with the path it was about.
+
+pub mod damage;
+pub mod fault;
+mod image;
+mod monitor;
+mod random;
+mod recording;
+pub mod tree;
+mod world;
+
+pub use damage::Change;
+pub use fault::{Calls, Fault, FaultKind, FaultPlan, FaultyBackend};
+pub use image::{Content, Image, Kind, Node, assert_same, compare};
+pub use monitor::{Heard, Listener};
+pub use random::Random;
+pub use recording::{Call, CallKind, RecordingBackend};
+pub use world::TickingClock;
