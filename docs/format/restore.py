@@ -379,14 +379,14 @@ def open_slots(folder: Path, passphrase: bytes, repository_id: bytes) -> Keys:
     """The keys, from the first slot that the passphrase opens."""
     for name in sorted({path.name.removesuffix(".copy") for path in folder.glob("*")}):
         slot_id = bytes.fromhex(name)
-        slot = Cbor(read_either(folder / name, KEY_SLOT, slot_id.ljust(16, b"\0"))).value()
-        memory_kib, passes, lanes = slot[3]
-        kdf = Argon2id(salt=slot[4], length=32, iterations=passes, lanes=lanes,
-                       memory_cost=memory_kib)
         try:
+            slot = Cbor(read_either(folder / name, KEY_SLOT, slot_id.ljust(16, b"\0"))).value()
+            memory_kib, passes, lanes = slot[3]
+            kdf = Argon2id(salt=slot[4], length=32, iterations=passes, lanes=lanes,
+                           memory_cost=memory_kib)
             key = AESGCM(kdf.derive(passphrase))
             secret = open_sealed(key, 0, slot[5], repository_id + slot_id)
-        except Damaged:
+        except (Damaged, OSError):
             continue
         if secret[0] != 0:
             raise Damaged("this passphrase may only store, not read")
@@ -461,7 +461,7 @@ def read_either(path: Path, kind: int, object_id: bytes | None = None) -> bytes:
     try:
         return read_object(path, kind, object_id)
     except (Damaged, OSError):
-        return read_object(path.with_name(path.name + ".copy"), kind, object_id).body
+        return read_object(path.with_name(path.name + ".copy"), kind, object_id)
 
 
 def read_at(path: Path, offset: int, length: int) -> bytes:
