@@ -3,6 +3,7 @@
 //! A verb is a function of a repository, what it works on, its options, and a monitor. It never
 //! prints, never reads the environment, and takes clock and randomness as parameters.
 
+pub mod audit;
 pub mod backup;
 mod chunk_index;
 mod chunk_reader;
@@ -12,12 +13,15 @@ mod dry_restore;
 mod error;
 pub mod key_slot;
 pub mod lookup;
+pub mod objects;
 pub mod packer;
+pub mod repair;
 pub mod repository;
 pub mod restore;
 pub mod session;
 pub mod snapshots;
 mod stream;
+pub mod verify;
 
 pub use backup::{BackupOptions, BackupOutcome, backup};
 pub use chunk_index::ChunkIndex;
@@ -25,6 +29,8 @@ pub use chunk_reader::ChunkReader;
 pub use chunk_writer::WriteStats;
 pub use error::EngineError;
 pub use packer::PackOptions;
+pub use repair::{RepairOutcome, RepairPlan, RepairStep, plan_repair, repair, repair_objects};
 pub use repository::{InitOptions, Repository, Surroundings};
 pub use restore::{RestoreOptions, RestoreOutcome, RestorePlace, restore};
 pub use snapshots::{SnapshotList, SnapshotName, find_snapshot, list_snapshots};
+pub use verify::{VerifyDepth, VerifyOutcome, verify, verify_objects};

@@ -35,7 +35,7 @@ pub const SESSIONS_FOLDER: &str = "sessions";
 pub const CONFIG: &str = "config";
 /// What the second copy of a small object is called by. Losing a whole file of a kilobyte must
 /// not cost a repository.
-const COPY: &str = ".copy";
+pub(crate) const COPY: &str = ".copy";
 /// No small object is longer; of one that is, so much is looked at.
 const SMALL_OBJECT_BYTES_MAX: usize = 64 << 20;
 

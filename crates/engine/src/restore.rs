@@ -390,11 +390,7 @@ impl Run<'_> {
     ) -> Result<(), EngineError> {
         let path = self.target.path_of(directory, b"");
         let message = format!("the rest of this directory is lost: {error}");
-        let problem = Problem {
-            severity: Severity::Damage,
-            path: Some(&path),
-            message: &message,
-        };
+        let problem = Problem { severity: Severity::Damage, path: Some(&path), message: &message };
         self.monitor.problem(problem);
         self.outcome.damaged.push(path);
         Ok(())

@@ -1,0 +1,248 @@
+//! `repair`: what is damaged is computed anew; what cannot be is saved as far as it goes.
+//!
+//! First a plan is made, which can be printed and thrown away; carrying it out replaces objects
+//! one by one, atomically, so that a repair that is cut short has repaired what it has. Parity
+//! comes first and needs no key, then the second copies of small objects, then what single blocks
+//! are left of arenas beyond parity. What is lost even so is named, file by file; the next backup
+//! takes it from the source again, and that heals every snapshot that shows it.
+
+use strongroom_arena::scan::rescue;
+use strongroom_arena::{ARENAS_FOLDER, CacheLimits, arena_object, envelope};
+use strongroom_backend::{Backend, BackendError, ObjectName, read_all};
+use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Progress, Severity};
+use strongroom_catalog::ChunkRef;
+
+use crate::audit::{Affected, audit};
+use crate::chunk_index::ChunkIndex;
+use crate::chunk_reader::ChunkReader;
+use crate::error::EngineError;
+use crate::objects::{Fault, list_objects, look_whole, twin};
+use crate::repository::Repository;
+use crate::snapshots::list_snapshots;
+use crate::verify::{BadPlaces, is_good};
+
+/// One thing that a repair does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RepairStep {
+    /// Compute lost shards anew from parity.
+    FromParity {
+        /// The object.
+        name: ObjectName,
+        /// Damaged shards.
+        lost_shards: usize,
+    },
+    /// Write a small object anew from its second copy.
+    FromCopy {
+        /// The object.
+        name: ObjectName,
+        /// The copy.
+        copy: ObjectName,
+    },
+    /// Keep the blocks of an arena that still open. Needs a key.
+    Rescue {
+        /// The arena.
+        arena: ArenaId,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Nothing can be done.
+    Lost {
+        /// The object.
+        name: ObjectName,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// What a repair is going to do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepairPlan {
+    /// In the order in which it is done.
+    pub steps: Vec<RepairStep>,
+    /// Objects looked at.
+    pub objects: u64,
+}
+
+/// What a repair did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepairOutcome {
+    /// Objects that are whole again.
+    pub repaired: u64,
+    /// Shards that were computed anew.
+    pub shards: u64,
+    /// Arenas of which a part was saved.
+    pub rescued: u64,
+    /// Objects that are lost.
+    pub lost: Vec<ObjectName>,
+    /// What interrupted writers had left behind.
+    pub swept: usize,
+    /// Arenas that the index was made anew from.
+    pub indexed: usize,
+    /// Which files of which snapshots hang on what is lost.
+    pub affected: Vec<Affected>,
+}
+
+/// Looks at every byte of every object and plans. Needs no key.
+pub fn plan_repair(
+    backend: &dyn Backend,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<RepairPlan, EngineError> {
+    let objects = list_objects(backend)?;
+    let mut progress = Progress {
+        files_total: Some(objects.len() as u64),
+        bytes_total: Some(objects.iter().map(|info| info.bytes).sum()),
+        ..Progress::default()
+    };
+    let mut plan = RepairPlan::default();
+    for info in &objects {
+        cancel.check()?;
+        monitor.working_on(info.name.as_str().as_ref());
+        let fault = match look_whole(backend, &info.name) {
+            Ok((_, fault)) => fault,
+            // Removed since it was listed: a session that ended.
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(fault) = fault {
+            plan.steps.push(step_for(backend, &info.name, fault)?);
+        }
+        plan.objects += 1;
+        progress.files += 1;
+        progress.bytes += info.bytes;
+        monitor.progress(&progress);
+    }
+    for info in &objects {
+        if let Some(copy) = twin(&info.name)
+            && !objects.iter().any(|other| other.name == copy)
+        {
+            plan.steps.push(RepairStep::FromCopy { name: copy, copy: info.name.clone() });
+        }
+    }
+    Ok(plan)
+}
+
+fn step_for(
+    backend: &dyn Backend,
+    name: &ObjectName,
+    fault: Fault,
+) -> Result<RepairStep, BackendError> {
+    if let Fault::Repairable { lost_shards } = fault {
+        return Ok(RepairStep::FromParity { name: name.clone(), lost_shards });
+    }
+    if let Some(copy) = twin(name) {
+        match look_whole(backend, &copy) {
+            Ok((_, None)) => return Ok(RepairStep::FromCopy { name: name.clone(), copy }),
+            Ok((_, Some(_))) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let why = fault.to_string();
+    match name.file().parse::<ArenaId>() {
+        Ok(arena) if name.folder() == ARENAS_FOLDER => Ok(RepairStep::Rescue { arena, why }),
+        _ => Ok(RepairStep::Lost { name: name.clone(), why }),
+    }
+}
+
+/// Carries out what needs no key; arenas beyond parity are left as they are.
+pub fn repair_objects(
+    backend: &dyn Backend,
+    plan: &RepairPlan,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<RepairOutcome, EngineError> {
+    let mut outcome = RepairOutcome { swept: backend.sweep()?, ..RepairOutcome::default() };
+    for step in &plan.steps {
+        cancel.check()?;
+        match step {
+            RepairStep::FromParity { name, lost_shards } => {
+                let object = read_all(backend, name)?;
+                match envelope::repair(&object) {
+                    Ok(repaired) => {
+                        backend.replace(name, &repaired)?;
+                        outcome.repaired += 1;
+                        outcome.shards += *lost_shards as u64;
+                    }
+                    // Damaged further since the plan was made.
+                    Err(error) => lose(&mut outcome, name, &error.to_string(), monitor),
+                }
+            }
+            RepairStep::FromCopy { name, copy } => {
+                backend.replace(name, &read_all(backend, copy)?)?;
+                outcome.repaired += 1;
+            }
+            RepairStep::Rescue { arena, why } => {
+                lose(&mut outcome, &arena_object(*arena), why, monitor);
+            }
+            RepairStep::Lost { name, why } => lose(&mut outcome, name, why, monitor),
+        }
+    }
+    Ok(outcome)
+}
+
+fn lose(outcome: &mut RepairOutcome, name: &ObjectName, message: &str, monitor: &dyn Monitor) {
+    let path = Some(name.as_str().as_ref());
+    monitor.problem(Problem { severity: Severity::Damage, path, message });
+    outcome.lost.push(name.clone());
+}
+
+/// Carries out a plan, makes the index anew, and names what stays lost.
+pub fn repair(
+    repository: &Repository,
+    plan: &RepairPlan,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<RepairOutcome, EngineError> {
+    let (rescues, keyless): (Vec<RepairStep>, Vec<RepairStep>) =
+        plan.steps.iter().cloned().partition(|step| matches!(step, RepairStep::Rescue { .. }));
+    let keyless = RepairPlan { steps: keyless, objects: plan.objects };
+    let mut outcome = repair_objects(repository.backend(), &keyless, monitor, cancel)?;
+    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let mut bad = BadPlaces::default();
+    for step in &rescues {
+        cancel.check()?;
+        if let RepairStep::Rescue { arena, why } = step {
+            rescue_arena(repository, &reader, *arena, why, &mut outcome, &mut bad, monitor)?;
+        }
+    }
+    let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
+    index.clear()?;
+    outcome.indexed = index.refresh(repository.backend(), reader.store(), monitor, cancel)?.read;
+    index.flush(monitor);
+    drop(index);
+    let list = list_snapshots(repository)?;
+    let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
+    outcome.affected = audit(&reader, &list.snapshots, &mut is_good, monitor, cancel)?.0;
+    Ok(outcome)
+}
+
+/// Puts the next generation of an arena, with what could be saved, in the place of the broken one.
+fn rescue_arena(
+    repository: &Repository,
+    reader: &ChunkReader,
+    arena: ArenaId,
+    why: &str,
+    outcome: &mut RepairOutcome,
+    bad: &mut BadPlaces,
+    monitor: &dyn Monitor,
+) -> Result<(), EngineError> {
+    let name = arena_object(arena);
+    let object = read_all(repository.backend(), &name)?;
+    let keys = repository.write_keys();
+    let redundancy = repository.redundancy();
+    let rescued = rescue(reader.store(), arena, &object, keys, redundancy, &mut |_| None);
+    match rescued.map(|rescued| (rescued.arena, rescued.blocks_saved)) {
+        Ok((Some(finished), blocks)) => {
+            repository.backend().replace(&name, &finished.object)?;
+            reader.store().forget(arena);
+            outcome.rescued += 1;
+            monitor.detail(&format!("{name}: {blocks} blocks saved ({why})"));
+        }
+        _ => {
+            bad.add_broken(arena, &object, reader, keys);
+            lose(outcome, &name, why, monitor);
+        }
+    }
+    Ok(())
+}

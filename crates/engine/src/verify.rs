@@ -1,0 +1,319 @@
+//! `verify`: is all that was stored still there, and does it fit together?
+//!
+//! Three depths. *Structure* looks at the ends of every object and, with a key, at every tree and
+//! at whether the chunks it names stand where it says. *Sample* and *data* also read arenas whole,
+//! check every shard and, with a key, open every block and compare every fingerprint. Without a
+//! key everything is checked that can be: envelopes, signatures, hashes of ciphertext.
+
+use std::collections::{HashMap, HashSet};
+
+use strongroom_arena::scan::rescue;
+use strongroom_arena::{ARENAS_FOLDER, ArenaError, CacheLimits, Redundancy};
+use strongroom_backend::{Backend, ObjectInfo, ObjectName};
+use strongroom_base::{
+    ArenaId, Cancel, Fingerprint, Monitor, Problem, Progress, Severity, WriteKeys,
+};
+use strongroom_catalog::{ChunkRef, Location};
+
+use crate::audit::{Affected, audit};
+use crate::chunk_reader::ChunkReader;
+use crate::error::EngineError;
+use crate::objects::{Fault, list_objects, look_at_ends, look_whole, twin};
+use crate::repository::Repository;
+use crate::snapshots::list_snapshots;
+
+/// How much is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VerifyDepth {
+    /// Ends of objects, trees, summaries.
+    Structure,
+    /// Also this share of the arenas, whole: chosen by name, another share each `turn`.
+    Sample {
+        /// Of a hundred.
+        percent: u8,
+        /// Draws another sample.
+        turn: u64,
+    },
+    /// Everything.
+    Data,
+}
+
+/// What a verification found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VerifyOutcome {
+    /// Objects looked at.
+    pub objects: u64,
+    /// Those read whole.
+    pub objects_read: u64,
+    /// Bytes read of them.
+    pub bytes_read: u64,
+    /// Chunks whose bytes were compared with their fingerprints.
+    pub chunks_read: u64,
+    /// Snapshots whose trees were walked.
+    pub snapshots: u64,
+    /// Chunks that snapshots name.
+    pub chunks_named: u64,
+    /// What is wrong with which object.
+    pub faults: Vec<(ObjectName, Fault)>,
+    /// Which files of which snapshots hang on what is lost.
+    pub affected: Vec<Affected>,
+}
+
+impl VerifyOutcome {
+    /// True where nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.faults.is_empty() && self.affected.is_empty()
+    }
+}
+
+/// Verifies what can be verified without a key.
+pub fn verify_objects(
+    backend: &dyn Backend,
+    depth: VerifyDepth,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<VerifyOutcome, EngineError> {
+    let mut verifier = Verifier::new(backend, monitor, cancel);
+    verifier.objects(depth, None)?;
+    Ok(verifier.outcome)
+}
+
+/// Verifies the whole repository.
+pub fn verify(
+    repository: &Repository,
+    depth: VerifyDepth,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<VerifyOutcome, EngineError> {
+    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let mut verifier = Verifier::new(repository.backend(), monitor, cancel);
+    verifier.objects(depth, Some((&reader, repository.write_keys())))?;
+    let list = list_snapshots(repository)?;
+    for (id, error) in &list.unreadable {
+        let path = format!("snapshot {}", id.short());
+        verifier.tell(&path, &error.to_string());
+    }
+    let bad = std::mem::take(&mut verifier.bad);
+    let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
+    let (affected, audited) = audit(&reader, &list.snapshots, &mut is_good, monitor, cancel)?;
+    verifier.outcome.affected = affected;
+    verifier.outcome.snapshots = audited.snapshots;
+    verifier.outcome.chunks_named = audited.chunks;
+    Ok(verifier.outcome)
+}
+
+/// What is known to be unreadable.
+#[derive(Debug, Default)]
+pub(crate) struct BadPlaces {
+    /// Arenas beyond parity, with what can still be had of each.
+    broken: HashMap<ArenaId, HashMap<u32, Fingerprint>>,
+    /// Slots of arenas that are whole, and hold something else than their summary says.
+    slots: HashSet<Location>,
+}
+
+impl BadPlaces {
+    /// Takes note of an arena beyond parity: what still opens of it is found out.
+    pub(crate) fn add_broken(
+        &mut self,
+        id: ArenaId,
+        object: &[u8],
+        reader: &ChunkReader,
+        keys: &WriteKeys,
+    ) {
+        let rescued =
+            rescue(reader.store(), id, object, keys, Redundancy { per_mille: 0 }, &mut |_| None);
+        let summary = rescued.ok().and_then(|rescued| rescued.arena).map(|arena| arena.summary);
+        let mut survivors = HashMap::new();
+        if let Some(summary) = summary {
+            let numbers = summary.blocks.iter().flat_map(|block| {
+                (0..block.frame.chunk_count).map(|within| block.frame.first_slot + within)
+            });
+            survivors.extend(numbers.zip(summary.slots.iter().map(|slot| slot.fingerprint)));
+        }
+        self.broken.insert(id, survivors);
+    }
+}
+
+/// True where a chunk stands where its recipe says, or elsewhere.
+pub(crate) fn is_good(
+    reader: &ChunkReader,
+    bad: &BadPlaces,
+    chunk: &ChunkRef,
+) -> Result<bool, EngineError> {
+    if stands(reader, bad, chunk, chunk.location)? {
+        return Ok(true);
+    }
+    match reader.find_elsewhere(&chunk.fingerprint, chunk.location)? {
+        Some(elsewhere) => stands(reader, bad, chunk, elsewhere),
+        None => Ok(false),
+    }
+}
+
+fn stands(
+    reader: &ChunkReader,
+    bad: &BadPlaces,
+    chunk: &ChunkRef,
+    location: Location,
+) -> Result<bool, EngineError> {
+    if let Some(survivors) = bad.broken.get(&location.arena) {
+        return Ok(survivors.get(&location.slot) == Some(&chunk.fingerprint));
+    }
+    if bad.slots.contains(&location) {
+        return Ok(false);
+    }
+    match reader.store().arena(location.arena) {
+        Ok(arena) => {
+            let slot = arena.slot(location.slot);
+            Ok(slot.is_some_and(|slot| slot.fingerprint == chunk.fingerprint))
+        }
+        Err(ArenaError::Missing { .. } | ArenaError::Damaged { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What it takes to look into arenas.
+type Keyed<'k> = (&'k ChunkReader, &'k WriteKeys);
+
+struct Verifier<'v> {
+    backend: &'v dyn Backend,
+    monitor: &'v dyn Monitor,
+    cancel: &'v Cancel,
+    progress: Progress,
+    bad: BadPlaces,
+    outcome: VerifyOutcome,
+}
+
+impl<'v> Verifier<'v> {
+    fn new(backend: &'v dyn Backend, monitor: &'v dyn Monitor, cancel: &'v Cancel) -> Self {
+        let (progress, bad) = (Progress::default(), BadPlaces::default());
+        Self { backend, monitor, cancel, progress, bad, outcome: VerifyOutcome::default() }
+    }
+
+    fn objects(&mut self, depth: VerifyDepth, keyed: Option<Keyed<'_>>) -> Result<(), EngineError> {
+        let objects = list_objects(self.backend)?;
+        let is_arena = |info: &&ObjectInfo| info.name.folder() == ARENAS_FOLDER;
+        let is_read = |info: &&ObjectInfo| !is_arena(info) || is_in_sample(depth, &info.name);
+        self.progress.files_total = Some(objects.len() as u64);
+        let whole: u64 = objects.iter().filter(is_read).map(|info| info.bytes).sum();
+        self.progress.bytes_total = Some(whole);
+        for info in &objects {
+            self.cancel.check()?;
+            self.monitor.working_on(info.name.as_str().as_ref());
+            self.outcome.objects += 1;
+            if is_read(&info) {
+                self.read_object(info, keyed)?;
+                self.progress.bytes += info.bytes;
+            } else if look_at_ends(self.backend, info)?.is_some() {
+                self.read_object(info, keyed)?;
+            }
+            self.progress.files += 1;
+            self.monitor.progress(&self.progress);
+        }
+        self.missing_twins(&objects);
+        Ok(())
+    }
+
+    fn read_object(
+        &mut self,
+        info: &ObjectInfo,
+        keyed: Option<Keyed<'_>>,
+    ) -> Result<(), EngineError> {
+        let (object, fault) = look_whole(self.backend, &info.name)?;
+        self.outcome.objects_read += 1;
+        self.outcome.bytes_read += object.len() as u64;
+        let arena = info.name.file().parse::<ArenaId>().ok();
+        let arena = arena.filter(|_| info.name.folder() == ARENAS_FOLDER);
+        if let (Some(id), Some((reader, keys))) = (arena, keyed) {
+            match &fault {
+                None => self.read_arena(id, &object, reader)?,
+                // Whoever reads it gets it computed anew.
+                Some(Fault::Repairable { .. }) => {}
+                Some(_) => self.bad.add_broken(id, &object, reader, keys),
+            }
+        }
+        if let Some(fault) = fault {
+            self.note(&info.name, fault);
+        }
+        Ok(())
+    }
+
+    /// Opens every block and compares every fingerprint.
+    fn read_arena(
+        &mut self,
+        id: ArenaId,
+        object: &[u8],
+        reader: &ChunkReader,
+    ) -> Result<(), EngineError> {
+        let arena = match reader.store().open_arena_in(id, object) {
+            Ok(arena) => arena,
+            Err(error) => {
+                let name = strongroom_arena::arena_object(id);
+                self.bad.broken.insert(id, HashMap::new());
+                self.note(&name, Fault::Beyond { why: error.to_string() });
+                return Ok(());
+            }
+        };
+        let mut wrong = 0;
+        for place in 0..arena.summary.blocks.len() {
+            let (offset, length) = arena.span(place..=place);
+            // The arena opened, so its spans are within the object.
+            let start = offset as usize;
+            let opened = arena.open_blocks(place..=place, &object[start..start + length]);
+            let frame = arena.summary.blocks[place].frame;
+            for slot in frame.first_slot..frame.first_slot + frame.chunk_count {
+                let location = Location { arena: id, slot };
+                let stored = opened.as_ref().ok().and_then(|blocks| blocks.first()?.chunk(slot));
+                let named = arena.slot(slot);
+                let right = match (stored, named) {
+                    (Some(stored), Some(named)) => {
+                        reader.resolve(&named.fingerprint, location, stored).is_ok()
+                    }
+                    _ => false,
+                };
+                self.outcome.chunks_read += 1;
+                if !right {
+                    wrong += 1;
+                    self.bad.slots.insert(location);
+                }
+            }
+        }
+        if wrong > 0 {
+            self.note(&strongroom_arena::arena_object(id), Fault::WrongChunks { count: wrong });
+        }
+        Ok(())
+    }
+
+    /// Copies that are not there although the other is.
+    fn missing_twins(&mut self, objects: &[ObjectInfo]) {
+        let names: HashSet<&ObjectName> = objects.iter().map(|info| &info.name).collect();
+        for info in objects {
+            if let Some(twin) = twin(&info.name).filter(|twin| !names.contains(twin)) {
+                self.note(&twin, Fault::Missing);
+            }
+        }
+    }
+
+    fn note(&mut self, name: &ObjectName, fault: Fault) {
+        self.tell(name.as_str(), &fault.to_string());
+        self.outcome.faults.push((name.clone(), fault));
+    }
+
+    fn tell(&self, what: &str, message: &str) {
+        let path = Some(what.as_ref());
+        self.monitor.problem(Problem { severity: Severity::Damage, path, message });
+    }
+}
+
+/// Arenas are named at random, so a share of names is a share of arenas.
+fn is_in_sample(depth: VerifyDepth, name: &ObjectName) -> bool {
+    match depth {
+        VerifyDepth::Structure => false,
+        VerifyDepth::Data => true,
+        VerifyDepth::Sample { percent, turn } => {
+            let Ok(id) = name.file().parse::<ArenaId>() else { return true };
+            let [.., a, b] = id.0;
+            let place = (u64::from(u16::from_le_bytes([a, b])) * 100) >> 16;
+            (place + turn * u64::from(percent)) % 100 < u64::from(percent)
+        }
+    }
+}
