@@ -14,7 +14,7 @@ pub mod tree;
 
 pub use entry::{DeviceNumber, Entry, EntryKind, Metadata, Xattr};
 pub use format::FormatError;
-pub use recipe::{ChunkRef, Location, Recipe, RecipeBuilder, RecipeReader};
+pub use recipe::{ChunkRef, Location, Recipe, RecipeBuilder, RecipeCursor, RecipeReader};
 pub use snapshot::{Snapshot, SnapshotStats};
 pub use store::{CatalogError, ReadChunk, WriteChunk};
 pub use tree::{TreeReader, TreeWriteError, TreeWriter};

@@ -146,22 +146,54 @@ impl RecipeBuilder {
 /// The references of a stream's chunks in stream order, read node by node.
 pub struct RecipeReader<'r, R> {
     reader: &'r R,
+    cursor: RecipeCursor,
+}
+
+impl<'r, R: ReadChunk> RecipeReader<'r, R> {
+    /// From the start of the stream.
+    pub fn new(recipe: &Recipe, reader: &'r R) -> Self {
+        Self { reader, cursor: RecipeCursor::new(recipe) }
+    }
+
+    /// Skips to the chunk that holds the stream's byte at `offset`, reading no node before it.
+    pub fn seek_forward(&mut self, offset: u64) -> Result<(), CatalogError<R::Error>> {
+        self.cursor.seek_forward(offset, self.reader)
+    }
+
+    /// The stream's next chunk or hole, and where in the stream it begins.
+    pub fn next_chunk(&mut self) -> Result<Option<(u64, ChunkRef)>, CatalogError<R::Error>> {
+        self.cursor.next_chunk(self.reader)
+    }
+}
+
+/// How far a [`RecipeReader`] has come, without the reader: to be kept while nobody reads.
+#[derive(Debug, Clone)]
+pub struct RecipeCursor {
     /// References yet to come: those of the deepest node last, each list reversed.
     levels: Vec<(u8, Vec<ChunkRef>)>,
     /// Where in the stream the next reference begins.
     offset: u64,
 }
 
-impl<'r, R: ReadChunk> RecipeReader<'r, R> {
-    /// From the start of the stream.
-    pub fn new(recipe: &Recipe, reader: &'r R) -> Self {
+impl RecipeCursor {
+    /// At the start of the stream.
+    pub fn new(recipe: &Recipe) -> Self {
         let mut refs = recipe.refs.clone();
         refs.reverse();
-        Self { reader, levels: vec![(recipe.depth, refs)], offset: 0 }
+        Self { levels: vec![(recipe.depth, refs)], offset: 0 }
+    }
+
+    /// Where in the stream the next chunk, or the node that holds it, begins.
+    pub fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// Skips to the chunk that holds the stream's byte at `offset`, reading no node before it.
-    pub fn seek_forward(&mut self, offset: u64) -> Result<(), CatalogError<R::Error>> {
+    pub fn seek_forward<R: ReadChunk>(
+        &mut self,
+        offset: u64,
+        reader: &R,
+    ) -> Result<(), CatalogError<R::Error>> {
         while let Some((depth, refs)) = self.levels.last_mut() {
             let Some(next) = refs.last().copied() else {
                 self.levels.pop();
@@ -175,14 +207,17 @@ impl<'r, R: ReadChunk> RecipeReader<'r, R> {
             } else if is_leaf {
                 return Ok(());
             } else {
-                self.descend()?;
+                self.descend(reader)?;
             }
         }
         Ok(())
     }
 
     /// The stream's next chunk or hole, and where in the stream it begins.
-    pub fn next_chunk(&mut self) -> Result<Option<(u64, ChunkRef)>, CatalogError<R::Error>> {
+    pub fn next_chunk<R: ReadChunk>(
+        &mut self,
+        reader: &R,
+    ) -> Result<Option<(u64, ChunkRef)>, CatalogError<R::Error>> {
         while let Some((depth, refs)) = self.levels.last_mut() {
             let Some(next) = refs.last().copied() else {
                 self.levels.pop();
@@ -194,16 +229,16 @@ impl<'r, R: ReadChunk> RecipeReader<'r, R> {
                 self.offset = offset.saturating_add(next.stream_bytes);
                 return Ok(Some((offset, next)));
             }
-            self.descend()?;
+            self.descend(reader)?;
         }
         Ok(None)
     }
 
     /// Replaces the next reference by those of the node it names.
-    fn descend(&mut self) -> Result<(), CatalogError<R::Error>> {
+    fn descend<R: ReadChunk>(&mut self, reader: &R) -> Result<(), CatalogError<R::Error>> {
         let (depth, refs) = self.levels.last_mut().expect("called with a reference at hand");
         let (depth, node) = (*depth, refs.pop().expect("called with a reference at hand"));
-        let bytes = self.reader.read_chunk(&node).map_err(CatalogError::Chunk)?;
+        let bytes = reader.read_chunk(&node).map_err(CatalogError::Chunk)?;
         let mut children = unpack_refs(&bytes)?;
         let sum = children.iter().fold(0_u64, |sum, c| sum.saturating_add(c.stream_bytes));
         if children.is_empty() || sum != node.stream_bytes {
