@@ -5,6 +5,7 @@
 //! new is cut into chunks, and chunks that the repository does not hold are packed.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,6 +40,10 @@ pub struct BackupOptions {
     pub host: String,
     /// Who runs the backup.
     pub user: String,
+    /// That user's number and group, for content that comes from a reader.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
     /// What the user writes on the snapshot.
     pub labels: Vec<String>,
     /// Read every file, whatever the parent knows.
@@ -104,20 +109,10 @@ pub fn backup(
     let written = writer.finish(monitor)?;
     run.stats.bytes_new = written.data_bytes;
     run.stats.bytes_stored = written.stored_bytes;
-    let snapshot = Snapshot {
-        id: session.id,
-        started,
-        ended: repository.surroundings.clock.now(),
-        host: options.host.clone(),
-        user: options.user.clone(),
-        paths,
-        labels: options.labels.clone(),
-        parent: parent.as_ref().map(|parent| parent.id),
-        root: walked.root,
-        partial: walked.stopped,
-        stats: run.stats,
-        program: options.program.clone(),
-    };
+    let mut snapshot = options.snapshot(session.id, started, repository.surroundings.clock.now());
+    snapshot.parent = parent.as_ref().map(|parent| parent.id);
+    (snapshot.paths, snapshot.root) = (paths, walked.root);
+    (snapshot.stats, snapshot.partial) = (run.stats, walked.stopped);
     let counts = run.outcome;
     if !options.dry_run {
         session.commit(&snapshot)?;
@@ -131,6 +126,102 @@ pub fn backup(
         excluded: counts.excluded,
         written,
     })
+}
+
+/// Makes a snapshot of one file, whose content comes from a reader.
+pub fn backup_reader(
+    repository: &Repository,
+    name: &[u8],
+    input: &mut dyn Read,
+    options: &BackupOptions,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<BackupOutcome, EngineError> {
+    if !strongroom_catalog::entry::is_valid_name(name) {
+        let name = String::from_utf8_lossy(name);
+        let message = format!("\"{name}\" cannot name a file: give a name without slashes");
+        return Err(EngineError::Argument(message));
+    }
+    let started = repository.surroundings.clock.now();
+    let session = Session::begin(repository)?;
+    let mut writer = ChunkWriter::open(repository, options.pack, options.dry_run, monitor, cancel)?;
+    let mut progress = Progress::default();
+    let mut tell = |bytes: u64, writer: &ChunkWriter| {
+        progress.bytes += bytes;
+        progress.bytes_new = writer.stats().data_bytes;
+        progress.bytes_stored = writer.stats().stored_bytes;
+        monitor.progress(&progress);
+    };
+    let mut cutter = StreamCutter::new(repository.chunker());
+    let mut input = StopAtCancel { input, cancel };
+    let content = cutter.store_reader(&mut input, &mut writer, &mut tell)?;
+    let stopped = cancel.is_cancelled();
+    let bytes = content.stream_bytes();
+    let metadata = Metadata {
+        mode: 0o600,
+        uid: options.uid,
+        gid: options.gid,
+        mtime: started,
+        ctime: started,
+        links: 1,
+        size: bytes,
+        ..Metadata::default()
+    };
+    let entry = Entry { name: name.to_vec(), kind: EntryKind::File { content }, metadata };
+    let mut tree = TreeWriter::new();
+    tree.push(&entry, &mut writer.metadata())?;
+    let root = tree.finish(&mut writer.metadata())?;
+    let written = writer.finish(monitor)?;
+    let stats = SnapshotStats {
+        files: 1,
+        bytes,
+        bytes_new: written.data_bytes,
+        bytes_stored: written.stored_bytes,
+        ..SnapshotStats::default()
+    };
+    let mut snapshot = options.snapshot(session.id, started, repository.surroundings.clock.now());
+    snapshot.paths = vec![[b"/", name].concat()];
+    (snapshot.root, snapshot.stats, snapshot.partial) = (root, stats, stopped);
+    if !options.dry_run {
+        session.commit(&snapshot)?;
+    }
+    let outcome = BackupOutcome {
+        snapshot,
+        committed: !options.dry_run,
+        files_unchanged: 0,
+        files_new: 1,
+        files_changed: 0,
+        excluded: 0,
+        written,
+    };
+    Ok(outcome)
+}
+
+/// A reader that ends when somebody asks to stop, so that what came is kept.
+struct StopAtCancel<'i> {
+    input: &'i mut dyn Read,
+    cancel: &'i Cancel,
+}
+
+impl Read for StopAtCancel<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.cancel.is_cancelled() { Ok(0) } else { self.input.read(buffer) }
+    }
+}
+
+impl BackupOptions {
+    /// A snapshot that bears what the options say, of nothing yet.
+    fn snapshot(&self, id: SnapshotId, started: Timestamp, ended: Timestamp) -> Snapshot {
+        Snapshot {
+            started,
+            ended,
+            host: self.host.clone(),
+            user: self.user.clone(),
+            labels: self.labels.clone(),
+            program: self.program.clone(),
+            ..Snapshot::empty(id)
+        }
+    }
 }
 
 /// The caller's wishes, and that neither the repository nor its cache backs itself up.
