@@ -41,7 +41,7 @@ fn the_target_is_made_with_those_above_it() {
 fn what_stands_in_the_way() {
     let makers: [fn(&Path); 4] = [
         |path| fs::write(path, "old").unwrap(),
-        |path| symlink("/etc", path).unwrap(),
+        |path| symlink("nowhere", path).unwrap(),
         |path| drop(std::os::unix::net::UnixListener::bind(path).unwrap()),
         |path| {
             fs::create_dir(path).unwrap();
