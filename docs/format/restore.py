@@ -327,9 +327,9 @@ class Arena:
 
 def open_summary(sealed: bytes, arena_id: bytes, generation: int, summary_key: bytes) -> bytes:
     context = "strongroom v0 arena summary"
-    key = derive(context, summary_key + arena_id + struct.pack("<I", generation))
-    length = sealed[:8]
-    compressed = open_sealed(AESGCM(key), 0, sealed[8:], length)
+    length, salt = sealed[:8], sealed[8:24]
+    key = derive(context, summary_key + arena_id + struct.pack("<I", generation) + salt)
+    compressed = open_sealed(AESGCM(key), 0, sealed[24:], length)
     return decompress(compressed, int.from_bytes(length, "little"))
 
 

@@ -23,7 +23,8 @@ use format::{
 /// How much parity an object gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Redundancy {
-    /// Parity shards per thousand data shards; rounded up. Zero means none.
+    /// Parity shards per thousand data shards; rounded up. Zero means none, and there are never
+    /// more than data shards.
     pub per_mille: u32,
 }
 
@@ -35,7 +36,8 @@ impl Redundancy {
 
     fn parity_shards(self, data_shards: usize) -> u32 {
         let parity = (data_shards as u64 * u64::from(self.per_mille)).div_ceil(1000);
-        u32::try_from(parity.min(1 << 14)).expect("at most 2^14 parity shards")
+        let parity = parity.min(data_shards as u64).min(1 << 14);
+        u32::try_from(parity).expect("at most 2^14 parity shards")
     }
 }
 
@@ -170,6 +172,9 @@ pub fn peek(object: &[u8]) -> Result<Header, HeaderError> {
 }
 
 /// Looks at every byte of an object and tells what is damaged. Needs no key.
+///
+/// Memory: at most 1 MiB besides the object, whatever its header claims: eight bytes a shard, and
+/// the signatures of such tables as are there.
 pub fn inspect(object: &[u8]) -> Result<Inspection, EnvelopeError> {
     let (header, header_damaged) = header_of(object)?;
     let layout = header.layout();
@@ -245,6 +250,10 @@ fn shard_range(header: &Header, layout: &Layout, shard: usize) -> std::ops::Rang
 }
 
 /// The object as it was sealed, computed from what is left of it. Needs no key.
+///
+/// Memory: at most six times the object's length and 1 MiB, whatever its header claims. A body can
+/// be repaired only while a table or all of itself is there, both of which stand behind its end;
+/// and parity is never longer than the body's shards ([`Header::unpack`] sees to it).
 pub fn repair(object: &[u8]) -> Result<Vec<u8>, EnvelopeError> {
     let inspection = inspect(object)?;
     if !inspection.is_repairable() {

@@ -47,6 +47,10 @@ pub const SUMMARY_BLOCK_BYTES: usize = 28;
 pub const SUMMARY_SLOT_BYTES: usize = 40;
 /// Bytes of a base's entry in a summary.
 pub const SUMMARY_BASE_BYTES: usize = 24;
+/// Bytes of what stands before a sealed summary: its length in the clear, and its salt.
+pub const SEALED_SUMMARY_HEAD_BYTES: usize = 8 + SUMMARY_SALT_BYTES;
+/// Bytes of a summary's salt.
+pub const SUMMARY_SALT_BYTES: usize = 16;
 /// A summary is at most so long; a length beyond it is damage.
 pub const SUMMARY_BYTES_MAX: usize = 64 << 20;
 
@@ -300,6 +304,13 @@ pub struct SummaryBlock {
     pub offset: u32,
 }
 
+impl SummaryBlock {
+    /// Where the block ends, counted from the end of the arena's head.
+    fn end(&self) -> u64 {
+        u64::from(self.offset) + FRAME_BYTES as u64 + u64::from(self.frame.sealed_bytes)
+    }
+}
+
 /// A chunk, as a summary tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummarySlot {
@@ -382,14 +393,16 @@ impl Summary {
 
     fn is_consistent(&self) -> bool {
         let chunks: u64 = self.blocks.iter().map(|block| u64::from(block.frame.chunk_count)).sum();
-        let ascending = self.blocks.windows(2).all(|pair| {
+        let ascending = |pair: &[SummaryBlock]| {
             let [before, after] = [&pair[0].frame, &pair[1].frame];
             before.number < after.number
                 && before.first_slot + before.chunk_count <= after.first_slot
-        });
-        chunks == self.slots.len() as u64
-            && ascending
-            && self.blocks.iter().all(|block| block.frame.is_consistent())
+                && pair[0].end() <= u64::from(pair[1].offset)
+        };
+        // The frames first: their sums are within bounds only if they are.
+        self.blocks.iter().all(|block| block.frame.is_consistent())
+            && self.blocks.windows(2).all(ascending)
+            && chunks == self.slots.len() as u64
     }
 }
 

@@ -49,8 +49,8 @@ pub fn rescue(
     for (sealed, opened) in &blocks {
         builder.push(sealed, slots_of(opened, &keys.fingerprinter, resolve));
     }
-    let arena = (!blocks.is_empty())
-        .then(|| builder.finish(salvage.header.generation + 1, keys, redundancy));
+    let generation = salvage.header.generation.saturating_add(1);
+    let arena = (!blocks.is_empty()).then(|| builder.finish(generation, keys, redundancy));
     Ok(Rescued { arena, blocks_saved: blocks.len(), blocks_before: Some(head.block_count) })
 }
 

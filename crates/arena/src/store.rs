@@ -338,7 +338,10 @@ impl ArenaStore {
         }
         let object = read_all(&*self.backend, &arena_object(id))?;
         let repaired = envelope::repair(&object).map_err(|error| envelope_error(id, error))?;
-        self.heals.fetch_add(1, Ordering::Relaxed);
+        // What is whole and still does not open was not healed: it was sealed so.
+        if repaired != object {
+            self.heals.fetch_add(1, Ordering::Relaxed);
+        }
         let object = Arc::new(repaired);
         *lock(&self.healed) = Some((id, object.clone()));
         Ok(object)

@@ -1,13 +1,17 @@
 //! Building an arena: blocks in, one sealed object out.
 
-use strongroom_base::keys::derive_object_key;
+use strongroom_base::keys::{authenticate, derive_object_key};
+use strongroom_base::le::{LeReader, LeWrite};
 use strongroom_base::seal::SealKey;
 use strongroom_base::{ArenaId, Entropy, Fingerprint, WriteKeys};
 
 use crate::block::SealedBlock;
 use crate::envelope::format::ObjectKind;
 use crate::envelope::{self, HEADROOM, Identity, Redundancy};
-use crate::format::{ArenaHead, HEAD_BYTES, SEALED_KEY_BYTES, Summary, SummaryBlock, SummarySlot};
+use crate::format::{
+    ArenaHead, HEAD_BYTES, SEALED_KEY_BYTES, SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES, Summary,
+    SummaryBlock, SummarySlot,
+};
 
 /// What an arena holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -160,17 +164,29 @@ pub fn whole_slots(chunks: &[(Fingerprint, u32)]) -> impl Iterator<Item = Summar
     })
 }
 
-fn summary_key(arena: ArenaId, generation: u32, key: &[u8; 32]) -> SealKey {
+/// The key of one summary. The salt is a tag of what is sealed, so that two who rewrite an arena
+/// at the same time, differently, never seal two messages under one key and number.
+fn summary_key(
+    arena: ArenaId,
+    generation: u32,
+    salt: [u8; SUMMARY_SALT_BYTES],
+    key: &[u8; 32],
+) -> SealKey {
     let mut object = arena.0.to_vec();
-    object.extend_from_slice(&generation.to_le_bytes());
+    object.put_u32(generation);
+    object.put(&salt);
     SealKey::new(&derive_object_key(SUMMARY_CONTEXT, key, &object))
 }
 
 fn seal_summary(summary: &Summary, arena: ArenaId, generation: u32, key: &[u8; 32]) -> Vec<u8> {
     let plain = summary.pack();
+    let length = (plain.len() as u64).to_le_bytes();
     let mut sealed = zstd::bulk::compress(&plain, 3).expect("zstd compresses into its own bound");
-    summary_key(arena, generation, key).seal(0, &(plain.len() as u64).to_le_bytes(), &mut sealed);
-    let mut bytes = (plain.len() as u64).to_le_bytes().to_vec();
+    let tag = authenticate(key, &sealed);
+    let salt = *tag.first_chunk().expect("a tag is longer than a salt");
+    summary_key(arena, generation, salt, key).seal(0, &length, &mut sealed);
+    let mut bytes = length.to_vec();
+    bytes.put(&salt);
     bytes.append(&mut sealed);
     bytes
 }
@@ -182,11 +198,13 @@ pub(crate) fn open_summary(
     generation: u32,
     key: &[u8; 32],
 ) -> Option<Summary> {
-    let (length, sealed) = sealed.split_first_chunk::<8>()?;
-    let mut sealed = sealed.to_vec();
-    let opened = summary_key(arena, generation, key).open(0, length, &mut sealed).ok()?;
-    let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-    if length > crate::format::SUMMARY_BYTES_MAX {
+    let mut fields = LeReader::new(sealed);
+    let length: [u8; 8] = fields.array().ok()?;
+    let salt = fields.array().ok()?;
+    let mut sealed = fields.take(fields.remaining()).ok()?.to_vec();
+    let opened = summary_key(arena, generation, salt, key).open(0, &length, &mut sealed).ok()?;
+    let length = usize::try_from(u64::from_le_bytes(length)).ok()?;
+    if length > SUMMARY_BYTES_MAX {
         return None;
     }
     let plain = zstd::bulk::decompress(opened, length).ok()?;

@@ -67,7 +67,8 @@ pub struct Header {
     pub body_bytes: u64,
     /// Shards have 2^this bytes; the last one of the body may be short.
     pub shard_bytes_log2: u8,
-    /// Parity shards that follow.
+    /// Parity shards that follow; at most as many as data shards, so that what a header claims is
+    /// bounded by the body that is there.
     pub parity_shards: u32,
     /// BLAKE3-256 of the body.
     pub body_hash: [u8; 32],
@@ -149,6 +150,7 @@ impl Header {
     fn is_consistent(&self) -> bool {
         (SHARD_BYTES_LOG2_MIN..=SHARD_BYTES_LOG2_MAX).contains(&self.shard_bytes_log2)
             && self.body_bytes > 0
+            && u64::from(self.parity_shards) <= self.body_bytes.div_ceil(1 << self.shard_bytes_log2)
             && self.body_bytes.div_ceil(1 << self.shard_bytes_log2)
                 + u64::from(self.parity_shards).next_power_of_two()
                 <= SHARDS_MAX
