@@ -4,17 +4,17 @@
 //! parent knows with the same size, times and inode is taken over without being opened. What is
 //! new is cut into chunks, and chunks that the repository does not hold are packed.
 
-use std::collections::HashMap;
+mod links;
+mod parent;
+mod totals;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SnapshotId, Timestamp};
 use strongroom_catalog::{
-    Entry, EntryKind, Metadata, Recipe, Snapshot, SnapshotStats, TreeReader, TreeWriteError,
-    TreeWriter,
+    Entry, EntryKind, Metadata, Recipe, Snapshot, SnapshotStats, TreeWriteError, TreeWriter,
 };
 use strongroom_source::{
     ExcludeReason, InodeId, LeafKind, SourceError, SourceOptions, TreeSource, WalkEvent,
@@ -26,8 +26,10 @@ use crate::error::EngineError;
 use crate::packer::PackOptions;
 use crate::repository::Repository;
 use crate::session::Session;
-use crate::snapshots::list_snapshots;
 use crate::stream::StreamCutter;
+use links::LinkedFiles;
+use parent::{ParentDirectory, find_parent};
+use totals::Totals;
 
 /// What is to be backed up, and how.
 #[derive(Debug, Clone)]
@@ -93,7 +95,12 @@ pub fn backup(
     let mut writer = ChunkWriter::open(repository, options.pack, options.dry_run, monitor, cancel)?;
     let parent = find_parent(repository, options, &paths)?;
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
-    let totals = Totals::start(options, repository, parent.as_ref());
+    let totals = Totals::start(
+        &options.paths,
+        source_options(repository, options),
+        parent.as_ref(),
+        options.count_first,
+    );
     let mut run = Run {
         reader: &reader,
         monitor,
@@ -236,30 +243,6 @@ fn source_options(repository: &Repository, options: &BackupOptions) -> SourceOpt
 
 fn path_bytes(path: &Path) -> Vec<u8> {
     std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec()
-}
-
-/// The newest snapshot of the same host and paths; a complete one where there is any.
-pub(crate) fn find_parent(
-    repository: &Repository,
-    options: &BackupOptions,
-    paths: &[Vec<u8>],
-) -> Result<Option<Snapshot>, EngineError> {
-    if repository.keys.private_key.is_none() {
-        return Ok(None);
-    }
-    let snapshots = list_snapshots(repository)?.snapshots;
-    if let Some(id) = options.parent {
-        return Ok(snapshots.into_iter().find(|snapshot| snapshot.id == id));
-    }
-    let mut fitting: Vec<Snapshot> = snapshots
-        .into_iter()
-        .filter(|snapshot| snapshot.host == options.host && snapshot.paths == paths)
-        .collect();
-    let complete = fitting.iter().rposition(|snapshot| !snapshot.partial);
-    Ok(match complete {
-        Some(place) => Some(fitting.swap_remove(place)),
-        None => fitting.pop(),
-    })
 }
 
 #[derive(Default)]
@@ -565,137 +548,4 @@ fn special(kind: LeafKind) -> EntryKind {
         LeafKind::CharDevice(device) => EntryKind::CharDevice(device),
         LeafKind::BlockDevice(device) => EntryKind::BlockDevice(device),
     }
-}
-
-/// The parent's counterpart of a directory, read along with the walk.
-struct ParentDirectory<'r> {
-    entries: Option<TreeReader<'r, ChunkReader>>,
-    next: Option<Entry>,
-}
-
-impl<'r> ParentDirectory<'r> {
-    fn new(tree: Option<&Recipe>, reader: &'r ChunkReader) -> Self {
-        Self { entries: tree.map(|tree| TreeReader::new(tree, reader)), next: None }
-    }
-
-    /// The entry of a name that comes after all asked for before. A tree that cannot be read is
-    /// as good as none: its files are read again, and that heals it.
-    fn find(&mut self, name: &[u8], monitor: &dyn Monitor) -> Option<Entry> {
-        loop {
-            if let Some(next) = self.next.take_if(|next| next.name.as_slice() <= name) {
-                if next.name == name {
-                    return Some(next);
-                }
-            } else if self.next.is_some() {
-                return None;
-            }
-            match self.entries.as_mut()?.next_entry() {
-                Ok(Some(entry)) => self.next = Some(entry),
-                Ok(None) => {
-                    self.entries = None;
-                    return None;
-                }
-                Err(error) => {
-                    monitor.detail(&format!("the parent's tree cannot be read: {error}"));
-                    self.entries = None;
-                    return None;
-                }
-            }
-        }
-    }
-}
-
-/// Content of files that have several names, so that it is read once.
-#[derive(Default)]
-struct LinkedFiles {
-    contents: HashMap<(u64, u64, Timestamp), (Recipe, u64)>,
-}
-
-impl LinkedFiles {
-    /// Beyond so many, further ones are read once a name: their chunks are known by then.
-    const FILES_MAX: usize = 100_000;
-
-    fn key(metadata: &Metadata) -> (u64, u64, Timestamp) {
-        (metadata.device, metadata.inode, metadata.ctime)
-    }
-
-    fn put(&mut self, metadata: &Metadata, content: &Recipe) {
-        if metadata.links > 1 && self.contents.len() < Self::FILES_MAX {
-            self.contents.insert(Self::key(metadata), (content.clone(), metadata.links - 1));
-        }
-    }
-
-    fn take(&mut self, metadata: &Metadata) -> Option<Recipe> {
-        if metadata.links < 2 {
-            return None;
-        }
-        let key = Self::key(metadata);
-        let (content, names_left) = self.contents.get_mut(&key)?;
-        *names_left -= 1;
-        let content = content.clone();
-        if *names_left == 0 {
-            self.contents.remove(&key);
-        }
-        Some(content)
-    }
-}
-
-/// How much there is to do, as far as is known: from the parent at first, and counted meanwhile.
-struct Totals {
-    counted: Arc<Counted>,
-    estimate: Option<(u64, u64)>,
-}
-
-#[derive(Default)]
-struct Counted {
-    files: AtomicU64,
-    bytes: AtomicU64,
-    done: AtomicBool,
-    stop: AtomicBool,
-}
-
-impl Totals {
-    fn start(options: &BackupOptions, repository: &Repository, parent: Option<&Snapshot>) -> Self {
-        let counted = Arc::new(Counted::default());
-        let estimate = parent.map(|parent| (parent.stats.files, parent.stats.bytes));
-        if options.count_first && estimate.is_none() {
-            let (counted, source) = (counted.clone(), source_options(repository, options));
-            let paths = options.paths.clone();
-            // Detached: it only counts, ends soon after the backup, and nothing depends on it.
-            std::thread::spawn(move || count(&paths, &source, &counted));
-        }
-        Self { counted, estimate }
-    }
-
-    fn apply(&self, progress: &mut Progress) {
-        if self.counted.done.load(Ordering::Acquire) {
-            progress.files_total = Some(self.counted.files.load(Ordering::Relaxed));
-            progress.bytes_total = Some(self.counted.bytes.load(Ordering::Relaxed));
-        } else if let Some((files, bytes)) = self.estimate {
-            progress.files_total = Some(files.max(progress.files));
-            progress.bytes_total = Some(bytes.max(progress.bytes));
-        }
-    }
-}
-
-impl Drop for Totals {
-    fn drop(&mut self) {
-        self.counted.stop.store(true, Ordering::Relaxed);
-    }
-}
-
-fn count(paths: &[PathBuf], options: &SourceOptions, counted: &Counted) {
-    let Ok(mut source) = TreeSource::open(paths, options) else { return };
-    while let Some(event) = source.next() {
-        if counted.stop.load(Ordering::Relaxed) {
-            return;
-        }
-        if let WalkEvent::Leaf { kind, metadata, .. } = event {
-            counted.files.fetch_add(1, Ordering::Relaxed);
-            if kind == LeafKind::File {
-                counted.bytes.fetch_add(metadata.size, Ordering::Relaxed);
-            }
-        }
-    }
-    counted.done.store(true, Ordering::Release);
 }
