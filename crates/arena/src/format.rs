@@ -196,8 +196,13 @@ impl BlockFrame {
             sealed_bytes: fields.u32().map_err(&damaged)?,
             codec: Codec::from_number(fields.u8().map_err(&damaged)?)?,
         };
-        fields.take(7).map_err(&damaged)?;
+        // Authenticated as zeros, so other bytes would go unnoticed by who reads the frame.
+        let reserved: [u8; 3] = fields.array().map_err(&damaged)?;
+        fields.take(4).map_err(&damaged)?;
         fields.finish().map_err(&damaged)?;
+        if reserved != [0; 3] {
+            return Err(FormatError("block frame"));
+        }
         if frame.is_consistent() { Ok(frame) } else { Err(FormatError("block frame")) }
     }
 

@@ -240,14 +240,37 @@ impl ArenaStore {
         let (offset, length) = arena.span(places.clone());
         let bytes = self.read(arena.id, offset, length)?;
         match arena.open_blocks(places.clone(), &bytes) {
-            Err(ArenaError::Damaged { .. }) => {
-                let object = self.heal(arena.id)?;
-                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(object.len());
-                let end = (start + length).min(object.len());
-                arena.open_blocks(places, &object[start..end])
-            }
+            Err(ArenaError::Damaged { .. }) => self.read_blocks_healed(arena, places),
             other => other,
         }
+    }
+
+    /// The same blocks from the whole object, computed anew. Where the arena was rewritten since
+    /// `arena` was opened they stand elsewhere in it, under the numbers they had.
+    fn read_blocks_healed(
+        &self,
+        arena: &Arena,
+        places: std::ops::RangeInclusive<usize>,
+    ) -> Result<Vec<OpenBlock>, ArenaError> {
+        let object = self.heal(arena.id)?;
+        let now = self.open_arena_in(arena.id, &object)?;
+        if now.generation != arena.generation {
+            lock(&self.arenas).pop(&arena.id);
+        }
+        let mut opened = Vec::new();
+        for block in &arena.summary.blocks[places] {
+            let lost = ArenaError::SlotLost { arena: arena.id, slot: block.frame.first_slot };
+            let place = now
+                .summary
+                .blocks
+                .binary_search_by_key(&block.frame.number, |block| block.frame.number)
+                .map_err(|_| lost)?;
+            let (offset, length) = now.span(place..=place);
+            let start = usize::try_from(offset).unwrap_or(usize::MAX).min(object.len());
+            let end = start.saturating_add(length).min(object.len());
+            opened.append(&mut now.open_blocks(place..=place, &object[start..end])?);
+        }
+        Ok(opened)
     }
 
     /// Forgets what is cached of an arena, because it was rewritten.
