@@ -18,6 +18,11 @@ impl Cancel {
         Self::default()
     }
 
+    /// A wish that is told by this flag, such as one that a signal sets.
+    pub fn from_flag(flag: Arc<AtomicBool>) -> Self {
+        Self(flag)
+    }
+
     /// Asks for an orderly stop; may be called from a signal handler's thread.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);

@@ -1,0 +1,70 @@
+//! The commands, in the order in which the help shows them.
+
+mod backup;
+mod completions;
+mod debug;
+mod find;
+mod init;
+mod key;
+mod ls;
+mod manpages;
+mod repair;
+mod restore;
+mod snapshots;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use crate::context::Context;
+use crate::exit::CliError;
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a new repository
+    Init(init::Args),
+    /// Store files and directories as a new snapshot
+    Backup(backup::Args),
+    /// List the snapshots
+    Snapshots(snapshots::Args),
+    /// List what a snapshot holds
+    Ls(ls::Args),
+    /// Find files by name in all snapshots
+    Find(find::Args),
+    /// Put a snapshot, or a part of it, back
+    Restore(restore::Args),
+    /// Check that all that was stored is still there
+    Verify(verify::Args),
+    /// Undo damage: from parity, from copies, from what is left
+    Repair(repair::Args),
+    /// List, add, change and remove passphrases
+    Key(key::Args),
+    /// Show a structure of the repository as it stands
+    Debug(debug::Args),
+    /// Print completions for a shell
+    Completions(completions::Args),
+    /// Write manual pages into a folder
+    Manpages(manpages::Args),
+}
+
+impl Command {
+    /// Runs it.
+    pub fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        match self {
+            Self::Init(args) => init::run(context, &args),
+            Self::Backup(args) => backup::run(context, args),
+            Self::Snapshots(args) => snapshots::run(context, &args),
+            Self::Ls(args) => ls::run(context, args),
+            Self::Find(args) => find::run(context, &args),
+            Self::Restore(args) => restore::run(context, args),
+            Self::Verify(args) => verify::run(context, &args),
+            Self::Repair(args) => repair::run(context, &args),
+            Self::Key(args) => key::run(context, args),
+            Self::Debug(args) => debug::run(context, args),
+            Self::Completions(args) => completions::run(context, &args),
+            Self::Manpages(args) => manpages::run(context, &args),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! `strongroom completions`
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::Cli;
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+
+/// For which shell.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints them.
+pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "strongroom", &mut script);
+    context.terminal.result(String::from_utf8_lossy(&script))?;
+    Ok(Exit::Done.into())
+}

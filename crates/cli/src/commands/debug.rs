@@ -1,0 +1,219 @@
+//! `strongroom debug`: each structure as it stands, for whoever wants to know or to mend.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde_json::json;
+use strongroom_arena::envelope;
+use strongroom_arena::{ArenaContent, CacheLimits};
+use strongroom_base::{ArenaId, Cancel};
+use strongroom_catalog::Recipe;
+use strongroom_engine::lookup::{Found, find_path};
+use strongroom_engine::{ChunkIndex, ChunkReader, EngineError};
+
+use super::ls;
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+use crate::snapshot_arg::SnapshotArg;
+
+/// Which structure.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum What {
+    /// The envelope of any file of a repository: needs no key
+    Envelope {
+        /// The file
+        file: PathBuf,
+    },
+    /// An arena: its blocks, and with -v its chunks
+    Arena {
+        /// Its id, or the first digits
+        arena: String,
+    },
+    /// The index in the cache, brought up to date first
+    Index,
+    /// A snapshot's record
+    Snapshot {
+        /// The snapshot
+        snapshot: OsString,
+    },
+    /// The tree of a directory, with the recipes of what it holds
+    Tree {
+        /// The snapshot and the directory
+        #[arg(value_name = "SNAPSHOT[:PATH]")]
+        what: OsString,
+    },
+}
+
+/// Shows it.
+pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
+    match args.what {
+        What::Envelope { file } => envelope_of(context, &file)?,
+        What::Arena { arena } => show_arena(context, &arena)?,
+        What::Index => index(context)?,
+        What::Snapshot { snapshot } => {
+            let repository = context.open()?;
+            let snapshot = SnapshotArg::from(snapshot).find(&repository)?;
+            context.terminal.result(format!("{snapshot:#?}"))?;
+        }
+        What::Tree { what } => tree(context, &SnapshotArg::from(what))?,
+    }
+    Ok(Exit::Done.into())
+}
+
+fn envelope_of(context: &Context, file: &std::path::Path) -> Result<(), CliError> {
+    let object = std::fs::read(file).map_err(|error| {
+        let message = format!("cannot read {}: {error}", file.display());
+        CliError::new(Exit::Failed, message, "name a file of a repository, such as room/config")
+    })?;
+    let inspection = envelope::inspect(&object).map_err(|error| {
+        let message = format!("{}: {error}", file.display());
+        CliError::new(Exit::Damaged, message, "`strongroom repair` mends what can be mended")
+    })?;
+    let header = &inspection.header;
+    let layout = header.layout();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    for line in [
+        format!("kind           {:?}", header.kind),
+        format!("id             {}", hex(&header.id)),
+        format!("generation     {}", header.generation),
+        format!("body           {} bytes at {}", header.body_bytes, envelope::HEADROOM),
+        format!("body hash      {}", hex(&header.body_hash)),
+        format!("shards         {} of {} bytes", header.data_shards(), header.shard_bytes()),
+        format!("parity shards  {} at {}", header.parity_shards, layout.parity),
+        format!(
+            "tables         {} bytes at {} and {}",
+            layout.table_bytes, layout.first_table, layout.second_table
+        ),
+        format!("trailer        at {}; {} bytes in all", layout.trailer, layout.object_bytes),
+        format!("lost shards    {:?}", inspection.lost_shards),
+        format!("frame damaged  {}", inspection.frame_damaged),
+    ] {
+        context.terminal.result(line)?;
+    }
+    Ok(())
+}
+
+fn show_arena(context: &Context, wanted: &str) -> Result<(), CliError> {
+    let repository = context.open()?;
+    let listed = repository.backend().list(strongroom_arena::ARENAS_FOLDER)?;
+    let ids = listed.iter().filter_map(|info| info.name.file().parse::<ArenaId>().ok());
+    let named: Vec<ArenaId> = ids.filter(|id| id.starts_with(wanted)).collect();
+    let [id] = named[..] else {
+        let message = format!("{} arenas are named \"{wanted}\"", named.len());
+        return Err(CliError::new(
+            Exit::Failed,
+            message,
+            "`ls arenas` in the repository shows them",
+        ));
+    };
+    let store = repository.arena_store(CacheLimits::default());
+    let arena = store.arena(id).map_err(EngineError::from)?;
+    let content = ArenaContent::of(id);
+    let slots = arena.summary.slots.len();
+    context.terminal.result(format!(
+        "arena {id}: {content:?}, generation {}, {} blocks, {slots} chunks",
+        arena.generation,
+        arena.summary.blocks.len(),
+    ))?;
+    for (place, block) in arena.summary.blocks.iter().enumerate() {
+        let frame = block.frame;
+        let (offset, length) = arena.span(place..=place);
+        context.terminal.result(format!(
+            "block {:>4} at {offset:>9}: {length:>8} bytes, {:>8} raw, {:?}, slots {}..{}",
+            frame.number,
+            frame.raw_bytes,
+            frame.codec,
+            frame.first_slot,
+            frame.first_slot + frame.chunk_count,
+        ))?;
+    }
+    if context.terminal.is_verbose() {
+        for (number, slot) in arena.slots() {
+            let (bytes, bases) = (slot.chunk_bytes, slot.bases.len());
+            let line =
+                format!("slot {number:>6} {} {bytes:>7} bytes, {bases} bases", slot.fingerprint);
+            context.terminal.result(line)?;
+        }
+    }
+    Ok(())
+}
+
+fn index(context: &Context) -> Result<(), CliError> {
+    let repository = context.open()?;
+    let store = repository.arena_store(CacheLimits::default());
+    let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
+    let monitor = context.terminal.monitor("indexed");
+    let refreshed = index.refresh(repository.backend(), &store, &monitor, &Cancel::new());
+    monitor.finish();
+    let refreshed = refreshed?;
+    index.flush(&monitor);
+    let stats = index.stats();
+    context.terminal.json(&json!({
+        "event": "index",
+        "records": stats.records,
+        "segments": stats.segments,
+        "disk_bytes": stats.disk_bytes,
+        "memory_bytes": stats.memory_bytes,
+    }))?;
+    context.terminal.line(format!(
+        "{} records in {} segments; {} bytes on disk, {} in memory",
+        stats.records, stats.segments, stats.disk_bytes, stats.memory_bytes
+    ))?;
+    Ok(context.terminal.line(format!(
+        "brought up to date: {} arenas read, {} gone, {} unreadable",
+        refreshed.read, refreshed.vanished, refreshed.unreadable
+    ))?)
+}
+
+fn tree(context: &Context, what: &SnapshotArg) -> Result<(), CliError> {
+    let repository = context.open()?;
+    let snapshot = what.find(&repository)?;
+    let reader = ChunkReader::new(&repository, CacheLimits::default())?;
+    let tree = match find_path(&snapshot, &what.path, &reader)? {
+        Found::Root { tree } => tree,
+        Found::Entry { entry, .. } => match entry.tree() {
+            Some(tree) => tree.clone(),
+            None => {
+                let path = String::from_utf8_lossy(&what.path).into_owned();
+                let hint = "name a directory";
+                return Err(CliError::new(Exit::Failed, format!("{path} is no directory"), hint));
+            }
+        },
+    };
+    show_recipe(context, "tree", &tree)?;
+    let mut entries = strongroom_catalog::TreeReader::new(&tree, &reader);
+    while let Some(entry) = entries.next_entry().map_err(EngineError::from)? {
+        context.terminal.result(ls::long(&entry, &entry.name))?;
+        if let Some(recipe) = entry.content().or(entry.tree()) {
+            show_recipe(context, "  recipe", recipe)?;
+        }
+    }
+    Ok(())
+}
+
+fn show_recipe(context: &Context, what: &str, recipe: &Recipe) -> Result<(), CliError> {
+    context.terminal.result(format!(
+        "{what}: depth {}, {} references, {} bytes",
+        recipe.depth,
+        recipe.refs.len(),
+        recipe.stream_bytes()
+    ))?;
+    for chunk in &recipe.refs {
+        let line = if chunk.is_hole() {
+            format!("    hole of {} bytes", chunk.stream_bytes)
+        } else {
+            let (arena, slot) = (chunk.location.arena, chunk.location.slot);
+            format!("    {} {arena}/{slot} {} bytes", chunk.fingerprint, chunk.stream_bytes)
+        };
+        context.terminal.result(line)?;
+    }
+    Ok(())
+}

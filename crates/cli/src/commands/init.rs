@@ -1,0 +1,73 @@
+//! `strongroom init`
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use strongroom_arena::Redundancy;
+use strongroom_engine::InitOptions;
+use strongroom_engine::key_slot::KdfCost;
+
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+
+/// How a new repository is made.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Parity added to every arena, in percent of its size: 0 for none, 3 unless told otherwise
+    #[arg(long, value_name = "PERCENT", default_value = "3")]
+    parity: f64,
+    /// What the first passphrase is called in the list of keys
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    key_label: String,
+    /// Memory that guessing one passphrase takes (Argon2id)
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    kdf_memory: String,
+}
+
+impl Args {
+    /// What they decide.
+    pub fn options(&self) -> Result<InitOptions, CliError> {
+        if !(0.0..=100.0).contains(&self.parity) {
+            let message = format!("a parity of {} % makes no sense", self.parity);
+            return Err(CliError::new(Exit::Failed, message, "give a number from 0 to 100"));
+        }
+        // At most a hundred percent, so a thousand.
+        let per_mille = (self.parity * 10.0).ceil() as u32;
+        Ok(InitOptions {
+            redundancy: Redundancy { per_mille },
+            label: self.key_label.clone(),
+            cost: kdf_cost(&self.kdf_memory)?,
+            ..InitOptions::default()
+        })
+    }
+}
+
+/// Argon2id's cost for an amount of memory.
+pub fn kdf_cost(memory: &str) -> Result<KdfCost, CliError> {
+    let wrong = |message: String| {
+        CliError::new(Exit::Failed, message, "give a size from 32KiB to 1GiB, such as 64MiB")
+    };
+    let bytes =
+        strongroom_base::units::parse_bytes(memory).map_err(|error| wrong(error.to_string()))?;
+    let kib = u32::try_from(bytes / 1024).ok();
+    let memory_kib = kib.filter(|kib| (32..=KdfCost::MEMORY_KIB_MAX).contains(kib));
+    let memory_kib = memory_kib.ok_or_else(|| wrong(format!("{memory} is out of bounds")))?;
+    Ok(KdfCost { memory_kib, ..KdfCost::DEFAULT })
+}
+
+/// Makes it.
+pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    let repository = context.init(&args.options()?)?;
+    context.terminal.json(&json!({
+        "event": "summary",
+        "repository": repository.config.id.to_string(),
+        "place": repository.backend().describe(),
+    }))?;
+    context.terminal.line(format!("made repository {}", repository.backend().describe()))?;
+    context.terminal.note(KEEP_THE_PASSPHRASE);
+    Ok(Exit::Done.into())
+}
+
+/// What everybody must know.
+pub const KEEP_THE_PASSPHRASE: &str =
+    "Keep the passphrase where a fire does not reach it: without it nothing can be read back.";

@@ -1,0 +1,141 @@
+//! `strongroom ls`
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use strongroom_arena::CacheLimits;
+use strongroom_catalog::{Entry, EntryKind};
+use strongroom_engine::lookup::find_path;
+use strongroom_engine::{ChunkReader, SnapshotWalk};
+
+use crate::context::Context;
+use crate::dates;
+use crate::exit::{CliError, Exit};
+use crate::snapshot_arg::SnapshotArg;
+use crate::terminal::printable_bytes;
+
+/// What is listed.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The snapshot, and the path in it: `latest`, `latest:/etc`
+    #[arg(value_name = "SNAPSHOT[:PATH]", default_value = "latest")]
+    what: OsString,
+    /// With what is below the directories
+    #[arg(long, short = 'R')]
+    recursive: bool,
+    /// With mode, owner, size and time
+    #[arg(long, short)]
+    long: bool,
+}
+
+/// Lists it.
+pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
+    let repository = context.open()?;
+    let what = SnapshotArg::from(args.what);
+    let snapshot = what.find(&repository)?;
+    let reader = ChunkReader::new(&repository, CacheLimits::default())?;
+    let found = find_path(&snapshot, &what.path, &reader)?;
+    let mut walk = SnapshotWalk::new(&found, &reader);
+    let mut is_top = !matches!(found, strongroom_engine::lookup::Found::Root { .. });
+    while let Some(entry) = walk.next()? {
+        context.cancel.check().map_err(strongroom_engine::EngineError::from)?;
+        // A directory that was asked for is told by what it holds.
+        if std::mem::take(&mut is_top) && entry.is_directory() {
+            continue;
+        }
+        if !args.recursive {
+            walk.skip_content();
+        }
+        context.terminal.json(&entry_json(&entry, walk.path()))?;
+        if !context.json() {
+            let line =
+                if args.long { long(&entry, walk.path()) } else { short(&entry, walk.path()) };
+            context.terminal.result(line)?;
+        }
+    }
+    Ok(Exit::Done.into())
+}
+
+fn short(entry: &Entry, path: &[u8]) -> String {
+    let slash = if entry.is_directory() { "/" } else { "" };
+    format!("{}{slash}", printable_bytes(path))
+}
+
+/// As `ls -l` shows it.
+pub fn long(entry: &Entry, path: &[u8]) -> String {
+    let meta = &entry.metadata;
+    let size = match &entry.kind {
+        EntryKind::CharDevice(device) | EntryKind::BlockDevice(device) => {
+            format!("{}, {}", device.major, device.minor)
+        }
+        _ => meta.size.to_string(),
+    };
+    let arrow = match &entry.kind {
+        EntryKind::Symlink { target } => format!(" -> {}", printable_bytes(target)),
+        _ => String::new(),
+    };
+    format!(
+        "{} {:>3} {:<8} {:<8} {size:>12} {} {}{arrow}",
+        mode_text(entry),
+        meta.links,
+        meta.user.clone().unwrap_or(meta.uid.to_string()),
+        meta.group.clone().unwrap_or(meta.gid.to_string()),
+        dates::text(meta.mtime),
+        printable_bytes(path),
+    )
+}
+
+fn mode_text(entry: &Entry) -> String {
+    let mode = entry.metadata.mode;
+    let mut text = String::from(match entry.kind {
+        EntryKind::File { .. } => "-",
+        EntryKind::Directory { .. } => "d",
+        EntryKind::Symlink { .. } => "l",
+        EntryKind::Fifo => "p",
+        EntryKind::Socket => "s",
+        EntryKind::CharDevice(_) => "c",
+        EntryKind::BlockDevice(_) => "b",
+    });
+    for (shift, special, set, unset) in
+        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (mode & special != 0, bits & 1 != 0) {
+            (true, true) => set,
+            (true, false) => unset,
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// An entry for programs.
+pub fn entry_json(entry: &Entry, path: &[u8]) -> Value {
+    let kind = match entry.kind {
+        EntryKind::File { .. } => "file",
+        EntryKind::Directory { .. } => "directory",
+        EntryKind::Symlink { .. } => "symlink",
+        EntryKind::Fifo => "fifo",
+        EntryKind::Socket => "socket",
+        EntryKind::CharDevice(_) => "char-device",
+        EntryKind::BlockDevice(_) => "block-device",
+    };
+    let meta = &entry.metadata;
+    json!({
+        "event": "entry",
+        "path": String::from_utf8_lossy(path),
+        "kind": kind,
+        "mode": format!("{:04o}", meta.mode),
+        "uid": meta.uid,
+        "gid": meta.gid,
+        "user": meta.user,
+        "group": meta.group,
+        "size": meta.size,
+        "mtime": dates::rfc3339(meta.mtime),
+        "links": meta.links,
+    })
+}

@@ -1,0 +1,100 @@
+//! `strongroom snapshots`
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use strongroom_base::units::{bytes_text, count_text};
+use strongroom_catalog::Snapshot;
+use strongroom_engine::list_snapshots;
+
+use crate::context::Context;
+use crate::dates;
+use crate::exit::{CliError, Exit};
+use crate::terminal::{printable_bytes, table};
+
+/// Which snapshots are listed.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Those of this host alone
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Those with this label alone
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+    /// Those that hold this path alone
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
+}
+
+impl Args {
+    fn wants(&self, snapshot: &Snapshot) -> bool {
+        self.host.as_ref().is_none_or(|host| *host == snapshot.host)
+            && self.label.as_ref().is_none_or(|label| snapshot.labels.contains(label))
+            && self.path.as_ref().is_none_or(|path| {
+                snapshot.paths.iter().any(|kept| kept.as_slice() == path.as_bytes())
+            })
+    }
+}
+
+/// Lists them.
+pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    let repository = context.open()?;
+    let list = list_snapshots(&repository)?;
+    let wanted: Vec<&Snapshot> = list.snapshots.iter().filter(|s| args.wants(s)).collect();
+    for snapshot in &wanted {
+        context.terminal.json(&json!({
+            "event": "snapshot",
+            "id": snapshot.id.to_string(),
+            "started": dates::rfc3339(snapshot.started),
+            "ended": dates::rfc3339(snapshot.ended),
+            "host": snapshot.host,
+            "user": snapshot.user,
+            "paths": snapshot.paths.iter().map(|p| String::from_utf8_lossy(p)).collect::<Vec<_>>(),
+            "labels": snapshot.labels,
+            "parent": snapshot.parent.map(|parent| parent.to_string()),
+            "partial": snapshot.partial,
+            "files": snapshot.stats.files,
+            "bytes": snapshot.stats.bytes,
+            "bytes_new": snapshot.stats.bytes_new,
+            "bytes_stored": snapshot.stats.bytes_stored,
+            "problems": snapshot.stats.problems,
+            "program": snapshot.program,
+        }))?;
+    }
+    if !context.json() {
+        print(context, &wanted)?;
+    }
+    for (id, error) in &list.unreadable {
+        context.terminal.note(format!("damage: snapshot {}: {error}", id.short()));
+    }
+    Ok(if list.unreadable.is_empty() { Exit::Done } else { Exit::Damaged }.into())
+}
+
+fn print(context: &Context, snapshots: &[&Snapshot]) -> Result<(), CliError> {
+    if snapshots.is_empty() {
+        context.terminal.note("there are no snapshots yet");
+        return Ok(());
+    }
+    let head = ["id", "time", "host", "files", "size", "grew by", "paths and labels"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for snapshot in snapshots {
+        let mut what: Vec<String> = snapshot.paths.iter().map(|p| printable_bytes(p)).collect();
+        what.extend(snapshot.labels.iter().map(|label| format!("[{label}]")));
+        if snapshot.partial {
+            what.push("(partial)".to_owned());
+        }
+        rows.push(vec![
+            snapshot.id.short(),
+            dates::text(snapshot.started),
+            snapshot.host.clone(),
+            count_text(snapshot.stats.files),
+            bytes_text(snapshot.stats.bytes),
+            bytes_text(snapshot.stats.bytes_stored),
+            what.join(" "),
+        ]);
+    }
+    for line in table(&rows, &[3, 4, 5]) {
+        context.terminal.result(line)?;
+    }
+    Ok(())
+}

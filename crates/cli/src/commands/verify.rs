@@ -1,0 +1,118 @@
+//! `strongroom verify`
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use strongroom_base::units::{bytes_text, count_text, duration_text};
+use strongroom_engine::audit::Affected;
+use strongroom_engine::{VerifyDepth, verify, verify_objects};
+
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+use crate::terminal::printable;
+
+/// How much is checked.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Read everything and compare every fingerprint
+    #[arg(long, conflicts_with = "sample")]
+    data: bool,
+    /// Read a part of the data, such as 5%: another part each day
+    #[arg(long, value_name = "PERCENT")]
+    sample: Option<String>,
+    /// Check what can be checked without the passphrase
+    #[arg(long)]
+    keyless: bool,
+}
+
+impl Args {
+    fn depth(&self) -> Result<VerifyDepth, CliError> {
+        let Some(sample) = &self.sample else {
+            return Ok(if self.data { VerifyDepth::Data } else { VerifyDepth::Structure });
+        };
+        let percent = sample.trim_end_matches('%').trim().parse::<u8>().ok();
+        let percent = percent.filter(|percent| (1..=100).contains(percent)).ok_or_else(|| {
+            let message = format!("\"{sample}\" is no share of the data");
+            CliError::new(Exit::Failed, message, "give a number from 1 to 100, such as 5%")
+        })?;
+        let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Ok(VerifyDepth::Sample { percent, turn: since.as_secs() / 86_400 })
+    }
+}
+
+/// Checks it.
+pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    let depth = args.depth()?;
+    let (monitor, outcome) = if args.keyless {
+        let backend = context.backend()?;
+        strongroom_engine::repository::read_config(&*backend)?;
+        let monitor = context.terminal.monitor("checked");
+        let outcome = verify_objects(&*backend, depth, &monitor, &context.cancel);
+        (monitor, outcome)
+    } else {
+        let repository = context.open()?;
+        let monitor = context.terminal.monitor("checked");
+        let outcome = verify(&repository, depth, &monitor, &context.cancel);
+        (monitor, outcome)
+    };
+    monitor.finish();
+    let outcome = outcome?;
+    context.terminal.json(&json!({
+        "event": "summary",
+        "sound": outcome.is_sound(),
+        "seconds": monitor.elapsed().as_secs_f64(),
+        "objects": outcome.objects,
+        "objects_read": outcome.objects_read,
+        "bytes_read": outcome.bytes_read,
+        "chunks_read": outcome.chunks_read,
+        "snapshots": outcome.snapshots,
+        "chunks_named": outcome.chunks_named,
+        "faults": outcome.faults.iter().map(|(name, fault)| json!({
+            "object": name.as_str(), "fault": fault.to_string(),
+        })).collect::<Vec<_>>(),
+        "affected": affected_json(&outcome.affected),
+    }))?;
+    context.terminal.line(format!(
+        "checked {} objects, {} of them whole ({}), and {} snapshots in {}",
+        count_text(outcome.objects),
+        count_text(outcome.objects_read),
+        bytes_text(outcome.bytes_read),
+        count_text(outcome.snapshots),
+        duration_text(monitor.elapsed()),
+    ))?;
+    tell_affected(context, &outcome.affected)?;
+    if outcome.is_sound() {
+        context.terminal.line("no damage was found")?;
+        return Ok(Exit::Done.into());
+    }
+    let faults = outcome.faults.len();
+    context.terminal.line(format!("{faults} objects are damaged: run `strongroom repair`"))?;
+    Ok(Exit::Damaged.into())
+}
+
+/// What hangs on what is lost, for programs.
+pub fn affected_json(affected: &[Affected]) -> serde_json::Value {
+    let item = |affected: &Affected| {
+        json!({
+            "snapshot": affected.snapshot.to_string(),
+            "path": affected.path.to_string_lossy(),
+            "lost_bytes": affected.lost_bytes,
+            "directory": affected.is_directory,
+        })
+    };
+    affected.iter().map(item).collect()
+}
+
+/// What hangs on what is lost, for people.
+pub fn tell_affected(context: &Context, affected: &[Affected]) -> Result<(), CliError> {
+    for affected in affected {
+        let what = if affected.is_directory {
+            "the list of its names".to_owned()
+        } else {
+            bytes_text(affected.lost_bytes)
+        };
+        let (id, path) = (affected.snapshot.short(), printable(&affected.path));
+        context.terminal.line(format!("lost in snapshot {id}: {path} ({what})"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! Dates as people write and read them, in their own time zone.
+
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::TimeZone;
+use jiff::{ToSpan, Zoned};
+use strongroom_base::Timestamp;
+
+/// The last moment that a date or time of day means: a day means its end, a minute its last second.
+pub fn last_moment(text: &str) -> Option<Timestamp> {
+    last_moment_at(text, &Zoned::now())
+}
+
+fn last_moment_at(text: &str, now: &Zoned) -> Option<Timestamp> {
+    let end_of_day = Time::constant(23, 59, 59, 999_999_999);
+    let civil: DateTime = match text {
+        "now" => return Some(timestamp(now)),
+        "today" => now.date().to_datetime(end_of_day),
+        "yesterday" => now.date().checked_sub(1.day()).ok()?.to_datetime(end_of_day),
+        _ => match text.len() {
+            10 => text.parse::<Date>().ok()?.to_datetime(end_of_day),
+            16 => {
+                let minute: DateTime = format!("{}:59", text.replace(' ', "T")).parse().ok()?;
+                minute.with().subsec_nanosecond(999_999_999).build().ok()?
+            }
+            _ => {
+                let second: DateTime = text.replace(' ', "T").parse().ok()?;
+                second.with().subsec_nanosecond(999_999_999).build().ok()?
+            }
+        },
+    };
+    civil.to_zoned(now.time_zone().clone()).ok().map(|zoned| timestamp(&zoned))
+}
+
+fn timestamp(zoned: &Zoned) -> Timestamp {
+    let nanos = zoned.timestamp().as_nanosecond();
+    Timestamp(i64::try_from(nanos).unwrap_or(i64::MAX))
+}
+
+/// `2026-11-21 12:30:05`.
+pub fn text(time: Timestamp) -> String {
+    in_zone(time, TimeZone::system())
+}
+
+fn in_zone(time: Timestamp, zone: TimeZone) -> String {
+    match jiff::Timestamp::from_nanosecond(i128::from(time.0)) {
+        Ok(moment) => moment.to_zoned(zone).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        Err(_) => format!("{} ns", time.0),
+    }
+}
+
+/// `2026-11-21T11:30:05.123456789Z`, for programs.
+pub fn rfc3339(time: Timestamp) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_mean_their_last_moment() {
+        let now: Zoned = "2026-11-21T12:30:05+01:00[+01:00]".parse().unwrap();
+        let at = |text: &str| {
+            last_moment_at(text, &now).map(|time| in_zone(time, now.time_zone().clone()))
+        };
+        for (text, moment) in [
+            ("2026-11-20", "2026-11-20 23:59:59"),
+            ("2026-11-20 08:15", "2026-11-20 08:15:59"),
+            ("2026-11-20T08:15:10", "2026-11-20 08:15:10"),
+            ("today", "2026-11-21 23:59:59"),
+            ("yesterday", "2026-11-20 23:59:59"),
+            ("now", "2026-11-21 12:30:05"),
+        ] {
+            assert_eq!(at(text).as_deref(), Some(moment), "{text}");
+        }
+        for text in ["", "2026-13-01", "2026-11-31", "soon", "deadbeef", "20261120"] {
+            assert_eq!(at(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Where the passphrase comes from.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::Command;
+
+use zeroize::Zeroizing;
+
+use crate::exit::{CliError, Exit};
+
+/// A passphrase, wiped from memory when it is no longer needed.
+pub type Passphrase = Zeroizing<Vec<u8>>;
+
+/// How the passphrase is given.
+#[derive(Debug, Clone, clap::Args)]
+pub struct PassphraseArgs {
+    /// Read the passphrase from the first line of this file
+    #[arg(
+        long,
+        global = true,
+        env = "STRONGROOM_PASSWORD_FILE",
+        value_name = "FILE",
+        help_heading = "Repository"
+    )]
+    password_file: Option<PathBuf>,
+    /// Read the passphrase from the first line that this shell command prints
+    #[arg(
+        long,
+        global = true,
+        env = "STRONGROOM_PASSWORD_COMMAND",
+        value_name = "COMMAND",
+        help_heading = "Repository"
+    )]
+    password_command: Option<String>,
+}
+
+const VARIABLE: &str = "STRONGROOM_PASSWORD";
+const HINT: &str = "set STRONGROOM_PASSWORD, or give --password-file or --password-command, or run it in a terminal";
+
+impl PassphraseArgs {
+    /// The passphrase of a repository that exists.
+    pub fn existing(&self, place: &str) -> Result<Passphrase, CliError> {
+        match self.given()? {
+            Some(passphrase) => Ok(passphrase),
+            None => prompt(&format!("Passphrase of {place}: ")),
+        }
+    }
+
+    /// A new passphrase for a new repository.
+    pub fn new_repository(&self) -> Result<Passphrase, CliError> {
+        match self.given()? {
+            Some(passphrase) => not_empty(passphrase),
+            None => prompt_twice("New passphrase: "),
+        }
+    }
+
+    fn given(&self) -> Result<Option<Passphrase>, CliError> {
+        if let Some(path) = &self.password_file {
+            let text = std::fs::read(path).map_err(|error| {
+                let message =
+                    format!("cannot read the passphrase file {}: {error}", path.display());
+                CliError::new(Exit::Passphrase, message, "check --password-file")
+            })?;
+            return Ok(Some(first_line(text)));
+        }
+        if let Some(command) = &self.password_command {
+            return from_command(command).map(Some);
+        }
+        Ok(std::env::var_os(VARIABLE)
+            .map(|value| Zeroizing::new(std::os::unix::ffi::OsStringExt::into_vec(value))))
+    }
+}
+
+/// A new passphrase for a further or changed key: from a file, or asked for twice.
+pub fn new_passphrase(file: Option<&PathBuf>) -> Result<Passphrase, CliError> {
+    match file {
+        Some(path) => {
+            let text = std::fs::read(path).map_err(|error| {
+                let message = format!("cannot read {}: {error}", path.display());
+                CliError::new(Exit::Passphrase, message, "check --new-password-file")
+            })?;
+            not_empty(first_line(text))
+        }
+        None => prompt_twice("New passphrase: "),
+    }
+}
+
+fn from_command(command: &str) -> Result<Passphrase, CliError> {
+    let fail = |what: String| CliError::new(Exit::Passphrase, what, "check --password-command");
+    let output = Command::new("/bin/sh")
+        .args(["-c", command])
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .map_err(|error| fail(format!("cannot run the passphrase command: {error}")))?;
+    if output.status.success() {
+        Ok(first_line(output.stdout))
+    } else {
+        Err(fail(format!("the passphrase command failed: {}", output.status)))
+    }
+}
+
+fn first_line(text: Vec<u8>) -> Passphrase {
+    let mut text = Zeroizing::new(text);
+    let end = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());
+    text.truncate(end);
+    if text.last() == Some(&b'\r') {
+        text.pop();
+    }
+    text
+}
+
+fn prompt(question: &str) -> Result<Passphrase, CliError> {
+    if !std::io::stdin().is_terminal() && !std::path::Path::new("/dev/tty").exists() {
+        return Err(CliError::new(Exit::Passphrase, "no passphrase was given", HINT));
+    }
+    let answer = rpassword::prompt_password(question)
+        .map_err(|_| CliError::new(Exit::Passphrase, "no passphrase was given", HINT))?;
+    Ok(Zeroizing::new(answer.into_bytes()))
+}
+
+fn prompt_twice(question: &str) -> Result<Passphrase, CliError> {
+    let first = not_empty(prompt(question)?)?;
+    let second = prompt("The same again:  ")?;
+    if first == second {
+        Ok(first)
+    } else {
+        Err(CliError::new(Exit::Passphrase, "the two passphrases differ", "run it again"))
+    }
+}
+
+fn not_empty(passphrase: Passphrase) -> Result<Passphrase, CliError> {
+    if passphrase.is_empty() {
+        let message = "an empty passphrase protects nothing";
+        return Err(CliError::new(Exit::Passphrase, message, "choose one that nobody guesses"));
+    }
+    Ok(passphrase)
+}
