@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use strongroom_arena::{ARENAS_FOLDER, Arena, ArenaError, ArenaStore};
 use strongroom_backend::{Backend, ObjectInfo};
@@ -34,6 +35,8 @@ pub struct ChunkIndex {
     index: Index,
     arenas: Vec<Covered>,
     ordinals: HashMap<ArenaId, u32>,
+    /// The cache could not be read or written somewhere: it is begun anew by the next session.
+    broken: AtomicBool,
 }
 
 /// What bringing the index up to date amounted to.
@@ -52,15 +55,16 @@ impl ChunkIndex {
     pub fn open(folder: Option<&Path>) -> Result<Self, EngineError> {
         let Some(folder) = folder else { return Ok(Self::with(Index::in_memory(), Vec::new())) };
         let path = folder.join("index");
+        // A cache that cannot be kept costs time, not the backup.
+        let anew = || Index::reset(&path).unwrap_or_else(|_| Index::in_memory());
         let index = match Index::open(&path) {
-            Err(IndexError::Damaged { .. }) => Index::reset(&path)?,
-            // A cache that cannot be kept costs time, not the backup.
+            Err(IndexError::Damaged { .. }) => anew(),
             Err(IndexError::Io { .. }) => Index::in_memory(),
             other => other?,
         };
         match unpack_note(index.note()) {
             Some(arenas) => Ok(Self::with(index, arenas)),
-            None => Ok(Self::with(Index::reset(&path)?, Vec::new())),
+            None => Ok(Self::with(anew(), Vec::new())),
         }
     }
 
@@ -75,7 +79,7 @@ impl ChunkIndex {
             covered.standing.then_some((covered.id, ordinal as u32))
         };
         let ordinals = arenas.iter().enumerate().filter_map(standing).collect();
-        Self { index, arenas, ordinals }
+        Self { index, arenas, ordinals, broken: AtomicBool::new(false) }
     }
 
     /// Forgets everything, so that the next refresh reads every summary.
@@ -95,8 +99,11 @@ impl ChunkIndex {
         cancel: &Cancel,
     ) -> Result<Refreshed, EngineError> {
         let listed = backend.list(ARENAS_FOLDER)?;
-        let mut refreshed =
-            Refreshed { vanished: self.drop_changed(&listed)?, ..Refreshed::default() };
+        let vanished = self.drop_changed(&listed).unwrap_or_else(|error| {
+            monitor.detail(&format!("the index is made anew: {error}"));
+            self.begin_anew()
+        });
+        let mut refreshed = Refreshed { vanished, ..Refreshed::default() };
         for info in &listed {
             cancel.check()?;
             let Ok(id) = info.name.file().parse::<ArenaId>() else { continue };
@@ -105,7 +112,7 @@ impl ChunkIndex {
             }
             match store.arena(id) {
                 Ok(arena) => {
-                    self.cover(&arena, info.bytes)?;
+                    self.cover(&arena, info.bytes);
                     refreshed.read += 1;
                     // Read once and not needed again soon.
                     store.forget(id);
@@ -121,7 +128,7 @@ impl ChunkIndex {
     }
 
     /// Forgets the arenas that are gone or changed; tells how many are gone.
-    fn drop_changed(&mut self, listed: &[ObjectInfo]) -> Result<usize, EngineError> {
+    fn drop_changed(&mut self, listed: &[ObjectInfo]) -> Result<usize, IndexError> {
         let sizes: HashMap<ArenaId, u64> = listed
             .iter()
             .filter_map(|info| Some((info.name.file().parse().ok()?, info.bytes)))
@@ -147,14 +154,31 @@ impl ChunkIndex {
         Ok(vanished)
     }
 
-    fn cover(&mut self, arena: &Arena, object_bytes: u64) -> Result<(), EngineError> {
+    /// Forgets everything, in memory where the directory does not let it; no arena has vanished.
+    fn begin_anew(&mut self) -> usize {
+        if self.clear().is_err() {
+            *self = Self::in_memory();
+        }
+        0
+    }
+
+    fn cover(&mut self, arena: &Arena, object_bytes: u64) {
         let ordinal = self.add(arena.id, object_bytes, arena.generation > 0);
         for (slot, entry) in arena.slots() {
             if entry.fingerprint != Fingerprint::ZERO {
-                self.index.insert(&entry.fingerprint.0, pack_location(ordinal, slot))?;
+                self.keep(&entry.fingerprint, pack_location(ordinal, slot));
             }
         }
-        Ok(())
+    }
+
+    /// Inserts. A cache that can no longer be written is given up, and what comes stays in memory.
+    fn keep(&mut self, fingerprint: &Fingerprint, location: strongroom_index::Location) {
+        // After an error the record is in nevertheless.
+        if self.index.insert(&fingerprint.0, location).is_err() {
+            self.broken.store(true, Ordering::Relaxed);
+            let index = std::mem::replace(&mut self.index, Index::in_memory());
+            self.index = index.with_table_records_max(usize::MAX);
+        }
     }
 
     fn add(&mut self, id: ArenaId, object_bytes: u64, rewritten: bool) -> u32 {
@@ -177,22 +201,28 @@ impl ChunkIndex {
     }
 
     /// Notes where a chunk was put.
-    pub fn insert(
-        &mut self,
-        fingerprint: &Fingerprint,
-        location: Location,
-    ) -> Result<(), EngineError> {
+    pub fn insert(&mut self, fingerprint: &Fingerprint, location: Location) {
         let ordinal = self.ordinals.get(&location.arena).copied();
         let ordinal = ordinal.expect("chunks are put into arenas that were begun");
-        Ok(self.index.insert(&fingerprint.0, pack_location(ordinal, location.slot))?)
+        self.keep(fingerprint, pack_location(ordinal, location.slot));
     }
 
-    /// Where a chunk is.
-    pub fn lookup(&self, fingerprint: &Fingerprint) -> Result<Option<Location>, EngineError> {
-        let Some(location) = self.index.lookup(&fingerprint.0)? else { return Ok(None) };
-        let (ordinal, slot) = unpack_location(location);
-        let covered = self.arenas.get(ordinal as usize).filter(|covered| covered.standing);
-        Ok(covered.map(|covered| Location { arena: covered.id, slot }))
+    /// Where a chunk is, as far as the index can be read: where it is damaged, nothing is known,
+    /// and [`ChunkIndex::is_broken`] from then on.
+    pub fn lookup(&self, fingerprint: &Fingerprint) -> Option<Location> {
+        let found = self.index.lookup(&fingerprint.0).unwrap_or_else(|_| {
+            self.broken.store(true, Ordering::Relaxed);
+            None
+        });
+        let (ordinal, slot) = unpack_location(found?);
+        let covered = self.arenas.get(ordinal as usize).filter(|covered| covered.standing)?;
+        Some(Location { arena: covered.id, slot })
+    }
+
+    /// True once the cache could not be read or written: what was not found may be there after
+    /// all.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
     }
 
     /// True where the arena stands, as far as was known at the last refresh.
@@ -212,6 +242,11 @@ impl ChunkIndex {
 
     /// Commits what was inserted. A failure to write a cache is told and costs nothing else.
     pub fn flush(&mut self, monitor: &dyn Monitor) {
+        if self.is_broken() {
+            monitor.detail("the index in the cache is damaged and will be made anew");
+            self.begin_anew();
+            return;
+        }
         let note = pack_note(&self.arenas);
         if let Err(error) = self.index.flush(&note) {
             monitor.detail(&format!("the index could not be kept in the cache: {error}"));

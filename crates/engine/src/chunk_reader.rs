@@ -80,15 +80,20 @@ impl ChunkReader {
         tried: Location,
     ) -> Result<Option<Location>, EngineError> {
         let mut slot = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let refreshed = |mut index: ChunkIndex| -> Result<ChunkIndex, EngineError> {
+            index.refresh(&*self.backend, &self.store, &Silent, &Cancel::new())?;
+            Ok(index)
+        };
         let index = match &mut *slot {
             Some(index) => index,
-            empty => {
-                let mut index = ChunkIndex::open(self.cache.as_deref())?;
-                index.refresh(&*self.backend, &self.store, &Silent, &Cancel::new())?;
-                empty.insert(index)
-            }
+            empty => empty.insert(refreshed(ChunkIndex::open(self.cache.as_deref())?)?),
         };
-        Ok(index.lookup(fingerprint)?.filter(|location| *location != tried))
+        let mut found = index.lookup(fingerprint);
+        if found.is_none() && index.is_broken() {
+            *index = refreshed(ChunkIndex::in_memory())?;
+            found = index.lookup(fingerprint);
+        }
+        Ok(found.filter(|location| *location != tried))
     }
 
     fn read_at(

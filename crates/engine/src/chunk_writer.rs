@@ -94,7 +94,7 @@ impl ChunkWriter {
         chunk: &[u8],
     ) -> Result<(Fingerprint, Location, bool), EngineError> {
         let fingerprint = self.fingerprinter.fingerprint(chunk);
-        if let Some(location) = self.index.lookup(&fingerprint)? {
+        if let Some(location) = self.index.lookup(&fingerprint) {
             return Ok((fingerprint, location, false));
         }
         let location = match &mut self.packer {
@@ -112,7 +112,7 @@ impl ChunkWriter {
                 Location { arena: *id, slot: *next_slot }
             }
         };
-        self.index.insert(&fingerprint, location)?;
+        self.index.insert(&fingerprint, location);
         Ok((fingerprint, location, true))
     }
 
