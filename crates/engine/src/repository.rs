@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use strongroom_arena::envelope::format::{HeaderError, ObjectKind};
 use strongroom_arena::envelope::{self, EnvelopeError, Identity};
-use strongroom_arena::{ArenaStore, CacheLimits, Redundancy};
+use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, Redundancy};
 use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{
@@ -105,8 +105,11 @@ impl Repository {
         if exists(backend)? {
             return Err(EngineError::RepositoryExists { place });
         }
-        if !backend.list("")?.is_empty() || !backend.list(KEYS_FOLDER)?.is_empty() {
-            return Err(EngineError::PlaceNotEmpty { place });
+        // Key slots alone are what a making that was cut short leaves.
+        for folder in ["", ARENAS_FOLDER, SNAPSHOTS_FOLDER] {
+            if !backend.list(folder)?.is_empty() {
+                return Err(EngineError::PlaceNotEmpty { place });
+            }
         }
         let entropy = &*surroundings.entropy;
         let config = Config {
@@ -129,6 +132,12 @@ impl Repository {
         let object = envelope::seal_small(&config.pack(&keys.write), identity);
         backend.create(&ObjectName::top(&format!("{CONFIG}{COPY}")), &object)?;
         backend.create(&ObjectName::top(CONFIG), &object)?;
+        // This is the repository now, and no slot but its own opens it.
+        for leftover in backend.list(KEYS_FOLDER)? {
+            if !slot_names(slot.id).contains(&leftover.name) {
+                backend.remove(&leftover.name)?;
+            }
+        }
         Ok(Self { surroundings, config, keys, secret, slot: slot.id })
     }
 
