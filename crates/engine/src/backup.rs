@@ -91,7 +91,7 @@ pub fn backup(
     let started = repository.surroundings.clock.now();
     let source = TreeSource::open(&options.paths, &source_options(repository, options))?;
     let paths: Vec<Vec<u8>> = source.roots().iter().map(|root| path_bytes(root)).collect();
-    let session = Session::begin(repository)?;
+    let session = options.session(repository)?;
     let mut writer = ChunkWriter::open(repository, options.pack, options.dry_run, monitor, cancel)?;
     let parent = find_parent(repository, options, &paths)?;
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
@@ -150,7 +150,7 @@ pub fn backup_reader(
         return Err(EngineError::Argument(message));
     }
     let started = repository.surroundings.clock.now();
-    let session = Session::begin(repository)?;
+    let session = options.session(repository)?;
     let mut writer = ChunkWriter::open(repository, options.pack, options.dry_run, monitor, cancel)?;
     let mut progress = Progress::default();
     let mut tell = |bytes: u64, writer: &ChunkWriter| {
@@ -217,6 +217,13 @@ impl Read for StopAtCancel<'_> {
 }
 
 impl BackupOptions {
+    fn session<'r>(&self, repository: &'r Repository) -> Result<Session<'r>, EngineError> {
+        match self.dry_run {
+            true => Ok(Session::pretend(repository)),
+            false => Session::begin(repository),
+        }
+    }
+
     /// A snapshot that bears what the options say, of nothing yet.
     fn snapshot(&self, id: SnapshotId, started: Timestamp, ended: Timestamp) -> Snapshot {
         Snapshot {
@@ -386,6 +393,8 @@ impl<'r> Run<'r> {
                     && self.is_present(content, writer)?
                 {
                     self.outcome.unchanged += 1;
+                    self.progress.files += 1;
+                    self.progress.bytes += content.stream_bytes();
                     EntryKind::File { content: content.clone() }
                 } else {
                     let is_new = before.as_ref().is_none_or(|before| before.content().is_none());
@@ -406,10 +415,6 @@ impl<'r> Run<'r> {
         };
         if let EntryKind::File { content } = &kind {
             self.stats.bytes += content.stream_bytes();
-            if is_same {
-                self.progress.files += 1;
-                self.progress.bytes += content.stream_bytes();
-            }
         }
         self.stats.files += 1;
         self.push(frame, Entry { name, kind, metadata }, writer)
@@ -477,6 +482,7 @@ impl<'r> Run<'r> {
         };
         *metadata = file.metadata().clone();
         metadata.xattrs = self.xattrs(source, source.xattrs());
+        let bytes_before = self.progress.bytes;
         let progress = &mut self.progress;
         let (monitor, totals) = (self.monitor, &self.totals);
         let mut tell = |bytes: u64, writer: &ChunkWriter| {
@@ -495,6 +501,8 @@ impl<'r> Run<'r> {
             Err(error) => return Err(error),
         };
         self.progress.files += 1;
+        // Holes too.
+        self.progress.bytes = bytes_before + content.stream_bytes();
         match file.change() {
             Ok(None) => {}
             Ok(Some(_)) => self.problem(source.path(), "it changed while it was read"),

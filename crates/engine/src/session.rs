@@ -43,6 +43,12 @@ impl<'r> Session<'r> {
         Ok(Self { repository, id, ended: false })
     }
 
+    /// A session for a dry run: nobody is told of it, and it commits nothing.
+    pub fn pretend(repository: &'r Repository) -> Self {
+        let id = SnapshotId(random_array(&*repository.surroundings.entropy));
+        Self { repository, id, ended: true }
+    }
+
     /// Commits: from here on the snapshot is there, and all it needs is on the medium.
     pub fn commit(mut self, snapshot: &Snapshot) -> Result<u64, EngineError> {
         assert_eq!(snapshot.id, self.id, "a session commits its own snapshot");
