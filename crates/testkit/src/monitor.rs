@@ -62,7 +62,7 @@ impl Listener {
     }
 
     /// The last progress that was told.
-    pub fn progress(&self) -> Progress {
+    pub fn last_progress(&self) -> Progress {
         self.state().progress.clone()
     }
 

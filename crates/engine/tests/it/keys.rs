@@ -1,0 +1,129 @@
+//! Configuration and key slots: each in two copies, each with parity, none of them to be forged.
+
+use std::sync::Arc;
+
+use strongroom_arena::envelope::format::ObjectKind;
+use strongroom_arena::envelope::{self, Identity};
+use strongroom_backend::ObjectName;
+use strongroom_base::{RepositoryId, WriteKeys};
+use strongroom_engine::{EngineError, Repository};
+use strongroom_testkit::Change;
+use strongroom_testkit::damage::{Objects, names_in};
+
+use crate::world::{PASSPHRASE, World};
+
+fn small(folder: &str, objects: &Objects) -> Vec<ObjectName> {
+    let names = names_in(objects, folder);
+    assert_eq!(names.len(), 2, "the object and its copy");
+    names
+}
+
+#[test]
+fn a_wrong_passphrase_is_said_to_be_one() {
+    let world = World::new(100);
+    for wrong in [&b""[..], b"correct horse", &[0xff; 1000]] {
+        let error = Repository::open(world.surroundings(), wrong).err().unwrap();
+        assert!(matches!(error, EngineError::WrongPassphrase { slots: 1 }), "{error}");
+    }
+}
+
+#[test]
+fn one_copy_is_enough_whatever_becomes_of_the_other() {
+    let world = World::new(101);
+    let base = world.objects.snapshot();
+    for folder in ["", "keys"] {
+        for name in small(folder, &base) {
+            for change in Change::ALL {
+                let mut objects = base.clone();
+                change.on_object(&mut objects, &name);
+                if let Err(error) = world.open_objects(&objects) {
+                    panic!("{change:?} of {name}: {error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn with_both_copies_gone_it_says_so() {
+    let world = World::new(102);
+    let base = world.objects.snapshot();
+    for change in [Change::Removed, Change::Empty, Change::Zeros] {
+        for folder in ["", "keys"] {
+            let mut objects = base.clone();
+            for name in small(folder, &base) {
+                change.on_object(&mut objects, &name);
+            }
+            let error = world.open_objects(&objects).err().unwrap();
+            let clear = match (folder, change) {
+                ("keys", _) => matches!(error, EngineError::NoKeySlot { .. }),
+                (_, Change::Removed) => matches!(error, EngineError::NotARepository { .. }),
+                _ => error.is_damage() || matches!(error, EngineError::NotARepository { .. }),
+            };
+            assert!(clear, "{change:?} of both in \"{folder}\": {error:?}");
+        }
+    }
+}
+
+#[test]
+fn a_forged_configuration_is_refused() {
+    let world = World::new(103);
+    let repository = world.open();
+    let mut forged = repository.config.clone();
+    forged.parity_per_mille = 0;
+    // Somebody without the keys can do all but the tag.
+    let other = strongroom_base::MasterSecret([1; 32]).keys();
+    let keys: &WriteKeys = &other.write;
+    let identity = Identity { kind: ObjectKind::Config, id: forged.id.0, generation: 0 };
+    let object = envelope::seal_small(&forged.pack(keys), identity);
+    let mut objects = world.objects.snapshot();
+    for name in small("", &objects) {
+        objects.insert(name, object.clone());
+    }
+    let error = world.open_objects(&objects).err().unwrap();
+    assert!(matches!(error, EngineError::ForgedConfig), "{error}");
+}
+
+#[test]
+fn the_configuration_of_another_repository_opens_nothing() {
+    let (world, other) = (World::new(104), World::new(105));
+    let mut objects = world.objects.snapshot();
+    let others = other.objects.snapshot();
+    for name in small("", &objects) {
+        objects.insert(name.clone(), others[&name].clone());
+    }
+    let error = world.open_objects(&objects).err().unwrap();
+    assert!(matches!(error, EngineError::WrongPassphrase { .. }), "{error}");
+}
+
+#[test]
+fn a_slot_under_another_name_opens_nothing() {
+    let world = World::new(106);
+    let mut objects = world.objects.snapshot();
+    let [name, copy] = small("keys", &objects).try_into().unwrap();
+    let bytes = objects.remove(&name).unwrap();
+    objects.remove(&copy);
+    objects.insert(ObjectName::new("keys", "0123456789abcdef"), bytes);
+    let error = world.open_objects(&objects).err().unwrap();
+    assert!(matches!(error, EngineError::NoKeySlot { found: 1 }), "{error}");
+}
+
+#[test]
+fn what_is_no_repository_is_said_to_be_none() {
+    let world = World::empty(107);
+    let error = Repository::open(world.surroundings(), PASSPHRASE).err().unwrap();
+    assert!(matches!(error, EngineError::NotARepository { .. }), "{error}");
+    let objects: Objects = [(ObjectName::top("config"), b"[core]\nbare = true\n".to_vec())].into();
+    let error = world.open_objects(&objects).err().unwrap();
+    assert!(matches!(error, EngineError::NotARepository { .. }), "{error}");
+    let backend = strongroom_backend::MemoryBackend::from_snapshot(objects);
+    let init = crate::world::init_options();
+    let made = Repository::init(world.over(Arc::new(backend)), PASSPHRASE, &init);
+    assert!(made.is_err(), "a place in use is left alone");
+}
+
+#[test]
+fn every_repository_has_a_name_of_its_own() {
+    let ids: Vec<RepositoryId> = (0..3).map(|seed| World::new(seed).open().config.id).collect();
+    assert!(ids[0] != ids[1] && ids[1] != ids[2]);
+}

@@ -1,0 +1,13 @@
+//! The engine as a whole, over backends that fail, lie, crash and tell what was asked of them.
+
+mod backup;
+mod cache;
+mod changing;
+mod concurrent;
+mod crash;
+mod damage;
+mod faults;
+mod keys;
+mod parents;
+mod read_back;
+mod world;

@@ -1,0 +1,131 @@
+//! Parents: what is taken over from the last snapshot is what still stands.
+
+use std::fs;
+
+use strongroom_base::Silent;
+use strongroom_testkit::Listener;
+
+use crate::world::{World, options, run};
+
+/// Backs up, edits, backs up again, and compares both.
+#[track_caller]
+fn check(seed: u64, edit: impl Fn(&World)) -> strongroom_engine::BackupOutcome {
+    let world = World::new(seed);
+    let first = world.backup();
+    let before = world.image();
+    edit(&world);
+    let listener = Listener::new();
+    let second = run(&world.open(), &options(&world.tree()), &listener).unwrap();
+    assert_eq!(listener.problems(), []);
+    assert_eq!(second.snapshot.parent, Some(first.snapshot.id));
+    let repository = world.open();
+    world.assert_holds(&repository, second.snapshot.id, &world.image(), "after the edit");
+    world.assert_holds(&repository, first.snapshot.id, &before, "before the edit");
+    second
+}
+
+#[test]
+fn a_file_becomes_a_directory() {
+    check(21, |world| {
+        fs::remove_file(world.tree().join("large")).unwrap();
+        fs::create_dir(world.tree().join("large")).unwrap();
+        fs::write(world.tree().join("large/inside"), b"new").unwrap();
+    });
+}
+
+#[test]
+fn a_directory_becomes_a_file() {
+    check(22, |world| {
+        fs::remove_dir_all(world.tree().join("level0")).unwrap();
+        fs::write(world.tree().join("level0"), b"a file now").unwrap();
+    });
+}
+
+#[test]
+fn a_directory_becomes_a_link_to_itself() {
+    check(23, |world| {
+        let [from, to] = ["level0", "moved"].map(|name| world.tree().join(name));
+        fs::rename(&from, &to).unwrap();
+        std::os::unix::fs::symlink("moved", &from).unwrap();
+    });
+}
+
+#[test]
+fn everything_is_gone() {
+    let outcome = check(24, |world| {
+        fs::remove_dir_all(world.tree()).unwrap();
+        fs::create_dir(world.tree()).unwrap();
+    });
+    assert_eq!(outcome.written.data_chunks, 0);
+}
+
+#[test]
+fn a_hard_link_is_cut_and_another_made() {
+    check(25, |world| {
+        let (large, too) = (world.tree().join("large"), world.tree().join("large-three"));
+        fs::hard_link(&large, &too).unwrap();
+        fs::remove_file(world.tree().join("empty-too")).unwrap();
+    });
+}
+
+#[test]
+fn only_metadata_changed() {
+    let outcome = check(26, |world| {
+        strongroom_testkit::tree::set_mtime(&world.tree().join("large"), 77, 7);
+    });
+    assert_eq!(outcome.written.data_chunks_new, 0);
+    // Both of its names.
+    assert_eq!(outcome.files_changed, 2);
+}
+
+#[test]
+fn content_changed_behind_the_same_size_and_mtime() {
+    // ctime tells it: nobody can set that.
+    check(27, |world| {
+        let path = world.tree().join("large");
+        let times = fs::metadata(&path).unwrap().modified().unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[100] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_modified(times).unwrap();
+    });
+}
+
+#[test]
+fn names_before_between_and_behind_all_others() {
+    check(28, |world| {
+        for name in ["\u{1}first", "large\u{1}", "\u{7f}last", "largf"] {
+            fs::write(world.tree().join(name), name).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_chain_of_deletions() {
+    let world = World::new(29);
+    let mut kept = vec![(world.backup().snapshot.id, world.image())];
+    loop {
+        let (_, files) = strongroom_testkit::tree::listing(&world.tree());
+        if files.is_empty() {
+            break;
+        }
+        files.iter().step_by(2).for_each(|file| fs::remove_file(file).unwrap());
+        kept.push((world.backup().snapshot.id, world.image()));
+    }
+    let repository = world.open();
+    for (id, image) in &kept {
+        world.assert_holds(&repository, *id, image, "a version of the chain");
+    }
+}
+
+#[test]
+fn another_host_is_no_parent() {
+    let world = World::new(30);
+    world.backup();
+    let mut options = options(&world.tree());
+    options.host = "other".to_owned();
+    let outcome = run(&world.open(), &options, &Silent).unwrap();
+    assert_eq!(outcome.snapshot.parent, None);
+    assert_eq!(outcome.files_unchanged, 0);
+    assert_eq!(outcome.written.data_chunks_new, 0);
+}

@@ -1,0 +1,100 @@
+//! What a snapshot holds, read by its trees and recipes alone: slow, plain, and no part of restore.
+
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use strongroom_arena::CacheLimits;
+use strongroom_base::SnapshotId;
+use strongroom_catalog::{Entry, EntryKind, Recipe, RecipeReader, TreeReader};
+use strongroom_engine::session::read_snapshot;
+use strongroom_engine::{ChunkReader, EngineError, Repository};
+use strongroom_testkit::{Content, Image, Kind, Node};
+
+/// What a snapshot holds at a path, as an image of it.
+pub fn read_back(
+    repository: &Repository,
+    id: SnapshotId,
+    path: &Path,
+) -> Result<Image, EngineError> {
+    let snapshot = read_snapshot(repository, id)?;
+    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let mut taker = Taker { reader: &reader, image: Image::default(), inodes: HashMap::new() };
+    taker.tree(&snapshot.root, b"")?;
+    for mut paths in taker.inodes.into_values().filter(|paths| paths.len() > 1) {
+        paths.sort_unstable();
+        for path in &paths {
+            let node = taker.image.nodes.get_mut(path).expect("it was put there with its inode");
+            node.linked_to = Some(paths[0].clone());
+        }
+    }
+    let below = path.strip_prefix("/").unwrap_or(path);
+    Ok(taker.image.below(below.as_os_str().as_bytes()))
+}
+
+struct Taker<'r> {
+    reader: &'r ChunkReader,
+    image: Image,
+    inodes: HashMap<(u64, u64), Vec<Vec<u8>>>,
+}
+
+impl Taker<'_> {
+    fn tree(&mut self, tree: &Recipe, above: &[u8]) -> Result<(), EngineError> {
+        for entry in TreeReader::new(tree, self.reader).read_all()? {
+            let separator: &[u8] = if above.is_empty() { b"" } else { b"/" };
+            self.entry(&entry, [above, separator, &entry.name].concat())?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: &Entry, path: Vec<u8>) -> Result<(), EngineError> {
+        let metadata = &entry.metadata;
+        let kind = match &entry.kind {
+            EntryKind::File { content } => Kind::File(self.content(content)?),
+            EntryKind::Directory { tree } => {
+                self.tree(tree, &path)?;
+                Kind::Directory
+            }
+            EntryKind::Symlink { target } => Kind::Symlink(target.clone()),
+            EntryKind::Fifo => Kind::Fifo,
+            EntryKind::Socket => Kind::Socket,
+            EntryKind::CharDevice(number) => {
+                Kind::CharDevice(rustix::fs::makedev(number.major, number.minor))
+            }
+            EntryKind::BlockDevice(number) => {
+                Kind::BlockDevice(rustix::fs::makedev(number.major, number.minor))
+            }
+        };
+        if !entry.is_directory() {
+            let inode = (metadata.device, metadata.inode);
+            self.inodes.entry(inode).or_default().push(path.clone());
+        }
+        let xattrs = metadata.xattrs.iter().map(|x| (x.name.clone(), x.value.clone())).collect();
+        let node = Node {
+            kind,
+            mode: u32::from(metadata.mode),
+            owner: (metadata.uid, metadata.gid),
+            mtime: i128::from(metadata.mtime.0),
+            xattrs,
+            linked_to: None,
+        };
+        self.image.nodes.insert(path, node);
+        Ok(())
+    }
+
+    fn content(&mut self, recipe: &Recipe) -> Result<Content, EngineError> {
+        let mut content = Content::default();
+        let mut chunks = RecipeReader::new(recipe, self.reader);
+        while let Some((offset, chunk)) = chunks.next_chunk()? {
+            assert_eq!(offset, content.bytes, "chunks follow each other");
+            if chunk.is_hole() {
+                content.push_hole(chunk.stream_bytes);
+            } else {
+                let bytes = self.reader.read(&chunk)?;
+                assert_eq!(bytes.len() as u64, chunk.stream_bytes, "a chunk is as long as said");
+                content.push(&bytes);
+            }
+        }
+        Ok(content)
+    }
+}

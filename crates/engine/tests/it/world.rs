@@ -1,0 +1,167 @@
+//! A small world: a repository in memory, a tree on disk, and time and chance that can be replayed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use strongroom_arena::{CompressionLevel, Redundancy};
+use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_base::{Cancel, Monitor, SeededEntropy, Silent, SnapshotId};
+use strongroom_chunk::Limits;
+use strongroom_engine::key_slot::KdfCost;
+use strongroom_engine::{
+    BackupOptions, BackupOutcome, EngineError, InitOptions, PackOptions, Repository, Surroundings,
+    backup, list_snapshots,
+};
+use strongroom_source::SourceOptions;
+use strongroom_testkit::damage::Objects;
+use strongroom_testkit::tree::{TreeOptions, grow, mutate};
+use strongroom_testkit::{Image, TickingClock};
+
+use crate::read_back::read_back;
+
+pub const PASSPHRASE: &[u8] = b"correct horse battery staple";
+
+/// Trees that make some ten arenas of [`init_options`].
+pub const TREE: TreeOptions =
+    TreeOptions { entries: 50, chunk_bytes: 6 << 10, file_bytes_max: 200 << 10 };
+
+pub struct World {
+    /// What the repository's objects are kept in.
+    pub objects: Arc<MemoryBackend>,
+    /// A tree, and whatever else a test puts on disk.
+    pub folder: tempfile::TempDir,
+    /// Where caches are kept; none at first.
+    pub cache: Option<PathBuf>,
+    clock: Arc<TickingClock>,
+    entropy: Arc<SeededEntropy>,
+}
+
+/// Small chunks, blocks and arenas: little data makes many of them.
+pub fn init_options() -> InitOptions {
+    InitOptions {
+        chunk_limits: Limits::new(4 << 10, 8 << 10).unwrap(),
+        arena_bytes: 40 << 10,
+        redundancy: Redundancy::ARENA,
+        cost: KdfCost::CHEAPEST,
+        label: "first".to_owned(),
+    }
+}
+
+impl World {
+    /// A repository without snapshots, and a tree.
+    pub fn new(seed: u64) -> Self {
+        let world = Self::empty(seed);
+        grow(&world.tree(), seed, TREE);
+        Repository::init(world.surroundings(), PASSPHRASE, &init_options()).unwrap();
+        world
+    }
+
+    /// No repository, no tree.
+    pub fn empty(seed: u64) -> Self {
+        Self {
+            objects: Arc::new(MemoryBackend::new()),
+            folder: tempfile::tempdir().unwrap(),
+            cache: None,
+            clock: Arc::new(TickingClock::new()),
+            entropy: Arc::new(SeededEntropy::new(seed)),
+        }
+    }
+
+    /// Keeps caches below the world's folder from now on.
+    pub fn with_cache(mut self) -> Self {
+        self.cache = Some(self.folder.path().join("cache"));
+        self
+    }
+
+    pub fn tree(&self) -> PathBuf {
+        self.folder.path().join("tree")
+    }
+
+    /// What the tree on disk is now.
+    pub fn image(&self) -> Image {
+        Image::of(&self.tree())
+    }
+
+    pub fn mutate(&self, seed: u64) -> Vec<String> {
+        mutate(&self.tree(), seed, TREE)
+    }
+
+    pub fn surroundings(&self) -> Surroundings {
+        self.over(self.objects.clone())
+    }
+
+    /// The same world over another backend.
+    pub fn over(&self, backend: Arc<dyn Backend>) -> Surroundings {
+        Surroundings {
+            backend,
+            clock: self.clock.clone(),
+            entropy: self.entropy.clone(),
+            cache: self.cache.clone(),
+        }
+    }
+
+    pub fn open(&self) -> Repository {
+        Repository::open(self.surroundings(), PASSPHRASE).unwrap()
+    }
+
+    pub fn open_over(&self, backend: Arc<dyn Backend>) -> Result<Repository, EngineError> {
+        Repository::open(self.over(backend), PASSPHRASE)
+    }
+
+    /// A repository of these objects, apart from the world's own.
+    pub fn open_objects(&self, objects: &Objects) -> Result<Repository, EngineError> {
+        self.open_over(Arc::new(MemoryBackend::from_snapshot(objects.clone())))
+    }
+
+    /// Backs the tree up.
+    pub fn backup(&self) -> BackupOutcome {
+        run(&self.open(), &options(&self.tree()), &Silent).unwrap()
+    }
+
+    /// Asserts that a snapshot of the tree is what an image says.
+    #[track_caller]
+    pub fn assert_holds(&self, repository: &Repository, id: SnapshotId, image: &Image, what: &str) {
+        let kept =
+            read_back(repository, id, &self.tree()).unwrap_or_else(|e| panic!("{what}: {e}"));
+        image.assert_same(&kept, what);
+    }
+}
+
+/// Everything of a tree, compressed in haste, by two threads.
+pub fn options(tree: &Path) -> BackupOptions {
+    BackupOptions {
+        paths: vec![tree.to_owned()],
+        source: SourceOptions::default(),
+        host: "host".to_owned(),
+        user: "user".to_owned(),
+        uid: 1000,
+        gid: 100,
+        labels: Vec::new(),
+        force: false,
+        dry_run: false,
+        parent: None,
+        count_first: false,
+        pack: pack(),
+        program: "test".to_owned(),
+    }
+}
+
+pub fn pack() -> PackOptions {
+    let level = CompressionLevel::new(1).unwrap();
+    PackOptions { level, block_bytes: 8 << 10, workers: 2 }
+}
+
+pub fn run(
+    repository: &Repository,
+    options: &BackupOptions,
+    monitor: &dyn Monitor,
+) -> Result<BackupOutcome, EngineError> {
+    backup(repository, options, monitor, &Cancel::new())
+}
+
+/// The snapshots of a repository, all of them readable.
+pub fn snapshot_ids(repository: &Repository) -> Vec<SnapshotId> {
+    let list = list_snapshots(repository).unwrap();
+    assert!(list.unreadable.is_empty(), "{:?}", list.unreadable.len());
+    list.snapshots.iter().map(|snapshot| snapshot.id).collect()
+}
