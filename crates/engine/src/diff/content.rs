@@ -1,0 +1,165 @@
+//! Is the content of two files the same?
+
+use strongroom_base::Cancel;
+use strongroom_catalog::{ChunkRef, Recipe, RecipeReader};
+use strongroom_source::SourceFile;
+
+use super::side::same_recipe;
+use crate::chunk_reader::ChunkReader;
+use crate::error::EngineError;
+
+/// Of a hole so much is compared at a time.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// True where two recipes make the same stream. Chunks are compared by name as long as they lie
+/// at the same places, and read only from where they do not: a hole on one side alone, or another
+/// cut, is no difference.
+pub fn same_recipes(
+    one: &Recipe,
+    other: &Recipe,
+    reader: &ChunkReader,
+) -> Result<bool, EngineError> {
+    if same_recipe(one, other) {
+        return Ok(true);
+    }
+    if one.stream_bytes() != other.stream_bytes() {
+        return Ok(false);
+    }
+    let (mut one, mut other) = (Pieces::new(one, reader), Pieces::new(other, reader));
+    loop {
+        let (Some(a), Some(b)) = (one.front()?, other.front()?) else {
+            return Ok(true);
+        };
+        let at_starts = one.taken == 0 && other.taken == 0;
+        if at_starts && a.stream_bytes == b.stream_bytes {
+            if a.fingerprint != b.fingerprint && !a.is_hole() && !b.is_hole() {
+                return Ok(false);
+            }
+            if a.fingerprint == b.fingerprint {
+                one.take(a.stream_bytes);
+                other.take(a.stream_bytes);
+                continue;
+            }
+        }
+        let bytes = one.left(&a).min(other.left(&b));
+        if !(a.is_hole() && b.is_hole()) {
+            let same = match (one.bytes(bytes)?, other.bytes(bytes)?) {
+                (Some(a), Some(b)) => a == b,
+                (Some(bytes), None) | (None, Some(bytes)) => bytes.iter().all(|byte| *byte == 0),
+                (None, None) => true,
+            };
+            if !same {
+                return Ok(false);
+            }
+        }
+        one.take(bytes);
+        other.take(bytes);
+    }
+}
+
+/// A stream, piece by piece.
+struct Pieces<'r> {
+    reader: &'r ChunkReader,
+    recipe: RecipeReader<'r, ChunkReader>,
+    front: Option<ChunkRef>,
+    /// Of the front, so many bytes are done with.
+    taken: u64,
+    /// The front's bytes, once they were asked for.
+    chunk: Option<Vec<u8>>,
+}
+
+impl<'r> Pieces<'r> {
+    fn new(recipe: &Recipe, reader: &'r ChunkReader) -> Self {
+        let recipe = RecipeReader::new(recipe, reader);
+        Self { reader, recipe, front: None, taken: 0, chunk: None }
+    }
+
+    /// The chunk or hole at hand.
+    fn front(&mut self) -> Result<Option<ChunkRef>, EngineError> {
+        while self.front.is_none_or(|front| front.stream_bytes == self.taken) {
+            let next = self.recipe.next_chunk()?;
+            (self.front, self.taken, self.chunk) = (next.map(|(_, chunk)| chunk), 0, None);
+            if self.front.is_none() {
+                break;
+            }
+        }
+        Ok(self.front)
+    }
+
+    fn left(&self, front: &ChunkRef) -> u64 {
+        front.stream_bytes - self.taken
+    }
+
+    /// The next bytes of the front; none for a hole.
+    fn bytes(&mut self, count: u64) -> Result<Option<&[u8]>, EngineError> {
+        let Some(front) = self.front.filter(|front| !front.is_hole()) else { return Ok(None) };
+        if self.chunk.is_none() {
+            self.chunk = Some(self.reader.read(&front)?);
+        }
+        let chunk = self.chunk.as_deref().unwrap_or_default();
+        let wrong = EngineError::ChunkLost {
+            fingerprint: front.fingerprint,
+            location: front.location,
+            why: "it has another length than the recipe says".to_owned(),
+        };
+        let start = usize::try_from(self.taken).unwrap_or(usize::MAX);
+        let end = start.saturating_add(usize::try_from(count).unwrap_or(usize::MAX));
+        chunk.get(start..end).map(Some).ok_or(wrong)
+    }
+
+    fn take(&mut self, bytes: u64) {
+        self.taken += bytes;
+    }
+}
+
+/// True where a file of the machine is the stream that a recipe makes. Nothing of the stream but
+/// its recipe is read.
+pub fn same_as_file(
+    recipe: &Recipe,
+    file: &SourceFile,
+    reader: &ChunkReader,
+    cancel: &Cancel,
+) -> Result<bool, EngineError> {
+    if recipe.stream_bytes() != file.size() {
+        return Ok(false);
+    }
+    let mut recipe = RecipeReader::new(recipe, reader);
+    let mut buffer = Vec::new();
+    while let Some((offset, chunk)) = recipe.next_chunk()? {
+        cancel.check()?;
+        let same = if chunk.is_hole() {
+            is_zeros(file, offset, chunk.stream_bytes, &mut buffer, cancel)?
+        } else {
+            let Ok(bytes) = usize::try_from(chunk.stream_bytes) else { return Ok(false) };
+            buffer.resize(bytes, 0);
+            let count = file.read_at(offset, &mut buffer)?;
+            count == bytes && reader.fingerprinter().fingerprint(&buffer) == chunk.fingerprint
+        };
+        if !same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_zeros(
+    file: &SourceFile,
+    offset: u64,
+    bytes: u64,
+    buffer: &mut Vec<u8>,
+    cancel: &Cancel,
+) -> Result<bool, EngineError> {
+    let mut done = 0;
+    while done < bytes {
+        cancel.check()?;
+        let piece = (bytes - done).min(PIECE_BYTES as u64);
+        // A piece is at most PIECE_BYTES.
+        buffer.resize(piece as usize, 0);
+        let count = file.read_at(offset + done, buffer)?;
+        if count as u64 != piece || buffer.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        done += piece;
+    }
+    Ok(true)
+}

@@ -1,0 +1,288 @@
+//! One side of a comparison, told directory by directory.
+//!
+//! Both kinds tell the same way: [`Side::next`] gives the entries of the directory the side is in,
+//! sorted by name, then none, whereupon it is in the directory above again; [`Side::enter`] goes
+//! into the directory told last.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use strongroom_catalog::{ChunkRef, Entry, EntryKind, Metadata, Recipe, TreeReader};
+use strongroom_source::{LeafKind, SourceError, SourceFile, SourceOptions, TreeSource, WalkEvent};
+
+use super::{DiffSide, Node, NodeKind};
+use crate::chunk_reader::ChunkReader;
+use crate::error::EngineError;
+use crate::lookup::{Found, find_path};
+
+/// An entry of a side.
+pub struct Named {
+    pub name: Vec<u8>,
+    pub node: Node,
+    /// The content of a snapshot's file.
+    pub content: Option<Recipe>,
+    /// The tree of a snapshot's directory.
+    pub tree: Option<Recipe>,
+    /// The top of a whole snapshot, of which nothing but the tree is known.
+    pub is_root: bool,
+}
+
+impl Named {
+    /// True where both are directories of snapshots and hold the same.
+    pub fn has_same_tree(&self, other: &Named) -> bool {
+        match (&self.tree, &other.tree) {
+            (Some(tree), Some(other)) => same_recipe(tree, other),
+            _ => false,
+        }
+    }
+}
+
+/// True for recipes of the same chunks, wherever those are.
+pub fn same_recipe(one: &Recipe, other: &Recipe) -> bool {
+    let same_chunk = |(a, b): (&ChunkRef, &ChunkRef)| {
+        a.fingerprint == b.fingerprint && a.stream_bytes == b.stream_bytes
+    };
+    one.depth == other.depth
+        && one.refs.len() == other.refs.len()
+        && one.refs.iter().zip(&other.refs).all(same_chunk)
+}
+
+/// What a side tells next.
+pub enum Item {
+    /// An entry.
+    Entry(Box<Named>),
+    /// Something stands under this name, and it cannot be told what.
+    Unreadable { name: Vec<u8>, path: PathBuf, why: String },
+    /// The directory the side is in cannot be told whole.
+    Incomplete { path: PathBuf, why: String },
+}
+
+impl Item {
+    pub fn name(&self) -> &[u8] {
+        match self {
+            Self::Entry(entry) => &entry.name,
+            Self::Unreadable { name, .. } => name,
+            Self::Incomplete { .. } => b"",
+        }
+    }
+}
+
+pub enum Side<'r> {
+    Snapshot(SnapshotSide<'r>),
+    Directory(Box<DirectorySide>),
+}
+
+pub struct SnapshotSide<'r> {
+    reader: &'r ChunkReader,
+    top: Option<Box<Named>>,
+    levels: Vec<TreeReader<'r, ChunkReader>>,
+}
+
+pub struct DirectorySide {
+    source: TreeSource,
+    /// What stands at the path; none once it was told.
+    top: Option<Item>,
+    /// The directory the walk is in.
+    directory: PathBuf,
+    /// How deep below the top that is; zero before the top was entered.
+    depth: usize,
+}
+
+impl<'r> Side<'r> {
+    /// A side that will tell its top alone, under the empty name.
+    pub fn open(side: DiffSide<'_>, reader: &'r ChunkReader) -> Result<Self, EngineError> {
+        match side {
+            DiffSide::Snapshot { snapshot, path } => {
+                let top = match find_path(snapshot, path, reader)? {
+                    Found::Root { tree } => Named {
+                        name: Vec::new(),
+                        node: Node { kind: NodeKind::Directory, metadata: Metadata::default() },
+                        content: None,
+                        tree: Some(tree),
+                        is_root: true,
+                    },
+                    Found::Entry { entry, .. } => Named { name: Vec::new(), ..named(*entry) },
+                };
+                let top = Some(Box::new(top));
+                Ok(Self::Snapshot(SnapshotSide { reader, top, levels: Vec::new() }))
+            }
+            DiffSide::Directory(path) => Ok(Self::Directory(Box::new(DirectorySide::open(path)?))),
+        }
+    }
+
+    /// The next entry of the directory the side is in; none at its end.
+    pub fn next(&mut self) -> Result<Option<Item>, EngineError> {
+        match self {
+            Self::Snapshot(side) => side.next(),
+            Self::Directory(side) => Ok(side.next()),
+        }
+    }
+
+    /// Goes into a directory, which was told last.
+    pub fn enter(&mut self, entry: &Named) {
+        match self {
+            Self::Snapshot(side) => {
+                let tree = entry.tree.as_ref().expect("directories of snapshots have trees");
+                side.levels.push(TreeReader::new(tree, side.reader));
+            }
+            Self::Directory(side) => {
+                side.depth += 1;
+                side.directory = side.source.path().to_owned();
+            }
+        }
+    }
+
+    /// Passes over what the entry told last holds.
+    pub fn pass(&mut self, entry: &Named) {
+        match self {
+            Self::Directory(side) if entry.node.kind == NodeKind::Directory => {
+                side.pass_directory();
+            }
+            // A tree that is not entered is not read.
+            Self::Directory(_) | Self::Snapshot(_) => {}
+        }
+    }
+
+    /// Opens the file told last.
+    pub fn open_file(&self) -> Result<SourceFile, EngineError> {
+        match self {
+            Self::Snapshot(_) => unreachable!("files of snapshots are read by their recipes"),
+            Self::Directory(side) => Ok(side.source.open_file()?),
+        }
+    }
+
+    /// Reads the extended attributes of the entry told last, where they are not known.
+    pub fn read_xattrs(&self, entry: &mut Named) -> Result<(), String> {
+        if let Self::Directory(side) = self {
+            let xattrs = side.source.xattrs().map_err(|error| error.to_string())?;
+            entry.node.metadata.xattrs = xattrs;
+        }
+        Ok(())
+    }
+}
+
+impl SnapshotSide<'_> {
+    fn next(&mut self) -> Result<Option<Item>, EngineError> {
+        let Some(level) = self.levels.last_mut() else {
+            return Ok(self.top.take().map(Item::Entry));
+        };
+        match level.next_entry()? {
+            Some(entry) => Ok(Some(Item::Entry(Box::new(named(entry))))),
+            None => {
+                self.levels.pop();
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn named(entry: Entry) -> Named {
+    let (mut content, mut tree) = (None, None);
+    let kind = match entry.kind {
+        EntryKind::File { content: recipe } => {
+            content = Some(recipe);
+            NodeKind::File
+        }
+        EntryKind::Directory { tree: recipe } => {
+            tree = Some(recipe);
+            NodeKind::Directory
+        }
+        EntryKind::Symlink { target } => NodeKind::Symlink { target },
+        EntryKind::Fifo => NodeKind::Fifo,
+        EntryKind::Socket => NodeKind::Socket,
+        EntryKind::CharDevice(device) => NodeKind::CharDevice(device),
+        EntryKind::BlockDevice(device) => NodeKind::BlockDevice(device),
+    };
+    let node = Node { kind, metadata: entry.metadata };
+    Named { name: entry.name, node, content, tree, is_root: false }
+}
+
+impl DirectorySide {
+    /// Walks down to what stands at the path. A link there is followed where it leads to a
+    /// directory.
+    fn open(path: &Path) -> Result<Self, EngineError> {
+        let given = if path.is_dir() { path.join("") } else { path.to_owned() };
+        let mut source = TreeSource::open(&[given], &SourceOptions::default())?;
+        let root = source.roots().pop().expect("a source of one path has one root");
+        while let Some(event) = source.next() {
+            if let WalkEvent::Problem { error, .. } = event {
+                return Err(error.into());
+            }
+            if source.path() != root {
+                continue;
+            }
+            let top = entry(event).map(|top| Named { name: Vec::new(), ..top });
+            let top = top.map(|top| Item::Entry(Box::new(top)));
+            return Ok(Self { source, top, directory: root, depth: 0 });
+        }
+        Err(SourceError::Vanished { path: root }.into())
+    }
+
+    fn next(&mut self) -> Option<Item> {
+        if self.depth == 0 {
+            return self.top.take();
+        }
+        loop {
+            match self.source.next() {
+                Some(WalkEvent::Problem { path, error }) => {
+                    return Some(self.problem(path, &error));
+                }
+                Some(WalkEvent::Excluded { .. }) => {}
+                Some(event @ (WalkEvent::EnterDirectory { .. } | WalkEvent::Leaf { .. })) => {
+                    return entry(event).map(|entry| Item::Entry(Box::new(entry)));
+                }
+                Some(WalkEvent::LeaveDirectory) | None => {
+                    self.depth -= 1;
+                    self.directory.pop();
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// What is about a name of the directory costs that name, anything else the directory.
+    fn problem(&self, path: PathBuf, error: &SourceError) -> Item {
+        let why = error.to_string();
+        match path.file_name().filter(|_| path.parent() == Some(&self.directory)) {
+            Some(name) => Item::Unreadable { name: name.as_bytes().to_vec(), path, why },
+            None => Item::Incomplete { path, why },
+        }
+    }
+
+    /// Takes the walk to the end of the directory told last.
+    fn pass_directory(&mut self) {
+        let mut depth = 1;
+        while depth > 0 {
+            match self.source.next() {
+                Some(WalkEvent::EnterDirectory { .. }) => depth += 1,
+                Some(WalkEvent::LeaveDirectory) => depth -= 1,
+                Some(_) => {}
+                None => return,
+            }
+        }
+    }
+}
+
+/// The entry that an event tells.
+fn entry(event: WalkEvent) -> Option<Named> {
+    let (name, node) = match event {
+        WalkEvent::EnterDirectory { name, metadata } => {
+            (name, Node { kind: NodeKind::Directory, metadata })
+        }
+        WalkEvent::Leaf { name, kind, metadata } => {
+            let kind = match kind {
+                LeafKind::File => NodeKind::File,
+                LeafKind::Symlink { target } => NodeKind::Symlink { target },
+                LeafKind::Fifo => NodeKind::Fifo,
+                LeafKind::Socket => NodeKind::Socket,
+                LeafKind::CharDevice(device) => NodeKind::CharDevice(device),
+                LeafKind::BlockDevice(device) => NodeKind::BlockDevice(device),
+            };
+            (name, Node { kind, metadata })
+        }
+        WalkEvent::Problem { .. } | WalkEvent::LeaveDirectory | WalkEvent::Excluded { .. } => {
+            return None;
+        }
+    };
+    Some(Named { name, node, content: None, tree: None, is_root: false })
+}

@@ -1,0 +1,305 @@
+//! Reading ahead of a stream: one thread walks, several decode, and the caller gets everything in
+//! order.
+//!
+//! ```text
+//! walker ── batches, a block each ──▶ decoders ──▶ (in order) ──▶ caller
+//! ```
+//!
+//! A batch is a run of what the walk tells whose chunks lie in one block, across small files too,
+//! so a block is decoded once. At most [`BATCHES_AHEAD`] batches of [`BATCH_BYTES_MAX`] are
+//! between walker and caller.
+
+use std::collections::HashMap;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use strongroom_base::{ArenaId, Cancel, Timestamp};
+use strongroom_catalog::{ChunkRef, Entry, Metadata, Recipe, RecipeReader};
+
+use crate::chunk_reader::ChunkReader;
+use crate::error::EngineError;
+use crate::lookup::Found;
+use crate::walk::SnapshotWalk;
+
+/// Batches that may wait for the caller.
+const BATCHES_AHEAD: usize = 8;
+/// A batch is closed once it holds so many bytes of chunks.
+const BATCH_BYTES_MAX: u64 = 1 << 20;
+/// A batch is closed once it holds so many steps.
+const BATCH_STEPS_MAX: usize = 1024;
+/// More decoders than this are not kept busy by one writer.
+const DECODERS_MAX: usize = 4;
+
+/// What is made of further names of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkMode {
+    /// The first name has the content, the others lead to it.
+    First,
+    /// Each has the content.
+    Each,
+}
+
+/// What comes next.
+pub enum Item {
+    /// An entry; where it is a file and no link, its content follows.
+    Entry {
+        /// Relative to the top; `.` for the top itself.
+        path: Vec<u8>,
+        /// The entry.
+        entry: Box<Entry>,
+        /// The first name of the same inode, where this is a further one.
+        link: Option<Vec<u8>>,
+    },
+    /// The next bytes of the file.
+    Chunk(Result<Vec<u8>, LostChunk>),
+    /// So many zeros of the file.
+    Hole(u64),
+    /// Names of a directory cannot be read.
+    LostNames {
+        /// The directory.
+        path: Vec<u8>,
+        /// Why.
+        error: EngineError,
+    },
+}
+
+/// A part of a file that cannot be read.
+pub struct LostChunk {
+    /// How many bytes it stands for.
+    pub bytes: u64,
+    /// Why.
+    pub error: EngineError,
+}
+
+/// One step of the caller: an item that is ready, or the next chunk of the batch.
+enum Step {
+    Ready(Item),
+    NextChunk,
+}
+
+/// Chunks of one block, and where their bytes are wanted.
+struct Job {
+    chunks: Vec<ChunkRef>,
+    reply: Sender<Vec<Result<Vec<u8>, LostChunk>>>,
+}
+
+struct Batch {
+    steps: Vec<Step>,
+    chunks: Receiver<Vec<Result<Vec<u8>, LostChunk>>>,
+}
+
+/// Gives everything below `found` to `take`, in the order of the walk, until it fails.
+pub fn read_ahead(
+    reader: &ChunkReader,
+    found: &Found,
+    links: LinkMode,
+    cancel: &Cancel,
+    take: &mut dyn FnMut(Item) -> Result<(), EngineError>,
+) -> Result<(), EngineError> {
+    let decoders = std::thread::available_parallelism().map_or(1, usize::from).min(DECODERS_MAX);
+    let (jobs, job_queue) = bounded::<Job>(BATCHES_AHEAD);
+    let (batches, batch_queue) = bounded::<Batch>(BATCHES_AHEAD);
+    std::thread::scope(|scope| {
+        for _ in 0..decoders {
+            let jobs = job_queue.clone();
+            scope.spawn(move || decode(&jobs, reader));
+        }
+        drop(job_queue);
+        let walker = scope.spawn(move || {
+            let mut walker = Walker {
+                reader,
+                cancel,
+                links,
+                linked: HashMap::new(),
+                jobs,
+                batches,
+                steps: Vec::new(),
+                chunks: Vec::new(),
+                bytes: 0,
+                block: None,
+            };
+            match walker.walk(found) {
+                Err(Stop::Failed(error)) => Err(error),
+                Ok(()) | Err(Stop::NobodyListens) => Ok(()),
+            }
+        });
+        for batch in batch_queue {
+            let mut chunks = batch.chunks.recv().expect("a decoder answers every job").into_iter();
+            for step in batch.steps {
+                cancel.check()?;
+                take(match step {
+                    Step::Ready(item) => item,
+                    Step::NextChunk => Item::Chunk(chunks.next().expect("one for each chunk")),
+                })?;
+            }
+        }
+        walker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn decode(jobs: &Receiver<Job>, reader: &ChunkReader) {
+    for job in jobs {
+        let lost = |chunk: &ChunkRef, error| LostChunk { bytes: chunk.stream_bytes, error };
+        let read = |chunk: &ChunkRef| match reader.read(chunk) {
+            Ok(bytes) if bytes.len() as u64 == chunk.stream_bytes => Ok(bytes),
+            Ok(_) => Err(lost(
+                chunk,
+                EngineError::ChunkLost {
+                    fingerprint: chunk.fingerprint,
+                    location: chunk.location,
+                    why: "it has another length than the recipe says".to_owned(),
+                },
+            )),
+            Err(error) => Err(lost(chunk, error)),
+        };
+        // Nobody waits for it where the caller has given up.
+        let _ = job.reply.send(job.chunks.iter().map(read).collect());
+    }
+}
+
+/// Why the walk ends early.
+enum Stop {
+    Failed(EngineError),
+    NobodyListens,
+}
+
+impl From<EngineError> for Stop {
+    fn from(error: EngineError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+struct Walker<'w> {
+    reader: &'w ChunkReader,
+    cancel: &'w Cancel,
+    links: LinkMode,
+    /// The first names of files that have further ones to come, and how many.
+    linked: HashMap<(u64, u64, Timestamp), (Vec<u8>, u64)>,
+    jobs: Sender<Job>,
+    batches: Sender<Batch>,
+    steps: Vec<Step>,
+    chunks: Vec<ChunkRef>,
+    bytes: u64,
+    /// The block in which the batch's chunks lie.
+    block: Option<(ArenaId, Option<usize>)>,
+}
+
+impl Walker<'_> {
+    /// Of files with several names, so many are remembered; of others each name has the content.
+    const LINKED_MAX: usize = 100_000;
+
+    fn walk(&mut self, found: &Found) -> Result<(), Stop> {
+        let top = match found {
+            Found::Root { .. } => Vec::new(),
+            Found::Entry { entry, path } if entry.is_directory() => [b"/", &path[..]].concat(),
+            Found::Entry { path, .. } => {
+                let name = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                [b"/", &path[..name]].concat()
+            }
+        };
+        let top = top.strip_suffix(b"/").unwrap_or(&top).to_vec();
+        let mut walk = SnapshotWalk::new(found, self.reader);
+        loop {
+            self.cancel.check().map_err(EngineError::from)?;
+            match walk.next() {
+                Ok(Some(entry)) => self.entry(relative(walk.path(), &top), entry)?,
+                Ok(None) => break,
+                Err(error) if error.is_damage() => {
+                    let path = relative(walk.path(), &top);
+                    self.step(Step::Ready(Item::LostNames { path, error }))?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.flush()
+    }
+
+    fn entry(&mut self, path: Vec<u8>, entry: Entry) -> Result<(), Stop> {
+        let link = match self.links {
+            LinkMode::First if !entry.is_directory() => self.first_name(&path, &entry.metadata),
+            LinkMode::First | LinkMode::Each => None,
+        };
+        let content = entry.content().filter(|_| link.is_none()).cloned();
+        self.step(Step::Ready(Item::Entry { path, entry: Box::new(entry), link }))?;
+        content.map_or(Ok(()), |content| self.content(&content))
+    }
+
+    fn first_name(&mut self, path: &[u8], metadata: &Metadata) -> Option<Vec<u8>> {
+        if metadata.links < 2 {
+            return None;
+        }
+        let inode = (metadata.device, metadata.inode, metadata.ctime);
+        if let Some((first, left)) = self.linked.get_mut(&inode) {
+            let first = first.clone();
+            *left -= 1;
+            if *left == 0 {
+                self.linked.remove(&inode);
+            }
+            return Some(first);
+        }
+        if self.linked.len() < Self::LINKED_MAX {
+            self.linked.insert(inode, (path.to_vec(), metadata.links - 1));
+        }
+        None
+    }
+
+    fn content(&mut self, content: &Recipe) -> Result<(), Stop> {
+        let mut recipe = RecipeReader::new(content, self.reader);
+        let (total, mut told) = (content.stream_bytes(), 0);
+        loop {
+            match recipe.next_chunk().map_err(EngineError::from) {
+                Ok(Some((_, hole))) if hole.is_hole() => {
+                    told += hole.stream_bytes;
+                    self.step(Step::Ready(Item::Hole(hole.stream_bytes)))?;
+                }
+                Ok(Some((_, chunk))) => {
+                    told += chunk.stream_bytes;
+                    self.chunk(chunk)?;
+                }
+                Ok(None) => break,
+                Err(error) if error.is_damage() => {
+                    // What stands behind a lost node has lost its place: all of it is given up.
+                    let lost = LostChunk { bytes: total.saturating_sub(told), error };
+                    return self.step(Step::Ready(Item::Chunk(Err(lost))));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn chunk(&mut self, chunk: ChunkRef) -> Result<(), Stop> {
+        let location = chunk.location;
+        // Where the arena cannot be opened, the decoder looks elsewhere, or tells why.
+        let arena = self.reader.store().arena(location.arena).ok();
+        let block = (location.arena, arena.and_then(|arena| arena.block_of(location.slot)));
+        let is_full = self.bytes >= BATCH_BYTES_MAX;
+        if !self.chunks.is_empty() && (is_full || self.block != Some(block)) {
+            self.flush()?;
+        }
+        self.block = Some(block);
+        self.bytes += chunk.stream_bytes;
+        self.chunks.push(chunk);
+        self.step(Step::NextChunk)
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), Stop> {
+        self.steps.push(step);
+        if self.steps.len() >= BATCH_STEPS_MAX { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), Stop> {
+        let (reply, chunks) = bounded(1);
+        let job = Job { chunks: std::mem::take(&mut self.chunks), reply };
+        let batch = Batch { steps: std::mem::take(&mut self.steps), chunks };
+        self.bytes = 0;
+        self.jobs.send(job).map_err(|_| Stop::NobodyListens)?;
+        self.batches.send(batch).map_err(|_| Stop::NobodyListens)
+    }
+}
+
+/// A path below the top; `.` for the top.
+fn relative(path: &[u8], top: &[u8]) -> Vec<u8> {
+    let rest = path.strip_prefix(top).unwrap_or(path);
+    let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+    if rest.is_empty() { b".".to_vec() } else { rest.to_vec() }
+}

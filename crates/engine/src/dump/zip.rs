@@ -1,0 +1,222 @@
+//! Zip archives: directories, files and symbolic links, deflated, with modes and times.
+//!
+//! Names are UTF-8; one that is not is changed and told. Every name of a file with several has
+//! the content. Times stand as UTC in the old field, to two seconds, and to one in an extended one.
+
+use std::cell::Cell;
+use std::io::Write;
+use std::rc::Rc;
+
+use strongroom_base::Timestamp;
+use strongroom_catalog::{EntryKind, Metadata, Recipe};
+use zip::result::ZipError;
+use zip::write::{ExtendedFileOptions, FileOptions, StreamWriter};
+use zip::{CompressionMethod, DateTime, ZipWriter};
+
+use super::{Archive, Member, Taken};
+use crate::error::EngineError;
+
+/// The extra field of Unix times, as Info-ZIP defines it.
+const EXTENDED_TIMESTAMP: u16 = 0x5455;
+/// From here on lengths need fields of eight bytes. Well below the end of four, for deflated
+/// bytes can be more than those they stand for.
+const LARGE_FILE_BYTES: u64 = (u32::MAX - (64 << 20)) as u64;
+/// Of names that are the same in UTF-8, so many can be told apart.
+const SAME_NAMES_MAX: u32 = 1000;
+
+type Options = FileOptions<'static, 'static, ExtendedFileOptions>;
+
+/// An archive on its way into a stream.
+pub struct ZipArchive<'o> {
+    zip: Option<ZipWriter<StreamWriter<Out<'o>>>>,
+    given_up: Rc<Cell<bool>>,
+}
+
+/// The stream. Once the archive is given up nothing more goes into it: the writer of the archive
+/// would make it look whole.
+struct Out<'o> {
+    out: &'o mut dyn Write,
+    given_up: Rc<Cell<bool>>,
+}
+
+impl Write for Out<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.given_up.get() { Ok(bytes.len()) } else { self.out.write(bytes) }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        if self.given_up.get() { Ok(()) } else { self.out.flush() }
+    }
+}
+
+impl<'o> ZipArchive<'o> {
+    /// An archive of nothing yet.
+    pub fn new(out: &'o mut dyn Write) -> Self {
+        let given_up = Rc::new(Cell::new(false));
+        let zip = ZipWriter::new_stream(Out { out, given_up: given_up.clone() });
+        Self { zip: Some(zip), given_up }
+    }
+
+    /// Writes the archive's end.
+    pub fn finish(mut self) -> Result<(), EngineError> {
+        let zip = self.zip.take().expect("an archive is finished once");
+        let finished = zip.finish();
+        self.given_up.set(finished.is_err());
+        finished.map_err(output)?.into_inner().flush().map_err(EngineError::Output)
+    }
+
+    fn zip(&mut self) -> &mut ZipWriter<StreamWriter<Out<'o>>> {
+        self.zip.as_mut().expect("members come before the end")
+    }
+
+    /// Adds under the first of `name`, `name~2`, `name~3`… that is free.
+    fn add(
+        &mut self,
+        name: &str,
+        add: impl Fn(&mut ZipWriter<StreamWriter<Out<'o>>>, &str) -> Result<(), ZipError>,
+    ) -> Result<(), EngineError> {
+        let mut result = add(self.zip(), name);
+        for number in 2..SAME_NAMES_MAX {
+            if !is_taken(&result) {
+                break;
+            }
+            result = add(self.zip(), &format!("{name}~{number}"));
+        }
+        result.map_err(output)
+    }
+}
+
+impl Drop for ZipArchive<'_> {
+    fn drop(&mut self) {
+        self.given_up.set(true);
+    }
+}
+
+impl Archive for ZipArchive<'_> {
+    fn member(&mut self, member: &Member<'_>) -> Result<Taken, EngineError> {
+        let entry = member.entry;
+        let name = String::from_utf8_lossy(member.path);
+        let mut taken = Taken::Whole;
+        if std::str::from_utf8(member.path).is_err() {
+            taken = Taken::Without("its name is no UTF-8 and is changed");
+        }
+        let options = options(&entry.metadata, entry.content().map_or(0, Recipe::stream_bytes));
+        match &entry.kind {
+            EntryKind::Directory { .. } => {
+                if member.path != b"." {
+                    let added = self.zip().add_directory(&*name, options);
+                    // Two directories whose names become the same share one.
+                    if !is_taken(&added) {
+                        added.map_err(output)?;
+                    }
+                }
+            }
+            EntryKind::File { .. } => {
+                self.add(&name, |zip, name| zip.start_file(name, options.clone()))?;
+            }
+            EntryKind::Symlink { target } => {
+                let text = String::from_utf8_lossy(target);
+                if std::str::from_utf8(target).is_err() {
+                    taken = Taken::Without("where it points is no UTF-8 and is changed");
+                }
+                self.add(&name, |zip, name| zip.add_symlink(name, &*text, options.clone()))?;
+            }
+            EntryKind::Fifo
+            | EntryKind::Socket
+            | EntryKind::CharDevice(_)
+            | EntryKind::BlockDevice(_) => {
+                return Ok(Taken::Not("a special file has no place in a zip archive"));
+            }
+        }
+        Ok(taken)
+    }
+
+    fn content(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
+        self.zip().write_all(bytes).map_err(EngineError::Output)
+    }
+}
+
+fn is_taken(result: &Result<(), ZipError>) -> bool {
+    matches!(result, Err(ZipError::InvalidArchive(why)) if why.starts_with("Duplicate filename"))
+}
+
+fn output(error: ZipError) -> EngineError {
+    EngineError::Output(match error {
+        ZipError::Io(error) => error,
+        other => std::io::Error::other(other),
+    })
+}
+
+fn options(metadata: &Metadata, bytes: u64) -> Options {
+    let seconds = metadata.mtime.0.div_euclid(1_000_000_000);
+    let mut options = Options::default()
+        .compression_method(CompressionMethod::Deflated)
+        .compression_level(Some(6))
+        .large_file(bytes >= LARGE_FILE_BYTES)
+        .unix_permissions(u32::from(metadata.mode) & 0o777)
+        .last_modified_time(date_time(metadata.mtime));
+    if let Ok(seconds) = i32::try_from(seconds) {
+        let mut field = vec![1];
+        field.extend_from_slice(&seconds.to_le_bytes());
+        options
+            .add_extra_field(EXTENDED_TIMESTAMP, field, false)
+            .expect("nine bytes are fewer than an extra field may have");
+    }
+    options
+}
+
+/// The time in the old field; the nearest that it can tell.
+fn date_time(time: Timestamp) -> DateTime {
+    let seconds = time.0.div_euclid(1_000_000_000);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = civil_from_days(days);
+    let of_day = |unit: i64, range: i64| u8::try_from(second / unit % range).unwrap_or(0);
+    let (hour, minute) = (of_day(3600, 24), of_day(60, 60));
+    let date = u16::try_from(year).ok().and_then(|year| {
+        DateTime::from_date_and_time(year, month, day, hour, minute, of_day(1, 60)).ok()
+    });
+    date.unwrap_or_default()
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in the proleptic Gregorian calendar.
+///
+/// Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
+fn civil_from_days(days: i64) -> (i64, u8, u8) {
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let small = |number: i64| u8::try_from(number).expect("months and days are small");
+    (year + era * 400 + i64::from(month <= 2), small(month), small(day))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_become_dates() {
+        for (days, date) in [
+            (0, (1970, 1, 1)),
+            (-1, (1969, 12, 31)),
+            (11_016, (2000, 2, 29)),
+            (11_017, (2000, 3, 1)),
+            (19_722, (2023, 12, 31)),
+            (-719_468, (0, 3, 1)),
+        ] {
+            assert_eq!(civil_from_days(days), date, "{days}");
+        }
+    }
+
+    #[test]
+    fn times_that_the_old_field_cannot_tell_become_its_first() {
+        let time = date_time(Timestamp(1_700_000_001_000_000_000));
+        assert_eq!((time.year(), time.month(), time.day()), (2023, 11, 14));
+        assert_eq!((time.hour(), time.minute(), time.second()), (22, 13, 20));
+        assert_eq!(date_time(Timestamp(i64::MIN)), DateTime::default());
+        assert_eq!(date_time(Timestamp(i64::MAX)), DateTime::default());
+    }
+}
