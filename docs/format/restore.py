@@ -311,9 +311,12 @@ class Arena:
         at = Header.BYTES + self.HEAD_BYTES + block.offset
         frame = read_at(self.path, at, self.FRAME_BYTES)
         sealed = read_at(self.path, at + self.FRAME_BYTES, block.sealed_bytes)
-        payload = open_sealed(self.key, block.number, sealed, frame[:28] + self.id)
-        if block.codec == 1:
-            payload = decompress(payload, block.raw_bytes)
+        try:
+            payload = open_sealed(self.key, block.number, sealed, frame[:28] + self.id)
+            if block.codec == 1:
+                payload = decompress(payload, block.raw_bytes)
+        except Damaged as error:
+            raise Damaged(f"block {block.number} of arena {self.id.hex()}: {error}") from None
         stored_bytes, at = [], 0
         for _ in range(block.chunk_count):
             stored, _, bases = struct.unpack_from("<3I", payload, at)

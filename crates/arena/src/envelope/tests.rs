@@ -241,7 +241,7 @@ fn each_structure_damaged() {
         ("both headers", |o, l| (o[..HEADER_BYTES].fill(0), o[l.trailer..].fill(0)).0, NotAnObject),
         ("table 1", |o, l| o[l.first_table..l.parity].fill(1), Repaired),
         ("table 2", |o, l| o[l.second_table..l.trailer].fill(1), Repaired),
-        ("both tables", damage_tables, Repaired),
+        ("both tables", |o, l| damage_tables(o, l), Repaired),
         ("both tables and the parity", |o, l| o[l.first_table..l.trailer].fill(0x5a), Repaired),
         (
             "both tables and one byte",
@@ -300,7 +300,7 @@ fn each_structure_damaged() {
     }
 }
 
-fn damage_tables(object: &mut Vec<u8>, layout: &Layout) {
+fn damage_tables(object: &mut [u8], layout: &Layout) {
     object[layout.first_table] ^= 1;
     object[layout.second_table] ^= 1;
 }

@@ -1,0 +1,52 @@
+//! An arena of fixed content under fixed keys and randomness: frozen bytes.
+
+use std::path::Path;
+
+use strongroom_arena::Redundancy;
+use strongroom_base::ArenaId;
+
+use crate::{World, chunks, read};
+
+/// BLAKE3 of the arena that this program makes.
+///
+/// It changes in two cases only. When the format changes: then so does its version (but for
+/// version 0), and the arena of the version before stays in `golden/` to be read for ever. When a
+/// new zstd compresses otherwise: then `arena-v0.bin` must still read. In either case take the new
+/// value from the failing test, and write the file anew only for a new version:
+/// `STRONGROOM_WRITE_GOLDEN=1 cargo test -p strongroom-arena golden`.
+const ARENA_HASH: &str = "19a36de4a001962cb20c26b22b8a3610e4f35cf0367619e0824e841b18ffd905";
+
+const ARENA_NAME: &str = "435290c5d9a1113133707ff3b34b14ed";
+
+fn golden_file() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/arena-v0.bin")
+}
+
+/// Some chunks that do not compress and one that does.
+fn content() -> Vec<Vec<u8>> {
+    let mut chunks = chunks(4);
+    chunks.push(b"strongroom ".repeat(300));
+    chunks
+}
+
+#[test]
+fn the_arena_that_is_made_is_frozen() {
+    let finished = World::new().build(&content(), Redundancy::ARENA);
+    if std::env::var_os("STRONGROOM_WRITE_GOLDEN").is_some() {
+        std::fs::write(golden_file(), &finished.object).unwrap();
+    }
+    let hash = blake3::hash(&finished.object).to_hex();
+    assert_eq!((finished.id.to_string().as_str(), hash.as_str()), (ARENA_NAME, ARENA_HASH));
+}
+
+#[test]
+fn the_arena_that_was_made_is_read() {
+    let world = World::new();
+    let id: ArenaId = ARENA_NAME.parse().unwrap();
+    world.put(id, &std::fs::read(golden_file()).unwrap());
+    let arena = world.store.arena(id).unwrap();
+    for (slot, chunk) in (0..).zip(content()) {
+        assert_eq!(read(&world.store, &arena, slot).unwrap(), chunk);
+    }
+    assert_eq!(world.store.heals(), 0);
+}

@@ -1,0 +1,100 @@
+//! Arenas from the outside: built, stored, read, damaged, healed and rescued.
+#![expect(clippy::unwrap_used, reason = "a helper that cannot do its work fails the test")]
+
+mod format_documents;
+mod golden;
+mod memory;
+mod rescue;
+mod store;
+mod summary;
+
+use std::sync::Arc;
+
+use strongroom_arena::envelope::{self, HEADROOM};
+use strongroom_arena::writer::whole_slots;
+use strongroom_arena::{
+    Arena, ArenaBuilder, ArenaContent, ArenaError, ArenaSeed, ArenaStore, BlockDraft, BlockSealer,
+    CacheLimits, CompressionLevel, FinishedArena, Redundancy, StoredChunk, arena_object,
+};
+use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_base::{ArenaId, MasterSecret, RepositoryKeys, SeededEntropy};
+
+/// A place, and a store that reads from it.
+struct World {
+    backend: Arc<MemoryBackend>,
+    keys: RepositoryKeys,
+    entropy: SeededEntropy,
+    store: ArenaStore,
+}
+
+/// Chunks that a block of a test arena holds.
+const BLOCK_CHUNKS: usize = 3;
+
+impl World {
+    fn new() -> Self {
+        let keys = MasterSecret([5; 32]).keys();
+        let backend = Arc::new(MemoryBackend::new());
+        let store = ArenaStore::new(backend.clone(), &keys, CacheLimits::default());
+        Self { backend, keys, entropy: SeededEntropy::new(1), store }
+    }
+
+    /// An arena of these chunks, three a block.
+    fn build(&self, chunks: &[Vec<u8>], redundancy: Redundancy) -> FinishedArena {
+        let keys = &self.keys.write;
+        let seed = ArenaSeed::draw(ArenaContent::Data, keys, &self.entropy);
+        let mut builder = ArenaBuilder::new(&seed);
+        let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
+        let mut slot = 0;
+        for (number, chunks) in (0..).zip(chunks.chunks(BLOCK_CHUNKS)) {
+            let mut draft = BlockDraft::new(number, slot);
+            let fingerprint = |c: &Vec<u8>| (keys.fingerprinter.fingerprint(c), c.len() as u32);
+            let slots: Vec<_> = chunks.iter().map(fingerprint).collect();
+            chunks.iter().for_each(|chunk| slot = draft.push(chunk) + 1);
+            builder.push(&sealer.seal(&draft, seed.id, &seed.key), whole_slots(&slots));
+        }
+        builder.finish(0, keys, redundancy)
+    }
+
+    fn put(&self, id: ArenaId, object: &[u8]) {
+        self.backend.replace(&arena_object(id), object).unwrap();
+    }
+
+    /// Another store over the same place, with nothing in its caches.
+    fn fresh_store(&self) -> ArenaStore {
+        ArenaStore::new(self.backend.clone(), &self.keys, CacheLimits::default())
+    }
+}
+
+/// The bytes of the chunk in a slot.
+fn read(store: &ArenaStore, arena: &Arena, slot: u32) -> Result<Vec<u8>, ArenaError> {
+    let place = arena.block_of(slot).ok_or(ArenaError::SlotLost { arena: arena.id, slot })?;
+    match store.block(arena, place)?.chunk(slot) {
+        Some(StoredChunk::Whole(chunk)) => Ok(chunk.to_vec()),
+        other => panic!("slot {slot} holds {other:?}"),
+    }
+}
+
+/// Chunks of some KiB that do not compress, each another.
+fn chunks(count: usize) -> Vec<Vec<u8>> {
+    (0..count)
+        .map(|place| {
+            let mut chunk = vec![0; 2000 + 37 * place];
+            blake3::Hasher::new().update(&place.to_le_bytes()).finalize_xof().fill(&mut chunk);
+            chunk
+        })
+        .collect()
+}
+
+/// Where a block's bytes stand in the object.
+fn block_range(finished: &FinishedArena, place: usize) -> std::ops::Range<usize> {
+    let block = &finished.summary.blocks[place];
+    let start = HEADROOM + strongroom_arena::format::HEAD_BYTES + block.offset as usize;
+    start..start + strongroom_arena::format::FRAME_BYTES + block.frame.sealed_bytes as usize
+}
+
+/// Where the sealed summary stands in the object.
+fn summary_range(finished: &FinishedArena) -> std::ops::Range<usize> {
+    let last = finished.summary.blocks.len() - 1;
+    let layout = envelope::peek(&finished.object).unwrap().layout();
+    block_range(finished, last).end..layout.first_table - strongroom_arena::format::HEAD_BYTES
+}

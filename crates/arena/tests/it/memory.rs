@@ -1,0 +1,106 @@
+//! What looking at objects costs in memory, whatever their headers claim.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use strongroom_arena::envelope::format::{HEADER_BYTES, Header, ObjectKind};
+use strongroom_arena::envelope::{self, HEADROOM, Identity, Redundancy};
+
+/// Counts what each thread holds.
+struct Counting;
+
+thread_local! {
+    static HELD: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(bytes: isize) {
+    let held = HELD.get() + bytes;
+    HELD.set(held);
+    PEAK.set(PEAK.get().max(held));
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: every call is the system allocator's, with the same arguments; counting allocates
+// nothing, as its cells are initialised by constants and need no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// Bytes that `work` holds at most at a time, besides what was held before.
+fn peak_of(work: impl FnOnce()) -> usize {
+    let before = HELD.get();
+    PEAK.set(before);
+    work();
+    usize::try_from(PEAK.get() - before).unwrap()
+}
+
+fn sealed(body_bytes: usize, per_mille: u32) -> Vec<u8> {
+    let identity = Identity { kind: ObjectKind::DataArena, id: [1; 16], generation: 0 };
+    envelope::seal(vec![1; HEADROOM + body_bytes], identity, Redundancy { per_mille })
+}
+
+/// The bounds that `inspect` and `repair` promise.
+fn check(name: &str, object: &[u8]) {
+    let inspect = peak_of(|| drop(envelope::inspect(object)));
+    assert!(inspect <= 1 << 20, "{name}: inspect holds {inspect}");
+    let repair = peak_of(|| drop(envelope::repair(object)));
+    let bound = 6 * object.len() + (1 << 20);
+    assert!(repair <= bound, "{name}: repair holds {repair} for {}", object.len());
+}
+
+/// What a header is made to claim.
+type Claim = (&'static str, fn(&mut Header));
+
+#[test]
+fn claims_cost_nothing() {
+    let object = sealed(3000, 1000);
+    let header = envelope::peek(&object).unwrap();
+    let claims: [Claim; 5] = [
+        ("4 GiB of body", |h| (h.body_bytes, h.shard_bytes_log2) = (0xffff_0000, 16)),
+        ("much parity", |h| {
+            (h.body_bytes, h.shard_bytes_log2, h.parity_shards) = (1 << 31, 16, 1 << 14);
+        }),
+        ("long shards", |h| (h.shard_bytes_log2, h.parity_shards) = (16, 1)),
+        ("short shards", |h| (h.body_bytes, h.shard_bytes_log2) = (1 << 21, 6)),
+        ("the truth", |_| ()),
+    ];
+    for (name, claim) in claims {
+        let mut header: Header = header.clone();
+        claim(&mut header);
+        let mut lying = object.clone();
+        lying[..HEADER_BYTES].copy_from_slice(&header.pack());
+        check(name, &lying);
+        lying.truncate(200);
+        check(name, &lying);
+    }
+}
+
+#[test]
+fn repair_keeps_to_its_bound() {
+    for (body_bytes, per_mille) in [(1, 1000), (5000, 1000), (1 << 20, 1000), (16 << 20, 30)] {
+        let object = sealed(body_bytes, per_mille);
+        let layout = envelope::peek(&object).unwrap().layout();
+        check("whole", &object);
+        let mut damaged = object.clone();
+        damaged[HEADROOM] ^= 1;
+        check("a shard lost", &damaged);
+        damaged[HEADROOM] ^= 1;
+        damaged.truncate(layout.parity);
+        check("parity lost", &damaged);
+        damaged.truncate(layout.first_table);
+        check("all but the body lost", &damaged);
+    }
+}

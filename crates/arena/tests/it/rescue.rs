@@ -1,0 +1,132 @@
+//! What is saved of an arena that parity cannot repair.
+
+use strongroom_arena::envelope::Redundancy;
+use strongroom_arena::scan::{Rescued, rescue};
+use strongroom_arena::{ArenaError, FinishedArena};
+
+use crate::{BLOCK_CHUNKS, World, block_range, chunks, read, summary_range};
+
+fn rescued(world: &World, finished: &FinishedArena, object: &[u8]) -> Result<Rescued, ArenaError> {
+    let keys = &world.keys.write;
+    rescue(&world.store, finished.id, object, keys, Redundancy::ARENA, &mut |_| None)
+}
+
+/// Destroys ranges and checks that all blocks but the `lost` ones are saved, in their slots.
+fn check(name: &str, lost: &[usize], destroy: impl Fn(&FinishedArena, &mut Vec<u8>)) {
+    let world = World::new();
+    let chunks = chunks(30);
+    let finished = world.build(&chunks, Redundancy { per_mille: 0 });
+    let mut damaged = finished.object.clone();
+    destroy(&finished, &mut damaged);
+    let saved = rescued(&world, &finished, &damaged).unwrap();
+    assert_eq!((saved.blocks_saved, saved.blocks_before), (10 - lost.len(), Some(10)), "{name}");
+    let arena = saved.arena.unwrap();
+    assert_eq!(arena.id, finished.id);
+    world.put(arena.id, &arena.object);
+    let opened = world.store.arena(arena.id).unwrap();
+    assert_eq!(opened.generation, 1, "{name}");
+    assert_eq!(opened.summary, arena.summary, "{name}");
+    for (slot, chunk) in (0..).zip(&chunks) {
+        let found = read(&world.store, &opened, slot);
+        if lost.contains(&(slot as usize / BLOCK_CHUNKS)) {
+            assert!(matches!(found, Err(ArenaError::SlotLost { .. })), "{name}, {slot}");
+        } else {
+            assert_eq!(&found.unwrap(), chunk, "{name}, {slot}");
+            assert_eq!(
+                opened.slot(slot).unwrap().fingerprint,
+                world.keys.write.fingerprinter.fingerprint(chunk)
+            );
+        }
+    }
+}
+
+#[test]
+fn all_blocks_but_the_destroyed_ones_are_saved() {
+    check("nothing lost", &[], |_, _| {});
+    check("the summary", &[], |finished, object| object[summary_range(finished)].fill(0));
+    check("two blocks", &[3, 7], |finished, object| {
+        object[block_range(finished, 3)].fill(0);
+        object[block_range(finished, 7)].fill(0xff);
+    });
+    check("frames", &[0, 9], |finished, object| {
+        object[block_range(finished, 0).start] ^= 1;
+        object[block_range(finished, 9).start + 9] ^= 1;
+    });
+    check("one byte of a block, and the summary", &[4], |finished, object| {
+        object[block_range(finished, 4).start + 1000] ^= 1;
+        object[summary_range(finished)].fill(0);
+    });
+    check("the end", &[6, 7, 8, 9], |finished, object| {
+        object.truncate(block_range(finished, 6).end - 1);
+    });
+    check("the first head", &[], |_, object| object[96..96 + 128].fill(0));
+    check("the header", &[5], |finished, object| {
+        object[..96].fill(0);
+        object[block_range(finished, 5)].fill(0);
+    });
+    check("bytes that look like frames", &[1], |finished, object| {
+        let frame = block_range(finished, 2).start;
+        let frame = object[frame..frame + 32].to_vec();
+        for place in block_range(finished, 1).step_by(100).take(20) {
+            object[place..place + 4].copy_from_slice(b"BLK.");
+            object[place + 40..place + 72].copy_from_slice(&frame);
+        }
+    });
+}
+
+#[test]
+fn without_any_block_nothing_is_made() {
+    let world = World::new();
+    let finished = world.build(&chunks(6), Redundancy { per_mille: 0 });
+    let mut damaged = finished.object.clone();
+    damaged[block_range(&finished, 0).start..block_range(&finished, 1).end].fill(0);
+    let saved = rescued(&world, &finished, &damaged).unwrap();
+    assert!(saved.arena.is_none());
+    assert_eq!((saved.blocks_saved, saved.blocks_before), (0, Some(2)));
+}
+
+#[test]
+fn without_its_key_an_arena_is_lost() {
+    let world = World::new();
+    let finished = world.build(&chunks(6), Redundancy { per_mille: 0 });
+    let mut damaged = finished.object.clone();
+    damaged[96..96 + 128].fill(0);
+    let last_head = summary_range(&finished).end;
+    damaged[last_head..last_head + 128].fill(0);
+    assert!(matches!(rescued(&world, &finished, &damaged), Err(ArenaError::Damaged { .. })));
+    assert!(matches!(rescued(&world, &finished, b""), Err(ArenaError::Damaged { .. })));
+}
+
+/// A reader that opened the arena before it was rewritten reads on.
+#[test]
+fn who_holds_the_generation_before_reads_on() {
+    let world = World::new();
+    let chunks = chunks(30);
+    let finished = world.build(&chunks, Redundancy { per_mille: 0 });
+    world.put(finished.id, &finished.object);
+    let before = world.store.arena(finished.id).unwrap();
+    let mut damaged = finished.object.clone();
+    damaged[block_range(&finished, 1)].fill(0);
+    let arena = rescued(&world, &finished, &damaged).unwrap().arena.unwrap();
+    world.put(arena.id, &arena.object);
+    assert_eq!(read(&world.store, &before, 0).unwrap(), chunks[0]);
+    assert_eq!(read(&world.store, &before, 29).unwrap(), chunks[29]);
+    assert!(matches!(read(&world.store, &before, 4), Err(ArenaError::SlotLost { .. })));
+    assert_eq!(world.store.arena(arena.id).unwrap().generation, 1);
+    assert_eq!(world.store.heals(), 0);
+}
+
+/// Two that rewrite an arena at once, differently, must not seal under one key and number.
+#[test]
+fn different_summaries_of_a_generation_have_different_keys() {
+    let world = World::new();
+    let finished = world.build(&chunks(30), Redundancy { per_mille: 0 });
+    let salts = [1, 2].map(|lost| {
+        let mut damaged = finished.object.clone();
+        damaged[block_range(&finished, lost)].fill(0);
+        let arena = rescued(&world, &finished, &damaged).unwrap().arena.unwrap();
+        let start = summary_range(&arena).start;
+        arena.object[start + 8..start + 24].to_vec()
+    });
+    assert_ne!(salts[0], salts[1]);
+}

@@ -1,0 +1,160 @@
+//! Reading what was stored, whole or damaged.
+
+use strongroom_arena::envelope::format::ObjectKind;
+use strongroom_arena::{ArenaContent, ArenaError, Redundancy, arena_object};
+use strongroom_backend::Backend;
+use strongroom_base::{ArenaId, MasterSecret, RepositoryKeys};
+
+use crate::{BLOCK_CHUNKS, World, block_range, chunks, read, summary_range};
+
+#[test]
+fn every_chunk_comes_back() {
+    let world = World::new();
+    let chunks = chunks(20);
+    let finished = world.build(&chunks, Redundancy::ARENA);
+    world.put(finished.id, &finished.object);
+    let arena = world.store.arena(finished.id).unwrap();
+    assert_eq!(arena.summary, finished.summary);
+    assert_eq!(arena.generation, 0);
+    for (slot, chunk) in (0..).zip(&chunks) {
+        assert_eq!(&read(&world.store, &arena, slot).unwrap(), chunk);
+        let fingerprint = world.keys.write.fingerprinter.fingerprint(chunk);
+        assert_eq!(arena.slot(slot).unwrap().fingerprint, fingerprint);
+    }
+    assert_eq!((arena.block_of(20), arena.slot(20)), (None, None));
+    assert_eq!(arena.slots().map(|(slot, _)| slot).collect::<Vec<_>>(), Vec::from_iter(0..20));
+    let blocks = world.store.read_blocks(&arena, 1..=4).unwrap();
+    assert_eq!(blocks.len(), 4);
+    assert_eq!(blocks[0].slots(), 3..6);
+    assert_eq!(world.store.heals(), 0);
+}
+
+/// Whatever part of an arena is damaged, within parity, its readers do not notice.
+#[test]
+fn damage_within_parity_is_healed_and_counted() {
+    let world = World::new();
+    let chunks = chunks(20);
+    let finished = world.build(&chunks, Redundancy { per_mille: 200 });
+    let places = [
+        ("header", 0..96),
+        ("head", 96..96 + 128),
+        ("a block's frame", block_range(&finished, 2).start..block_range(&finished, 2).start + 32),
+        ("a block", block_range(&finished, 2)),
+        ("the last block", block_range(&finished, 6)),
+        ("the summary", summary_range(&finished)),
+    ];
+    for (name, range) in places {
+        let mut damaged = finished.object.clone();
+        damaged[range].iter_mut().for_each(|byte| *byte ^= 0x55);
+        world.put(finished.id, &damaged);
+        let store = world.fresh_store();
+        let arena = store.arena(finished.id).unwrap();
+        for (slot, chunk) in (0..).zip(&chunks) {
+            assert_eq!(&read(&store, &arena, slot).unwrap(), chunk, "{name}");
+        }
+        assert_eq!(store.heals(), 1, "{name}: computed once, then kept");
+    }
+}
+
+#[test]
+fn damage_beyond_parity_is_told_and_the_rest_is_read() {
+    let world = World::new();
+    let chunks = chunks(20);
+    let finished = world.build(&chunks, Redundancy::ARENA);
+    let mut damaged = finished.object.clone();
+    damaged[block_range(&finished, 2)].fill(0);
+    world.put(finished.id, &damaged);
+    let arena = world.store.arena(finished.id).unwrap();
+    for (slot, chunk) in (0..).zip(&chunks) {
+        let found = read(&world.store, &arena, slot);
+        if slot as usize / BLOCK_CHUNKS == 2 {
+            assert!(matches!(found, Err(ArenaError::Damaged { .. })), "{slot}");
+        } else {
+            assert_eq!(&found.unwrap(), chunk);
+        }
+    }
+    assert_eq!(world.store.heals(), 0);
+}
+
+#[test]
+fn what_is_missing_is_told() {
+    let world = World::new();
+    let id = ArenaId([1; 16]);
+    assert!(matches!(world.store.arena(id), Err(ArenaError::Missing { arena }) if arena == id));
+}
+
+#[test]
+fn an_arena_in_the_place_of_another_is_told() {
+    let world = World::new();
+    let [one, two] = [4, 5].map(|count| world.build(&chunks(count), Redundancy::ARENA));
+    world.put(one.id, &two.object);
+    let found = world.store.arena(one.id).map(|_| ());
+    assert!(matches!(found, Err(ArenaError::Damaged { .. })), "{found:?}");
+    assert_eq!(world.store.heals(), 0);
+}
+
+/// A block put into the place of another, with an envelope that agrees.
+#[test]
+fn a_block_in_the_place_of_another_is_told() {
+    let world = World::new();
+    let chunks = vec![vec![1; 3000]; 6];
+    let finished = world.build(&chunks, Redundancy { per_mille: 0 });
+    let [first, second] = [block_range(&finished, 0), block_range(&finished, 1)];
+    assert_eq!(first.len(), second.len());
+    let mut swapped = finished.object.clone();
+    swapped.copy_within(first, second.start);
+    world.put(finished.id, &swapped);
+    let arena = world.store.arena(finished.id).unwrap();
+    assert!(matches!(read(&world.store, &arena, 3), Err(ArenaError::Damaged { .. })));
+}
+
+#[test]
+fn a_put_only_holder_sees_the_summary_alone() {
+    let world = World::new();
+    let finished = world.build(&chunks(4), Redundancy::ARENA);
+    world.put(finished.id, &finished.object);
+    let write = MasterSecret([5; 32]).write_secret();
+    let keys = RepositoryKeys {
+        write: write.keys(world.keys.write.public_key.clone()),
+        private_key: None,
+    };
+    let store = strongroom_arena::ArenaStore::new(world.backend.clone(), &keys, Default::default());
+    let arena = store.arena(finished.id).unwrap();
+    assert_eq!(arena.summary, finished.summary);
+    assert!(matches!(store.block(&arena, 0), Err(ArenaError::PutOnly)));
+}
+
+#[test]
+fn another_repository_s_keys_open_nothing() {
+    let world = World::new();
+    let finished = world.build(&chunks(4), Redundancy::ARENA);
+    world.put(finished.id, &finished.object);
+    let keys = MasterSecret([6; 32]).keys();
+    let store = strongroom_arena::ArenaStore::new(world.backend.clone(), &keys, Default::default());
+    assert!(matches!(store.arena(finished.id), Err(ArenaError::Damaged { .. })));
+    assert_eq!(store.heals(), 0);
+}
+
+#[test]
+fn a_name_tells_what_an_arena_holds() {
+    let finished = World::new().build(&chunks(1), Redundancy::ARENA);
+    assert_eq!(ArenaContent::of(finished.id), ArenaContent::Data);
+    assert_eq!(ArenaContent::of(ArenaId([0x80; 16])).object_kind(), ObjectKind::MetadataArena);
+    assert_eq!(arena_object(finished.id).as_str(), format!("arenas/{}", finished.id));
+}
+
+/// What an arena costs in requests: two to open it, one for each run of blocks.
+#[test]
+fn caches_spare_reads() {
+    let world = World::new();
+    let finished = world.build(&chunks(6), Redundancy::ARENA);
+    world.put(finished.id, &finished.object);
+    let arena = world.store.arena(finished.id).unwrap();
+    read(&world.store, &arena, 0).unwrap();
+    world.backend.remove(&arena_object(finished.id)).unwrap();
+    let arena = world.store.arena(finished.id).expect("its summary is in the cache");
+    read(&world.store, &arena, 2).expect("its first block is in the cache");
+    assert!(matches!(read(&world.store, &arena, 3), Err(ArenaError::Missing { .. })));
+    world.store.forget(finished.id);
+    assert!(matches!(world.store.arena(finished.id), Err(ArenaError::Missing { .. })));
+}
