@@ -213,6 +213,13 @@ impl RecipeCursor {
         Ok(())
     }
 
+    /// The chunk or hole that [`RecipeCursor::seek_forward`] led to, and where in the stream it
+    /// begins; none behind the stream's end.
+    pub fn chunk_at_hand(&self) -> Option<(u64, ChunkRef)> {
+        let (_, refs) = self.levels.last()?;
+        Some((self.offset, *refs.last()?))
+    }
+
     /// The stream's next chunk or hole, and where in the stream it begins.
     pub fn next_chunk<R: ReadChunk>(
         &mut self,
