@@ -1,0 +1,287 @@
+//! `mount`: every snapshot of a repository as a read-only file system (FUSE).
+//!
+//! ```text
+//! ids/0123abcd/                            every snapshot, by the start of its name
+//! hosts/HOST/PATHS/2026-07-30T23-59-01/    by host, then by the paths that were backed up:
+//!                                          home_me for /home/me
+//! hosts/HOST/PATHS/latest                  a link to the newest of them
+//! snapshot/2026/07/30/235901/              by day (Foundation §2.1)
+//! ```
+//!
+//! Below each of these the whole snapshot is shown from `/` on, as it was backed up: all kinds of
+//! files, exact modes, owners, times, extended attributes and access control lists, hard links,
+//! holes. Nothing is fetched before somebody reads it. What is kept in memory is bounded, but for
+//! a small record of each directory that the kernel remembers.
+
+mod attributes;
+mod chunks;
+mod contents;
+mod filesystem;
+mod layout;
+mod listing;
+mod naming;
+mod nodes;
+mod tops;
+mod view;
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use jiff::tz::TimeZone;
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use strongroom_arena::CacheLimits;
+use strongroom_base::Monitor;
+use strongroom_engine::{ChunkReader, EngineError, Repository};
+
+use attributes::Owner;
+use chunks::Chunks;
+use filesystem::SnapshotFiles;
+use tops::Tops;
+use view::View;
+
+/// Bytes of directories that are kept in memory.
+const LISTING_BYTES_MAX: usize = 24 << 20;
+/// What the kernel may read ahead in a file, where we may tell it so.
+const READ_AHEAD_KIB: u32 = 1024;
+
+/// How snapshots are mounted.
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    /// Other users may look as well. The kernel then lets each user do what modes and access
+    /// control lists allow, as where the files came from; otherwise only the user who mounts
+    /// gets in, and may read everything: that user holds the key.
+    pub allow_other: bool,
+    /// Snapshots are named by the time of this zone.
+    pub time_zone: TimeZone,
+    /// New snapshots are looked for at most so often, and only when somebody looks.
+    pub refresh: Duration,
+    /// Threads that answer the kernel.
+    pub threads: NonZeroUsize,
+    /// What of arenas is kept in memory.
+    pub cache: CacheLimits,
+}
+
+impl MountOptions {
+    /// For the user alone; a look at the repository every 3 s, twice as many threads as cores
+    /// (at least 4, at most 16: most wait for the repository), 48 MiB of blocks.
+    pub fn new(time_zone: TimeZone) -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let threads = NonZeroUsize::new((cores * 2).clamp(4, 16));
+        Self {
+            allow_other: false,
+            time_zone,
+            refresh: Duration::from_secs(3),
+            threads: threads.expect("four and more are not zero"),
+            cache: CacheLimits { block_bytes: 48 << 20, ..CacheLimits::default() },
+        }
+    }
+}
+
+/// Why snapshots cannot be mounted or unmounted.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The repository cannot be read.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The system refuses.
+    #[error("cannot mount on {mountpoint:?}: {source}")]
+    Mount {
+        /// Where.
+        mountpoint: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody has a file open or stands in a directory of the mount.
+    #[error("{mountpoint:?} is in use")]
+    Busy {
+        /// Where.
+        mountpoint: PathBuf,
+    },
+    /// The system refuses to unmount.
+    #[error("cannot unmount {mountpoint:?}: {why}")]
+    Unmount {
+        /// Where.
+        mountpoint: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The mount ended, but not because it was unmounted.
+    #[error("the mount on {mountpoint:?} failed: {source}")]
+    Session {
+        /// Where.
+        mountpoint: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Mounts all snapshots of a repository on a directory. They are there when this returns, and are
+/// shown until the handle is dropped or somebody unmounts them.
+pub fn mount(
+    repository: Arc<Repository>,
+    mountpoint: &Path,
+    options: &MountOptions,
+    monitor: Arc<dyn Monitor>,
+) -> Result<MountHandle, MountError> {
+    let refused = |source| MountError::Mount { mountpoint: mountpoint.to_owned(), source };
+    // The path is needed again to unmount, whatever becomes of the working directory.
+    let mountpoint = mountpoint.canonicalize().map_err(refused)?;
+    let refused = |source| MountError::Mount { mountpoint: mountpoint.clone(), source };
+    let chunks = Chunks::new(ChunkReader::new(&repository, options.cache)?);
+    let zone = options.time_zone.clone();
+    let tops = Tops::open(repository, zone, options.refresh, monitor.clone())?;
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    let owner = Owner { uid: uid.as_raw(), gid: gid.as_raw() };
+    let view = View::new(tops, chunks, LISTING_BYTES_MAX, owner, monitor);
+    let files = SnapshotFiles::new(view, options.allow_other);
+    let session = Session::new(files, &mountpoint, &session_config(options)).map_err(refused)?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let unmounter = Unmounter { mountpoint: mountpoint.clone(), ended: ended.clone() };
+    let run = move || {
+        let result = session.run();
+        ended.store(true, Ordering::Release);
+        result
+    };
+    let thread = std::thread::Builder::new().name("mount".to_owned()).spawn(run);
+    let thread = thread.map_err(refused)?;
+    widen_read_ahead(&mountpoint);
+    Ok(MountHandle { unmounter, thread: Some(thread) })
+}
+
+fn session_config(options: &MountOptions) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName("strongroom".to_owned()),
+        MountOption::Subtype("strongroom".to_owned()),
+        MountOption::RO,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+        MountOption::NoAtime,
+    ];
+    if options.allow_other {
+        config.mount_options.push(MountOption::DefaultPermissions);
+        config.acl = SessionACL::All;
+    }
+    config.n_threads = Some(options.threads.get());
+    config
+}
+
+/// Lets the kernel read further ahead in our files than the 128 KiB that it gives to every mount:
+/// one of our blocks at least. It is a wish; only root may tell it.
+fn widen_read_ahead(mountpoint: &Path) {
+    let Ok(status) = rustix::fs::stat(mountpoint) else { return };
+    let (major, minor) = (rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev));
+    let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    let _ = std::fs::write(setting, READ_AHEAD_KIB.to_string());
+}
+
+/// A mount. Dropping it unmounts; where it is in use it disappears from the directory tree, and
+/// what is open stays open as long as the process lives.
+#[derive(Debug)]
+pub struct MountHandle {
+    unmounter: Unmounter,
+    /// None once it was waited for.
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl MountHandle {
+    /// Waits until somebody unmounts it.
+    pub fn wait(mut self) -> Result<(), MountError> {
+        self.join()
+    }
+
+    /// Unmounts it, unless it is in use.
+    pub fn unmount(&mut self) -> Result<(), MountError> {
+        self.unmounter.unmount()?;
+        self.join()
+    }
+
+    /// Unmounts it on behalf of others: of a signal's handler, while [`MountHandle::wait`] waits.
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
+    }
+
+    fn join(&mut self) -> Result<(), MountError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let panicked = |_| Err(io::Error::other("a thread of it panicked"));
+        let mountpoint = self.unmounter.mountpoint.clone();
+        thread.join().unwrap_or_else(panicked).map_err(|source| {
+            // What still stands there answers nobody any more.
+            let _ = self.unmounter.detach();
+            MountError::Session { mountpoint, source }
+        })
+    }
+}
+
+impl Drop for MountHandle {
+    fn drop(&mut self) {
+        if self.thread.is_none() {
+            return;
+        }
+        match self.unmounter.unmount() {
+            Ok(()) => drop(self.join()),
+            Err(_) => drop(self.unmounter.detach()),
+        }
+    }
+}
+
+/// Unmounts a mount; may be cloned and sent anywhere.
+#[derive(Debug, Clone)]
+pub struct Unmounter {
+    mountpoint: PathBuf,
+    /// Set once the session ended: what is mounted there then is not ours.
+    ended: Arc<AtomicBool>,
+}
+
+impl Unmounter {
+    /// Unmounts it, unless it is in use.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        self.unmount_with(UnmountFlags::empty())
+    }
+
+    /// Takes it out of the directory tree at once; what is open stays open until it is closed.
+    pub fn detach(&self) -> Result<(), MountError> {
+        self.unmount_with(UnmountFlags::DETACH)
+    }
+
+    fn unmount_with(&self, flags: UnmountFlags) -> Result<(), MountError> {
+        if self.ended.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mountpoint = self.mountpoint.clone();
+        match rustix::mount::unmount(&self.mountpoint, flags) {
+            Ok(()) => Ok(()),
+            Err(Errno::BUSY) => Err(MountError::Busy { mountpoint }),
+            Err(Errno::PERM) => self.unmount_by_helper(flags),
+            // It is not mounted any more; the session is about to see that.
+            Err(Errno::INVAL) => Ok(()),
+            Err(error) => Err(MountError::Unmount { mountpoint, why: error.to_string() }),
+        }
+    }
+
+    /// By the program that may do what only root may.
+    fn unmount_by_helper(&self, flags: UnmountFlags) -> Result<(), MountError> {
+        let mountpoint = self.mountpoint.clone();
+        let mut command = Command::new("fusermount3");
+        command.arg("-u").env("LC_ALL", "C");
+        if flags.contains(UnmountFlags::DETACH) {
+            command.arg("-z");
+        }
+        let failed = |why: String| MountError::Unmount { mountpoint: mountpoint.clone(), why };
+        let output = command.arg("--").arg(&self.mountpoint).output();
+        let output = output.map_err(|error| failed(format!("fusermount3: {error}")))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        if why.contains("busy") { Err(MountError::Busy { mountpoint }) } else { Err(failed(why)) }
+    }
+}

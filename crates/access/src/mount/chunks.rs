@@ -1,0 +1,122 @@
+//! Reading chunks for many threads, and not trying for ever what is damaged.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use lru::LruCache;
+use strongroom_base::Fingerprint;
+use strongroom_catalog::{CatalogError, ChunkRef, FormatError, ReadChunk};
+use strongroom_engine::{ChunkReader, EngineError};
+
+/// Damaged chunks that are remembered.
+const FAILURES_KEPT: NonZeroUsize = NonZeroUsize::new(256).expect("256 is not zero");
+/// So long a damaged chunk is not tried again: the kernel asks for each page of it anew, and each
+/// try reads a whole arena for its parity. A repair is seen after this time.
+const FAILURE_LIFETIME: Duration = Duration::from_secs(10);
+/// Locks that keep two threads from opening the same block at the same time.
+const LANES: usize = 64;
+
+/// Why something stored cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// True where stored data is what is wrong, and not the way to it.
+    pub is_damage: bool,
+    /// True where the same was told a moment ago.
+    pub is_known: bool,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Failure {
+    /// Stored data that contradicts itself.
+    pub fn damage(message: &str) -> Self {
+        Self { is_damage: true, is_known: false, message: message.to_owned() }
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self { is_damage: error.is_damage(), is_known: false, message: error.to_string() }
+    }
+}
+
+impl From<FormatError> for Failure {
+    fn from(error: FormatError) -> Self {
+        Self::damage(&error.to_string())
+    }
+}
+
+impl From<CatalogError<Failure>> for Failure {
+    fn from(error: CatalogError<Failure>) -> Self {
+        match error {
+            CatalogError::Chunk(failure) => failure,
+            CatalogError::Format(error) => error.into(),
+        }
+    }
+}
+
+/// Reads chunks.
+pub struct Chunks {
+    reader: ChunkReader,
+    // A plain mutex: held for a map operation.
+    failures: Mutex<LruCache<Fingerprint, (Instant, String)>>,
+    // Held while a block is read and opened, by all who want that block.
+    lanes: Vec<Mutex<()>>,
+    heals_told: AtomicU64,
+}
+
+impl Chunks {
+    /// Reads through this reader.
+    pub fn new(reader: ChunkReader) -> Self {
+        Self {
+            reader,
+            failures: Mutex::new(LruCache::new(FAILURES_KEPT)),
+            lanes: (0..LANES).map(|_| Mutex::new(())).collect(),
+            heals_told: AtomicU64::new(0),
+        }
+    }
+
+    /// How many arenas had to be computed anew from parity since this was last asked.
+    pub fn take_heals(&self) -> u64 {
+        let heals = self.reader.store().heals();
+        heals.saturating_sub(self.heals_told.fetch_max(heals, Ordering::Relaxed))
+    }
+
+    /// Brings the chunk's block into the reader's cache, by one thread of all that want it.
+    /// What goes wrong here goes wrong again in the read that follows, and is told there.
+    fn open_block_once(&self, chunk: &ChunkRef) {
+        let Ok(arena) = self.reader.store().arena(chunk.location.arena) else { return };
+        let Some(place) = arena.block_of(chunk.location.slot) else { return };
+        let lane = usize::from(chunk.location.arena.0[0]).wrapping_add(place) % LANES;
+        let _loading = lock(&self.lanes[lane]);
+        let _ = self.reader.store().block(&arena, place);
+    }
+}
+
+impl ReadChunk for Chunks {
+    type Error = Failure;
+
+    fn read_chunk(&self, chunk: &ChunkRef) -> Result<Vec<u8>, Failure> {
+        if let Some((since, message)) = lock(&self.failures).get(&chunk.fingerprint)
+            && since.elapsed() < FAILURE_LIFETIME
+        {
+            return Err(Failure { is_damage: true, is_known: true, message: message.clone() });
+        }
+        self.open_block_once(chunk);
+        self.reader.read(chunk).map_err(|error| {
+            let failure = Failure::from(error);
+            if failure.is_damage {
+                let since = Instant::now();
+                lock(&self.failures).put(chunk.fingerprint, (since, failure.message.clone()));
+            }
+            failure
+        })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,200 @@
+//! The bytes of files: any range of any file, by the chunks of its recipe.
+//!
+//! The kernel opens files without telling us, so what one read leaves for the next is kept by
+//! inode number: *cursors*, which stand in a recipe where a read ended, so that a file that is
+//! read from front to back is walked once; and the chunks that reads ended in.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lru::LruCache;
+use strongroom_base::Fingerprint;
+use strongroom_catalog::{ChunkRef, ReadChunk, Recipe, RecipeCursor};
+
+use super::chunks::{Chunks, Failure};
+
+/// Files whose cursors are kept.
+const FILES_KEPT: NonZeroUsize = NonZeroUsize::new(32).expect("thirty-two is not zero");
+/// Cursors kept for one file: so many readers at different places do not disturb each other.
+const CURSORS_PER_FILE: usize = 4;
+/// Bytes of chunks that are kept for the next read.
+const RECENT_BYTES_MAX: usize = 4 << 20;
+
+/// Why a range of a file cannot be read.
+#[derive(Debug)]
+pub struct ReadFailure {
+    /// The byte of the file that it begins at.
+    pub offset: u64,
+    /// What is wrong.
+    pub failure: Failure,
+}
+
+/// What [`Contents::seek`] looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Zeros that nothing is stored for.
+    Hole,
+    /// Bytes.
+    Data,
+}
+
+/// Reads files.
+pub struct Contents {
+    chunks: Arc<Chunks>,
+    // Plain mutexes: held for map operations, never while reading.
+    cursors: Mutex<LruCache<u64, Vec<RecipeCursor>>>,
+    recent: Mutex<RecentChunks>,
+}
+
+struct RecentChunks {
+    chunks: LruCache<Fingerprint, Arc<Vec<u8>>>,
+    bytes: usize,
+}
+
+impl Contents {
+    /// Reads these chunks.
+    pub fn new(chunks: Arc<Chunks>) -> Self {
+        let recent = RecentChunks { chunks: LruCache::unbounded(), bytes: 0 };
+        Self { chunks, cursors: Mutex::new(LruCache::new(FILES_KEPT)), recent: Mutex::new(recent) }
+    }
+
+    /// The file's bytes from `offset` on: `size` of them, or all up to its end.
+    pub fn read(
+        &self,
+        inode: u64,
+        content: &Recipe,
+        offset: u64,
+        size: usize,
+    ) -> Result<Vec<u8>, ReadFailure> {
+        let rest = content.stream_bytes().saturating_sub(offset);
+        let size = usize::try_from(rest).unwrap_or(usize::MAX).min(size);
+        if size == 0 {
+            return Ok(Vec::new());
+        }
+        let mut bytes = Vec::with_capacity(size);
+        let mut cursor = self.take_cursor(inode, content, offset);
+        while bytes.len() < size {
+            let at = offset + bytes.len() as u64;
+            let failed = |failure| ReadFailure { offset: at, failure };
+            let wanted = size - bytes.len();
+            self.append(&mut cursor, at, wanted, &mut bytes).map_err(failed)?;
+        }
+        self.put_cursor(inode, content, cursor);
+        Ok(bytes)
+    }
+
+    /// Where from `offset` on the next hole or the next data begins; the file's end is a hole.
+    /// None where there is no such place.
+    pub fn seek(
+        &self,
+        inode: u64,
+        content: &Recipe,
+        offset: u64,
+        wanted: Extent,
+    ) -> Result<Option<u64>, ReadFailure> {
+        let end = content.stream_bytes();
+        if offset >= end {
+            return Ok(None);
+        }
+        let mut cursor = self.take_cursor(inode, content, offset);
+        let mut at = offset;
+        while at < end {
+            let failed = |failure| ReadFailure { offset: at, failure };
+            let (start, chunk) = self.chunk_at(&mut cursor, at).map_err(failed)?;
+            if chunk.is_hole() == (wanted == Extent::Hole) {
+                self.put_cursor(inode, content, cursor);
+                return Ok(Some(at));
+            }
+            at = start + chunk.stream_bytes;
+        }
+        Ok((wanted == Extent::Hole).then_some(end))
+    }
+
+    /// Appends the file's bytes at `at`: at most `wanted`, and as many as one chunk has.
+    fn append(
+        &self,
+        cursor: &mut RecipeCursor,
+        at: u64,
+        wanted: usize,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
+        let (start, chunk) = self.chunk_at(cursor, at)?;
+        let skip = at - start;
+        // At most `wanted`, which is a usize.
+        let wanted = (chunk.stream_bytes - skip).min(wanted as u64) as usize;
+        if chunk.is_hole() {
+            bytes.resize(bytes.len() + wanted, 0);
+        } else if wanted as u64 == chunk.stream_bytes {
+            bytes.append(&mut self.load(&chunk)?);
+        } else {
+            // Within a chunk that is in memory.
+            let skip = skip as usize;
+            bytes.extend_from_slice(&self.recent(&chunk)?[skip..skip + wanted]);
+        }
+        Ok(())
+    }
+
+    /// The chunk or hole that holds a byte of the file, and where in the file it begins.
+    fn chunk_at(&self, cursor: &mut RecipeCursor, at: u64) -> Result<(u64, ChunkRef), Failure> {
+        cursor.seek_forward(at, &*self.chunks)?;
+        let ended = || Failure::damage("its recipe ends before its length");
+        cursor.chunk_at_hand().ok_or_else(ended)
+    }
+
+    /// A chunk that is read in parts, each by a request of its own.
+    fn recent(&self, chunk: &ChunkRef) -> Result<Arc<Vec<u8>>, Failure> {
+        if let Some(bytes) = lock(&self.recent).chunks.get(&chunk.fingerprint) {
+            return Ok(bytes.clone());
+        }
+        let bytes = Arc::new(self.load(chunk)?);
+        let mut recent = lock(&self.recent);
+        recent.bytes += bytes.len();
+        if let Some(old) = recent.chunks.put(chunk.fingerprint, bytes.clone()) {
+            recent.bytes -= old.len();
+        }
+        while recent.bytes > RECENT_BYTES_MAX && recent.chunks.len() > 1 {
+            if let Some((_, evicted)) = recent.chunks.pop_lru() {
+                recent.bytes -= evicted.len();
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn load(&self, chunk: &ChunkRef) -> Result<Vec<u8>, Failure> {
+        let bytes = self.chunks.read_chunk(chunk)?;
+        if bytes.len() as u64 != chunk.stream_bytes {
+            return Err(Failure::damage("a chunk has another length than its recipe says"));
+        }
+        Ok(bytes)
+    }
+
+    /// A cursor that stands at or before `offset`: the nearest of those at rest, or a new one.
+    fn take_cursor(&self, inode: u64, content: &Recipe, offset: u64) -> RecipeCursor {
+        if content.depth == 0 {
+            return RecipeCursor::new(content);
+        }
+        let mut files = lock(&self.cursors);
+        let resting = files.get_mut(&inode).and_then(|cursors| {
+            let before = cursors.iter().enumerate().filter(|(_, at)| at.offset() <= offset);
+            let (nearest, _) = before.max_by_key(|(_, at)| at.offset())?;
+            Some(cursors.remove(nearest))
+        });
+        resting.unwrap_or_else(|| RecipeCursor::new(content))
+    }
+
+    fn put_cursor(&self, inode: u64, content: &Recipe, cursor: RecipeCursor) {
+        if content.depth == 0 {
+            return;
+        }
+        let mut files = lock(&self.cursors);
+        let cursors = files.get_or_insert_mut(inode, Vec::new);
+        if cursors.len() == CURSORS_PER_FILE {
+            cursors.remove(0);
+        }
+        cursors.push(cursor);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

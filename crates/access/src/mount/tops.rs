@@ -1,0 +1,188 @@
+//! The directories above the snapshots, kept up with the repository.
+//!
+//! The list of snapshots is read again when somebody looks at such a directory, or asks for a
+//! name that is not there, and the last reading is some seconds old. Only snapshots not yet known
+//! are read; while one thread does so, the others are answered from what was known.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::time::{Duration, Instant};
+
+use jiff::tz::TimeZone;
+use strongroom_base::{Monitor, Problem, Severity, SnapshotId};
+use strongroom_catalog::Snapshot;
+use strongroom_engine::repository::SNAPSHOTS_FOLDER;
+use strongroom_engine::session::read_snapshot;
+use strongroom_engine::{EngineError, Repository};
+
+use super::layout::Layout;
+
+/// The number of the mount's own directory, set by FUSE.
+pub const ROOT: u64 = 1;
+
+/// What a number above the snapshots stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum TopKey {
+    /// The directory at this path.
+    Directory(Vec<u8>),
+    /// The link of a directory. One that leads elsewhere is another link: so the kernel never
+    /// follows one that it remembers.
+    Link {
+        /// The directory's path.
+        directory: Vec<u8>,
+        /// The link's name.
+        name: Vec<u8>,
+        /// Where it leads.
+        target: Vec<u8>,
+    },
+}
+
+/// The directories above the snapshots.
+pub struct Tops {
+    repository: Arc<Repository>,
+    zone: TimeZone,
+    refresh: Duration,
+    monitor: Arc<dyn Monitor>,
+    layout: RwLock<Arc<Layout>>,
+    // Held while the repository is asked for snapshots; nobody waits for it.
+    known: Mutex<KnownSnapshots>,
+    // A plain mutex: held for a map operation.
+    numbers: Mutex<Numbers>,
+}
+
+#[derive(Default)]
+struct KnownSnapshots {
+    asked: Option<Instant>,
+    snapshots: HashMap<SnapshotId, Arc<Snapshot>>,
+    unreadable: HashSet<SnapshotId>,
+    /// Why the repository could not be asked, the last time.
+    failure: Option<String>,
+}
+
+/// Numbers are given once and kept: there are as many as directories above snapshots.
+struct Numbers {
+    by_key: HashMap<TopKey, u64>,
+    keys: Vec<TopKey>,
+}
+
+impl Tops {
+    /// Reads the snapshots for the first time.
+    pub fn open(
+        repository: Arc<Repository>,
+        zone: TimeZone,
+        refresh: Duration,
+        monitor: Arc<dyn Monitor>,
+    ) -> Result<Self, EngineError> {
+        let root = TopKey::Directory(Vec::new());
+        let numbers = Numbers { by_key: HashMap::from([(root.clone(), ROOT)]), keys: vec![root] };
+        let tops = Self {
+            repository,
+            zone,
+            refresh,
+            monitor,
+            layout: RwLock::default(),
+            known: Mutex::default(),
+            numbers: Mutex::new(numbers),
+        };
+        tops.read_snapshots(&mut lock(&tops.known))?;
+        Ok(tops)
+    }
+
+    /// The directories as they were last seen.
+    pub fn layout(&self) -> Arc<Layout> {
+        self.layout.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The directories, after a new look at the repository if the last was a while ago.
+    pub fn fresh_layout(&self) -> Arc<Layout> {
+        let mut known = match self.known.try_lock() {
+            Ok(known) => known,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return self.layout(),
+        };
+        if known.asked.is_none_or(|asked| asked.elapsed() >= self.refresh) {
+            let failure = self.read_snapshots(&mut known).err().map(|error| error.to_string());
+            if let Some(failure) = &failure
+                && known.failure.as_ref() != Some(failure)
+            {
+                let message = format!("the list of snapshots cannot be read anew: {failure}");
+                self.tell(Severity::Warning, &message);
+            }
+            known.failure = failure;
+        }
+        self.layout()
+    }
+
+    /// The number of something above the snapshots.
+    pub fn number(&self, key: TopKey) -> u64 {
+        let mut numbers = lock(&self.numbers);
+        if let Some(number) = numbers.by_key.get(&key) {
+            return *number;
+        }
+        numbers.keys.push(key.clone());
+        let number = numbers.keys.len() as u64;
+        numbers.by_key.insert(key, number);
+        number
+    }
+
+    /// What a number above the snapshots stands for.
+    pub fn key(&self, number: u64) -> Option<TopKey> {
+        let place = usize::try_from(number.checked_sub(1)?).ok()?;
+        lock(&self.numbers).keys.get(place).cloned()
+    }
+
+    fn read_snapshots(&self, known: &mut KnownSnapshots) -> Result<(), EngineError> {
+        let found = self.find_snapshots(known);
+        known.asked = Some(Instant::now());
+        let (ids, is_changed) = found?;
+        let before = known.snapshots.len();
+        known.snapshots.retain(|id, _| ids.contains(id));
+        known.unreadable.retain(|id| ids.contains(id));
+        if is_changed || known.snapshots.len() != before || self.layout().is_empty() {
+            let mut snapshots: Vec<_> = known.snapshots.values().cloned().collect();
+            snapshots.sort_by_key(|snapshot| (snapshot.started, snapshot.id));
+            let layout = Arc::new(Layout::new(&snapshots, &self.zone));
+            *self.layout.write().unwrap_or_else(PoisonError::into_inner) = layout;
+        }
+        Ok(())
+    }
+
+    /// All snapshots there are, and whether one that was not known is among them.
+    fn find_snapshots(
+        &self,
+        known: &mut KnownSnapshots,
+    ) -> Result<(HashSet<SnapshotId>, bool), EngineError> {
+        let mut ids = HashSet::new();
+        let mut is_changed = false;
+        for info in self.repository.backend().list(SNAPSHOTS_FOLDER)? {
+            let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
+            ids.insert(id);
+            if known.snapshots.contains_key(&id) || known.unreadable.contains(&id) {
+                continue;
+            }
+            match read_snapshot(&self.repository, id) {
+                Ok(snapshot) => {
+                    known.snapshots.insert(id, Arc::new(snapshot));
+                    is_changed = true;
+                }
+                // Removed between the listing and the reading.
+                Err(EngineError::Backend(error)) if error.is_not_found() => {}
+                Err(error) if error.is_damage() => {
+                    known.unreadable.insert(id);
+                    let message = format!("snapshot {} is not shown: {error}", id.short());
+                    self.tell(Severity::Damage, &message);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((ids, is_changed))
+    }
+
+    fn tell(&self, severity: Severity, message: &str) {
+        self.monitor.problem(Problem { severity, path: None, message });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,155 @@
+//! A repository in a temporary folder, with something to back up and a place to mount it on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use strongroom_access::{MountHandle, MountOptions, mount};
+use strongroom_arena::CacheLimits;
+use strongroom_backend::LocalBackend;
+use strongroom_base::{
+    Cancel, Monitor, OsEntropy, Problem, Severity, Silent, SystemClock, Timestamp,
+};
+use strongroom_catalog::Snapshot;
+use strongroom_engine::key_slot::KdfCost;
+use strongroom_engine::{
+    BackupOptions, InitOptions, PackOptions, Repository, Surroundings, backup,
+};
+use strongroom_source::SourceOptions;
+use tempfile::TempDir;
+
+/// Keeps what it is told.
+#[derive(Default)]
+pub struct Told(Mutex<Vec<(Severity, PathBuf, String)>>);
+
+impl Monitor for Told {
+    fn problem(&self, problem: Problem<'_>) {
+        let path = problem.path.map(Path::to_owned).unwrap_or_default();
+        self.0.lock().unwrap().push((problem.severity, path, problem.message.to_owned()));
+    }
+}
+
+impl Told {
+    pub fn take(&self) -> Vec<(Severity, PathBuf, String)> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// Tells a time that a test sets.
+#[derive(Default)]
+pub struct SetClock(Mutex<Timestamp>);
+
+impl strongroom_base::Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        *self.0.lock().unwrap()
+    }
+}
+
+pub struct Fixture {
+    pub folder: TempDir,
+    pub repository: Arc<Repository>,
+    pub told: Arc<Told>,
+    pub clock: Option<Arc<SetClock>>,
+}
+
+/// True where file systems can be mounted; tells why a test does nothing otherwise.
+pub fn can_mount() -> bool {
+    let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    if let Err(error) = &device {
+        println!("skipped: /dev/fuse: {error}");
+    }
+    device.is_ok()
+}
+
+impl Fixture {
+    pub fn new() -> Self {
+        Self::with(InitOptions::default(), None)
+    }
+
+    /// With a clock that stands still.
+    pub fn at(moment: Timestamp) -> Self {
+        let fixture = Self::with(InitOptions::default(), Some(Arc::default()));
+        fixture.set_time(moment);
+        fixture
+    }
+
+    pub fn with(options: InitOptions, clock: Option<Arc<SetClock>>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["source", "mount", "repository"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let backend = LocalBackend::create(&folder.path().join("repository")).unwrap();
+        let surroundings = Surroundings {
+            backend: Arc::new(backend),
+            clock: match &clock {
+                Some(clock) => clock.clone(),
+                None => Arc::new(SystemClock),
+            },
+            entropy: Arc::new(OsEntropy),
+            cache: None,
+        };
+        let options = InitOptions { cost: KdfCost::CHEAPEST, ..options };
+        let repository = Repository::init(surroundings, b"secret", &options).unwrap();
+        Self { folder, repository: Arc::new(repository), told: Arc::default(), clock }
+    }
+
+    pub fn set_time(&self, moment: Timestamp) {
+        *self.clock.as_ref().unwrap().0.lock().unwrap() = moment;
+    }
+
+    pub fn source(&self) -> PathBuf {
+        self.folder.path().join("source")
+    }
+
+    pub fn mountpoint(&self) -> PathBuf {
+        self.folder.path().join("mount")
+    }
+
+    /// Where a path of this machine stands in the mount.
+    pub fn mounted(&self, snapshot: &Snapshot, path: &Path) -> PathBuf {
+        let root = self.mountpoint().join("ids").join(snapshot.id.short());
+        root.join(path.strip_prefix("/").unwrap())
+    }
+
+    pub fn backup(&self) -> Snapshot {
+        self.backup_of(&self.source())
+    }
+
+    pub fn backup_of(&self, path: &Path) -> Snapshot {
+        let options = BackupOptions {
+            paths: vec![path.to_owned()],
+            source: SourceOptions::default(),
+            host: "here".to_owned(),
+            user: "me".to_owned(),
+            uid: 1,
+            gid: 2,
+            labels: Vec::new(),
+            force: false,
+            dry_run: false,
+            parent: None,
+            count_first: false,
+            pack: PackOptions { workers: 2, ..PackOptions::default() },
+            program: "test".to_owned(),
+        };
+        let outcome = backup(&self.repository, &options, &Silent, &Cancel::new()).unwrap();
+        outcome.snapshot
+    }
+
+    pub fn mount(&self) -> MountHandle {
+        self.mount_with(|_| {})
+    }
+
+    pub fn mount_with(&self, change: impl FnOnce(&mut MountOptions)) -> MountHandle {
+        let mut options = MountOptions::new(TimeZone::UTC);
+        options.refresh = Duration::ZERO;
+        change(&mut options);
+        mount(self.repository.clone(), &self.mountpoint(), &options, self.told.clone()).unwrap()
+    }
+}
+
+/// As little in memory as can be, so that what is evicted comes back.
+pub fn tight(options: &mut MountOptions) {
+    options.cache = CacheLimits { arenas: std::num::NonZeroUsize::MIN, block_bytes: 1 };
+}
