@@ -68,6 +68,7 @@ fn new_snapshots_appear_and_removed_ones_go() {
     assert_eq!(fs::read(&file).unwrap(), b"one");
     append(&fixture.source().join("file"), b" two");
     // In the same second, and straight by its name, without a look at the list.
+    fixture.set_time(Timestamp(EVENING.0 + 500_000_000));
     let second = fixture.backup();
     assert_eq!(
         fs::read(fixture.mounted(&second, &fixture.source()).join("file")).unwrap(),
