@@ -286,7 +286,7 @@ impl<'b> Shared<'b> {
                 });
             }
             drop(receive);
-            self.plan_runs(&needed, &mut |run| {
+            let planned = self.plan_runs(&needed, &mut |run| {
                 let mut now = progress.clone();
                 now.files += self.files_done.load(Ordering::Relaxed);
                 now.bytes += self.bytes_done.load(Ordering::Relaxed);
@@ -294,7 +294,9 @@ impl<'b> Shared<'b> {
                 monitor.progress(&now);
                 send.send(run).expect("workers take runs until there are no more");
                 Ok(cancel.check()?)
-            })
+            });
+            drop(send);
+            planned
         })
     }
 
