@@ -54,7 +54,7 @@ pub struct Args {
     #[command(flatten)]
     exclude: ExcludeArgs,
     #[command(flatten)]
-    init_args: init::Args,
+    new_repository: init::NewRepositoryArgs,
 }
 
 /// What is left out.
@@ -113,7 +113,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             .map_err(strongroom_engine::EngineError::from)?;
     }
     let (repository, made) = if args.init {
-        context.open_or_init(&args.init_args.options()?)?
+        context.open_or_init(&args.new_repository.options()?)?
     } else {
         (context.open()?, false)
     };

@@ -13,6 +13,14 @@ use crate::exit::{CliError, Exit};
 /// How a new repository is made.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    new: NewRepositoryArgs,
+}
+
+/// What a new repository is to be; for `init`, and for `backup --init`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "New repository")]
+pub struct NewRepositoryArgs {
     /// Parity added to every arena, in percent of its size: 0 for none, 3 unless told otherwise
     #[arg(long, value_name = "PERCENT", default_value = "3")]
     parity: f64,
@@ -24,7 +32,7 @@ pub struct Args {
     kdf_memory: String,
 }
 
-impl Args {
+impl NewRepositoryArgs {
     /// What they decide.
     pub fn options(&self) -> Result<InitOptions, CliError> {
         if !(0.0..=100.0).contains(&self.parity) {
@@ -57,7 +65,7 @@ pub fn kdf_cost(memory: &str) -> Result<KdfCost, CliError> {
 
 /// Makes it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let repository = context.init(&args.options()?)?;
+    let repository = context.init(&args.new.options()?)?;
     context.terminal.json(&json!({
         "event": "summary",
         "repository": repository.config.id.to_string(),
