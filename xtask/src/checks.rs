@@ -1,0 +1,52 @@
+//! What must hold of the documents and the tree, and what is told where it does not.
+
+mod design;
+mod floors;
+mod glossary;
+mod names;
+mod sources;
+
+use std::fmt;
+
+use crate::tree::Tree;
+
+/// Something that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The file that is wrong.
+    pub path: String,
+    /// The line, from 1; 0 for the file as a whole.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path, self.what),
+            line => write!(f, "{}:{line}: {}", self.path, self.what),
+        }
+    }
+}
+
+/// All checks.
+pub fn check_docs(tree: &Tree) -> Vec<Finding> {
+    let checks: [fn(&Tree) -> Vec<Finding>; 8] = [
+        names::links_resolve,
+        names::paths_exist,
+        floors::floors_hold,
+        design::documents_are_linked,
+        design::documents_have_their_parts,
+        glossary::words_stand_once,
+        sources::heads_say_what_for,
+        sources::no_machine_shows,
+    ];
+    checks.iter().flat_map(|check| check(tree)).collect()
+}
