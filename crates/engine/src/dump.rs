@@ -156,7 +156,7 @@ fn write_zeros(
     mut bytes: u64,
     write: &mut dyn FnMut(&[u8]) -> Result<(), EngineError>,
 ) -> Result<(), EngineError> {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while bytes > 0 {
         let piece = bytes.min(ZEROS.len() as u64);
         write(&ZEROS[..piece as usize])?;

@@ -25,6 +25,8 @@ pub mod session;
 pub mod snapshots;
 pub mod stats;
 mod stream;
+#[cfg(test)]
+mod testing;
 pub mod verify;
 pub mod walk;
 

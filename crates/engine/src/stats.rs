@@ -347,7 +347,7 @@ impl<'r> Counter<'r> {
             recipe,
             self.reader,
             &mut |chunk, is_node| {
-                let mark = if is_node { Mark::Tree } else { leaves };
+                let mark = if is_node { Mark::Node } else { leaves };
                 if let Err(error) = marks.mark(chunk, mark, stats) {
                     failed.get_or_insert(error);
                 }

@@ -262,17 +262,52 @@ fn time_text(time: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use strongroom_catalog::{ChunkRef, Entry};
+
     use super::*;
 
     #[test]
     fn a_record_counts_its_own_length() {
         for (value, length) in
-            [(0, 8), (1, 9), (2, 11), (91, 100), (90, 99), (988, 997), (990, 1000)]
+            [(0, 8), (1, 9), (2, 11), (90, 99), (91, 101), (989, 999), (990, 1001)]
         {
             let record = record(b"path", &vec![b'x'; value]);
             assert!(record.starts_with(format!("{length} path=").as_bytes()), "{value}");
             assert_eq!(record.len(), length, "{value}");
         }
+    }
+
+    #[test]
+    fn what_does_not_fit_a_field_stands_in_front() {
+        let file = |bytes| EntryKind::File {
+            content: Recipe { depth: 0, refs: vec![ChunkRef::hole(bytes)] },
+        };
+        let metadata = Metadata { mode: 0o644, ..Metadata::default() };
+        let plain = Entry { name: b"f".to_vec(), kind: file(1), metadata };
+        let bytes = |change: &dyn Fn(&mut Entry), path: &[u8]| {
+            let mut entry = plain.clone();
+            change(&mut entry);
+            TarHeader::of(&Member { path, entry: &entry, link: None }).unwrap().bytes()
+        };
+        let records = |change: &dyn Fn(&mut Entry), path: &[u8]| {
+            let bytes = bytes(change, path);
+            let text = String::from_utf8_lossy(
+                bytes.get(BLOCK_BYTES..bytes.len() - BLOCK_BYTES).unwrap_or(b""),
+            );
+            text.trim_end_matches('\0').to_owned()
+        };
+        assert_eq!(bytes(&|_| {}, b"path").len(), BLOCK_BYTES);
+        assert_eq!(bytes(&|_| {}, &[b'x'; 100]).len(), BLOCK_BYTES);
+        assert_eq!(bytes(&|_| {}, b"raw\xff").len(), BLOCK_BYTES);
+        assert_eq!(records(&|e| e.kind = file(9 << 30), b"f"), "19 size=9663676416\n");
+        assert_eq!(records(&|e| e.kind = file((8 << 30) - 1), b"f"), "");
+        assert_eq!(records(&|e| e.metadata.uid = 4_000_000_000, b"f"), "18 uid=4000000000\n");
+        assert_eq!(records(&|e| e.metadata.mtime = Timestamp(-1), b"f"), "22 mtime=-0.000000001\n");
+        assert_eq!(records(&|e| e.metadata.user = Some("ä".to_owned()), b"f"), "12 uname=ä\n");
+        assert_eq!(records(&|_| {}, "ä".as_bytes()), "11 path=ä\n");
+        let long = [&[b'x'; 100][..], b"\xff"].concat();
+        let told = "21 hdrcharset=BINARY\n111 path=";
+        assert!(records(&|_| {}, &long).starts_with(told), "{}", records(&|_| {}, &long));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Names are UTF-8; one that is not is changed and told. Every name of a file with several has
 //! the content. Times stand as UTC in the old field, to two seconds, and to one in an extended one.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::io::Write;
 use std::rc::Rc;
 
@@ -29,44 +29,66 @@ type Options = FileOptions<'static, 'static, ExtendedFileOptions>;
 /// An archive on its way into a stream.
 pub struct ZipArchive<'o> {
     zip: Option<ZipWriter<StreamWriter<Out<'o>>>>,
-    given_up: Rc<Cell<bool>>,
+    failure: Rc<RefCell<Option<std::io::Error>>>,
 }
 
-/// The stream. Once the archive is given up nothing more goes into it: the writer of the archive
-/// would make it look whole.
+/// The stream. Its first failure is kept for [`ZipArchive`], and nothing goes into it any more:
+/// the writer of the archive is never told, for it would print what it hears when it is dropped.
 struct Out<'o> {
     out: &'o mut dyn Write,
-    given_up: Rc<Cell<bool>>,
+    failed: bool,
+    failure: Rc<RefCell<Option<std::io::Error>>>,
+}
+
+impl Out<'_> {
+    fn keep(&mut self, result: std::io::Result<()>) {
+        if let Err(error) = result {
+            self.failed = true;
+            *self.failure.borrow_mut() = Some(error);
+        }
+    }
 }
 
 impl Write for Out<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.given_up.get() { Ok(bytes.len()) } else { self.out.write(bytes) }
+        if !self.failed {
+            let written = self.out.write_all(bytes);
+            self.keep(written);
+        }
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        if self.given_up.get() { Ok(()) } else { self.out.flush() }
+        if !self.failed {
+            let flushed = self.out.flush();
+            self.keep(flushed);
+        }
+        Ok(())
     }
 }
 
 impl<'o> ZipArchive<'o> {
     /// An archive of nothing yet.
     pub fn new(out: &'o mut dyn Write) -> Self {
-        let given_up = Rc::new(Cell::new(false));
-        let zip = ZipWriter::new_stream(Out { out, given_up: given_up.clone() });
-        Self { zip: Some(zip), given_up }
+        let failure = Rc::new(RefCell::new(None));
+        let zip = ZipWriter::new_stream(Out { out, failed: false, failure: failure.clone() });
+        Self { zip: Some(zip), failure }
     }
 
     /// Writes the archive's end.
     pub fn finish(mut self) -> Result<(), EngineError> {
         let zip = self.zip.take().expect("an archive is finished once");
-        let finished = zip.finish();
-        self.given_up.set(finished.is_err());
-        finished.map_err(output)?.into_inner().flush().map_err(EngineError::Output)
+        let mut out = zip.finish().map_err(output)?.into_inner();
+        out.flush().map_err(EngineError::Output)?;
+        self.check()
     }
 
     fn zip(&mut self) -> &mut ZipWriter<StreamWriter<Out<'o>>> {
         self.zip.as_mut().expect("members come before the end")
+    }
+
+    fn check(&self) -> Result<(), EngineError> {
+        self.failure.borrow_mut().take().map_or(Ok(()), |error| Err(EngineError::Output(error)))
     }
 
     /// Adds under the first of `name`, `name~2`, `name~3`… that is free.
@@ -87,8 +109,9 @@ impl<'o> ZipArchive<'o> {
 }
 
 impl Drop for ZipArchive<'_> {
+    /// An archive that is given up must not look whole: its writer would write the end.
     fn drop(&mut self) {
-        self.given_up.set(true);
+        std::mem::forget(self.zip.take());
     }
 }
 
@@ -128,11 +151,13 @@ impl Archive for ZipArchive<'_> {
                 return Ok(Taken::Not("a special file has no place in a zip archive"));
             }
         }
+        self.check()?;
         Ok(taken)
     }
 
     fn content(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
-        self.zip().write_all(bytes).map_err(EngineError::Output)
+        self.zip().write_all(bytes).map_err(EngineError::Output)?;
+        self.check()
     }
 }
 

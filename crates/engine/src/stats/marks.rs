@@ -14,8 +14,10 @@ use crate::error::EngineError;
 pub enum Mark {
     /// A part of a file.
     Content,
-    /// A tree, or a node of a recipe.
+    /// A tree.
     Tree,
+    /// A node of a recipe, which stands for more of the stream than it is long.
+    Node,
 }
 
 /// Set in a mark once a second snapshot names the chunk. Until then the rest of the mark is the
@@ -54,6 +56,7 @@ impl<'s> Marks<'s> {
         mark: Mark,
         stats: &mut [SnapshotStat],
     ) -> Result<(), EngineError> {
+        let store = self.store;
         let arena = self.arena(chunk.location.arena)?;
         let slot = chunk.location.slot;
         let Some(place) = arena.place(slot) else { return Ok(()) };
@@ -64,7 +67,15 @@ impl<'s> Marks<'s> {
             return Ok(());
         }
         let raw = if mark == Mark::Content { chunk.stream_bytes } else { 0 };
-        let stored = arena.stored_bytes(slot, chunk.stream_bytes);
+        let chunk_bytes = match mark {
+            Mark::Content | Mark::Tree => chunk.stream_bytes,
+            // There is one for some hundred chunks, so its length is not kept.
+            Mark::Node => {
+                let arena = store.arena(chunk.location.arena)?;
+                arena.slot(slot).map_or(0, |slot| slot.chunk_bytes.into())
+            }
+        };
+        let stored = arena.stored_bytes(slot, chunk_bytes);
         let [.., stat] = stats else { return Ok(()) };
         stat.unique_bytes += raw;
         stat.stored_bytes += stored;

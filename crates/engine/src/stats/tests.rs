@@ -1,1 +1,95 @@
-//! Tests.
+//! What is counted, against what is known.
+
+use std::fs;
+
+use strongroom_arena::ARENAS_FOLDER;
+use strongroom_backend::{Backend, read_all};
+use strongroom_base::{Cancel, Silent};
+
+use super::{SnapshotStat, repository_stats, snapshot_stats};
+use crate::testing::{World, noise};
+
+#[test]
+fn every_byte_of_a_repository_is_counted() {
+    let world = World::new();
+    world.grow(6);
+    let first = world.backup();
+    world.write("more", &noise(9, 50_000));
+    let second = world.backup();
+    let stats = repository_stats(&world.repository, &Silent, &Cancel::new()).unwrap();
+    let bytes_in = |folder: &str| -> u64 {
+        let listed = world.objects.list(folder).unwrap();
+        listed.iter().map(|info| read_all(&*world.objects, &info.name).unwrap().len() as u64).sum()
+    };
+    let all: u64 = ["", "keys", "snapshots", "sessions", "arenas"].map(bytes_in).iter().sum();
+    assert_eq!(stats.stored_bytes(), all);
+    assert_eq!(stats.data.object_bytes + stats.metadata.object_bytes, bytes_in(ARENAS_FOLDER));
+    assert_eq!((stats.snapshots, stats.unreadable), (2, 0));
+    assert_eq!(stats.referenced_bytes, first.stats.bytes + second.stats.bytes);
+    assert_eq!(stats.data.chunk_bytes, first.stats.bytes_new + second.stats.bytes_new);
+    assert!(stats.data.overhead_bytes() > 0 && stats.data.overhead_bytes() < all / 2);
+    assert!(stats.dedup_ratio().unwrap() > 1.5);
+    assert!(stats.compression_ratio().unwrap() > 0.9);
+}
+
+#[test]
+fn an_empty_repository_has_no_ratios() {
+    let world = World::new();
+    let stats = repository_stats(&world.repository, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(stats.stored_bytes(), stats.small_bytes);
+    assert_eq!((stats.dedup_ratio(), stats.compression_ratio()), (None, None));
+    assert_eq!(stats.total_ratio(), Some(0.0));
+}
+
+#[test]
+fn shares_of_snapshots() {
+    let world = World::new();
+    let (shared, first, second) = (noise(1, 90_000), noise(2, 50_000), noise(3, 70_000));
+    world.write("dir/shared", &shared);
+    world.write("dir/twice", &shared);
+    world.write("first", &first);
+    fs::hard_link(world.tree().join("first"), world.tree().join("first-too")).unwrap();
+    let one = world.backup();
+    fs::remove_file(world.tree().join("first")).unwrap();
+    fs::remove_file(world.tree().join("first-too")).unwrap();
+    world.write("second", &second);
+    let two = world.backup();
+    let snapshots = [one.clone(), two.clone()];
+    let count = |of: &[_]| -> Vec<SnapshotStat> {
+        snapshot_stats(&world.repository, of, &Silent, &Cancel::new()).unwrap()
+    };
+    let stats = count(&snapshots);
+    for (stat, snapshot) in stats.iter().zip(&snapshots) {
+        assert_eq!(stat.id, snapshot.id);
+        let told = snapshot.stats;
+        let counted = (stat.files, stat.directories, stat.bytes);
+        assert_eq!(counted, (told.files, told.directories, told.bytes));
+        assert_eq!(stat.unreadable, 0);
+    }
+    assert_eq!(stats[0].bytes, 2 * 90_000 + 2 * 50_000);
+    assert_eq!((stats[0].unique_bytes, stats[0].own_bytes), (140_000, 50_000));
+    assert_eq!((stats[1].unique_bytes, stats[1].own_bytes), (160_000, 70_000));
+    // Noise takes as much as it has bytes, and the trees a little.
+    for (stat, own) in stats.iter().zip([50_000, 70_000]) {
+        assert!((own..own + 5_000).contains(&stat.own_stored_bytes), "{stat:?}");
+        assert!((stat.unique_bytes..stat.unique_bytes + 9_000).contains(&stat.stored_bytes));
+    }
+    // Asked for in another order, or for one alone: told against all.
+    assert_eq!(count(&[two.clone(), one.clone()]), [stats[1], stats[0]]);
+    assert_eq!(count(&[one]), [stats[0]]);
+    assert_eq!(count(&[]), []);
+}
+
+#[test]
+fn shares_add_up_to_what_is_stored() {
+    let world = World::new();
+    world.grow(5);
+    let snapshot = world.backup();
+    let stat = snapshot_stats(&world.repository, &[snapshot], &Silent, &Cancel::new()).unwrap()[0];
+    let stats = repository_stats(&world.repository, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(stat.unique_bytes, stats.data.chunk_bytes);
+    assert_eq!((stat.own_bytes, stat.own_stored_bytes), (stat.unique_bytes, stat.stored_bytes));
+    let blocks = stats.data.block_bytes + stats.metadata.block_bytes;
+    let chunks = stats.data.chunks + stats.metadata.chunks;
+    assert!((blocks - chunks..=blocks).contains(&stat.stored_bytes), "{blocks} {stat:?}");
+}
