@@ -1,3 +1,5 @@
+//! The code against its reference, on every path and for many shapes; its laws; its errors.
+
 use proptest::{prelude::*, sample::subsequence};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! The laws of the field, and its fast forms against plain ones.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Signatures against their reference on every path, and their laws.
+
 use proptest::prelude::*;
 
 use super::*;
