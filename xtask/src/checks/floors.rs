@@ -29,7 +29,7 @@ pub fn floors_hold(tree: &Tree) -> Vec<Finding> {
         })
         .collect();
     let mut findings = Vec::new();
-    for (name, _) in &drawn {
+    for name in drawn.keys() {
         if !manifests.iter().any(|(folder, _)| folder == name) {
             let what = format!("there is no crate {name} to stand on its floor");
             findings.push(Finding::new(DRAWING, 0, what));

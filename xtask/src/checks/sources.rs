@@ -15,9 +15,10 @@ pub fn heads_say_what_for(tree: &Tree) -> Vec<Finding> {
 /// Top folders of machines where this was written, which no user has. Without slashes, so that
 /// this file does not show what it looks for.
 const MACHINE_FOLDERS: [&str; 3] = ["work", "farm", "root"];
-/// Settings that send a client to a registry of its own.
-const REGISTRY_SETTINGS: [&str; 5] =
-    ["replace-with", "[registries", "[source.", "index-url", "extra-index"];
+/// Tables and keys of Cargo's configuration that name a registry, at the start of a line.
+const CARGO_SETTINGS: [&str; 3] = ["[registries", "[source", "replace-with"];
+/// How other clients are sent to a registry of one's own.
+const INDEX_OPTION: &str = "index-url";
 /// Where a lock file says that a package is from.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
@@ -25,24 +26,26 @@ const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 pub fn no_machine_shows(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files("") {
-        let is_this = path == "xtask/src/checks/sources.rs";
         for (index, line) in text.lines().enumerate() {
             if let Some(folder) = machine_folder(line) {
                 let what = format!("a path of a machine: /{folder}/");
                 findings.push(Finding::new(path, index + 1, what));
             }
-            let setting = REGISTRY_SETTINGS.iter().find(|setting| line.contains(**setting));
-            if let (Some(setting), false) = (setting, is_this) {
-                findings.push(Finding::new(path, index + 1, format!("a registry: {setting}")));
-            }
-            let source =
-                line.strip_prefix("source = \"").map(|source| source.trim_end_matches('"'));
-            if path.ends_with("Cargo.lock") && source.is_some_and(|source| source != REGISTRY) {
-                findings.push(Finding::new(path, index + 1, "a package of another registry"));
+            if names_registry(path, line) {
+                findings.push(Finding::new(path, index + 1, "it names a registry"));
             }
         }
     }
     findings
+}
+
+fn names_registry(path: &str, line: &str) -> bool {
+    if path.ends_with("Cargo.lock") {
+        let source = line.strip_prefix("source = \"");
+        return source.is_some_and(|source| source.trim_end_matches('"') != REGISTRY);
+    }
+    let sets_one = CARGO_SETTINGS.iter().any(|setting| line.starts_with(setting));
+    path.ends_with(".toml") && sets_one || line.contains(&format!("-{INDEX_OPTION}"))
 }
 
 fn machine_folder(line: &str) -> Option<&'static str> {
@@ -81,15 +84,14 @@ mod tests {
     fn registries() {
         let other = REGISTRY.replace("github.com", "elsewhere.example");
         let lock = format!("source = \"{REGISTRY}\"\nsource = \"{other}\"\n");
-        let config = format!("[registries{}\n", ".x]");
-        let tree = Tree::of(&[("Cargo.lock", &lock), (".cargo/config.toml", &config)]);
-        let found: Vec<_> = no_machine_shows(&tree).iter().map(Finding::to_string).collect();
-        assert_eq!(
-            found,
-            [
-                ".cargo/config.toml:1: a registry: [registries",
-                "Cargo.lock:2: a package of another registry",
-            ]
-        );
+        let tree = Tree::of(&[
+            ("Cargo.lock", &lock),
+            (".cargo/config.toml", "[registries.x]"),
+            ("a.rs", "[source.y]"),
+            ("setup", &format!("pip install --extra-{INDEX_OPTION} x")),
+        ]);
+        let found: Vec<_> = no_machine_shows(&tree).into_iter().map(|f| (f.path, f.line)).collect();
+        let expected = [(".cargo/config.toml", 1), ("Cargo.lock", 2), ("setup", 1)];
+        assert_eq!(found, expected.map(|(path, line)| (path.to_owned(), line)));
     }
 }
