@@ -1,16 +1,21 @@
 //! The commands, in the order in which the help shows them.
 
 mod backup;
+mod cat;
 mod completions;
 mod debug;
+mod diff;
+mod dump;
 mod find;
 mod init;
 mod key;
 mod ls;
 mod manpages;
+mod mount;
 mod repair;
 mod restore;
 mod snapshots;
+mod stats;
 mod verify;
 
 use std::process::ExitCode;
@@ -19,6 +24,7 @@ use clap::Subcommand;
 
 use crate::context::Context;
 use crate::exit::CliError;
+use crate::terminal::Events;
 
 /// What the program can do.
 #[derive(Debug, Subcommand)]
@@ -33,12 +39,22 @@ pub enum Command {
     Ls(ls::Args),
     /// Find files by name in all snapshots
     Find(find::Args),
+    /// Show what differs between two snapshots, or a snapshot and a directory
+    Diff(diff::Args),
+    /// Write a file of a snapshot to standard output
+    Cat(cat::Args),
     /// Put a snapshot, or a part of it, back
     Restore(restore::Args),
+    /// Write a part of a snapshot to standard output as a tar or zip archive
+    Dump(dump::Args),
+    /// Show all snapshots as a read-only file system
+    Mount(mount::Args),
     /// Check that all that was stored is still there
     Verify(verify::Args),
     /// Undo damage: from parity, from copies, from what is left
     Repair(repair::Args),
+    /// Show how much is stored, and what each snapshot takes
+    Stats(stats::Args),
     /// List, add, change and remove passphrases
     Key(key::Args),
     /// Show a structure of the repository as it stands
@@ -50,6 +66,15 @@ pub enum Command {
 }
 
 impl Command {
+    /// Where events for programs go.
+    pub fn events(&self) -> Events {
+        match self {
+            // Standard output is for what was asked for, and for nothing else.
+            Self::Cat(_) | Self::Dump(_) => Events::StandardError,
+            _ => Events::StandardOutput,
+        }
+    }
+
     /// Runs it.
     pub fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         match self {
@@ -58,9 +83,14 @@ impl Command {
             Self::Snapshots(args) => snapshots::run(context, &args),
             Self::Ls(args) => ls::run(context, args),
             Self::Find(args) => find::run(context, &args),
+            Self::Diff(args) => diff::run(context, args),
+            Self::Cat(args) => cat::run(context, args),
             Self::Restore(args) => restore::run(context, args),
+            Self::Dump(args) => dump::run(context, args),
+            Self::Mount(args) => mount::run(context, &args),
             Self::Verify(args) => verify::run(context, &args),
             Self::Repair(args) => repair::run(context, &args),
+            Self::Stats(args) => stats::run(context, &args),
             Self::Key(args) => key::run(context, args),
             Self::Debug(args) => debug::run(context, args),
             Self::Completions(args) => completions::run(context, &args),

@@ -10,7 +10,7 @@ use strongroom_engine::{EngineError, InitOptions, Repository, Surroundings};
 
 use crate::exit::{CliError, Exit};
 use crate::passphrase::PassphraseArgs;
-use crate::terminal::Terminal;
+use crate::terminal::{Events, Terminal};
 
 /// What every command takes.
 #[derive(Debug, Clone, clap::Args)]
@@ -61,14 +61,14 @@ pub struct Context {
 
 impl Context {
     /// Takes over signals; a second Ctrl-C ends the program at once.
-    pub fn new(args: GlobalArgs) -> Result<Self, CliError> {
+    pub fn new(args: GlobalArgs, events: Events) -> Result<Self, CliError> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             let exit = Exit::Interrupted as i32;
             signal_hook::flag::register_conditional_shutdown(signal, exit, flag.clone())?;
             signal_hook::flag::register(signal, flag.clone())?;
         }
-        let terminal = Terminal::new(args.json, args.quiet, args.verbose);
+        let terminal = Terminal::new(args.json.then_some(events), args.quiet, args.verbose);
         Ok(Self { args, terminal, cancel: Cancel::from_flag(flag) })
     }
 

@@ -4,10 +4,13 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use strongroom_access::MountError;
 use strongroom_arena::ArenaError;
 use strongroom_backend::BackendError;
 use strongroom_engine::EngineError;
 use strongroom_source::SourceError;
+
+use crate::terminal::Events;
 
 /// What the program ends with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +65,8 @@ impl CliError {
     }
 
     /// Tells it and gives the exit code.
-    pub fn report(&self, json: bool) -> ExitCode {
-        if json {
+    pub fn report(&self, json: Option<Events>) -> ExitCode {
+        if let Some(events) = json {
             let line = serde_json::json!({
                 "event": "error",
                 "message": self.message,
@@ -71,7 +74,7 @@ impl CliError {
                 "exit": self.exit as u8,
             });
             // Whoever closed the stream does not want to hear.
-            let _ = writeln!(std::io::stdout(), "{line}");
+            let _ = events.tell(&line.to_string());
         } else if !self.message.is_empty() {
             let mut text = format!("error: {}\n", self.message);
             if let Some(hint) = &self.hint {
@@ -80,6 +83,12 @@ impl CliError {
             let _ = std::io::stderr().write_all(text.as_bytes());
         }
         self.exit.into()
+    }
+}
+
+impl std::fmt::Display for CliError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
     }
 }
 
@@ -110,6 +119,30 @@ impl From<EngineError> for CliError {
 impl From<BackendError> for CliError {
     fn from(error: BackendError) -> Self {
         EngineError::from(error).into()
+    }
+}
+
+impl From<MountError> for CliError {
+    fn from(error: MountError) -> Self {
+        let hint = match &error {
+            MountError::Engine(_) => None,
+            MountError::Mount { .. } => Some(
+                "DIR must be a folder that exists and is yours; mounting needs /dev/fuse and the program fusermount3",
+            ),
+            MountError::Busy { .. } => Some("close what is open there, and leave the folder"),
+            MountError::Unmount { mountpoint, .. } | MountError::Session { mountpoint, .. } => {
+                let hint = format!("`fusermount3 -uz {}` takes it away", mountpoint.display());
+                return Self::new(Exit::Failed, error.to_string(), hint);
+            }
+        };
+        match error {
+            MountError::Engine(error) => error.into(),
+            other => Self {
+                exit: Exit::Failed,
+                message: other.to_string(),
+                hint: hint.map(str::to_owned),
+            },
+        }
     }
 }
 

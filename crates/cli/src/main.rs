@@ -9,6 +9,7 @@ mod context;
 mod dates;
 mod exit;
 mod passphrase;
+mod progress;
 mod snapshot_arg;
 mod terminal;
 
@@ -40,7 +41,7 @@ pub struct Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let json = cli.global.json;
+    let json = cli.global.json.then(|| cli.command.events());
     match run(cli) {
         Ok(code) => code,
         Err(error) => error.report(json),
@@ -48,6 +49,6 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, CliError> {
-    let context = context::Context::new(cli.global)?;
+    let context = context::Context::new(cli.global, cli.command.events())?;
     cli.command.run(&context)
 }

@@ -1,37 +1,57 @@
-//! What people see, and what programs read: lines, progress, problems.
+//! What people see, and what programs read: lines, tables, names.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::{Value, json};
-use strongroom_base::units::{bytes_text, count_text, duration_text};
-use strongroom_base::{Monitor, Problem, Progress, Severity};
+use serde_json::Value;
+use strongroom_base::{Monitor, Problem, Severity};
+
+use crate::progress::{TerminalMonitor, Words};
+
+/// Where events for programs go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Events {
+    /// Where results go.
+    StandardOutput,
+    /// Beside what a command writes to standard output.
+    StandardError,
+}
+
+impl Events {
+    /// Tells a line.
+    pub fn tell(self, line: &str) -> std::io::Result<()> {
+        let line = format!("{line}\n");
+        match self {
+            Self::StandardOutput => std::io::stdout().write_all(line.as_bytes()),
+            Self::StandardError => std::io::stderr().write_all(line.as_bytes()),
+        }
+    }
+}
 
 /// How the program talks.
 #[derive(Debug, Clone, Copy)]
 pub struct Terminal {
-    json: bool,
+    /// None where people are talked to.
+    json: Option<Events>,
     quiet: bool,
     verbose: u8,
 }
 
-/// Progress is told at most so often.
-const TELL_EVERY: Duration = Duration::from_millis(100);
-/// Programs are told at most so often.
-const TELL_JSON_EVERY: Duration = Duration::from_millis(500);
-
 impl Terminal {
-    /// As the command line says.
-    pub fn new(json: bool, quiet: bool, verbose: u8) -> Self {
+    /// As the command line says; with `json`, events for programs go there.
+    pub fn new(json: Option<Events>, quiet: bool, verbose: u8) -> Self {
         Self { json, quiet, verbose }
+    }
+
+    /// True where events are told to a program.
+    pub fn is_json(&self) -> bool {
+        self.json.is_some()
     }
 
     /// True where progress is shown to a person.
     pub fn shows_progress(&self) -> bool {
-        !self.json && !self.quiet && std::io::stderr().is_terminal()
+        let can_move = std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+        self.json.is_none() && !self.quiet && can_move && std::io::stderr().is_terminal()
     }
 
     /// True where details are wanted.
@@ -39,9 +59,14 @@ impl Terminal {
         self.verbose > 0
     }
 
+    /// True where nothing but errors and warnings is.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// A line of the result; nothing for programs and with `--quiet`.
     pub fn line(&self, text: impl AsRef<str>) -> std::io::Result<()> {
-        if self.json || self.quiet {
+        if self.json.is_some() || self.quiet {
             return Ok(());
         }
         self.result(text)
@@ -56,36 +81,34 @@ impl Terminal {
 
     /// An object for programs; nothing for people.
     pub fn json(&self, value: &Value) -> std::io::Result<()> {
-        if !self.json {
-            return Ok(());
+        match self.json {
+            Some(events) => events.tell(&value.to_string()),
+            None => Ok(()),
         }
-        self.result(value.to_string())
     }
 
     /// A note beside the result, for people.
     pub fn note(&self, text: impl AsRef<str>) {
-        if !self.json && !self.quiet {
+        if self.json.is_none() && !self.quiet {
             // Whoever closed the stream does not want to hear.
             let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
         }
     }
 
-    /// A monitor for one verb, such as `backing up`.
-    pub fn monitor(&self, verb: &'static str) -> TerminalMonitor {
-        let bar = self.shows_progress().then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            bar.set_style(spinner());
-            bar.enable_steady_tick(TELL_EVERY);
-            bar
-        });
-        let state = MonitorState { told: None, has_bar: false, what: String::new() };
-        TerminalMonitor {
-            terminal: *self,
-            verb,
-            bar,
-            began: Instant::now(),
-            state: Mutex::new(state),
-        }
+    /// A warning, whoever is told.
+    pub fn warn(&self, message: &str) {
+        let problem = Problem { severity: Severity::Warning, path: None, message };
+        self.monitor_of_problems().problem(problem);
+    }
+
+    /// A monitor that shows how a verb gets on.
+    pub fn monitor(&self, words: Words) -> TerminalMonitor {
+        TerminalMonitor::new(*self, words, self.shows_progress())
+    }
+
+    /// A monitor that tells problems and details alone.
+    pub fn monitor_of_problems(&self) -> TerminalMonitor {
+        TerminalMonitor::new(*self, Words::plain(""), false)
     }
 }
 
@@ -104,204 +127,6 @@ pub fn table(rows: &[Vec<String>], right: &[usize]) -> Vec<String> {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect()
-}
-
-/// Tells a person, or a program, how a verb gets on.
-pub struct TerminalMonitor {
-    terminal: Terminal,
-    verb: &'static str,
-    bar: Option<ProgressBar>,
-    began: Instant,
-    // A plain mutex: held for the formatting of a line, ten times a second.
-    state: Mutex<MonitorState>,
-}
-
-struct MonitorState {
-    told: Option<Instant>,
-    has_bar: bool,
-    what: String,
-}
-
-fn spinner() -> ProgressStyle {
-    let style = ProgressStyle::with_template("{spinner} {msg}");
-    style.expect("the template is a valid one")
-}
-
-fn bar_style() -> ProgressStyle {
-    let style = ProgressStyle::with_template("[{bar:24}] {percent:>3}%  {msg}");
-    style.expect("the template is a valid one").progress_chars("=> ")
-}
-
-impl TerminalMonitor {
-    /// Takes the progress off the screen.
-    pub fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-
-    /// How long the verb has been at it.
-    pub fn elapsed(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, MonitorState> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// A line above the progress.
-    fn above(&self, text: &str) {
-        let print = || {
-            let _ = writeln!(std::io::stderr(), "{text}");
-        };
-        match &self.bar {
-            Some(bar) => bar.suspend(print),
-            None => print(),
-        }
-    }
-
-    fn show(&self, bar: &ProgressBar, progress: &Progress, state: &mut MonitorState) {
-        if let Some(total) = progress.bytes_total.filter(|total| *total > 0) {
-            if !state.has_bar {
-                bar.set_style(bar_style());
-                state.has_bar = true;
-            }
-            bar.set_length(total);
-            bar.set_position(progress.bytes.min(total));
-        }
-        bar.set_message(self.message(progress, &state.what));
-    }
-
-    fn message(&self, progress: &Progress, what: &str) -> String {
-        let elapsed = self.elapsed();
-        let rate = (progress.bytes as f64 / elapsed.as_secs_f64().max(0.001)) as u64;
-        let mut text = format!(
-            "{} {}  {} files  {}/s",
-            self.verb,
-            bytes_text(progress.bytes),
-            count_text(progress.files),
-            bytes_text(rate)
-        );
-        if progress.bytes_new > 0 {
-            text.push_str(&format!("  new {}", bytes_text(progress.bytes_new)));
-        }
-        if let Some(left) = time_left(progress, elapsed) {
-            text.push_str(&format!("  {} left", duration_text(left)));
-        }
-        if !what.is_empty() {
-            text.push_str("  ");
-            text.push_str(what);
-        }
-        let width = console_width();
-        let room = if progress.bytes_total.is_some() {
-            width.saturating_sub(35)
-        } else {
-            width.saturating_sub(4)
-        };
-        shorten(&text, room)
-    }
-}
-
-/// Once a hundredth is done, the rest is thought to go as fast.
-fn time_left(progress: &Progress, elapsed: Duration) -> Option<Duration> {
-    let total = progress.bytes_total?;
-    if progress.bytes * 100 < total || progress.bytes == 0 || elapsed < Duration::from_secs(1) {
-        return None;
-    }
-    let rest = total.saturating_sub(progress.bytes) as f64 / progress.bytes as f64;
-    Some(Duration::from_secs_f64(elapsed.as_secs_f64() * rest))
-}
-
-fn console_width() -> usize {
-    rustix::termios::tcgetwinsize(std::io::stderr())
-        .map_or(80, |size| usize::from(size.ws_col).max(40))
-}
-
-/// Cut in the middle of what is last, so that the name of a file stays readable.
-fn shorten(text: &str, width: usize) -> String {
-    let length = text.chars().count();
-    if length <= width {
-        return text.to_owned();
-    }
-    let tail: String = text.chars().skip(length - width / 3).collect();
-    let head: String = text.chars().take(width.saturating_sub(width / 3 + 1)).collect();
-    format!("{head}…{tail}")
-}
-
-impl Monitor for TerminalMonitor {
-    fn progress(&self, progress: &Progress) {
-        let every = if self.terminal.json { TELL_JSON_EVERY } else { TELL_EVERY };
-        if !self.terminal.json && self.bar.is_none() {
-            return;
-        }
-        let mut state = self.lock();
-        if state.told.is_some_and(|told| told.elapsed() < every) {
-            return;
-        }
-        state.told = Some(Instant::now());
-        match &self.bar {
-            Some(bar) => self.show(bar, progress, &mut state),
-            None => {
-                let value = json!({
-                    "event": "progress",
-                    "seconds": self.elapsed().as_secs_f64(),
-                    "files": progress.files,
-                    "bytes": progress.bytes,
-                    "bytes_new": progress.bytes_new,
-                    "bytes_stored": progress.bytes_stored,
-                    "files_total": progress.files_total,
-                    "bytes_total": progress.bytes_total,
-                    "file": state.what,
-                });
-                let _ = self.terminal.json(&value);
-            }
-        }
-    }
-
-    fn working_on(&self, what: &Path) {
-        if self.bar.is_some() || self.terminal.json {
-            let mut state = self.lock();
-            state.what.clear();
-            state.what.push_str(&printable(what));
-        }
-    }
-
-    fn problem(&self, problem: Problem<'_>) {
-        let severity = match problem.severity {
-            Severity::Note => "note",
-            Severity::Warning => "warning",
-            Severity::Damage => "damage",
-        };
-        if self.terminal.json {
-            let value = json!({
-                "event": "problem",
-                "severity": severity,
-                "path": problem.path.map(|path| path.to_string_lossy()),
-                "message": problem.message,
-            });
-            let _ = self.terminal.json(&value);
-            return;
-        }
-        if self.terminal.quiet && problem.severity == Severity::Note {
-            return;
-        }
-        match problem.path {
-            Some(path) if !problem.message.contains(&*path.to_string_lossy()) => {
-                self.above(&format!("{severity}: {}: {}", printable(path), problem.message));
-            }
-            _ => self.above(&format!("{severity}: {}", problem.message)),
-        }
-    }
-
-    fn detail(&self, line: &str) {
-        if self.terminal.json {
-            if self.terminal.verbose > 0 {
-                let _ = self.terminal.json(&json!({ "event": "detail", "message": line }));
-            }
-        } else if self.terminal.verbose > 0 {
-            self.above(line);
-        }
-    }
 }
 
 /// A path as a terminal can take it: control characters are spelt out.
@@ -339,11 +164,5 @@ mod tests {
     #[test]
     fn names_cannot_command_the_terminal() {
         assert_eq!(printable_bytes(b"a\x1b[2J\xffb\n"), "a\\u{1b}[2J\\xffb\\n");
-    }
-
-    #[test]
-    fn long_lines_keep_their_end() {
-        assert_eq!(shorten("0123456789", 10), "0123456789");
-        assert_eq!(shorten("0123456789ab", 9), "01234…9ab");
     }
 }

@@ -15,8 +15,12 @@ use super::init;
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::progress::Words;
 use crate::snapshot_arg::SnapshotArg;
 use crate::terminal::printable_bytes;
+
+/// What progress is called.
+const WORDS: Words = Words { done: "stored", new_and_known: Some(("new", "known")) };
 
 /// What is stored, and how.
 #[derive(Debug, Clone, clap::Args)]
@@ -143,7 +147,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         pack,
         program: concat!("strongroom ", env!("CARGO_PKG_VERSION")).to_owned(),
     };
-    let monitor = context.terminal.monitor("stored");
+    let monitor = context.terminal.monitor(WORDS);
     let outcome = match args.stdin {
         Some(name) => {
             let mut input = std::io::stdin().lock();

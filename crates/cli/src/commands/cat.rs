@@ -1,1 +1,62 @@
 //! `strongroom cat`
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::json;
+use strongroom_base::{Cancel, Cancelled};
+use strongroom_engine::{EngineError, cat};
+
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+use crate::snapshot_arg::SnapshotArg;
+
+/// Which file is written.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The snapshot, and the path of a file in it: `latest:/etc/fstab`
+    #[arg(value_name = "SNAPSHOT:PATH")]
+    what: OsString,
+}
+
+/// Writes it.
+pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
+    let what = SnapshotArg::from(args.what);
+    if what.path.is_empty() {
+        let hint = "name the file behind a colon, such as latest:/etc/fstab";
+        return Err(CliError::new(Exit::Failed, "cat writes one file, and none was named", hint));
+    }
+    let repository = context.open()?;
+    let snapshot = what.find(&repository)?;
+    let mut out = Stoppable { out: std::io::stdout().lock(), cancel: &context.cancel };
+    let written = cat(&repository, &snapshot, &what.path, &mut out);
+    let bytes = written.map_err(|error| match context.cancel.is_cancelled() {
+        true => EngineError::Cancelled(Cancelled),
+        false => error,
+    })?;
+    context.terminal.json(&json!({
+        "event": "summary",
+        "snapshot": snapshot.id.to_string(),
+        "path": String::from_utf8_lossy(&what.path),
+        "bytes": bytes,
+    }))?;
+    Ok(Exit::Done.into())
+}
+
+/// An output that fails once somebody asked to stop.
+struct Stoppable<'c, W> {
+    out: W,
+    cancel: &'c Cancel,
+}
+
+impl<W: Write> Write for Stoppable<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.cancel.check().map_err(std::io::Error::other)?;
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -16,6 +16,7 @@ use strongroom_engine::{ChunkIndex, ChunkReader, EngineError};
 use super::ls;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
+use crate::progress::Words;
 use crate::snapshot_arg::SnapshotArg;
 
 /// Which structure.
@@ -150,7 +151,7 @@ fn index(context: &Context) -> Result<(), CliError> {
     let repository = context.open()?;
     let store = repository.arena_store(CacheLimits::default());
     let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
-    let monitor = context.terminal.monitor("indexed");
+    let monitor = context.terminal.monitor(Words::plain("indexed"));
     let refreshed = index.refresh(repository.backend(), &store, &monitor, &Cancel::new());
     monitor.finish();
     let refreshed = refreshed?;

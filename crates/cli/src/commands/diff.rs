@@ -1,1 +1,302 @@
 //! `strongroom diff`
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use strongroom_base::units::{bytes_text, count_text};
+use strongroom_catalog::Snapshot;
+use strongroom_engine::{
+    Change, ChangeKind, DiffOptions, DiffOutcome, DiffSide, EngineError, Modified, Node, NodeKind,
+    diff, list_snapshots,
+};
+
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+use crate::progress::{TerminalMonitor, Words};
+use crate::snapshot_arg::SnapshotArg;
+use crate::terminal::printable_bytes;
+
+/// What is compared, and how closely.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// The snapshot, and the path in it: `latest~1`, `latest:/home/me`
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    before: OsString,
+    /// Another snapshot, and the path in it
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    after: Option<OsString>,
+    /// Compare with this directory of the machine
+    #[arg(long, value_name = "DIR", conflicts_with = "after")]
+    with: Option<PathBuf>,
+    /// Read files of the machine also where size and times are those of the snapshot
+    #[arg(long)]
+    content: bool,
+    /// Show also what differs in nothing but its time
+    #[arg(long)]
+    times: bool,
+}
+
+const HELP: &str = "\
+Two snapshots are compared with one another; with --with, a snapshot with a directory; with
+neither, a snapshot with what now stands where it was made.
+
+  + path            only the second has it
+  - path            only the first has it
+  M path (what)     both have it, and it differs in content, mode, owner, time or xattrs
+  T path (a to b)   it is something of another kind";
+
+/// Compares.
+pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
+    let repository = context.open()?;
+    let snapshots = list_snapshots(&repository)?.snapshots;
+    let before = SnapshotArg::from(args.before);
+    let first = before.find_in(&snapshots)?;
+    let after = args.after.map(SnapshotArg::from);
+    let second = match &after {
+        Some(after) => Some(after.find_in(&snapshots).map_err(|error| with_hint(after, error))?),
+        None => None,
+    };
+    let monitor = context.terminal.monitor(Words::plain("compared"));
+    let mut total = DiffOutcome::default();
+    for pair in pairs(first, &before, second.zip(after.as_ref()), args.with.as_deref()) {
+        let options = DiffOptions { content: args.content };
+        let mut visit = |change: &Change| {
+            let path = pair.shown(&change.path);
+            context.terminal.json(&change_json(change, &path)).map_err(EngineError::Output)?;
+            if context.json() || (!args.times && differs_in_time_alone(change)) {
+                return Ok(());
+            }
+            tell(change, &path, context.terminal.is_quiet(), &monitor)
+        };
+        let (before, after) = (pair.before(), pair.after());
+        let outcome =
+            diff(&repository, before, after, options, &mut visit, &monitor, &context.cancel)?;
+        add(&mut total, &outcome);
+    }
+    monitor.finish();
+    context.terminal.json(&summary_json(first, second, &total))?;
+    for line in summary(&total) {
+        context.terminal.line(line)?;
+    }
+    Ok(if total.damaged > 0 {
+        Exit::Damaged
+    } else if total.problems > 0 {
+        Exit::Incomplete
+    } else {
+        Exit::Done
+    }
+    .into())
+}
+
+/// What is no snapshot may be a directory that was meant.
+fn with_hint(after: &SnapshotArg, error: CliError) -> CliError {
+    if after.path.is_empty() && Path::new(&after.name).exists() {
+        let hint = format!("to compare with a directory of this machine: --with {}", after.name);
+        return CliError::new(Exit::Failed, error.to_string(), hint);
+    }
+    error
+}
+
+/// Two things that are compared, and how their paths are shown.
+struct Pair<'p> {
+    first: &'p Snapshot,
+    path: Vec<u8>,
+    second: Second<'p>,
+    prefix: Vec<u8>,
+}
+
+enum Second<'p> {
+    Snapshot(&'p Snapshot, &'p [u8]),
+    Directory(PathBuf),
+}
+
+fn pairs<'p>(
+    first: &'p Snapshot,
+    before: &SnapshotArg,
+    second: Option<(&'p Snapshot, &'p SnapshotArg)>,
+    with: Option<&Path>,
+) -> Vec<Pair<'p>> {
+    let pair = |second, prefix| Pair { first, path: before.path.clone(), second, prefix };
+    if let Some((snapshot, after)) = second {
+        let is_whole = |path: &[u8]| path.iter().all(|byte| *byte == b'/');
+        let whole = is_whole(&before.path) && is_whole(&after.path);
+        let prefix = if whole { b"/".to_vec() } else { Vec::new() };
+        return vec![pair(Second::Snapshot(snapshot, &after.path), prefix)];
+    }
+    if let Some(with) = with {
+        return vec![pair(Second::Directory(with.to_owned()), Vec::new())];
+    }
+    let paths = match before.path.is_empty() {
+        true => first.paths.clone(),
+        false => vec![before.path.clone()],
+    };
+    let live = |path: Vec<u8>| Pair {
+        first,
+        second: Second::Directory(PathBuf::from(OsStr::from_bytes(&path))),
+        prefix: path.clone(),
+        path,
+    };
+    paths.into_iter().map(live).collect()
+}
+
+impl Pair<'_> {
+    fn before(&self) -> DiffSide<'_> {
+        DiffSide::Snapshot { snapshot: self.first, path: &self.path }
+    }
+
+    fn after(&self) -> DiffSide<'_> {
+        match &self.second {
+            Second::Snapshot(snapshot, path) => DiffSide::Snapshot { snapshot, path },
+            Second::Directory(path) => DiffSide::Directory(path),
+        }
+    }
+
+    fn shown(&self, path: &[u8]) -> Vec<u8> {
+        let mut shown = self.prefix.clone();
+        if !path.is_empty() && !shown.is_empty() && !shown.ends_with(b"/") {
+            shown.push(b'/');
+        }
+        shown.extend_from_slice(path);
+        if shown.is_empty() { b".".to_vec() } else { shown }
+    }
+}
+
+fn differs_in_time_alone(change: &Change) -> bool {
+    let time = Modified { mtime: true, ..Modified::default() };
+    change.kind == ChangeKind::Modified(time)
+}
+
+fn tell(
+    change: &Change,
+    path: &[u8],
+    quiet: bool,
+    monitor: &TerminalMonitor,
+) -> Result<(), EngineError> {
+    if quiet {
+        return Ok(());
+    }
+    let is_directory =
+        |node: &Option<Node>| node.as_ref().is_some_and(|node| node.kind == NodeKind::Directory);
+    let slash = if is_directory(&change.before) || is_directory(&change.after) { "/" } else { "" };
+    let path = printable_bytes(path);
+    let slash = if path.ends_with('/') { "" } else { slash };
+    let text = match (change.kind, &change.before, &change.after) {
+        (ChangeKind::Added, ..) => format!("+ {path}{slash}"),
+        (ChangeKind::Removed, ..) => format!("- {path}{slash}"),
+        (ChangeKind::Modified(modified), ..) => {
+            format!("M {path}{slash} ({})", parts(modified).join(", "))
+        }
+        (ChangeKind::Type, Some(before), Some(after)) => {
+            format!("T {path} ({} to {})", kind_text(&before.kind), kind_text(&after.kind))
+        }
+        (ChangeKind::Type, ..) => format!("T {path}"),
+    };
+    monitor.result(&text).map_err(EngineError::Output)
+}
+
+/// In what an entry differs, in words.
+fn parts(modified: Modified) -> Vec<&'static str> {
+    let Modified { content, mode, owner, mtime, xattrs } = modified;
+    let all = [
+        (content, "content"),
+        (mode, "mode"),
+        (owner, "owner"),
+        (mtime && !content, "time"),
+        (xattrs, "xattrs"),
+    ];
+    all.into_iter().filter(|(differs, _)| *differs).map(|(_, name)| name).collect()
+}
+
+fn kind_text(kind: &NodeKind) -> &'static str {
+    match kind {
+        NodeKind::File => "file",
+        NodeKind::Directory => "directory",
+        NodeKind::Symlink { .. } => "symlink",
+        NodeKind::Fifo => "fifo",
+        NodeKind::Socket => "socket",
+        NodeKind::CharDevice(_) => "char-device",
+        NodeKind::BlockDevice(_) => "block-device",
+    }
+}
+
+fn change_json(change: &Change, path: &[u8]) -> Value {
+    let (what, modified) = match change.kind {
+        ChangeKind::Added => ("added", Modified::default()),
+        ChangeKind::Removed => ("removed", Modified::default()),
+        ChangeKind::Type => ("type", Modified::default()),
+        ChangeKind::Modified(modified) => ("modified", modified),
+    };
+    let node = |node: &Option<Node>| {
+        node.as_ref().map(|node| json!({ "kind": kind_text(&node.kind), "size": node.bytes() }))
+    };
+    json!({
+        "event": "change",
+        "path": String::from_utf8_lossy(path),
+        "change": what,
+        "content": modified.content,
+        "mode": modified.mode,
+        "owner": modified.owner,
+        "mtime": modified.mtime,
+        "xattrs": modified.xattrs,
+        "before": node(&change.before),
+        "after": node(&change.after),
+    })
+}
+
+fn add(total: &mut DiffOutcome, outcome: &DiffOutcome) {
+    total.added += outcome.added;
+    total.removed += outcome.removed;
+    total.changed += outcome.changed;
+    total.metadata += outcome.metadata;
+    total.bytes_added += outcome.bytes_added;
+    total.bytes_removed += outcome.bytes_removed;
+    total.problems += outcome.problems;
+    total.damaged += outcome.damaged;
+}
+
+fn summary(total: &DiffOutcome) -> Vec<String> {
+    let mut lines = Vec::new();
+    if total.is_same() {
+        lines.push("no differences".to_owned());
+    } else {
+        lines.push(format!(
+            "{} added, {} removed, {} changed, {} in metadata alone; {} came, {} went",
+            count_text(total.added),
+            count_text(total.removed),
+            count_text(total.changed),
+            count_text(total.metadata),
+            bytes_text(total.bytes_added),
+            bytes_text(total.bytes_removed),
+        ));
+    }
+    if total.problems > 0 {
+        let problems = count_text(total.problems);
+        lines.push(format!("  {problems} could not be compared: see the warnings above"));
+    }
+    if total.damaged > 0 {
+        let damaged = count_text(total.damaged);
+        lines.push(format!("  {damaged} could not be read in a snapshot: see above"));
+    }
+    lines
+}
+
+fn summary_json(first: &Snapshot, second: Option<&Snapshot>, total: &DiffOutcome) -> Value {
+    json!({
+        "event": "summary",
+        "before": first.id.to_string(),
+        "after": second.map(|snapshot| snapshot.id.to_string()),
+        "same": total.is_same(),
+        "added": total.added,
+        "removed": total.removed,
+        "changed": total.changed,
+        "metadata": total.metadata,
+        "bytes_added": total.bytes_added,
+        "bytes_removed": total.bytes_removed,
+        "problems": total.problems,
+        "damaged": total.damaged,
+    })
+}

@@ -1,1 +1,95 @@
 //! `strongroom dump`
+
+use std::ffi::OsString;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use serde_json::json;
+use strongroom_base::units::{bytes_text, count_text, duration_text};
+use strongroom_engine::{DumpFormat, dump};
+
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+use crate::progress::Words;
+use crate::snapshot_arg::SnapshotArg;
+
+/// What is written, and how.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The snapshot, and the path in it: `latest`, `latest:/home/me`
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    what: OsString,
+    /// The kind of archive
+    #[arg(long, short, value_name = "FORMAT", default_value = "tar")]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// With owners, modes, times, links, devices, extended attributes and ACLs
+    Tar,
+    /// Directories, files and symbolic links, with modes and times
+    Zip,
+}
+
+impl From<Format> for DumpFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Tar => Self::Tar,
+            Format::Zip => Self::Zip,
+        }
+    }
+}
+
+/// Bytes that are gathered before they are written.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Writes it.
+pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
+    let stdout = std::io::stdout();
+    if stdout.is_terminal() {
+        let message = "an archive makes no sense on a terminal";
+        let hint = "write it to a file or a pipe, such as `strongroom dump latest > latest.tar`";
+        return Err(CliError::new(Exit::Failed, message, hint));
+    }
+    let repository = context.open()?;
+    let what = SnapshotArg::from(args.what);
+    let snapshot = what.find(&repository)?;
+    let monitor = context.terminal.monitor(Words::plain("written"));
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, stdout.lock());
+    let format = args.format.into();
+    let outcome =
+        dump(&repository, &snapshot, &what.path, format, &mut out, &monitor, &context.cancel);
+    monitor.finish();
+    let outcome = outcome?;
+    out.flush()?;
+    context.terminal.json(&json!({
+        "event": "summary",
+        "snapshot": snapshot.id.to_string(),
+        "path": String::from_utf8_lossy(&what.path),
+        "seconds": monitor.elapsed().as_secs_f64(),
+        "files": outcome.files,
+        "directories": outcome.directories,
+        "bytes": outcome.bytes,
+        "left_out": outcome.left_out,
+        "damaged": outcome.damaged.iter().map(|p| p.to_string_lossy()).collect::<Vec<_>>(),
+    }))?;
+    context.terminal.note(format!(
+        "wrote {} files, {} from snapshot {} in {}",
+        count_text(outcome.files),
+        bytes_text(outcome.bytes),
+        snapshot.id.short(),
+        duration_text(monitor.elapsed()),
+    ));
+    if outcome.left_out > 0 {
+        let left_out = count_text(outcome.left_out);
+        context.terminal.note(format!("  {left_out} left out, in whole or in part: see above"));
+    }
+    if !outcome.damaged.is_empty() {
+        let damaged = count_text(outcome.damaged.len() as u64);
+        context.terminal.note(format!("  {damaged} could not be had whole: see above"));
+        return Ok(Exit::Damaged.into());
+    }
+    Ok(if outcome.left_out > 0 { Exit::Incomplete } else { Exit::Done }.into())
+}

@@ -9,6 +9,7 @@ use strongroom_engine::{RepairPlan, RepairStep, plan_repair, repair, repair_obje
 use super::verify::{affected_json, tell_affected};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
+use crate::progress::Words;
 
 /// How it is repaired.
 #[derive(Debug, Clone, clap::Args)]
@@ -29,7 +30,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let place = backend.describe();
         return Err(strongroom_engine::EngineError::NotARepository { place }.into());
     }
-    let monitor = context.terminal.monitor("looked at");
+    let monitor = context.terminal.monitor(Words::plain("looked at"));
     let plan = plan_repair(&*backend, &monitor, &context.cancel);
     monitor.finish();
     let plan = plan?;
@@ -95,7 +96,7 @@ fn mend_what_opening_needs(context: &Context, plan: &RepairPlan) -> Result<(), C
     let steps: Vec<RepairStep> = plan.steps.iter().filter(small).cloned().collect();
     if !steps.is_empty() {
         let first = RepairPlan { steps, objects: 0 };
-        let monitor = context.terminal.monitor("repaired");
+        let monitor = context.terminal.monitor(Words::plain("repaired"));
         repair_objects(&*context.backend()?, &first, &monitor, &context.cancel)?;
         monitor.finish();
     }

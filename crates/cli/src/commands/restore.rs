@@ -11,6 +11,7 @@ use strongroom_source::TargetOptions;
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
+use crate::progress::Words;
 use crate::snapshot_arg::SnapshotArg;
 
 /// What is put back, and where.
@@ -69,7 +70,10 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         verify: args.verify,
         workers: args.threads.unwrap_or(cores),
     };
-    let monitor = context.terminal.monitor(if args.dry_run { "compared" } else { "restored" });
+    let new_and_known =
+        Some(if args.dry_run { ("to write", "right") } else { ("written", "right") });
+    let done = if args.dry_run { "compared" } else { "restored" };
+    let monitor = context.terminal.monitor(Words { done, new_and_known });
     let outcome = restore(&repository, &snapshot, &options, &monitor, &context.cancel);
     monitor.finish();
     let outcome = outcome?;

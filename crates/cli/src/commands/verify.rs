@@ -9,6 +9,7 @@ use strongroom_engine::{VerifyDepth, verify, verify_objects};
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
+use crate::progress::Words;
 use crate::terminal::printable;
 
 /// How much is checked.
@@ -46,12 +47,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let (monitor, outcome) = if args.keyless {
         let backend = context.backend()?;
         strongroom_engine::repository::read_config(&*backend)?;
-        let monitor = context.terminal.monitor("checked");
+        let monitor = context.terminal.monitor(Words::plain("checked"));
         let outcome = verify_objects(&*backend, depth, &monitor, &context.cancel);
         (monitor, outcome)
     } else {
         let repository = context.open()?;
-        let monitor = context.terminal.monitor("checked");
+        let monitor = context.terminal.monitor(Words::plain("checked"));
         let outcome = verify(&repository, depth, &monitor, &context.cancel);
         (monitor, outcome)
     };

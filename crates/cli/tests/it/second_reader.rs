@@ -1,0 +1,96 @@
+//! The second reader: `docs/format/restore.py`, which shares no code with the program, restores
+//! what the program stored.
+//!
+//! It needs a Python with blake3, cryptography and zstandard; `./test` makes one and names it in
+//! `STRONGROOM_TEST_PYTHON`. Without that variable there is nothing to run it with.
+
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PASSPHRASE: &str = "two readers, one format";
+
+fn strongroom(folder: &Path, arguments: &[&str]) {
+    let status = Command::new(env!("CARGO_BIN_EXE_strongroom"))
+        .args(["--quiet", "--repo"])
+        .arg(folder.join("room"))
+        .arg("--cache")
+        .arg(folder.join("cache"))
+        .args(arguments)
+        .env("STRONGROOM_PASSWORD", PASSPHRASE)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{arguments:?}: {status}");
+}
+
+fn restore_py(python: &str, folder: &Path, out: &str) -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format/restore.py");
+    let out = folder.join(out);
+    let status = Command::new(python)
+        .arg(script)
+        .arg(folder.join("room"))
+        .arg("latest")
+        .arg(&out)
+        .env("STRONGROOM_PASSWORD", PASSPHRASE)
+        .status()
+        .unwrap();
+    assert!(status.success(), "restore.py: {status}");
+    out
+}
+
+fn assert_same(source: &Path, restored: &Path) {
+    let with_slash = |path: &Path| format!("{}/", path.display());
+    let output = Command::new("rsync")
+        .args(["-naXAHc", "--delete", "--itemize-changes"])
+        .args([with_slash(source), with_slash(restored)])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+}
+
+fn make_tree(tree: &Path) {
+    std::fs::create_dir_all(tree.join("sub/empty")).unwrap();
+    // Long enough for several chunks, and for a recipe with a node.
+    let long: Vec<u8> =
+        (0..3_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    std::fs::write(tree.join("long"), long).unwrap();
+    std::fs::write(tree.join("empty"), b"").unwrap();
+    for number in 0..300 {
+        std::fs::write(tree.join(format!("sub/{number}")), format!("file {number}\n").repeat(9))
+            .unwrap();
+    }
+    std::fs::write(tree.join("sub/secret"), b"mine").unwrap();
+    std::fs::set_permissions(tree.join("sub/secret"), PermissionsExt::from_mode(0o600)).unwrap();
+    symlink("../long", tree.join("sub/link")).unwrap();
+    std::fs::hard_link(tree.join("sub/secret"), tree.join("second name")).unwrap();
+    let sparse = std::fs::File::create(tree.join("sparse")).unwrap();
+    sparse.set_len(50 << 20).unwrap();
+    sparse.write_all_at(b"in the middle", 20 << 20).unwrap();
+    // A name that is no UTF-8.
+    let name: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(b"caf\xe9");
+    std::fs::write(tree.join(name), b"latin").unwrap();
+}
+
+#[test]
+fn restore_py_restores_what_the_program_stored() {
+    let Ok(python) = std::env::var("STRONGROOM_TEST_PYTHON") else {
+        eprintln!("skipped: STRONGROOM_TEST_PYTHON is not set; ./test sets it");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let tree = folder.join("tree");
+    make_tree(&tree);
+    let source = tree.to_str().unwrap();
+    strongroom(&folder, &["init", "--kdf-memory", "32KiB"]);
+    strongroom(&folder, &["backup", source]);
+    std::fs::write(tree.join("sub/7"), b"changed").unwrap();
+    std::fs::remove_file(tree.join("sub/8")).unwrap();
+    strongroom(&folder, &["backup", source]);
+    let inner = tree.strip_prefix("/").unwrap();
+    assert_same(&tree, &restore_py(&python, &folder, "out").join(inner));
+    // A lost configuration is read from its copy.
+    std::fs::remove_file(folder.join("room/config")).unwrap();
+    assert_same(&tree, &restore_py(&python, &folder, "out again").join(inner));
+}
