@@ -94,7 +94,7 @@ pub fn backup(
     let session = options.session(repository)?;
     let mut writer = ChunkWriter::open(repository, options.pack, options.dry_run, monitor, cancel)?;
     let parent = find_parent(repository, options, &paths)?;
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = ChunkReader::for_parents(repository, CacheLimits::default());
     let totals = Totals::start(
         &options.paths,
         source_options(repository, options),

@@ -33,13 +33,19 @@ impl ChunkReader {
         if repository.keys.private_key.is_none() {
             return Err(EngineError::PutOnly);
         }
-        Ok(Self {
+        Ok(Self::for_parents(repository, limits))
+    }
+
+    /// A reader for a backup, which reads of its parent alone, and has none where the key may only
+    /// store.
+    pub(crate) fn for_parents(repository: &Repository, limits: CacheLimits) -> Self {
+        Self {
             store: repository.arena_store(limits),
             fingerprinter: repository.keys.write.fingerprinter.clone(),
             backend: repository.surroundings.backend.clone(),
             cache: repository.cache_folder(),
             index: Mutex::new(None),
-        })
+        }
     }
 
     /// The arenas.

@@ -242,16 +242,29 @@ pub fn read_slots(backend: &dyn Backend) -> Result<(Vec<KeySlot>, usize), Engine
         .collect();
     ids.sort_unstable();
     ids.dedup();
-    let slots = ids.iter().filter_map(|id| read_slot(backend, *id)).collect();
+    let mut slots = Vec::new();
+    for id in &ids {
+        slots.extend(read_slot(backend, *id)?);
+    }
     Ok((slots, ids.len()))
 }
 
-fn read_slot(backend: &dyn Backend, id: SlotId) -> Option<KeySlot> {
-    slot_names(id).iter().find_map(|name| {
-        let wide = slot_object_id(id);
-        let body = read_small(backend, name, ObjectKind::KeySlot, Some(&wide)).ok()?;
-        KeySlot::unpack(id, &body).ok()
-    })
+/// A slot from whichever copy can be read; none where both are damaged or gone.
+fn read_slot(backend: &dyn Backend, id: SlotId) -> Result<Option<KeySlot>, EngineError> {
+    let mut failure = None;
+    for name in slot_names(id) {
+        match read_small(backend, &name, ObjectKind::KeySlot, Some(&slot_object_id(id))) {
+            Ok(body) => {
+                if let Ok(slot) = KeySlot::unpack(id, &body) {
+                    return Ok(Some(slot));
+                }
+            }
+            Err(EngineError::Backend(error)) if error.is_not_found() => {}
+            Err(error) if error.is_damage() => {}
+            Err(error) => failure = Some(error),
+        }
+    }
+    failure.map_or(Ok(None), Err)
 }
 
 /// Stores a new key slot.
