@@ -113,6 +113,7 @@ pub fn restore(
         roots: roots_of(snapshot, options),
         batch: Batch::default(),
         linked: HashMap::new(),
+        lost_linked: HashSet::new(),
         progress,
         outcome: RestoreOutcome::default(),
     };
@@ -149,6 +150,8 @@ struct Run<'r> {
     batch: Batch,
     /// The first name of each inode that has several.
     linked: HashMap<(u64, u64), (DirectoryId, Vec<u8>)>,
+    /// Those of them of which something is lost.
+    lost_linked: HashSet<(DirectoryId, Vec<u8>)>,
     progress: Progress,
     outcome: RestoreOutcome,
 }
@@ -206,6 +209,9 @@ impl Run<'_> {
                 }
                 Err(error) => {
                     let error = EngineError::from(error);
+                    if !error.is_damage() {
+                        return Err(error);
+                    }
                     self.lost_directory(level.directory.id, &error)?;
                     let level = levels.pop().expect("just looked at");
                     if levels.is_empty() {
@@ -355,7 +361,12 @@ impl Run<'_> {
         }
         self.outcome.damaged.extend(written.damaged.into_iter().map(|(path, _)| path));
         written.problems.iter().for_each(|error| self.problem(error));
+        self.lost_linked.extend(written.damaged_linked);
         for (existing, new) in &batch.links {
+            if self.lost_linked.contains(existing) {
+                self.link_damaged(existing, new);
+                continue;
+            }
             let linked = self.target.hard_link((existing.0, &existing.1), (new.0, &new.1));
             linked.unwrap_or_else(|error| self.problem(&error));
         }
@@ -367,6 +378,19 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Gives what could be had of a file another of its names, marked as the first is.
+    fn link_damaged(&mut self, existing: &(DirectoryId, Vec<u8>), new: &(DirectoryId, Vec<u8>)) {
+        let marked = |name: &[u8]| [name, b".damaged"].concat();
+        let (from, to) = (marked(&existing.1), marked(&new.1));
+        if let Err(error) = self.target.hard_link((existing.0, &from), (new.0, &to)) {
+            self.problem(&error);
+        }
+        let path = self.target.path_of(new.0, &new.1);
+        let first = self.target.path_of(existing.0, &existing.1);
+        self.damage(&path, &format!("it is another name of {}", first.display()));
+        self.outcome.damaged.push(path);
     }
 
     fn problem(&mut self, error: &TargetError) {

@@ -1,6 +1,6 @@
 //! A batch of files: what they need, sorted by where it lies, read once and written in place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crossbeam_channel::bounded;
 use lru::LruCache;
 use strongroom_arena::{Arena, ArenaError, OpenBlock};
 use strongroom_base::{Cancel, Fingerprint, Monitor, Progress};
-use strongroom_catalog::{ChunkRef, Entry, Location, Metadata, RecipeReader};
+use strongroom_catalog::{ChunkRef, Entry, EntryKind, Location, Metadata, Recipe, RecipeReader};
 use strongroom_source::{DirectoryId, Target, TargetError, TargetFile};
 
 use super::RestoreOptions;
@@ -70,6 +70,8 @@ pub struct Written {
     pub problems: Vec<TargetError>,
     /// Files of which something is lost, and why.
     pub damaged: Vec<(PathBuf, String)>,
+    /// Those of them that have further names.
+    pub damaged_linked: HashSet<(DirectoryId, Vec<u8>)>,
 }
 
 impl Batch {
@@ -153,6 +155,8 @@ struct Shared<'b> {
     open: Mutex<LruCache<u32, ()>>,
     problems: Mutex<Vec<TargetError>>,
     damaged: Mutex<HashMap<u32, String>>,
+    /// The first failure that is no damage: it ends the restore.
+    failure: Mutex<Option<EngineError>>,
     files_done: AtomicU64,
     bytes_done: AtomicU64,
     bytes_written: AtomicU64,
@@ -186,6 +190,7 @@ pub fn write_files(
         open: Mutex::new(LruCache::new(open)),
         problems: Mutex::default(),
         damaged: Mutex::default(),
+        failure: Mutex::default(),
         files_done: AtomicU64::new(0),
         bytes_done: AtomicU64::new(0),
         bytes_written: AtomicU64::new(0),
@@ -232,6 +237,13 @@ impl<'b> Shared<'b> {
                 needed.extend(wants);
                 continue;
             }
+            if self.is_linked_and_right(file, wants, &mut buffer) {
+                let bytes: u64 = wants.iter().map(|want| u64::from(want.bytes)).sum();
+                self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+                self.files_right.fetch_add(1, Ordering::Relaxed);
+                self.files_done.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
             let Some(handle) = self.open(number) else { continue };
             let before = needed.len();
             for (offset, bytes) in &file.holes {
@@ -253,6 +265,32 @@ impl<'b> Shared<'b> {
         }
         needed.sort_unstable_by_key(|want| (want.location, want.file, want.offset));
         Ok(needed)
+    }
+
+    /// True for a file with several names that is right in all, content and metadata. To open it
+    /// for writing would cut its links; here it is only looked at.
+    fn is_linked_and_right(&self, file: &BatchFile, wants: &[Want], buffer: &mut Vec<u8>) -> bool {
+        use std::os::unix::fs::{FileExt, MetadataExt};
+        if file.metadata.links < 2 || !file.holes.is_empty() {
+            return false;
+        }
+        let path = self.target.path_of(file.directory, &file.name);
+        let links = path.symlink_metadata().map_or(0, |stat| stat.nlink());
+        // With more names than it should have, it is also somebody else's.
+        if !(2..=file.metadata.links).contains(&links) {
+            return false;
+        }
+        let kind = EntryKind::File { content: Recipe::default() };
+        let entry = Entry { name: file.name.clone(), kind, metadata: file.metadata.clone() };
+        if !self.target.differences(file.directory, &entry).is_ok_and(|found| found.none()) {
+            return false;
+        }
+        let Ok(opened) = std::fs::File::open(&path) else { return false };
+        wants.iter().all(|want| {
+            buffer.resize(want.bytes as usize, 0);
+            opened.read_exact_at(buffer, want.offset).is_ok()
+                && self.reader.fingerprinter().fingerprint(buffer) == want.fingerprint
+        })
     }
 
     fn stands_right(&self, file: &TargetFile, want: &Want, buffer: &mut Vec<u8>) -> bool {
@@ -279,7 +317,7 @@ impl<'b> Shared<'b> {
                 let receive = receive.clone();
                 scope.spawn(move || {
                     for run in receive {
-                        if !cancel.is_cancelled() {
+                        if !cancel.is_cancelled() && lock(&self.failure).is_none() {
                             self.write_run(&run);
                         }
                     }
@@ -297,7 +335,8 @@ impl<'b> Shared<'b> {
             });
             drop(send);
             planned
-        })
+        })?;
+        lock(&self.failure).take().map_or(Ok(()), Err)
     }
 
     /// Cuts the sorted wants into runs of neighbouring blocks.
@@ -381,6 +420,9 @@ impl<'b> Shared<'b> {
         };
         match self.reader.read(&chunk) {
             Ok(bytes) => self.write_chunk(want, &bytes),
+            Err(error) if !error.is_damage() => {
+                lock(&self.failure).get_or_insert(error);
+            }
             Err(error) => {
                 self.states[want.file as usize].damaged.store(true, Ordering::Relaxed);
                 lock(&self.damaged).entry(want.file).or_insert_with(|| error.to_string());
@@ -511,7 +553,15 @@ impl<'b> Shared<'b> {
         let mut damaged: Vec<(PathBuf, String)> =
             damaged.into_iter().map(|(number, why)| (path_of(number), why)).collect();
         damaged.sort();
+        let files = self.batch.files.iter().zip(&self.states);
+        let damaged_linked = files
+            .filter(|(file, state)| {
+                file.metadata.links > 1 && state.damaged.load(Ordering::Relaxed)
+            })
+            .map(|(file, _)| (file.directory, file.name.clone()))
+            .collect();
         Written {
+            damaged_linked,
             files_right: self.files_right.into_inner(),
             bytes_written: self.bytes_written.into_inner(),
             problems: self.problems.into_inner().unwrap_or_else(PoisonError::into_inner),
