@@ -113,10 +113,11 @@ pub fn plan_repair(
         monitor.progress(&progress);
     }
     for info in &objects {
-        if let Some(copy) = twin(&info.name)
-            && !objects.iter().any(|other| other.name == copy)
+        if let Some(missing) = twin(&info.name)
+            && !objects.iter().any(|other| other.name == missing)
+            && can_be_had(backend, &info.name)?
         {
-            plan.steps.push(RepairStep::FromCopy { name: copy, copy: info.name.clone() });
+            plan.steps.push(RepairStep::FromCopy { name: missing, copy: info.name.clone() });
         }
     }
     Ok(plan)
@@ -130,18 +131,24 @@ fn step_for(
     if let Fault::Repairable { lost_shards } = fault {
         return Ok(RepairStep::FromParity { name: name.clone(), lost_shards });
     }
-    if let Some(copy) = twin(name) {
-        match look_whole(backend, &copy) {
-            Ok((_, None)) => return Ok(RepairStep::FromCopy { name: name.clone(), copy }),
-            Ok((_, Some(_))) => {}
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
-        }
+    if let Some(copy) = twin(name)
+        && can_be_had(backend, &copy)?
+    {
+        return Ok(RepairStep::FromCopy { name: name.clone(), copy });
     }
     let why = fault.to_string();
     match name.file().parse::<ArenaId>() {
         Ok(arena) if name.folder() == ARENAS_FOLDER => Ok(RepairStep::Rescue { arena, why }),
         _ => Ok(RepairStep::Lost { name: name.clone(), why }),
+    }
+}
+
+/// True for an object that is whole, or that parity can make whole.
+fn can_be_had(backend: &dyn Backend, name: &ObjectName) -> Result<bool, BackendError> {
+    match look_whole(backend, name) {
+        Ok((_, fault)) => Ok(matches!(fault, None | Some(Fault::Repairable { .. }))),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -169,8 +176,14 @@ pub fn repair_objects(
                 }
             }
             RepairStep::FromCopy { name, copy } => {
-                backend.replace(name, &read_all(backend, copy)?)?;
-                outcome.repaired += 1;
+                // The copy may be damaged itself, within what its parity can undo.
+                match envelope::repair(&read_all(backend, copy)?) {
+                    Ok(whole) => {
+                        backend.replace(name, &whole)?;
+                        outcome.repaired += 1;
+                    }
+                    Err(error) => lose(&mut outcome, name, &error.to_string(), monitor),
+                }
             }
             RepairStep::Rescue { arena, why } => {
                 lose(&mut outcome, &arena_object(*arena), why, monitor);
