@@ -22,10 +22,11 @@ fn last_moment_at(text: &str, now: &Zoned) -> Option<Timestamp> {
                 let minute: DateTime = format!("{}:59", text.replace(' ', "T")).parse().ok()?;
                 minute.with().subsec_nanosecond(999_999_999).build().ok()?
             }
-            _ => {
+            19 => {
                 let second: DateTime = text.replace(' ', "T").parse().ok()?;
                 second.with().subsec_nanosecond(999_999_999).build().ok()?
             }
+            _ => return None,
         },
     };
     civil.to_zoned(now.time_zone().clone()).ok().map(|zoned| timestamp(&zoned))
@@ -73,7 +74,7 @@ mod tests {
         ] {
             assert_eq!(at(text).as_deref(), Some(moment), "{text}");
         }
-        for text in ["", "2026-13-01", "2026-11-31", "soon", "deadbeef", "20261120"] {
+        for text in ["", "2026-13-01", "2026-11-31", "soon", "deadbeef", "20261120", "2026-11-20T08"] {
             assert_eq!(at(text), None, "{text}");
         }
     }

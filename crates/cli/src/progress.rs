@@ -379,13 +379,13 @@ mod tests {
                  300.0 MiB new, 724.0 MiB known  /usr/share/doc/\\u{1b}[2Jpackage/changelog.gz",
             ),
             (
-                77,
+                70,
                 "stored 25 % of 4.0 GiB  12,345 of 40,000 files  100.0 MiB/s  31 s left\n  \
-                 300.0 MiB new, 724.0 MiB known  /usr/share/do…2Jpackage/changelog.gz",
+                 300.0 MiB new, 724.0 MiB known  /usr/share/d…b}[2Jpackage/changelog.gz",
             ),
             (
                 50,
-                "stored 25 % of 4.0 GiB  100.0 MiB/s  31 s left\n  300.0 MiB new, 724.0 MiB known  /usr/…hangelog.gz",
+                "stored 25 % of 4.0 GiB  100.0 MiB/s  31 s left\n  300.0 MiB new, 724.0 MiB known  /usr/…changelog.gz",
             ),
             (30, "stored 25 % of 4.0 GiB\n  300.0 MiB new, 724.0 MiB known"),
             (17, "store…% of 4.0 GiB\n  300.0…724.0 MiB known"),

@@ -19,23 +19,38 @@ pub struct SnapshotArg {
 }
 
 impl From<&OsStr> for SnapshotArg {
-    /// The path begins at the first `:/`, or behind the colon of a plain name.
+    /// The path begins behind the colon that ends the longest name that makes sense.
     fn from(text: &OsStr) -> Self {
         let bytes = text.as_bytes();
-        let behind_at = bytes.iter().position(|byte| *byte == b'@').unwrap_or(0);
-        let slash = bytes[behind_at..].windows(2).position(|pair| pair == b":/");
-        let colon = || {
-            let colon = bytes.iter().position(|byte| *byte == b':')?;
-            let plain = bytes[..colon].iter().all(|b| b.is_ascii_alphanumeric() || *b == b'~');
-            plain.then_some(colon)
-        };
-        let split = slash.map(|place| behind_at + place).or_else(colon);
-        let (name, path) = match split {
-            Some(split) => (&bytes[..split], &bytes[split + 1..]),
-            None => (bytes, &[][..]),
-        };
-        Self { name: String::from_utf8_lossy(name).into_owned(), path: path.to_vec() }
+        let name_bytes = plain_name(bytes).or_else(|| name_with_place(bytes));
+        // A name that makes no sense is told in the error, without the path.
+        let first_colon = || bytes.iter().position(|byte| *byte == b':');
+        let name_bytes = name_bytes.or_else(first_colon).unwrap_or(bytes.len());
+        let name = String::from_utf8_lossy(&bytes[..name_bytes]).into_owned();
+        Self { name, path: bytes.get(name_bytes + 1..).unwrap_or_default().to_vec() }
     }
+}
+
+/// The bytes of the longest begin that names a snapshot without an `@`.
+fn plain_name(bytes: &[u8]) -> Option<usize> {
+    let ends = (0..=bytes.len()).rev().filter(|end| matches!(bytes.get(*end), None | Some(b':')));
+    let mut names = ends.filter_map(|end| Some((end, std::str::from_utf8(&bytes[..end]).ok()?)));
+    let is_plain = |name: &str| {
+        !name.contains('@') && SnapshotName::parse(name, dates::last_moment).is_ok()
+    };
+    names.find(|(_, name)| is_plain(name)).map(|(end, _)| end)
+}
+
+/// The bytes of a begin such as `host:path@date`.
+fn name_with_place(bytes: &[u8]) -> Option<usize> {
+    let ats = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'@');
+    let mut ends = ats.filter_map(|(at, _)| {
+        let which = &bytes[at + 1..];
+        let nothing = which.is_empty() || which.starts_with(b":");
+        let which_bytes = if nothing { Some(0) } else { plain_name(which) };
+        Some(at + 1 + which_bytes?)
+    });
+    ends.next()
 }
 
 impl From<OsString> for SnapshotArg {
@@ -73,6 +88,13 @@ mod tests {
             ("2026-11-20 08:15:/etc", "2026-11-20 08:15", "/etc"),
             ("laptop:/home@latest:/home/me", "laptop:/home@latest", "/home/me"),
             ("laptop:/home@", "laptop:/home@", ""),
+            ("laptop:/home@:/home/me", "laptop:/home@", "/home/me"),
+            ("laptop:/home@2026-11-20 08:15:etc", "laptop:/home@2026-11-20 08:15", "etc"),
+            ("laptop:/a@b/c@latest:/d", "laptop:/a@b/c@latest", "/d"),
+            ("2026-11-20 08:15:30:/etc", "2026-11-20 08:15:30", "/etc"),
+            ("latest:/home/me@latest", "latest", "/home/me@latest"),
+            ("lates:/etc", "lates", "/etc"),
+            ("nothing", "nothing", ""),
         ] {
             let arg = SnapshotArg::from(OsStr::new(text));
             assert_eq!((arg.name.as_str(), arg.path.as_slice()), (name, path.as_bytes()), "{text}");
