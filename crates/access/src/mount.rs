@@ -49,9 +49,6 @@ use view::View;
 
 /// Bytes of directories that are kept in memory.
 const LISTING_BYTES_MAX: usize = 24 << 20;
-/// What the kernel may read ahead in a file, where we may tell it so.
-const READ_AHEAD_KIB: u32 = 1024;
-
 /// How snapshots are mounted.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
@@ -152,7 +149,6 @@ pub fn mount(
     };
     let thread = std::thread::Builder::new().name("mount".to_owned()).spawn(run);
     let thread = thread.map_err(refused)?;
-    widen_read_ahead(&mountpoint);
     Ok(MountHandle { unmounter, thread: Some(thread) })
 }
 
@@ -172,15 +168,6 @@ fn session_config(options: &MountOptions) -> Config {
     }
     config.n_threads = Some(options.threads.get());
     config
-}
-
-/// Lets the kernel read further ahead in our files than the 128 KiB that it gives to every mount:
-/// one of our blocks at least. It is a wish; only root may tell it.
-fn widen_read_ahead(mountpoint: &Path) {
-    let Ok(status) = rustix::fs::stat(mountpoint) else { return };
-    let (major, minor) = (rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev));
-    let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
-    let _ = std::fs::write(setting, READ_AHEAD_KIB.to_string());
 }
 
 /// A mount. Dropping it unmounts; where it is in use it disappears from the directory tree, and
