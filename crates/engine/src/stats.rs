@@ -250,7 +250,7 @@ impl Below {
 /// A directory on the way.
 struct Level<'r> {
     entries: TreeReader<'r, ChunkReader>,
-    key: Vec<u8>,
+    key: TreeKey,
     below: Below,
 }
 
@@ -260,7 +260,7 @@ struct Counter<'r> {
     /// Of the snapshots so far; the last one is being counted.
     stats: Vec<SnapshotStat>,
     /// What the trees of the snapshot being counted hold: one met again adds no chunk.
-    walked: HashMap<Vec<u8>, Below>,
+    walked: HashMap<TreeKey, Below>,
     monitor: &'r dyn Monitor,
     cancel: &'r Cancel,
     progress: Progress,
@@ -378,9 +378,14 @@ impl<'r> Counter<'r> {
     }
 }
 
-/// A tree is known by all its references.
-fn key(tree: &Recipe) -> Vec<u8> {
-    let mut key = vec![tree.depth];
-    tree.refs.iter().for_each(|chunk| key.extend_from_slice(&chunk.fingerprint.0));
-    key
+/// What a tree is known by: a hash of all its references.
+type TreeKey = [u8; 32];
+
+fn key(tree: &Recipe) -> TreeKey {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&[tree.depth]);
+    for chunk in &tree.refs {
+        hasher.update(&chunk.fingerprint.0);
+    }
+    *hasher.finalize().as_bytes()
 }

@@ -335,3 +335,20 @@ fn a_full_stream_and_a_wish_to_stop_end_it() {
         assert!(!out.windows(4).any(|bytes| bytes == b"PK\x05\x06"), "it must not look whole");
     }
 }
+
+#[test]
+fn lost_names_cost_their_directory_alone() {
+    let world = World::new();
+    world.write("lost/file", b"x");
+    let first = world.backup();
+    world.write("whole/file", b"y");
+    let snapshot = world.backup();
+    world.remove(&arena_object(first.root.refs[0].location.arena));
+    for format in [DumpFormat::Tar, DumpFormat::Zip] {
+        let listener = Listener::new();
+        let (_, outcome) = dumped(&world, &snapshot, &world.path(), format, &listener);
+        assert_eq!(outcome.damaged, [PathBuf::from("lost")]);
+        assert_eq!((outcome.files, outcome.directories), (1, 3));
+        assert_eq!(listener.problems()[0].severity, Severity::Damage);
+    }
+}

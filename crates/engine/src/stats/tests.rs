@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use strongroom_arena::ARENAS_FOLDER;
+use strongroom_arena::{ARENAS_FOLDER, arena_object};
 use strongroom_backend::{Backend, read_all};
-use strongroom_base::{Cancel, Silent};
+use strongroom_base::{Cancel, Severity, Silent};
+use strongroom_testkit::Listener;
 
 use super::{SnapshotStat, repository_stats, snapshot_stats};
 use crate::testing::{World, noise};
@@ -92,4 +93,23 @@ fn shares_add_up_to_what_is_stored() {
     let blocks = stats.data.block_bytes + stats.metadata.block_bytes;
     let chunks = stats.data.chunks + stats.metadata.chunks;
     assert!((blocks - chunks..=blocks).contains(&stat.stored_bytes), "{blocks} {stat:?}");
+}
+
+#[test]
+fn what_is_lost_is_told_and_the_rest_is_counted() {
+    let world = World::new();
+    world.write("lost/file", b"x");
+    let first = world.backup();
+    world.write("whole/file", b"y");
+    let second = world.backup();
+    world.remove(&arena_object(first.root.refs[0].location.arena));
+    let (listener, cancel) = (Listener::new(), Cancel::new());
+    let stats = snapshot_stats(&world.repository, &[second], &listener, &cancel).unwrap();
+    assert_eq!((stats[0].files, stats[0].unreadable), (1, 1));
+    assert!(listener.problems().iter().all(|told| told.severity == Severity::Damage));
+    // A damaged arena still has a size.
+    let name = world.objects.list(ARENAS_FOLDER).unwrap().remove(0).name;
+    world.objects.replace(&name, &[0; 100]).unwrap();
+    let stats = repository_stats(&world.repository, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(stats.unreadable, 1);
 }
