@@ -138,6 +138,19 @@ impl Target {
         rustix::fs::linkat(&from, &from_name, &to, &to_name, AtFlags::empty()).map_err(failed)
     }
 
+    /// Opens a regular file that stands, only to be looked at: nothing of it changes.
+    pub fn open_file_for_reading(
+        &self,
+        directory: DirectoryId,
+        name: &[u8],
+    ) -> Result<std::fs::File, TargetError> {
+        let (fd, c_name) = self.place(directory, name)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&fd, &c_name, flags, Mode::empty())
+            .map_err(|error| TargetError::io("open", &self.path_of(directory, name), error))?;
+        Ok(file.into())
+    }
+
     /// Opens a regular file to be written, and makes it `size` bytes long.
     ///
     /// A file that stands is kept with its content, so that what is right in it need not be
