@@ -382,8 +382,7 @@ impl Run<'_> {
 
     /// Gives what could be had of a file another of its names, marked as the first is.
     fn link_damaged(&mut self, existing: &(DirectoryId, Vec<u8>), new: &(DirectoryId, Vec<u8>)) {
-        let marked = |name: &[u8]| [name, b".damaged"].concat();
-        let (from, to) = (marked(&existing.1), marked(&new.1));
+        let (from, to) = (batch::damaged_name(&existing.1), batch::damaged_name(&new.1));
         if let Err(error) = self.target.hard_link((existing.0, &from), (new.0, &to)) {
             self.problem(&error);
         }

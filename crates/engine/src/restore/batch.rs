@@ -26,6 +26,9 @@ const RUN_BYTES_MAX: usize = 2 << 20;
 /// Files that are written from several runs are held open, so many at a time.
 const OPEN_FILES_MAX: usize = 64;
 
+/// The file systems of Linux take names so long.
+const FILE_NAME_BYTES_MAX: usize = 255;
+
 /// A file of the batch.
 struct BatchFile {
     directory: DirectoryId,
@@ -486,8 +489,8 @@ impl<'b> Shared<'b> {
         lock(&self.open).pop(&number);
         *lock(&state.handle) = None;
         if state.damaged.load(Ordering::Relaxed) {
-            let damaged_name = [&file.name[..], b".damaged"].concat();
-            let renamed = self.target.rename(file.directory, &file.name, &damaged_name);
+            let marked = damaged_name(&file.name);
+            let renamed = self.target.rename(file.directory, &file.name, &marked);
             self.check(number, renamed);
             return;
         }
@@ -579,6 +582,13 @@ impl Run<'_> {
         }
         block == last + 1 && self.arena.span(*self.blocks.start()..=block).1 <= RUN_BYTES_MAX
     }
+}
+
+/// What a file is called of which something is lost; a long name is cut to make room.
+pub fn damaged_name(name: &[u8]) -> Vec<u8> {
+    const MARK: &[u8] = b".damaged";
+    let room = (FILE_NAME_BYTES_MAX - MARK.len()).min(name.len());
+    [&name[..room], MARK].concat()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
