@@ -1,0 +1,265 @@
+//! An arena's head, block frames, chunk directories and summaries, as bytes and as values.
+//!
+//! What unpacks packs to the same bytes, but for those the documents call zero (not looked at) and
+//! the order of a summary's bases. The first byte tells the structure and whether checksums are set
+//! right behind the fuzzer's back.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use strongroom_arena::format::{
+    ArenaHead, BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_RAW_BYTES_MAX, BaseLocation,
+    BlockFrame, Codec, DIRECTORY_ENTRY_BYTES, DirectoryEntry, FRAME_BYTES, HEAD_BYTES, HEAD_MAGIC,
+    SEALED_KEY_BYTES, SUITE, SUMMARY_BYTES_MAX, SUMMARY_HEAD_BYTES, Summary, SummaryBlock,
+    SummarySlot, pack_directory, unpack_directory,
+};
+use strongroom_base::{ArenaId, Fingerprint};
+use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
+
+const FIX: u8 = 0x80;
+
+fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
+    let mut input = Input::new(data);
+    let mode = input.u8();
+    let is_fixed = mode & FIX != 0;
+    match mode & 7 {
+        0 => check_head(input.rest().to_vec(), is_fixed),
+        1 => check_frame(input.rest().to_vec(), is_fixed),
+        2 => check_directory(&mut input),
+        3 => check_summary(input.rest()),
+        4 => round_directory(&mut input),
+        5 => round_summary(&mut input),
+        _ => round_head_and_frame(&mut input),
+    }
+});
+
+/// Makes the last four of the first `length` bytes the checksum of those before.
+fn fix_crc(bytes: &mut Vec<u8>, length: usize) {
+    if bytes.len() < length {
+        bytes.resize(length, 0);
+    }
+    let checksum = crc32c::crc32c(&bytes[..length - 4]).to_le_bytes();
+    bytes[length - 4..length].copy_from_slice(&checksum);
+}
+
+fn check_head(mut bytes: Vec<u8>, is_fixed: bool) {
+    if is_fixed {
+        fix_crc(&mut bytes, HEAD_BYTES);
+        bytes[..8].copy_from_slice(&HEAD_MAGIC);
+        bytes[8] = SUITE;
+        fix_crc(&mut bytes, HEAD_BYTES);
+    }
+    let Ok(head) = ArenaHead::unpack(&bytes) else { return };
+    assert!(head.summary_bytes <= SUMMARY_BYTES_MAX as u64);
+    assert!(head.summary_offset() <= u64::from(u32::MAX) + HEAD_BYTES as u64);
+    bytes[9..12].fill(0);
+    bytes[112..124].fill(0);
+    fix_crc(&mut bytes, HEAD_BYTES);
+    assert_eq!(head.pack(), bytes[..HEAD_BYTES]);
+}
+
+fn check_frame(mut bytes: Vec<u8>, is_fixed: bool) {
+    if is_fixed {
+        fix_crc(&mut bytes, FRAME_BYTES);
+    }
+    let Ok(frame) = BlockFrame::unpack(&bytes) else { return };
+    check_frame_bounds(&frame);
+    assert_eq!(frame.pack(), bytes[..FRAME_BYTES]);
+    assert_eq!(frame.aad(ArenaId([3; 16]))[..FRAME_BYTES - 4], bytes[..FRAME_BYTES - 4]);
+}
+
+fn check_frame_bounds(frame: &BlockFrame) {
+    assert!(frame.raw_bytes as usize <= BLOCK_RAW_BYTES_MAX);
+    assert!((16..=BLOCK_RAW_BYTES_MAX + 16).contains(&(frame.sealed_bytes as usize)));
+    assert!((1..=BLOCK_CHUNKS_MAX).contains(&(frame.chunk_count as usize)));
+    assert!(frame.first_slot.checked_add(frame.chunk_count).is_some());
+}
+
+fn check_directory(input: &mut Input<'_>) {
+    let chunk_count = input.u32();
+    let payload = input.rest();
+    let unpacked = measure(|| unpack_directory(payload, chunk_count));
+    // An entry in memory is less than four times as long as on disk; a list of bases that turns
+    // out to be cut short was reserved whole.
+    let bound = 4 * payload.len() + 2 * BASES_MAX * BASE_BYTES;
+    assert!(unpacked.peak_bytes <= bound, "it took {}", unpacked.peak_bytes);
+    let Ok((entries, directory_bytes)) = unpacked.value else { return };
+    assert_eq!(entries.len(), chunk_count as usize);
+    assert_eq!(pack_directory(&entries), payload[..directory_bytes]);
+    let stored: u64 = entries.iter().map(|entry| u64::from(entry.stored_bytes)).sum();
+    assert_eq!(directory_bytes as u64 + stored, payload.len() as u64);
+    for entry in &entries {
+        assert!(entry.bases.len() <= BASES_MAX);
+        assert!(!entry.bases.is_empty() || entry.stored_bytes == entry.chunk_bytes);
+    }
+}
+
+fn check_summary(bytes: &[u8]) {
+    let unpacked = measure(|| Summary::unpack(bytes));
+    // A base alone on its slot: 64 bytes on disk, a slot and room for four bases in memory.
+    let bound = 5 * bytes.len() + 4096;
+    assert!(unpacked.peak_bytes <= bound, "it took {}", unpacked.peak_bytes);
+    let Ok(summary) = unpacked.value else { return };
+    check_summary_bounds(&summary);
+    let packed = summary.pack();
+    assert_eq!(Summary::unpack(&packed).as_ref(), Ok(&summary));
+    assert_eq!(packed.len(), bytes.len());
+    let bases: usize = summary.slots.iter().map(|slot| slot.bases.len()).sum();
+    let before_bases = bytes.len() - bases * (BASE_BYTES + 4);
+    assert_eq!(packed[8..before_bases], bytes[8..before_bases]);
+    let sorted = |bytes: &[u8]| {
+        let mut bases: Vec<Vec<u8>> = bytes.chunks(BASE_BYTES + 4).map(<[u8]>::to_vec).collect();
+        bases.sort();
+        bases
+    };
+    assert_eq!(sorted(&packed[before_bases..]), sorted(&bytes[before_bases..]));
+}
+
+fn check_summary_bounds(summary: &Summary) {
+    let mut chunks = 0;
+    for block in &summary.blocks {
+        check_frame_bounds(&block.frame);
+        chunks += block.frame.chunk_count as usize;
+    }
+    assert_eq!(chunks, summary.slots.len());
+    for pair in summary.blocks.windows(2) {
+        let [before, after] = [&pair[0], &pair[1]];
+        assert!(before.frame.number < after.frame.number);
+        let next_slot = before.frame.first_slot + before.frame.chunk_count;
+        assert!(next_slot <= after.frame.first_slot);
+        let end =
+            u64::from(before.offset) + FRAME_BYTES as u64 + u64::from(before.frame.sealed_bytes);
+        assert!(end <= u64::from(after.offset));
+    }
+}
+
+fn bases(input: &mut Input<'_>) -> Vec<BaseLocation> {
+    let count = usize::from(input.u8() & 0x4f).min(BASES_MAX);
+    (0..count)
+        .map_while(|_| {
+            let more = !input.is_empty();
+            more.then(|| BaseLocation { arena: ArenaId(input.array()), slot: input.u32() })
+        })
+        .collect()
+}
+
+/// A directory as a value: what is packed unpacks the same, whatever data follow.
+fn round_directory(input: &mut Input<'_>) {
+    let mut entries = Vec::new();
+    let mut stored = 0;
+    while !input.is_empty() && entries.len() < 200 {
+        let bases = bases(input);
+        let stored_bytes = u32::from(input.u8());
+        let chunk_bytes = if bases.is_empty() { stored_bytes } else { input.u32() };
+        stored += stored_bytes as usize;
+        entries.push(DirectoryEntry { stored_bytes, chunk_bytes, bases });
+    }
+    let mut payload = pack_directory(&entries);
+    let directory_bytes = payload.len();
+    assert!(directory_bytes >= entries.len() * DIRECTORY_ENTRY_BYTES);
+    payload.resize(directory_bytes + stored, 0xaa);
+    let count = u32::try_from(entries.len()).expect("at most 200");
+    assert_eq!(unpack_directory(&payload, count), Ok((entries, directory_bytes)));
+    payload.push(0);
+    assert!(unpack_directory(&payload, count).is_err(), "a byte is left over");
+}
+
+/// A summary as a value: what is packed unpacks the same, and cut or longer bytes do not.
+fn round_summary(input: &mut Input<'_>) {
+    let mut summary = Summary::default();
+    let (mut number, mut slot, mut offset) = (0_u32, 0_u32, 0_u32);
+    while !input.is_empty() && summary.blocks.len() < 50 {
+        number += u32::from(input.u8());
+        slot += u32::from(input.u8());
+        offset += u32::from(input.u8());
+        let chunk_count = 1 + u32::from(input.u8() & 7);
+        let frame = BlockFrame {
+            number,
+            first_slot: slot,
+            chunk_count,
+            raw_bytes: input.u32() % (BLOCK_RAW_BYTES_MAX as u32 + 1),
+            sealed_bytes: 16 + input.u32() % (BLOCK_RAW_BYTES_MAX as u32 + 1),
+            codec: if input.u8() & 1 == 0 { Codec::Raw } else { Codec::Zstd },
+        };
+        summary.blocks.push(SummaryBlock { frame, offset });
+        number += 1;
+        slot += chunk_count;
+        offset += FRAME_BYTES as u32 + frame.sealed_bytes;
+        for _ in 0..chunk_count {
+            let fingerprint = Fingerprint([input.u8(); 32]);
+            let chunk_bytes = input.u32();
+            summary.slots.push(SummarySlot { fingerprint, chunk_bytes, bases: bases(input) });
+        }
+    }
+    let mut packed = summary.pack();
+    assert_eq!(Summary::unpack(&packed), Ok(summary));
+    assert!(Summary::unpack(&packed[..packed.len() - 1]).is_err());
+    packed.push(0);
+    assert!(Summary::unpack(&packed).is_err());
+}
+
+fn round_head_and_frame(input: &mut Input<'_>) {
+    let mut sealed_key = [0; SEALED_KEY_BYTES];
+    sealed_key[..16].copy_from_slice(&input.array::<16>());
+    let head = ArenaHead {
+        block_count: input.u32(),
+        blocks_bytes: u64::from(input.u32()),
+        summary_bytes: input.u64() % (SUMMARY_BYTES_MAX as u64 + 1),
+        sealed_key,
+    };
+    assert_eq!(ArenaHead::unpack(&head.pack()), Ok(head));
+    let frame = BlockFrame {
+        number: input.u32(),
+        first_slot: input.u32() >> 1,
+        chunk_count: 1 + input.u32() % BLOCK_CHUNKS_MAX as u32,
+        raw_bytes: input.u32() % (BLOCK_RAW_BYTES_MAX as u32 + 1),
+        sealed_bytes: 16 + input.u32() % (BLOCK_RAW_BYTES_MAX as u32 + 1),
+        codec: if input.u8() & 1 == 0 { Codec::Raw } else { Codec::Zstd },
+    };
+    let mut packed = frame.pack();
+    assert_eq!(BlockFrame::unpack(&packed), Ok(frame));
+    packed[usize::from(input.u8()) % FRAME_BYTES] ^= 1 << (input.u8() & 7);
+    assert!(BlockFrame::unpack(&packed).is_err(), "one bit is always noticed");
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let head = ArenaHead {
+        block_count: 2,
+        blocks_bytes: 900,
+        summary_bytes: 300,
+        sealed_key: [5; SEALED_KEY_BYTES],
+    };
+    let frame = BlockFrame {
+        number: 1,
+        first_slot: 4,
+        chunk_count: 2,
+        raw_bytes: 300,
+        sealed_bytes: 200,
+        codec: Codec::Zstd,
+    };
+    let base = BaseLocation { arena: ArenaId([9; 16]), slot: 3 };
+    let entries = [
+        DirectoryEntry { stored_bytes: 3, chunk_bytes: 3, bases: Vec::new() },
+        DirectoryEntry { stored_bytes: 2, chunk_bytes: 70, bases: vec![base, base] },
+    ];
+    let slot = |bases| SummarySlot { fingerprint: Fingerprint([8; 32]), chunk_bytes: 9, bases };
+    let summary = Summary {
+        blocks: vec![SummaryBlock { frame, offset: 40 }],
+        slots: vec![slot(vec![base]), slot(vec![base, base])],
+    };
+    assert!(summary.pack().len() > SUMMARY_HEAD_BYTES);
+    let directory = [&[2, 2, 0, 0, 0][..], &pack_directory(&entries), b"abcde"].concat();
+    let ramp: Vec<u8> = (1..120).collect();
+    let after = |mode: u8, bytes: &[u8]| [&[mode], bytes].concat();
+    vec![
+        after(0, &head.pack()),
+        after(FIX, &head.pack()),
+        after(1, &frame.pack()),
+        after(1 | FIX, &frame.pack()),
+        directory,
+        after(3, &summary.pack()),
+        after(4, &ramp),
+        after(5, &ramp),
+        after(6, &ramp),
+    ]
+}
