@@ -38,6 +38,8 @@ pub struct Call {
     pub kind: CallKind,
     /// Of which object, or folder for a listing.
     pub name: String,
+    /// Where in the object, for a read.
+    pub offset: u64,
     /// Bytes that were read or given to be written.
     pub bytes: u64,
 }
@@ -86,14 +88,18 @@ impl<B: Backend + ?Sized> RecordingBackend<B> {
     }
 
     fn note(&self, kind: CallKind, name: &str, bytes: usize) {
-        self.calls().push(Call { kind, name: name.to_owned(), bytes: bytes as u64 });
+        self.note_at(kind, name, 0, bytes);
+    }
+
+    fn note_at(&self, kind: CallKind, name: &str, offset: u64, bytes: usize) {
+        self.calls().push(Call { kind, name: name.to_owned(), offset, bytes: bytes as u64 });
     }
 }
 
 impl<B: Backend + ?Sized> Backend for RecordingBackend<B> {
     fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, BackendError> {
         let result = self.inner.read(name, offset, length);
-        self.note(CallKind::Read, name.as_str(), result.as_ref().map_or(0, Vec::len));
+        self.note_at(CallKind::Read, name.as_str(), offset, result.as_ref().map_or(0, Vec::len));
         result
     }
 

@@ -8,7 +8,7 @@ use strongroom_testkit::tree::grow;
 use strongroom_testkit::{CallKind, Image, Listener, RecordingBackend};
 
 use crate::read_back::read_back;
-use crate::world::{TREE, World, options, run, snapshot_ids};
+use crate::world::{TREE, World, options, quiet_folder, run, snapshot_ids};
 
 #[test]
 fn what_is_kept_is_what_stood_there() {
@@ -48,7 +48,7 @@ fn thirty_versions_all_stay() {
 #[test]
 fn an_unchanged_tree_costs_three_small_writes() {
     for cached in [false, true] {
-        let world = World::new(11);
+        let world = World::quiet(11);
         let world = if cached { world.with_cache() } else { world };
         world.backup();
         let first = snapshot_ids(&world.open());
@@ -85,9 +85,8 @@ fn an_unchanged_tree_costs_three_small_writes() {
 
 #[test]
 fn the_same_world_gives_the_same_bytes() {
-    // One tree for all: inode numbers and times of change are part of what is kept. So are the
-    // directories above it, and in this one no other test makes files all the time.
-    let tree = tempfile::tempdir_in("/var/tmp").unwrap();
+    // One tree for all: inode numbers and times of change are part of what is kept.
+    let (tree, _quiet) = quiet_folder();
     let root = tree.path().join("tree");
     grow(&root, 5, TREE);
     let objects = |workers: usize| {
@@ -111,7 +110,7 @@ fn the_same_world_gives_the_same_bytes() {
 
 #[test]
 fn reading_every_file_again_stores_nothing_new() {
-    let world = World::new(12);
+    let world = World::quiet(12);
     let first = world.backup();
     let mut options = options(&world.tree());
     options.force = true;
@@ -126,7 +125,7 @@ fn reading_every_file_again_stores_nothing_new() {
 #[test]
 fn a_dry_run_writes_nothing() {
     for cached in [false, true] {
-        let world = World::new(13);
+        let world = World::quiet(13);
         let world = if cached { world.with_cache() } else { world };
         for _ in 0..2 {
             let recording = Arc::new(RecordingBackend::new(world.objects.clone()));

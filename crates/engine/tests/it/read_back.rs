@@ -1,8 +1,9 @@
 //! What a snapshot holds, read by its trees and recipes alone: slow, plain, and no part of restore.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use strongroom_arena::CacheLimits;
 use strongroom_base::SnapshotId;
@@ -19,7 +20,8 @@ pub fn read_back(
 ) -> Result<Image, EngineError> {
     let snapshot = read_snapshot(repository, id)?;
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
-    let mut taker = Taker { reader: &reader, image: Image::default(), inodes: HashMap::new() };
+    let mut taker =
+        Taker { reader: &reader, image: Image::default(), inodes: HashMap::new(), lost: None };
     taker.tree(&snapshot.root, b"")?;
     for mut paths in taker.inodes.into_values().filter(|paths| paths.len() > 1) {
         paths.sort_unstable();
@@ -32,19 +34,54 @@ pub fn read_back(
     Ok(taker.image.below(below.as_os_str().as_bytes()))
 }
 
+/// Every path of a snapshot of which something cannot be read: what verify and restore must name.
+pub fn lost_paths(repository: &Repository, id: SnapshotId) -> BTreeSet<PathBuf> {
+    let snapshot = read_snapshot(repository, id).unwrap();
+    let reader = ChunkReader::new(repository, CacheLimits::default()).unwrap();
+    let mut taker = Taker {
+        reader: &reader,
+        image: Image::default(),
+        inodes: HashMap::new(),
+        lost: Some(BTreeSet::new()),
+    };
+    taker.tree(&snapshot.root, b"").unwrap();
+    let lost = taker.lost.expect("set above");
+    lost.iter().map(|path| Path::new("/").join(OsStr::from_bytes(path))).collect()
+}
+
 struct Taker<'r> {
     reader: &'r ChunkReader,
     image: Image,
     inodes: HashMap<(u64, u64), Vec<Vec<u8>>>,
+    /// Where this is kept, what is lost is noted and passed over.
+    lost: Option<BTreeSet<Vec<u8>>>,
 }
 
 impl Taker<'_> {
     fn tree(&mut self, tree: &Recipe, above: &[u8]) -> Result<(), EngineError> {
-        for entry in TreeReader::new(tree, self.reader).read_all()? {
+        let mut entries = TreeReader::new(tree, self.reader);
+        loop {
+            let entry = match entries.next_entry().map_err(EngineError::from) {
+                Ok(Some(entry)) => entry,
+                Ok(None) => return Ok(()),
+                Err(error) => return self.lose(above, error),
+            };
             let separator: &[u8] = if above.is_empty() { b"" } else { b"/" };
-            self.entry(&entry, [above, separator, &entry.name].concat())?;
+            let path = [above, separator, &entry.name].concat();
+            if let Err(error) = self.entry(&entry, path.clone()) {
+                self.lose(&path, error)?;
+            }
         }
-        Ok(())
+    }
+
+    fn lose(&mut self, path: &[u8], error: EngineError) -> Result<(), EngineError> {
+        match &mut self.lost {
+            Some(lost) if error.is_damage() => {
+                lost.insert(path.to_vec());
+                Ok(())
+            }
+            _ => Err(error),
+        }
     }
 
     fn entry(&mut self, entry: &Entry, path: Vec<u8>) -> Result<(), EngineError> {

@@ -1,7 +1,7 @@
 //! A small world: a repository in memory, a tree on disk, and time and chance that can be replayed.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use strongroom_arena::{CompressionLevel, Redundancy};
 use strongroom_backend::{Backend, MemoryBackend};
@@ -34,6 +34,17 @@ pub struct World {
     pub cache: Option<PathBuf>,
     clock: Arc<TickingClock>,
     entropy: Arc<SeededEntropy>,
+    _quiet: Option<MutexGuard<'static, ()>>,
+}
+
+/// Held while a quiet world is used.
+static QUIET: Mutex<()> = Mutex::new(());
+
+/// A folder where no other test makes files meanwhile: the directories above a tree are part of
+/// what is kept.
+pub fn quiet_folder() -> (tempfile::TempDir, MutexGuard<'static, ()>) {
+    let guard = QUIET.lock().unwrap_or_else(PoisonError::into_inner);
+    (tempfile::tempdir_in("/var/tmp").unwrap(), guard)
 }
 
 /// Small chunks, blocks and arenas: little data makes many of them.
@@ -47,10 +58,29 @@ pub fn init_options() -> InitOptions {
     }
 }
 
+/// A folder for many restores: in memory where that keeps all that a disk does, for each restore
+/// ends with a flush of the file system.
+pub fn scratch() -> tempfile::TempDir {
+    let in_memory = tempfile::tempdir_in("/dev/shm").ok().filter(|folder| {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(folder.path(), "user.note", b"kept", flags).is_ok()
+    });
+    in_memory.unwrap_or_else(|| tempfile::tempdir().unwrap())
+}
+
 impl World {
     /// A repository without snapshots, and a tree.
     pub fn new(seed: u64) -> Self {
         let world = Self::empty(seed);
+        grow(&world.tree(), seed, TREE);
+        Repository::init(world.surroundings(), PASSPHRASE, &init_options()).unwrap();
+        world
+    }
+
+    /// A world in a quiet folder.
+    pub fn quiet(seed: u64) -> Self {
+        let (folder, guard) = quiet_folder();
+        let world = Self { folder, _quiet: Some(guard), ..Self::empty(seed) };
         grow(&world.tree(), seed, TREE);
         Repository::init(world.surroundings(), PASSPHRASE, &init_options()).unwrap();
         world
@@ -64,6 +94,7 @@ impl World {
             cache: None,
             clock: Arc::new(TickingClock::new()),
             entropy: Arc::new(SeededEntropy::new(seed)),
+            _quiet: None,
         }
     }
 

@@ -1,0 +1,243 @@
+//! Repair: within parity all is as it was; beyond it what is left is kept, what is lost is named,
+//! and the next backup heals it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use strongroom_arena::envelope;
+use strongroom_arena::envelope::format::HEADER_BYTES;
+use strongroom_backend::{MemoryBackend, ObjectName};
+use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_engine::{
+    EngineError, RepairOutcome, Repository, list_snapshots, plan_repair, repair, repair_objects,
+};
+use strongroom_testkit::damage::{Objects, names_in};
+use strongroom_testkit::{Change, FaultPlan, FaultyBackend, Random};
+
+use crate::damage::{Structure, check_readable, each_damage, is_within_parity, scene};
+use crate::verify::{check_all, lost, named};
+use crate::world::{World, options, run};
+
+fn run_repair(repository: &Repository) -> Result<RepairOutcome, EngineError> {
+    let plan = plan_repair(repository.backend(), &Silent, &Cancel::new())?;
+    repair(repository, &plan, &Silent, &Cancel::new())
+}
+
+/// The objects of a repaired copy, and what the repair told.
+pub fn repaired(
+    world: &World,
+    objects: &Objects,
+) -> (Arc<MemoryBackend>, Repository, RepairOutcome) {
+    let backend = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
+    let repository = world.open_over(backend.clone()).unwrap();
+    let outcome = run_repair(&repository).unwrap();
+    (backend, repository, outcome)
+}
+
+#[test]
+fn what_is_sound_is_left_alone() {
+    let scene = scene(170);
+    let (backend, _, outcome) = repaired(&scene.world, &scene.base);
+    assert_eq!((outcome.repaired, outcome.rescued, outcome.lost.len()), (0, 0, 0));
+    assert!(backend.snapshot() == scene.base);
+}
+
+#[test]
+fn within_parity_everything_is_as_it_was() {
+    let scene = scene(171);
+    each_damage(&scene, |structure, name, change, objects| {
+        let what = format!("{change:?} of {structure:?} {name}");
+        let copied = matches!(structure, Structure::Config | Structure::KeySlot);
+        // Two copies of the same bytes cannot be swapped, and two different objects can not be
+        // told which was where without looking at their names inside.
+        if !(is_within_parity(change) || copied) {
+            return;
+        }
+        let (backend, repository, outcome) = repaired(&scene.world, objects);
+        assert_eq!(outcome.lost, [], "{what}");
+        assert_eq!(outcome.affected, [], "{what}");
+        let differing: Vec<ObjectName> = backend
+            .snapshot()
+            .into_iter()
+            .filter(|(name, bytes)| scene.base.get(name) != Some(bytes))
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(differing, [], "{what}");
+        assert!(check_all(&repository).is_sound(), "{what}");
+    });
+}
+
+#[test]
+fn any_shards_as_many_as_there_is_parity() {
+    let scene = scene(172);
+    let mut random = Random::new(172);
+    for round in 0..4 {
+        let mut objects = scene.base.clone();
+        let mut shards = 0;
+        for bytes in objects.values_mut() {
+            let header = envelope::peek(bytes).unwrap();
+            let layout = header.layout();
+            let mut chosen = BTreeSet::new();
+            while chosen.len() < header.parity_shards as usize {
+                chosen.insert(random.below(header.shards() as u64) as usize);
+            }
+            shards += chosen.len() as u64;
+            for shard in chosen {
+                let size = header.shard_bytes();
+                let range = match shard.checked_sub(header.data_shards()) {
+                    None => {
+                        let start = HEADER_BYTES + shard * size;
+                        start..(start + size).min(layout.first_table)
+                    }
+                    Some(parity) => {
+                        layout.parity + parity * size..layout.parity + (parity + 1) * size
+                    }
+                };
+                let noise = random.noise(range.len());
+                let same = bytes[range.clone()] == noise[..];
+                bytes[range].copy_from_slice(&noise);
+                assert!(!same);
+            }
+        }
+        // Without a key, by anybody who holds the objects.
+        let backend = MemoryBackend::from_snapshot(objects.clone());
+        let plan = plan_repair(&backend, &Silent, &Cancel::new()).unwrap();
+        let outcome = repair_objects(&backend, &plan, &Silent, &Cancel::new()).unwrap();
+        assert_eq!(outcome.shards, shards, "round {round}");
+        assert_eq!(outcome.repaired, scene.base.len() as u64);
+        assert!(backend.snapshot() == scene.base);
+        // And all that can be read even before.
+        let repository = scene.world.open_objects(&objects).unwrap();
+        let whole = check_readable(&scene, &repository, "before the repair");
+        assert_eq!(whole, scene.kept.len());
+    }
+}
+
+#[test]
+fn one_shard_too_many_is_named() {
+    let world = World::new(173);
+    let id = world.backup().snapshot.id;
+    let base = world.objects.snapshot();
+    for name in names_in(&base, "arenas") {
+        let mut objects = base.clone();
+        let bytes = objects.get_mut(&name).unwrap();
+        let header = envelope::peek(bytes).unwrap();
+        for shard in 0..=header.parity_shards as usize {
+            // The first shards: those that hold the head with the arena's key stay whole.
+            let at = HEADER_BYTES + (shard + 1) * header.shard_bytes();
+            bytes[at] ^= 1;
+        }
+        let (_, repository, outcome) = repaired(&world, &objects);
+        assert_eq!(named(&outcome.affected), lost(&repository, &[id]), "{name}");
+        assert_eq!((outcome.repaired, outcome.rescued + outcome.lost.len() as u64), (0, 1));
+        let after = check_all(&repository);
+        assert_eq!(named(&after.affected), named(&outcome.affected), "{name}");
+        if outcome.rescued == 1 {
+            assert!(after.faults.is_empty(), "what was saved is a sound arena");
+        }
+        // The source still has it: the next backup heals every snapshot that shows it.
+        let next = run(&repository, &options(&world.tree()), &Silent).unwrap();
+        let image = world.image();
+        world.assert_holds(&repository, next.snapshot.id, &image, &format!("healed {name}"));
+        // A tree that was written before some directory above it changed is not written again.
+        if name.file().as_bytes()[0] < b'8' {
+            world.assert_holds(&repository, id, &image, &format!("the old one healed, {name}"));
+        }
+    }
+}
+
+/// Every damage: what is named is what is lost, and the next backup heals what the source has.
+#[test]
+fn beyond_parity_is_named_and_healed() {
+    let mut scene = scene(174);
+    // The tree as it is now is a version too, so that it can heal.
+    scene.kept.push((scene.world.backup().snapshot.id, scene.world.image()));
+    scene.base = {
+        let mut base = scene.world.objects.snapshot();
+        base.extend(scene.base.into_iter().filter(|(name, _)| name.folder() == "sessions"));
+        base
+    };
+    let ids: Vec<SnapshotId> = scene.kept.iter().map(|(id, _)| *id).collect();
+    let (last, now) = scene.kept.last().unwrap().clone();
+    let mut affected = 0;
+    each_damage(&scene, |structure, name, change, objects| {
+        let what = format!("{change:?} of {structure:?} {name}");
+        let (_, repository, outcome) = repaired(&scene.world, objects);
+        assert_eq!(named(&outcome.affected), lost(&repository, &ids), "{what}");
+        affected += outcome.affected.len();
+        check_readable(&scene, &repository, &what);
+        let next = run(&repository, &options(&scene.world.tree()), &Silent)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        scene.world.assert_holds(&repository, next.snapshot.id, &now, &what);
+        let list = list_snapshots(&repository).unwrap();
+        if list.snapshots.iter().any(|snapshot| snapshot.id == last)
+            && structure == Structure::DataArena
+        {
+            scene.world.assert_holds(&repository, last, &now, &format!("healed: {what}"));
+        }
+    });
+    assert!(affected > 20);
+}
+
+#[test]
+fn a_repair_that_is_cut_short_is_taken_up_again() {
+    let scene = scene(175);
+    let mut objects = scene.base.clone();
+    let names: Vec<ObjectName> = objects.keys().cloned().collect();
+    for (place, name) in names.iter().enumerate().step_by(2) {
+        let change = [Change::FlipBit(300), Change::LastByte, Change::Appended][place / 2 % 3];
+        change.on_object(&mut objects, name);
+    }
+    for plan in [FaultPlan::crash, FaultPlan::crash_after] {
+        for at in 0.. {
+            let backend = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
+            let faulty = Arc::new(FaultyBackend::new(backend.clone(), plan(at)));
+            let _ = scene
+                .world
+                .open_over(faulty.clone())
+                .and_then(|repository| run_repair(&repository));
+            let repository = scene.world.open_over(backend.clone()).unwrap();
+            run_repair(&repository).unwrap();
+            assert!(backend.snapshot() == scene.base, "cut short at call {at}");
+            if faulty.fired() == 0 {
+                break;
+            }
+        }
+    }
+}
+
+/// One copy beyond parity, the other within: both are as they were.
+#[test]
+fn a_damaged_copy_is_good_enough() {
+    let scene = scene(176);
+    for folder in ["", "keys"] {
+        let names = names_in(&scene.base, folder);
+        for (bad, worse) in [(0, 1), (1, 0)] {
+            for change in [Change::Removed, Change::Empty, Change::Half, Change::Zeros] {
+                let mut objects = scene.base.clone();
+                Change::FlipBit(400).on_object(&mut objects, &names[bad]);
+                change.on_object(&mut objects, &names[worse]);
+                let (backend, _, outcome) = repaired(&scene.world, &objects);
+                let what = format!("{change:?} of {}", names[worse]);
+                assert_eq!((outcome.repaired, outcome.lost.len()), (2, 0), "{what}");
+                assert!(backend.snapshot() == scene.base, "{what}");
+            }
+        }
+    }
+}
+
+/// What is lost twice is not made of what is damaged.
+#[test]
+fn a_lost_copy_is_no_source() {
+    let scene = scene(177);
+    let names = names_in(&scene.base, "keys");
+    let mut objects = scene.base.clone();
+    objects.remove(&names[0]);
+    Change::Empty.on_object(&mut objects, &names[1]);
+    let backend = MemoryBackend::from_snapshot(objects.clone());
+    let plan = plan_repair(&backend, &Silent, &Cancel::new()).unwrap();
+    let outcome = repair_objects(&backend, &plan, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(outcome.repaired, 0);
+    assert!(outcome.lost.contains(&names[1]));
+    assert!(backend.snapshot() == objects);
+}

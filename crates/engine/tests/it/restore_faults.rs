@@ -1,0 +1,210 @@
+//! Restores that are cut short, and restores of what is damaged.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use strongroom_backend::MemoryBackend;
+use strongroom_base::{Cancel, Monitor, Progress, Severity, Silent};
+use strongroom_engine::session::read_snapshot;
+use strongroom_engine::{EngineError, restore};
+use strongroom_testkit::damage::names_in;
+use strongroom_testkit::{
+    CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Image, Kind, Listener,
+};
+
+use crate::damage::{each_damage, is_within_parity, scene};
+use crate::read_back::lost_paths;
+use crate::restore::{exactly, into, restore_whole, run_restore};
+use crate::world::{World, scratch};
+
+/// Fails each reading call in turn; afterwards a healthy restore completes what was begun.
+fn check_faults(seed: u64, plan: impl Fn(u64) -> FaultPlan, what: &str) {
+    let world = World::new(seed);
+    let id = world.backup().snapshot.id;
+    let image = world.image();
+    let scratch = scratch();
+    for at in 0.. {
+        let what = format!("{what} at call {at}");
+        let target = scratch.path().join("target");
+        let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan(at)));
+        let outcome = world
+            .open_over(faulty.clone())
+            .and_then(|repository| run_restore(&repository, id, &into(&world.tree(), &target)));
+        match outcome {
+            Ok(outcome) => {
+                assert_eq!(outcome.damaged, [] as [PathBuf; 0], "{what}: nothing is damaged");
+                image.assert_same(&Image::of(&target), &what);
+            }
+            Err(error) => assert!(!error.is_damage(), "{what}: {error}"),
+        }
+        restore_whole(&world, id, &into(&world.tree(), &target));
+        image.assert_same(&Image::of(&target), &format!("resumed after {what}"));
+        std::fs::remove_dir_all(&target).unwrap();
+        if faulty.fired() == 0 {
+            assert!(at > 10);
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_hiccup_at_any_call() {
+    check_faults(140, |at| FaultPlan::hiccup(Calls::all(), at, FaultKind::Io), "hiccup");
+}
+
+#[test]
+fn the_repository_is_gone_from_any_call_on() {
+    check_faults(141, FaultPlan::crash, "crash");
+}
+
+struct StopAfter {
+    cancel: Cancel,
+    left: AtomicU64,
+}
+
+impl Monitor for StopAfter {
+    fn progress(&self, _: &Progress) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.cancel.cancel();
+        }
+    }
+}
+
+#[test]
+fn stopped_and_resumed() {
+    let world = World::new(142);
+    let id = world.backup().snapshot.id;
+    let image = world.image();
+    let scratch = scratch();
+    for calls in 1..30 {
+        let target = scratch.path().join("target");
+        let repository = world.open();
+        let snapshot = read_snapshot(&repository, id).unwrap();
+        let stop = StopAfter { cancel: Cancel::new(), left: AtomicU64::new(calls) };
+        let options = into(&world.tree(), &target);
+        let stopped = restore(&repository, &snapshot, &options, &stop, &stop.cancel);
+        if let Err(error) = &stopped {
+            assert!(matches!(error, EngineError::Cancelled(_)), "{error}");
+        }
+        let resumed = restore_whole(&world, id, &options);
+        image.assert_same(&Image::of(&target), "resumed");
+        if stopped.is_ok() {
+            assert_eq!(resumed.bytes_written, 0);
+        }
+        std::fs::remove_dir_all(&target).unwrap();
+    }
+}
+
+/// What is named as damaged is what is lost, no more and no less; all else is right.
+#[test]
+fn exactly_what_is_lost_is_named() {
+    let scene = scene(143);
+    let world = &scene.world;
+    let scratch = scratch();
+    let target = scratch.path().join("target");
+    let mut partly = 0;
+    each_damage(&scene, |structure, name, change, objects| {
+        let what = format!("{change:?} of {structure:?} {name}");
+        let repository = world.open_objects(objects).unwrap();
+        for (id, image) in &scene.kept {
+            let _ = std::fs::remove_dir_all(&target);
+            let Ok(snapshot) = read_snapshot(&repository, *id) else { continue };
+            let options = into(Path::new(""), &target);
+            let outcome =
+                restore(&repository, &snapshot, &options, &Silent, &Cancel::new()).unwrap();
+            let lost = lost_paths(&repository, *id);
+            assert!(lost.is_empty() || !is_within_parity(change), "{what}");
+            let named: BTreeSet<PathBuf> = outcome
+                .damaged
+                .iter()
+                .map(|path| Path::new("/").join(path.strip_prefix(&target).unwrap()))
+                .collect();
+            assert_eq!(named, lost, "{what}");
+            let below = target.join(world.tree().strip_prefix("/").unwrap());
+            if !below.exists() {
+                assert!(!lost.is_empty(), "{what}");
+                continue;
+            }
+            let is_named = |node: &[u8]| {
+                let path = world.tree().join(os(node));
+                lost.iter().any(|lost| path == *lost || path.starts_with(lost))
+            };
+            let restored = Image::of(&below);
+            for (path, node) in &image.nodes {
+                match restored.nodes.get(path) {
+                    Some(put_back) if !is_named(path) => {
+                        let apart = lost.is_empty() || node.linked_to.is_none();
+                        let same = node.kind == put_back.kind && node.mtime == put_back.mtime;
+                        assert!(same || node.kind == Kind::Directory, "{what}: {:?}", os(path));
+                        assert!(!apart || node == put_back || node.kind == Kind::Directory);
+                    }
+                    Some(_) => {}
+                    None => assert!(is_named(path), "{what}: {:?} is missing", os(path)),
+                }
+            }
+            partly += usize::from(!lost.is_empty());
+        }
+    });
+    assert!(partly > 5, "some snapshots are damaged in part");
+}
+
+fn os(bytes: &[u8]) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(bytes)
+}
+
+/// A hard link to something that is lost is lost too, and leaves no wrong link.
+#[test]
+fn every_name_of_a_lost_file_is_named() {
+    let world = World::new(144);
+    let id = world.backup().snapshot.id;
+    let mut objects = world.objects.snapshot();
+    for name in names_in(&objects, "arenas") {
+        if name.file().as_bytes()[0] < b'8' {
+            Change::Removed.on_object(&mut objects, &name);
+        }
+    }
+    let repository = world.open_objects(&objects).unwrap();
+    let target = world.folder.path().join("target");
+    let snapshot = read_snapshot(&repository, id).unwrap();
+    let listener = Listener::new();
+    let options = into(&world.tree(), &target);
+    let outcome = restore(&repository, &snapshot, &options, &listener, &Cancel::new()).unwrap();
+    for name in
+        ["large", "level0/level1/level2/level3/level4/level5/level6/level7/level8/level9/large-too"]
+    {
+        assert!(outcome.damaged.contains(&target.join(name)), "{name}: {:?}", outcome.damaged);
+        assert!(!target.join(name).exists());
+    }
+    let told = listener.problems();
+    let others: Vec<_> = told.iter().filter(|told| told.severity != Severity::Damage).collect();
+    assert!(others.is_empty(), "what is lost is told as damage: {others:?}");
+    // What is right at the target already is not made wrong by that.
+    let other = world.folder.path().join("other");
+    restore_whole(&world, id, &into(&world.tree(), &other));
+    let outcome = run_restore(&repository, id, &exactly(&world.tree(), &other)).unwrap();
+    assert_eq!(outcome.damaged, [] as [PathBuf; 0]);
+    world.image().assert_same(&Image::of(&other), "nothing was needed");
+}
+
+#[test]
+fn reads_that_lie() {
+    let world = World::new(145);
+    let id = world.backup().snapshot.id;
+    let objects = Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
+    let scratch = scratch();
+    for kind in [FaultKind::FlipBit, FaultKind::Short, FaultKind::Zeros] {
+        for at in 0..40 {
+            let calls = Calls::of(&[CallKind::Read]).within("arenas");
+            let faulty =
+                Arc::new(FaultyBackend::new(objects.clone(), FaultPlan::hiccup(calls, at, kind)));
+            let repository = world.open_over(faulty).unwrap();
+            let target = scratch.path().join("target");
+            let outcome = run_restore(&repository, id, &into(&world.tree(), &target)).unwrap();
+            assert_eq!(outcome.damaged, [] as [PathBuf; 0], "{kind:?} at {at}");
+            world.image().assert_same(&Image::of(&target), &format!("{kind:?} at {at}"));
+            std::fs::remove_dir_all(&target).unwrap();
+        }
+    }
+}

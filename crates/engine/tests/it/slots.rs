@@ -1,0 +1,92 @@
+//! Key slots: added, changed, removed, and what a put-only key may not.
+
+use std::sync::Arc;
+
+use strongroom_base::Silent;
+use strongroom_engine::key_slot::{Access, KdfCost};
+use strongroom_engine::keys::{add_key, change_key, list_keys, remove_key};
+use strongroom_engine::{EngineError, Repository};
+use strongroom_testkit::{FaultPlan, FaultyBackend};
+
+use crate::read_back::read_back;
+use crate::world::{PASSPHRASE, World, options, run};
+
+const OTHER: &[u8] = b"another passphrase";
+const COST: KdfCost = KdfCost::CHEAPEST;
+
+fn opens(world: &World, passphrase: &[u8]) -> bool {
+    match Repository::open(world.surroundings(), passphrase) {
+        Ok(_) => true,
+        Err(EngineError::WrongPassphrase { .. }) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn every_slot_opens_and_a_removed_one_does_not() {
+    let world = World::new(150);
+    let first = world.backup();
+    let repository = world.open();
+    let slot = add_key(&repository, OTHER, "second", Access::Full, COST).unwrap();
+    assert!(opens(&world, OTHER) && opens(&world, PASSPHRASE));
+    let labels: Vec<_> = list_keys(&repository).unwrap().into_iter().map(|s| s.label).collect();
+    assert_eq!(labels, ["first", "second"]);
+    let by_other = Repository::open(world.surroundings(), OTHER).unwrap();
+    world.assert_holds(&by_other, first.snapshot.id, &world.image(), "by the second key");
+    remove_key(&by_other, repository.slot).unwrap();
+    assert!(opens(&world, OTHER) && !opens(&world, PASSPHRASE));
+    let error = remove_key(&by_other, slot).unwrap_err();
+    assert!(matches!(error, EngineError::LastKeySlot { .. }), "{error}");
+    assert!(opens(&world, OTHER));
+}
+
+#[test]
+fn a_changed_passphrase() {
+    let world = World::new(151);
+    change_key(&world.open(), OTHER, COST).unwrap();
+    assert!(opens(&world, OTHER) && !opens(&world, PASSPHRASE));
+    let slots = list_keys(&Repository::open(world.surroundings(), OTHER).unwrap()).unwrap();
+    assert_eq!(slots.len(), 1);
+    assert_eq!(slots[0].label, "first");
+}
+
+#[test]
+fn a_crash_never_locks_anybody_out() {
+    for plan in [FaultPlan::crash, FaultPlan::crash_after] {
+        for at in 0.. {
+            let world = World::new(152);
+            let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan(at)));
+            let changed = world
+                .open_over(faulty.clone())
+                .and_then(|repository| change_key(&repository, OTHER, COST));
+            if faulty.fired() == 0 {
+                assert!(changed.is_ok() && at > 5);
+                break;
+            }
+            assert!(opens(&world, OTHER) || opens(&world, PASSPHRASE), "crash at call {at}");
+        }
+    }
+}
+
+#[test]
+fn a_put_only_key_stores_and_reads_nothing() {
+    let world = World::new(153);
+    let first = world.backup();
+    let image = world.image();
+    add_key(&world.open(), OTHER, "put-only", Access::PutOnly, COST).unwrap();
+    world.mutate(1);
+    let put_only = Repository::open(world.surroundings(), OTHER).unwrap();
+    let error = read_back(&put_only, first.snapshot.id, &world.tree()).unwrap_err();
+    assert!(matches!(error, EngineError::PutOnly), "{error}");
+    let error = add_key(&put_only, b"x", "", Access::Full, COST).unwrap_err();
+    assert!(matches!(error, EngineError::PutOnly), "{error}");
+    let reader = world.open().slot;
+    let error = remove_key(&put_only, reader).unwrap_err();
+    assert!(matches!(error, EngineError::LastKeySlot { .. }), "{error}");
+    let outcome = run(&put_only, &options(&world.tree()), &Silent).unwrap();
+    assert_eq!(outcome.snapshot.parent, None);
+    assert!(outcome.written.data_chunks_new < outcome.written.data_chunks, "it deduplicates");
+    let repository = world.open();
+    world.assert_holds(&repository, outcome.snapshot.id, &world.image(), "stored put-only");
+    world.assert_holds(&repository, first.snapshot.id, &image, "the first");
+}
