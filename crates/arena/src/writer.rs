@@ -87,9 +87,12 @@ pub struct ArenaBuilder {
 const BLOCKS_START: usize = HEADROOM + HEAD_BYTES;
 
 impl ArenaBuilder {
-    /// An empty arena.
-    pub fn new(seed: &ArenaSeed) -> Self {
-        Self::rebuilding(seed.id, seed.sealed_key)
+    /// An empty arena, with room for blocks of so many bytes and what comes behind them: an arena
+    /// that outgrows its room is moved, and takes twice its memory meanwhile.
+    pub fn new(seed: &ArenaSeed, blocks_bytes: usize) -> Self {
+        let mut builder = Self::rebuilding(seed.id, seed.sealed_key);
+        builder.object.reserve_exact(blocks_bytes + blocks_bytes / 16);
+        builder
     }
 
     /// An arena that takes the place of an older generation of itself.

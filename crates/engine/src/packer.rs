@@ -6,8 +6,8 @@
 //!
 //! The caller learns a chunk's location at once; nothing that it makes of it is committed before
 //! [`Packer::finish`] has told that every arena is on the medium. Every queue has a bound: at most
-//! [`BLOCKS_IN_FLIGHT`] blocks a lane are between caller and arena, and one arena waits for the
-//! one that is being written. An arena is closed by the sizes of blocks a fixed distance back, not
+//! [`BLOCKS_IN_FLIGHT`] blocks a lane are between caller and arena, and while one arena is written
+//! another is built, no more. An arena is closed by the sizes of blocks a fixed distance back, not
 //! by timing, so the same chunks in the same order give the same arenas.
 
 use std::collections::VecDeque;
@@ -104,7 +104,7 @@ impl Packer {
     pub fn start(repository: &Repository, options: PackOptions) -> Self {
         let workers = options.workers.max(1);
         let (jobs, job_queue) = bounded::<Job>(workers);
-        let (closed, closed_queue) = bounded::<ClosedArena>(1);
+        let (closed, closed_queue) = bounded::<ClosedArena>(0);
         let (written_in, written) = unbounded();
         let mut threads: Vec<_> = (0..workers)
             .map(|_| {
@@ -153,7 +153,13 @@ impl Packer {
         }
         let arena = self.lanes[lane].get_or_insert_with(|| {
             is_new = true;
-            OpenArena::begin(ArenaSeed::draw(content, &self.keys, &*self.entropy))
+            let seed = ArenaSeed::draw(content, &self.keys, &*self.entropy);
+            // Trees are few: their arena grows as it must.
+            let room = match content {
+                ArenaContent::Data => self.arena_bytes + (BLOCKS_IN_FLIGHT + 1) * self.block_bytes,
+                ArenaContent::Metadata => 0,
+            };
+            OpenArena::begin(seed, room)
         });
         let slot = arena.draft.push(chunk);
         let bytes = u32::try_from(chunk.len()).expect("a chunk is shorter than a block");
@@ -237,9 +243,9 @@ impl Drop for Packer {
 }
 
 impl OpenArena {
-    fn begin(seed: ArenaSeed) -> Self {
+    fn begin(seed: ArenaSeed, room: usize) -> Self {
         Self {
-            builder: ArenaBuilder::new(&seed),
+            builder: ArenaBuilder::new(&seed, room),
             seed: Arc::new(seed),
             draft: BlockDraft::new(0, 0),
             draft_chunks: Vec::new(),

@@ -42,7 +42,7 @@ impl World {
     fn build(&self, chunks: &[Vec<u8>], redundancy: Redundancy) -> FinishedArena {
         let keys = &self.keys.write;
         let seed = ArenaSeed::draw(ArenaContent::Data, keys, &self.entropy);
-        let mut builder = ArenaBuilder::new(&seed);
+        let mut builder = ArenaBuilder::new(&seed, 0);
         let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
         let mut slot = 0;
         for (number, chunks) in (0..).zip(chunks.chunks(BLOCK_CHUNKS)) {
