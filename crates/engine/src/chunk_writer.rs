@@ -41,7 +41,7 @@ pub struct ChunkWriter {
 
 /// Where new chunks go.
 enum Packing {
-    Packer(Packer),
+    Packer(Box<Packer>),
     /// A dry run: locations are made up, in an arena that never is.
     Nowhere {
         next_slot: u32,
@@ -66,7 +66,7 @@ impl ChunkWriter {
             index.begin_arena(id);
             Packing::Nowhere { next_slot: 0, id }
         } else {
-            Packing::Packer(Packer::start(repository, pack))
+            Packing::Packer(Box::new(Packer::start(repository, pack)))
         };
         let fingerprinter = repository.write_keys().fingerprinter.clone();
         Ok(Self { index, store, fingerprinter, packer, stats: WriteStats::default() })

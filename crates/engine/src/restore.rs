@@ -21,7 +21,7 @@ use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 use crate::lookup::{Found, find_path};
 use crate::repository::Repository;
-use batch::Batch;
+use batch::{Batch, NameIn};
 
 /// Where a snapshot is put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,9 +149,9 @@ struct Run<'r> {
     roots: Option<Vec<Vec<u8>>>,
     batch: Batch,
     /// The first name of each inode that has several.
-    linked: HashMap<(u64, u64), (DirectoryId, Vec<u8>)>,
+    linked: HashMap<(u64, u64), NameIn>,
     /// Those of them of which something is lost.
-    lost_linked: HashSet<(DirectoryId, Vec<u8>)>,
+    lost_linked: HashSet<NameIn>,
     progress: Progress,
     outcome: RestoreOutcome,
 }
@@ -381,7 +381,7 @@ impl Run<'_> {
     }
 
     /// Gives what could be had of a file another of its names, marked as the first is.
-    fn link_damaged(&mut self, existing: &(DirectoryId, Vec<u8>), new: &(DirectoryId, Vec<u8>)) {
+    fn link_damaged(&mut self, existing: &NameIn, new: &NameIn) {
         let (from, to) = (batch::damaged_name(&existing.1), batch::damaged_name(&new.1));
         if let Err(error) = self.target.hard_link((existing.0, &from), (new.0, &to)) {
             self.problem(&error);

@@ -21,6 +21,9 @@ const BUFFER_BYTES: usize = 2 << 20;
 /// Is told how many bytes of a stream were dealt with, and what was written.
 pub type Tell<'t> = dyn FnMut(u64, &ChunkWriter) + 't;
 
+/// Fills a buffer from its start; tells how many bytes it got, and whether they were the last.
+type Fill<'f> = dyn FnMut(&mut [u8]) -> Result<(usize, bool), EngineError> + 'f;
+
 impl StreamCutter {
     /// A cutter with a buffer of its own.
     pub fn new(chunker: Chunker) -> Self {
@@ -81,11 +84,10 @@ impl StreamCutter {
         recipe.finish(&mut writer.metadata())
     }
 
-    /// Reads to the end of a run of data. `read` fills a buffer from its start, tells how many
-    /// bytes it got, and whether they were the last.
+    /// Reads to the end of a run of data.
     fn store(
         &mut self,
-        read: &mut dyn FnMut(&mut [u8]) -> Result<(usize, bool), EngineError>,
+        read: &mut Fill<'_>,
         recipe: &mut RecipeBuilder,
         writer: &mut ChunkWriter,
         tell: &mut Tell<'_>,

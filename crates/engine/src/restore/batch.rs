@@ -29,6 +29,9 @@ const OPEN_FILES_MAX: usize = 64;
 /// The file systems of Linux take names so long.
 const FILE_NAME_BYTES_MAX: usize = 255;
 
+/// A name in a directory of the target.
+pub type NameIn = (DirectoryId, Vec<u8>);
+
 /// A file of the batch.
 struct BatchFile {
     directory: DirectoryId,
@@ -57,7 +60,7 @@ pub struct Batch {
     files: Vec<BatchFile>,
     wants: Vec<Want>,
     /// Further names of files: the first name, and the one to be made.
-    pub links: Vec<((DirectoryId, Vec<u8>), (DirectoryId, Vec<u8>))>,
+    pub links: Vec<(NameIn, NameIn)>,
     /// Directories that nothing more comes into, deepest first.
     pub closed: Vec<(DirectoryId, Metadata)>,
 }
@@ -74,7 +77,7 @@ pub struct Written {
     /// Files of which something is lost, and why.
     pub damaged: Vec<(PathBuf, String)>,
     /// Those of them that have further names.
-    pub damaged_linked: HashSet<(DirectoryId, Vec<u8>)>,
+    pub damaged_linked: HashSet<NameIn>,
 }
 
 impl Batch {
