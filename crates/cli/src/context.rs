@@ -45,9 +45,9 @@ pub struct GlobalArgs {
     /// Print nothing but errors and warnings
     #[arg(long, short, global = true, conflicts_with = "json", help_heading = "Output")]
     pub quiet: bool,
-    /// Print details; twice, more of them
-    #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Output")]
-    pub verbose: u8,
+    /// Print details
+    #[arg(long, short, global = true, help_heading = "Output")]
+    pub verbose: bool,
 }
 
 /// What every command is given.

@@ -74,7 +74,9 @@ mod tests {
         ] {
             assert_eq!(at(text).as_deref(), Some(moment), "{text}");
         }
-        for text in ["", "2026-13-01", "2026-11-31", "soon", "deadbeef", "20261120", "2026-11-20T08"] {
+        for text in
+            ["", "2026-13-01", "2026-11-31", "soon", "deadbeef", "20261120", "2026-11-20T08"]
+        {
             assert_eq!(at(text), None, "{text}");
         }
     }

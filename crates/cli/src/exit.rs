@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use strongroom_access::MountError;
 use strongroom_arena::ArenaError;
+use strongroom_arena::envelope::EnvelopeError;
+use strongroom_arena::envelope::format::HeaderError;
 use strongroom_backend::BackendError;
 use strongroom_engine::EngineError;
 use strongroom_source::SourceError;
@@ -34,6 +36,9 @@ pub enum Exit {
 
 /// The end of the long help.
 pub const EXIT_CODES_HELP: &str = "\
+The passphrase is taken from --password-file or --password-command, or else from the variable
+STRONGROOM_PASSWORD, or else asked for.
+
 Exit codes:
   0    all was done
   1    it failed
@@ -148,6 +153,10 @@ impl From<MountError> for CliError {
 
 fn classify(error: &EngineError) -> (Exit, Option<&'static str>) {
     match error {
+        EngineError::Object {
+            source: EnvelopeError::Header(HeaderError::NewerVersion { .. }),
+            ..
+        } => (Exit::Failed, Some("a newer Strongroom made this; nothing is wrong with it")),
         EngineError::NotARepository { .. } => (
             Exit::NoRepository,
             Some("check --repo, or make one: `strongroom init`, or `strongroom backup --init`"),

@@ -388,7 +388,7 @@ mod tests {
                 "stored 25 % of 4.0 GiB  100.0 MiB/s  31 s left\n  300.0 MiB new, 724.0 MiB known  /usr/…changelog.gz",
             ),
             (30, "stored 25 % of 4.0 GiB\n  300.0 MiB new, 724.0 MiB known"),
-            (17, "store…% of 4.0 GiB\n  300.0…724.0 MiB known"),
+            (17, "store… of 4.0 GiB\n  300.0…0 MiB known"),
         ] {
             assert_eq!(lines(columns, &progress), text, "{columns}");
         }

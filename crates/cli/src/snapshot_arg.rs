@@ -35,9 +35,8 @@ impl From<&OsStr> for SnapshotArg {
 fn plain_name(bytes: &[u8]) -> Option<usize> {
     let ends = (0..=bytes.len()).rev().filter(|end| matches!(bytes.get(*end), None | Some(b':')));
     let mut names = ends.filter_map(|end| Some((end, std::str::from_utf8(&bytes[..end]).ok()?)));
-    let is_plain = |name: &str| {
-        !name.contains('@') && SnapshotName::parse(name, dates::last_moment).is_ok()
-    };
+    let is_plain =
+        |name: &str| !name.contains('@') && SnapshotName::parse(name, dates::last_moment).is_ok();
     names.find(|(_, name)| is_plain(name)).map(|(end, _)| end)
 }
 

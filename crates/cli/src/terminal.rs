@@ -34,12 +34,12 @@ pub struct Terminal {
     /// None where people are talked to.
     json: Option<Events>,
     quiet: bool,
-    verbose: u8,
+    verbose: bool,
 }
 
 impl Terminal {
     /// As the command line says; with `json`, events for programs go there.
-    pub fn new(json: Option<Events>, quiet: bool, verbose: u8) -> Self {
+    pub fn new(json: Option<Events>, quiet: bool, verbose: bool) -> Self {
         Self { json, quiet, verbose }
     }
 
@@ -56,7 +56,7 @@ impl Terminal {
 
     /// True where details are wanted.
     pub fn is_verbose(&self) -> bool {
-        self.verbose > 0
+        self.verbose
     }
 
     /// True where nothing but errors and warnings is.

@@ -21,11 +21,11 @@ pub struct Args {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "New repository")]
 pub struct NewRepositoryArgs {
-    /// Parity added to every arena, in percent of its size: 0 for none, 3 unless told otherwise
+    /// Parity added to every arena, in percent of its size: 0 for none
     #[arg(long, value_name = "PERCENT", default_value = "3")]
     parity: f64,
     /// What the first passphrase is called in the list of keys
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     key_label: String,
     /// Memory that guessing one passphrase takes (Argon2id)
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]

@@ -52,7 +52,7 @@ struct NewArgs {
 #[derive(Debug, Clone, clap::Args)]
 struct AddArgs {
     /// What the key is called in the list
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     label: String,
     /// The key may store, but not read
     #[arg(long)]

@@ -1,0 +1,33 @@
+//! The power fails.
+
+use std::fs;
+use std::time::Duration;
+
+use strongroom_testkit::tree::{TreeOptions, grow};
+use strongroom_testkit::{Random, assert_same};
+
+use crate::world::World;
+
+#[test]
+fn killed_at_any_moment() {
+    let world = World::with_repository();
+    let mut random = Random::new(17);
+    fs::create_dir(world.tree()).unwrap();
+    let options = TreeOptions { entries: 40, ..TreeOptions::default() };
+    let words = format!("backup {}", world.tree().display());
+    let mut cut_short = 0;
+    for round in 0..10 {
+        grow(&world.tree().join(format!("day-{round}")), round, options);
+        let mut child = world.start(&words);
+        // From before the repository is open to after the end.
+        std::thread::sleep(Duration::from_millis(20 + random.below(500)));
+        child.kill().unwrap();
+        let status = child.wait().unwrap();
+        cut_short += u32::from(!status.success());
+        world.say("verify").exits(0).says("no damage was found");
+    }
+    assert!(cut_short > 0, "no backup was cut short");
+    world.backup().exits(0);
+    world.say("verify --data").exits(0).says("no damage was found");
+    assert_same(&world.tree(), &world.restored(&world.of("latest")));
+}

@@ -1,0 +1,83 @@
+//! What is damaged is told, repaired where it can be, and named where it cannot.
+
+use std::fs;
+use std::path::PathBuf;
+
+use strongroom_testkit::{Change, assert_same, compare};
+
+use crate::world::World;
+
+/// The largest arena, which holds data.
+fn largest_arena(world: &World) -> PathBuf {
+    let files = strongroom_testkit::damage::files_below(&world.repository().join("arenas"));
+    files.into_iter().max_by_key(|path| path.metadata().unwrap().len()).unwrap()
+}
+
+#[test]
+fn a_scratch_is_repaired_from_parity() {
+    let world = World::with_tree(8);
+    world.backup().exits(0);
+    let arena = largest_arena(&world);
+    let whole = fs::read(&arena).unwrap();
+    make_writable(&arena);
+    Change::Scratch(500, 100).on_file(&arena);
+    world.say("verify").exits(0);
+    world.say("verify --data").exits(4).says("run `strongroom repair`");
+    world.say("verify --data --keyless").exits(4);
+    // What parity can give back is given back while reading.
+    assert_same(&world.tree(), &world.restored(&world.of("latest")));
+    world.say("repair --dry-run").exits(0).says("from parity");
+    world.say("repair --keyless").exits(0).says("1 repaired");
+    assert_eq!(fs::read(&arena).unwrap().len(), whole.len());
+    world.say("verify --data").exits(0).says("no damage was found");
+}
+
+#[test]
+fn what_is_lost_is_named_and_heals() {
+    let world = World::with_tree(9);
+    world.backup().exits(0);
+    let arena = largest_arena(&world);
+    make_writable(&arena);
+    Change::Zeros.on_file(&arena);
+    world.say("verify").exits(4).says("lost in snapshot");
+    let target = world.path("out");
+    let run = world.say(&format!("restore {} --target {}", world.of("latest"), target.display()));
+    run.exits(4).warns("damage: ");
+    let run = world.say("repair").exits(4);
+    assert!(run.out.contains("back the same paths up again"), "{}", run.out);
+    world.say(&format!("backup --force {}", world.tree().display())).exits(0);
+    assert!(compare(&world.tree(), &world.restored(&world.of("latest"))).is_empty());
+}
+
+#[test]
+fn a_lost_configuration_comes_back_from_its_copy() {
+    let world = World::with_tree(10);
+    world.backup().exits(0);
+    let config = world.repository().join("config");
+    make_writable(&config);
+    Change::Half.on_file(&config);
+    world.say("verify --data").exits(4);
+    world.say("repair").exits(0);
+    world.say("verify --data").exits(0);
+    assert_same(&world.tree(), &world.restored(&world.of("latest")));
+}
+
+#[test]
+fn the_cache_is_only_a_cache() {
+    let world = World::with_tree(11);
+    world.backup().exits(0);
+    for file in strongroom_testkit::damage::files_below(&world.path("cache")) {
+        make_writable(&file);
+        Change::Half.on_file(&file);
+    }
+    world.backup().exits(0);
+    fs::remove_dir_all(world.path("cache")).unwrap();
+    world.backup().exits(0);
+    world.say("verify --data").exits(0);
+    assert_same(&world.tree(), &world.restored(&world.of("latest")));
+}
+
+fn make_writable(path: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}

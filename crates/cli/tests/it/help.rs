@@ -1,0 +1,84 @@
+//! What the program tells about itself.
+
+use std::fs;
+
+use crate::world::World;
+
+const COMMANDS: &[&str] = &[
+    "",
+    "init",
+    "backup",
+    "snapshots",
+    "ls",
+    "find",
+    "diff",
+    "cat",
+    "restore",
+    "dump",
+    "mount",
+    "verify",
+    "repair",
+    "stats",
+    "key",
+    "key list",
+    "key add",
+    "key change",
+    "key remove",
+    "debug",
+    "completions",
+    "manpages",
+];
+
+/// Help as it stands in a terminal of 100 columns, with nothing set.
+fn help(command: &str) -> String {
+    let world = World::empty();
+    let args = command.split(' ').filter(|word| !word.is_empty()).chain(["--help"]);
+    let mut command = world.command(args);
+    for variable in ["STRONGROOM_REPOSITORY", "STRONGROOM_CACHE", "STRONGROOM_PASSWORD"] {
+        command.env_remove(variable);
+    }
+    let output = command.env("COLUMNS", "100").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{command:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn help_reads_well() {
+    for command in COMMANDS {
+        let name = if command.is_empty() { "strongroom" } else { command };
+        insta::assert_snapshot!(name.replace(' ', "-"), help(command));
+    }
+}
+
+#[test]
+fn every_command_is_in_the_list() {
+    let text = help("");
+    let listed = text.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.take_while(|line| !line.is_empty());
+    for line in listed.filter(|line| !line.starts_with("   ")) {
+        let name = line.split_whitespace().next().unwrap();
+        assert!(COMMANDS.contains(&name), "{name} has no snapshot of its help");
+    }
+}
+
+#[test]
+fn completions_of_every_shell() {
+    let world = World::empty();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        world.say(&format!("completions {shell}")).exits(0).says("strongroom").says("snapshots");
+    }
+}
+
+#[test]
+fn a_manual_page_for_every_command() {
+    let world = World::empty();
+    let folder = world.path("man");
+    world.say(&format!("manpages {}", folder.display())).exits(1).warns("folder that exists");
+    fs::create_dir(&folder).unwrap();
+    world.say(&format!("manpages {}", folder.display())).exits(0);
+    for page in COMMANDS {
+        let page = format!("strongroom {page}").trim().replace(' ', "-");
+        let text = fs::read_to_string(folder.join(format!("{page}.1"))).expect(&page);
+        assert!(text.contains(".TH"), "{page}");
+    }
+}

@@ -1,0 +1,176 @@
+//! What goes wrong before anything is done: the code, the message, and the next step.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use strongroom_testkit::tree::{TreeOptions, grow};
+
+use crate::world::{PROGRAM, World, has_program, is_root, skipped};
+
+#[test]
+fn a_wrong_passphrase() {
+    let world = World::with_repository();
+    let run = |word: &str| {
+        let mut command = world.command(["snapshots"]);
+        command.env("STRONGROOM_PASSWORD", word).output().unwrap()
+    };
+    let output = run("wrong");
+    assert_eq!(output.status.code(), Some(5));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("hint: try again") && !told.contains("wrong\""), "{told}");
+    world.say("snapshots --password-file /nowhere").exits(5).warns("--password-file");
+    world.say("snapshots --password-command false").exits(5).warns("--password-command");
+    let empty = World::empty();
+    fs::write(empty.path("none"), "\n").unwrap();
+    let words = format!("init --password-file {}", empty.path("none").display());
+    empty.say(&words).exits(5).warns("empty passphrase");
+}
+
+#[test]
+fn no_passphrase_at_all() {
+    let world = World::with_repository();
+    let mut command = Command::new("setsid");
+    if skipped("no terminal", (!has_program("setsid")).then_some("setsid is not installed")) {
+        return;
+    }
+    // Without a terminal there is nobody to ask.
+    command.args(["--wait", PROGRAM, "snapshots"]);
+    world.surround(&mut command);
+    let output = command.env_remove("STRONGROOM_PASSWORD").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(5), "{told}");
+    assert!(told.contains("STRONGROOM_PASSWORD"), "{told}");
+}
+
+#[test]
+fn no_repository() {
+    let world = World::empty();
+    for words in
+        ["snapshots", "verify", "verify --keyless", "repair", "repair --keyless", "key list"]
+    {
+        world.say(words).exits(6).warns("strongroom init");
+    }
+    fs::create_dir(world.repository()).unwrap();
+    world.say("snapshots").exits(6).warns("there is no repository at");
+    fs::write(world.repository().join("thesis.txt"), "text").unwrap();
+    world.say("snapshots").exits(6);
+    world.say("init --kdf-memory 32KiB").exits(1).warns("choose an empty folder");
+    let mut command = world.command(["snapshots"]);
+    let output = command.env_remove("STRONGROOM_REPOSITORY").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("give --repo"));
+    world.say("snapshots --repo s3://bucket").exits(1).warns("s3://");
+}
+
+#[test]
+fn a_repository_of_tomorrow() {
+    let world = World::with_repository();
+    let config = world.repository().join("config");
+    let mut bytes = fs::read(&config).unwrap();
+    let last = bytes.len() - 96;
+    for at in [0, last] {
+        let header = &mut bytes[at..at + 96];
+        header[8..10].copy_from_slice(&999_u16.to_le_bytes());
+        let checksum = crc32c::crc32c(&header[..92]);
+        header[92..].copy_from_slice(&checksum.to_le_bytes());
+    }
+    fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&config, &bytes).unwrap();
+    world.say("snapshots").exits(1).warns("999").warns("update Strongroom");
+    fs::create_dir(world.tree()).unwrap();
+    world.backup().exits(1).warns("update Strongroom");
+    world.say("init").exits(1);
+}
+
+#[test]
+fn names_of_snapshots_and_paths() {
+    let world = World::with_tree(6);
+    world.say("ls latest").exits(1).warns("no snapshot is named \"latest\"");
+    world.backup().exits(0);
+    for name in ["latest~1", "nonsense", "ffff0000ffff", "2001-01-01", "elsewhere:/@latest"] {
+        world.run(["ls", name]).exits(1).warns("strongroom snapshots");
+    }
+    world.say("ls latest:/no/such/path").exits(1).warns("strongroom ls");
+    world.say("restore latest:/no/such/path --target out").exits(1).warns("strongroom ls");
+    let id = world.say("--json snapshots").out;
+    let id: serde_json::Value = serde_json::from_str(&id).unwrap();
+    let id = id["id"].as_str().unwrap();
+    world.run(["ls", &id[..8]]).exits(0);
+    world.run(["ls", "today"]).exits(0);
+    world.run(["ls", &format!(":{}@today", world.tree().display())]).exits(0);
+}
+
+#[test]
+fn command_lines_that_make_no_sense() {
+    let world = World::with_repository();
+    for words in [
+        "backup",
+        "frobnicate",
+        "backup --stdin name path",
+        "restore latest",
+        "restore latest --target a --in-place",
+        "diff latest latest --with .",
+        "snapshots --json --quiet",
+        "dump latest --format rar",
+        "completions tcl",
+    ] {
+        world.say(words).exits(2);
+    }
+    for (words, hint) in [
+        ("backup --compression 40 .", "-7 to 22"),
+        ("backup --exclude-larger-than huge .", "--exclude-larger-than"),
+        ("init --parity 101", "0 to 100"),
+        ("init --kdf-memory 1KiB", "32KiB to 1GiB"),
+        ("verify --sample 0", "from 1 to 100"),
+        ("find [", "quotes"),
+    ] {
+        world.say(words).exits(1).warns(hint);
+    }
+}
+
+#[test]
+fn paths_that_are_not_there() {
+    let world = World::with_repository();
+    world.say("backup /nowhere/at/all").exits(1).warns("nothing was stored");
+    world.say("snapshots").exits(0).warns("there are no snapshots yet");
+    let fresh = World::empty();
+    fresh.say("backup --init /nowhere/at/all").exits(1);
+    assert!(!fresh.repository().exists(), "a repository was made for nothing");
+}
+
+#[test]
+fn a_file_that_cannot_be_read() {
+    let world = World::with_repository();
+    let tree = world.tree();
+    grow(&tree, 7, TreeOptions { entries: 5, ..TreeOptions::default() });
+    let secret = tree.join("secret\nfile");
+    fs::write(&secret, "secret").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0)).unwrap();
+    let run = if is_root() {
+        if skipped("as nobody", (!has_program("setpriv")).then_some("setpriv is not installed")) {
+            return;
+        }
+        // The program may stand where nobody may not look.
+        let program = world.path("strongroom");
+        fs::copy(PROGRAM, &program).unwrap();
+        fs::set_permissions(world.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let owner = Command::new("chown")
+            .args(["-R", "65534:65534"])
+            .args([world.repository(), world.path("cache"), tree.clone()])
+            .status();
+        assert!(owner.unwrap().success());
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(program).arg("backup").arg(&tree);
+        world.surround(&mut command);
+        command.output().unwrap()
+    } else {
+        world.command(["backup", tree.to_str().unwrap()]).output().unwrap()
+    };
+    let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert_eq!(run.status.code(), Some(3), "{out}\n{err}");
+    assert!(err.contains("warning: ") && err.contains("secret\\nfile"), "{err}");
+    assert!(out.contains("1 problems"), "{out}");
+    world.say("snapshots").exits(0);
+}

@@ -1,0 +1,83 @@
+//! Snapshots as a folder.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::world::{World, has_program, skipped};
+
+fn cannot_mount() -> Option<&'static str> {
+    let device = fs::File::options().read(true).write(true).open("/dev/fuse");
+    let reason = device.is_err().then_some("/dev/fuse cannot be opened");
+    reason.or((!has_program("fusermount3")).then_some("fusermount3 is not installed"))
+}
+
+/// Starts it, and reads until it says that it is there.
+fn mounted(world: &World, folder: &Path) -> Child {
+    fs::create_dir(folder).unwrap();
+    let mut child = world.start(&format!("--json mount {}", folder.display()));
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("\"mounted\""), "{line}");
+    child
+}
+
+#[test]
+fn it_stays_until_ctrl_c() {
+    if skipped("a mount", cannot_mount()) {
+        return;
+    }
+    let world = World::with_tree(19);
+    world.backup().exits(0);
+    let folder = world.path("mnt");
+    let child = mounted(&world, &folder);
+    let ids: Vec<_> = fs::read_dir(folder.join("ids")).unwrap().collect();
+    assert_eq!(ids.len(), 1);
+    let top = ids[0].as_ref().unwrap().path();
+    let inside = top.join(world.tree().strip_prefix("/").unwrap());
+    assert_eq!(fs::read_dir(&inside).unwrap().count(), fs::read_dir(world.tree()).unwrap().count());
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    World::finish(child).exits(0);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "it is still mounted");
+}
+
+#[test]
+fn it_ends_when_it_is_unmounted() {
+    if skipped("a mount", cannot_mount()) {
+        return;
+    }
+    let world = World::with_tree(20);
+    world.backup().exits(0);
+    let folder = world.path("mnt");
+    let child = mounted(&world, &folder);
+    let status = Command::new("fusermount3").arg("-u").arg(&folder).status();
+    assert!(status.unwrap().success());
+    World::finish(child).exits(0).says("unmounted");
+}
+
+#[test]
+fn a_mount_in_use_ends_with_who_is_in_it() {
+    if skipped("a mount", cannot_mount()) {
+        return;
+    }
+    let world = World::with_tree(21);
+    world.backup().exits(0);
+    let folder = world.path("mnt");
+    let child = mounted(&world, &folder);
+    let inside = fs::File::open(folder.join("ids")).unwrap();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    while fs::read_dir(&folder).unwrap().count() > 0 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    drop(inside);
+    World::finish(child).exits(0);
+}
+
+#[test]
+fn a_folder_that_is_not_there() {
+    let world = World::with_repository();
+    world.say("mount /nowhere/at/all").exits(1).warns("DIR must be a folder");
+}

@@ -1,0 +1,67 @@
+//! A full disk.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use strongroom_testkit::{Random, assert_same};
+
+use crate::world::{CHEAP, World, is_root, skipped};
+
+/// Memory that is mounted as a disk.
+struct Disk<'d>(&'d Path);
+
+impl<'d> Disk<'d> {
+    fn mount(path: &'d Path, size: &str) -> Option<Self> {
+        fs::create_dir(path).unwrap();
+        let options = format!("size={size}");
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(path);
+        command.output().is_ok_and(|output| output.status.success()).then_some(Self(path))
+    }
+
+    fn grow(&self, size: &str) {
+        let options = format!("remount,size={size}");
+        let status = Command::new("mount").args(["-o", &options]).arg(self.0).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    if skipped("a full disk", (!is_root()).then_some("only root may mount")) {
+        return;
+    }
+    let world = World::empty();
+    let repository = world.repository();
+    let disk = Disk::mount(&repository, "8M");
+    if skipped("a full disk", disk.is_none().then_some("it cannot be mounted here")) {
+        return;
+    }
+    let disk = disk.unwrap();
+    world.run(["init"].iter().chain(&CHEAP)).exits(0);
+    let mut random = Random::new(18);
+    fs::create_dir(world.tree()).unwrap();
+    fs::write(world.tree().join("small"), random.noise(2 << 20)).unwrap();
+    world.backup().exits(0);
+    let first = world.restored(&world.of("latest"));
+    fs::rename(&first, world.path("first")).unwrap();
+
+    fs::write(world.tree().join("large"), random.noise(20 << 20)).unwrap();
+    let run = world.backup().exits(1);
+    assert!(run.err.contains("space"), "{}", run.err);
+    run.warns("hint: ");
+    world.say("verify --data").exits(0);
+    assert_same(&world.path("first"), &world.restored(&world.of("latest")));
+
+    disk.grow("64M");
+    world.backup().exits(0);
+    world.say("verify --data").exits(0);
+    assert_same(&world.tree(), &world.restored(&world.of("latest")));
+}

@@ -1,0 +1,50 @@
+//! An unchanged tree costs a walk.
+
+use std::process::Command;
+
+use strongroom_testkit::tree::{TreeOptions, grow};
+
+use crate::world::{PROGRAM, World, bytes_below, has_program, skipped};
+
+#[test]
+fn an_unchanged_tree_adds_next_to_nothing() {
+    let world = World::with_repository();
+    grow(&world.tree(), 15, TreeOptions { entries: 300, ..TreeOptions::default() });
+    world.backup().exits(0);
+    let before = bytes_below(&world.repository());
+    let run = world.say(&format!("--json backup {}", world.tree().display())).exits(0);
+    assert_eq!(run.summary()["bytes_new"], 0, "{}", run.out);
+    let added = bytes_below(&world.repository()) - before;
+    assert!(added < 4096, "{added} bytes were added");
+}
+
+#[test]
+fn an_unchanged_file_is_not_opened() {
+    if skipped("strace", (!has_program("strace")).then_some("it is not installed")) {
+        return;
+    }
+    let world = World::with_tree(16);
+    world.backup().exits(0);
+    let log = world.path("trace");
+    let trace = || {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-y", "-e", "trace=open,openat,openat2", "-o"]);
+        command.arg(&log).arg(PROGRAM).arg("backup").arg(world.tree());
+        world.surround(&mut command);
+        command.output().unwrap()
+    };
+    let output = trace();
+    if skipped("strace", (!output.status.success()).then_some("it may not trace here")) {
+        return;
+    }
+    let text = std::fs::read_to_string(&log).unwrap();
+    let tree = world.tree().display().to_string();
+    let opened = text.lines().filter(|line| {
+        // What was opened stands behind the arrow, with its path.
+        let opened = line.rsplit_once(" = ").is_some_and(|(_, result)| result.contains(&tree));
+        opened && !line.contains("O_DIRECTORY") && !line.contains("O_PATH")
+    });
+    let opened: Vec<&str> = opened.collect();
+    assert!(opened.is_empty(), "{}", opened.join("\n"));
+    assert!(text.contains(&tree), "the walk was not seen at all:\n{text}");
+}
