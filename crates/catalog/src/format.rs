@@ -177,7 +177,8 @@ fn encode_recipe(
     Ok(())
 }
 
-/// The entries of one chunk of a tree.
+/// The entries of one chunk of a tree, one at least: nodes that name themselves an empty chunk a
+/// thousandfold, level upon level, would else keep a reader for ever without an entry.
 pub fn unpack_entries(chunk: &[u8]) -> Result<Vec<Entry>, FormatError> {
     let damaged = |error: CborError| FormatError::new("tree", error);
     let mut cbor = Decoder::new(chunk);
@@ -188,6 +189,9 @@ pub fn unpack_entries(chunk: &[u8]) -> Result<Vec<Entry>, FormatError> {
             return Err(FormatError::new("tree", "a name that no entry can have"));
         }
         entries.push(entry);
+    }
+    if entries.is_empty() {
+        return Err(FormatError::new("tree", "a chunk without entries"));
     }
     let sorted = entries.windows(2).all(|pair| pair[0].name < pair[1].name);
     if sorted { Ok(entries) } else { Err(FormatError::new("tree", "names out of order")) }
@@ -432,7 +436,8 @@ fn decode_array<'b, T>(
     Ok(items)
 }
 
-fn expect_array(cbor: &mut Decoder<'_>, length: u64) -> Result<(), CborError> {
+/// Reads the head of an array, which has this length.
+pub fn expect_array(cbor: &mut Decoder<'_>, length: u64) -> Result<(), CborError> {
     if cbor.array()? == Some(length) {
         Ok(())
     } else {

@@ -245,17 +245,26 @@ impl RecipeCursor {
     fn descend<R: ReadChunk>(&mut self, reader: &R) -> Result<(), CatalogError<R::Error>> {
         let (depth, refs) = self.levels.last_mut().expect("called with a reference at hand");
         let (depth, node) = (*depth, refs.pop().expect("called with a reference at hand"));
-        let bytes = reader.read_chunk(&node).map_err(CatalogError::Chunk)?;
-        let mut children = unpack_refs(&bytes)?;
-        let sum = children.iter().fold(0_u64, |sum, c| sum.saturating_add(c.stream_bytes));
-        if children.is_empty() || sum != node.stream_bytes {
-            let detail = "a node stands for another length than it is said to";
-            return Err(FormatError::new("recipe", detail).into());
-        }
+        let mut children = read_node(&node, reader)?;
         children.reverse();
         self.levels.push((depth - 1, children));
         Ok(())
     }
+}
+
+/// What a node names: something, and as long in all as is said of the node.
+fn read_node<R: ReadChunk>(
+    node: &ChunkRef,
+    reader: &R,
+) -> Result<Vec<ChunkRef>, CatalogError<R::Error>> {
+    let bytes = reader.read_chunk(node).map_err(CatalogError::Chunk)?;
+    let refs = unpack_refs(&bytes)?;
+    let sum = refs.iter().fold(0_u64, |sum, chunk| sum.saturating_add(chunk.stream_bytes));
+    if refs.is_empty() || sum != node.stream_bytes {
+        let detail = "a node stands for another length than it is said to";
+        return Err(FormatError::new("recipe", detail).into());
+    }
+    Ok(refs)
 }
 
 /// The reference of every chunk that a recipe needs, its nodes included: nodes before what they
@@ -273,8 +282,7 @@ pub fn for_each_chunk<R: ReadChunk>(
         }
         visit(&chunk, depth > 0);
         if depth > 0 {
-            let bytes = reader.read_chunk(&chunk).map_err(CatalogError::Chunk)?;
-            let children = unpack_refs(&bytes)?;
+            let children = read_node(&chunk, reader)?;
             rest.extend(children.into_iter().rev().map(|child| (depth - 1, child)));
         }
     }

@@ -79,6 +79,7 @@ fn a_node_that_lies_is_refused() {
             store.chunks.insert(node.fingerprint, bytes.clone());
         }
         assert!(RecipeReader::new(&recipe, &store).next_chunk().is_err());
+        assert!(for_each_chunk(&recipe, &store, &mut |_, _| {}).is_err());
     }
 }
 

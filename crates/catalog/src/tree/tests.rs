@@ -5,7 +5,7 @@ use strongroom_base::{ArenaId, Fingerprint, SnapshotId, Timestamp};
 
 use super::*;
 use crate::entry::{DeviceNumber, EntryKind, Metadata, Xattr};
-use crate::format::{pack_snapshot, unpack_snapshot};
+use crate::format::{pack_snapshot, put_ref, unpack_snapshot};
 use crate::recipe::Location;
 use crate::snapshot::{Snapshot, SnapshotStats};
 use crate::testing::MemoryChunks;
@@ -112,6 +112,25 @@ fn an_entry_too_large_is_refused_and_the_tree_goes_on() {
     tree.push(&numbered(1), &mut store).unwrap();
     let recipe = tree.finish(&mut store).unwrap();
     assert_eq!(TreeReader::new(&recipe, &store).read_all().unwrap(), [numbered(1)]);
+}
+
+/// Found by fuzzing: a few nodes that stand for 16^9 empty chunks. The first of them ends it.
+#[test]
+fn a_chunk_without_entries_is_refused() {
+    let mut store = MemoryChunks::default();
+    let (mut fingerprint, location) = store.write_chunk(&[]).unwrap();
+    let mut refs = Vec::new();
+    for _ in 0..=Recipe::DEPTH_MAX {
+        refs = vec![ChunkRef { fingerprint, location, stream_bytes: 0 }; 16];
+        let mut node = Vec::new();
+        refs.iter().for_each(|chunk| put_ref(&mut node, chunk));
+        (fingerprint, _) = store.write_chunk(&node).unwrap();
+    }
+    let tree = Recipe { depth: Recipe::DEPTH_MAX, refs };
+    assert!(matches!(
+        TreeReader::new(&tree, &store).next_entry(),
+        Err(CatalogError::Format(FormatError { what: "tree", .. }))
+    ));
 }
 
 proptest! {
