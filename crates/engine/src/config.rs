@@ -5,7 +5,7 @@ use minicbor::{Decoder, Encoder};
 use strongroom_base::keys::authenticate;
 use strongroom_base::{RepositoryId, Timestamp, WriteKeys};
 use strongroom_catalog::FormatError;
-use strongroom_catalog::format::decode_map;
+use strongroom_catalog::format::{decode_map, expect_array};
 use strongroom_chunk::{Chunker, Limits};
 
 /// What is decided once, at `init`.
@@ -85,7 +85,7 @@ impl Config {
                 key::ID => id = cbor.bytes()?.try_into().ok().map(RepositoryId),
                 key::CREATED => created = Some(Timestamp(cbor.i64()?)),
                 key::CHUNKER => {
-                    cbor.array()?;
+                    expect_array(cbor, 3)?;
                     let (algorithm, min, max) = (cbor.u16()?, cbor.u32()?, cbor.u32()?);
                     if algorithm == Chunker::ALGORITHM {
                         chunk_limits = Limits::new(min as usize, max as usize)
@@ -100,6 +100,9 @@ impl Config {
             Ok(())
         })
         .map_err(|error| damaged(error.to_string()))?;
+        if cbor.position() < bytes.len() {
+            return Err(damaged("bytes are left over".to_owned()));
+        }
         let config = (|| {
             Some(Self {
                 id: id?,
@@ -112,3 +115,6 @@ impl Config {
         config.ok_or_else(|| damaged("a field is missing or out of bounds".to_owned()))
     }
 }
+
+#[cfg(test)]
+mod tests;

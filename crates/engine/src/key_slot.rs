@@ -12,7 +12,7 @@ use strongroom_base::{
     Entropy, MasterSecret, RepositoryId, RepositoryKeys, SlotId, Timestamp, WriteSecret,
 };
 use strongroom_catalog::FormatError;
-use strongroom_catalog::format::decode_map;
+use strongroom_catalog::format::{decode_map, expect_array};
 use zeroize::Zeroizing;
 
 /// What Argon2id may cost whoever guesses, and whoever opens.
@@ -207,7 +207,7 @@ impl KeySlot {
                 key::CREATED => created = Some(Timestamp(cbor.i64()?)),
                 key::ACCESS => access = access_of(cbor.u8()?),
                 key::COST => {
-                    cbor.array()?;
+                    expect_array(cbor, 3)?;
                     let (memory_kib, passes, lanes) = (cbor.u32()?, cbor.u32()?, cbor.u32()?);
                     cost = Some(KdfCost { memory_kib, passes, lanes });
                 }
@@ -218,6 +218,9 @@ impl KeySlot {
             Ok(())
         })
         .map_err(|error| damaged(&error.to_string()))?;
+        if cbor.position() < bytes.len() {
+            return Err(damaged("bytes are left over"));
+        }
         let slot = (|| {
             Some(Self {
                 id,
@@ -269,3 +272,6 @@ fn access_of(number: u8) -> Option<Access> {
 fn damaged(detail: &str) -> FormatError {
     FormatError { what: "key slot", detail: detail.to_owned() }
 }
+
+#[cfg(test)]
+mod tests;
