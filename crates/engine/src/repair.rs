@@ -17,7 +17,7 @@ use crate::chunk_index::ChunkIndex;
 use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 use crate::objects::{Fault, list_objects, look_whole, twin};
-use crate::repository::Repository;
+use crate::repository::{Repository, refuse_newer};
 use crate::snapshots::list_snapshots;
 use crate::verify::{BadPlaces, is_good};
 
@@ -88,6 +88,7 @@ pub fn plan_repair(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<RepairPlan, EngineError> {
+    refuse_newer(backend)?;
     let objects = list_objects(backend)?;
     let mut progress = Progress {
         files_total: Some(objects.len() as u64),

@@ -224,6 +224,8 @@ pub fn read_config(backend: &dyn Backend) -> Result<(Config, Vec<u8>), EngineErr
                 }
             },
             Err(EngineError::Backend(error)) if error.is_not_found() => {}
+            // A copy that a newer program has not yet written anew proves nothing.
+            Err(error) if is_newer(&error) => return Err(error),
             Err(error) => {
                 first_error.get_or_insert(error);
             }
@@ -231,6 +233,21 @@ pub fn read_config(backend: &dyn Backend) -> Result<(Config, Vec<u8>), EngineErr
     }
     let place = backend.describe();
     Err(first_error.unwrap_or(EngineError::NotARepository { place }))
+}
+
+/// An error where a newer program made the repository: what is new in it looks like damage here.
+pub fn refuse_newer(backend: &dyn Backend) -> Result<(), EngineError> {
+    match read_config(backend) {
+        Err(error) if is_newer(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn is_newer(error: &EngineError) -> bool {
+    let EngineError::Object { source: EnvelopeError::Header(header), .. } = error else {
+        return false;
+    };
+    matches!(header, HeaderError::NewerVersion { .. })
 }
 
 /// Every key slot that can be read from either copy, and how many slots there should be.
