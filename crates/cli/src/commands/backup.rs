@@ -225,7 +225,7 @@ fn summary(outcome: &BackupOutcome, elapsed: std::time::Duration) -> Vec<String>
         lines.push(format!("  {} left out as asked", count_text(outcome.excluded)));
     }
     if stats.problems > 0 {
-        lines.push(format!("  {} problems: see the warnings above", count_text(stats.problems)));
+        lines.push(format!("  problems: {}; see the warnings above", count_text(stats.problems)));
     }
     lines
 }

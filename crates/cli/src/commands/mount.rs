@@ -76,9 +76,9 @@ fn wait(context: &Context, handle: MountHandle, folder: &Path) -> Result<(), Mou
 fn unmount(context: &Context, unmounter: &Unmounter, folder: &Path) {
     let unmounted = match unmounter.unmount() {
         Err(MountError::Busy { .. }) => {
-            context.terminal.note(format!(
+            context.terminal.warn(&format!(
                 "{} is in use; waiting for who is in there. Ctrl-C again ends it at once.",
-                printable(folder)
+                folder.display()
             ));
             unmounter.detach()
         }

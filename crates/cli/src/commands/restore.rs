@@ -108,7 +108,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     ))?;
     if outcome.problems > 0 {
         let problems = count_text(outcome.problems);
-        context.terminal.line(format!("  {problems} problems: see the warnings above"))?;
+        context.terminal.line(format!("  problems: {problems}; see the warnings above"))?;
     }
     if !outcome.damaged.is_empty() {
         let damaged = count_text(outcome.damaged.len() as u64);

@@ -1,7 +1,7 @@
 //! The power fails.
 
 use std::fs;
-use std::time::Duration;
+use std::time::Instant;
 
 use strongroom_testkit::tree::{TreeOptions, grow};
 use strongroom_testkit::{Random, assert_same};
@@ -15,12 +15,17 @@ fn killed_at_any_moment() {
     fs::create_dir(world.tree()).unwrap();
     let options = TreeOptions { entries: 40, ..TreeOptions::default() };
     let words = format!("backup {}", world.tree().display());
+    fs::write(world.tree().join("noise"), random.noise(8 << 20)).unwrap();
+    let began = Instant::now();
+    world.backup().exits(0);
+    let usual = began.elapsed();
     let mut cut_short = 0;
     for round in 0..10 {
         grow(&world.tree().join(format!("day-{round}")), round, options);
+        fs::write(world.tree().join("noise"), random.noise(8 << 20)).unwrap();
         let mut child = world.start(&words);
-        // From before the repository is open to after the end.
-        std::thread::sleep(Duration::from_millis(20 + random.below(500)));
+        // From before the repository is open to near the end.
+        std::thread::sleep(usual.mul_f64(random.below(1000) as f64 / 1000.0));
         child.kill().unwrap();
         let status = child.wait().unwrap();
         cut_short += u32::from(!status.success());

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use strongroom_testkit::damage::files_below;
 use strongroom_testkit::{Random, assert_same};
 
 use crate::world::World;
@@ -25,7 +26,7 @@ fn a_stopped_backup_keeps_what_it_did() {
     let child = world.start(&words);
     let arenas = world.repository().join("arenas");
     // Once something was stored, but long before the end.
-    while strongroom_testkit::damage::files_below(&arenas).is_empty() {
+    while !arenas.exists() || files_below(&arenas).is_empty() {
         std::thread::sleep(Duration::from_millis(5));
     }
     signal(&child, Signal::INT);

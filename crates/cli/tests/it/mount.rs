@@ -34,9 +34,11 @@ fn it_stays_until_ctrl_c() {
     world.backup().exits(0);
     let folder = world.path("mnt");
     let child = mounted(&world, &folder);
-    let ids: Vec<_> = fs::read_dir(folder.join("ids")).unwrap().collect();
+    // Entries keep their directory open: paths alone do not.
+    let ids = fs::read_dir(folder.join("ids")).unwrap().map(|entry| entry.unwrap().path());
+    let ids: Vec<_> = ids.collect();
     assert_eq!(ids.len(), 1);
-    let top = ids[0].as_ref().unwrap().path();
+    let top = &ids[0];
     let inside = top.join(world.tree().strip_prefix("/").unwrap());
     assert_eq!(fs::read_dir(&inside).unwrap().count(), fs::read_dir(world.tree()).unwrap().count());
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
