@@ -32,7 +32,7 @@ pub enum Command {
     /// Make a new repository
     Init(init::Args),
     /// Store files and directories as a new snapshot
-    Backup(backup::Args),
+    Backup(Box<backup::Args>),
     /// List the snapshots
     Snapshots(snapshots::Args),
     /// List what a snapshot holds
@@ -79,7 +79,7 @@ impl Command {
     pub fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         match self {
             Self::Init(args) => init::run(context, &args),
-            Self::Backup(args) => backup::run(context, args),
+            Self::Backup(args) => backup::run(context, *args),
             Self::Snapshots(args) => snapshots::run(context, &args),
             Self::Ls(args) => ls::run(context, args),
             Self::Find(args) => find::run(context, &args),

@@ -21,6 +21,7 @@ pub struct GlobalArgs {
         short,
         global = true,
         env = "STRONGROOM_REPOSITORY",
+        hide_env_values = true,
         value_name = "PLACE",
         help_heading = "Repository"
     )]
@@ -32,6 +33,7 @@ pub struct GlobalArgs {
         long,
         global = true,
         env = "STRONGROOM_CACHE",
+        hide_env_values = true,
         value_name = "FOLDER",
         help_heading = "Repository"
     )]
@@ -112,7 +114,7 @@ impl Context {
         if !strongroom_engine::repository::exists(&*backend)? {
             return Err(EngineError::NotARepository { place: backend.describe() }.into());
         }
-        let passphrase = self.args.passphrase.existing(self.place()?)?;
+        let passphrase = self.args.passphrase.existing(self.place()?, &self.cancel)?;
         Ok(Repository::open(self.surroundings(backend), &passphrase)?)
     }
 
@@ -128,7 +130,7 @@ impl Context {
                 return Err(EngineError::PlaceNotEmpty { place: backend.describe() }.into());
             }
         }
-        let passphrase = self.args.passphrase.new_repository()?;
+        let passphrase = self.args.passphrase.new_repository(&self.cancel)?;
         let backend: Arc<dyn Backend> = Arc::new(LocalBackend::create(&path)?);
         Ok(Repository::init(self.surroundings(backend), &passphrase, options)?)
     }

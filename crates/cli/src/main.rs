@@ -10,6 +10,7 @@ mod dates;
 mod exit;
 mod passphrase;
 mod progress;
+mod prompt;
 mod snapshot_arg;
 mod terminal;
 
@@ -27,7 +28,7 @@ use exit::CliError;
     name = "strongroom",
     version,
     max_term_width = 100,
-    after_long_help = exit::EXIT_CODES_HELP,
+    after_help = exit::EXIT_CODES_HELP,
     subcommand_required = true,
     arg_required_else_help = true,
     disable_help_subcommand = true

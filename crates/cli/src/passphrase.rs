@@ -1,12 +1,15 @@
 //! Where the passphrase comes from.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::Command;
 
+use strongroom_base::{Cancel, Cancelled};
+use strongroom_engine::EngineError;
 use zeroize::Zeroizing;
 
 use crate::exit::{CliError, Exit};
+use crate::prompt::{PromptError, ask};
+use crate::terminal::printable;
 
 /// A passphrase, wiped from memory when it is no longer needed.
 pub type Passphrase = Zeroizing<Vec<u8>>;
@@ -19,6 +22,7 @@ pub struct PassphraseArgs {
         long,
         global = true,
         env = "STRONGROOM_PASSWORD_FILE",
+        hide_env_values = true,
         value_name = "FILE",
         help_heading = "Repository"
     )]
@@ -28,6 +32,7 @@ pub struct PassphraseArgs {
         long,
         global = true,
         env = "STRONGROOM_PASSWORD_COMMAND",
+        hide_env_values = true,
         value_name = "COMMAND",
         help_heading = "Repository"
     )]
@@ -39,18 +44,18 @@ const HINT: &str = "set STRONGROOM_PASSWORD, or give --password-file or --passwo
 
 impl PassphraseArgs {
     /// The passphrase of a repository that exists.
-    pub fn existing(&self, place: &str) -> Result<Passphrase, CliError> {
+    pub fn existing(&self, place: &str, cancel: &Cancel) -> Result<Passphrase, CliError> {
         match self.given()? {
             Some(passphrase) => Ok(passphrase),
-            None => prompt(&format!("Passphrase of {place}: ")),
+            None => prompt(&format!("Passphrase of {}: ", printable(place.as_ref())), cancel),
         }
     }
 
     /// A new passphrase for a new repository.
-    pub fn new_repository(&self) -> Result<Passphrase, CliError> {
+    pub fn new_repository(&self, cancel: &Cancel) -> Result<Passphrase, CliError> {
         match self.given()? {
             Some(passphrase) => not_empty(passphrase),
-            None => prompt_twice("New passphrase: "),
+            None => prompt_twice("New passphrase: ", cancel),
         }
     }
 
@@ -72,7 +77,7 @@ impl PassphraseArgs {
 }
 
 /// A new passphrase for a further or changed key: from a file, or asked for twice.
-pub fn new_passphrase(file: Option<&PathBuf>) -> Result<Passphrase, CliError> {
+pub fn new_passphrase(file: Option<&PathBuf>, cancel: &Cancel) -> Result<Passphrase, CliError> {
     match file {
         Some(path) => {
             let text = std::fs::read(path).map_err(|error| {
@@ -81,7 +86,7 @@ pub fn new_passphrase(file: Option<&PathBuf>) -> Result<Passphrase, CliError> {
             })?;
             not_empty(first_line(text))
         }
-        None => prompt_twice("New passphrase: "),
+        None => prompt_twice("New passphrase: ", cancel),
     }
 }
 
@@ -109,18 +114,16 @@ fn first_line(text: Vec<u8>) -> Passphrase {
     text
 }
 
-fn prompt(question: &str) -> Result<Passphrase, CliError> {
-    if !std::io::stdin().is_terminal() && !std::path::Path::new("/dev/tty").exists() {
-        return Err(CliError::new(Exit::Passphrase, "no passphrase was given", HINT));
-    }
-    let answer = rpassword::prompt_password(question)
-        .map_err(|_| CliError::new(Exit::Passphrase, "no passphrase was given", HINT))?;
-    Ok(Zeroizing::new(answer.into_bytes()))
+fn prompt(question: &str, cancel: &Cancel) -> Result<Passphrase, CliError> {
+    ask(question, cancel).map_err(|error| match error {
+        PromptError::Cancelled => EngineError::Cancelled(Cancelled).into(),
+        PromptError::NoTerminal => CliError::new(Exit::Passphrase, "no passphrase was given", HINT),
+    })
 }
 
-fn prompt_twice(question: &str) -> Result<Passphrase, CliError> {
-    let first = not_empty(prompt(question)?)?;
-    let second = prompt("The same again:  ")?;
+fn prompt_twice(question: &str, cancel: &Cancel) -> Result<Passphrase, CliError> {
+    let first = not_empty(prompt(question, cancel)?)?;
+    let second = prompt("The same again: ", cancel)?;
     if first == second {
         Ok(first)
     } else {

@@ -96,14 +96,14 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             }
         }
         What::Add(args) => {
-            let passphrase = new_passphrase(args.new.new_password_file.as_ref())?;
+            let passphrase = new_passphrase(args.new.new_password_file.as_ref(), &context.cancel)?;
             let access = if args.put_only { Access::PutOnly } else { Access::Full };
             let cost = kdf_cost(&args.new.kdf_memory)?;
             let slot = add_key(&repository, &passphrase, &args.label, access, cost)?;
             told(context, "added", slot)?;
         }
         What::Change(args) => {
-            let passphrase = new_passphrase(args.new_password_file.as_ref())?;
+            let passphrase = new_passphrase(args.new_password_file.as_ref(), &context.cancel)?;
             let slot = change_key(&repository, &passphrase, kdf_cost(&args.kdf_memory)?)?;
             told(context, "changed; it is now", slot)?;
         }

@@ -18,7 +18,7 @@ use crate::terminal::printable;
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// An empty folder
+    /// The folder to show them in: an empty one, which is yours
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Let other users look as well, each at what the modes of the files allow
@@ -27,6 +27,8 @@ pub struct Args {
 }
 
 const HELP: &str = "\
+What is to be seen:
+
   DIR/ids/0123abcd/                       every snapshot by its id
   DIR/hosts/HOST/PATHS/2026-07-30T…/      by host and by what was backed up
   DIR/hosts/HOST/PATHS/latest             the newest of them

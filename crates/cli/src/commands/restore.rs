@@ -87,6 +87,8 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         "bytes": outcome.bytes,
         "files_right": outcome.files_right,
         "bytes_written": outcome.bytes_written,
+        "chunks_read": outcome.chunks_read,
+        "reads": outcome.reads,
         "deleted": outcome.deleted,
         "problems": outcome.problems,
         "damaged": outcome.damaged.iter().map(|p| p.to_string_lossy()).collect::<Vec<_>>(),

@@ -151,7 +151,7 @@ fn a_file_that_cannot_be_read() {
     grow(&tree, 7, TreeOptions { entries: 5, ..TreeOptions::default() });
     let secret = tree.join("secret\nfile");
     fs::write(&secret, "secret").unwrap();
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
     let run = if is_root() {
         if skipped("as nobody", (!has_program("setpriv")).then_some("setpriv is not installed")) {
             return;

@@ -177,7 +177,7 @@ pub fn bytes_below(folder: &Path) -> u64 {
 /// True for a test that only root can do, or that needs a program that is not there; told aloud.
 pub fn skipped(what: &str, reason: Option<&str>) -> bool {
     if let Some(reason) = reason {
-        eprintln!("skipped: {what}: {reason}");
+        let _ = writeln!(std::io::stderr(), "skipped: {what}: {reason}");
     }
     reason.is_some()
 }
