@@ -42,7 +42,10 @@ pub enum Fault {
         count: u64,
     },
     /// Whole, but of another name or kind: somebody swapped files.
-    Swapped,
+    Swapped {
+        /// The name that it should have.
+        rightful: String,
+    },
     /// Not there, though its copy is.
     Missing,
 }
@@ -63,7 +66,9 @@ impl std::fmt::Display for Fault {
             Self::WrongChunks { count } => {
                 write!(f, "{count} of its chunks are not what their fingerprints say")
             }
-            Self::Swapped => write!(f, "another object stands in its place"),
+            Self::Swapped { rightful } => {
+                write!(f, "{rightful} stands in its place: give the files their names again")
+            }
             Self::Missing => write!(f, "missing; its copy is there"),
         }
     }
@@ -145,13 +150,26 @@ fn is_as_named(name: &ObjectName, header: &Header) -> bool {
     })
 }
 
+/// The name that an object should have, by its header.
+fn rightful_name(header: &Header) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let id = hex(&header.id);
+    match header.kind {
+        ObjectKind::Config => CONFIG.to_owned(),
+        ObjectKind::KeySlot => format!("{KEYS_FOLDER}/{}", hex(&header.id[..SlotId::BYTES])),
+        ObjectKind::DataArena | ObjectKind::MetadataArena => format!("{ARENAS_FOLDER}/{id}"),
+        ObjectKind::Snapshot => format!("{SNAPSHOTS_FOLDER}/{id}"),
+        ObjectKind::Session => format!("{SESSIONS_FOLDER}/{id}"),
+    }
+}
+
 fn fault_of(name: &ObjectName, inspected: Result<Inspection, EnvelopeError>) -> Option<Fault> {
     let inspection = match inspected {
         Ok(inspection) => inspection,
         Err(error) => return Some(Fault::Beyond { why: error.to_string() }),
     };
     if !is_as_named(name, &inspection.header) {
-        return Some(Fault::Swapped);
+        return Some(Fault::Swapped { rightful: rightful_name(&inspection.header) });
     }
     let lost_shards = inspection.lost_shards.len();
     match (inspection.is_whole(), inspection.is_repairable()) {

@@ -64,6 +64,10 @@ pub struct RestoreOutcome {
     pub files_right: u64,
     /// Bytes that were written.
     pub bytes_written: u64,
+    /// Chunks that had to be read.
+    pub chunks_read: u64,
+    /// Requests to the backend that they were read by: blocks save the rest (Yuru §5.1.2).
+    pub reads: u64,
     /// What was removed because the snapshot does not have it.
     pub deleted: u64,
     /// Entries, or attributes of them, that could not be put back.
@@ -356,6 +360,8 @@ impl Run<'_> {
         )?;
         self.outcome.files_right += written.files_right;
         self.outcome.bytes_written += written.bytes_written;
+        self.outcome.chunks_read += written.chunks_needed;
+        self.outcome.reads += written.reads;
         for (path, error) in &written.damaged {
             self.damage(path, error);
         }

@@ -1,5 +1,7 @@
 //! A batch of files: what they need, sorted by where it lies, read once and written in place.
 
+mod standing;
+
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -10,7 +12,7 @@ use crossbeam_channel::bounded;
 use lru::LruCache;
 use strongroom_arena::{Arena, ArenaError, OpenBlock};
 use strongroom_base::{Cancel, Fingerprint, Monitor, Progress};
-use strongroom_catalog::{ChunkRef, Entry, EntryKind, Location, Metadata, Recipe, RecipeReader};
+use strongroom_catalog::{ChunkRef, Entry, Location, Metadata, RecipeReader};
 use strongroom_source::{DirectoryId, Target, TargetError, TargetFile};
 
 use super::RestoreOptions;
@@ -72,6 +74,10 @@ pub struct Written {
     pub files_right: u64,
     /// Bytes that were written.
     pub bytes_written: u64,
+    /// Chunks that were needed.
+    pub chunks_needed: u64,
+    /// Runs of blocks that they were read in: requests to the backend.
+    pub reads: u64,
     /// What could not be put back.
     pub problems: Vec<TargetError>,
     /// Files of which something is lost, and why.
@@ -163,6 +169,8 @@ struct Shared<'b> {
     damaged: Mutex<HashMap<u32, String>>,
     /// The first failure that is no damage: it ends the restore.
     failure: Mutex<Option<EngineError>>,
+    chunks_needed: AtomicU64,
+    reads: AtomicU64,
     files_done: AtomicU64,
     bytes_done: AtomicU64,
     bytes_written: AtomicU64,
@@ -197,6 +205,8 @@ pub fn write_files(
         problems: Mutex::default(),
         damaged: Mutex::default(),
         failure: Mutex::default(),
+        chunks_needed: AtomicU64::new(0),
+        reads: AtomicU64::new(0),
         files_done: AtomicU64::new(0),
         bytes_done: AtomicU64::new(0),
         bytes_written: AtomicU64::new(0),
@@ -226,88 +236,6 @@ impl FileState {
 }
 
 impl<'b> Shared<'b> {
-    /// Compares what stands at the target, chunk by chunk; gives what is needed, sorted by where
-    /// it lies.
-    fn look_at_what_stands(&self, cancel: &Cancel) -> Result<Vec<&'b Want>, EngineError> {
-        let mut needed = Vec::with_capacity(self.batch.wants.len());
-        let mut buffer = Vec::new();
-        for (number, file) in self.batch.files.iter().enumerate() {
-            cancel.check()?;
-            let wants = &self.batch.wants[file.first_want..file.first_want + file.wants];
-            // A batch holds at most FILES_MAX files and a few.
-            let number = number as u32;
-            if !file.stands {
-                if wants.is_empty() {
-                    self.finish(number);
-                }
-                needed.extend(wants);
-                continue;
-            }
-            if self.is_linked_and_right(file, wants, &mut buffer) {
-                let bytes: u64 = wants.iter().map(|want| u64::from(want.bytes)).sum();
-                self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
-                self.files_right.fetch_add(1, Ordering::Relaxed);
-                self.files_done.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
-            let Some(handle) = self.open(number) else { continue };
-            let before = needed.len();
-            for (offset, bytes) in &file.holes {
-                self.check(number, handle.punch_hole(*offset, *bytes));
-            }
-            for want in wants {
-                if self.stands_right(&handle, want, &mut buffer) {
-                    self.states[number as usize].remaining.fetch_sub(1, Ordering::Relaxed);
-                    self.bytes_done.fetch_add(u64::from(want.bytes), Ordering::Relaxed);
-                } else {
-                    needed.push(want);
-                }
-            }
-            drop(handle);
-            if needed.len() == before {
-                self.files_right.fetch_add(1, Ordering::Relaxed);
-                self.finish(number);
-            }
-        }
-        needed.sort_unstable_by_key(|want| (want.location, want.file, want.offset));
-        Ok(needed)
-    }
-
-    /// True for a file with several names that is right in all, content and metadata. To open it
-    /// for writing would cut its links; here it is only looked at.
-    fn is_linked_and_right(&self, file: &BatchFile, wants: &[Want], buffer: &mut Vec<u8>) -> bool {
-        use std::os::unix::fs::{FileExt, MetadataExt};
-        if file.metadata.links < 2 || !file.holes.is_empty() {
-            return false;
-        }
-        let path = self.target.path_of(file.directory, &file.name);
-        let links = path.symlink_metadata().map_or(0, |stat| stat.nlink());
-        // With more names than it should have, it is also somebody else's.
-        if !(2..=file.metadata.links).contains(&links) {
-            return false;
-        }
-        let kind = EntryKind::File { content: Recipe::default() };
-        let entry = Entry { name: file.name.clone(), kind, metadata: file.metadata.clone() };
-        if !self.target.differences(file.directory, &entry).is_ok_and(|found| found.none()) {
-            return false;
-        }
-        let Ok(opened) = std::fs::File::open(&path) else { return false };
-        wants.iter().all(|want| {
-            buffer.resize(want.bytes as usize, 0);
-            opened.read_exact_at(buffer, want.offset).is_ok()
-                && self.reader.fingerprinter().fingerprint(buffer) == want.fingerprint
-        })
-    }
-
-    fn stands_right(&self, file: &TargetFile, want: &Want, buffer: &mut Vec<u8>) -> bool {
-        if file.is_fresh() {
-            return false;
-        }
-        buffer.resize(want.bytes as usize, 0);
-        let read = file.read_at(want.offset, buffer).unwrap_or(0);
-        read == buffer.len() && self.reader.fingerprinter().fingerprint(buffer) == want.fingerprint
-    }
-
     /// Reads and writes on several threads, run by run in the order in which they lie.
     fn write(
         &self,
@@ -390,6 +318,8 @@ impl<'b> Shared<'b> {
     }
 
     fn write_run(&self, run: &Run<'_>) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.chunks_needed.fetch_add(run.wants.len() as u64, Ordering::Relaxed);
         let blocks = match self.reader.store().read_blocks(&run.arena, run.blocks.clone()) {
             Ok(blocks) => blocks,
             Err(_) => {
@@ -514,42 +444,6 @@ impl<'b> Shared<'b> {
         }
     }
 
-    /// Reads every file of the batch again.
-    fn verify(&self, cancel: &Cancel) -> Result<(), EngineError> {
-        let mut buffer = Vec::new();
-        for (number, file) in self.batch.files.iter().enumerate() {
-            cancel.check()?;
-            let state = &self.states[number];
-            if state.failed.load(Ordering::Relaxed) || state.damaged.load(Ordering::Relaxed) {
-                continue;
-            }
-            let path = self.target.path_of(file.directory, &file.name);
-            let wrong = self.wrong_chunks(file, &path, &mut buffer);
-            if wrong > 0 {
-                let message = format!("{wrong} of its chunks read back otherwise than written");
-                lock(&self.damaged).insert(number as u32, message);
-            }
-        }
-        Ok(())
-    }
-
-    fn wrong_chunks(
-        &self,
-        file: &BatchFile,
-        path: &std::path::Path,
-        buffer: &mut Vec<u8>,
-    ) -> usize {
-        use std::os::unix::fs::FileExt;
-        let wants = &self.batch.wants[file.first_want..file.first_want + file.wants];
-        let Ok(opened) = std::fs::File::open(path) else { return wants.len() };
-        let is_wrong = |want: &&Want| {
-            buffer.resize(want.bytes as usize, 0);
-            opened.read_exact_at(buffer, want.offset).is_err()
-                || self.reader.fingerprinter().fingerprint(buffer) != want.fingerprint
-        };
-        wants.iter().filter(is_wrong).count()
-    }
-
     fn into_written(self) -> Written {
         let damaged = lock(&self.damaged).drain().collect::<Vec<_>>();
         let path_of = |number: u32| {
@@ -570,6 +464,8 @@ impl<'b> Shared<'b> {
             damaged_linked,
             files_right: self.files_right.into_inner(),
             bytes_written: self.bytes_written.into_inner(),
+            chunks_needed: self.chunks_needed.into_inner(),
+            reads: self.reads.into_inner(),
             problems: self.problems.into_inner().unwrap_or_else(PoisonError::into_inner),
             damaged,
         }
