@@ -25,7 +25,7 @@
 //! | 40 · i | 32 | key of record i, i < 102 |
 //! | 40 · i + 32 | 8 | location of record i |
 //! | 4080 | 8 | number of the segment |
-//! | 4088 | 4 | number of the page, from 0 |
+//! | 4088 | 4 | number of the page, from 1: the header, which stands where page 0 would, is no page |
 //! | 4092 | 4 | checksum |
 //!
 //! Directory: for each partition (up to 4096 pages in a row), in order:
@@ -134,7 +134,7 @@ pub(crate) fn unpack_header(bytes: &[u8], number: u64) -> Result<(), Damage> {
     if found == number { Ok(()) } else { Err(Damage::Misplaced { section }) }
 }
 
-/// Packs up to a page of records as page `page` of segment `number`.
+/// Packs up to a page of records as page `page`, counted from 0, of segment `number`.
 pub(crate) fn pack_page(records: &[Record], number: u64, page: u32) -> Vec<u8> {
     assert!(records.len() <= PAGE_RECORDS, "a page holds no more");
     let mut bytes = Vec::with_capacity(PAGE_BYTES);
@@ -144,7 +144,7 @@ pub(crate) fn pack_page(records: &[Record], number: u64, page: u32) -> Vec<u8> {
     }
     bytes.resize(PAGE_NUMBERS_AT, 0);
     bytes.extend(number.to_le_bytes());
-    bytes.extend(page.to_le_bytes());
+    bytes.extend((page + 1).to_le_bytes());
     append_checksum(bytes)
 }
 
@@ -154,7 +154,7 @@ pub(crate) struct Page<'a> {
     records: &'a [[u8; RECORD_BYTES]],
 }
 
-/// Unpacks page `page` of segment `number`, which holds `count` records.
+/// Unpacks page `page`, counted from 0, of segment `number`, which holds `count` records.
 pub(crate) fn unpack_page(
     bytes: &PageBytes,
     number: u64,
@@ -167,7 +167,7 @@ pub(crate) fn unpack_page(
     let numbers = (rest.u64()?, rest.u32()?);
     rest.end()?;
     match records.get(..count) {
-        Some(records) if numbers == (number, page) => Ok(Page { records }),
+        Some(records) if numbers == (number, page + 1) => Ok(Page { records }),
         _ => Err(Damage::Misplaced { section }),
     }
 }

@@ -26,6 +26,14 @@ fn a_page_keeps_its_records() {
     }
 }
 
+/// Found by fuzzing: a header's zeros are not the numbers of segment 0's first page.
+#[test]
+fn a_header_is_no_page() {
+    let bytes = pack_header(0);
+    let misplaced = Damage::Misplaced { section: "page" };
+    assert_eq!(unpack_page(bytes.first_chunk().unwrap(), 0, 0, 102).err(), Some(misplaced));
+}
+
 #[test]
 fn header_trailer_and_manifest() {
     assert_eq!(pack_header(9).len(), PAGE_BYTES);

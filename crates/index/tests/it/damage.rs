@@ -102,6 +102,12 @@ fn missing_and_exchanged_files() {
     fs::write(&segment, &bytes).unwrap();
     assert!(!answers_all(directory.path()));
 
+    // The header in the place of the first page.
+    let mut bytes = good.clone();
+    bytes.copy_within(..4096, 4096);
+    fs::write(&segment, &bytes).unwrap();
+    assert!(!answers_all(directory.path()));
+
     // Without a manifest it is an empty index, and what is left is removed.
     fs::write(&segment, &good).unwrap();
     fs::remove_file(&manifest).unwrap();
