@@ -20,7 +20,8 @@ fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
 
 fn check_bytes(bytes: &[u8]) {
     let unpacked = measure(|| KeySlot::unpack(ID, bytes));
-    assert!(unpacked.peak_bytes <= 4 * bytes.len() + 4096);
+    // What is skipped may be nested, and takes memory for each level.
+    assert!(unpacked.peak_bytes <= 64 * bytes.len() + 4096);
     let Ok(slot) = unpacked.value else { return };
     assert_eq!(slot.id, ID);
     assert_eq!(KeySlot::unpack(ID, &slot.pack()).as_ref(), Ok(&slot));
