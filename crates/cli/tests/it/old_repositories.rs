@@ -21,7 +21,10 @@ fn shell(folder: &Path, command: &str) -> String {
 fn every_version_has_its_repository() {
     for version in 0..=VERSION {
         let folder = old_repositories().join(format!("v{version}"));
-        assert!(folder.is_dir(), "{folder:?} is missing: testdata/old-repos/make v{version} PROGRAM");
+        assert!(
+            folder.is_dir(),
+            "{folder:?} is missing: testdata/old-repos/make v{version} PROGRAM"
+        );
     }
 }
 
@@ -45,8 +48,9 @@ fn old_repositories_are_read() {
         run(&["verify", "--data"]);
         let target = out.path().join("tree");
         run(&["restore", &format!("latest:{}", path.trim()), "--target", target.to_str().unwrap()]);
-        let listing = r"find . -printf '%P %y %m %T@ %s %n %l\n' | LC_ALL=C sort";
-        let kept = String::from_utf8_lossy(&std::fs::read(old.join("listing")).unwrap()).into_owned();
+        let listing = r"find . -type d -printf '%P %y %m %T@\n' -o -printf '%P %y %m %T@ %s %n %l\n' | LC_ALL=C sort";
+        let kept =
+            String::from_utf8_lossy(&std::fs::read(old.join("listing")).unwrap()).into_owned();
         assert_eq!(shell(&target, listing), kept, "v{version}");
         shell(&target, &format!("sha256sum --quiet -c '{}'", old.join("sums").display()));
         let before = out.path().join("before");
