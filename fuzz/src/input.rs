@@ -77,6 +77,13 @@ impl<'a> Input<'a> {
         }
         let pattern = self.bytes(usize::from(shape & 31));
         let pattern = if pattern.is_empty() { &[0] } else { pattern };
-        pattern.iter().copied().cycle().take(length).collect()
+        let mut expanded = Vec::with_capacity(2 * length + pattern.len());
+        expanded.extend_from_slice(pattern);
+        while expanded.len() < length {
+            // Doubling keeps the length a multiple of the pattern's.
+            expanded.extend_from_within(..expanded.len().min(length));
+        }
+        expanded.truncate(length);
+        expanded
     }
 }
