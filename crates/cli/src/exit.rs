@@ -12,7 +12,7 @@ use strongroom_backend::BackendError;
 use strongroom_engine::EngineError;
 use strongroom_source::SourceError;
 
-use crate::terminal::Events;
+use crate::terminal::{Events, printable_bytes};
 
 /// What the program ends with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl CliError {
             // Whoever closed the stream does not want to hear.
             let _ = events.tell(&line.to_string());
         } else if !self.message.is_empty() {
-            let mut text = format!("error: {}\n", self.message);
+            let mut text = format!("error: {}\n", printable_bytes(self.message.as_bytes()));
             if let Some(hint) = &self.hint {
                 let _ = writeln!(text, " hint: {hint}");
             }

@@ -95,10 +95,9 @@ impl Terminal {
         }
     }
 
-    /// A warning, whoever is told.
-    pub fn warn(&self, message: &str) {
-        let problem = Problem { severity: Severity::Warning, path: None, message };
-        self.monitor_of_problems().problem(problem);
+    /// Something that is wrong, whoever is told.
+    pub fn problem(&self, severity: Severity, message: &str) {
+        self.monitor_of_problems().problem(Problem { severity, path: None, message });
     }
 
     /// A monitor that shows how a verb gets on.

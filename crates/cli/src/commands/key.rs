@@ -108,7 +108,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             told(context, "changed; it is now", slot)?;
         }
         What::Remove { slot } => {
-            let wanted = slot.parse::<SlotId>().map_err(EngineError::from)?;
+            let wanted = slot.trim_end_matches('*').parse::<SlotId>().map_err(EngineError::from)?;
             if !list_keys(&repository)?.iter().any(|slot| slot.id == wanted) {
                 let hint = "`strongroom key list` shows them";
                 return Err(CliError::new(Exit::Failed, format!("there is no key {wanted}"), hint));

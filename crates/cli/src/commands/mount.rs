@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use serde_json::json;
 use strongroom_access::{MountError, MountHandle, MountOptions, Unmounter, mount};
+use strongroom_base::Severity;
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
@@ -78,16 +79,17 @@ fn wait(context: &Context, handle: MountHandle, folder: &Path) -> Result<(), Mou
 fn unmount(context: &Context, unmounter: &Unmounter, folder: &Path) {
     let unmounted = match unmounter.unmount() {
         Err(MountError::Busy { .. }) => {
-            context.terminal.warn(&format!(
+            let message = format!(
                 "{} is in use; waiting for who is in there. Ctrl-C again ends it at once.",
                 folder.display()
-            ));
+            );
+            context.terminal.problem(Severity::Warning, &message);
             unmounter.detach()
         }
         other => other,
     };
     if let Err(error) = unmounted {
         // It goes on until somebody with more rights unmounts it.
-        context.terminal.warn(&error.to_string());
+        context.terminal.problem(Severity::Warning, &error.to_string());
     }
 }

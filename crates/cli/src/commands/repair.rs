@@ -22,6 +22,9 @@ pub struct Args {
     keyless: bool,
 }
 
+/// What progress is called.
+const REPAIRED: Words = Words::plain("repaired");
+
 /// Repairs it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let backend = context.backend()?;
@@ -49,10 +52,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         return Ok(Exit::Done.into());
     }
     let outcome = if args.keyless {
+        let monitor = context.terminal.monitor(REPAIRED);
         repair_objects(&*backend, &plan, &monitor, &context.cancel)?
     } else {
         mend_what_opening_needs(context, &plan)?;
         let repository = context.open()?;
+        let monitor = context.terminal.monitor(REPAIRED);
         repair(&repository, &plan, &monitor, &context.cancel)?
     };
     context.terminal.json(&json!({
@@ -96,9 +101,8 @@ fn mend_what_opening_needs(context: &Context, plan: &RepairPlan) -> Result<(), C
     let steps: Vec<RepairStep> = plan.steps.iter().filter(small).cloned().collect();
     if !steps.is_empty() {
         let first = RepairPlan { steps, objects: 0 };
-        let monitor = context.terminal.monitor(Words::plain("repaired"));
+        let monitor = context.terminal.monitor(REPAIRED);
         repair_objects(&*context.backend()?, &first, &monitor, &context.cancel)?;
-        monitor.finish();
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::json;
+use strongroom_base::Severity;
 use strongroom_base::units::{bytes_text, count_text};
 use strongroom_catalog::Snapshot;
 use strongroom_engine::list_snapshots;
@@ -65,7 +66,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         print(context, &wanted)?;
     }
     for (id, error) in &list.unreadable {
-        context.terminal.note(format!("damage: snapshot {}: {error}", id.short()));
+        let message = format!("snapshot {}: {error}", id.short());
+        context.terminal.problem(Severity::Damage, &message);
     }
     Ok(if list.unreadable.is_empty() { Exit::Done } else { Exit::Damaged }.into())
 }
