@@ -1,5 +1,7 @@
 //! What every backend must do, asked of each.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use strongroom_backend::{
