@@ -219,6 +219,32 @@ impl ChunkIndex {
         Some(Location { arena: covered.id, slot })
     }
 
+    /// Where chunks stand beside the place that the index knows: two backups at once may both have
+    /// stored a chunk. Reads every summary.
+    pub fn further_copies(
+        &self,
+        backend: &dyn Backend,
+        store: &ArenaStore,
+    ) -> Result<HashMap<Fingerprint, Vec<Location>>, EngineError> {
+        let mut copies: HashMap<Fingerprint, Vec<Location>> = HashMap::new();
+        for info in backend.list(ARENAS_FOLDER)? {
+            let Ok(id) = info.name.file().parse::<ArenaId>() else { continue };
+            let arena = match store.arena(id) {
+                Err(ArenaError::Damaged { .. } | ArenaError::Missing { .. }) => continue,
+                other => other?,
+            };
+            for (slot, entry) in arena.slots() {
+                let place = Location { arena: id, slot };
+                if entry.fingerprint != Fingerprint::ZERO
+                    && self.lookup(&entry.fingerprint) != Some(place)
+                {
+                    copies.entry(entry.fingerprint).or_default().push(place);
+                }
+            }
+        }
+        Ok(copies)
+    }
+
     /// True once the cache could not be read or written: what was not found may be there after
     /// all.
     pub fn is_broken(&self) -> bool {

@@ -5,6 +5,7 @@
 //! brought up only then, so that reading a whole repository needs none.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,7 +25,15 @@ pub struct ChunkReader {
     backend: Arc<dyn Backend>,
     cache: Option<PathBuf>,
     // A plain mutex: taken only when a hint failed.
-    index: Mutex<Option<ChunkIndex>>,
+    index: Mutex<Option<KnownPlaces>>,
+}
+
+/// Where chunks are, for when a hint has failed.
+struct KnownPlaces {
+    index: ChunkIndex,
+    /// Places beside the one in the index: found by reading every summary, once the index's own
+    /// place has failed too.
+    copies: Option<HashMap<Fingerprint, Vec<Location>>>,
 }
 
 impl ChunkReader {
@@ -58,48 +67,61 @@ impl ChunkReader {
         &self.fingerprinter
     }
 
-    /// The bytes of a chunk, verified against its fingerprint.
+    /// The bytes of a chunk, verified against its fingerprint, from the first place that has them.
     pub fn read(&self, chunk: &ChunkRef) -> Result<Vec<u8>, EngineError> {
-        self.read_at(&chunk.fingerprint, chunk.location).or_else(|error| {
-            let lost = |why: String| EngineError::ChunkLost {
-                fingerprint: chunk.fingerprint,
-                location: chunk.location,
-                why,
-            };
-            match error {
-                EngineError::Arena(ArenaError::Backend(_) | ArenaError::PutOnly) => Err(error),
-                EngineError::Arena(_) | EngineError::ChunkLost { .. } => {
-                    match self.find_elsewhere(&chunk.fingerprint, chunk.location)? {
-                        Some(location) => self.read_at(&chunk.fingerprint, location),
-                        None => Err(lost(error.to_string())),
-                    }
-                }
-                other => Err(other),
+        let error = match self.read_at(&chunk.fingerprint, chunk.location) {
+            Err(error) if error.is_lost_chunk() => error,
+            other => return other,
+        };
+        let mut tried = vec![chunk.location];
+        while let Some(elsewhere) = self.find_elsewhere(&chunk.fingerprint, &tried)? {
+            match self.read_at(&chunk.fingerprint, elsewhere) {
+                Err(error) if error.is_lost_chunk() => tried.push(elsewhere),
+                other => return other,
             }
+        }
+        Err(EngineError::ChunkLost {
+            fingerprint: chunk.fingerprint,
+            location: chunk.location,
+            why: error.to_string(),
         })
     }
 
-    /// Where else than at `tried` a chunk is, by the index.
+    /// Where else than at the places already tried a chunk is: first where the index says, then
+    /// where further copies of it stand, which two backups at once may have left.
     pub fn find_elsewhere(
         &self,
         fingerprint: &Fingerprint,
-        tried: Location,
+        tried: &[Location],
     ) -> Result<Option<Location>, EngineError> {
         let mut slot = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        let refreshed = |mut index: ChunkIndex| -> Result<ChunkIndex, EngineError> {
-            index.refresh(&*self.backend, &self.store, &Silent, &Cancel::new())?;
-            Ok(index)
+        let known = match &mut *slot {
+            Some(known) => known,
+            empty => {
+                let index = self.refreshed(ChunkIndex::open(self.cache.as_deref())?)?;
+                empty.insert(KnownPlaces { index, copies: None })
+            }
         };
-        let index = match &mut *slot {
-            Some(index) => index,
-            empty => empty.insert(refreshed(ChunkIndex::open(self.cache.as_deref())?)?),
-        };
-        let mut found = index.lookup(fingerprint);
-        if found.is_none() && index.is_broken() {
-            *index = refreshed(ChunkIndex::in_memory())?;
-            found = index.lookup(fingerprint);
+        let mut found = known.index.lookup(fingerprint);
+        if found.is_none() && known.index.is_broken() {
+            known.index = self.refreshed(ChunkIndex::in_memory())?;
+            found = known.index.lookup(fingerprint);
         }
-        Ok(found.filter(|location| *location != tried))
+        let Some(first) = found else { return Ok(None) };
+        if !tried.contains(&first) {
+            return Ok(Some(first));
+        }
+        let copies = match &mut known.copies {
+            Some(copies) => copies,
+            empty => empty.insert(known.index.further_copies(&*self.backend, &self.store)?),
+        };
+        let places = copies.get(fingerprint).map_or(&[][..], Vec::as_slice);
+        Ok(places.iter().copied().find(|place| !tried.contains(place)))
+    }
+
+    fn refreshed(&self, mut index: ChunkIndex) -> Result<ChunkIndex, EngineError> {
+        index.refresh(&*self.backend, &self.store, &Silent, &Cancel::new())?;
+        Ok(index)
     }
 
     fn read_at(

@@ -179,6 +179,15 @@ impl From<TreeWriteError<EngineError>> for EngineError {
 }
 
 impl EngineError {
+    /// True where a chunk is not in the place that was asked: another place may have it.
+    pub fn is_lost_chunk(&self) -> bool {
+        match self {
+            Self::ChunkLost { .. } => true,
+            Self::Arena(error) => !matches!(error, ArenaError::Backend(_) | ArenaError::PutOnly),
+            _ => false,
+        }
+    }
+
     /// True where stored data, and not the caller or the machine, is what is wrong.
     pub fn is_damage(&self) -> bool {
         matches!(

@@ -140,13 +140,16 @@ pub(crate) fn is_good(
     bad: &BadPlaces,
     chunk: &ChunkRef,
 ) -> Result<bool, EngineError> {
-    if stands(reader, bad, chunk, chunk.location)? {
-        return Ok(true);
+    let mut tried = Vec::new();
+    let mut next = Some(chunk.location);
+    while let Some(place) = next {
+        if stands(reader, bad, chunk, place)? {
+            return Ok(true);
+        }
+        tried.push(place);
+        next = reader.find_elsewhere(&chunk.fingerprint, &tried)?;
     }
-    match reader.find_elsewhere(&chunk.fingerprint, chunk.location)? {
-        Some(elsewhere) => stands(reader, bad, chunk, elsewhere),
-        None => Ok(false),
-    }
+    Ok(false)
 }
 
 fn stands(
