@@ -105,6 +105,7 @@ pub fn backup(
         reader: &reader,
         monitor,
         options,
+        cancel,
         cutter: StreamCutter::new(repository.chunker()),
         links: LinkedFiles::default(),
         stats: SnapshotStats::default(),
@@ -112,7 +113,7 @@ pub fn backup(
         totals,
         outcome: Counts::default(),
     };
-    let walked = run.walk(source, parent.as_ref(), &mut writer, cancel)?;
+    let walked = run.walk(source, parent.as_ref(), &mut writer)?;
     let written = writer.finish(monitor)?;
     run.stats.bytes_new = written.data_bytes;
     run.stats.bytes_stored = written.stored_bytes;
@@ -279,6 +280,7 @@ struct Run<'r> {
     reader: &'r ChunkReader,
     monitor: &'r dyn Monitor,
     options: &'r BackupOptions,
+    cancel: &'r Cancel,
     cutter: StreamCutter,
     links: LinkedFiles,
     stats: SnapshotStats,
@@ -293,13 +295,12 @@ impl<'r> Run<'r> {
         mut source: TreeSource,
         parent: Option<&Snapshot>,
         writer: &mut ChunkWriter,
-        cancel: &Cancel,
     ) -> Result<Walked, EngineError> {
         let mut frames: Vec<Frame<'r>> = Vec::new();
         let mut stopped = false;
         let root_tree = parent.map(|parent| &parent.root);
         while let Some(event) = source.next() {
-            if cancel.is_cancelled() {
+            if self.cancel.is_cancelled() {
                 stopped = true;
                 break;
             }
@@ -492,8 +493,10 @@ impl<'r> Run<'r> {
             totals.apply(progress);
             monitor.progress(progress);
         };
-        let content = match self.cutter.store_file(&file, writer, &mut tell) {
+        let content = match self.cutter.store_file(&file, writer, &mut tell, self.cancel) {
             Ok(content) => content,
+            // The walk sees it too, and ends.
+            Err(EngineError::Cancelled(_)) => return Ok(None),
             Err(EngineError::Source(error)) => {
                 self.problem(source.path(), &error.to_string());
                 return Ok(None);

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use strongroom_base::Cancel;
 use strongroom_catalog::{ChunkRef, Recipe, RecipeBuilder};
 use strongroom_chunk::Chunker;
 use strongroom_source::SourceFile;
@@ -31,12 +32,14 @@ impl StreamCutter {
         Self { chunker, buffer: vec![0; BUFFER_BYTES] }
     }
 
-    /// Stores a file's content, holes as holes.
+    /// Stores a file's content, holes as holes. Stopped in the middle, it gives the error that
+    /// says so; the chunks so far are kept for the next run.
     pub fn store_file(
         &mut self,
         file: &SourceFile,
         writer: &mut ChunkWriter,
         tell: &mut Tell<'_>,
+        cancel: &Cancel,
     ) -> Result<Recipe, EngineError> {
         let mut recipe = RecipeBuilder::new();
         let mut at = 0;
@@ -48,6 +51,7 @@ impl StreamCutter {
             }
             let end = extent.offset + extent.bytes;
             let mut read = |buffer: &mut [u8]| {
+                cancel.check()?;
                 let length = buffer.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
                 let count = file.read_at(at, &mut buffer[..length])?;
                 at += count as u64;

@@ -214,3 +214,28 @@ fn stopped_before_it_began() {
     }
     assert!(strongroom_testkit::damage::names_in(&world.objects.snapshot(), "sessions").is_empty());
 }
+
+#[test]
+fn a_stop_is_heard_within_a_large_file() {
+    let world = World::new(74);
+    let file = world.tree().join("target");
+    fs::write(&file, vec![7; LONG]).unwrap();
+    let cancel = Cancel::new();
+    let stop = cancel.clone();
+    let midway = Midway {
+        listener: Listener::new(),
+        file,
+        after_calls: 3,
+        calls: AtomicU64::new(0),
+        act: Box::new(move || stop.cancel()),
+    };
+    let stopped = backup(&world.open(), &options(&world.tree()), &midway, &cancel).unwrap();
+    assert!(stopped.committed && stopped.snapshot.partial);
+    assert_eq!(midway.listener.problems().len(), 0);
+    let read = midway.calls.load(Ordering::Relaxed) * (8 << 10);
+    assert!(read < LONG as u64 / 2, "{read} bytes were read");
+    let kept = read_back(&world.open(), stopped.snapshot.id, &world.tree()).unwrap();
+    assert!(!kept.nodes.contains_key(&b"target"[..]), "no half of a file is kept");
+    let next = world.backup();
+    world.assert_holds(&world.open(), next.snapshot.id, &world.image(), "the whole one");
+}
