@@ -44,7 +44,7 @@ pub enum Fault {
     /// Whole, but of another name or kind: somebody swapped files.
     Swapped {
         /// The name that it should have.
-        rightful: String,
+        rightful: ObjectName,
     },
     /// Not there, though its copy is.
     Missing,
@@ -67,7 +67,7 @@ impl std::fmt::Display for Fault {
                 write!(f, "{count} of its chunks are not what their fingerprints say")
             }
             Self::Swapped { rightful } => {
-                write!(f, "{rightful} stands in its place: give the files their names again")
+                write!(f, "{rightful} stands in its place")
             }
             Self::Missing => write!(f, "missing; its copy is there"),
         }
@@ -107,14 +107,28 @@ pub fn list_objects(backend: &dyn Backend) -> Result<Vec<ObjectInfo>, BackendErr
 
 /// The second copy of a small object, and the first of a copy.
 pub fn twin(name: &ObjectName) -> Option<ObjectName> {
-    let file = match name.file().strip_suffix(COPY) {
-        Some(first) => first.to_owned(),
-        None => format!("{}{COPY}", name.file()),
+    let has_twin = match name.folder() {
+        "" => name.file().starts_with(CONFIG),
+        KEYS_FOLDER => true,
+        _ => false,
     };
+    has_twin.then(|| original_of(name).unwrap_or_else(|| copy_of(name)))
+}
+
+/// The name of an object's copy.
+pub fn copy_of(name: &ObjectName) -> ObjectName {
+    beside(name, &format!("{}{COPY}", name.file()))
+}
+
+/// The object that a copy is of; none for what is no copy.
+pub fn original_of(name: &ObjectName) -> Option<ObjectName> {
+    name.file().strip_suffix(COPY).map(|file| beside(name, file))
+}
+
+fn beside(name: &ObjectName, file: &str) -> ObjectName {
     match name.folder() {
-        "" if name.file().starts_with(CONFIG) => Some(ObjectName::top(&file)),
-        KEYS_FOLDER => Some(ObjectName::new(KEYS_FOLDER, file)),
-        _ => None,
+        "" => ObjectName::top(file),
+        folder => ObjectName::new(folder, file),
     }
 }
 
@@ -151,15 +165,15 @@ fn is_as_named(name: &ObjectName, header: &Header) -> bool {
 }
 
 /// The name that an object should have, by its header.
-fn rightful_name(header: &Header) -> String {
+fn rightful_name(header: &Header) -> ObjectName {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let id = hex(&header.id);
     match header.kind {
-        ObjectKind::Config => CONFIG.to_owned(),
-        ObjectKind::KeySlot => format!("{KEYS_FOLDER}/{}", hex(&header.id[..SlotId::BYTES])),
-        ObjectKind::DataArena | ObjectKind::MetadataArena => format!("{ARENAS_FOLDER}/{id}"),
-        ObjectKind::Snapshot => format!("{SNAPSHOTS_FOLDER}/{id}"),
-        ObjectKind::Session => format!("{SESSIONS_FOLDER}/{id}"),
+        ObjectKind::Config => ObjectName::top(CONFIG),
+        ObjectKind::KeySlot => ObjectName::new(KEYS_FOLDER, hex(&header.id[..SlotId::BYTES])),
+        ObjectKind::DataArena | ObjectKind::MetadataArena => ObjectName::new(ARENAS_FOLDER, id),
+        ObjectKind::Snapshot => ObjectName::new(SNAPSHOTS_FOLDER, id),
+        ObjectKind::Session => ObjectName::new(SESSIONS_FOLDER, id),
     }
 }
 

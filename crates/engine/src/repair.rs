@@ -2,9 +2,11 @@
 //!
 //! First a plan is made, which can be printed and thrown away; carrying it out replaces objects
 //! one by one, atomically, so that a repair that is cut short has repaired what it has. Parity
-//! comes first and needs no key, then the second copies of small objects, then what single blocks
-//! are left of arenas beyond parity. What is lost even so is named, file by file; the next backup
+//! comes first and needs no key, then objects that stand under each other's names and the second
+//! copies of small ones, then what single blocks are left of arenas beyond parity. What is lost even so is named, file by file; the next backup
 //! takes it from the source again, and that heals every snapshot that shows it.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_arena::scan::rescue;
 use strongroom_arena::{ARENAS_FOLDER, CacheLimits, arena_object, envelope};
@@ -16,7 +18,7 @@ use crate::audit::{Affected, audit};
 use crate::chunk_index::ChunkIndex;
 use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
-use crate::objects::{Fault, list_objects, look_whole, twin};
+use crate::objects::{Fault, copy_of, list_objects, look_whole, original_of, twin};
 use crate::repository::{Repository, refuse_newer};
 use crate::snapshots::list_snapshots;
 use crate::verify::{BadPlaces, is_good};
@@ -31,7 +33,14 @@ pub enum RepairStep {
         /// Damaged shards.
         lost_shards: usize,
     },
-    /// Write a small object anew from its second copy.
+    /// Copy an object that stands under another's name, so that its own place can be filled.
+    PutAside {
+        /// The object whose place it has.
+        name: ObjectName,
+        /// What it is.
+        rightful: ObjectName,
+    },
+    /// Write an object anew from its second copy.
     FromCopy {
         /// The object.
         name: ObjectName,
@@ -96,31 +105,54 @@ pub fn plan_repair(
         ..Progress::default()
     };
     let mut plan = RepairPlan::default();
+    let mut faults = Vec::new();
     for info in &objects {
         cancel.check()?;
         monitor.working_on(info.name.as_str().as_ref());
-        let fault = match look_whole(backend, &info.name) {
-            Ok((_, fault)) => fault,
+        match look_whole(backend, &info.name) {
+            Ok((_, None)) => {}
+            Ok((_, Some(fault))) => faults.push((&info.name, fault)),
             // Removed since it was listed: a session that ended.
-            Err(error) if error.is_not_found() => None,
+            Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
-        };
-        if let Some(fault) = fault {
-            plan.steps.push(step_for(backend, &info.name, fault)?);
         }
         plan.objects += 1;
         progress.files += 1;
         progress.bytes += info.bytes;
         monitor.progress(&progress);
     }
-    for info in &objects {
-        if let Some(missing) = twin(&info.name)
-            && !objects.iter().any(|other| other.name == missing)
-            && can_be_had(backend, &info.name)?
+    let stands: BTreeSet<&ObjectName> = objects.iter().map(|info| &info.name).collect();
+    let faulty: BTreeSet<&ObjectName> = faults.iter().map(|(name, _)| *name).collect();
+    let is_right = |name: &ObjectName| stands.contains(name) && !faulty.contains(name);
+    let mut copies: BTreeMap<ObjectName, ObjectName> = BTreeMap::new();
+    for (name, fault) in &faults {
+        if let Fault::Swapped { rightful } = fault
+            && twin(name).is_none()
+            && !is_right(rightful)
+            && envelope::repair(&read_all(backend, name)?).is_ok()
         {
-            plan.steps.push(RepairStep::FromCopy { name: missing, copy: info.name.clone() });
+            let (name, rightful) = ((*name).clone(), rightful.clone());
+            copies.insert(rightful.clone(), copy_of(&rightful));
+            plan.steps.push(RepairStep::PutAside { name, rightful });
         }
     }
+    for info in &objects {
+        let missing = twin(&info.name).filter(|twin| !stands.contains(twin));
+        // A copy that a repair has put aside which was then cut short.
+        let aside = original_of(&info.name).filter(|_| twin(&info.name).is_none());
+        if let Some(name) = missing.or(aside)
+            && can_be_had(backend, &info.name)?
+        {
+            copies.insert(name, info.name.clone());
+        }
+    }
+    for (name, fault) in faults {
+        if !copies.contains_key(name) {
+            plan.steps.push(step_for(backend, name, fault)?);
+        }
+    }
+    let from_copy = |(name, copy)| RepairStep::FromCopy { name, copy };
+    plan.steps.extend(copies.into_iter().map(from_copy));
     Ok(plan)
 }
 
@@ -176,12 +208,21 @@ pub fn repair_objects(
                     Err(error) => lose(&mut outcome, name, &error.to_string(), monitor),
                 }
             }
+            RepairStep::PutAside { name, rightful } => {
+                match envelope::repair(&read_all(backend, name)?) {
+                    Ok(whole) => backend.replace(&copy_of(rightful), &whole)?,
+                    Err(error) => lose(&mut outcome, name, &error.to_string(), monitor),
+                }
+            }
             RepairStep::FromCopy { name, copy } => {
                 // The copy may be damaged itself, within what its parity can undo.
                 match envelope::repair(&read_all(backend, copy)?) {
                     Ok(whole) => {
                         backend.replace(name, &whole)?;
                         outcome.repaired += 1;
+                        if twin(name).is_none() {
+                            backend.remove(copy)?;
+                        }
                     }
                     Err(error) => lose(&mut outcome, name, &error.to_string(), monitor),
                 }

@@ -115,6 +115,9 @@ fn step_text(step: &RepairStep) -> String {
         RepairStep::FromParity { name, lost_shards } => {
             format!("{name}: compute {lost_shards} shards anew from parity")
         }
+        RepairStep::PutAside { name, rightful } => {
+            format!("{name}: {rightful} stands in its place; put that aside")
+        }
         RepairStep::FromCopy { name, copy } => format!("{name}: write it anew from {copy}"),
         RepairStep::Rescue { arena, why } => {
             format!("arenas/{arena}: save what still opens ({why})")

@@ -4,17 +4,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use strongroom_arena::envelope;
 use strongroom_arena::envelope::format::HEADER_BYTES;
+use strongroom_arena::{ArenaContent, envelope};
 use strongroom_backend::{MemoryBackend, ObjectName};
-use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_base::{ArenaId, Cancel, Silent, SnapshotId};
 use strongroom_engine::{
     EngineError, RepairOutcome, Repository, list_snapshots, plan_repair, repair, repair_objects,
 };
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{Change, FaultPlan, FaultyBackend, Random};
 
-use crate::damage::{Structure, check_readable, each_damage, is_within_parity, scene};
+use crate::damage::{Scene, Structure, check_readable, each_damage, is_within_parity, scene};
 use crate::verify::{check_all, lost, named};
 use crate::world::{World, options, run};
 
@@ -48,9 +48,7 @@ fn within_parity_everything_is_as_it_was() {
     each_damage(&scene, |structure, name, change, objects| {
         let what = format!("{change:?} of {structure:?} {name}");
         let copied = matches!(structure, Structure::Config | Structure::KeySlot);
-        // Two copies of the same bytes cannot be swapped, and two different objects can not be
-        // told which was where without looking at their names inside.
-        if !(is_within_parity(change) || copied) {
+        if !(is_within_parity(change) || change == Change::Swapped || copied) {
             return;
         }
         let (backend, repository, outcome) = repaired(&scene.world, objects);
@@ -188,6 +186,27 @@ fn a_repair_that_is_cut_short_is_taken_up_again() {
         let change = [Change::FlipBit(300), Change::LastByte, Change::Appended][place / 2 % 3];
         change.on_object(&mut objects, name);
     }
+    taken_up_again_wherever_cut(&scene, &objects);
+}
+
+/// Three arenas go round, and two snapshots change places.
+#[test]
+fn putting_back_what_was_swapped_loses_nothing_when_cut_short() {
+    let scene = scene(178);
+    let mut objects = scene.base.clone();
+    let arenas = names_in(&objects, "arenas");
+    let snapshots = names_in(&objects, "snapshots");
+    let pairs =
+        [(&arenas[0], &arenas[1]), (&arenas[1], &arenas[2]), (&snapshots[0], &snapshots[1])];
+    for (one, other) in pairs {
+        let (first, second) = (objects[one].clone(), objects[other].clone());
+        objects.insert(one.clone(), second);
+        objects.insert(other.clone(), first);
+    }
+    taken_up_again_wherever_cut(&scene, &objects);
+}
+
+fn taken_up_again_wherever_cut(scene: &Scene, objects: &Objects) {
     for plan in [FaultPlan::crash, FaultPlan::crash_after] {
         for at in 0.. {
             let backend = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
@@ -204,6 +223,39 @@ fn a_repair_that_is_cut_short_is_taken_up_again() {
             }
         }
     }
+}
+
+/// Two writers at once store the same chunks; then the arenas of one are lost, of either.
+#[test]
+fn a_chunk_that_stands_twice_is_read_from_either_place() {
+    let world = World::new(179);
+    // Neither writer sees what the other has stored.
+    let before = world.objects.snapshot();
+    let first = world.backup();
+    let alone = world.objects.snapshot();
+    let other = Arc::new(MemoryBackend::from_snapshot(before));
+    let repository = world.open_over(other.clone()).unwrap();
+    let second = run(&repository, &options(&world.tree()), &Silent).unwrap();
+    let twice: Objects = alone.into_iter().chain(other.snapshot()).collect();
+    for lost in [world.objects.snapshot(), other.snapshot()] {
+        for change in [Change::Removed, Change::Zeros] {
+            let mut objects = twice.clone();
+            // Trees name the places of what they hold, so no tree stands twice.
+            for name in names_in(&lost, "arenas").into_iter().filter(is_of_data) {
+                change.on_object(&mut objects, &name);
+            }
+            let repository = world.open_objects(&objects).unwrap();
+            let what = format!("{change:?}");
+            for id in [first.snapshot.id, second.snapshot.id] {
+                world.assert_holds(&repository, id, &world.image(), &what);
+            }
+            assert_eq!(named(&check_all(&repository).affected), BTreeSet::new(), "{what}");
+        }
+    }
+}
+
+fn is_of_data(name: &ObjectName) -> bool {
+    ArenaContent::of(name.file().parse::<ArenaId>().unwrap()) == ArenaContent::Data
 }
 
 /// One copy beyond parity, the other within: both are as they were.
