@@ -1,4 +1,4 @@
-//! Content-defined and aligned chunkers; pure functions over bytes.
+//! Content-defined and aligned chunkers, and deltas; pure functions over bytes.
 //!
 //! A chunker decides where a stream is cut into chunks. It reads nothing, holds nothing between
 //! calls and names nothing: fingerprints, compression and storage are other crates' work.
@@ -8,6 +8,8 @@
 //!   Inserting a byte moves the cuts after it along, so the chunks there stay the same.
 //! * [`AlignedChunker`] cuts only at multiples of [`PAGE_BYTES`]: for disk images, whose contents
 //!   move by whole pages.
+//!
+//! [`delta`] encodes a chunk against a basis, the stream's previous version.
 //!
 //! # The rule, which is format law
 //!
@@ -36,6 +38,8 @@ mod limits;
 mod content;
 
 mod aligned;
+
+pub mod delta;
 
 mod key;
 pub mod reference;
