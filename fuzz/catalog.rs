@@ -18,7 +18,7 @@ use strongroom_catalog::format::{
 };
 use strongroom_catalog::{
     CatalogError, ChunkRef, DeviceNumber, Entry, EntryKind, Location, Metadata, ReadChunk, Recipe,
-    RecipeCursor, RecipeReader, Snapshot, TreeReader, TreeWriter, WriteChunk, Xattr,
+    Part, RecipeCursor, RecipeReader, Snapshot, TreeReader, TreeWriter, WriteChunk, Xattr,
 };
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 
@@ -253,7 +253,11 @@ struct Memory(HashMap<Fingerprint, Vec<u8>>);
 impl WriteChunk for Memory {
     type Error = Infallible;
 
-    fn write_chunk(&mut self, chunk: &[u8]) -> Result<(Fingerprint, Location), Infallible> {
+    fn write_chunk(
+        &mut self,
+        chunk: &[u8],
+        _part: Part,
+    ) -> Result<(Fingerprint, Location), Infallible> {
         let fingerprint = Fingerprint(*blake3::hash(chunk).as_bytes());
         self.0.insert(fingerprint, chunk.to_vec());
         Ok((fingerprint, Location { arena: ArenaId([1; 16]), slot: 5 }))

@@ -9,8 +9,8 @@ use strongroom_base::ArenaId;
 use strongroom_base::seal::{SealKey, TAG_BYTES};
 
 use crate::format::{
-    BLOCK_CHUNKS_MAX, BLOCK_RAW_BYTES_MAX, BaseLocation, BlockFrame, Codec, DirectoryEntry,
-    FRAME_BYTES, FormatError, pack_directory, unpack_directory,
+    BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_RAW_BYTES_MAX, BaseLocation, BlockFrame, Codec,
+    DirectoryEntry, FRAME_BYTES, FormatError, pack_directory, unpack_directory,
 };
 
 /// Chunks on their way into a block.
@@ -20,26 +20,33 @@ pub struct BlockDraft {
     first_slot: u32,
     entries: Vec<DirectoryEntry>,
     data: Vec<u8>,
+    bases: usize,
 }
 
 impl BlockDraft {
     /// An empty block; its first chunk will have slot `first_slot`.
     pub fn new(number: u32, first_slot: u32) -> Self {
-        Self { number, first_slot, entries: Vec::new(), data: Vec::new() }
+        Self { number, first_slot, entries: Vec::new(), data: Vec::new(), bases: 0 }
     }
 
-    /// Adds a chunk as it is and gives its slot.
-    pub fn push(&mut self, chunk: &[u8]) -> u32 {
-        let bytes = u32::try_from(chunk.len()).expect("a chunk is shorter than a block");
-        let entry = DirectoryEntry { stored_bytes: bytes, chunk_bytes: bytes, bases: Vec::new() };
-        self.entries.push(entry);
-        self.data.extend_from_slice(chunk);
+    /// Adds a chunk, as it is or as a delta, and gives its slot.
+    pub fn push(&mut self, chunk: StoredChunk<'_>) -> u32 {
+        let (stored, bases) = match chunk {
+            StoredChunk::Whole(bytes) => (bytes, &[][..]),
+            StoredChunk::Delta { instructions, bases, .. } => (instructions, bases),
+        };
+        assert!(bases.len() <= BASES_MAX, "a delta keeps to its bound");
+        let stored_bytes = u32::try_from(stored.len()).expect("a chunk is shorter than a block");
+        let chunk_bytes = chunk.chunk_bytes();
+        self.entries.push(DirectoryEntry { stored_bytes, chunk_bytes, bases: bases.to_vec() });
+        self.data.extend_from_slice(stored);
+        self.bases += bases.len();
         self.next_slot() - 1
     }
 
-    /// Bytes of the chunks gathered so far.
-    pub fn data_bytes(&self) -> usize {
-        self.data.len()
+    /// Bytes of the chunks and the names of their bases gathered so far.
+    fn bytes(&self) -> usize {
+        self.data.len() + self.bases * BASE_BYTES
     }
 
     /// True where nothing was gathered.
@@ -57,10 +64,10 @@ impl BlockDraft {
         u32::try_from(self.entries.len()).expect("at most BLOCK_CHUNKS_MAX chunks")
     }
 
-    /// True where a chunk of so many bytes should go into another block, which is to hold about
-    /// `target_bytes`.
-    pub fn is_full_for(&self, chunk_bytes: usize, target_bytes: usize) -> bool {
-        let next = self.data.len() + chunk_bytes;
+    /// True where something that is stored as so many bytes should go into another block, which
+    /// is to hold about `target_bytes`.
+    pub fn is_full_for(&self, stored_bytes: usize, target_bytes: usize) -> bool {
+        let next = self.bytes() + stored_bytes;
         !self.is_empty() && (next > target_bytes || self.entries.len() >= BLOCK_CHUNKS_MAX)
     }
 }
@@ -164,6 +171,36 @@ pub enum StoredChunk<'b> {
         /// Bytes of the chunk.
         chunk_bytes: u32,
     },
+}
+
+impl StoredChunk<'_> {
+    /// Bytes of the chunk that it stands for.
+    pub fn chunk_bytes(&self) -> u32 {
+        match self {
+            Self::Whole(bytes) => {
+                u32::try_from(bytes.len()).expect("a chunk is shorter than a block")
+            }
+            Self::Delta { chunk_bytes, .. } => *chunk_bytes,
+        }
+    }
+
+    /// Bytes that it takes in a block, before compression.
+    pub fn stored_bytes(&self) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.len(),
+            Self::Delta { instructions, bases, .. } => {
+                instructions.len() + bases.len() * BASE_BYTES
+            }
+        }
+    }
+
+    /// What it copies from; none where it is whole.
+    pub fn bases(&self) -> &[BaseLocation] {
+        match self {
+            Self::Whole(_) => &[],
+            Self::Delta { bases, .. } => bases,
+        }
+    }
 }
 
 impl OpenBlock {

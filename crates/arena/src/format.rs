@@ -10,6 +10,8 @@
 use strongroom_base::le::{LeReader, LeWrite, LengthError};
 use strongroom_base::{ArenaId, Fingerprint};
 
+use crate::block::StoredChunk;
+
 /// First bytes of an arena's head.
 pub const HEAD_MAGIC: [u8; 8] = *b"ARENA HD";
 /// Bytes of an arena's head.
@@ -35,7 +37,7 @@ pub const DIRECTORY_ENTRY_BYTES: usize = 12;
 /// Bytes of a base's location.
 pub const BASE_BYTES: usize = 20;
 /// A delta has at most so many bases.
-pub const BASES_MAX: usize = 64;
+pub const BASES_MAX: usize = 16;
 
 /// First bytes of a summary.
 pub const SUMMARY_MAGIC: [u8; 4] = *b"SUM.";
@@ -274,7 +276,11 @@ pub fn unpack_directory(
         let stored_bytes = fields.u32().map_err(&damaged)?;
         let chunk_bytes = fields.u32().map_err(&damaged)?;
         let base_count = fields.u32().map_err(&damaged)? as usize;
-        if base_count > BASES_MAX || (base_count == 0 && stored_bytes != chunk_bytes) {
+        let fits = match base_count {
+            0 => stored_bytes == chunk_bytes,
+            _ => base_count <= BASES_MAX && chunk_bytes as usize <= BLOCK_RAW_BYTES_MAX,
+        };
+        if !fits {
             return Err(FormatError("chunk directory"));
         }
         let mut bases = Vec::with_capacity(base_count);
@@ -325,6 +331,13 @@ pub struct SummarySlot {
     pub chunk_bytes: u32,
     /// What it is a delta of; none where it is stored whole.
     pub bases: Vec<BaseLocation>,
+}
+
+impl SummarySlot {
+    /// The slot of a chunk as it is stored.
+    pub fn of(fingerprint: Fingerprint, chunk: StoredChunk<'_>) -> Self {
+        Self { fingerprint, chunk_bytes: chunk.chunk_bytes(), bases: chunk.bases().to_vec() }
+    }
 }
 
 impl Summary {

@@ -7,7 +7,7 @@
 
 use strongroom_base::keys::WriteKeys;
 use strongroom_base::seal::SealKey;
-use strongroom_base::{ArenaId, Fingerprinter};
+use strongroom_base::{ArenaId, Fingerprint, Fingerprinter};
 
 use crate::block::{OpenBlock, SealedBlock, StoredChunk, open_block};
 use crate::envelope::{self, Redundancy};
@@ -20,9 +20,9 @@ pub type ResolveDelta<'r> = dyn FnMut(StoredChunk<'_>) -> Option<Vec<u8>> + 'r;
 
 /// An arena made of what could be saved of a damaged one.
 pub struct Rescued {
-    /// The arena's next generation, ready to take the place of the damaged one. None where no
-    /// block at all was left.
-    pub arena: Option<FinishedArena>,
+    /// The arena's next generation, ready to take the place of the damaged one. Where no block at
+    /// all was left it is empty, so that nobody takes its slots for filled.
+    pub arena: FinishedArena,
     /// How many blocks were saved.
     pub blocks_saved: usize,
     /// How many blocks the head says there were, if it could be read.
@@ -50,7 +50,7 @@ pub fn rescue(
         builder.push(sealed, slots_of(opened, &keys.fingerprinter, resolve));
     }
     let generation = salvage.header.generation.saturating_add(1);
-    let arena = (!blocks.is_empty()).then(|| builder.finish(generation, keys, redundancy));
+    let arena = builder.finish(generation, keys, redundancy);
     Ok(Rescued { arena, blocks_saved: blocks.len(), blocks_before: Some(head.block_count) })
 }
 
@@ -98,19 +98,13 @@ fn slots_of(
         .slots()
         .map(|slot| {
             let stored = block.chunk(slot).expect("a block holds its own slots");
-            let (bytes, bases) = match stored {
-                StoredChunk::Whole(bytes) => (Some(bytes.to_vec()), Vec::new()),
-                StoredChunk::Delta { bases, .. } => (resolve(stored), bases.to_vec()),
+            let fingerprint = match stored {
+                StoredChunk::Whole(bytes) => fingerprinter.fingerprint(bytes),
+                // A delta whose base is lost has no name any more: nothing will look for it.
+                StoredChunk::Delta { .. } => resolve(stored)
+                    .map_or(Fingerprint::ZERO, |bytes| fingerprinter.fingerprint(&bytes)),
             };
-            // A delta whose base is lost has no fingerprint any more: nothing will look for it.
-            let fingerprint = bytes
-                .as_deref()
-                .map_or(strongroom_base::Fingerprint::ZERO, |b| fingerprinter.fingerprint(b));
-            let chunk_bytes = match stored {
-                StoredChunk::Whole(bytes) => bytes.len() as u32,
-                StoredChunk::Delta { chunk_bytes, .. } => chunk_bytes,
-            };
-            SummarySlot { fingerprint, chunk_bytes, bases }
+            SummarySlot::of(fingerprint, stored)
         })
         .collect()
 }

@@ -3,7 +3,7 @@
 use strongroom_base::keys::{authenticate, derive_object_key};
 use strongroom_base::le::{LeReader, LeWrite};
 use strongroom_base::seal::SealKey;
-use strongroom_base::{ArenaId, Entropy, Fingerprint, WriteKeys};
+use strongroom_base::{ArenaId, Entropy, WriteKeys};
 
 use crate::block::SealedBlock;
 use crate::envelope::format::ObjectKind;
@@ -156,15 +156,6 @@ pub struct FinishedArena {
     pub object: Vec<u8>,
     /// What it holds.
     pub summary: Summary,
-}
-
-/// The slots of a block that was just made, all stored whole.
-pub fn whole_slots(chunks: &[(Fingerprint, u32)]) -> impl Iterator<Item = SummarySlot> {
-    chunks.iter().map(|&(fingerprint, chunk_bytes)| SummarySlot {
-        fingerprint,
-        chunk_bytes,
-        bases: Vec::new(),
-    })
 }
 
 /// The key of one summary. The salt is a tag of what is sealed, so that two who rewrite an arena

@@ -16,5 +16,5 @@ pub use entry::{DeviceNumber, Entry, EntryKind, Metadata, Xattr};
 pub use format::FormatError;
 pub use recipe::{ChunkRef, Location, Recipe, RecipeBuilder, RecipeCursor, RecipeReader};
 pub use snapshot::{Snapshot, SnapshotStats};
-pub use store::{CatalogError, ReadChunk, WriteChunk};
+pub use store::{CatalogError, Part, ReadChunk, WriteChunk};
 pub use tree::{TreeReader, TreeWriteError, TreeWriter};

@@ -8,7 +8,7 @@
 use strongroom_base::{ArenaId, Fingerprint};
 
 use crate::format::{FormatError, put_ref, unpack_refs};
-use crate::store::{CatalogError, ReadChunk, WriteChunk};
+use crate::store::{CatalogError, Part, ReadChunk, WriteChunk};
 
 /// Where a chunk is: slots are stable for ever, so a location never goes stale by rewriting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,8 +73,16 @@ impl Recipe {
 /// insertion early in a disk image leaves all later nodes what they were.
 #[derive(Debug, Default)]
 pub struct RecipeBuilder {
-    /// References not yet in a node, by level.
-    levels: Vec<Vec<ChunkRef>>,
+    levels: Vec<Level>,
+    stream_bytes: u64,
+}
+
+/// References of one level that are not yet in a node.
+#[derive(Debug, Default)]
+struct Level {
+    refs: Vec<ChunkRef>,
+    /// Where in the stream the first of them begins.
+    offset: u64,
 }
 
 /// A node has at least so many references, unless it is the last of its level.
@@ -90,7 +98,13 @@ impl RecipeBuilder {
 
     /// Appends the stream's next chunk or hole.
     pub fn push<W: WriteChunk>(&mut self, chunk: ChunkRef, writer: &mut W) -> Result<(), W::Error> {
+        self.stream_bytes = self.stream_bytes.saturating_add(chunk.stream_bytes);
         self.push_at(0, chunk, writer)
+    }
+
+    /// Bytes of the stream so far.
+    pub fn stream_bytes(&self) -> u64 {
+        self.stream_bytes
     }
 
     /// The whole stream's recipe.
@@ -98,7 +112,7 @@ impl RecipeBuilder {
         let mut level = 0;
         loop {
             let is_top = level + 1 >= self.levels.len();
-            let refs = self.levels.get_mut(level).map(std::mem::take).unwrap_or_default();
+            let refs = self.take_refs(level);
             if is_top && refs.len() <= Recipe::REFS_MAX {
                 let depth = u8::try_from(level).expect("sixty-fold levels reach any length");
                 return Ok(Recipe { depth, refs });
@@ -117,16 +131,20 @@ impl RecipeBuilder {
         writer: &mut W,
     ) -> Result<(), W::Error> {
         if self.levels.len() <= level {
-            self.levels.resize_with(level + 1, Vec::new);
+            self.levels.resize_with(level + 1, Level::default);
         }
-        let refs = &mut self.levels[level];
+        let refs = &mut self.levels[level].refs;
         let ends_node = chunk.fingerprint.0[31] & 0x7f == 0;
         refs.push(chunk);
         if refs.len() >= NODE_REFS_MAX || (refs.len() >= NODE_REFS_MIN && ends_node) {
-            let node = std::mem::take(refs);
+            let node = self.take_refs(level);
             self.push_node(level, &node, writer)?;
         }
         Ok(())
+    }
+
+    fn take_refs(&mut self, level: usize) -> Vec<ChunkRef> {
+        self.levels.get_mut(level).map(|level| std::mem::take(&mut level.refs)).unwrap_or_default()
     }
 
     fn push_node<W: WriteChunk>(
@@ -137,8 +155,12 @@ impl RecipeBuilder {
     ) -> Result<(), W::Error> {
         let mut node = Vec::with_capacity(refs.len() * ChunkRef::BYTES);
         refs.iter().for_each(|chunk| put_ref(&mut node, chunk));
-        let (fingerprint, location) = writer.write_chunk(&node)?;
+        let of_level = &mut self.levels[level];
+        let nodes = u8::try_from(level + 1).expect("sixty-fold levels reach any length");
+        let part = Part { level: nodes, offset: of_level.offset };
+        let (fingerprint, location) = writer.write_chunk(&node, part)?;
         let stream_bytes = refs.iter().map(|chunk| chunk.stream_bytes).sum();
+        of_level.offset += stream_bytes;
         self.push_at(level + 1, ChunkRef { fingerprint, location, stream_bytes }, writer)
     }
 }
@@ -253,7 +275,7 @@ impl RecipeCursor {
 }
 
 /// What a node names: something, and as long in all as is said of the node.
-fn read_node<R: ReadChunk>(
+pub fn read_node<R: ReadChunk>(
     node: &ChunkRef,
     reader: &R,
 ) -> Result<Vec<ChunkRef>, CatalogError<R::Error>> {

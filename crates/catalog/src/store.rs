@@ -14,13 +14,27 @@ pub trait ReadChunk {
     fn read_chunk(&self, chunk: &ChunkRef) -> Result<Vec<u8>, Self::Error>;
 }
 
+/// Which part of a stream's recipe a chunk of metadata is. What stood there in the parent's recipe
+/// is likely to be much the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// 0: a chunk of the stream, a tree, itself; above: a node, so many levels over the stream.
+    pub level: u8,
+    /// Where in the stream it begins.
+    pub offset: u64,
+}
+
 /// Keeps chunks of metadata, each once.
 pub trait WriteChunk {
     /// Why a chunk cannot be kept.
     type Error: std::error::Error + 'static;
 
     /// Keeps a chunk, unless it is kept already, and tells its name and place.
-    fn write_chunk(&mut self, chunk: &[u8]) -> Result<(Fingerprint, Location), Self::Error>;
+    fn write_chunk(
+        &mut self,
+        chunk: &[u8],
+        part: Part,
+    ) -> Result<(Fingerprint, Location), Self::Error>;
 }
 
 impl<R: ReadChunk + ?Sized> ReadChunk for &R {

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use crate::entry::Entry;
 use crate::format::{FormatError, put_entry, unpack_entries};
 use crate::recipe::{ChunkRef, Recipe, RecipeBuilder, RecipeReader};
-use crate::store::{CatalogError, ReadChunk, WriteChunk};
+use crate::store::{CatalogError, Part, ReadChunk, WriteChunk};
 
 /// A chunk of a tree has at least so many bytes, unless it is the last. Well below the distance
 /// of names that end a chunk, so that cuts fall into step again right after a change.
@@ -22,6 +22,8 @@ pub const ENTRY_BYTES_MAX: usize = 2 << 20;
 #[derive(Debug, Default)]
 pub struct TreeWriter {
     chunk: Vec<u8>,
+    /// Where in the tree's stream the chunk begins.
+    offset: u64,
     recipe: RecipeBuilder,
     last_name: Option<Vec<u8>>,
 }
@@ -80,8 +82,10 @@ impl TreeWriter {
     }
 
     fn end_chunk<W: WriteChunk>(&mut self, writer: &mut W) -> Result<(), W::Error> {
-        let (fingerprint, location) = writer.write_chunk(&self.chunk)?;
+        let part = Part { level: 0, offset: self.offset };
+        let (fingerprint, location) = writer.write_chunk(&self.chunk, part)?;
         let stream_bytes = self.chunk.len() as u64;
+        self.offset += stream_bytes;
         self.chunk.clear();
         self.recipe.push(ChunkRef { fingerprint, location, stream_bytes }, writer)
     }

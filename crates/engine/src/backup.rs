@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SnapshotId, Timestamp};
+use strongroom_catalog::tree::find_entry;
 use strongroom_catalog::{
     Entry, EntryKind, Metadata, Recipe, Snapshot, SnapshotStats, TreeWriteError, TreeWriter,
 };
@@ -20,6 +21,7 @@ use strongroom_source::{
     ExcludeReason, InodeId, LeafKind, SourceError, SourceOptions, TreeSource, WalkEvent,
 };
 
+use crate::basis::StreamBasis;
 use crate::chunk_reader::ChunkReader;
 use crate::chunk_writer::{ChunkWriter, WriteStats};
 use crate::error::EngineError;
@@ -92,9 +94,10 @@ pub fn backup(
     let source = TreeSource::open(&options.paths, &source_options(repository, options))?;
     let paths: Vec<Vec<u8>> = source.roots().iter().map(|root| path_bytes(root)).collect();
     let session = options.session(repository)?;
-    let mut writer = ChunkWriter::open(repository, options.pack, options.dry_run, monitor, cancel)?;
-    let parent = find_parent(repository, options, &paths)?;
     let reader = ChunkReader::for_parents(repository, CacheLimits::default());
+    let mut writer =
+        ChunkWriter::open(repository, &reader, options.pack, options.dry_run, monitor, cancel)?;
+    let parent = find_parent(repository, options, &paths)?;
     let totals = Totals::start(
         &options.paths,
         source_options(repository, options),
@@ -152,9 +155,16 @@ pub fn backup_reader(
     }
     let started = repository.surroundings.clock.now();
     let session = options.session(repository)?;
-    let mut writer = ChunkWriter::open(repository, options.pack, options.dry_run, monitor, cancel)?;
+    let reader = ChunkReader::for_parents(repository, CacheLimits::default());
+    let mut writer =
+        ChunkWriter::open(repository, &reader, options.pack, options.dry_run, monitor, cancel)?;
+    let paths = vec![[b"/", name].concat()];
+    let parent = find_parent(repository, options, &paths)?;
+    let before = parent.as_ref().and_then(|parent| find_entry(&parent.root, name, &reader).ok()?);
+    let basis = before.as_ref().and_then(Entry::content);
+    let basis = basis.map(|content| StreamBasis::new(&reader, content));
     let mut progress = Progress::default();
-    let mut tell = |bytes: u64, writer: &ChunkWriter| {
+    let mut tell = |bytes: u64, writer: &ChunkWriter<'_>| {
         progress.bytes += bytes;
         progress.bytes_new = writer.stats().data_bytes;
         progress.bytes_stored = writer.stats().stored_bytes;
@@ -162,7 +172,7 @@ pub fn backup_reader(
     };
     let mut cutter = StreamCutter::new(repository.chunker());
     let mut input = StopAtCancel { input, cancel };
-    let content = cutter.store_reader(&mut input, &mut writer, &mut tell)?;
+    let content = cutter.store_reader(&mut input, &mut writer, basis, &mut tell)?;
     let stopped = cancel.is_cancelled();
     let bytes = content.stream_bytes();
     let metadata = Metadata {
@@ -177,8 +187,8 @@ pub fn backup_reader(
     };
     let entry = Entry { name: name.to_vec(), kind: EntryKind::File { content }, metadata };
     let mut tree = TreeWriter::new();
-    tree.push(&entry, &mut writer.metadata())?;
-    let root = tree.finish(&mut writer.metadata())?;
+    tree.push(&entry, &mut writer.metadata(None))?;
+    let root = tree.finish(&mut writer.metadata(None))?;
     let written = writer.finish(monitor)?;
     let stats = SnapshotStats {
         files: 1,
@@ -188,8 +198,9 @@ pub fn backup_reader(
         ..SnapshotStats::default()
     };
     let mut snapshot = options.snapshot(session.id, started, repository.surroundings.clock.now());
-    snapshot.paths = vec![[b"/", name].concat()];
-    (snapshot.root, snapshot.stats, snapshot.partial) = (root, stats, stopped);
+    snapshot.parent = parent.map(|parent| parent.id);
+    (snapshot.paths, snapshot.root) = (paths, root);
+    (snapshot.stats, snapshot.partial) = (stats, stopped);
     if !options.dry_run {
         session.commit(&snapshot)?;
     }
@@ -273,6 +284,7 @@ struct Frame<'r> {
     metadata: Metadata,
     tree: TreeWriter,
     parent: ParentDirectory<'r>,
+    basis: Option<StreamBasis<'r>>,
 }
 
 /// Everything that lasts as long as the backup.
@@ -294,7 +306,7 @@ impl<'r> Run<'r> {
         &mut self,
         mut source: TreeSource,
         parent: Option<&Snapshot>,
-        writer: &mut ChunkWriter,
+        writer: &mut ChunkWriter<'_>,
     ) -> Result<Walked, EngineError> {
         let mut frames: Vec<Frame<'r>> = Vec::new();
         let mut stopped = false;
@@ -347,21 +359,22 @@ impl<'r> Run<'r> {
             None => None,
         };
         let parent = ParentDirectory::new(tree, self.reader);
+        let basis = tree.map(|tree| StreamBasis::new(self.reader, tree));
         metadata.xattrs = match before.filter(|before| before.metadata.same_version_as(&metadata)) {
             Some(before) => before.metadata.xattrs,
             None => self.xattrs(source, source.xattrs()),
         };
-        Frame { name, metadata, tree: TreeWriter::new(), parent }
+        Frame { name, metadata, tree: TreeWriter::new(), parent, basis }
     }
 
     /// Ends the deepest directory; gives the root's tree when that was it.
     fn leave(
         &mut self,
         frames: &mut Vec<Frame<'r>>,
-        writer: &mut ChunkWriter,
+        writer: &mut ChunkWriter<'_>,
     ) -> Result<Option<Recipe>, EngineError> {
-        let frame = frames.pop().expect("a directory is left after it was entered");
-        let tree = frame.tree.finish(&mut writer.metadata())?;
+        let mut frame = frames.pop().expect("a directory is left after it was entered");
+        let tree = frame.tree.finish(&mut writer.metadata(frame.basis.as_mut()))?;
         let Some(above) = frames.last_mut() else { return Ok(Some(tree)) };
         self.stats.directories += 1;
         let kind = EntryKind::Directory { tree };
@@ -377,7 +390,7 @@ impl<'r> Run<'r> {
         name: Vec<u8>,
         kind: LeafKind,
         mut metadata: Metadata,
-        writer: &mut ChunkWriter,
+        writer: &mut ChunkWriter<'_>,
     ) -> Result<(), EngineError> {
         self.monitor.working_on(source.path());
         let before = frame.parent.find(&name, self.monitor);
@@ -399,9 +412,9 @@ impl<'r> Run<'r> {
                     EntryKind::File { content: content.clone() }
                 } else {
                     let is_new = before.as_ref().is_none_or(|before| before.content().is_none());
-                    let Some(content) = self.store_file(source, &mut metadata, writer)? else {
-                        return Ok(());
-                    };
+                    let before = before.as_ref().and_then(Entry::content);
+                    let stored = self.store_file(source, &mut metadata, before, writer)?;
+                    let Some(content) = stored else { return Ok(()) };
                     *(if is_new { &mut self.outcome.new } else { &mut self.outcome.changed }) += 1;
                     EntryKind::File { content }
                 }
@@ -426,22 +439,27 @@ impl<'r> Run<'r> {
         &mut self,
         frame: &mut Frame<'r>,
         mut entry: Entry,
-        writer: &mut ChunkWriter,
+        writer: &mut ChunkWriter<'_>,
     ) -> Result<(), EngineError> {
-        match frame.tree.push(&entry, &mut writer.metadata()) {
+        let mut lane = writer.metadata(frame.basis.as_mut());
+        match frame.tree.push(&entry, &mut lane) {
             Err(TreeWriteError::EntryTooLarge { .. }) => {
                 let name = String::from_utf8_lossy(&entry.name).into_owned();
                 let message = "its extended attributes are too large and are left out";
                 self.problem(Path::new(&name), message);
                 entry.metadata.xattrs.clear();
-                Ok(frame.tree.push(&entry, &mut writer.metadata())?)
+                Ok(frame.tree.push(&entry, &mut lane)?)
             }
             other => Ok(other?),
         }
     }
 
     /// True where every chunk that a recipe needs is still there.
-    fn is_present(&mut self, content: &Recipe, writer: &ChunkWriter) -> Result<bool, EngineError> {
+    fn is_present(
+        &mut self,
+        content: &Recipe,
+        writer: &ChunkWriter<'_>,
+    ) -> Result<bool, EngineError> {
         let mut present = true;
         let mut failed = None;
         let visited =
@@ -466,7 +484,8 @@ impl<'r> Run<'r> {
         &mut self,
         source: &TreeSource,
         metadata: &mut Metadata,
-        writer: &mut ChunkWriter,
+        before: Option<&Recipe>,
+        writer: &mut ChunkWriter<'_>,
     ) -> Result<Option<Recipe>, EngineError> {
         if let Some(content) = self.links.take(metadata) {
             metadata.xattrs = self.xattrs(source, source.xattrs());
@@ -486,14 +505,15 @@ impl<'r> Run<'r> {
         let bytes_before = self.progress.bytes;
         let progress = &mut self.progress;
         let (monitor, totals) = (self.monitor, &self.totals);
-        let mut tell = |bytes: u64, writer: &ChunkWriter| {
+        let basis = before.map(|content| StreamBasis::new(self.reader, content));
+        let mut tell = |bytes: u64, writer: &ChunkWriter<'_>| {
             progress.bytes += bytes;
             progress.bytes_new = writer.stats().data_bytes;
             progress.bytes_stored = writer.stats().stored_bytes;
             totals.apply(progress);
             monitor.progress(progress);
         };
-        let content = match self.cutter.store_file(&file, writer, &mut tell, self.cancel) {
+        let content = match self.cutter.store_file(&file, writer, basis, &mut tell, self.cancel) {
             Ok(content) => content,
             // The walk sees it too, and ends.
             Err(EngineError::Cancelled(_)) => return Ok(None),

@@ -6,11 +6,11 @@
 //! (told by another size, since a rewritten arena leaves something out) read anew. So the whole
 //! cache may be lost, stale or torn: that costs reading summaries, never data.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use strongroom_arena::{ARENAS_FOLDER, Arena, ArenaError, ArenaStore};
+use strongroom_arena::{ARENAS_FOLDER, Arena, ArenaError, ArenaStore, BaseLocation};
 use strongroom_backend::{Backend, ObjectInfo};
 use strongroom_base::le::{LeReader, LeWrite};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
@@ -26,15 +26,24 @@ struct Covered {
     object_bytes: u64,
     /// True where its generation is above zero: slots may be missing in it.
     rewritten: bool,
+    /// True where chunks in it are deltas, of chunks in other arenas.
+    has_deltas: bool,
     /// False once it vanished or was rewritten; its ordinal is not used again.
     standing: bool,
 }
+
+/// Deltas whose bases are gone, by ordinal and slot.
+type Orphans = HashSet<(u32, u32)>;
 
 /// Fingerprint to location.
 pub struct ChunkIndex {
     index: Index,
     arenas: Vec<Covered>,
     ordinals: HashMap<ArenaId, u32>,
+    /// As good as not there.
+    orphans: Orphans,
+    /// How many arenas there were at the last refresh: those from here on are this session's.
+    own_from: u32,
     /// The cache could not be read or written somewhere: it is begun anew by the next session.
     broken: AtomicBool,
 }
@@ -53,7 +62,7 @@ pub struct Refreshed {
 impl ChunkIndex {
     /// Opens the index in a folder, or an empty one in memory; a damaged one is begun anew.
     pub fn open(folder: Option<&Path>) -> Result<Self, EngineError> {
-        let Some(folder) = folder else { return Ok(Self::with(Index::in_memory(), Vec::new())) };
+        let Some(folder) = folder else { return Ok(Self::in_memory()) };
         let path = folder.join("index");
         // A cache that cannot be kept costs time, not the backup.
         let anew = || Index::reset(&path).unwrap_or_else(|_| Index::in_memory());
@@ -63,23 +72,23 @@ impl ChunkIndex {
             other => other?,
         };
         match unpack_note(index.note()) {
-            Some(arenas) => Ok(Self::with(index, arenas)),
-            None => Ok(Self::with(anew(), Vec::new())),
+            Some((arenas, orphans)) => Ok(Self::with(index, arenas, orphans)),
+            None => Ok(Self::with(anew(), Vec::new(), Orphans::new())),
         }
     }
 
     /// An empty index in memory, for those who build it from summaries alone.
     pub fn in_memory() -> Self {
-        Self::with(Index::in_memory(), Vec::new())
+        Self::with(Index::in_memory(), Vec::new(), Orphans::new())
     }
 
-    fn with(index: Index, arenas: Vec<Covered>) -> Self {
+    fn with(index: Index, arenas: Vec<Covered>, orphans: Orphans) -> Self {
         let standing = |(ordinal, covered): (usize, &Covered)| {
             // The list is as long as arenas were ever made: far below 2^32.
             covered.standing.then_some((covered.id, ordinal as u32))
         };
         let ordinals = arenas.iter().enumerate().filter_map(standing).collect();
-        Self { index, arenas, ordinals, broken: AtomicBool::new(false) }
+        Self { index, arenas, ordinals, orphans, own_from: 0, broken: AtomicBool::new(false) }
     }
 
     /// Forgets everything, so that the next refresh reads every summary.
@@ -87,6 +96,7 @@ impl ChunkIndex {
         self.index.clear()?;
         self.arenas.clear();
         self.ordinals.clear();
+        self.orphans.clear();
         Ok(())
     }
 
@@ -104,6 +114,8 @@ impl ChunkIndex {
             self.begin_anew()
         });
         let mut refreshed = Refreshed { vanished, ..Refreshed::default() };
+        let standing: HashSet<ArenaId> =
+            listed.iter().filter_map(|info| info.name.file().parse().ok()).collect();
         for info in &listed {
             cancel.check()?;
             let Ok(id) = info.name.file().parse::<ArenaId>() else { continue };
@@ -112,7 +124,7 @@ impl ChunkIndex {
             }
             match store.arena(id) {
                 Ok(arena) => {
-                    self.cover(&arena, info.bytes);
+                    self.cover(&arena, info.bytes, &standing, store)?;
                     refreshed.read += 1;
                     // Read once and not needed again soon.
                     store.forget(id);
@@ -124,6 +136,7 @@ impl ChunkIndex {
                 Err(error) => return Err(error.into()),
             }
         }
+        self.own_from = ordinal_of(self.arenas.len());
         Ok(refreshed)
     }
 
@@ -145,6 +158,13 @@ impl ChunkIndex {
             changed = true;
         }
         if changed {
+            // What is a delta of something that is gone is gone too: each is looked at anew.
+            for covered in self.arenas.iter_mut().filter(|covered| covered.has_deltas) {
+                covered.standing = false;
+                self.ordinals.remove(&covered.id);
+            }
+            let arenas = &self.arenas;
+            self.orphans.retain(|(ordinal, _)| arenas[*ordinal as usize].standing);
             let arenas = &self.arenas;
             self.index.retain(|location| {
                 let (ordinal, _) = unpack_location(location);
@@ -162,13 +182,30 @@ impl ChunkIndex {
         0
     }
 
-    fn cover(&mut self, arena: &Arena, object_bytes: u64) {
+    fn cover(
+        &mut self,
+        arena: &Arena,
+        object_bytes: u64,
+        standing: &HashSet<ArenaId>,
+        store: &ArenaStore,
+    ) -> Result<(), EngineError> {
         let ordinal = self.add(arena.id, object_bytes, arena.generation > 0);
         for (slot, entry) in arena.slots() {
-            if entry.fingerprint != Fingerprint::ZERO {
+            if entry.fingerprint == Fingerprint::ZERO {
+                continue;
+            }
+            if entry.bases.is_empty() {
                 self.keep(&entry.fingerprint, pack_location(ordinal, slot));
+                continue;
+            }
+            self.arenas[ordinal as usize].has_deltas = true;
+            if are_there(&entry.bases, standing, store)? {
+                self.keep(&entry.fingerprint, pack_location(ordinal, slot));
+            } else {
+                self.orphans.insert((ordinal, slot));
             }
         }
+        Ok(())
     }
 
     /// Inserts. A cache that can no longer be written is given up, and what comes stays in memory.
@@ -182,8 +219,9 @@ impl ChunkIndex {
     }
 
     fn add(&mut self, id: ArenaId, object_bytes: u64, rewritten: bool) -> u32 {
-        let ordinal = u32::try_from(self.arenas.len()).expect("far fewer than 2^32 arenas");
-        self.arenas.push(Covered { id, object_bytes, rewritten, standing: true });
+        let ordinal = ordinal_of(self.arenas.len());
+        let (has_deltas, standing) = (false, true);
+        self.arenas.push(Covered { id, object_bytes, rewritten, has_deltas, standing });
         self.ordinals.insert(id, ordinal);
         ordinal
     }
@@ -200,10 +238,11 @@ impl ChunkIndex {
         covered.expect("an arena is begun before it is finished").object_bytes = object_bytes;
     }
 
-    /// Notes where a chunk was put.
-    pub fn insert(&mut self, fingerprint: &Fingerprint, location: Location) {
+    /// Notes where a chunk was put, and whether it is a delta.
+    pub fn insert(&mut self, fingerprint: &Fingerprint, location: Location, is_delta: bool) {
         let ordinal = self.ordinals.get(&location.arena).copied();
         let ordinal = ordinal.expect("chunks are put into arenas that were begun");
+        self.arenas[ordinal as usize].has_deltas |= is_delta;
         self.keep(fingerprint, pack_location(ordinal, location.slot));
     }
 
@@ -251,6 +290,11 @@ impl ChunkIndex {
         self.broken.load(Ordering::Relaxed)
     }
 
+    /// True where the arena stood before this session began to write.
+    pub fn stood_before(&self, arena: ArenaId) -> bool {
+        self.ordinals.get(&arena).is_some_and(|ordinal| *ordinal < self.own_from)
+    }
+
     /// True where the arena stands, as far as was known at the last refresh.
     pub fn is_standing(&self, arena: ArenaId) -> bool {
         self.ordinals.contains_key(&arena)
@@ -259,6 +303,9 @@ impl ChunkIndex {
     /// True where a slot that was once filled is still there.
     pub fn is_present(&self, location: Location, store: &ArenaStore) -> Result<bool, EngineError> {
         let Some(ordinal) = self.ordinals.get(&location.arena) else { return Ok(false) };
+        if self.orphans.contains(&(*ordinal, location.slot)) {
+            return Ok(false);
+        }
         if !self.arenas[*ordinal as usize].rewritten {
             return Ok(true);
         }
@@ -273,7 +320,7 @@ impl ChunkIndex {
             self.begin_anew();
             return;
         }
-        let note = pack_note(&self.arenas);
+        let note = pack_note(&self.arenas, &self.orphans);
         if let Err(error) = self.index.flush(&note) {
             monitor.detail(&format!("the index could not be kept in the cache: {error}"));
         }
@@ -293,33 +340,77 @@ fn unpack_location(location: strongroom_index::Location) -> (u32, u32) {
     ((location.0 >> 32) as u32, location.0 as u32)
 }
 
-/// `version | per arena: id (16), bytes (8), flags (1)`.
-fn pack_note(arenas: &[Covered]) -> Vec<u8> {
-    let mut note = Vec::with_capacity(1 + arenas.len() * 25);
-    note.put_u8(0);
+fn ordinal_of(place: usize) -> u32 {
+    // The list is as long as arenas were ever made.
+    u32::try_from(place).expect("far fewer than 2^32 arenas")
+}
+
+/// True where every base of a delta stands, in its slot.
+fn are_there(
+    bases: &[BaseLocation],
+    standing: &HashSet<ArenaId>,
+    store: &ArenaStore,
+) -> Result<bool, EngineError> {
+    for base in bases {
+        if !standing.contains(&base.arena) {
+            return Ok(false);
+        }
+        let is_there = match store.arena(base.arena) {
+            Ok(arena) => arena
+                .slot(base.slot)
+                .is_some_and(|slot| slot.fingerprint != Fingerprint::ZERO && slot.bases.is_empty()),
+            Err(ArenaError::Damaged { .. } | ArenaError::Missing { .. }) => false,
+            Err(error) => return Err(error.into()),
+        };
+        if !is_there {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// `version | arenas, per arena: id (16), bytes (8), flags (1) | orphans: ordinal (4), slot (4)`.
+fn pack_note(arenas: &[Covered], orphans: &Orphans) -> Vec<u8> {
+    let mut note = Vec::with_capacity(5 + arenas.len() * 25 + orphans.len() * 8);
+    note.put_u8(1);
+    note.put_u32(ordinal_of(arenas.len()));
     for covered in arenas {
         note.put(&covered.id.0);
         note.put_u64(covered.object_bytes);
-        note.put_u8(u8::from(covered.rewritten) | u8::from(covered.standing) << 1);
+        let flags = [covered.rewritten, covered.standing, covered.has_deltas];
+        note.put_u8((0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum());
+    }
+    for (ordinal, slot) in orphans {
+        note.put_u32(*ordinal);
+        note.put_u32(*slot);
     }
     note
 }
 
-fn unpack_note(note: &[u8]) -> Option<Vec<Covered>> {
+fn unpack_note(note: &[u8]) -> Option<(Vec<Covered>, Orphans)> {
     if note.is_empty() {
-        return Some(Vec::new());
+        return Some((Vec::new(), Orphans::new()));
     }
     let mut fields = LeReader::new(note);
-    if fields.u8().ok()? != 0 {
+    if fields.u8().ok()? != 1 {
         return None;
     }
-    let mut arenas = Vec::with_capacity(fields.remaining() / 25);
-    while fields.remaining() > 0 {
+    let count = fields.u32().ok()? as usize;
+    let mut arenas = Vec::with_capacity(count.min(fields.remaining() / 25));
+    for _ in 0..count {
         let id = ArenaId(fields.array().ok()?);
         let object_bytes = fields.u64().ok()?;
         let flags = fields.u8().ok()?;
-        let (rewritten, standing) = (flags & 1 != 0, flags & 2 != 0);
-        arenas.push(Covered { id, object_bytes, rewritten, standing });
+        let [rewritten, standing, has_deltas] = [0, 1, 2].map(|bit| flags >> bit & 1 != 0);
+        arenas.push(Covered { id, object_bytes, rewritten, has_deltas, standing });
     }
-    Some(arenas)
+    let mut orphans = Orphans::new();
+    while fields.remaining() > 0 {
+        let (ordinal, slot) = (fields.u32().ok()?, fields.u32().ok()?);
+        if ordinal as usize >= arenas.len() {
+            return None;
+        }
+        orphans.insert((ordinal, slot));
+    }
+    Some((arenas, orphans))
 }

@@ -9,10 +9,11 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use strongroom_arena::{ArenaError, ArenaStore, CacheLimits, StoredChunk};
+use strongroom_arena::{ArenaError, ArenaStore, BaseLocation, CacheLimits, StoredChunk};
 use strongroom_backend::Backend;
 use strongroom_base::{Cancel, Fingerprint, Fingerprinter, Silent};
 use strongroom_catalog::{ChunkRef, Location, ReadChunk};
+use strongroom_chunk::delta;
 
 use crate::chunk_index::ChunkIndex;
 use crate::error::EngineError;
@@ -23,6 +24,7 @@ pub struct ChunkReader {
     store: ArenaStore,
     fingerprinter: Fingerprinter,
     backend: Arc<dyn Backend>,
+    can_read: bool,
     cache: Option<PathBuf>,
     // A plain mutex: taken only when a hint failed.
     index: Mutex<Option<KnownPlaces>>,
@@ -52,9 +54,15 @@ impl ChunkReader {
             store: repository.arena_store(limits),
             fingerprinter: repository.keys.write.fingerprinter.clone(),
             backend: repository.surroundings.backend.clone(),
+            can_read: repository.keys.private_key.is_some(),
             cache: repository.cache_folder(),
             index: Mutex::new(None),
         }
+    }
+
+    /// False where the key may only store.
+    pub(crate) fn can_read(&self) -> bool {
+        self.can_read
     }
 
     /// The arenas.
@@ -149,19 +157,42 @@ impl ChunkReader {
             location,
             why: why.to_owned(),
         };
-        let bytes = match stored {
-            StoredChunk::Whole(bytes) => bytes,
-            StoredChunk::Delta { .. } => {
-                return Err(lost(
-                    "it is a delta, which this version cannot read: update Strongroom",
-                ));
-            }
-        };
-        if self.fingerprinter.fingerprint(bytes) == *fingerprint {
-            Ok(Cow::Borrowed(bytes))
+        let bytes = self.expand(stored).map_err(|error| match error.is_damage() {
+            true => lost(&error.to_string()),
+            false => error,
+        })?;
+        if self.fingerprinter.fingerprint(&bytes) == *fingerprint {
+            Ok(bytes)
         } else {
             Err(lost("other bytes are in its place"))
         }
+    }
+
+    /// The bytes of a chunk as it stands in a block, unverified.
+    pub fn expand<'b>(&self, stored: StoredChunk<'b>) -> Result<Cow<'b, [u8]>, EngineError> {
+        match stored {
+            StoredChunk::Whole(bytes) => Ok(Cow::Borrowed(bytes)),
+            StoredChunk::Delta { instructions, bases, chunk_bytes } => {
+                let basis = self.read_bases(bases)?;
+                Ok(Cow::Owned(delta::apply(instructions, &basis, chunk_bytes as usize)?))
+            }
+        }
+    }
+
+    /// The bytes of these chunks, one after another. They are stored whole: deltas are one step
+    /// deep.
+    pub fn read_bases(&self, bases: &[BaseLocation]) -> Result<Vec<u8>, EngineError> {
+        let mut bytes = Vec::new();
+        for base in bases {
+            let lost = || ArenaError::SlotLost { arena: base.arena, slot: base.slot };
+            let arena = self.store.arena(base.arena)?;
+            let block = self.store.block(&arena, arena.block_of(base.slot).ok_or_else(lost)?)?;
+            match block.chunk(base.slot) {
+                Some(StoredChunk::Whole(chunk)) => bytes.extend_from_slice(chunk),
+                _ => return Err(lost().into()),
+            }
+        }
+        Ok(bytes)
     }
 }
 

@@ -1,10 +1,13 @@
-//! Storing chunks, each once: look it up, and pack it where it is new.
+//! Storing chunks, each once: look it up, and where it is new encode it against what it resembles
+//! and pack it.
 
-use strongroom_arena::{ArenaContent, ArenaStore, CacheLimits};
-use strongroom_base::{Cancel, Fingerprint, Fingerprinter, Monitor};
-use strongroom_catalog::{ChunkRef, Location, WriteChunk};
+use strongroom_arena::{ArenaContent, StoredChunk};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
+use strongroom_catalog::{ChunkRef, Location, Part, WriteChunk};
 
+use crate::basis::{Delta, FoundBasis, StreamBasis};
 use crate::chunk_index::ChunkIndex;
+use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 use crate::packer::{PackOptions, Packer, WrittenArena};
 use crate::repository::Repository;
@@ -22,6 +25,8 @@ pub struct WriteStats {
     pub metadata_chunks_new: u64,
     /// Bytes of new metadata.
     pub metadata_bytes: u64,
+    /// New chunks, of either kind, that were stored as deltas.
+    pub deltas: u64,
     /// Blocks that new chunks were put into.
     pub blocks: u64,
     /// Arenas that blocks were put into: requests to the backend.
@@ -31,11 +36,12 @@ pub struct WriteStats {
 }
 
 /// Stores chunks of one session.
-pub struct ChunkWriter {
+pub struct ChunkWriter<'r> {
+    reader: &'r ChunkReader,
     index: ChunkIndex,
-    store: ArenaStore,
-    fingerprinter: Fingerprinter,
     packer: Packing,
+    deltas: bool,
+    neighbours: Neighbours,
     stats: WriteStats,
 }
 
@@ -45,37 +51,55 @@ enum Packing {
     /// A dry run: locations are made up, in an arena that never is.
     Nowhere {
         next_slot: u32,
-        id: strongroom_base::ArenaId,
+        id: ArenaId,
     },
 }
 
-impl ChunkWriter {
+/// Where the stored chunk stands that came last: what followed it then is likely to resemble what
+/// follows it now, though the file has another name and no parent.
+#[derive(Default)]
+struct Neighbours {
+    last: Option<Location>,
+    new_since: u32,
+}
+
+/// So many new chunks in a row are held against what followed the last stored one.
+const NEIGHBOURS_MAX: u32 = 4;
+
+impl<'r> ChunkWriter<'r> {
     /// Learns which arenas stand and starts packing.
     pub fn open(
         repository: &Repository,
+        reader: &'r ChunkReader,
         pack: PackOptions,
         dry_run: bool,
         monitor: &dyn Monitor,
         cancel: &Cancel,
     ) -> Result<Self, EngineError> {
-        let store = repository.arena_store(CacheLimits::default());
         let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
-        index.refresh(repository.backend(), &store, monitor, cancel)?;
+        index.refresh(repository.backend(), reader.store(), monitor, cancel)?;
         let packer = if dry_run {
-            let id = strongroom_base::ArenaId([0x7f; 16]);
+            let id = ArenaId([0x7f; 16]);
             index.begin_arena(id);
             Packing::Nowhere { next_slot: 0, id }
         } else {
             Packing::Packer(Box::new(Packer::start(repository, pack)))
         };
-        let fingerprinter = repository.write_keys().fingerprinter.clone();
-        Ok(Self { index, store, fingerprinter, packer, stats: WriteStats::default() })
+        let deltas = pack.deltas && reader.can_read() && !dry_run;
+        let (neighbours, stats) = (Neighbours::default(), WriteStats::default());
+        Ok(Self { reader, index, packer, deltas, neighbours, stats })
     }
 
-    /// Keeps a chunk of data.
-    pub fn put_data(&mut self, chunk: &[u8]) -> Result<ChunkRef, EngineError> {
+    /// Keeps a chunk of data, which stands at `offset` of its stream.
+    pub fn put_data(
+        &mut self,
+        chunk: &[u8],
+        offset: u64,
+        basis: Option<&mut StreamBasis<'_>>,
+    ) -> Result<ChunkRef, EngineError> {
         self.stats.data_chunks += 1;
-        let (fingerprint, location, is_new) = self.put(ArenaContent::Data, chunk)?;
+        let part = Part { level: 0, offset };
+        let (fingerprint, location, is_new) = self.put(ArenaContent::Data, chunk, part, basis)?;
         if is_new {
             self.stats.data_chunks_new += 1;
             self.stats.data_bytes += chunk.len() as u64;
@@ -83,23 +107,38 @@ impl ChunkWriter {
         Ok(ChunkRef { fingerprint, location, stream_bytes: chunk.len() as u64 })
     }
 
-    /// Keeps chunks of metadata.
-    pub fn metadata(&mut self) -> MetadataLane<'_> {
-        MetadataLane { writer: self }
+    /// Keeps chunks of metadata: of a stream's recipe or of a tree, which was `basis` before.
+    pub fn metadata<'w, 'b>(
+        &'w mut self,
+        basis: Option<&'w mut StreamBasis<'b>>,
+    ) -> MetadataLane<'w, 'r, 'b> {
+        MetadataLane { writer: self, basis }
     }
 
     fn put(
         &mut self,
         content: ArenaContent,
         chunk: &[u8],
+        part: Part,
+        mut basis: Option<&mut StreamBasis<'_>>,
     ) -> Result<(Fingerprint, Location, bool), EngineError> {
-        let fingerprint = self.fingerprinter.fingerprint(chunk);
+        let fingerprint = self.reader.fingerprinter().fingerprint(chunk);
         if let Some(location) = self.index.lookup(&fingerprint) {
+            if let Some(basis) = basis.as_deref_mut().filter(|_| part.level == 0) {
+                basis.saw_known(part.offset, &fingerprint);
+            }
+            if content == ArenaContent::Data {
+                self.neighbours = Neighbours { last: Some(location), new_since: 0 };
+            }
             return Ok((fingerprint, location, false));
         }
+        let delta = self.encode(content, chunk, part, basis);
         let location = match &mut self.packer {
             Packing::Packer(packer) => {
-                let (location, is_new_arena) = packer.put(content, fingerprint, chunk)?;
+                self.stats.deltas += u64::from(delta.is_some());
+                let stored = delta.as_ref().map(|delta| delta.stored(chunk));
+                let stored = stored.unwrap_or(StoredChunk::Whole(chunk));
+                let (location, is_new_arena) = packer.put(content, fingerprint, stored)?;
                 if is_new_arena {
                     self.index.begin_arena(location.arena);
                 }
@@ -112,8 +151,27 @@ impl ChunkWriter {
                 Location { arena: *id, slot: *next_slot }
             }
         };
-        self.index.insert(&fingerprint, location);
+        self.index.insert(&fingerprint, location, delta.is_some());
         Ok((fingerprint, location, true))
+    }
+
+    /// A new chunk as a delta, where something is at hand that it resembles.
+    fn encode(
+        &mut self,
+        content: ArenaContent,
+        chunk: &[u8],
+        part: Part,
+        basis: Option<&mut StreamBasis<'_>>,
+    ) -> Option<Delta> {
+        if !self.deltas {
+            return None;
+        }
+        let neighbour = (content == ArenaContent::Data).then(|| self.neighbours.next()).flatten();
+        let found = basis.and_then(|basis| basis.find(part, chunk.len())).or_else(|| {
+            let neighbour = neighbour.filter(|place| self.index.stood_before(place.arena))?;
+            FoundBasis::of(self.reader, std::iter::once(neighbour))
+        });
+        found?.encode(chunk)
     }
 
     fn note_written(&mut self, arenas: &[WrittenArena]) {
@@ -127,7 +185,7 @@ impl ChunkWriter {
 
     /// True where the chunk that a parent's recipe names is still there.
     pub fn is_present(&self, chunk: &ChunkRef) -> Result<bool, EngineError> {
-        self.index.is_present(chunk.location, &self.store)
+        self.index.is_present(chunk.location, self.reader.store())
     }
 
     /// What was written so far.
@@ -137,7 +195,7 @@ impl ChunkWriter {
 
     /// Waits until every arena is on the medium, and keeps the index.
     pub fn finish(mut self, monitor: &dyn Monitor) -> Result<WriteStats, EngineError> {
-        let dry_run = Packing::Nowhere { next_slot: 0, id: strongroom_base::ArenaId::ZERO };
+        let dry_run = Packing::Nowhere { next_slot: 0, id: ArenaId::ZERO };
         if let Packing::Packer(packer) = std::mem::replace(&mut self.packer, dry_run) {
             let written = packer.finish()?;
             self.note_written(&written);
@@ -147,16 +205,32 @@ impl ChunkWriter {
     }
 }
 
-/// Keeps chunks of trees and recipes.
-pub struct MetadataLane<'w> {
-    writer: &'w mut ChunkWriter,
+impl Neighbours {
+    /// What stands where the next new chunk would stand if it had not changed.
+    fn next(&mut self) -> Option<Location> {
+        let last = self.last.filter(|_| self.new_since < NEIGHBOURS_MAX)?;
+        self.new_since += 1;
+        Some(Location { arena: last.arena, slot: last.slot.checked_add(self.new_since)? })
+    }
 }
 
-impl WriteChunk for MetadataLane<'_> {
+/// Keeps chunks of trees and recipes.
+pub struct MetadataLane<'w, 'r, 'b> {
+    writer: &'w mut ChunkWriter<'r>,
+    basis: Option<&'w mut StreamBasis<'b>>,
+}
+
+impl WriteChunk for MetadataLane<'_, '_, '_> {
     type Error = EngineError;
 
-    fn write_chunk(&mut self, chunk: &[u8]) -> Result<(Fingerprint, Location), EngineError> {
-        let (fingerprint, location, is_new) = self.writer.put(ArenaContent::Metadata, chunk)?;
+    fn write_chunk(
+        &mut self,
+        chunk: &[u8],
+        part: Part,
+    ) -> Result<(Fingerprint, Location), EngineError> {
+        let basis = self.basis.as_deref_mut();
+        let (fingerprint, location, is_new) =
+            self.writer.put(ArenaContent::Metadata, chunk, part, basis)?;
         if is_new {
             self.writer.stats.metadata_chunks_new += 1;
             self.writer.stats.metadata_bytes += chunk.len() as u64;

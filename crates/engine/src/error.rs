@@ -7,6 +7,7 @@ use strongroom_arena::envelope::EnvelopeError;
 use strongroom_backend::{BackendError, ObjectName};
 use strongroom_base::{Cancelled, Fingerprint, ParseIdError, SnapshotId};
 use strongroom_catalog::{CatalogError, FormatError, Location, TreeWriteError};
+use strongroom_chunk::delta::DeltaError;
 use strongroom_index::IndexError;
 use strongroom_source::{SourceError, TargetError};
 
@@ -128,6 +129,9 @@ pub enum EngineError {
     /// An arena cannot be read.
     #[error(transparent)]
     Arena(#[from] ArenaError),
+    /// A chunk cannot be made of its bases.
+    #[error(transparent)]
+    Delta(#[from] DeltaError),
     /// A tree or recipe cannot be read.
     #[error("{0}")]
     Catalog(#[from] FormatError),
@@ -197,6 +201,7 @@ impl EngineError {
                 | Self::Sealed { .. }
                 | Self::ChunkLost { .. }
                 | Self::Catalog(_)
+                | Self::Delta(_)
                 | Self::NoKeySlot { .. }
                 | Self::ForgedConfig
                 | Self::Arena(

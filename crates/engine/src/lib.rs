@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod backup;
+mod basis;
 mod chunk_index;
 mod chunk_reader;
 mod chunk_writer;

@@ -15,10 +15,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use strongroom_arena::writer::whole_slots;
 use strongroom_arena::{
     ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel, Redundancy,
-    SealedBlock, arena_object,
+    SealedBlock, StoredChunk, SummarySlot, arena_object,
 };
 use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{ArenaId, Entropy, Fingerprint, WriteKeys};
@@ -38,13 +37,20 @@ pub struct PackOptions {
     pub block_bytes: usize,
     /// Threads that compress.
     pub workers: usize,
+    /// Encode new chunks against what they resemble.
+    pub deltas: bool,
 }
 
 impl Default for PackOptions {
-    /// Level 3 over blocks of 1 MiB, a worker for each core.
+    /// Level 3 over blocks of 1 MiB, a worker for each core, and deltas.
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { level: CompressionLevel::DEFAULT, block_bytes: 1 << 20, workers: workers.min(16) }
+        Self {
+            level: CompressionLevel::DEFAULT,
+            block_bytes: 1 << 20,
+            workers: workers.min(16),
+            deltas: true,
+        }
     }
 }
 
@@ -68,7 +74,7 @@ struct Job {
 /// A block on its way, and what it holds.
 struct InFlight {
     block: Receiver<SealedBlock>,
-    chunks: Vec<(Fingerprint, u32)>,
+    slots: Vec<SummarySlot>,
 }
 
 /// An arena that gets no more chunks; some of its blocks may be on their way.
@@ -81,7 +87,7 @@ struct OpenArena {
     seed: Arc<ArenaSeed>,
     builder: ArenaBuilder,
     draft: BlockDraft,
-    draft_chunks: Vec<(Fingerprint, u32)>,
+    draft_slots: Vec<SummarySlot>,
     blocks: u32,
     in_flight: VecDeque<InFlight>,
 }
@@ -141,13 +147,13 @@ impl Packer {
         &mut self,
         content: ArenaContent,
         fingerprint: Fingerprint,
-        chunk: &[u8],
+        chunk: StoredChunk<'_>,
     ) -> Result<(Location, bool), BackendError> {
         let lane = content as usize;
         let mut is_new = false;
         if self.lanes[lane]
             .as_ref()
-            .is_some_and(|arena| arena.draft.is_full_for(chunk.len(), self.block_bytes))
+            .is_some_and(|arena| arena.draft.is_full_for(chunk.stored_bytes(), self.block_bytes))
         {
             self.submit_block(lane);
         }
@@ -162,8 +168,7 @@ impl Packer {
             OpenArena::begin(seed, room)
         });
         let slot = arena.draft.push(chunk);
-        let bytes = u32::try_from(chunk.len()).expect("a chunk is shorter than a block");
-        arena.draft_chunks.push((fingerprint, bytes));
+        arena.draft_slots.push(SummarySlot::of(fingerprint, chunk));
         Ok((Location { arena: arena.seed.id, slot }, is_new))
     }
 
@@ -194,13 +199,13 @@ impl Packer {
         }
         let next = BlockDraft::new(arena.blocks + 1, arena.draft.next_slot());
         let draft = std::mem::replace(&mut arena.draft, next);
-        let chunks = std::mem::take(&mut arena.draft_chunks);
+        let slots = std::mem::take(&mut arena.draft_slots);
         arena.blocks += 1;
         let (reply, block) = bounded(1);
         let job = Job { draft, seed: arena.seed.clone(), reply };
         let jobs = self.jobs.as_ref().expect("jobs are taken until the packer stops");
         jobs.send(job).expect("workers live as long as jobs are taken");
-        arena.in_flight.push_back(InFlight { block, chunks });
+        arena.in_flight.push_back(InFlight { block, slots });
         while arena.in_flight.len() > BLOCKS_IN_FLIGHT {
             let due = arena.in_flight.pop_front().expect("just counted");
             due.push_to(&mut arena.builder);
@@ -248,7 +253,7 @@ impl OpenArena {
             builder: ArenaBuilder::new(&seed, room),
             seed: Arc::new(seed),
             draft: BlockDraft::new(0, 0),
-            draft_chunks: Vec::new(),
+            draft_slots: Vec::new(),
             blocks: 0,
             in_flight: VecDeque::new(),
         }
@@ -258,7 +263,7 @@ impl OpenArena {
 impl InFlight {
     fn push_to(self, builder: &mut ArenaBuilder) {
         let block = self.block.recv().expect("a worker answers every job");
-        builder.push(&block, whole_slots(&self.chunks));
+        builder.push(&block, self.slots);
     }
 }
 

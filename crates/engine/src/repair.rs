@@ -6,10 +6,11 @@
 //! copies of small ones, then what single blocks are left of arenas beyond parity. What is lost even so is named, file by file; the next backup
 //! takes it from the source again, and that heals every snapshot that shows it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_arena::scan::rescue;
-use strongroom_arena::{ARENAS_FOLDER, CacheLimits, arena_object, envelope};
+use strongroom_arena::{ARENAS_FOLDER, CacheLimits, StoredChunk, arena_object, envelope};
 use strongroom_backend::{Backend, BackendError, ObjectName, read_all};
 use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::ChunkRef;
@@ -249,17 +250,29 @@ pub fn repair(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<RepairOutcome, EngineError> {
-    let (rescues, keyless): (Vec<RepairStep>, Vec<RepairStep>) =
-        plan.steps.iter().cloned().partition(|step| matches!(step, RepairStep::Rescue { .. }));
+    let (mut rescues, mut keyless) = (Vec::new(), Vec::new());
+    for step in &plan.steps {
+        match step {
+            RepairStep::Rescue { arena, why } => rescues.push((*arena, why.as_str())),
+            other => keyless.push(other.clone()),
+        }
+    }
     let keyless = RepairPlan { steps: keyless, objects: plan.objects };
     let mut outcome = repair_objects(repository.backend(), &keyless, monitor, cancel)?;
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     let mut bad = BadPlaces::default();
-    for step in &rescues {
+    // A delta is saved only where its base can be read, and that may have to be saved first.
+    let mut postponed = Vec::new();
+    for (arena, why) in rescues {
         cancel.check()?;
-        if let RepairStep::Rescue { arena, why } = step {
-            rescue_arena(repository, &reader, *arena, why, &mut outcome, &mut bad, monitor)?;
+        let rescue = Rescue { arena, why };
+        if !rescue.run(repository, &reader, &mut outcome, &mut bad, monitor, Turn::First)? {
+            postponed.push(rescue);
         }
+    }
+    for rescue in postponed {
+        cancel.check()?;
+        rescue.run(repository, &reader, &mut outcome, &mut bad, monitor, Turn::Last)?;
     }
     let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
     index.clear()?;
@@ -272,32 +285,60 @@ pub fn repair(
     Ok(outcome)
 }
 
-/// Puts the next generation of an arena, with what could be saved, in the place of the broken one.
-fn rescue_arena(
-    repository: &Repository,
-    reader: &ChunkReader,
+/// An arena of which a part is to be saved.
+struct Rescue<'p> {
     arena: ArenaId,
-    why: &str,
-    outcome: &mut RepairOutcome,
-    bad: &mut BadPlaces,
-    monitor: &dyn Monitor,
-) -> Result<(), EngineError> {
-    let name = arena_object(arena);
-    let object = read_all(repository.backend(), &name)?;
-    let keys = repository.write_keys();
-    let redundancy = repository.redundancy();
-    let rescued = rescue(reader.store(), arena, &object, keys, redundancy, &mut |_| None);
-    match rescued.map(|rescued| (rescued.arena, rescued.blocks_saved)) {
-        Ok((Some(finished), blocks)) => {
-            repository.backend().replace(&name, &finished.object)?;
-            reader.store().forget(arena);
-            outcome.rescued += 1;
-            monitor.detail(&format!("{name}: {blocks} blocks saved ({why})"));
+    why: &'p str,
+}
+
+/// Arenas whose deltas cannot be read in the first turn are left for the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    First,
+    Last,
+}
+
+impl Rescue<'_> {
+    /// Puts the next generation of the arena, with what could be saved, in the place of the broken
+    /// one. False where it is left for the last turn.
+    fn run(
+        &self,
+        repository: &Repository,
+        reader: &ChunkReader,
+        outcome: &mut RepairOutcome,
+        bad: &mut BadPlaces,
+        monitor: &dyn Monitor,
+        turn: Turn,
+    ) -> Result<bool, EngineError> {
+        let (arena, why) = (self.arena, self.why);
+        let name = arena_object(arena);
+        let object = read_all(repository.backend(), &name)?;
+        let keys = repository.write_keys();
+        let redundancy = repository.redundancy();
+        let mut unread = 0;
+        let mut expand = |stored: StoredChunk<'_>| {
+            let expanded = reader.expand(stored).ok().map(Cow::into_owned);
+            unread += u32::from(expanded.is_none());
+            expanded
+        };
+        let rescued = rescue(reader.store(), arena, &object, keys, redundancy, &mut expand);
+        if turn == Turn::First && unread > 0 {
+            return Ok(false);
         }
-        _ => {
+        let Ok(rescued) = rescued else {
             bad.add_broken(arena, &object, reader, keys);
             lose(outcome, &name, why, monitor);
+            return Ok(true);
+        };
+        repository.backend().replace(&name, &rescued.arena.object)?;
+        reader.store().forget(arena);
+        match rescued.blocks_saved {
+            0 => lose(outcome, &name, why, monitor),
+            blocks => {
+                outcome.rescued += 1;
+                monitor.detail(&format!("{name}: {blocks} blocks saved ({why})"));
+            }
         }
+        Ok(true)
     }
-    Ok(())
 }

@@ -7,6 +7,7 @@ use strongroom_catalog::{ChunkRef, Recipe, RecipeBuilder};
 use strongroom_chunk::Chunker;
 use strongroom_source::SourceFile;
 
+use crate::basis::StreamBasis;
 use crate::chunk_writer::ChunkWriter;
 use crate::error::EngineError;
 
@@ -20,7 +21,7 @@ pub struct StreamCutter {
 const BUFFER_BYTES: usize = 2 << 20;
 
 /// Is told how many bytes of a stream were dealt with, and what was written.
-pub type Tell<'t> = dyn FnMut(u64, &ChunkWriter) + 't;
+pub type Tell<'t> = dyn FnMut(u64, &ChunkWriter<'_>) + 't;
 
 /// Fills a buffer from its start; tells how many bytes it got, and whether they were the last.
 type Fill<'f> = dyn FnMut(&mut [u8]) -> Result<(usize, bool), EngineError> + 'f;
@@ -37,7 +38,8 @@ impl StreamCutter {
     pub fn store_file(
         &mut self,
         file: &SourceFile,
-        writer: &mut ChunkWriter,
+        writer: &mut ChunkWriter<'_>,
+        mut basis: Option<StreamBasis<'_>>,
         tell: &mut Tell<'_>,
         cancel: &Cancel,
     ) -> Result<Recipe, EngineError> {
@@ -46,7 +48,8 @@ impl StreamCutter {
         for extent in file.extents() {
             let extent = extent?;
             if extent.offset > at {
-                recipe.push(ChunkRef::hole(extent.offset - at), &mut writer.metadata())?;
+                let hole = ChunkRef::hole(extent.offset - at);
+                recipe.push(hole, &mut writer.metadata(basis.as_mut()))?;
                 at = extent.offset;
             }
             let end = extent.offset + extent.bytes;
@@ -57,23 +60,25 @@ impl StreamCutter {
                 at += count as u64;
                 Ok((count, at == end || count < length))
             };
-            self.store(&mut read, &mut recipe, writer, tell)?;
+            self.store(&mut read, &mut recipe, writer, &mut basis, tell)?;
             if at < end {
                 // The file was cut short while it was read: what is left of it ends here.
-                return recipe.finish(&mut writer.metadata());
+                return recipe.finish(&mut writer.metadata(basis.as_mut()));
             }
         }
         if at < file.size() {
-            recipe.push(ChunkRef::hole(file.size() - at), &mut writer.metadata())?;
+            let hole = ChunkRef::hole(file.size() - at);
+            recipe.push(hole, &mut writer.metadata(basis.as_mut()))?;
         }
-        recipe.finish(&mut writer.metadata())
+        recipe.finish(&mut writer.metadata(basis.as_mut()))
     }
 
     /// Stores what a reader gives, to its end.
     pub fn store_reader(
         &mut self,
         input: &mut dyn Read,
-        writer: &mut ChunkWriter,
+        writer: &mut ChunkWriter<'_>,
+        mut basis: Option<StreamBasis<'_>>,
         tell: &mut Tell<'_>,
     ) -> Result<Recipe, EngineError> {
         let mut recipe = RecipeBuilder::new();
@@ -84,8 +89,8 @@ impl StreamCutter {
                 Err(error) => return Err(EngineError::Input(error)),
             }
         };
-        self.store(&mut read, &mut recipe, writer, tell)?;
-        recipe.finish(&mut writer.metadata())
+        self.store(&mut read, &mut recipe, writer, &mut basis, tell)?;
+        recipe.finish(&mut writer.metadata(basis.as_mut()))
     }
 
     /// Reads to the end of a run of data.
@@ -93,7 +98,8 @@ impl StreamCutter {
         &mut self,
         read: &mut Fill<'_>,
         recipe: &mut RecipeBuilder,
-        writer: &mut ChunkWriter,
+        writer: &mut ChunkWriter<'_>,
+        basis: &mut Option<StreamBasis<'_>>,
         tell: &mut Tell<'_>,
     ) -> Result<(), EngineError> {
         let (mut filled, mut at_end) = (0, false);
@@ -103,8 +109,9 @@ impl StreamCutter {
             at_end = is_last;
             let mut cut = 0;
             while let Some(length) = self.chunker.cut(&self.buffer[cut..filled], at_end) {
-                let chunk = writer.put_data(&self.buffer[cut..cut + length])?;
-                recipe.push(chunk, &mut writer.metadata())?;
+                let bytes = &self.buffer[cut..cut + length];
+                let chunk = writer.put_data(bytes, recipe.stream_bytes(), basis.as_mut())?;
+                recipe.push(chunk, &mut writer.metadata(basis.as_mut()))?;
                 cut += length;
                 tell(length as u64, writer);
             }

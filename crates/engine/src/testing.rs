@@ -95,7 +95,7 @@ impl World {
             dry_run: false,
             parent: None,
             count_first: false,
-            pack: PackOptions { level, block_bytes: 8 << 10, workers: 2 },
+            pack: PackOptions { level, block_bytes: 8 << 10, workers: 2, deltas: false },
             program: "test".to_owned(),
         };
         backup(&self.repository, &options, &Silent, &Cancel::new()).unwrap().snapshot

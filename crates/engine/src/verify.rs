@@ -8,7 +8,9 @@
 use std::collections::{HashMap, HashSet};
 
 use strongroom_arena::scan::rescue;
-use strongroom_arena::{ARENAS_FOLDER, ArenaError, CacheLimits, Redundancy};
+use strongroom_arena::{
+    ARENAS_FOLDER, ArenaError, BaseLocation, CacheLimits, Redundancy, StoredChunk, SummarySlot,
+};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName};
 use strongroom_base::{
     ArenaId, Cancel, Fingerprint, Monitor, Problem, Progress, Severity, WriteKeys,
@@ -106,7 +108,7 @@ pub fn verify(
 #[derive(Debug, Default)]
 pub(crate) struct BadPlaces {
     /// Arenas beyond parity, with what can still be had of each.
-    broken: HashMap<ArenaId, HashMap<u32, Fingerprint>>,
+    broken: HashMap<ArenaId, HashMap<u32, SummarySlot>>,
     /// Slots of arenas that are whole, and hold something else than their summary says.
     slots: HashSet<Location>,
 }
@@ -120,17 +122,42 @@ impl BadPlaces {
         reader: &ChunkReader,
         keys: &WriteKeys,
     ) {
-        let rescued =
-            rescue(reader.store(), id, object, keys, Redundancy { per_mille: 0 }, &mut |_| None);
-        let summary = rescued.ok().and_then(|rescued| rescued.arena).map(|arena| arena.summary);
+        let nothing = Redundancy { per_mille: 0 };
+        let mut expand = |stored: StoredChunk<'_>| Some(reader.expand(stored).ok()?.into_owned());
+        let rescued = rescue(reader.store(), id, object, keys, nothing, &mut expand);
+        let summary = rescued.ok().map(|rescued| rescued.arena.summary);
         let mut survivors = HashMap::new();
         if let Some(summary) = summary {
             let numbers = summary.blocks.iter().flat_map(|block| {
                 (0..block.frame.chunk_count).map(|within| block.frame.first_slot + within)
             });
-            survivors.extend(numbers.zip(summary.slots.iter().map(|slot| slot.fingerprint)));
+            survivors.extend(numbers.zip(summary.slots));
         }
         self.broken.insert(id, survivors);
+    }
+
+    /// The bases of what can be read in a place, if it is what was wanted; none for what is whole.
+    fn bases_at(
+        &self,
+        reader: &ChunkReader,
+        place: Location,
+        is_wanted: impl Fn(Fingerprint) -> bool,
+    ) -> Result<Option<Vec<BaseLocation>>, EngineError> {
+        if let Some(survivors) = self.broken.get(&place.arena) {
+            let slot = survivors.get(&place.slot).filter(|slot| is_wanted(slot.fingerprint));
+            return Ok(slot.map(|slot| slot.bases.clone()));
+        }
+        if self.slots.contains(&place) {
+            return Ok(None);
+        }
+        match reader.store().arena(place.arena) {
+            Ok(arena) => {
+                let slot = arena.slot(place.slot).filter(|slot| is_wanted(slot.fingerprint));
+                Ok(slot.map(|slot| slot.bases.clone()))
+            }
+            Err(ArenaError::Missing { .. } | ArenaError::Damaged { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -158,19 +185,15 @@ fn stands(
     chunk: &ChunkRef,
     location: Location,
 ) -> Result<bool, EngineError> {
-    if let Some(survivors) = bad.broken.get(&location.arena) {
-        return Ok(survivors.get(&location.slot) == Some(&chunk.fingerprint));
-    }
-    if bad.slots.contains(&location) {
-        return Ok(false);
-    }
-    match reader.store().arena(location.arena) {
-        Ok(arena) => {
-            let slot = arena.slot(location.slot);
-            Ok(slot.is_some_and(|slot| slot.fingerprint == chunk.fingerprint))
-        }
-        Err(ArenaError::Missing { .. } | ArenaError::Damaged { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
+    let is_it = |fingerprint: Fingerprint| fingerprint == chunk.fingerprint;
+    match bad.bases_at(reader, location, is_it)? {
+        None => Ok(false),
+        // A base has no name where it is named; it is what stands there.
+        Some(bases) => bases.iter().try_fold(true, |stand, base| {
+            let place = Location { arena: base.arena, slot: base.slot };
+            let is_any = |fingerprint| fingerprint != Fingerprint::ZERO;
+            Ok(stand && bad.bases_at(reader, place, is_any)?.is_some())
+        }),
     }
 }
 
@@ -267,15 +290,13 @@ impl<'v> Verifier<'v> {
                 let location = Location { arena: id, slot };
                 let stored = opened.as_ref().ok().and_then(|blocks| blocks.first()?.chunk(slot));
                 let named = arena.slot(slot);
-                let right = match (stored, named) {
-                    (Some(stored), Some(named)) => {
-                        reader.resolve(&named.fingerprint, location, stored).is_ok()
-                    }
-                    _ => false,
+                let found = match (stored, named) {
+                    (Some(stored), Some(named)) => look_at_chunk(reader, stored, named),
+                    _ => Err(Wrong::Here),
                 };
                 self.outcome.chunks_read += 1;
-                if !right {
-                    wrong += 1;
+                if let Err(whose) = found {
+                    wrong += u64::from(whose == Wrong::Here);
                     self.bad.slots.insert(location);
                 }
             }
@@ -304,6 +325,27 @@ impl<'v> Verifier<'v> {
     fn tell(&self, what: &str, message: &str) {
         let path = Some(what.as_ref());
         self.monitor.problem(Problem { severity: Severity::Damage, path, message });
+    }
+}
+
+/// Where the fault lies that a chunk cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrong {
+    /// In the chunk.
+    Here,
+    /// In a base of it, whose arena is told by itself.
+    InBase,
+}
+
+fn look_at_chunk(
+    reader: &ChunkReader,
+    stored: StoredChunk<'_>,
+    named: &SummarySlot,
+) -> Result<(), Wrong> {
+    match reader.expand(stored) {
+        Ok(bytes) if reader.fingerprinter().fingerprint(&bytes) == named.fingerprint => Ok(()),
+        Ok(_) | Err(EngineError::Delta(_)) => Err(Wrong::Here),
+        Err(_) => Err(Wrong::InBase),
     }
 }
 

@@ -21,7 +21,7 @@ fn noise(bytes: usize) -> Vec<u8> {
 fn sealed(chunks: &[Vec<u8>], number: u32, first_slot: u32) -> SealedBlock {
     let mut draft = BlockDraft::new(number, first_slot);
     for chunk in chunks {
-        draft.push(chunk);
+        draft.push(StoredChunk::Whole(chunk));
     }
     BlockSealer::new(CompressionLevel::DEFAULT).seal(&draft, ARENA, &key())
 }
@@ -78,7 +78,7 @@ proptest! {
 
     #[test]
     fn directories_come_back(
-        chunks in vec((0_u32..50, any::<u32>(), vec(any::<(u128, u32)>(), 0..5)), 1..20)
+        chunks in vec((0_u32..50, 0_u32..=BLOCK_RAW_BYTES_MAX as u32, vec(any::<(u128, u32)>(), 0..5)), 1..20)
     ) {
         let entries: Vec<DirectoryEntry> = chunks
             .into_iter()
@@ -139,13 +139,12 @@ fn the_wrong_key_arena_or_number_opens_nothing() {
 fn a_delta_is_told_with_its_bases() {
     let bases = vec![BaseLocation { arena: ArenaId([8; 16]), slot: 5 }; 2];
     let mut draft = BlockDraft::new(0, 10);
-    draft.push(b"whole");
-    draft.entries.push(DirectoryEntry { stored_bytes: 3, chunk_bytes: 70, bases: bases.clone() });
-    draft.data.extend_from_slice(b"ins");
+    draft.push(StoredChunk::Whole(b"whole"));
+    let delta = StoredChunk::Delta { instructions: b"ins", bases: &bases, chunk_bytes: 70 };
+    assert_eq!(draft.push(delta), 11);
     let block = BlockSealer::new(CompressionLevel::DEFAULT).seal(&draft, ARENA, &key());
     let opened = open(&block.bytes).unwrap();
     assert_eq!(opened.chunk(10), Some(StoredChunk::Whole(b"whole")));
-    let delta = StoredChunk::Delta { instructions: b"ins", bases: &bases, chunk_bytes: 70 };
     assert_eq!(opened.chunk(11), Some(delta));
 }
 
@@ -160,7 +159,8 @@ fn directories_that_lie_are_refused() {
         ("too few bytes", entry(5, 5, 0), 4),
         ("too many bytes", entry(5, 5, 0), 6),
         ("a whole chunk of two lengths", entry(5, 6, 0), 5),
-        ("too many bases", entry(5, 6, 65), 5),
+        ("too many bases", entry(5, 6, BASES_MAX + 1), 5),
+        ("a delta of too long a chunk", entry(5, BLOCK_RAW_BYTES_MAX as u32 + 1, 1), 5),
         ("more than there can be", entry(u32::MAX, u32::MAX, 0), 5),
     ] {
         let mut payload = pack_directory(&[entry]);
@@ -173,13 +173,13 @@ fn directories_that_lie_are_refused() {
 fn a_draft_knows_when_it_is_full() {
     let mut draft = BlockDraft::new(0, 0);
     assert!(!draft.is_full_for(10_000, 100), "a chunk has room in an empty block");
-    draft.push(&[0; 60]);
+    draft.push(StoredChunk::Whole(&[0; 60]));
     assert!(!draft.is_full_for(40, 100));
     assert!(draft.is_full_for(41, 100));
     let mut many = BlockDraft::new(0, 7);
     for place in 0..BLOCK_CHUNKS_MAX as u32 {
         assert!(!many.is_full_for(1, 1 << 20));
-        assert_eq!(many.push(&[1]), 7 + place);
+        assert_eq!(many.push(StoredChunk::Whole(&[1])), 7 + place);
     }
     assert!(many.is_full_for(0, 1 << 20));
     let block = BlockSealer::new(CompressionLevel::DEFAULT).seal(&many, ARENA, &key());

@@ -11,7 +11,7 @@ mod summary;
 use std::sync::Arc;
 
 use strongroom_arena::envelope::{self, HEADROOM};
-use strongroom_arena::writer::whole_slots;
+use strongroom_arena::format::SummarySlot;
 use strongroom_arena::{
     Arena, ArenaBuilder, ArenaContent, ArenaError, ArenaSeed, ArenaStore, BlockDraft, BlockSealer,
     CacheLimits, CompressionLevel, FinishedArena, Redundancy, StoredChunk, arena_object,
@@ -47,10 +47,15 @@ impl World {
         let mut slot = 0;
         for (number, chunks) in (0..).zip(chunks.chunks(BLOCK_CHUNKS)) {
             let mut draft = BlockDraft::new(number, slot);
-            let fingerprint = |c: &Vec<u8>| (keys.fingerprinter.fingerprint(c), c.len() as u32);
-            let slots: Vec<_> = chunks.iter().map(fingerprint).collect();
-            chunks.iter().for_each(|chunk| slot = draft.push(chunk) + 1);
-            builder.push(&sealer.seal(&draft, seed.id, &seed.key), whole_slots(&slots));
+            let slots: Vec<_> = chunks
+                .iter()
+                .map(|chunk| {
+                    slot = draft.push(StoredChunk::Whole(chunk)) + 1;
+                    let fingerprint = keys.fingerprinter.fingerprint(chunk);
+                    SummarySlot::of(fingerprint, StoredChunk::Whole(chunk))
+                })
+                .collect();
+            builder.push(&sealer.seal(&draft, seed.id, &seed.key), slots);
         }
         builder.finish(0, keys, redundancy)
     }

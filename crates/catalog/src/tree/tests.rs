@@ -118,13 +118,13 @@ fn an_entry_too_large_is_refused_and_the_tree_goes_on() {
 #[test]
 fn a_chunk_without_entries_is_refused() {
     let mut store = MemoryChunks::default();
-    let (mut fingerprint, location) = store.write_chunk(&[]).unwrap();
+    let (mut fingerprint, location) = store.write_chunk(&[], Part { level: 0, offset: 0 }).unwrap();
     let mut refs = Vec::new();
     for _ in 0..=Recipe::DEPTH_MAX {
         refs = vec![ChunkRef { fingerprint, location, stream_bytes: 0 }; 16];
         let mut node = Vec::new();
         refs.iter().for_each(|chunk| put_ref(&mut node, chunk));
-        (fingerprint, _) = store.write_chunk(&node).unwrap();
+        (fingerprint, _) = store.write_chunk(&node, Part { level: 1, offset: 0 }).unwrap();
     }
     let tree = Recipe { depth: Recipe::DEPTH_MAX, refs };
     assert!(matches!(

@@ -52,6 +52,9 @@ pub struct Args {
     /// How hard to compress: a zstd level from -7 (fastest) to 22 (smallest)
     #[arg(long, value_name = "LEVEL", allow_negative_numbers = true, default_value = "3")]
     compression: i32,
+    /// Store every new chunk whole, none as a delta of what it was before
+    #[arg(long)]
+    no_deltas: bool,
     /// Threads that compress, one for each core unless told otherwise
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
@@ -130,7 +133,8 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         None => None,
     };
     let uid = rustix::process::geteuid().as_raw();
-    let mut pack = PackOptions { level, ..PackOptions::default() };
+    let deltas = !args.no_deltas;
+    let mut pack = PackOptions { level, deltas, ..PackOptions::default() };
     pack.workers = args.threads.unwrap_or(pack.workers);
     let options = BackupOptions {
         paths: args.paths.clone(),
@@ -252,6 +256,7 @@ fn summary_json(outcome: &BackupOutcome, seconds: f64) -> Value {
         "chunks": written.data_chunks,
         "chunks_new": written.data_chunks_new,
         "metadata_chunks_new": written.metadata_chunks_new,
+        "deltas": written.deltas,
         "metadata_bytes": written.metadata_bytes,
         "blocks": written.blocks,
         "arenas": written.arenas,

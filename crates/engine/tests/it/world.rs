@@ -179,7 +179,7 @@ pub fn options(tree: &Path) -> BackupOptions {
 
 pub fn pack() -> PackOptions {
     let level = CompressionLevel::new(1).unwrap();
-    PackOptions { level, block_bytes: 8 << 10, workers: 2 }
+    PackOptions { level, block_bytes: 8 << 10, workers: 2, deltas: true }
 }
 
 pub fn run(
