@@ -232,10 +232,18 @@ class Repository:
             return self.chunk_at(fingerprint, *self.index[fingerprint])
 
     def chunk_at(self, fingerprint: bytes, arena: bytes, slot: int) -> bytes:
-        chunk = self.arena(arena).chunk(slot)
+        stored = self.arena(arena).chunk(slot)
+        chunk = self.expand(stored) if stored.bases else stored.data
         if blake3(chunk, key=self.keys.fingerprint_key).digest() != fingerprint:
             raise Damaged(f"slot {slot} of arena {arena.hex()} holds other bytes")
         return chunk
+
+    def expand(self, delta: "Stored") -> bytes:
+        """The chunk that a delta makes of its bases, which are stored whole."""
+        bases = [self.arena(arena).chunk(slot) for arena, slot in delta.bases]
+        if any(base.bases for base in bases):
+            raise Damaged("a delta of a delta")
+        return apply_delta(delta.data, b"".join(base.data for base in bases), delta.chunk_bytes)
 
     @functools.lru_cache(maxsize=16)
     def arena(self, arena: bytes) -> "Arena":
@@ -269,6 +277,14 @@ class Block(NamedTuple):
     codec: int
 
 
+class Stored(NamedTuple):
+    """A chunk as it stands in a block: its bytes, or with bases a delta."""
+
+    data: bytes
+    chunk_bytes: int
+    bases: list
+
+
 class Arena:
     HEAD_BYTES, FRAME_BYTES = 128, 32
 
@@ -299,7 +315,7 @@ class Arena:
         names = (summary[at:at + 32] for at in range(fingerprints, fingerprints + slots * 32, 32))
         self.slots = dict(zip(numbers, names, strict=True))
 
-    def chunk(self, slot: int) -> bytes:
+    def chunk(self, slot: int) -> Stored:
         for block in self.blocks:
             if block.first_slot <= slot < block.first_slot + block.chunk_count:
                 return self.open_block(block)[slot - block.first_slot]
@@ -317,15 +333,47 @@ class Arena:
                 payload = decompress(payload, block.raw_bytes)
         except Damaged as error:
             raise Damaged(f"block {block.number} of arena {self.id.hex()}: {error}") from None
-        stored_bytes, at = [], 0
+        entries, at = [], 0
         for _ in range(block.chunk_count):
-            stored, _, bases = struct.unpack_from("<3I", payload, at)
-            if bases:
-                raise Damaged("a delta: written by a newer program than this one")
-            stored_bytes.append(stored)
+            stored_bytes, chunk_bytes, base_count = struct.unpack_from("<3I", payload, at)
             at += 12
-        ends = [at := at + stored for stored in stored_bytes]
-        return [payload[end - stored:end] for end, stored in zip(ends, stored_bytes)]
+            bases = list(struct.iter_unpack("<16sI", payload[at:at + 20 * base_count]))
+            at += 20 * base_count
+            entries.append((stored_bytes, chunk_bytes, bases))
+        chunks = []
+        for stored_bytes, chunk_bytes, bases in entries:
+            chunks.append(Stored(payload[at:at + stored_bytes], chunk_bytes, bases))
+            at += stored_bytes
+        return chunks
+
+
+def apply_delta(delta: bytes, basis: bytes, chunk_bytes: int) -> bytes:
+    """delta.md"""
+    def number():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte, at = delta[at], at + 1
+            value |= (byte & 0x7f) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    chunk, at, basis_end = bytearray(), 0, 0
+    ops_bytes = number()
+    literals = ops_end = at + ops_bytes
+    while at < ops_end:
+        literal_bytes, copy_bytes = number(), number()
+        chunk += delta[literals:literals + literal_bytes]
+        literals += literal_bytes
+        if copy_bytes:
+            zigzag = number()
+            start = basis_end + literal_bytes + (zigzag >> 1 ^ -(zigzag & 1))
+            basis_end = start + copy_bytes
+            chunk += basis[start:basis_end]
+    if len(chunk) != chunk_bytes:
+        raise Damaged("a delta makes a chunk of another length")
+    return bytes(chunk)
 
 
 def open_summary(sealed: bytes, arena_id: bytes, generation: int, summary_key: bytes) -> bytes:

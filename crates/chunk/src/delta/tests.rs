@@ -1,3 +1,5 @@
+//! Deltas make their chunks again, cost what changed, and hostile ones are refused.
+
 use proptest::prelude::*;
 
 use super::{Basis, DeltaError, apply};
