@@ -123,6 +123,19 @@ impl Arena {
         ((HEADROOM + HEAD_BYTES + start) as u64, end - start)
     }
 
+    /// Opens one block from the bytes of a run that begins with the block `first`.
+    pub fn open_block_of_run(
+        &self,
+        place: usize,
+        first: usize,
+        run: &[u8],
+    ) -> Result<OpenBlock, ArenaError> {
+        let blocks = &self.summary.blocks;
+        let start = (blocks[place].offset - blocks[first].offset) as usize;
+        let mut opened = self.open_blocks(place..=place, &run[start.min(run.len())..])?;
+        Ok(opened.pop().expect("a run of one block opens as one block"))
+    }
+
     /// Opens a run of blocks from the bytes of their [`Arena::span`].
     pub fn open_blocks(
         &self,
@@ -231,14 +244,23 @@ impl ArenaStore {
         Ok(block)
     }
 
-    /// A run of neighbouring blocks by one read, past the cache.
+    /// The bytes of a run of neighbouring blocks by one read, past the cache.
+    pub fn read_run(
+        &self,
+        arena: &Arena,
+        places: std::ops::RangeInclusive<usize>,
+    ) -> Result<Vec<u8>, ArenaError> {
+        let (offset, length) = arena.span(places);
+        self.read(arena.id, offset, length)
+    }
+
+    /// A run of neighbouring blocks by one read, past the cache, healed if need be.
     pub fn read_blocks(
         &self,
         arena: &Arena,
         places: std::ops::RangeInclusive<usize>,
     ) -> Result<Vec<OpenBlock>, ArenaError> {
-        let (offset, length) = arena.span(places.clone());
-        let bytes = self.read(arena.id, offset, length)?;
+        let bytes = self.read_run(arena, places.clone())?;
         match arena.open_blocks(places.clone(), &bytes) {
             Err(ArenaError::Damaged { .. }) => self.read_blocks_healed(arena, places),
             other => other,

@@ -2,6 +2,7 @@
 
 mod standing;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -19,10 +20,10 @@ use super::RestoreOptions;
 use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 
-/// A batch is written once it wants so many chunks (about 50 MiB of memory).
-const WANTS_MAX: usize = 400_000;
+/// A batch is written once it wants so many chunks (about 20 MiB of memory).
+const WANTS_MAX: usize = 200_000;
 /// A batch is written once it holds so many files.
-const FILES_MAX: usize = 50_000;
+const FILES_MAX: usize = 25_000;
 /// Bytes of blocks, as they lie, that are read at once.
 const RUN_BYTES_MAX: usize = 2 << 20;
 /// Files that are written from several runs are held open, so many at a time.
@@ -320,31 +321,29 @@ impl<'b> Shared<'b> {
     fn write_run(&self, run: &Run<'_>) {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.chunks_needed.fetch_add(run.wants.len() as u64, Ordering::Relaxed);
-        let blocks = match self.reader.store().read_blocks(&run.arena, run.blocks.clone()) {
-            Ok(blocks) => blocks,
-            Err(_) => {
-                // One of them is lost; each chunk is looked for by itself.
-                run.wants.iter().for_each(|want| self.write_from_elsewhere(want));
-                return;
-            }
+        let Ok(bytes) = self.reader.store().read_run(&run.arena, run.blocks.clone()) else {
+            run.wants.iter().for_each(|want| self.write_from_elsewhere(want));
+            return;
         };
-        for want in &run.wants {
-            match self.chunk_of(&blocks, want) {
-                Ok(bytes) => self.write_chunk(want, &bytes),
-                Err(_) => self.write_from_elsewhere(want),
+        let place_of = |want: &Want| run.arena.block_of(want.location.slot);
+        // Block by block, so that one is in memory at a time.
+        for of_block in run.wants.chunk_by(|one, other| place_of(one) == place_of(other)) {
+            let place = place_of(of_block[0]).expect("a run is made of blocks that hold its wants");
+            let block = run.arena.open_block_of_run(place, *run.blocks.start(), &bytes);
+            for want in of_block {
+                // Of a block that is damaged each chunk is looked for by itself.
+                let chunk = block.as_ref().ok().and_then(|block| self.chunk_of(block, want));
+                match chunk {
+                    Some(bytes) => self.write_chunk(want, &bytes),
+                    None => self.write_from_elsewhere(want),
+                }
             }
         }
     }
 
-    fn chunk_of<'c>(
-        &self,
-        blocks: &'c [OpenBlock],
-        want: &Want,
-    ) -> Result<std::borrow::Cow<'c, [u8]>, EngineError> {
-        let slot = want.location.slot;
-        let stored = blocks.iter().find_map(|block| block.chunk(slot));
-        let lost = ArenaError::SlotLost { arena: want.location.arena, slot };
-        self.reader.resolve(&want.fingerprint, want.location, stored.ok_or(lost)?)
+    fn chunk_of<'c>(&self, block: &'c OpenBlock, want: &Want) -> Option<Cow<'c, [u8]>> {
+        let stored = block.chunk(want.location.slot)?;
+        self.reader.resolve(&want.fingerprint, want.location, stored).ok()
     }
 
     /// Writes a chunk that is not where the recipe says.
