@@ -190,7 +190,7 @@ fn fix_manifest(manifest: &mut [u8], segments: &[Vec<u8>]) {
         let mut named = WORLD.files[1..].iter().zip(segments);
         if let Some((_, bytes)) = named.find(|(original, _)| original.name == name) {
             let trailer = &bytes[bytes.len().saturating_sub(TRAILER_BYTES)..];
-            if let (Some(records), Some(checksum)) = (trailer.get(24..32), trailer.get(60..)) {
+            if let (Some(records), Some(checksum)) = (trailer.get(24..32), trailer.get(60..64)) {
                 entry[8..16].copy_from_slice(records);
                 entry[16..24].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
                 entry[24..28].copy_from_slice(checksum);
