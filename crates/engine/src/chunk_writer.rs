@@ -1,6 +1,9 @@
 //! Storing chunks, each once: look it up, and where it is new encode it against what it resembles
 //! and pack it.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use strongroom_arena::{ArenaContent, StoredChunk};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
 use strongroom_catalog::{ChunkRef, Location, Part, WriteChunk};
@@ -10,6 +13,7 @@ use crate::chunk_index::ChunkIndex;
 use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 use crate::packer::{PackOptions, Packer, WrittenArena};
+use crate::profile::{Profile, Stage, StageTimes};
 use crate::repository::Repository;
 
 /// What was written, chunk by chunk and request by request (Yuru §5.1.2 counts these).
@@ -43,6 +47,7 @@ pub struct ChunkWriter<'r> {
     deltas: bool,
     neighbours: Neighbours,
     stats: WriteStats,
+    times: Arc<StageTimes>,
 }
 
 /// Where new chunks go.
@@ -78,28 +83,30 @@ impl<'r> ChunkWriter<'r> {
     ) -> Result<Self, EngineError> {
         let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
         index.refresh(repository.backend(), reader.store(), monitor, cancel)?;
+        let times = Arc::new(StageTimes::default());
         let packer = if dry_run {
             let id = ArenaId([0x7f; 16]);
             index.begin_arena(id);
             Packing::Nowhere { next_slot: 0, id }
         } else {
-            Packing::Packer(Box::new(Packer::start(repository, pack)))
+            Packing::Packer(Box::new(Packer::start(repository, pack, &times)))
         };
         let deltas = pack.deltas && reader.can_read() && !dry_run;
         let (neighbours, stats) = (Neighbours::default(), WriteStats::default());
-        Ok(Self { reader, index, packer, deltas, neighbours, stats })
+        Ok(Self { reader, index, packer, deltas, neighbours, stats, times })
     }
 
-    /// Keeps a chunk of data, which stands at `offset` of its stream.
+    /// Keeps a chunk of data of this name, which stands at `offset` of its stream.
     pub fn put_data(
         &mut self,
         chunk: &[u8],
+        fingerprint: Fingerprint,
         offset: u64,
         basis: Option<&mut StreamBasis<'_>>,
     ) -> Result<ChunkRef, EngineError> {
         self.stats.data_chunks += 1;
         let part = Part { level: 0, offset };
-        let (fingerprint, location, is_new) = self.put(ArenaContent::Data, chunk, part, basis)?;
+        let (location, is_new) = self.put(ArenaContent::Data, chunk, fingerprint, part, basis)?;
         if is_new {
             self.stats.data_chunks_new += 1;
             self.stats.data_bytes += chunk.len() as u64;
@@ -119,10 +126,10 @@ impl<'r> ChunkWriter<'r> {
         &mut self,
         content: ArenaContent,
         chunk: &[u8],
+        fingerprint: Fingerprint,
         part: Part,
         mut basis: Option<&mut StreamBasis<'_>>,
-    ) -> Result<(Fingerprint, Location, bool), EngineError> {
-        let fingerprint = self.reader.fingerprinter().fingerprint(chunk);
+    ) -> Result<(Location, bool), EngineError> {
         if let Some(location) = self.index.lookup(&fingerprint) {
             if let Some(basis) = basis.as_deref_mut().filter(|_| part.level == 0) {
                 basis.saw_known(part.offset, &fingerprint);
@@ -130,7 +137,7 @@ impl<'r> ChunkWriter<'r> {
             if content == ArenaContent::Data {
                 self.neighbours = Neighbours { last: Some(location), new_since: 0 };
             }
-            return Ok((fingerprint, location, false));
+            return Ok((location, false));
         }
         let delta = self.encode(content, chunk, part, basis);
         let location = match &mut self.packer {
@@ -152,7 +159,7 @@ impl<'r> ChunkWriter<'r> {
             }
         };
         self.index.insert(&fingerprint, location, delta.is_some());
-        Ok((fingerprint, location, true))
+        Ok((location, true))
     }
 
     /// A new chunk as a delta, where something is at hand that it resembles.
@@ -193,15 +200,37 @@ impl<'r> ChunkWriter<'r> {
         &self.stats
     }
 
-    /// Waits until every arena is on the medium, and keeps the index.
-    pub fn finish(mut self, monitor: &dyn Monitor) -> Result<WriteStats, EngineError> {
+    /// How long each stage was at work.
+    pub fn times(&self) -> &Arc<StageTimes> {
+        &self.times
+    }
+
+    /// Waits until every arena is on the medium, and keeps the index. Tells what each stage took
+    /// since the backup was begun, with so many readers.
+    pub fn finish(
+        mut self,
+        begun: Instant,
+        readers: usize,
+        monitor: &dyn Monitor,
+    ) -> Result<(WriteStats, Profile), EngineError> {
         let dry_run = Packing::Nowhere { next_slot: 0, id: ArenaId::ZERO };
+        let mut workers = 0;
         if let Packing::Packer(packer) = std::mem::replace(&mut self.packer, dry_run) {
-            let written = packer.finish()?;
+            workers = packer.workers();
+            let written = self.times.time(Stage::Wait, || packer.finish())?;
             self.note_written(&written);
             self.index.flush(monitor);
         }
-        Ok(self.stats)
+        let (whole, times) = (begun.elapsed(), &self.times);
+        let profile = Profile {
+            whole,
+            read: (times.of(Stage::Read), readers),
+            store: whole.saturating_sub(times.of(Stage::Wait)),
+            compress: (times.of(Stage::Compress), workers),
+            protect: times.of(Stage::Protect),
+            write: times.of(Stage::Write),
+        };
+        Ok((self.stats, profile))
     }
 }
 
@@ -229,8 +258,9 @@ impl WriteChunk for MetadataLane<'_, '_, '_> {
         part: Part,
     ) -> Result<(Fingerprint, Location), EngineError> {
         let basis = self.basis.as_deref_mut();
-        let (fingerprint, location, is_new) =
-            self.writer.put(ArenaContent::Metadata, chunk, part, basis)?;
+        let fingerprint = self.writer.reader.fingerprinter().fingerprint(chunk);
+        let (location, is_new) =
+            self.writer.put(ArenaContent::Metadata, chunk, fingerprint, part, basis)?;
         if is_new {
             self.writer.stats.metadata_chunks_new += 1;
             self.writer.stats.metadata_bytes += chunk.len() as u64;

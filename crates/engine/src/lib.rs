@@ -19,6 +19,7 @@ pub mod keys;
 pub mod lookup;
 pub mod objects;
 pub mod packer;
+pub mod profile;
 pub mod repair;
 pub mod repository;
 pub mod restore;
@@ -41,6 +42,7 @@ pub use diff::{
 pub use dump::{DumpFormat, DumpOutcome, cat, dump};
 pub use error::EngineError;
 pub use packer::PackOptions;
+pub use profile::Profile;
 pub use repair::{RepairOutcome, RepairPlan, RepairStep, plan_repair, repair, repair_objects};
 pub use repository::{InitOptions, Repository, Surroundings};
 pub use restore::{RestoreOptions, RestoreOutcome, RestorePlace, restore};

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use strongroom_arena::{
     ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel, Redundancy,
     SealedBlock, StoredChunk, SummarySlot, arena_object,
@@ -23,6 +23,7 @@ use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{ArenaId, Entropy, Fingerprint, WriteKeys};
 use strongroom_catalog::Location;
 
+use crate::profile::{Stage, StageTimes};
 use crate::repository::Repository;
 
 /// Blocks of one lane that may be between the caller and their arena.
@@ -99,6 +100,7 @@ pub struct Packer {
     closed: Option<Sender<ClosedArena>>,
     written: Receiver<Result<WrittenArena, BackendError>>,
     threads: Vec<JoinHandle<()>>,
+    times: Arc<StageTimes>,
     arena_bytes: usize,
     block_bytes: usize,
     keys: WriteKeys,
@@ -107,23 +109,24 @@ pub struct Packer {
 
 impl Packer {
     /// Starts the threads.
-    pub fn start(repository: &Repository, options: PackOptions) -> Self {
+    pub fn start(repository: &Repository, options: PackOptions, times: &Arc<StageTimes>) -> Self {
         let workers = options.workers.max(1);
         let (jobs, job_queue) = bounded::<Job>(workers);
         let (closed, closed_queue) = bounded::<ClosedArena>(0);
         let (written_in, written) = unbounded();
         let mut threads: Vec<_> = (0..workers)
             .map(|_| {
-                let jobs = job_queue.clone();
-                std::thread::spawn(move || seal_blocks(&jobs, options.level))
+                let (jobs, times) = (job_queue.clone(), times.clone());
+                std::thread::spawn(move || seal_blocks(&jobs, options.level, &times))
             })
             .collect();
         let backend = repository.surroundings.backend.clone();
         let keys = repository.write_keys().clone();
         let redundancy = repository.redundancy();
+        let of_sealer = times.clone();
         threads.push(std::thread::spawn(move || {
             for arena in closed_queue {
-                let result = write_arena(arena, &*backend, &keys, redundancy);
+                let result = write_arena(arena, &*backend, &keys, redundancy, &of_sealer);
                 if written_in.send(result).is_err() {
                     return;
                 }
@@ -135,11 +138,17 @@ impl Packer {
             closed: Some(closed),
             written,
             threads,
+            times: times.clone(),
             arena_bytes: repository.config.arena_bytes as usize,
             block_bytes: options.block_bytes,
             keys: repository.write_keys().clone(),
             entropy: repository.surroundings.entropy.clone(),
         }
+    }
+
+    /// How many threads compress.
+    pub fn workers(&self) -> usize {
+        self.threads.len() - 1
     }
 
     /// Packs a chunk and tells where it will be. The flag tells that its arena is a new one.
@@ -204,11 +213,15 @@ impl Packer {
         let (reply, block) = bounded(1);
         let job = Job { draft, seed: arena.seed.clone(), reply };
         let jobs = self.jobs.as_ref().expect("jobs are taken until the packer stops");
-        jobs.send(job).expect("workers live as long as jobs are taken");
+        let sent = match jobs.try_send(job) {
+            Err(TrySendError::Full(job)) => self.times.time(Stage::Wait, || jobs.send(job)).is_ok(),
+            other => other.is_ok(),
+        };
+        assert!(sent, "workers live as long as jobs are taken");
         arena.in_flight.push_back(InFlight { block, slots });
         while arena.in_flight.len() > BLOCKS_IN_FLIGHT {
             let due = arena.in_flight.pop_front().expect("just counted");
-            due.push_to(&mut arena.builder);
+            due.push_to(&mut arena.builder, &self.times);
         }
         if arena.builder.blocks_bytes() >= self.arena_bytes {
             let arena = self.lanes[lane].take().expect("just looked at");
@@ -220,7 +233,7 @@ impl Packer {
         let closed = ClosedArena { builder: arena.builder, in_flight: arena.in_flight };
         let queue = self.closed.as_ref().expect("arenas are taken until the packer stops");
         // The sealer ends early only once nobody listens; then nobody waits for this arena.
-        let _ = queue.send(closed);
+        self.times.time(Stage::Wait, || drop(queue.send(closed)));
     }
 
     fn stop(&mut self) {
@@ -261,16 +274,19 @@ impl OpenArena {
 }
 
 impl InFlight {
-    fn push_to(self, builder: &mut ArenaBuilder) {
-        let block = self.block.recv().expect("a worker answers every job");
+    fn push_to(self, builder: &mut ArenaBuilder, times: &StageTimes) {
+        let block = self.block.try_recv();
+        let block = block.or_else(|_| times.time(Stage::Wait, || self.block.recv()));
+        let block = block.expect("a worker answers every job");
         builder.push(&block, self.slots);
     }
 }
 
-fn seal_blocks(jobs: &Receiver<Job>, level: CompressionLevel) {
+fn seal_blocks(jobs: &Receiver<Job>, level: CompressionLevel, times: &StageTimes) {
     let mut sealer = BlockSealer::new(level);
     for job in jobs {
-        let block = sealer.seal(&job.draft, job.seed.id, &job.seed.key);
+        let seal = || sealer.seal(&job.draft, job.seed.id, &job.seed.key);
+        let block = times.time(Stage::Compress, seal);
         // Nobody waits for it where the packer was given up.
         let _ = job.reply.send(block);
     }
@@ -281,12 +297,17 @@ fn write_arena(
     backend: &dyn Backend,
     keys: &WriteKeys,
     redundancy: Redundancy,
+    times: &StageTimes,
 ) -> Result<WrittenArena, BackendError> {
+    // The sealer's waiting is not the caller's.
+    let unwatched = StageTimes::default();
     for block in arena.in_flight.drain(..) {
-        block.push_to(&mut arena.builder);
+        block.push_to(&mut arena.builder, &unwatched);
     }
-    let finished = arena.builder.finish(0, keys, redundancy);
-    backend.create(&arena_object(finished.id), &finished.object)?;
+    let finish = || arena.builder.finish(0, keys, redundancy);
+    let finished = times.time(Stage::Protect, finish);
+    let object = arena_object(finished.id);
+    times.time(Stage::Write, || backend.create(&object, &finished.object))?;
     Ok(WrittenArena {
         id: finished.id,
         object_bytes: finished.object.len() as u64,

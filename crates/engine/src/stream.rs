@@ -1,124 +1,120 @@
-//! Streams into chunks: read, cut, store, through one buffer of fixed size.
+//! Streams into pieces of whole chunks: read, cut, name.
 
-use std::io::Read;
-
-use strongroom_base::Cancel;
-use strongroom_catalog::{ChunkRef, Recipe, RecipeBuilder};
+use strongroom_base::{Fingerprint, Fingerprinter};
 use strongroom_chunk::Chunker;
-use strongroom_source::SourceFile;
 
-use crate::basis::StreamBasis;
-use crate::chunk_writer::ChunkWriter;
 use crate::error::EngineError;
 
-/// Cuts streams and stores their chunks.
-pub struct StreamCutter {
-    chunker: Chunker,
-    buffer: Vec<u8>,
+/// Bytes read at a time. Large enough that a chunk is well within it.
+pub const PIECE_BYTES: usize = 1 << 20;
+
+/// Some chunks of a stream, one after another.
+#[derive(Debug)]
+pub struct Piece {
+    bytes: Vec<u8>,
+    /// Where each chunk ends, and what it is called.
+    chunks: Vec<(usize, Fingerprint)>,
 }
 
-/// Bytes read at a time. Large enough that a chunk is always within it.
-const BUFFER_BYTES: usize = 2 << 20;
-
-/// Is told how many bytes of a stream were dealt with, and what was written.
-pub type Tell<'t> = dyn FnMut(u64, &ChunkWriter<'_>) + 't;
+/// Cuts streams and names their chunks.
+#[derive(Clone)]
+pub struct StreamCutter {
+    chunker: Chunker,
+    fingerprinter: Fingerprinter,
+}
 
 /// Fills a buffer from its start; tells how many bytes it got, and whether they were the last.
 type Fill<'f> = dyn FnMut(&mut [u8]) -> Result<(usize, bool), EngineError> + 'f;
 
+impl Piece {
+    /// The chunks in order, each with its name.
+    pub fn chunks(&self) -> impl Iterator<Item = (&[u8], Fingerprint)> {
+        let starts = std::iter::once(0).chain(self.chunks.iter().map(|(end, _)| *end));
+        let ranges = starts.zip(&self.chunks);
+        ranges.map(|(start, (end, fingerprint))| (&self.bytes[start..*end], *fingerprint))
+    }
+}
+
 impl StreamCutter {
-    /// A cutter with a buffer of its own.
-    pub fn new(chunker: Chunker) -> Self {
-        assert!(chunker.limits().max() <= BUFFER_BYTES / 2, "a chunk is well within the buffer");
-        Self { chunker, buffer: vec![0; BUFFER_BYTES] }
+    /// A cutter by a repository's rule and names.
+    pub fn new(chunker: Chunker, fingerprinter: Fingerprinter) -> Self {
+        assert!(chunker.limits().max() <= PIECE_BYTES, "a chunk is well within a piece");
+        Self { chunker, fingerprinter }
     }
 
-    /// Stores a file's content, holes as holes. Stopped in the middle, it gives the error that
-    /// says so; the chunks so far are kept for the next run.
-    pub fn store_file(
-        &mut self,
-        file: &SourceFile,
-        writer: &mut ChunkWriter<'_>,
-        mut basis: Option<StreamBasis<'_>>,
-        tell: &mut Tell<'_>,
-        cancel: &Cancel,
-    ) -> Result<Recipe, EngineError> {
-        let mut recipe = RecipeBuilder::new();
-        let mut at = 0;
-        for extent in file.extents() {
-            let extent = extent?;
-            if extent.offset > at {
-                let hole = ChunkRef::hole(extent.offset - at);
-                recipe.push(hole, &mut writer.metadata(basis.as_mut()))?;
-                at = extent.offset;
-            }
-            let end = extent.offset + extent.bytes;
-            let mut read = |buffer: &mut [u8]| {
-                cancel.check()?;
-                let length = buffer.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
-                let count = file.read_at(at, &mut buffer[..length])?;
-                at += count as u64;
-                Ok((count, at == end || count < length))
-            };
-            self.store(&mut read, &mut recipe, writer, &mut basis, tell)?;
-            if at < end {
-                // The file was cut short while it was read: what is left of it ends here.
-                return recipe.finish(&mut writer.metadata(basis.as_mut()));
-            }
-        }
-        if at < file.size() {
-            let hole = ChunkRef::hole(file.size() - at);
-            recipe.push(hole, &mut writer.metadata(basis.as_mut()))?;
-        }
-        recipe.finish(&mut writer.metadata(basis.as_mut()))
-    }
-
-    /// Stores what a reader gives, to its end.
-    pub fn store_reader(
-        &mut self,
-        input: &mut dyn Read,
-        writer: &mut ChunkWriter<'_>,
-        mut basis: Option<StreamBasis<'_>>,
-        tell: &mut Tell<'_>,
-    ) -> Result<Recipe, EngineError> {
-        let mut recipe = RecipeBuilder::new();
-        let mut read = |buffer: &mut [u8]| loop {
-            match input.read(buffer) {
-                Ok(count) => return Ok((count, count == 0)),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(EngineError::Input(error)),
-            }
-        };
-        self.store(&mut read, &mut recipe, writer, &mut basis, tell)?;
-        recipe.finish(&mut writer.metadata(basis.as_mut()))
-    }
-
-    /// Reads to the end of a run of data.
-    fn store(
-        &mut self,
+    /// Reads to the end of a stream of about `expected` bytes, and gives it piece by piece. A piece
+    /// that nobody takes ends it.
+    pub fn cut(
+        &self,
+        expected: u64,
         read: &mut Fill<'_>,
-        recipe: &mut RecipeBuilder,
-        writer: &mut ChunkWriter<'_>,
-        basis: &mut Option<StreamBasis<'_>>,
-        tell: &mut Tell<'_>,
+        give: &mut dyn FnMut(Piece) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        let (mut filled, mut at_end) = (0, false);
+        let room = usize::try_from(expected).unwrap_or(usize::MAX).clamp(1, PIECE_BYTES);
+        let mut rest: Vec<u8> = Vec::new();
+        let mut at_end = false;
         while !at_end {
-            let (count, is_last) = read(&mut self.buffer[filled..])?;
+            let mut bytes = rest;
+            let mut filled = bytes.len();
+            bytes.resize(filled + room, 0);
+            let (count, is_last) = read(&mut bytes[filled..])?;
             filled += count;
+            bytes.truncate(filled);
             at_end = is_last;
+            let mut chunks = Vec::new();
             let mut cut = 0;
-            while let Some(length) = self.chunker.cut(&self.buffer[cut..filled], at_end) {
-                let bytes = &self.buffer[cut..cut + length];
-                let chunk = writer.put_data(bytes, recipe.stream_bytes(), basis.as_mut())?;
-                recipe.push(chunk, &mut writer.metadata(basis.as_mut()))?;
+            while let Some(length) = self.chunker.cut(&bytes[cut..], at_end) {
+                let fingerprint = self.fingerprinter.fingerprint(&bytes[cut..cut + length]);
                 cut += length;
-                tell(length as u64, writer);
+                chunks.push((cut, fingerprint));
             }
-            self.buffer.copy_within(cut..filled, 0);
-            filled -= cut;
+            rest = bytes.split_off(cut);
+            if !chunks.is_empty() {
+                give(Piece { bytes, chunks })?;
+            }
         }
-        assert_eq!(filled, 0, "at the end of a stream the chunker leaves nothing");
+        assert!(rest.is_empty(), "at the end of a stream the chunker leaves nothing");
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strongroom_chunk::{Key, Limits};
+
+    use super::*;
+
+    /// However a stream comes in, its chunks are those of the whole.
+    #[test]
+    fn pieces_are_the_stream() {
+        let fingerprinter = strongroom_base::MasterSecret([5; 32]).keys().write.fingerprinter;
+        let chunker =
+            Chunker::new(Limits::new(4 << 10, 12 << 10).unwrap(), Key::from_bytes(&[7; 8]));
+        let cutter = StreamCutter::new(chunker, fingerprinter.clone());
+        let mut stream = vec![0; 3_000_017];
+        blake3::Hasher::new().finalize_xof().fill(&mut stream);
+        for length in [0, 1, 5000, 70_000, 1 << 20, (1 << 20) + 1, 3_000_017] {
+            for step in [1000, 777_777, usize::MAX] {
+                let stream = &stream[..length];
+                let mut at = 0;
+                let mut read = |buffer: &mut [u8]| {
+                    let count = buffer.len().min(step).min(length - at);
+                    buffer[..count].copy_from_slice(&stream[at..at + count]);
+                    at += count;
+                    Ok((count, at == length))
+                };
+                let mut found: Vec<Vec<u8>> = Vec::new();
+                let mut give = |piece: Piece| {
+                    for (chunk, fingerprint) in piece.chunks() {
+                        assert_eq!(fingerprint, fingerprinter.fingerprint(chunk));
+                        found.push(chunk.to_vec());
+                    }
+                    Ok(())
+                };
+                cutter.cut(length as u64, &mut read, &mut give).unwrap();
+                let whole: Vec<&[u8]> = chunker.split(stream).collect();
+                assert!(found == whole, "{length} bytes by {step}");
+            }
+        }
     }
 }

@@ -96,6 +96,7 @@ impl World {
             parent: None,
             count_first: false,
             pack: PackOptions { level, block_bytes: 8 << 10, workers: 2, deltas: false },
+            readers: 2,
             program: "test".to_owned(),
         };
         backup(&self.repository, &options, &Silent, &Cancel::new()).unwrap().snapshot

@@ -6,6 +6,7 @@
 //! decides what a changed file is: that is for the floors above. Linux only.
 
 mod accounts;
+mod device;
 mod error;
 mod exclude;
 mod file;
@@ -18,6 +19,7 @@ mod walk;
 mod xattr;
 
 pub use accounts::Accounts;
+pub use device::seeks;
 pub use error::SourceError;
 pub use file::{Extent, Extents, FileChange, SourceFile};
 pub use inode::InodeId;

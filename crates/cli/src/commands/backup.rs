@@ -1,5 +1,6 @@
 //! `strongroom backup`
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use strongroom_arena::CompressionLevel;
 use strongroom_base::units::{bytes_text, count_text, duration_text, parse_bytes};
-use strongroom_engine::{BackupOptions, BackupOutcome, PackOptions, backup};
+use strongroom_engine::{BackupOptions, BackupOutcome, PackOptions, Profile, backup};
 use strongroom_source::{Accounts, SourceOptions};
 
 use super::init;
@@ -55,6 +56,12 @@ pub struct Args {
     /// Store every new chunk whole, none as a delta of what it was before
     #[arg(long)]
     no_deltas: bool,
+    /// Files that are read at a time: two on a disk that seeks, else twice as many as cores
+    #[arg(long, value_name = "COUNT")]
+    readers: Option<usize>,
+    /// Tell how busy each stage was, and so which one bound the backup
+    #[arg(long)]
+    profile: bool,
     /// Threads that compress, one for each core unless told otherwise
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
@@ -147,6 +154,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         force: args.force,
         dry_run: args.dry_run,
         parent,
+        readers: args.readers.unwrap_or_else(|| readers_for(&args.paths)),
         count_first: context.terminal.shows_progress(),
         pack,
         program: concat!("strongroom ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -173,7 +181,26 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     for line in summary(&outcome, monitor.elapsed()) {
         context.terminal.line(line)?;
     }
+    if args.profile {
+        context.terminal.line(profile_line(&outcome.profile))?;
+    }
     Ok(exit_of(&outcome).into())
+}
+
+/// Threads that read files on what these paths lie on.
+fn readers_for(paths: &[PathBuf]) -> usize {
+    if paths.iter().any(|path| strongroom_source::seeks(path)) {
+        return 2;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores * 2).clamp(4, 16)
+}
+
+fn profile_line(profile: &Profile) -> String {
+    let shares = profile.shares();
+    let busiest = shares.iter().fold(shares[0], |a, b| if b.1 > a.1 { *b } else { a }).0;
+    let told = shares.map(|(stage, share)| format!("{stage} {:.0} %", share * 100.0)).join(", ");
+    format!("stages at work: {told}; bound by: {busiest}")
 }
 
 fn exit_of(outcome: &BackupOutcome) -> Exit {
@@ -255,6 +282,7 @@ fn summary_json(outcome: &BackupOutcome, seconds: f64) -> Value {
         "bytes_stored": snapshot.stats.bytes_stored,
         "chunks": written.data_chunks,
         "chunks_new": written.data_chunks_new,
+        "profile": outcome.profile.shares().into_iter().collect::<BTreeMap<_, _>>(),
         "metadata_chunks_new": written.metadata_chunks_new,
         "deltas": written.deltas,
         "metadata_bytes": written.metadata_bytes,

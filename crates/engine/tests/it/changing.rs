@@ -1,9 +1,11 @@
 //! Files that change while they are read, and backups that are stopped.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use strongroom_base::{Cancel, Monitor, Progress, Severity, Silent};
 use strongroom_engine::{BackupOutcome, backup};
@@ -12,20 +14,45 @@ use strongroom_testkit::{Kind, Listener};
 use crate::read_back::read_back;
 use crate::world::{World, options, run, snapshot_ids};
 
-/// Acts once, when the given file has been read to some extent.
+/// Acts once, when so many bytes have been dealt with: in the middle of the last file.
 struct Midway {
     listener: Listener,
-    file: PathBuf,
-    after_calls: u64,
-    calls: AtomicU64,
+    after_bytes: u64,
+    acted: AtomicBool,
+    bytes: AtomicU64,
     act: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Midway {
+    /// Within a long file `target` of the world's tree, which the walk comes to last, and which
+    /// was stored to `into` bytes.
+    fn within(
+        world: &World,
+        target: &Path,
+        into: u64,
+        act: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let others = world.image().nodes.into_iter().filter_map(|(name, node)| match node.kind {
+            Kind::File(content) if world.tree().join(OsStr::from_bytes(&name)) != target => {
+                Some(content.bytes)
+            }
+            _ => None,
+        });
+        Self {
+            listener: Listener::new(),
+            after_bytes: others.sum::<u64>() + into,
+            acted: AtomicBool::new(false),
+            bytes: AtomicU64::new(0),
+            act: Box::new(act),
+        }
+    }
 }
 
 impl Monitor for Midway {
     fn progress(&self, progress: &Progress) {
         self.listener.progress(progress);
-        let is_there = self.listener.worked_on().last() == Some(&self.file);
-        if is_there && self.calls.fetch_add(1, Ordering::Relaxed) == self.after_calls {
+        self.bytes.store(progress.bytes, Ordering::Relaxed);
+        if progress.bytes > self.after_bytes && !self.acted.swap(true, Ordering::Relaxed) {
             (self.act)();
         }
     }
@@ -39,24 +66,17 @@ impl Monitor for Midway {
     }
 }
 
-/// A backup during which `act` happens to the file `target`, of so many bytes, after so many of
-/// its chunks were read; then another, undisturbed, which must be right.
+/// A backup during which `act` happens to the file `zz`, of so many bytes, after some of its
+/// chunks were stored; then another, undisturbed, which must be right.
 fn disturbed(
     target_bytes: usize,
-    after_calls: u64,
     act: impl Fn(&Path) + Send + Sync + 'static,
 ) -> (World, BackupOutcome, Vec<String>) {
     let world = World::new(70);
-    let file = world.tree().join("target");
+    let file = world.tree().join("zz");
     fs::write(&file, vec![7; target_bytes]).unwrap();
     let acting = file.clone();
-    let midway = Midway {
-        listener: Listener::new(),
-        file,
-        after_calls,
-        calls: AtomicU64::new(0),
-        act: Box::new(move || act(&acting)),
-    };
+    let midway = Midway::within(&world, &file, 100_000, move || act(&acting));
     let outcome = run(&world.open(), &options(&world.tree()), &midway).unwrap();
     let problems: Vec<String> =
         midway.listener.problems().into_iter().map(|heard| heard.message).collect();
@@ -64,14 +84,14 @@ fn disturbed(
     assert_eq!(outcome.snapshot.stats.problems, problems.len() as u64);
     let kept = read_back(&world.open(), outcome.snapshot.id, &world.tree()).unwrap();
     let others = world.image().differences(&kept);
-    let strays: Vec<_> = others.iter().filter(|line| !line.starts_with("target")).collect();
+    let strays: Vec<_> = others.iter().filter(|line| !line.starts_with("zz")).collect();
     assert!(strays.iter().all(|line| line.starts_with(": mtime")), "{strays:?}");
     let next = world.backup();
     world.assert_holds(&world.open(), next.snapshot.id, &world.image(), "the next backup");
     (world, outcome, problems)
 }
 
-/// Reading goes by two MiB, so the file is longer than that.
+/// Reading goes by one MiB and some pieces ahead, so the file is longer than that.
 const LONG: usize = 9 << 20;
 
 #[test]
@@ -80,10 +100,10 @@ fn a_file_grows() {
         let mut file = fs::File::options().append(true).open(file).unwrap();
         file.write_all(&[9; 1 << 20]).unwrap();
     };
-    let (world, outcome, problems) = disturbed(LONG, 3, grow);
+    let (world, outcome, problems) = disturbed(LONG, grow);
     assert_eq!(problems, ["it changed while it was read"]);
     let kept = read_back(&world.open(), outcome.snapshot.id, &world.tree()).unwrap();
-    let Kind::File(content) = &kept.nodes[&b"target"[..]].kind else { panic!("a file") };
+    let Kind::File(content) = &kept.nodes[&b"zz"[..]].kind else { panic!("a file") };
     assert_eq!(content.bytes, LONG as u64, "as long as it was when it was opened");
 }
 
@@ -92,18 +112,18 @@ fn a_file_shrinks() {
     let shrink = |file: &Path| {
         fs::File::options().write(true).open(file).unwrap().set_len(1000).unwrap();
     };
-    let (_, _, problems) = disturbed(LONG, 3, shrink);
+    let (_, _, problems) = disturbed(LONG, shrink);
     assert_eq!(problems, ["it changed while it was read"]);
 }
 
 #[test]
 fn a_file_is_removed_while_it_is_read() {
     let remove = |file: &Path| fs::remove_file(file).unwrap();
-    let (world, outcome, problems) = disturbed(LONG, 3, remove);
+    let (world, outcome, problems) = disturbed(LONG, remove);
     // It had been opened: all of it was read. Its inode changed by losing its name.
     assert_eq!(problems, ["it changed while it was read"]);
     let kept = read_back(&world.open(), outcome.snapshot.id, &world.tree()).unwrap();
-    assert!(kept.nodes.contains_key(&b"target"[..]));
+    assert!(kept.nodes.contains_key(&b"zz"[..]));
 }
 
 /// Between the listing and the opening.
@@ -218,24 +238,18 @@ fn stopped_before_it_began() {
 #[test]
 fn a_stop_is_heard_within_a_large_file() {
     let world = World::new(74);
-    let file = world.tree().join("target");
+    let file = world.tree().join("zz");
     fs::write(&file, vec![7; LONG]).unwrap();
     let cancel = Cancel::new();
     let stop = cancel.clone();
-    let midway = Midway {
-        listener: Listener::new(),
-        file,
-        after_calls: 3,
-        calls: AtomicU64::new(0),
-        act: Box::new(move || stop.cancel()),
-    };
+    let midway = Midway::within(&world, &file, 100_000, move || stop.cancel());
     let stopped = backup(&world.open(), &options(&world.tree()), &midway, &cancel).unwrap();
     assert!(stopped.committed && stopped.snapshot.partial);
     assert_eq!(midway.listener.problems().len(), 0);
-    let read = midway.calls.load(Ordering::Relaxed) * (8 << 10);
-    assert!(read < LONG as u64 / 2, "{read} bytes were read");
+    let stored = midway.bytes.load(Ordering::Relaxed) - midway.after_bytes;
+    assert!(stored < LONG as u64 * 2 / 3, "{stored} bytes were stored after the stop");
     let kept = read_back(&world.open(), stopped.snapshot.id, &world.tree()).unwrap();
-    assert!(!kept.nodes.contains_key(&b"target"[..]), "no half of a file is kept");
+    assert!(!kept.nodes.contains_key(&b"zz"[..]), "no half of a file is kept");
     let next = world.backup();
     world.assert_holds(&world.open(), next.snapshot.id, &world.image(), "the whole one");
 }

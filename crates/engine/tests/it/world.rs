@@ -173,6 +173,7 @@ pub fn options(tree: &Path) -> BackupOptions {
         parent: None,
         count_first: false,
         pack: pack(),
+        readers: 2,
         program: "test".to_owned(),
     }
 }

@@ -1,0 +1,198 @@
+//! Reading files ahead: while the chunks of one file are stored, those of the next are opened,
+//! read, cut and named by other threads.
+//!
+//! Files are begun in the order of the walk and taken in that order. Each has a channel of its own
+//! with room for a few pieces, so a long file waits for whoever takes it, and never for a file
+//! behind it; what is under way is bounded by whoever asks ([`AHEAD_BYTES`], [`AHEAD_FILES`]).
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use strongroom_base::{Cancel, Cancelled};
+use strongroom_catalog::Metadata;
+use strongroom_source::{EntryHandle, FileChange, SourceError, SourceFile};
+
+use crate::error::EngineError;
+use crate::profile::{Stage, StageTimes};
+use crate::stream::{PIECE_BYTES, Piece, StreamCutter};
+
+/// Files that are under way at most. Each holds its directory open.
+pub const AHEAD_FILES: usize = 128;
+/// Bytes of files that are under way at most.
+pub const AHEAD_BYTES: usize = 16 << 20;
+/// Messages of one file that wait to be taken.
+const WAITING_MAX: usize = 3;
+
+/// What becomes known of a file, in this order: opened, then data and holes, then the end.
+#[derive(Debug)]
+pub enum Reading {
+    /// It is open.
+    Opened {
+        /// What it was then, with its extended attributes.
+        metadata: Box<Metadata>,
+        /// Why the extended attributes are missing, if they are.
+        problem: Option<SourceError>,
+    },
+    /// Chunks of its content.
+    Data(Piece),
+    /// A hole of so many bytes.
+    Hole(u64),
+    /// It was read as far as it goes.
+    End {
+        /// What became of it meanwhile.
+        change: Result<Option<FileChange>, SourceError>,
+    },
+    /// It cannot be read, or not to its end.
+    Failed(SourceError),
+}
+
+/// A file that is under way. Without a last message it was stopped.
+#[derive(Debug)]
+pub struct FileAhead {
+    /// What is known so far.
+    pub readings: Receiver<Reading>,
+    /// What it counts against [`AHEAD_BYTES`].
+    pub bytes: usize,
+}
+
+struct Job {
+    file: EntryHandle,
+    readings: Sender<Reading>,
+}
+
+/// Threads that read.
+pub struct Readers {
+    jobs: Option<Sender<Job>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Readers {
+    /// Starts so many threads.
+    pub fn start(
+        count: usize,
+        cutter: &StreamCutter,
+        cancel: &Cancel,
+        times: &Arc<StageTimes>,
+    ) -> Self {
+        // Whoever asks keeps to the bound.
+        let (jobs, queue) = unbounded::<Job>();
+        let threads = (0..count.max(1))
+            .map(|_| {
+                let (queue, cutter) = (queue.clone(), cutter.clone());
+                let (cancel, times) = (cancel.clone(), times.clone());
+                std::thread::spawn(move || {
+                    for job in queue {
+                        let begun = Instant::now();
+                        let give = Give { readings: &job.readings, waited: Cell::default() };
+                        // An error here is that nobody listens any more.
+                        let _ = read_file(&job.file, &cutter, &cancel, &give);
+                        times.add(Stage::Read, begun.elapsed().saturating_sub(give.waited.get()));
+                    }
+                })
+            })
+            .collect();
+        Self { jobs: Some(jobs), threads }
+    }
+
+    /// Begins a file of so many bytes.
+    pub fn begin(&self, file: EntryHandle, bytes: u64) -> FileAhead {
+        let (send, readings) = bounded(WAITING_MAX);
+        let jobs = self.jobs.as_ref().expect("files are taken until the readers stop");
+        jobs.send(Job { file, readings: send }).expect("readers live as long as files are taken");
+        let most = PIECE_BYTES * (WAITING_MAX + 1);
+        FileAhead { readings, bytes: usize::try_from(bytes).unwrap_or(usize::MAX).min(most) }
+    }
+}
+
+impl Drop for Readers {
+    /// Files that nobody has taken are given up: their channels are gone by now.
+    fn drop(&mut self) {
+        self.jobs = None;
+        for thread in self.threads.drain(..) {
+            // A panic of a thread was told by the thread; dropping must not raise another.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Hands on what becomes known. The time that it waits is nobody's work.
+struct Give<'g> {
+    readings: &'g Sender<Reading>,
+    waited: Cell<Duration>,
+}
+
+impl Give<'_> {
+    fn give(&self, reading: Reading) -> Result<(), EngineError> {
+        let reading = match self.readings.try_send(reading) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Full(reading) | TrySendError::Disconnected(reading)) => reading,
+        };
+        let begun = Instant::now();
+        let sent = self.readings.send(reading);
+        self.waited.set(self.waited.get() + begun.elapsed());
+        sent.map_err(|_| Cancelled.into())
+    }
+}
+
+fn read_file(
+    handle: &EntryHandle,
+    cutter: &StreamCutter,
+    cancel: &Cancel,
+    give: &Give<'_>,
+) -> Result<(), EngineError> {
+    cancel.check()?;
+    let file = match handle.open_file() {
+        Ok(file) => file,
+        Err(error) => return give.give(Reading::Failed(error)),
+    };
+    let mut metadata = Box::new(file.metadata().clone());
+    let problem = match handle.xattrs() {
+        Ok(xattrs) => {
+            metadata.xattrs = xattrs;
+            None
+        }
+        Err(error) => Some(error),
+    };
+    give.give(Reading::Opened { metadata, problem })?;
+    match read_content(&file, cutter, cancel, give) {
+        Ok(()) => give.give(Reading::End { change: file.change() }),
+        Err(EngineError::Source(error)) => give.give(Reading::Failed(error)),
+        Err(stopped) => Err(stopped),
+    }
+}
+
+fn read_content(
+    file: &SourceFile,
+    cutter: &StreamCutter,
+    cancel: &Cancel,
+    give: &Give<'_>,
+) -> Result<(), EngineError> {
+    let mut at = 0;
+    for extent in file.extents() {
+        let extent = extent?;
+        if extent.offset > at {
+            give.give(Reading::Hole(extent.offset - at))?;
+            at = extent.offset;
+        }
+        let end = extent.offset + extent.bytes;
+        let mut read = |buffer: &mut [u8]| {
+            cancel.check()?;
+            let length = buffer.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+            let count = file.read_at(at, &mut buffer[..length])?;
+            at += count as u64;
+            Ok((count, at == end || count < length))
+        };
+        cutter.cut(extent.bytes, &mut read, &mut |piece| give.give(Reading::Data(piece)))?;
+        if at < end {
+            // The file was cut short while it was read: what is left of it ends here.
+            return Ok(());
+        }
+    }
+    if at < file.size() {
+        give.give(Reading::Hole(file.size() - at))?;
+    }
+    Ok(())
+}

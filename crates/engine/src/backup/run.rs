@@ -1,0 +1,253 @@
+//! The walk, merged with the parent snapshot: what is unchanged is taken over, what is new is
+//! handed to the readers, and all of it is put into trees in the order of the walk.
+//!
+//! ```text
+//! walk ─▶ unchanged? ─ yes ───────────────▶ queue ─▶ trees ─▶ packer
+//!                    └ no ─▶ readers ─────▶   (in the order of the walk)
+//! ```
+
+use std::collections::VecDeque;
+
+use strongroom_base::Cancel;
+use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, Xattr};
+use strongroom_source::{LeafKind, SourceError, TreeSource, WalkEvent};
+
+use super::parent::ParentDirectory;
+use super::readers::{AHEAD_BYTES, AHEAD_FILES, Readers};
+use super::tally::Tally;
+use super::trees::{NewFile, Step, Trees};
+use crate::chunk_reader::ChunkReader;
+use crate::error::EngineError;
+
+/// So much that is known already waits behind files that are being read.
+const STEPS_MAX: usize = 4096;
+
+/// What lasts as long as the walk.
+pub struct Run<'r, 'w> {
+    /// What was found and is not yet in the trees. Given up before the readers: they wait for
+    /// whoever holds their files.
+    pub queue: Queue,
+    /// Reads the parent.
+    pub reader: &'r ChunkReader,
+    /// Reads files ahead.
+    pub readers: Readers,
+    /// Takes what was found.
+    pub trees: Trees<'r, 'w>,
+    /// Counts and tells.
+    pub tally: Tally<'r>,
+    /// Read every file, whatever the parent knows.
+    pub force: bool,
+    /// The wish to stop.
+    pub cancel: &'r Cancel,
+}
+
+/// What was found and is not yet in the trees, in order.
+#[derive(Default)]
+pub struct Queue {
+    steps: VecDeque<Step>,
+    files: usize,
+    bytes: usize,
+}
+
+/// What the walk made.
+pub struct Walked<'r> {
+    /// The tree of `/`.
+    pub root: Recipe,
+    /// It was stopped on the way: what was read so far is kept.
+    pub stopped: bool,
+    /// What was counted.
+    pub tally: Tally<'r>,
+}
+
+impl<'r> Run<'r, '_> {
+    /// Walks to the end, or until it is stopped.
+    pub fn walk(
+        mut self,
+        mut source: TreeSource,
+        parent: Option<&Snapshot>,
+    ) -> Result<Walked<'r>, EngineError> {
+        let mut parents: Vec<ParentDirectory<'r>> = Vec::new();
+        let mut stopped = false;
+        while let Some(event) = source.next() {
+            if self.cancel.is_cancelled() {
+                stopped = true;
+                break;
+            }
+            match event {
+                WalkEvent::EnterDirectory { name, metadata } => {
+                    let root = parent.map(|parent| &parent.root);
+                    let step = self.enter(&source, name, metadata, &mut parents, root);
+                    self.queue.push(step);
+                }
+                WalkEvent::LeaveDirectory => {
+                    parents.pop();
+                    self.queue.push(Step::Leave);
+                }
+                WalkEvent::Leaf { name, kind, metadata } => {
+                    let directory = parents.last_mut().expect("a leaf stands in a directory");
+                    let step = self.leaf(&source, directory, name, kind, metadata)?;
+                    self.queue.push(step);
+                }
+                WalkEvent::Excluded { path, why } => self.tally.left_out(&path, &why),
+                WalkEvent::Problem { path, error } => {
+                    self.tally.problem(&path, &error.to_string());
+                }
+            }
+            while let Some(step) = self.queue.pop_due() {
+                self.trees.take(step, &self.readers, &mut self.tally)?;
+            }
+            self.tally.tell();
+        }
+        while let Some(step) = self.queue.pop() {
+            self.trees.take(step, &self.readers, &mut self.tally)?;
+        }
+        self.tally.tell();
+        let root = self.trees.finish(&mut self.tally)?;
+        // Told while the last files were taken in.
+        stopped |= self.cancel.is_cancelled();
+        Ok(Walked { root, stopped, tally: self.tally })
+    }
+
+    fn enter(
+        &mut self,
+        source: &TreeSource,
+        name: Vec<u8>,
+        mut metadata: Metadata,
+        parents: &mut Vec<ParentDirectory<'r>>,
+        root: Option<&Recipe>,
+    ) -> Step {
+        let above = parents.last_mut();
+        let entry = above.and_then(|above| above.find(&name, self.tally.monitor));
+        let before = match &entry {
+            Some(entry) => entry.tree(),
+            None if name.is_empty() => root,
+            None => None,
+        };
+        let before = before.cloned();
+        parents.push(ParentDirectory::new(before.as_ref(), self.reader));
+        metadata.xattrs = match entry.filter(|entry| entry.metadata.same_version_as(&metadata)) {
+            Some(entry) => entry.metadata.xattrs,
+            None => self.xattrs(source, source.xattrs()),
+        };
+        Step::Enter { name, metadata: Box::new(metadata), before }
+    }
+
+    fn leaf(
+        &mut self,
+        source: &TreeSource,
+        directory: &mut ParentDirectory<'r>,
+        name: Vec<u8>,
+        kind: LeafKind,
+        mut metadata: Metadata,
+    ) -> Result<Step, EngineError> {
+        self.tally.monitor.working_on(source.path());
+        let before = directory.find(&name, self.tally.monitor);
+        let same = before
+            .as_ref()
+            .filter(|before| !self.force && before.metadata.same_version_as(&metadata));
+        if let Some(before) = same {
+            metadata.xattrs.clone_from(&before.metadata.xattrs);
+        }
+        if kind != LeafKind::File {
+            if same.is_none() {
+                metadata.xattrs = self.xattrs(source, source.xattrs());
+            }
+            self.tally.done(0);
+            return Ok(Step::Entry(Box::new(Entry { name, kind: special(kind), metadata })));
+        }
+        if let Some(content) = same.and_then(Entry::content)
+            && self.is_present(content)?
+        {
+            self.tally.unchanged += 1;
+            self.tally.done(content.stream_bytes());
+            let kind = EntryKind::File { content: content.clone() };
+            return Ok(Step::Entry(Box::new(Entry { name, kind, metadata })));
+        }
+        let before = before.as_ref().and_then(Entry::content).cloned();
+        let handle = source.handle().expect("a leaf was told last");
+        let (path, bytes) = (source.path().to_owned(), metadata.size);
+        let is_link = self.trees.links().is_begun(&metadata);
+        let file = NewFile { name, path, metadata: Box::new(metadata), before };
+        Ok(match is_link {
+            true => Step::Link(file, handle),
+            false => Step::File(file, self.readers.begin(handle, bytes)),
+        })
+    }
+
+    /// True where every chunk that a recipe needs is still there.
+    fn is_present(&self, content: &Recipe) -> Result<bool, EngineError> {
+        let mut present = true;
+        let mut failed = None;
+        let visited =
+            strongroom_catalog::recipe::for_each_chunk(content, self.reader, &mut |chunk, _| {
+                if present && failed.is_none() {
+                    match self.trees.writer().is_present(chunk) {
+                        Ok(is_present) => present = is_present,
+                        Err(error) => failed = Some(error),
+                    }
+                }
+            });
+        match (failed, visited.map_err(EngineError::from)) {
+            (Some(error), _) => Err(error),
+            (None, Err(error)) if error.is_damage() => Ok(false),
+            (None, Err(error)) => Err(error),
+            (None, Ok(())) => Ok(present),
+        }
+    }
+
+    fn xattrs(
+        &mut self,
+        source: &TreeSource,
+        xattrs: Result<Vec<Xattr>, SourceError>,
+    ) -> Vec<Xattr> {
+        xattrs.unwrap_or_else(|error| {
+            self.tally.problem(source.path(), &error.to_string());
+            Vec::new()
+        })
+    }
+}
+
+impl Queue {
+    fn push(&mut self, step: Step) {
+        let (files, bytes) = weight(&step);
+        self.files += files;
+        self.bytes += bytes;
+        self.steps.push_back(step);
+    }
+
+    fn pop(&mut self) -> Option<Step> {
+        let step = self.steps.pop_front()?;
+        let (files, bytes) = weight(&step);
+        self.files -= files;
+        self.bytes -= bytes;
+        Some(step)
+    }
+
+    /// The next step where that need not wait for a reader, or where too much is under way.
+    fn pop_due(&mut self) -> Option<Step> {
+        let waits = matches!(self.steps.front()?, Step::File(..) | Step::Link(..));
+        let has_room =
+            self.files < AHEAD_FILES && self.bytes < AHEAD_BYTES && self.steps.len() < STEPS_MAX;
+        if waits && has_room { None } else { self.pop() }
+    }
+}
+
+/// What a step holds: files under way, and bytes of them.
+fn weight(step: &Step) -> (usize, usize) {
+    match step {
+        Step::File(_, ahead) => (1, ahead.bytes),
+        Step::Link(..) => (1, 0),
+        Step::Enter { .. } | Step::Leave | Step::Entry(_) => (0, 0),
+    }
+}
+
+fn special(kind: LeafKind) -> EntryKind {
+    match kind {
+        LeafKind::File => unreachable!("files are stored by their content"),
+        LeafKind::Symlink { target } => EntryKind::Symlink { target },
+        LeafKind::Fifo => EntryKind::Fifo,
+        LeafKind::Socket => EntryKind::Socket,
+        LeafKind::CharDevice(device) => EntryKind::CharDevice(device),
+        LeafKind::BlockDevice(device) => EntryKind::BlockDevice(device),
+    }
+}

@@ -1,0 +1,83 @@
+//! What a backup counts, and tells whoever watches it.
+
+use std::path::Path;
+
+use strongroom_base::{Monitor, Problem, Progress, Severity};
+use strongroom_catalog::SnapshotStats;
+use strongroom_source::ExcludeReason;
+
+use super::totals::Totals;
+use crate::chunk_writer::WriteStats;
+
+/// Counts and tells.
+pub struct Tally<'r> {
+    /// Who watches.
+    pub monitor: &'r dyn Monitor,
+    /// What the snapshot will say.
+    pub stats: SnapshotStats,
+    /// Files taken over from the parent.
+    pub unchanged: u64,
+    /// Files that the parent did not have.
+    pub new: u64,
+    /// Files that the parent had otherwise.
+    pub changed: u64,
+    /// What was left out because it was asked for.
+    pub excluded: u64,
+    progress: Progress,
+    totals: Totals,
+}
+
+impl<'r> Tally<'r> {
+    /// Nothing yet.
+    pub fn new(monitor: &'r dyn Monitor, totals: Totals) -> Self {
+        Self {
+            monitor,
+            stats: SnapshotStats::default(),
+            unchanged: 0,
+            new: 0,
+            changed: 0,
+            excluded: 0,
+            progress: Progress::default(),
+            totals,
+        }
+    }
+
+    /// Something that is no directory is dealt with, all of it or the `rest` of its bytes.
+    pub fn done(&mut self, rest: u64) {
+        self.progress.files += 1;
+        self.progress.bytes += rest;
+    }
+
+    /// Bytes of a file are dealt with.
+    pub fn bytes(&mut self, bytes: u64, written: &WriteStats) {
+        self.progress.bytes += bytes;
+        self.progress.bytes_new = written.data_bytes;
+        self.progress.bytes_stored = written.stored_bytes;
+        self.tell();
+    }
+
+    /// Tells how far it is.
+    pub fn tell(&mut self) {
+        self.totals.apply(&mut self.progress);
+        self.monitor.progress(&self.progress);
+    }
+
+    /// Something could not be read.
+    pub fn problem(&mut self, path: &Path, message: &str) {
+        self.stats.problems += 1;
+        let path = Some(path);
+        self.monitor.problem(Problem { severity: Severity::Warning, path, message });
+    }
+
+    /// Something is left out.
+    pub fn left_out(&mut self, path: &Path, why: &ExcludeReason) {
+        self.excluded += 1;
+        if let ExcludeReason::TooBig { .. } = why {
+            let message = "it is larger than the limit and is left out";
+            let path = Some(path);
+            self.monitor.problem(Problem { severity: Severity::Note, path, message });
+        } else {
+            self.monitor.detail(&format!("excluded {}", path.display()));
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Making the trees of a snapshot: what the walk found, taken in its order.
+
+use std::path::{Path, PathBuf};
+
+use strongroom_catalog::{
+    ChunkRef, Entry, EntryKind, Metadata, Recipe, RecipeBuilder, TreeWriteError, TreeWriter,
+};
+use strongroom_source::EntryHandle;
+
+use super::links::LinkedFiles;
+use super::readers::{FileAhead, Readers, Reading};
+use super::tally::Tally;
+use crate::basis::StreamBasis;
+use crate::chunk_reader::ChunkReader;
+use crate::chunk_writer::ChunkWriter;
+use crate::error::EngineError;
+use crate::profile::Stage;
+
+/// What is to be put into the trees next.
+pub enum Step {
+    /// A directory begins.
+    Enter {
+        /// Its name.
+        name: Vec<u8>,
+        /// What it is.
+        metadata: Box<Metadata>,
+        /// Its tree in the parent.
+        before: Option<Recipe>,
+    },
+    /// The deepest directory ends.
+    Leave,
+    /// Something of which all is known.
+    Entry(Box<Entry>),
+    /// A file that is being read.
+    File(NewFile, FileAhead),
+    /// A further name of a file that was begun before.
+    Link(NewFile, EntryHandle),
+}
+
+/// A file whose content the parent does not have.
+pub struct NewFile {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Where it stands, for messages.
+    pub path: PathBuf,
+    /// What the walk told of it.
+    pub metadata: Box<Metadata>,
+    /// Its content in the parent.
+    pub before: Option<Recipe>,
+}
+
+/// One directory on the way.
+struct Frame<'r> {
+    name: Vec<u8>,
+    metadata: Box<Metadata>,
+    tree: TreeWriter,
+    basis: Option<StreamBasis<'r>>,
+}
+
+/// Puts what it is given into trees.
+pub struct Trees<'r, 'w> {
+    reader: &'r ChunkReader,
+    writer: &'w mut ChunkWriter<'r>,
+    links: LinkedFiles,
+    frames: Vec<Frame<'r>>,
+    root: Recipe,
+}
+
+impl<'r, 'w> Trees<'r, 'w> {
+    /// Nothing yet.
+    pub fn new(reader: &'r ChunkReader, writer: &'w mut ChunkWriter<'r>) -> Self {
+        let (links, root) = (LinkedFiles::default(), Recipe::default());
+        Self { reader, writer, links, frames: Vec::new(), root }
+    }
+
+    /// Who stores what is new.
+    pub fn writer(&self) -> &ChunkWriter<'r> {
+        self.writer
+    }
+
+    /// Files with several names.
+    pub fn links(&mut self) -> &mut LinkedFiles {
+        &mut self.links
+    }
+
+    /// Takes the next step.
+    pub fn take(
+        &mut self,
+        step: Step,
+        readers: &Readers,
+        tally: &mut Tally<'_>,
+    ) -> Result<(), EngineError> {
+        match step {
+            Step::Enter { name, metadata, before } => {
+                let basis = before.as_ref().map(|tree| StreamBasis::new(self.reader, tree));
+                self.frames.push(Frame { name, metadata, tree: TreeWriter::new(), basis });
+                Ok(())
+            }
+            Step::Leave => self.leave(tally),
+            Step::Entry(entry) => self.push(*entry, tally),
+            Step::File(file, ahead) => self.file(file, &ahead, tally),
+            Step::Link(file, handle) => self.link(file, handle, readers, tally),
+        }
+    }
+
+    /// The root's tree, once every directory was left; those that were not are left now.
+    pub fn finish(mut self, tally: &mut Tally<'_>) -> Result<Recipe, EngineError> {
+        while !self.frames.is_empty() {
+            self.leave(tally)?;
+        }
+        Ok(self.root)
+    }
+
+    fn leave(&mut self, tally: &mut Tally<'_>) -> Result<(), EngineError> {
+        let mut frame = self.frames.pop().expect("a directory is left after it was entered");
+        let tree = frame.tree.finish(&mut self.writer.metadata(frame.basis.as_mut()))?;
+        if self.frames.is_empty() {
+            self.root = tree;
+            return Ok(());
+        }
+        tally.stats.directories += 1;
+        let kind = EntryKind::Directory { tree };
+        self.push(Entry { name: frame.name, kind, metadata: *frame.metadata }, tally)
+    }
+
+    /// Puts an entry into its directory; without its attributes where they are too large.
+    fn push(&mut self, mut entry: Entry, tally: &mut Tally<'_>) -> Result<(), EngineError> {
+        match &entry.kind {
+            EntryKind::Directory { .. } => {}
+            EntryKind::File { content } => {
+                tally.stats.files += 1;
+                tally.stats.bytes += content.stream_bytes();
+            }
+            _ => tally.stats.files += 1,
+        }
+        let frame = self.frames.last_mut().expect("an entry stands in a directory");
+        let mut lane = self.writer.metadata(frame.basis.as_mut());
+        match frame.tree.push(&entry, &mut lane) {
+            Err(TreeWriteError::EntryTooLarge { .. }) => {
+                let name = String::from_utf8_lossy(&entry.name).into_owned();
+                let message = "its extended attributes are too large and are left out";
+                tally.problem(Path::new(&name), message);
+                entry.metadata.xattrs.clear();
+                Ok(frame.tree.push(&entry, &mut lane)?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn link(
+        &mut self,
+        mut file: NewFile,
+        handle: EntryHandle,
+        readers: &Readers,
+        tally: &mut Tally<'_>,
+    ) -> Result<(), EngineError> {
+        let Some(linked) = self.links.take(&file.metadata) else {
+            // It could not be read under its other name, or changed since.
+            let ahead = readers.begin(handle, file.metadata.size);
+            return self.file(file, &ahead, tally);
+        };
+        file.metadata.xattrs = linked.xattrs;
+        tally.done(linked.content.stream_bytes());
+        self.push_file(file, linked.content, tally)
+    }
+
+    fn push_file(
+        &mut self,
+        file: NewFile,
+        content: Recipe,
+        tally: &mut Tally<'_>,
+    ) -> Result<(), EngineError> {
+        *(if file.before.is_none() { &mut tally.new } else { &mut tally.changed }) += 1;
+        let kind = EntryKind::File { content };
+        self.push(Entry { name: file.name, kind, metadata: *file.metadata }, tally)
+    }
+
+    /// Stores a file as it is read. One that cannot be read is told and left out; so is one whose
+    /// reading was stopped, but for the telling.
+    fn file(
+        &mut self,
+        mut file: NewFile,
+        ahead: &FileAhead,
+        tally: &mut Tally<'_>,
+    ) -> Result<(), EngineError> {
+        let mut basis = file.before.as_ref().map(|content| StreamBasis::new(self.reader, content));
+        let mut recipe = RecipeBuilder::new();
+        while let Some(reading) = self.next_reading(ahead) {
+            match reading {
+                Reading::Opened { metadata, problem } => {
+                    file.metadata = metadata;
+                    if let Some(error) = problem {
+                        tally.problem(&file.path, &error.to_string());
+                    }
+                }
+                Reading::Data(piece) => {
+                    for (chunk, fingerprint) in piece.chunks() {
+                        let offset = recipe.stream_bytes();
+                        let put = self.writer.put_data(chunk, fingerprint, offset, basis.as_mut());
+                        recipe.push(put?, &mut self.writer.metadata(basis.as_mut()))?;
+                        tally.bytes(chunk.len() as u64, self.writer.stats());
+                    }
+                }
+                Reading::Hole(bytes) => {
+                    let mut lane = self.writer.metadata(basis.as_mut());
+                    recipe.push(ChunkRef::hole(bytes), &mut lane)?;
+                    tally.bytes(bytes, self.writer.stats());
+                }
+                Reading::Failed(error) => {
+                    tally.problem(&file.path, &error.to_string());
+                    return Ok(());
+                }
+                Reading::End { change } => {
+                    match change {
+                        Ok(None) => {}
+                        Ok(Some(_)) => tally.problem(&file.path, "it changed while it was read"),
+                        Err(error) => tally.problem(&file.path, &error.to_string()),
+                    }
+                    let content = recipe.finish(&mut self.writer.metadata(basis.as_mut()))?;
+                    tally.done(0);
+                    file.metadata.size = content.stream_bytes();
+                    self.links.put(&file.metadata, &content);
+                    return self.push_file(file, content, tally);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn next_reading(&self, ahead: &FileAhead) -> Option<Reading> {
+        let come = ahead.readings.try_recv();
+        come.or_else(|_| self.writer.times().time(Stage::Wait, || ahead.readings.recv())).ok()
+    }
+}
