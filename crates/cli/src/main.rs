@@ -41,11 +41,24 @@ pub struct Cli {
 }
 
 fn main() -> ExitCode {
+    keep_one_heap();
     let cli = Cli::parse();
     let json = cli.global.json.then(|| cli.command.events());
     match run(cli) {
         Ok(code) => code,
         Err(error) => error.report(json),
+    }
+}
+
+/// One heap for all threads. The C library would begin one for each, and large buffers that one
+/// thread makes and another drops then lie fallow in all of them: a quarter of all memory, for no
+/// speed that could be measured (`docs/design/0002-dependencies.md`).
+fn keep_one_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the function takes two numbers, no pointer, and is called before there is a second
+    // thread. What it answers is of no matter: at worst all stays as it was.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
 
