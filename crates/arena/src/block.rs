@@ -87,12 +87,16 @@ pub struct BlockSealer {
 }
 
 /// zstd's levels, as `--compression` takes them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CompressionLevel(i32);
 
 impl CompressionLevel {
     /// What is used unless told otherwise.
     pub const DEFAULT: Self = Self(3);
+
+    /// What `auto` goes up and down on.
+    pub const LADDER: [Self; 8] =
+        [Self(-1), Self(1), Self(2), Self(3), Self(5), Self(7), Self(9), Self(12)];
 
     /// A level from −7 (fastest) to 22 (smallest).
     pub fn new(level: i32) -> Option<Self> {
@@ -130,7 +134,17 @@ impl BlockSealer {
         SealedBlock { frame, bytes }
     }
 
+    /// Compresses at another level from now on.
+    pub fn set_level(&mut self, level: CompressionLevel) {
+        self.compressor
+            .set_compression_level(level.0)
+            .expect("zstd takes every level from -7 to 22");
+    }
+
     fn compress(&mut self, payload: &[u8]) -> (Codec, Vec<u8>) {
+        if self.looks_random(payload) {
+            return (Codec::Raw, payload.to_vec());
+        }
         let compressed = self
             .compressor
             .compress(payload)
@@ -140,6 +154,34 @@ impl BlockSealer {
         } else {
             (Codec::Raw, payload.to_vec())
         }
+    }
+}
+
+/// Parts of a payload that are looked at before it is compressed.
+const SAMPLES: usize = 8;
+/// Bytes of each.
+const SAMPLE_BYTES: usize = 2 << 10;
+
+impl BlockSealer {
+    /// True where a sample has all bytes about equally often and does not compress either: media,
+    /// archives, ciphertext. Saves the time that zstd takes to find that out.
+    fn looks_random(&mut self, payload: &[u8]) -> bool {
+        if payload.len() < 2 * SAMPLES * SAMPLE_BYTES {
+            return false;
+        }
+        let step = payload.len() / SAMPLES;
+        let samples = payload.chunks_exact(step).flat_map(|part| &part[..SAMPLE_BYTES]);
+        let sample: Vec<u8> = samples.copied().collect();
+        let mut counts = [0_u64; 256];
+        sample.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+        // How often two bytes of the sample are the same: in noise once in 256.
+        let pairs: u64 = counts.iter().map(|count| count * count.saturating_sub(1)).sum();
+        let length = sample.len() as u64;
+        if pairs * 256 * 10 > length * (length - 1) * 11 {
+            return false;
+        }
+        let compressed = self.compressor.compress(&sample);
+        compressed.is_ok_and(|compressed| compressed.len() * 100 > sample.len() * 99)
     }
 }
 

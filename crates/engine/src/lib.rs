@@ -41,7 +41,7 @@ pub use diff::{
 };
 pub use dump::{DumpFormat, DumpOutcome, cat, dump};
 pub use error::EngineError;
-pub use packer::PackOptions;
+pub use packer::{Compression, PackOptions};
 pub use profile::Profile;
 pub use repair::{RepairOutcome, RepairPlan, RepairStep, plan_repair, repair, repair_objects};
 pub use repository::{InitOptions, Repository, Surroundings};

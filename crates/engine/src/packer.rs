@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
@@ -32,8 +33,8 @@ const BLOCKS_IN_FLIGHT: usize = 4;
 /// How chunks are packed.
 #[derive(Debug, Clone, Copy)]
 pub struct PackOptions {
-    /// zstd's level.
-    pub level: CompressionLevel,
+    /// How hard to compress.
+    pub compression: Compression,
     /// A block is closed at so many bytes of chunks.
     pub block_bytes: usize,
     /// Threads that compress.
@@ -42,12 +43,66 @@ pub struct PackOptions {
     pub deltas: bool,
 }
 
+/// How hard blocks are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// At one level.
+    Level(CompressionLevel),
+    /// Harder while the threads that compress have nothing to do, less hard while all else waits
+    /// for them. The same input then gives other bytes each time.
+    Auto,
+}
+
+/// Where on [`CompressionLevel::LADDER`] the workers stand.
+struct Ladder {
+    step: AtomicUsize,
+    /// Blocks in a row that found the queue empty, or full.
+    idle: AtomicUsize,
+    busy: AtomicUsize,
+}
+
+/// So many blocks in a row have to say the same before the level changes.
+const LADDER_PATIENCE: usize = 3;
+
+impl Ladder {
+    fn new() -> Self {
+        let first = CompressionLevel::LADDER.iter().position(|l| *l == CompressionLevel::DEFAULT);
+        let step = AtomicUsize::new(first.expect("the default is on the ladder"));
+        Self { step, idle: AtomicUsize::new(0), busy: AtomicUsize::new(0) }
+    }
+
+    /// The level of the next block, by how many wait behind it.
+    fn level(&self, waiting: usize, room: usize) -> CompressionLevel {
+        let last = CompressionLevel::LADDER.len() - 1;
+        let step = self.step.load(Ordering::Relaxed);
+        let (up, down) = (waiting == 0, waiting >= room);
+        let counted = |is_so: bool, counter: &AtomicUsize| {
+            if !is_so {
+                counter.store(0, Ordering::Relaxed);
+                return false;
+            }
+            let enough = counter.fetch_add(1, Ordering::Relaxed) + 1 >= LADDER_PATIENCE;
+            if enough {
+                counter.store(0, Ordering::Relaxed);
+            }
+            enough
+        };
+        let next = match (counted(up, &self.idle), counted(down, &self.busy)) {
+            (true, _) => (step + 1).min(last),
+            (_, true) => step.saturating_sub(1),
+            _ => step,
+        };
+        self.step.store(next, Ordering::Relaxed);
+        CompressionLevel::LADDER[next]
+    }
+}
+
 impl Default for PackOptions {
     /// Level 3 over blocks of 1 MiB, a worker for each core, and deltas.
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            level: CompressionLevel::DEFAULT,
+            compression: Compression::Level(CompressionLevel::DEFAULT),
             block_bytes: 1 << 20,
             workers: workers.min(16),
             deltas: true,
@@ -114,10 +169,18 @@ impl Packer {
         let (jobs, job_queue) = bounded::<Job>(workers);
         let (closed, closed_queue) = bounded::<ClosedArena>(0);
         let (written_in, written) = unbounded();
+        let ladder = match options.compression {
+            Compression::Level(_) => None,
+            Compression::Auto => Some(Arc::new(Ladder::new())),
+        };
+        let level = match options.compression {
+            Compression::Level(level) => level,
+            Compression::Auto => CompressionLevel::DEFAULT,
+        };
         let mut threads: Vec<_> = (0..workers)
             .map(|_| {
-                let (jobs, times) = (job_queue.clone(), times.clone());
-                std::thread::spawn(move || seal_blocks(&jobs, options.level, &times))
+                let (jobs, times, ladder) = (job_queue.clone(), times.clone(), ladder.clone());
+                std::thread::spawn(move || seal_blocks(&jobs, level, ladder.as_deref(), &times))
             })
             .collect();
         let backend = repository.surroundings.backend.clone();
@@ -282,9 +345,18 @@ impl InFlight {
     }
 }
 
-fn seal_blocks(jobs: &Receiver<Job>, level: CompressionLevel, times: &StageTimes) {
+fn seal_blocks(
+    jobs: &Receiver<Job>,
+    level: CompressionLevel,
+    ladder: Option<&Ladder>,
+    times: &StageTimes,
+) {
     let mut sealer = BlockSealer::new(level);
+    let room = jobs.capacity().unwrap_or(1);
     for job in jobs {
+        if let Some(ladder) = ladder {
+            sealer.set_level(ladder.level(jobs.len(), room));
+        }
         let seal = || sealer.seal(&job.draft, job.seed.id, &job.seed.key);
         let block = times.time(Stage::Compress, seal);
         // Nobody waits for it where the packer was given up.
@@ -313,4 +385,21 @@ fn write_arena(
         object_bytes: finished.object.len() as u64,
         blocks: finished.summary.blocks.len(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_rises_while_workers_are_idle_and_falls_while_all_wait_for_them() {
+        let ladder = Ladder::new();
+        let levels = |waiting: usize| (0..40).map(|_| ladder.level(waiting, 2)).collect::<Vec<_>>();
+        assert_eq!(levels(1), vec![CompressionLevel::DEFAULT; 40]);
+        let rising = levels(0);
+        assert_eq!(rising[..2], [CompressionLevel::DEFAULT; 2]);
+        assert_eq!(rising.last(), CompressionLevel::LADDER.last());
+        assert_eq!(levels(2).last(), CompressionLevel::LADDER.first());
+        assert!((0..7).all(|_| ladder.level(0, 2) <= ladder.level(2, 2)), "one a turn is nothing");
+    }
 }

@@ -14,7 +14,7 @@ use strongroom_testkit::tree::{TreeOptions, grow};
 
 use crate::key_slot::KdfCost;
 use crate::repository::{InitOptions, Repository, Surroundings};
-use crate::{BackupOptions, PackOptions, backup};
+use crate::{BackupOptions, Compression, PackOptions, backup};
 
 /// Trees that make some ten arenas.
 pub const TREE: TreeOptions =
@@ -82,7 +82,7 @@ impl World {
 
     /// Backs a path up.
     pub fn backup_of(&self, path: &Path) -> Snapshot {
-        let level = CompressionLevel::new(1).unwrap();
+        let compression = Compression::Level(CompressionLevel::new(1).unwrap());
         let options = BackupOptions {
             paths: vec![path.to_owned()],
             source: SourceOptions::default(),
@@ -95,7 +95,7 @@ impl World {
             dry_run: false,
             parent: None,
             count_first: false,
-            pack: PackOptions { level, block_bytes: 8 << 10, workers: 2, deltas: false },
+            pack: PackOptions { compression, block_bytes: 8 << 10, workers: 2, deltas: false },
             readers: 2,
             program: "test".to_owned(),
         };

@@ -193,3 +193,18 @@ fn the_largest_block_opens() {
     let block = sealed(std::slice::from_ref(&chunk), 1, 1);
     assert_eq!(open(&block.bytes).unwrap().chunk(1), Some(StoredChunk::Whole(&chunk)));
 }
+
+#[test]
+fn what_looks_random_is_not_compressed() {
+    let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
+    let random = noise(300_000);
+    assert!(sealer.looks_random(&random));
+    let text = b"what people write has some letters more often than others. ".repeat(5000);
+    assert!(!sealer.looks_random(&text));
+    // Base64 of noise: no match, but six bits a byte.
+    let base64: Vec<u8> = random.iter().map(|byte| b'A' + byte % 64).collect();
+    assert!(!sealer.looks_random(&base64));
+    assert!(!sealer.looks_random(&random[..1000]), "what is short is tried");
+    assert_eq!(sealed(&[random], 0, 0).frame.codec, Codec::Raw);
+    assert_eq!(sealed(&[base64], 0, 0).frame.codec, Codec::Zstd);
+}

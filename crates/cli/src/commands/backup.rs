@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use strongroom_arena::CompressionLevel;
 use strongroom_base::units::{bytes_text, count_text, duration_text, parse_bytes};
-use strongroom_engine::{BackupOptions, BackupOutcome, PackOptions, Profile, backup};
+use strongroom_engine::{BackupOptions, BackupOutcome, Compression, PackOptions, Profile, backup};
 use strongroom_source::{Accounts, SourceOptions};
 
 use super::init;
@@ -50,9 +50,10 @@ pub struct Args {
     /// Bear this host name on the snapshot
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// How hard to compress: a zstd level from -7 (fastest) to 22 (smallest)
-    #[arg(long, value_name = "LEVEL", allow_negative_numbers = true, default_value = "3")]
-    compression: i32,
+    /// How hard to compress: a zstd level from -7 (fastest) to 22 (smallest), or "auto": harder
+    /// while the processor has time
+    #[arg(long, value_name = "LEVEL", allow_hyphen_values = true, default_value = "3")]
+    compression: String,
     /// Store every new chunk whole, none as a delta of what it was before
     #[arg(long)]
     no_deltas: bool,
@@ -116,10 +117,7 @@ impl ExcludeArgs {
 
 /// Stores it.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
-    let level = CompressionLevel::new(args.compression).ok_or_else(|| {
-        let message = format!("there is no compression level {}", args.compression);
-        CliError::new(Exit::Failed, message, "give a number from -7 to 22")
-    })?;
+    let compression = parse_compression(&args.compression)?;
     let source = args.exclude.clone().resolve()?;
     // Before a repository is made for it, or a passphrase asked for.
     if args.stdin.is_none() {
@@ -141,7 +139,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     };
     let uid = rustix::process::geteuid().as_raw();
     let deltas = !args.no_deltas;
-    let mut pack = PackOptions { level, deltas, ..PackOptions::default() };
+    let mut pack = PackOptions { compression, deltas, ..PackOptions::default() };
     pack.workers = args.threads.unwrap_or(pack.workers);
     let options = BackupOptions {
         paths: args.paths.clone(),
@@ -185,6 +183,17 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         context.terminal.line(profile_line(&outcome.profile))?;
     }
     Ok(exit_of(&outcome).into())
+}
+
+fn parse_compression(text: &str) -> Result<Compression, CliError> {
+    if text == "auto" {
+        return Ok(Compression::Auto);
+    }
+    let level = text.parse().ok().and_then(CompressionLevel::new);
+    level.map(Compression::Level).ok_or_else(|| {
+        let message = format!("there is no compression level {text}");
+        CliError::new(Exit::Failed, message, "give a number from -7 to 22, or \"auto\"")
+    })
 }
 
 /// Threads that read files on what these paths lie on.

@@ -22,9 +22,9 @@ use crate::stream::{PIECE_BYTES, Piece, StreamCutter};
 /// Files that are under way at most. Each holds its directory open.
 pub const AHEAD_FILES: usize = 128;
 /// Bytes of files that are under way at most.
-pub const AHEAD_BYTES: usize = 16 << 20;
+pub const AHEAD_BYTES: usize = 8 << 20;
 /// Messages of one file that wait to be taken.
-const WAITING_MAX: usize = 3;
+const WAITING_MAX: usize = 2;
 
 /// What becomes known of a file, in this order: opened, then data and holes, then the end.
 #[derive(Debug)]

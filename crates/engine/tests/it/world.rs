@@ -9,8 +9,8 @@ use strongroom_base::{Cancel, Monitor, SeededEntropy, Silent, SnapshotId};
 use strongroom_chunk::Limits;
 use strongroom_engine::key_slot::KdfCost;
 use strongroom_engine::{
-    BackupOptions, BackupOutcome, EngineError, InitOptions, PackOptions, Repository, Surroundings,
-    backup, list_snapshots,
+    BackupOptions, BackupOutcome, Compression, EngineError, InitOptions, PackOptions, Repository,
+    Surroundings, backup, list_snapshots,
 };
 use strongroom_source::SourceOptions;
 use strongroom_testkit::damage::Objects;
@@ -179,8 +179,8 @@ pub fn options(tree: &Path) -> BackupOptions {
 }
 
 pub fn pack() -> PackOptions {
-    let level = CompressionLevel::new(1).unwrap();
-    PackOptions { level, block_bytes: 8 << 10, workers: 2, deltas: true }
+    let compression = Compression::Level(CompressionLevel::new(1).unwrap());
+    PackOptions { compression, block_bytes: 8 << 10, workers: 2, deltas: true }
 }
 
 pub fn run(
