@@ -1,0 +1,312 @@
+//! What was measured: one file per data set, one line per measurement, kept as it comes, so that a
+//! run that is cut short loses nothing and a report can be made again.
+//!
+//! A line's fields are parted by tabs; the first says what it is.
+
+use std::path::Path;
+
+use super::measure::Usage;
+use crate::shell::{Doing, Done, Failure, write};
+
+/// Everything that is known of one data set.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SetResults {
+    /// The data set.
+    pub name: String,
+    /// What it is.
+    pub about: String,
+    /// Files of each version.
+    pub files: Vec<u64>,
+    /// Bytes of each version.
+    pub bytes: Vec<u64>,
+    /// How often all was done.
+    pub rounds: u32,
+    /// Which commit of this repository measured.
+    pub revision: String,
+    /// Whether contenders went one after the other.
+    pub apart: bool,
+    /// Who was measured.
+    pub contenders: Vec<ContenderInfo>,
+    /// Programs that were not there.
+    pub absent: Vec<String>,
+    /// Measurements, in the order in which they were made.
+    pub samples: Vec<Sample>,
+    /// Who failed, and how.
+    pub troubles: Vec<Trouble>,
+}
+
+/// A program at one level of compression.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContenderInfo {
+    /// Its name in samples.
+    pub id: String,
+    /// The program.
+    pub tool: String,
+    /// Its version, in its words.
+    pub version: String,
+    /// How it compresses, in its words.
+    pub level: String,
+    /// Whether that is its default.
+    pub is_default: bool,
+    /// Whether that is the level at which all are compared.
+    pub is_equal: bool,
+    /// What readers should know.
+    pub note: String,
+    /// Commands, as typed.
+    pub commands: Vec<String>,
+}
+
+/// One measurement.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// From 1.
+    pub round: u32,
+    /// A contender's id, or `floor`.
+    pub subject: String,
+    /// The act's or the floor's name.
+    pub act: String,
+    /// What it took.
+    pub usage: Usage,
+    /// Bytes in the repository afterwards; of a compressed stream, its length.
+    pub stored: Option<u64>,
+    /// By how much that is more than before.
+    pub added: Option<i64>,
+}
+
+/// Something that should not have happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// Who.
+    pub contender: String,
+    /// In which act.
+    pub act: String,
+    /// What, in one line.
+    pub what: String,
+    /// Whether a restored tree was not what was stored.
+    pub is_unequal: bool,
+}
+
+/// The subject of samples that are floors.
+pub const FLOOR: &str = "floor";
+
+impl SetResults {
+    /// All measurements of an act.
+    pub fn of<'r>(&'r self, subject: &'r str, act: &'r str) -> impl Iterator<Item = &'r Sample> {
+        self.samples.iter().filter(move |sample| sample.subject == subject && sample.act == act)
+    }
+
+    /// The median of something over all rounds.
+    pub fn median(&self, subject: &str, act: &str, of: impl Fn(&Sample) -> f64) -> Option<f64> {
+        median(self.of(subject, act).map(of).collect())
+    }
+
+    /// Names of acts that were measured and begin so, in the order in which they first came.
+    pub fn acts(&self, prefix: &str) -> Vec<String> {
+        let mut acts: Vec<String> = Vec::new();
+        for sample in self.samples.iter().filter(|sample| sample.subject != FLOOR) {
+            if sample.act.starts_with(prefix) && !acts.contains(&sample.act) {
+                acts.push(sample.act.clone());
+            }
+        }
+        acts
+    }
+
+    /// The most memory that a contender took in any act.
+    pub fn peak_kib(&self, subject: &str) -> Option<u64> {
+        let of = self.samples.iter().filter(|sample| sample.subject == subject);
+        of.map(|sample| sample.usage.peak_kib).max()
+    }
+
+    /// Writes everything.
+    pub fn save(&self, path: &Path) -> Done {
+        write(path, self.to_text())
+    }
+
+    /// Reads what [`SetResults::save`] wrote.
+    pub fn load(path: &Path) -> Done<Self> {
+        let text = std::fs::read_to_string(path).doing(format!("read {}", path.display()))?;
+        let wrong = || format!("{} holds no results: measure that set again", path.display());
+        Self::parse(&text).ok_or_else(|| Failure::Told(wrong()))
+    }
+
+    fn to_text(&self) -> String {
+        let mut lines = vec![
+            line(&["set", &self.name, &self.about]),
+            line(&["rounds", &self.rounds.to_string(), yes(self.apart), &self.revision]),
+        ];
+        for (files, bytes) in self.files.iter().zip(&self.bytes) {
+            lines.push(line(&["version", &files.to_string(), &bytes.to_string()]));
+        }
+        lines.extend(self.absent.iter().map(|name| line(&["absent", name])));
+        for info in &self.contenders {
+            let (default, equal) = (yes(info.is_default), yes(info.is_equal));
+            let fields = [&*info.id, &info.tool, &info.version, &info.level, default, equal];
+            lines.push(line(&[&["contender"], &fields[..], &[&*info.note]].concat()));
+            lines.extend(info.commands.iter().map(|command| line(&["command", command])));
+        }
+        for sample in &self.samples {
+            let usage = &sample.usage;
+            lines.push(line(&[
+                "sample",
+                &sample.round.to_string(),
+                &sample.subject,
+                &sample.act,
+                &format!("{:.6}", usage.wall),
+                &format!("{:.6}", usage.cpu),
+                &usage.peak_kib.to_string(),
+                &usage.read_bytes.to_string(),
+                &usage.written_bytes.to_string(),
+                &sample.stored.map_or(String::new(), |bytes| bytes.to_string()),
+                &sample.added.map_or(String::new(), |bytes| bytes.to_string()),
+            ]));
+        }
+        for trouble in &self.troubles {
+            let Trouble { contender, act, what, is_unequal } = trouble;
+            lines.push(line(&["trouble", contender, act, what, yes(*is_unequal)]));
+        }
+        lines.concat()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut results = Self::default();
+        for line in text.lines() {
+            let fields: Vec<&str> = line.split('\t').collect();
+            match fields[..] {
+                ["set", name, about] => {
+                    (results.name, results.about) = (name.to_owned(), about.to_owned());
+                }
+                ["rounds", rounds, apart, revision] => {
+                    (results.rounds, results.apart) = (rounds.parse().ok()?, apart == "yes");
+                    results.revision = revision.to_owned();
+                }
+                ["version", files, bytes] => {
+                    results.files.push(files.parse().ok()?);
+                    results.bytes.push(bytes.parse().ok()?);
+                }
+                ["absent", name] => results.absent.push(name.to_owned()),
+                ["contender", id, tool, version, level, default, equal, note] => {
+                    results.contenders.push(ContenderInfo {
+                        id: id.to_owned(),
+                        tool: tool.to_owned(),
+                        version: version.to_owned(),
+                        level: level.to_owned(),
+                        is_default: default == "yes",
+                        is_equal: equal == "yes",
+                        note: note.to_owned(),
+                        commands: Vec::new(),
+                    });
+                }
+                ["command", command] => {
+                    results.contenders.last_mut()?.commands.push(command.to_owned());
+                }
+                ["sample", round, subject, act, wall, cpu, peak, read, written, stored, added] => {
+                    results.samples.push(Sample {
+                        round: round.parse().ok()?,
+                        subject: subject.to_owned(),
+                        act: act.to_owned(),
+                        usage: Usage {
+                            wall: wall.parse().ok()?,
+                            cpu: cpu.parse().ok()?,
+                            peak_kib: peak.parse().ok()?,
+                            read_bytes: read.parse().ok()?,
+                            written_bytes: written.parse().ok()?,
+                        },
+                        stored: stored.parse().ok(),
+                        added: added.parse().ok(),
+                    });
+                }
+                ["trouble", contender, act, what, unequal] => results.troubles.push(Trouble {
+                    contender: contender.to_owned(),
+                    act: act.to_owned(),
+                    what: what.to_owned(),
+                    is_unequal: unequal == "yes",
+                }),
+                _ => return None,
+            }
+        }
+        (!results.name.is_empty()).then_some(results)
+    }
+}
+
+fn yes(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
+}
+
+fn line(fields: &[&str]) -> String {
+    let clean = |field: &&str| field.replace(['\t', '\n'], " ");
+    format!("{}\n", fields.iter().map(clean).collect::<Vec<_>>().join("\t"))
+}
+
+/// The middle of the numbers, or the mean of the two that stand there.
+pub fn median(mut numbers: Vec<f64>) -> Option<f64> {
+    numbers.sort_by(f64::total_cmp);
+    let middle = numbers.len() / 2;
+    match numbers.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(numbers[middle]),
+        _ => Some((numbers[middle - 1] + numbers[middle]) / 2.0),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A sample that took so many seconds.
+    pub fn sample(round: u32, subject: &str, act: &str, wall: f64, stored: Option<u64>) -> Sample {
+        let usage = Usage {
+            wall,
+            cpu: wall * 1.5,
+            peak_kib: (wall * 1024.0) as u64,
+            read_bytes: 10,
+            written_bytes: 20,
+        };
+        let added = stored.map(|bytes| bytes.cast_signed() / 2);
+        Sample { round, subject: subject.to_owned(), act: act.to_owned(), usage, stored, added }
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![4.0]), Some(4.0));
+        assert_eq!(median(vec![9.0, 1.0]), Some(5.0));
+        assert_eq!(median(vec![7.0, 1.0, 3.0]), Some(3.0));
+        assert_eq!(median(vec![8.0, 1.0, 3.0, 2.0]), Some(2.5));
+    }
+
+    #[test]
+    fn results_come_back_as_they_were_kept() {
+        let results = SetResults {
+            name: "sources".to_owned(),
+            about: "three releases".to_owned(),
+            files: vec![5, 6],
+            bytes: vec![50, 60],
+            rounds: 2,
+            apart: true,
+            revision: "0a1b2c3".to_owned(),
+            contenders: vec![ContenderInfo {
+                id: "borg".to_owned(),
+                commands: vec!["borg create ::v1 SOURCE".to_owned()],
+                is_equal: true,
+                ..ContenderInfo::default()
+            }],
+            absent: vec!["kopia".to_owned()],
+            samples: vec![
+                sample(1, "borg", "first", 3.0, Some(9)),
+                sample(1, FLOOR, "cat", 1.0, None),
+                sample(2, "borg", "first", 5.0, Some(9)),
+            ],
+            troubles: vec![Trouble {
+                contender: "borg".to_owned(),
+                act: "restore-2".to_owned(),
+                what: "two files differ".to_owned(),
+                is_unequal: true,
+            }],
+        };
+        assert_eq!(SetResults::parse(&results.to_text()), Some(results.clone()));
+        assert_eq!(results.median("borg", "first", |sample| sample.usage.wall), Some(4.0));
+        assert_eq!(results.acts(""), ["first"]);
+        assert_eq!(results.peak_kib("borg"), Some(5 * 1024));
+        assert_eq!(SetResults::parse("sample\tx"), None);
+    }
+}

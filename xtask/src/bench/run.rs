@@ -1,0 +1,302 @@
+//! Carries a plan out: puts the data where it belongs, warms what will be read, measures, counts
+//! what is stored, and holds every restored tree against the one that was stored.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::data::DataSet;
+use super::measure::{Usage, measure};
+use super::plan::{Act, Floor, Step};
+use super::results::{ContenderInfo, FLOOR, Sample, SetResults, Trouble};
+use super::tools::{Keeps, Place, SnapshotLabel, Tool};
+use crate::shell::{
+    Doing, Done, Failure, Invocation, count_files, last_lines, make_folder, remove, warm,
+};
+use crate::tell;
+
+/// A program at one level of compression, and what it has stored.
+pub struct Contender {
+    /// Its name in results.
+    pub id: String,
+    /// How it is asked.
+    pub tool: Rc<dyn Tool>,
+    /// Where it keeps what is its own.
+    pub place: Place,
+    /// Labels of its snapshots, oldest first.
+    labels: Vec<String>,
+    /// Bytes in its repository.
+    stored: u64,
+    /// Whether it failed and is asked no more.
+    is_out: bool,
+}
+
+impl Contender {
+    /// One that has nothing yet.
+    pub fn new(id: String, tool: Rc<dyn Tool>, place: Place) -> Self {
+        Self { id, tool, place, labels: Vec::new(), stored: 0, is_out: false }
+    }
+
+    /// What a report says of it.
+    pub fn info(&self, version: &str) -> ContenderInfo {
+        let home = PathBuf::from("HOME");
+        let place = Place { home, ..self.place.clone() };
+        let (source, target) = (Path::new("SOURCE"), Path::new("TARGET"));
+        let newest = SnapshotLabel { label: "LABEL".to_owned(), newer: 0 };
+        let tool = &self.tool;
+        let mut commands = tool.init(&place);
+        commands.push(tool.backup(&place, source, "LABEL"));
+        commands.push(tool.restore(&place, source, &newest, target));
+        commands.push(tool.verify(&place, &newest));
+        commands.extend(tool.prune(&place, &["LABEL".to_owned()]));
+        ContenderInfo {
+            id: self.id.clone(),
+            tool: tool.name().to_owned(),
+            version: version.to_owned(),
+            level: self.place.level.says.to_owned(),
+            is_default: self.place.level.is_default,
+            is_equal: self.place.level.is_equal,
+            note: tool.note().unwrap_or_default().to_owned(),
+            commands: commands.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn snapshot(&self, label: &str) -> Done<SnapshotLabel> {
+        let place = self.labels.iter().position(|known| known == label);
+        let place = place.ok_or_else(|| Failure::Told(format!("nobody stored {label}")))?;
+        Ok(SnapshotLabel { label: label.to_owned(), newer: self.labels.len() - 1 - place })
+    }
+
+    fn newest(&self) -> Done<SnapshotLabel> {
+        let label = self.labels.last().cloned().unwrap_or_default();
+        self.snapshot(&label)
+    }
+}
+
+/// One data set being measured.
+pub struct Runner<'r> {
+    /// What is backed up.
+    pub set: &'r mut dyn DataSet,
+    /// Who backs it up.
+    pub contenders: Vec<Contender>,
+    /// A folder for restored trees and whatever else is in the way afterwards.
+    pub scratch: PathBuf,
+    /// What comes out.
+    pub results: SetResults,
+    /// Where it is kept.
+    pub results_path: PathBuf,
+    /// From 1.
+    pub round: u32,
+}
+
+impl Runner<'_> {
+    /// Carries out every step; gives the results. A contender that fails is asked no more.
+    pub fn run(mut self, steps: &[Step]) -> Done<SetResults> {
+        make_folder(&self.scratch)?;
+        for step in steps {
+            match *step {
+                Step::Round(round) => {
+                    tell(&format!("{}: round {round}", self.results.name));
+                    self.round = round;
+                }
+                Step::Stand(version) => self.stand(version)?,
+                Step::Begin(contender) => {
+                    let begun = self.begin(contender);
+                    self.note_failure(contender, "init", begun);
+                }
+                Step::End(contender) => remove(&self.contenders[contender].place.home)?,
+                Step::Floor(floor) => self.floor(floor)?,
+                Step::Act(contender, act) => {
+                    if !self.contenders[contender].is_out {
+                        let acted = self.act(contender, act);
+                        self.note_failure(contender, &act.to_string(), acted);
+                    }
+                }
+            }
+            self.results.save(&self.results_path)?;
+        }
+        self.set.put_away()?;
+        remove(&self.scratch)?;
+        Ok(self.results)
+    }
+
+    fn note_failure(&mut self, contender: usize, act: &str, done: Done) {
+        let Err(failure) = done else { return };
+        let contender = &mut self.contenders[contender];
+        tell(&format!("error: {}: {}: {act}: {failure}", self.results.name, contender.id));
+        contender.is_out = true;
+        self.results.troubles.push(Trouble {
+            contender: contender.id.clone(),
+            act: act.to_owned(),
+            what: failure.to_string(),
+            is_unequal: false,
+        });
+    }
+
+    fn stand(&mut self, version: u32) -> Done {
+        self.set.stand(version)?;
+        if self.results.files.len() < version as usize {
+            let (files, bytes) = count_files(self.set.at())?;
+            self.results.files.push(files);
+            self.results.bytes.push(bytes);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, contender: usize) -> Done {
+        let contender = &mut self.contenders[contender];
+        (contender.is_out, contender.stored) = (false, 0);
+        contender.labels.clear();
+        remove(&contender.place.home)?;
+        make_folder(&contender.place.cache())?;
+        for invocation in contender.tool.init(&contender.place) {
+            invocation.run()?;
+        }
+        contender.stored = count_files(&contender.place.repository())?.1;
+        Ok(())
+    }
+
+    fn act(&mut self, index: usize, act: Act) -> Done {
+        match act {
+            Act::First => self.back_up(index, act, "v1"),
+            Act::Unchanged => self.back_up(index, act, "again"),
+            Act::Next(version) => self.back_up(index, act, &format!("v{version}")),
+            Act::Restore(version) => self.restore(index, act, version),
+            Act::Verify => {
+                let contender = &self.contenders[index];
+                let calls = vec![contender.tool.verify(&contender.place, &contender.newest()?)];
+                warm(&contender.place.repository())?;
+                self.measure_contender(index, act, &calls)
+            }
+            Act::Prune => {
+                let contender = &self.contenders[index];
+                let calls = contender.tool.prune(&contender.place, &contender.labels);
+                if calls.is_empty() {
+                    return Ok(());
+                }
+                warm(&contender.place.repository())?;
+                self.measure_contender(index, act, &calls)
+            }
+        }
+    }
+
+    fn back_up(&mut self, index: usize, act: Act, label: &str) -> Done {
+        let contender = &mut self.contenders[index];
+        let call = contender.tool.backup(&contender.place, self.set.at(), label);
+        contender.labels.push(label.to_owned());
+        warm(self.set.at())?;
+        self.measure_contender(index, act, &[call])
+    }
+
+    fn restore(&mut self, index: usize, act: Act, version: u32) -> Done {
+        let target = self.scratch.join("restored");
+        remove(&target)?;
+        make_folder(&target)?;
+        let contender = &self.contenders[index];
+        let snapshot = contender.snapshot(&format!("v{version}"))?;
+        let at = self.set.at().to_owned();
+        let call = contender.tool.restore(&contender.place, &at, &snapshot, &target);
+        warm(&contender.place.repository())?;
+        self.measure_contender(index, act, &[call])?;
+        let contender = &self.contenders[index];
+        let restored = contender.tool.restored_at(&at, &target);
+        let truth = self.set.truth(version);
+        let differences = differences(contender.tool.keeps(), &truth, &restored)?;
+        if let Some(what) = differences {
+            let id = contender.id.clone();
+            tell(&format!("ERROR: {id} did not restore what was stored: {what}"));
+            let act = act.to_string();
+            self.results.troubles.push(Trouble { contender: id, act, what, is_unequal: true });
+        }
+        remove(&target)
+    }
+
+    fn measure_contender(&mut self, index: usize, act: Act, calls: &[Invocation]) -> Done {
+        let usage = self.measure_all(calls)?;
+        let contender = &mut self.contenders[index];
+        let stored = count_files(&contender.place.repository())?.1;
+        let added = stored.cast_signed() - contender.stored.cast_signed();
+        contender.stored = stored;
+        let subject = contender.id.clone();
+        self.keep(subject, act.to_string(), usage, Some(stored), Some(added));
+        Ok(())
+    }
+
+    fn measure_all(&self, calls: &[Invocation]) -> Done<Usage> {
+        rustix::fs::sync();
+        let mut total = Usage::default();
+        for call in calls {
+            total += measure(call, &self.scratch.join("said"))?;
+        }
+        Ok(total)
+    }
+
+    fn keep(
+        &mut self,
+        subject: String,
+        act: String,
+        usage: Usage,
+        stored: Option<u64>,
+        added: Option<i64>,
+    ) {
+        tell(&format!(
+            "  {subject:12} {act:10} {:8.2} s {:8.2} s CPU {:6} MiB {}",
+            usage.wall,
+            usage.cpu,
+            usage.peak_kib >> 10,
+            added.map_or(String::new(), |bytes| format!("{:+.3} MB", bytes as f64 / 1e6)),
+        ));
+        let round = self.round;
+        self.results.samples.push(Sample { round, subject, act, usage, stored, added });
+    }
+
+    fn floor(&mut self, floor: Floor) -> Done {
+        let (at, target) = (self.set.at().to_owned(), self.scratch.join("floor"));
+        let call = floor_call(floor, &at, &target);
+        remove_any(&target)?;
+        if matches!(floor, Floor::Copy | Floor::CopySync) {
+            make_folder(&target)?;
+        }
+        warm(&at)?;
+        let usage = self.measure_all(&[call])?;
+        let is_stream = matches!(floor, Floor::TarOne | Floor::TarThree);
+        let stored = std::fs::metadata(&target).ok().filter(|_| is_stream).map(|file| file.len());
+        remove_any(&target)?;
+        self.keep(FLOOR.to_owned(), floor.name().to_owned(), usage, stored, None);
+        Ok(())
+    }
+}
+
+fn remove_any(path: &Path) -> Done {
+    if path.is_file() {
+        return std::fs::remove_file(path).doing(format!("remove {}", path.display()));
+    }
+    remove(path)
+}
+
+fn floor_call(floor: Floor, at: &Path, target: &Path) -> Invocation {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let stream = |level: u32| format!("tar -C \"$1\" -cf - . | zstd -q -{level} -T{cores} >\"$2\"");
+    let line = match floor {
+        Floor::Cat => "find \"$1\" -type f -print0 | xargs -0 -r cat >/dev/null".to_owned(),
+        Floor::Find => "exec find \"$1\" -printf '%s %T@ %p\\n' >/dev/null".to_owned(),
+        Floor::TarOne => stream(1),
+        Floor::TarThree => stream(3),
+        Floor::Copy => "exec cp -a \"$1/.\" \"$2\"".to_owned(),
+        Floor::CopySync => "cp -a \"$1/.\" \"$2\" && sync -f \"$2\"".to_owned(),
+    };
+    Invocation::script(&line, &[at, target])
+}
+
+/// What differs between two trees, in one line; nothing where they are equal.
+fn differences(keeps: Keeps, truth: &Path, restored: &Path) -> Done<Option<String>> {
+    let slashed = |path: &Path| format!("{}/", path.display());
+    let found = Invocation::new("rsync")
+        .args(keeps.comparison())
+        .args(["--delete", "--itemize-changes", &slashed(truth), &slashed(restored)])
+        .run()?;
+    let count = found.lines().count();
+    Ok((count > 0).then(|| format!("{count} differences, such as {}", last_lines(&found, 3))))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! The programs that are measured: how each is asked for what all of them do.
+//!
+//! One file per program. Encryption is on with all of them; flags are otherwise those that a user
+//! who gives none gets, but for what keeps a program from talking to a terminal.
+
+mod borg;
+mod bupstash;
+mod kopia;
+mod restic;
+mod rustic;
+mod strongroom;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::shell::{Done, Invocation};
+
+/// The passphrase of every repository.
+const PASSPHRASE: &str = "benchmark";
+
+/// Where one contender keeps what is its own.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The program.
+    pub program: PathBuf,
+    /// A folder of its own: repository, caches, keys.
+    pub home: PathBuf,
+    /// How it compresses.
+    pub level: Level,
+}
+
+impl Place {
+    /// The repository: what counts as stored.
+    pub fn repository(&self) -> PathBuf {
+        self.home.join("repository")
+    }
+
+    /// A folder for caches; not counted.
+    pub fn cache(&self) -> PathBuf {
+        self.home.join("cache")
+    }
+}
+
+/// How a program compresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Level {
+    /// In the program's words.
+    pub says: &'static str,
+    /// What it is told to do so; nothing at its default.
+    pub flags: Vec<&'static str>,
+    /// Whether it is the program's default.
+    pub is_default: bool,
+    /// Whether it is the level at which all are compared: zstd 3, or what its library calls so.
+    pub is_equal: bool,
+}
+
+/// What a restored tree can be held against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeps {
+    /// Everything that `rsync -aXAH` looks at.
+    All,
+    /// Content, modes and times; no owners, extended attributes, hard links.
+    ContentAndTimes,
+}
+
+impl Keeps {
+    /// Flags for `rsync`, which then says what differs.
+    pub fn comparison(self) -> &'static [&'static str] {
+        match self {
+            Self::All => &["-naXAHc"],
+            Self::ContentAndTimes => &["-nac", "--no-owner", "--no-group"],
+        }
+    }
+}
+
+/// One of the snapshots that a contender made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotLabel {
+    /// The label that it was given.
+    pub label: String,
+    /// How many are newer.
+    pub newer: usize,
+}
+
+/// A program that makes backups.
+pub trait Tool {
+    /// What it is called, on the command line too.
+    fn name(&self) -> &'static str;
+
+    /// Makes it tell its version.
+    fn version(&self) -> &'static [&'static str] {
+        &["--version"]
+    }
+
+    /// Levels of compression to be measured, the default first.
+    fn levels(&self, program: &Path) -> Vec<Level>;
+
+    /// What its restores keep.
+    fn keeps(&self) -> Keeps {
+        Keeps::All
+    }
+
+    /// What readers should know.
+    fn note(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Makes an empty repository.
+    fn init(&self, place: &Place) -> Vec<Invocation>;
+
+    /// Stores a folder as a snapshot of this label.
+    fn backup(&self, place: &Place, source: &Path, label: &str) -> Invocation;
+
+    /// Puts a snapshot of `source` below an empty folder.
+    fn restore(
+        &self,
+        place: &Place,
+        source: &Path,
+        snapshot: &SnapshotLabel,
+        target: &Path,
+    ) -> Invocation;
+
+    /// Where below that folder the content of `source` then is.
+    fn restored_at(&self, source: &Path, target: &Path) -> PathBuf {
+        let _ = source;
+        target.to_owned()
+    }
+
+    /// Reads and checks all that is stored.
+    fn verify(&self, place: &Place, newest: &SnapshotLabel) -> Invocation;
+
+    /// Forgets all but the newest and gives room back; nothing where the program cannot.
+    fn prune(&self, place: &Place, labels: &[String]) -> Vec<Invocation>;
+}
+
+/// All of them, Strongroom first.
+pub fn all() -> Vec<Box<dyn Tool>> {
+    vec![
+        Box::new(strongroom::Strongroom),
+        Box::new(restic::Restic),
+        Box::new(borg::Borg),
+        Box::new(rustic::Rustic),
+        Box::new(bupstash::Bupstash),
+        Box::new(kopia::Kopia),
+    ]
+}
+
+/// The first line that a program says of itself.
+pub fn version_of(tool: &dyn Tool, program: &Path) -> Done<String> {
+    let said = Invocation::new(program).args(tool.version()).run()?;
+    let line = said.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    // What follows is about the compiler.
+    let words: Vec<&str> = line.split(" compiled ").next().unwrap_or(line).split(' ').collect();
+    let version = words.iter().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+    Ok(format!("{} {}", tool.name(), version.unwrap_or(&line)))
+}
+
+/// Where an absolute path is put by programs that keep it whole.
+fn below(target: &Path, source: &Path) -> PathBuf {
+    target.join(source.strip_prefix("/").unwrap_or(source))
+}
+
+/// Pairs of a variable and its value.
+fn variables<const N: usize>(
+    pairs: [(&'static str, OsString); N],
+) -> Vec<(&'static str, OsString)> {
+    pairs.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every command of every tool, as it would be typed.
+    fn lines(tool: &dyn Tool, level: &Level) -> Vec<String> {
+        let place = Place {
+            program: PathBuf::from("/opt").join(tool.name()),
+            home: PathBuf::from("HOME"),
+            level: level.clone(),
+        };
+        let snapshot = SnapshotLabel { label: "v1".to_owned(), newer: 2 };
+        let (source, target) = (Path::new("/SOURCE"), Path::new("TARGET"));
+        let mut commands = tool.init(&place);
+        commands.push(tool.backup(&place, source, "v1"));
+        commands.push(tool.restore(&place, source, &snapshot, target));
+        commands.push(tool.verify(&place, &snapshot));
+        commands.extend(tool.prune(&place, &["v1".to_owned(), "v2".to_owned()]));
+        assert!(tool.restored_at(source, target).starts_with(target));
+        commands.iter().map(Invocation::to_string).collect()
+    }
+
+    #[test]
+    fn each_does_all_and_names_source_and_target() {
+        for tool in all() {
+            let levels = tool.levels(Path::new("/no/such/program"));
+            assert!(levels[0].is_default, "{}", tool.name());
+            assert_eq!(levels.iter().filter(|level| level.is_equal).count(), 1, "{}", tool.name());
+            for level in &levels {
+                let lines = lines(&*tool, level);
+                assert!(lines.len() >= 4, "{lines:?}");
+                assert!(lines.iter().any(|line| line.contains("/SOURCE")), "{lines:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn paths_kept_whole() {
+        assert_eq!(below(Path::new("/t"), Path::new("/a/b")), Path::new("/t/a/b"));
+    }
+}

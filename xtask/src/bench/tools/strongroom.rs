@@ -1,0 +1,105 @@
+//! Strongroom.
+
+use std::path::Path;
+
+use super::{Level, PASSPHRASE, Place, SnapshotLabel, Tool, variables};
+use crate::shell::Invocation;
+
+/// Ours.
+pub struct Strongroom;
+
+impl Strongroom {
+    fn call(place: &Place) -> Invocation {
+        let environment = variables([
+            ("STRONGROOM_REPOSITORY", place.repository().into()),
+            ("STRONGROOM_CACHE", place.cache().into()),
+            ("STRONGROOM_PASSWORD", PASSPHRASE.into()),
+        ]);
+        Invocation::new(&place.program).with(environment)
+    }
+}
+
+impl Tool for Strongroom {
+    fn name(&self) -> &'static str {
+        "strongroom"
+    }
+
+    /// The default is what the program's help says.
+    fn levels(&self, program: &Path) -> Vec<Level> {
+        let help = Invocation::new(program).args(["backup", "--help"]).run().unwrap_or_default();
+        match default_of(&help, "--compression").as_deref() {
+            Some("3") => vec![level("zstd 3", &[], true, true)],
+            Some("auto") => vec![
+                level("auto", &[], true, false),
+                level("zstd 3", &["--compression", "3"], false, true),
+            ],
+            _ => vec![
+                level("its default", &[], true, false),
+                level("zstd 3", &["--compression", "3"], false, true),
+            ],
+        }
+    }
+
+    fn init(&self, place: &Place) -> Vec<Invocation> {
+        vec![Self::call(place).args(["--quiet", "init"])]
+    }
+
+    fn backup(&self, place: &Place, source: &Path, label: &str) -> Invocation {
+        let call = Self::call(place).args(["--quiet", "backup", "--label", label]);
+        call.args(&place.level.flags).arg(source)
+    }
+
+    fn restore(
+        &self,
+        place: &Place,
+        source: &Path,
+        snapshot: &SnapshotLabel,
+        target: &Path,
+    ) -> Invocation {
+        let what = match snapshot.newer {
+            0 => format!("latest:{}", source.display()),
+            newer => format!("latest~{newer}:{}", source.display()),
+        };
+        Self::call(place).args(["--quiet", "restore", &what, "--target"]).arg(target)
+    }
+
+    fn verify(&self, place: &Place, _newest: &SnapshotLabel) -> Invocation {
+        Self::call(place).args(["--quiet", "verify", "--data"])
+    }
+
+    fn prune(&self, _place: &Place, _labels: &[String]) -> Vec<Invocation> {
+        Vec::new()
+    }
+}
+
+fn level(says: &'static str, flags: &[&'static str], is_default: bool, is_equal: bool) -> Level {
+    Level { says, flags: flags.to_vec(), is_default, is_equal }
+}
+
+/// What a help text calls the default of a flag.
+fn default_of(help: &str, flag: &str) -> Option<String> {
+    let behind = &help[help.find(flag)? + flag.len()..];
+    let own = behind.find("\n      --").map_or(behind, |end| &behind[..end]);
+    let words: Vec<&str> = own.split_whitespace().collect();
+    let joined = words.join(" ");
+    let (_, default) = joined.split_once("[default: ")?;
+    default.split_once(']').map(|(value, _)| value.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_in_the_help() {
+        let help = "      --compression <LEVEL>  How hard to compress\n              \
+                    [default:\n      3]\n      --threads <COUNT>  Threads [default: 4]\n";
+        assert_eq!(default_of(help, "--compression").as_deref(), Some("3"));
+        assert_eq!(default_of(help, "--threads").as_deref(), Some("4"));
+        assert_eq!(default_of(help, "--other"), None);
+        assert_eq!(
+            default_of("      --compression\n      --x [default: 1]", "--compression"),
+            None
+        );
+    }
+}
