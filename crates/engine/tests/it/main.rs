@@ -7,6 +7,7 @@ mod changing;
 mod concurrent;
 mod crash;
 mod damage;
+mod deltas;
 mod faults;
 mod keys;
 mod parents;

@@ -1,0 +1,206 @@
+//! Deltas: what changed costs what changed, one step deep, and nothing hangs on them unseen.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use strongroom_arena::{ArenaContent, ArenaStore, CacheLimits};
+use strongroom_backend::Backend;
+use strongroom_base::{ArenaId, Silent};
+use strongroom_catalog::Location;
+use strongroom_engine::{BackupOptions, BackupOutcome, Repository};
+use strongroom_testkit::damage::names_in;
+
+use crate::verify::check_all;
+use crate::world::{World, options, run};
+
+/// Bytes that do not compress, and are no others' than the seed's.
+fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut noise = vec![0; bytes];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut noise);
+    noise
+}
+
+fn arenas(repository: &Repository, content: ArenaContent) -> (ArenaStore, Vec<ArenaId>) {
+    let store = repository.arena_store(CacheLimits::default());
+    let listed = repository.backend().list("arenas").unwrap();
+    let ids = listed.iter().map(|info| info.name.file().parse::<ArenaId>().unwrap());
+    (store, ids.filter(|id| ArenaContent::of(*id) == content).collect())
+}
+
+/// How many chunks are deltas; each base is there, whole, and in another arena than its delta.
+#[track_caller]
+fn count_deltas(world: &World) -> usize {
+    let repository = world.open();
+    let mut bases_of: HashMap<Location, Vec<Location>> = HashMap::new();
+    for content in [ArenaContent::Data, ArenaContent::Metadata] {
+        let (store, ids) = arenas(&repository, content);
+        for id in ids {
+            for (slot, entry) in store.arena(id).unwrap().slots() {
+                let place = |base: &strongroom_arena::BaseLocation| Location {
+                    arena: base.arena,
+                    slot: base.slot,
+                };
+                let bases = entry.bases.iter().map(place).collect();
+                bases_of.insert(Location { arena: id, slot }, bases);
+            }
+        }
+    }
+    for (delta, bases) in &bases_of {
+        for base in bases {
+            assert_ne!(base.arena, delta.arena, "a base stood before its delta's arena was begun");
+            assert_eq!(bases_of.get(base), Some(&Vec::new()), "a base is there, and whole");
+        }
+    }
+    bases_of.values().filter(|bases| !bases.is_empty()).count()
+}
+
+fn backup_with(world: &World, change: impl Fn(&mut BackupOptions)) -> BackupOutcome {
+    let mut options = options(&world.tree());
+    change(&mut options);
+    run(&world.open(), &options, &Silent).unwrap()
+}
+
+fn empty_world(seed: u64) -> World {
+    let world = World::new(seed);
+    fs::remove_dir_all(world.tree()).unwrap();
+    fs::create_dir(world.tree()).unwrap();
+    world
+}
+
+fn edit(file: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(file).unwrap();
+    change(&mut bytes);
+    fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn an_edit_costs_its_own_bytes() {
+    for (seed, change) in [
+        (300, (|bytes: &mut Vec<u8>| bytes[100_000] ^= 1) as fn(&mut Vec<u8>)),
+        (301, |bytes| drop(bytes.splice(100_000..100_000, *b"put between"))),
+        (302, |bytes| drop(bytes.drain(50_000..50_700))),
+        (303, |bytes| bytes.truncate(150_001)),
+        (304, |bytes| bytes.extend_from_slice(b"put behind")),
+    ] {
+        let world = empty_world(seed);
+        let file = world.tree().join("file");
+        fs::write(&file, noise(300_000, seed)).unwrap();
+        world.backup();
+        edit(&file, change);
+        let second = world.backup();
+        let whole = second.written.data_bytes;
+        assert!(second.written.deltas > 0, "{seed}: {:?}", second.written);
+        // Arenas, summaries, parity of both kinds of arena; no chunk of 6 KiB among it.
+        assert!(second.written.stored_bytes < 3500, "{seed}: {:?}, {whole}", second.written);
+        world.assert_holds(&world.open(), second.snapshot.id, &world.image(), "the second");
+        count_deltas(&world);
+    }
+}
+
+/// What was inserted moves all that comes behind it: found again by the chunks that are shared.
+#[test]
+fn edits_behind_an_insertion_find_their_basis() {
+    let world = empty_world(310);
+    let file = world.tree().join("file");
+    fs::write(&file, noise(6_000_000, 310)).unwrap();
+    world.backup();
+    edit(&file, |bytes| {
+        for at in [5_900_000, 4_000_000, 3_000_000] {
+            bytes[at] ^= 1;
+        }
+        bytes.splice(1_000_000..1_000_000, noise(700_000, 311));
+    });
+    let second = world.backup();
+    let stored = second.written.stored_bytes;
+    assert!((700_000..850_000).contains(&stored), "{:?}", second.written);
+    world.assert_holds(&world.open(), second.snapshot.id, &world.image(), "the second");
+}
+
+#[test]
+fn a_moved_directory_is_known_by_its_neighbours() {
+    let world = empty_world(320);
+    let old = world.tree().join("old");
+    fs::create_dir(&old).unwrap();
+    for number in 0..40 {
+        fs::write(old.join(format!("{number:02}")), noise(5000, 320 + number)).unwrap();
+    }
+    world.backup();
+    fs::rename(&old, world.tree().join("new")).unwrap();
+    for number in [7, 8, 20, 39] {
+        edit(&world.tree().join(format!("new/{number:02}")), |bytes| bytes[1234] ^= 1);
+    }
+    let second = world.backup();
+    assert_eq!(second.written.data_chunks_new, 4);
+    let whole = backup_with(&world, |options| options.pack.deltas = false);
+    assert_eq!(whole.written.data_chunks_new, 0, "all is known by now");
+    // The neighbour of one may be the first chunk of another of these small arenas.
+    assert!(second.written.deltas >= 3, "{:?}", second.written);
+    world.assert_holds(&world.open(), second.snapshot.id, &world.image(), "the second");
+}
+
+#[test]
+fn thirty_versions_are_one_step_deep() {
+    let world = World::new(330);
+    let mut kept = vec![(world.backup().snapshot.id, world.image())];
+    for version in 1..30 {
+        world.mutate(330 + version);
+        kept.push((world.backup().snapshot.id, world.image()));
+    }
+    let deltas = count_deltas(&world);
+    assert!(deltas > 29, "{deltas}: the root's tree is one each time");
+    for (id, image) in &kept {
+        world.assert_holds(&world.open(), *id, image, "one of thirty");
+    }
+    assert!(check_all(&world.open()).is_sound());
+}
+
+#[test]
+fn without_deltas_all_is_whole() {
+    let world = World::new(340);
+    for version in 0..3 {
+        let outcome = backup_with(&world, |options| options.pack.deltas = false);
+        assert_eq!(outcome.written.deltas, 0);
+        world.mutate(340 + version);
+    }
+    assert_eq!(count_deltas(&world), 0);
+}
+
+/// The arena of a base is lost. Files whose deltas hang on it are not taken for unchanged: the next
+/// backup reads them again, which heals both snapshots; also where it had the index in its cache.
+#[test]
+fn a_lost_base_is_noticed_and_healed() {
+    for cached in [false, true] {
+        let world = empty_world(350);
+        let world = if cached { world.with_cache() } else { world };
+        let file = world.tree().join("file");
+        fs::write(&file, noise(300_000, 350)).unwrap();
+        let first = world.backup();
+        edit(&file, |bytes| bytes[100_000] ^= 1);
+        let second = world.backup();
+        assert!(second.written.deltas > 0);
+        let old = arenas(&world.open(), ArenaContent::Data).1;
+        for id in old {
+            let repository = world.open();
+            let (store, _) = arenas(&repository, ArenaContent::Data);
+            let has_deltas = store.arena(id).unwrap().slots().any(|(_, s)| !s.bases.is_empty());
+            if !has_deltas {
+                world.objects.remove(&strongroom_arena::arena_object(id)).unwrap();
+            }
+        }
+        let damaged = check_all(&world.open());
+        assert_eq!(damaged.affected.len(), 2, "both versions of the file: {damaged:?}");
+        let third = world.backup();
+        assert_eq!((third.files_unchanged, third.files_changed), (0, 1), "cached: {cached}");
+        let image = world.image();
+        for id in [second.snapshot.id, third.snapshot.id] {
+            world.assert_holds(&world.open(), id, &image, "healed");
+        }
+        // The first had a chunk that is nowhere any more.
+        let lost = check_all(&world.open());
+        assert!(lost.affected.iter().all(|lost| lost.snapshot == first.snapshot.id));
+        let fourth = world.backup();
+        assert_eq!(fourth.files_unchanged, 1);
+        assert!(names_in(&world.objects.snapshot(), "arenas").len() > 2);
+    }
+}
