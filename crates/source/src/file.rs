@@ -1,6 +1,6 @@
 //! One regular file while it is read.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, SeekFrom, Statx};
@@ -42,6 +42,12 @@ pub struct FileChange {
     pub size: u64,
     /// When its content was last changed, as known now.
     pub mtime: Timestamp,
+}
+
+impl AsFd for SourceFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl SourceFile {
@@ -161,7 +167,7 @@ impl Iterator for Extents<'_> {
 
 /// Opens a name that was a regular file. What has taken its place is not read, nor waited for.
 pub(crate) fn open(
-    directory: std::os::fd::BorrowedFd<'_>,
+    directory: BorrowedFd<'_>,
     name: &std::ffi::CStr,
     path: &Path,
 ) -> Result<(OwnedFd, Statx), SourceError> {

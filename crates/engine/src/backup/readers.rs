@@ -5,7 +5,6 @@
 //! with room for a few pieces, so a long file waits for whoever takes it, and never for a file
 //! behind it; what is under way is bounded by whoever asks ([`AHEAD_BYTES`], [`AHEAD_FILES`]).
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -23,7 +22,7 @@ use crate::stream::{PIECE_BYTES, Piece, StreamCutter};
 pub const AHEAD_FILES: usize = 128;
 /// Bytes of files that are under way at most.
 pub const AHEAD_BYTES: usize = 8 << 20;
-/// Messages of one file that wait to be taken.
+/// Pieces of one file that wait to be taken, beside the one at hand.
 const WAITING_MAX: usize = 2;
 
 /// What becomes known of a file, in this order: opened, then data and holes, then the end.
@@ -49,18 +48,18 @@ pub enum Reading {
     Failed(SourceError),
 }
 
-/// A file that is under way. Without a last message it was stopped.
+/// A file that is under way. Without an end it was stopped.
 #[derive(Debug)]
 pub struct FileAhead {
-    /// What is known so far.
-    pub readings: Receiver<Reading>,
+    /// What is known so far, some at a time: of a short file all at once.
+    pub readings: Receiver<Vec<Reading>>,
     /// What it counts against [`AHEAD_BYTES`].
     pub bytes: usize,
 }
 
 struct Job {
     file: EntryHandle,
-    readings: Sender<Reading>,
+    readings: Sender<Vec<Reading>>,
 }
 
 /// Threads that read.
@@ -86,10 +85,11 @@ impl Readers {
                 std::thread::spawn(move || {
                     for job in queue {
                         let begun = Instant::now();
-                        let give = Give { readings: &job.readings, waited: Cell::default() };
+                        let readings = &job.readings;
+                        let mut give = Give { readings, held: Vec::new(), waited: Duration::ZERO };
                         // An error here is that nobody listens any more.
-                        let _ = read_file(&job.file, &cutter, &cancel, &give);
-                        times.add(Stage::Read, begun.elapsed().saturating_sub(give.waited.get()));
+                        let _ = read_file(&job.file, &cutter, &cancel, &mut give);
+                        times.add(Stage::Read, begun.elapsed().saturating_sub(give.waited));
                     }
                 })
             })
@@ -120,19 +120,32 @@ impl Drop for Readers {
 
 /// Hands on what becomes known. The time that it waits is nobody's work.
 struct Give<'g> {
-    readings: &'g Sender<Reading>,
-    waited: Cell<Duration>,
+    readings: &'g Sender<Vec<Reading>>,
+    /// Held back for what follows it: one piece at most.
+    held: Vec<Reading>,
+    waited: Duration,
 }
 
 impl Give<'_> {
-    fn give(&self, reading: Reading) -> Result<(), EngineError> {
-        let reading = match self.readings.try_send(reading) {
+    fn give(&mut self, reading: Reading) -> Result<(), EngineError> {
+        let is_last = matches!(reading, Reading::End { .. } | Reading::Failed(_));
+        if matches!(reading, Reading::Data(_))
+            && self.held.iter().any(|held| matches!(held, Reading::Data(_)))
+        {
+            self.hand_on()?;
+        }
+        self.held.push(reading);
+        if is_last { self.hand_on() } else { Ok(()) }
+    }
+
+    fn hand_on(&mut self) -> Result<(), EngineError> {
+        let held = match self.readings.try_send(std::mem::take(&mut self.held)) {
             Ok(()) => return Ok(()),
-            Err(TrySendError::Full(reading) | TrySendError::Disconnected(reading)) => reading,
+            Err(TrySendError::Full(held) | TrySendError::Disconnected(held)) => held,
         };
         let begun = Instant::now();
-        let sent = self.readings.send(reading);
-        self.waited.set(self.waited.get() + begun.elapsed());
+        let sent = self.readings.send(held);
+        self.waited += begun.elapsed();
         sent.map_err(|_| Cancelled.into())
     }
 }
@@ -141,7 +154,7 @@ fn read_file(
     handle: &EntryHandle,
     cutter: &StreamCutter,
     cancel: &Cancel,
-    give: &Give<'_>,
+    give: &mut Give<'_>,
 ) -> Result<(), EngineError> {
     cancel.check()?;
     let file = match handle.open_file() {
@@ -149,7 +162,7 @@ fn read_file(
         Err(error) => return give.give(Reading::Failed(error)),
     };
     let mut metadata = Box::new(file.metadata().clone());
-    let problem = match handle.xattrs() {
+    let problem = match handle.xattrs_of(&file) {
         Ok(xattrs) => {
             metadata.xattrs = xattrs;
             None
@@ -168,7 +181,7 @@ fn read_content(
     file: &SourceFile,
     cutter: &StreamCutter,
     cancel: &Cancel,
-    give: &Give<'_>,
+    give: &mut Give<'_>,
 ) -> Result<(), EngineError> {
     let mut at = 0;
     for extent in file.extents() {

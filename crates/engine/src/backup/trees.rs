@@ -185,7 +185,7 @@ impl<'r, 'w> Trees<'r, 'w> {
     ) -> Result<(), EngineError> {
         let mut basis = file.before.as_ref().map(|content| StreamBasis::new(self.reader, content));
         let mut recipe = RecipeBuilder::new();
-        while let Some(reading) = self.next_reading(ahead) {
+        for reading in self.readings(ahead) {
             match reading {
                 Reading::Opened { metadata, problem } => {
                     file.metadata = metadata;
@@ -227,8 +227,13 @@ impl<'r, 'w> Trees<'r, 'w> {
         Ok(())
     }
 
-    fn next_reading(&self, ahead: &FileAhead) -> Option<Reading> {
-        let come = ahead.readings.try_recv();
-        come.or_else(|_| self.writer.times().time(Stage::Wait, || ahead.readings.recv())).ok()
+    /// What becomes known of a file, waiting for it.
+    fn readings<'f>(&self, ahead: &'f FileAhead) -> impl Iterator<Item = Reading> + use<'f> {
+        let times = self.writer.times().clone();
+        let next = move || {
+            let come = ahead.readings.try_recv();
+            come.or_else(|_| times.time(Stage::Wait, || ahead.readings.recv())).ok()
+        };
+        std::iter::from_fn(next).flatten()
     }
 }
