@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use self::machine::Machine;
-use self::targets::{Verdict, verdicts};
+use self::targets::{OURS, Verdict, verdicts};
 use super::data::Scale;
 use super::kernels::Kernel;
 use super::results::{ContenderInfo, SetResults, Trouble};
@@ -161,9 +161,23 @@ impl Report {
                 || format!("Not looked into yet: `benchmarks-notes.md` has no `## {key}`.");
             parts.push(format!("### What binds: {key}"));
             parts.push(note.cloned().unwrap_or_else(missing));
+            parts.extend(self.profiles(&verdict.set));
             seen.push(key);
         }
         parts
+    }
+
+    /// What our backups of a set said of where their time went, in its last round.
+    fn profiles(&self, set: &str) -> Option<String> {
+        let set = self.sets.iter().find(|known| known.name == set)?;
+        let ours: Vec<_> =
+            set.profiles.iter().filter(|profile| profile.contender == OURS).collect();
+        // Of many next versions the last one stands for all.
+        let skipped = if ours.len() > 6 { ours.len() - 2 } else { 0 };
+        let shown = ours.iter().enumerate().filter(|(at, _)| *at == 0 || *at > skipped);
+        let lines: String =
+            shown.map(|(_, profile)| format!("- {}: {}\n", profile.act, profile.line)).collect();
+        (!lines.is_empty()).then_some(lines)
     }
 
     fn commands(&self) -> String {

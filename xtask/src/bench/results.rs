@@ -31,8 +31,21 @@ pub struct SetResults {
     pub absent: Vec<String>,
     /// Measurements, in the order in which they were made.
     pub samples: Vec<Sample>,
+    /// What was said of where time went, the last round's.
+    pub profiles: Vec<Profile>,
     /// Who failed, and how.
     pub troubles: Vec<Trouble>,
+}
+
+/// Where a backup's time went, in its program's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// Whose.
+    pub contender: String,
+    /// In which act.
+    pub act: String,
+    /// The words.
+    pub line: String,
 }
 
 /// A program at one level of compression.
@@ -160,6 +173,9 @@ impl SetResults {
                 &sample.added.map_or(String::new(), |bytes| bytes.to_string()),
             ]));
         }
+        for profile in &self.profiles {
+            lines.push(line(&["profile", &profile.contender, &profile.act, &profile.line]));
+        }
         for trouble in &self.troubles {
             let Trouble { contender, act, what, is_unequal } = trouble;
             lines.push(line(&["trouble", contender, act, what, yes(*is_unequal)]));
@@ -215,6 +231,11 @@ impl SetResults {
                         added: added.parse().ok(),
                     });
                 }
+                ["profile", contender, act, line] => results.profiles.push(Profile {
+                    contender: contender.to_owned(),
+                    act: act.to_owned(),
+                    line: line.to_owned(),
+                }),
                 ["trouble", contender, act, what, unequal] => results.troubles.push(Trouble {
                     contender: contender.to_owned(),
                     act: act.to_owned(),
@@ -296,6 +317,11 @@ pub mod tests {
                 sample(1, FLOOR, "cat", 1.0, None),
                 sample(2, "borg", "first", 5.0, Some(9)),
             ],
+            profiles: vec![Profile {
+                contender: "borg".to_owned(),
+                act: "first".to_owned(),
+                line: "it compressed".to_owned(),
+            }],
             troubles: vec![Trouble {
                 contender: "borg".to_owned(),
                 act: "restore-2".to_owned(),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::data::DataSet;
 use super::measure::{Usage, measure};
 use super::plan::{Act, Floor, Step};
-use super::results::{ContenderInfo, FLOOR, Sample, SetResults, Trouble};
+use super::results::{ContenderInfo, FLOOR, Profile, Sample, SetResults, Trouble};
 use super::tools::{Keeps, Place, SnapshotLabel, Tool};
 use crate::shell::{
     Doing, Done, Failure, Invocation, count_files, last_lines, make_folder, remove, warm,
@@ -104,7 +104,12 @@ impl Runner<'_> {
                     self.note_failure(contender, "init", begun);
                 }
                 Step::End(contender) => remove(&self.contenders[contender].place.home)?,
-                Step::Floor(floor) => self.floor(floor)?,
+                Step::Floor(floor) => {
+                    // One that cannot be had here, for want of a program, is told and missed.
+                    if let Err(failure) = self.floor(floor) {
+                        self.note_trouble(FLOOR.to_owned(), floor.name(), &failure);
+                    }
+                }
                 Step::Act(contender, act) => {
                     if !self.contenders[contender].is_out {
                         let acted = self.act(contender, act);
@@ -122,14 +127,15 @@ impl Runner<'_> {
     fn note_failure(&mut self, contender: usize, act: &str, done: Done) {
         let Err(failure) = done else { return };
         let contender = &mut self.contenders[contender];
-        tell(&format!("error: {}: {}: {act}: {failure}", self.results.name, contender.id));
         contender.is_out = true;
-        self.results.troubles.push(Trouble {
-            contender: contender.id.clone(),
-            act: act.to_owned(),
-            what: failure.to_string(),
-            is_unequal: false,
-        });
+        let id = contender.id.clone();
+        self.note_trouble(id, act, &failure);
+    }
+
+    fn note_trouble(&mut self, contender: String, act: &str, failure: &Failure) {
+        tell(&format!("error: {}: {contender}: {act}: {failure}", self.results.name));
+        let (act, what) = (act.to_owned(), failure.to_string());
+        self.results.troubles.push(Trouble { contender, act, what, is_unequal: false });
     }
 
     fn stand(&mut self, version: u32) -> Done {
@@ -184,7 +190,21 @@ impl Runner<'_> {
         let call = contender.tool.backup(&contender.place, self.set.at(), label);
         contender.labels.push(label.to_owned());
         warm(self.set.at())?;
-        self.measure_contender(index, act, &[call])
+        self.measure_contender(index, act, &[call])?;
+        let said = std::fs::read(self.said()).doing("read what a backup said")?;
+        let Contender { id, tool, .. } = &self.contenders[index];
+        if let Some(line) = tool.profile(&String::from_utf8_lossy(&said)) {
+            let (contender, act) = (id.clone(), act.to_string());
+            let profiles = &mut self.results.profiles;
+            profiles.retain(|old| old.contender != contender || old.act != act);
+            profiles.push(Profile { contender, act, line });
+        }
+        Ok(())
+    }
+
+    /// Where the last command's words are.
+    fn said(&self) -> PathBuf {
+        self.scratch.join("said")
     }
 
     fn restore(&mut self, index: usize, act: Act, version: u32) -> Done {
@@ -225,7 +245,7 @@ impl Runner<'_> {
         rustix::fs::sync();
         let mut total = Usage::default();
         for call in calls {
-            total += measure(call, &self.scratch.join("said"))?;
+            total += measure(call, &self.said())?;
         }
         Ok(total)
     }

@@ -105,6 +105,12 @@ pub trait Tool {
         None
     }
 
+    /// What it said of where its time went, among what it said.
+    fn profile(&self, said: &str) -> Option<String> {
+        let _ = said;
+        None
+    }
+
     /// Makes an empty repository.
     fn init(&self, place: &Place) -> Vec<Invocation>;
 

@@ -1,7 +1,7 @@
 //! A report of results that nobody measured.
 
-use super::super::results::FLOOR;
 use super::super::results::tests::sample;
+use super::super::results::{FLOOR, Profile};
 use super::*;
 
 fn info(tool: &str, level: &str, is_default: bool, is_equal: bool) -> ContenderInfo {
@@ -35,6 +35,11 @@ fn sources() -> SetResults {
         absent: vec!["kopia".to_owned()],
         ..SetResults::default()
     };
+    set.profiles.push(Profile {
+        contender: OURS.to_owned(),
+        act: "next-2".to_owned(),
+        line: "bound by: store".to_owned(),
+    });
     for round in 1..=2 {
         for (who, seconds, bytes) in [
             ("strongroom", 4.0, 200_000_000),
@@ -113,6 +118,7 @@ fn the_tables_are_laid_out() {
         "![sources](benchmarks/sources.svg)",
         "### What binds: 2 sources",
         "The walk.",
+        "- next-2: bound by: store",
         "The table look-up.",
         "restic backup SOURCE",
     ] {

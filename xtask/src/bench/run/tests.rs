@@ -164,19 +164,22 @@ fn every_act_is_measured_and_counted() {
             apart,
             vec![Rc::new(Copier { is_liar: false })],
         );
-        assert_eq!(results.troubles, []);
+        // Nobody promises a compressor where these tests run.
+        let has_zstd = crate::shell::find_program("zstd", &[]).is_some();
+        assert!(results.troubles.iter().all(|trouble| !has_zstd && trouble.contender == FLOOR));
         for act in ["first", "unchanged", "next-2", "restore-2", "verify", "prune"] {
             assert_eq!(results.of("copier", act).count(), 2, "{act}");
         }
         for floor in ["cat", "find", "tar-1", "tar-3", "cp", "cp-sync"] {
-            assert_eq!(results.of(FLOOR, floor).count(), 2, "{floor}");
+            let expected = if floor.starts_with("tar") && !has_zstd { 0 } else { 2 };
+            assert_eq!(results.of(FLOOR, floor).count(), expected, "{floor}");
         }
         assert_eq!((&results.files[..], &results.bytes[..]), (&[1, 1][..], &[10, 20][..]));
         let added = |act| results.of("copier", act).next().and_then(|sample| sample.added);
         let expected = [Some(10), Some(10), Some(20), Some(0), Some(-20)];
         assert_eq!(["first", "unchanged", "next-2", "verify", "prune"].map(added), expected);
-        let stream = results.of(FLOOR, "tar-1").next().unwrap().stored;
-        assert!(stream.is_some_and(|bytes| bytes > 0));
+        let stream = results.of(FLOOR, "tar-1").next().map(|sample| sample.stored);
+        assert!(stream.is_none_or(|stored| stored.is_some_and(|bytes| bytes > 0)));
     }
 }
 

@@ -5,6 +5,9 @@ use std::path::Path;
 use super::{Level, PASSPHRASE, Place, SnapshotLabel, Tool, variables};
 use crate::shell::Invocation;
 
+/// How the line begins that `--profile` prints.
+const PROFILE: &str = "stages at work: ";
+
 /// Ours.
 pub struct Strongroom;
 
@@ -27,17 +30,26 @@ impl Tool for Strongroom {
     /// The default is what the program's help says.
     fn levels(&self, program: &Path) -> Vec<Level> {
         let help = Invocation::new(program).args(["backup", "--help"]).run().unwrap_or_default();
-        match default_of(&help, "--compression").as_deref() {
+        let mut levels = match default_of(&help, "--compression").as_deref() {
             Some("3") => vec![level("zstd 3", &[], true, true)],
-            Some("auto") => vec![
-                level("auto", &[], true, false),
+            default => vec![
+                level(
+                    if default == Some("auto") { "auto" } else { "its default" },
+                    &[],
+                    true,
+                    false,
+                ),
                 level("zstd 3", &["--compression", "3"], false, true),
             ],
-            _ => vec![
-                level("its default", &[], true, false),
-                level("zstd 3", &["--compression", "3"], false, true),
-            ],
+        };
+        if help.contains(" --profile") {
+            levels.iter_mut().for_each(|level| level.flags.push("--profile"));
         }
+        levels
+    }
+
+    fn profile(&self, said: &str) -> Option<String> {
+        said.lines().rev().find(|line| line.starts_with(PROFILE)).map(str::to_owned)
     }
 
     fn init(&self, place: &Place) -> Vec<Invocation> {
@@ -45,7 +57,7 @@ impl Tool for Strongroom {
     }
 
     fn backup(&self, place: &Place, source: &Path, label: &str) -> Invocation {
-        let call = Self::call(place).args(["--quiet", "backup", "--label", label]);
+        let call = Self::call(place).args(["backup", "--label", label]);
         call.args(&place.level.flags).arg(source)
     }
 
@@ -89,6 +101,14 @@ fn default_of(help: &str, flag: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_profile_is_a_line() {
+        let said = "snapshot 1\nstages at work: read 9 %; bound by: read\n";
+        let line = Strongroom.profile(said);
+        assert_eq!(line.as_deref(), Some("stages at work: read 9 %; bound by: read"));
+        assert_eq!(Strongroom.profile("snapshot 1"), None);
+    }
 
     #[test]
     fn the_default_is_in_the_help() {
