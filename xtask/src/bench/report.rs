@@ -161,22 +161,25 @@ impl Report {
                 || format!("Not looked into yet: `benchmarks-notes.md` has no `## {key}`.");
             parts.push(format!("### What binds: {key}"));
             parts.push(note.cloned().unwrap_or_else(missing));
-            parts.extend(self.profiles(&verdict.set));
+            parts.extend(self.profiles(verdict));
             seen.push(key);
         }
         parts
     }
 
-    /// What our backups of a set said of where their time went, in its last round.
-    fn profiles(&self, set: &str) -> Option<String> {
-        let set = self.sets.iter().find(|known| known.name == set)?;
-        let ours: Vec<_> =
-            set.profiles.iter().filter(|profile| profile.contender == OURS).collect();
-        // Of many next versions the last one stands for all.
-        let skipped = if ours.len() > 6 { ours.len() - 2 } else { 0 };
-        let shown = ours.iter().enumerate().filter(|(at, _)| *at == 0 || *at > skipped);
+    /// What our backups, as far as they are judged here, said of where their time went, in the last
+    /// round.
+    fn profiles(&self, verdict: &Verdict) -> Option<String> {
+        let set = self.sets.iter().find(|known| known.name == verdict.set)?;
+        let is_judged = |act: &str| match verdict.number {
+            1 => act == "first",
+            2 => act != "first",
+            _ => false,
+        };
+        let ours = set.profiles.iter().filter(|profile| profile.contender == OURS);
+        let judged = ours.filter(|profile| is_judged(&profile.act));
         let lines: String =
-            shown.map(|(_, profile)| format!("- {}: {}\n", profile.act, profile.line)).collect();
+            judged.map(|profile| format!("- {}: {}\n", profile.act, profile.line)).collect();
         (!lines.is_empty()).then_some(lines)
     }
 
