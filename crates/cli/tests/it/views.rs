@@ -159,3 +159,16 @@ fn counts() {
     assert_eq!(one.lines().count(), 2, "{one}");
     world.say("stats latest~7").exits(1).warns("strongroom snapshots");
 }
+
+#[test]
+fn how_it_was_stored() {
+    let world = two_days();
+    let tree = world.tree();
+    fs::write(tree.join("more"), "more and more ".repeat(50_000)).unwrap();
+    let words = format!("backup --profile --compression auto --readers 1 {}", tree.display());
+    world.say(&words).exits(0).says("stages at work: read ").says("bound by: ");
+    fs::write(tree.join("more"), "more and less ".repeat(50_000)).unwrap();
+    let words = format!("backup --json --no-deltas {}", tree.display());
+    let json = world.say(&words).exits(0).out;
+    assert!(json.contains("\"deltas\":0") && json.contains("\"compress\":"), "{json}");
+}
