@@ -68,6 +68,7 @@ fn options(source: &Path) -> BackupOptions {
         dry_run: false,
         parent: None,
         count_first: false,
+        readers: 2,
         pack: PackOptions::default(),
         program: "mount_folder".to_owned(),
     }

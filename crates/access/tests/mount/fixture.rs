@@ -130,6 +130,7 @@ impl Fixture {
             dry_run: false,
             parent: None,
             count_first: false,
+            readers: 2,
             pack: PackOptions { workers: 2, ..PackOptions::default() },
             program: "test".to_owned(),
         };
