@@ -4,6 +4,7 @@
 //! every restored tree against what was stored, and writes a report with tables and plots. Nothing
 //! is fetched but sources from the package archive and, by `setup`, peers from registries.
 
+mod attic;
 mod data;
 mod kernels;
 mod measure;
@@ -194,9 +195,7 @@ fn measure_set(
         return set.put_away();
     }
     results.apart = shape.apart;
-    let runner =
-        Runner { set, contenders, scratch: scratch.join("own"), results, results_path, round: 1 };
-    runner.run(&steps).map(drop)
+    Runner::new(set, contenders, scratch.join("own"), results, results_path).run(&steps).map(drop)
 }
 
 /// For how many repositories the disk has room at once.

@@ -4,14 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::attic::Attic;
 use super::data::DataSet;
 use super::measure::{Usage, measure};
 use super::plan::{Act, Floor, Step};
 use super::results::{ContenderInfo, FLOOR, Profile, Sample, SetResults, Trouble};
 use super::tools::{Keeps, Place, SnapshotLabel, Tool};
-use crate::shell::{
-    Doing, Done, Failure, Invocation, count_files, last_lines, make_folder, remove, warm,
-};
+use crate::shell::{Doing, Done, Failure, Invocation, count_files, last_lines, make_folder, warm};
 use crate::tell;
 
 /// A program at one level of compression, and what it has stored.
@@ -74,21 +73,31 @@ impl Contender {
 
 /// One data set being measured.
 pub struct Runner<'r> {
-    /// What is backed up.
-    pub set: &'r mut dyn DataSet,
-    /// Who backs it up.
-    pub contenders: Vec<Contender>,
+    set: &'r mut dyn DataSet,
+    contenders: Vec<Contender>,
     /// A folder for restored trees and whatever else is in the way afterwards.
-    pub scratch: PathBuf,
-    /// What comes out.
-    pub results: SetResults,
-    /// Where it is kept.
-    pub results_path: PathBuf,
+    scratch: PathBuf,
+    attic: Attic,
+    results: SetResults,
+    results_path: PathBuf,
     /// From 1.
-    pub round: u32,
+    round: u32,
 }
 
-impl Runner<'_> {
+impl<'r> Runner<'r> {
+    /// What is backed up, and by whom; a folder for what is not kept; results, and where they are
+    /// kept.
+    pub fn new(
+        set: &'r mut dyn DataSet,
+        contenders: Vec<Contender>,
+        scratch: PathBuf,
+        results: SetResults,
+        results_path: PathBuf,
+    ) -> Self {
+        let attic = Attic::new(scratch.join("attic"));
+        Self { set, contenders, scratch, attic, results, results_path, round: 1 }
+    }
+
     /// Carries out every step; gives the results. A contender that fails is asked no more.
     pub fn run(mut self, steps: &[Step]) -> Done<SetResults> {
         make_folder(&self.scratch)?;
@@ -97,13 +106,16 @@ impl Runner<'_> {
                 Step::Round(round) => {
                     tell(&format!("{}: round {round}", self.results.name));
                     self.round = round;
+                    self.attic.clear()?;
                 }
                 Step::Stand(version) => self.stand(version)?,
                 Step::Begin(contender) => {
                     let begun = self.begin(contender);
                     self.note_failure(contender, "init", begun);
                 }
-                Step::End(contender) => remove(&self.contenders[contender].place.home)?,
+                Step::End(contender) => {
+                    self.attic.remove(&self.contenders[contender].place.home)?;
+                }
                 Step::Floor(floor) => {
                     // One that cannot be had here, for want of a program, is told and missed.
                     if let Err(failure) = self.floor(floor) {
@@ -120,7 +132,9 @@ impl Runner<'_> {
             self.results.save(&self.results_path)?;
         }
         self.set.put_away()?;
-        remove(&self.scratch)?;
+        // Who comes next begins on a file system at rest.
+        self.attic.remove(&self.scratch)?;
+        self.attic.settle();
         Ok(self.results)
     }
 
@@ -152,7 +166,7 @@ impl Runner<'_> {
         let contender = &mut self.contenders[contender];
         (contender.is_out, contender.stored) = (false, 0);
         contender.labels.clear();
-        remove(&contender.place.home)?;
+        self.attic.remove(&contender.place.home)?;
         make_folder(&contender.place.cache())?;
         for invocation in contender.tool.init(&contender.place) {
             invocation.run()?;
@@ -179,8 +193,13 @@ impl Runner<'_> {
                 if calls.is_empty() {
                     return Ok(());
                 }
-                warm(&contender.place.repository())?;
-                self.measure_contender(index, act, &calls)
+                let repository = contender.place.repository();
+                warm(&repository)?;
+                let before = count_files(&repository)?.0;
+                self.measure_contender(index, act, &calls)?;
+                let after = count_files(&repository)?.0;
+                self.attic.note_removal(before.saturating_sub(after));
+                Ok(())
             }
         }
     }
@@ -189,6 +208,7 @@ impl Runner<'_> {
         let contender = &mut self.contenders[index];
         let call = contender.tool.backup(&contender.place, self.set.at(), label);
         contender.labels.push(label.to_owned());
+        self.attic.settle();
         warm(self.set.at())?;
         self.measure_contender(index, act, &[call])?;
         let said = std::fs::read(self.said()).doing("read what a backup said")?;
@@ -208,9 +228,7 @@ impl Runner<'_> {
     }
 
     fn restore(&mut self, index: usize, act: Act, version: u32) -> Done {
-        let target = self.scratch.join("restored");
-        remove(&target)?;
-        make_folder(&target)?;
+        let target = self.empty_folder("restored")?;
         let contender = &self.contenders[index];
         let snapshot = contender.snapshot(&format!("v{version}"))?;
         let at = self.set.at().to_owned();
@@ -227,7 +245,17 @@ impl Runner<'_> {
             let act = act.to_string();
             self.results.troubles.push(Trouble { contender: id, act, what, is_unequal: true });
         }
-        remove(&target)
+        self.attic.put(&target)
+    }
+
+    /// An empty folder with room for what stands, on a file system that has come to rest.
+    fn empty_folder(&mut self, name: &str) -> Done<PathBuf> {
+        let folder = self.scratch.join(name);
+        self.attic.put(&folder)?;
+        self.attic.make_room(self.results.bytes.iter().copied().max().unwrap_or_default())?;
+        self.attic.settle();
+        make_folder(&folder)?;
+        Ok(folder)
     }
 
     fn measure_contender(&mut self, index: usize, act: Act, calls: &[Invocation]) -> Done {
@@ -270,32 +298,24 @@ impl Runner<'_> {
     }
 
     fn floor(&mut self, floor: Floor) -> Done {
-        let (at, target) = (self.set.at().to_owned(), self.scratch.join("floor"));
-        let call = floor_call(floor, &at, &target);
-        remove_any(&target)?;
-        if matches!(floor, Floor::Copy | Floor::CopySync) {
-            make_folder(&target)?;
-        }
+        let at = self.set.at().to_owned();
+        let target = self.empty_folder("floor")?;
         warm(&at)?;
-        let usage = self.measure_all(&[call])?;
-        let is_stream = matches!(floor, Floor::TarOne | Floor::TarThree);
-        let stored = std::fs::metadata(&target).ok().filter(|_| is_stream).map(|file| file.len());
-        remove_any(&target)?;
-        self.keep(FLOOR.to_owned(), floor.name().to_owned(), usage, stored, None);
+        let usage = self.measure_all(&[floor_call(floor, &at, &target)])?;
+        let stream = std::fs::metadata(target.join(STREAM)).ok().map(|file| file.len());
+        self.attic.put(&target)?;
+        self.keep(FLOOR.to_owned(), floor.name().to_owned(), usage, stream, None);
         Ok(())
     }
 }
 
-fn remove_any(path: &Path) -> Done {
-    if path.is_file() {
-        return std::fs::remove_file(path).doing(format!("remove {}", path.display()));
-    }
-    remove(path)
-}
+/// The file that a compressed stream goes to.
+const STREAM: &str = "stream.tar.zst";
 
 fn floor_call(floor: Floor, at: &Path, target: &Path) -> Invocation {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let stream = |level: u32| format!("tar -C \"$1\" -cf - . | zstd -q -{level} -T{cores} >\"$2\"");
+    let stream =
+        |level: u32| format!("tar -C \"$1\" -cf - . | zstd -q -{level} -T{cores} >\"$2/{STREAM}\"");
     let line = match floor {
         Floor::Cat => "find \"$1\" -type f -print0 | xargs -0 -r cat >/dev/null".to_owned(),
         Floor::Find => "exec find \"$1\" -printf '%s %T@ %p\\n' >/dev/null".to_owned(),

@@ -155,10 +155,14 @@ pub fn all() -> Vec<Box<dyn Tool>> {
 pub fn version_of(tool: &dyn Tool, program: &Path) -> Done<String> {
     let said = Invocation::new(program).args(tool.version()).run()?;
     let line = said.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    // What follows is about the compiler.
-    let words: Vec<&str> = line.split(" compiled ").next().unwrap_or(line).split(' ').collect();
-    let version = words.iter().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
-    Ok(format!("{} {}", tool.name(), version.unwrap_or(&line)))
+    Ok(format!("{} {}", tool.name(), number_in(line)))
+}
+
+/// The first number of a line with a dot in it, or the line: what follows is about the compiler.
+fn number_in(line: &str) -> &str {
+    let numbers =
+        line.split(' ').map(|word| word.trim_start_matches(|c: char| !c.is_ascii_digit()));
+    numbers.into_iter().find(|number| number.contains('.')).unwrap_or(line)
 }
 
 /// Where an absolute path is put by programs that keep it whole.
@@ -207,6 +211,14 @@ mod tests {
                 assert!(lines.iter().any(|line| line.contains("/SOURCE")), "{lines:?}");
             }
         }
+    }
+
+    #[test]
+    fn versions_are_numbers() {
+        let lines =
+            ["restic 0.14.0 compiled with go1.19.8 on linux", "bupstash-0.12.0", "borg 1.4.5"];
+        assert_eq!(lines.map(number_in), ["0.14.0", "0.12.0", "1.4.5"]);
+        assert_eq!(number_in("unknown"), "unknown");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::super::plan::{Course, Shape, plan};
 use super::super::tools::Level;
 use super::*;
-use crate::shell::write;
+use crate::shell::{remove, write};
 
 /// Keeps each snapshot as a copy.
 struct Copier {
@@ -139,14 +139,8 @@ fn run_all(name: &str, apart: bool, tools: Vec<Rc<dyn Tool>>) -> SetResults {
     };
     let mut set = Numbered(folder.join("at"));
     let results = SetResults { name: name.to_owned(), ..SetResults::default() };
-    let runner = Runner {
-        set: &mut set,
-        contenders,
-        scratch: folder.join("scratch"),
-        results,
-        results_path: folder.join("results"),
-        round: 0,
-    };
+    let (scratch, results_path) = (folder.join("scratch"), folder.join("results"));
+    let runner = Runner::new(&mut set, contenders, scratch, results, results_path);
     let results = runner.run(&plan(shape)).unwrap();
     assert_eq!(
         SetResults::load(&folder.join("results")).unwrap().samples.len(),
