@@ -17,9 +17,12 @@ mod run;
 mod setup;
 mod tools;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
+
+use rustix::fs::{FlockOperation, flock};
 
 use self::data::{SETS, Store};
 use self::options::{KERNELS, Options, USAGE, Verb};
@@ -27,7 +30,9 @@ use self::plan::{Course, Shape, Step, plan};
 use self::results::{SetResults, Trouble};
 use self::run::{Contender, Runner};
 use self::tools::{Place, Tool};
-use crate::shell::{Done, Failure, Invocation, count_files, find_program, free_bytes, make_folder};
+use crate::shell::{
+    Doing, Done, Failure, Invocation, count_files, find_program, free_bytes, make_folder, remove,
+};
 use crate::tell;
 
 pub use self::data::{DataSet, Scale, Swap, linux_versions, smaller_copies};
@@ -109,6 +114,9 @@ fn measure_sets(options: &Options, root: &Path) -> Done<Option<Failure>> {
     }
     let store = Store::new(options.data.clone(), options.scale);
     make_folder(&store.root)?;
+    let _lock = lock(&store.root)?;
+    // What an interrupted run left behind.
+    remove(&store.root.join("scratch"))?;
     let revision = Invocation::new("git").args(["describe", "--always", "--dirty"]).inside(root);
     let revision = revision.run().unwrap_or_default().trim().to_owned();
     let mut failed = None;
@@ -130,6 +138,15 @@ fn measure_sets(options: &Options, root: &Path) -> Done<Option<Failure>> {
         }
     }
     Ok(failed)
+}
+
+/// Keeps others from measuring with the same data, until it is dropped.
+fn lock(folder: &Path) -> Done<File> {
+    let path = folder.join("lock");
+    let file = File::create(&path).doing(format!("write {}", path.display()))?;
+    let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    locked.map_err(|_| Failure::Told(format!("another run uses {}", folder.display())))?;
+    Ok(file)
 }
 
 fn measure_kernels(options: &Options, store: &Store, root: &Path) -> Done {
@@ -272,6 +289,17 @@ fn write_report(options: &Options, root: &Path) -> Done {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_at_a_time() {
+        let folder = std::env::temp_dir().join(format!("xtask-lock-{}", std::process::id()));
+        make_folder(&folder).unwrap();
+        let first = lock(&folder).unwrap();
+        assert!(lock(&folder).is_err());
+        drop(first);
+        drop(lock(&folder).unwrap());
+        remove(&folder).unwrap();
+    }
 
     #[test]
     fn rooms() {
