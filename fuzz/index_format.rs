@@ -314,16 +314,21 @@ fn seeds() -> Vec<Vec<u8>> {
     vec![
         vec![0],
         vec![all],
-        // In each part of a segment: header, page, directory, filter, trailer.
+        // In each part of a segment: header, page; head (prefixes, filter, seed), page, directory,
+        // trailer.
         write(0, 1, 0, 20, &[1, 2]),
-        write(0, 1, 0, 5000, &[1, 2]),
-        write(all, 1, 0, 4096 + 33, &[9; 8]),
-        write(all, 1, 1, 64, &[0xff; 4]),
-        write(all, 1, 1, 40, &[3, 0, 0, 0, 0, 0, 0, 0]),
-        write(all, 1, 1, 300, &[0xff; 16]),
-        write(all, 1, 1, 24, &[0xff; 8]),
+        write(0, 1, 0, 2 * 4096 + 904, &[1, 2]),
+        write(all, 1, 0, 4096 + 8, &[0xff; 8]),
+        write(all, 1, 0, 4096 + 240, &[0xff; 16]),
+        write(all, 1, 0, 4096 + 4072, &[0; 8]),
+        write(all, 1, 0, 2 * 4096 + 33, &[9; 8]),
+        write(all, 1, 1, 64 + 8, &[0xff; 8]),
+        write(all, 1, 1, 64 - 12, &[0xff; 4]),
+        write(all, 1, 1, 64 - 24, &[3, 0, 0, 0, 0, 0, 0, 0]),
+        write(all, 1, 1, 64 - 32, &[0xff; 8]),
         // The manifest: how many segments, which, how long a note.
         write(FIX_MANIFEST, 0, 0, 12, &[1, 0]),
+        write(FIX_MANIFEST, 0, 0, 16, &[0xff; 8]),
         write(FIX_MANIFEST, 0, 0, 24, &[0xff; 8]),
         write(FIX_MANIFEST, 0, 0, 64, &[0]),
         vec![0, 0x10, 0, 32, 0, 0],

@@ -1,4 +1,5 @@
-//! The files of an index: their names, the lock, the manifest. All changes to the directory are here.
+//! The files of an index: their names, the lock, the manifest. All changes to the directory are
+//! here.
 //!
 //! Nothing is flushed to the medium: this is a cache, and every file is checked when read.
 
@@ -8,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Context;
-use crate::format::{Manifest, ManifestSegment};
-use crate::segment::{Segment, SegmentWriter};
+use crate::format::{Manifest, ManifestSegment, NUMBERS_END, pack_manifest};
+use crate::segment::Segment;
+use crate::segment_writer::SegmentWriter;
 use crate::{Damage, IndexError, Result};
 
 const LOCK_NAME: &str = "LOCK";
@@ -18,7 +20,7 @@ const MANIFEST_NEW_NAME: &str = "MANIFEST.new";
 const SEGMENT_EXTENSION: &str = "segment";
 
 /// Private segments are numbered from here on, so that they are never taken for others.
-const PRIVATE_BEGIN: u64 = 1 << 63;
+const PRIVATE_BEGIN: u64 = NUMBERS_END;
 
 /// How often a reader begins anew because a writer committed meanwhile.
 const LOAD_ATTEMPTS_MAX: usize = 100;
@@ -91,14 +93,14 @@ impl Directory {
     }
 
     /// Replaces the manifest: from now on `segments` and `note` are the contents.
-    pub(crate) fn commit(&self, segments: Vec<ManifestSegment>, note: &[u8]) -> Result<()> {
-        let manifest = Manifest { next: self.next, segments, note: note.to_vec() };
+    pub(crate) fn commit(&self, segments: &[ManifestSegment], note: &[u8]) -> Result<()> {
+        let manifest = pack_manifest(self.next, segments, note);
         let path = self.path.join(MANIFEST_NEW_NAME);
         step().context("create", &path)?;
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path);
         let file = file.context("create", &path)?;
         step().context("write", &path)?;
-        io::Write::write_all(&mut &file, &manifest.pack()).context("write", &path)?;
+        io::Write::write_all(&mut &file, &manifest).context("write", &path)?;
         step().context("rename", &path)?;
         fs::rename(&path, self.path.join(MANIFEST_NAME)).context("rename", &path)
     }

@@ -13,13 +13,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::directory::Directory;
 use crate::merge::{Merge, Source, due};
-use crate::segment::{Segment, SegmentWriter};
+use crate::segment::{Reads, Segment};
+use crate::segment_writer::SegmentWriter;
 use crate::table::Table;
 use crate::{Key, Location, Record, Result};
 
-/// How many records the table holds before it is spilled to a segment: seven eighths of 2^19, which
-/// fills a hash map of 2^19 slots (21 MiB).
-pub const TABLE_RECORDS_MAX: usize = (1 << 19) / 8 * 7;
+/// How many records the table holds before it is spilled to a segment: seven eighths of 2^18, which
+/// fills a hash set of 2^18 slots (10 MiB).
+pub const TABLE_RECORDS_MAX: usize = (1 << 18) / 8 * 7;
+
+/// How many heads of partitions are kept in memory (16 MiB): all those of twelve million records.
+pub const HEADS_MAX: usize = 1 << 12;
 
 /// Fingerprint to location; see the [crate's documentation](crate).
 ///
@@ -27,6 +31,7 @@ pub const TABLE_RECORDS_MAX: usize = (1 << 19) / 8 * 7;
 pub struct Index {
     table: Table,
     table_records_max: usize,
+    heads_max: usize,
     /// Oldest first. A reader's begin with those of the manifest, which it leaves alone.
     segments: Vec<Segment>,
     /// `None` when all is in memory.
@@ -42,6 +47,7 @@ struct Counters {
     lookups: AtomicU64,
     filter_negatives: AtomicU64,
     page_reads: AtomicU64,
+    head_reads: AtomicU64,
 }
 
 /// What an index holds and has done since it was opened.
@@ -54,14 +60,16 @@ pub struct Stats {
     pub segments: usize,
     /// Bytes of the segments' files.
     pub disk_bytes: u64,
-    /// Bytes of memory: the table, first keys and filters.
+    /// Bytes of memory: the table, first keys, and the heads of partitions that are kept.
     pub memory_bytes: usize,
     /// Look-ups.
     pub lookups: u64,
-    /// Look-ups answered "certainly new" without reading a page.
+    /// Look-ups answered "certainly new" without reading a page of records.
     pub filter_negatives: u64,
-    /// Pages read by look-ups.
+    /// Pages of records read by look-ups.
     pub page_reads: u64,
+    /// Heads of partitions read by look-ups; one serves thirty pages.
+    pub head_reads: u64,
 }
 
 impl Index {
@@ -79,12 +87,15 @@ impl Index {
                 segments.iter().map(|segment| segment.manifest_segment().number).collect();
             directory.sweep(&keep)?;
         }
-        Ok(Index { segments, note, ..Index::with_directory(Some(directory)) })
+        let mut index = Index { segments, note, ..Index::with_directory(Some(directory)) };
+        index.share_memory();
+        Ok(index)
     }
 
     /// Opens an empty index in the directory at `path`, whatever is there.
     ///
-    /// If another handle is the writer, what is there stays, and this one begins empty all the same.
+    /// If another handle is the writer, what is there stays, and this one begins empty all the
+    /// same.
     ///
     /// # Errors
     ///
@@ -105,6 +116,7 @@ impl Index {
         Index {
             table: Table::default(),
             table_records_max: TABLE_RECORDS_MAX,
+            heads_max: HEADS_MAX,
             segments: Vec::new(),
             directory,
             replaced: Vec::new(),
@@ -120,6 +132,14 @@ impl Index {
         Index { table_records_max: records.max(1), ..self }
     }
 
+    /// The same index, keeping `heads` heads of partitions in memory instead of [`HEADS_MAX`].
+    #[must_use]
+    pub fn with_heads_max(self, heads: usize) -> Index {
+        let mut index = Index { heads_max: heads, ..self };
+        index.share_memory();
+        index
+    }
+
     /// Whether this handle changes the directory: it was the first to open it.
     #[must_use]
     pub fn is_writer(&self) -> bool {
@@ -128,8 +148,10 @@ impl Index {
 
     /// Where `key` is, as inserted last; `None` if it is not known.
     ///
-    /// Reads no page for a key that is not known but for false positives (one in 256 for each
-    /// segment), and one page for a key that is.
+    /// Reads no page of records for a key that is not known but for false positives (one in 256
+    /// for each segment), and one for a key that is. Before that it reads a head of a partition in
+    /// each segment, unless the head is in memory; heads are a thirtieth of the whole and asked
+    /// again and again, so the system keeps them.
     ///
     /// # Errors
     ///
@@ -139,15 +161,18 @@ impl Index {
         if let Some(location) = self.table.get(key) {
             return Ok(Some(location));
         }
-        let page_reads = AtomicU64::new(0);
+        let mut reads = Reads::default();
         let mut found = None;
         for segment in self.segments.iter().rev() {
-            found = segment.lookup(key, &page_reads)?;
+            found = segment.lookup(key, &mut reads)?;
             if found.is_some() {
                 break;
             }
         }
-        match page_reads.into_inner() {
+        if reads.heads > 0 {
+            self.counters.head_reads.fetch_add(reads.heads, Ordering::Relaxed);
+        }
+        match reads.pages {
             0 => self.counters.filter_negatives.fetch_add(1, Ordering::Relaxed),
             pages => self.counters.page_reads.fetch_add(pages, Ordering::Relaxed),
         };
@@ -226,7 +251,7 @@ impl Index {
         for segment in &self.segments {
             sources.push(Box::new(segment.scan()));
         }
-        sources.push(Box::new(self.table.sorted().into_iter().map(Ok)));
+        sources.push(Box::new(self.table.sorted().map(Ok)));
         let mut kept = Merge::new(sources)?
             .filter(|record| record.as_ref().map_or(true, |record| keep(record.location)))
             .peekable();
@@ -256,6 +281,7 @@ impl Index {
             lookups: self.counters.lookups.load(Ordering::Relaxed),
             filter_negatives: self.counters.filter_negatives.load(Ordering::Relaxed),
             page_reads: self.counters.page_reads.load(Ordering::Relaxed),
+            head_reads: self.counters.head_reads.load(Ordering::Relaxed),
         };
         for segment in &self.segments {
             stats.records += segment.records();
@@ -271,11 +297,12 @@ impl Index {
         if self.table.len() == 0 {
             return Ok(());
         }
-        let records = self.table.sorted().into_iter().map(Ok);
-        match write_segment(records, self.directory.as_mut())? {
+        let written = write_segment(self.table.sorted().map(Ok), self.directory.as_mut())?;
+        match written {
             Some(segment) => {
                 self.segments.push(segment);
                 self.table.clear();
+                self.share_memory();
             }
             None => self.table_records_max = usize::MAX,
         }
@@ -308,6 +335,7 @@ impl Index {
     fn replace_segments(&mut self, begin: usize, segment: Option<Segment>) {
         let replaced = self.segments.split_off(begin);
         self.segments.extend(segment);
+        self.share_memory();
         let Some(directory) = self.directory.as_ref() else {
             return;
         };
@@ -321,12 +349,21 @@ impl Index {
         }
     }
 
+    /// Lets the newest segments keep the heads of their partitions in memory, as many as may be:
+    /// these segments are the smallest, so it is one or two old ones whose heads are read.
+    fn share_memory(&mut self) {
+        let mut left = self.heads_max;
+        for segment in self.segments.iter_mut().rev() {
+            left -= segment.keep_heads(left);
+        }
+    }
+
     fn commit(&mut self, note: &[u8]) -> Result<()> {
         let Some(directory) = &self.directory else {
             return Ok(());
         };
-        let segments = self.segments.iter().map(Segment::manifest_segment).collect();
-        directory.commit(segments, note)?;
+        let segments: Vec<_> = self.segments.iter().map(Segment::manifest_segment).collect();
+        directory.commit(&segments, note)?;
         for segment in &mut self.segments {
             segment.committed = true;
         }

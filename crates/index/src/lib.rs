@@ -13,11 +13,16 @@
 //!
 //! * Insertions go to a table in memory (Foundation's buffered index updates). It is its own
 //!   filter: asking it is one cache miss, as asking a Bloom filter in front of it would be.
-//! * [`Index::flush`] seals the table into a **segment**: a file of records sorted by key in pages of
-//!   4 KiB, with the first key of every page and a binary fuse filter held in memory, about 10 bits
-//!   a record. A key that is new costs no read but for one false positive in 256 a segment; a key
-//!   that is known costs one read of one page.
-//! * When four segments are of like size they are merged into one, in a stream.
+//! * [`Index::flush`] seals the table into a **segment**: a file of records sorted by key in pages
+//!   of 4 KiB. Thirty pages are a partition, and before them stands its **head**, one page too: the
+//!   first key of each page and an xor filter. So a key that is new costs one head of each segment,
+//!   and a page of records for one false positive in 256; a key that is known costs one page more.
+//! * The heads of the newest segments, which are the small ones, stay in memory, 16 MiB of them.
+//!   The others are read for each look-up: they are a thirtieth of the whole and asked all the time,
+//!   so the system keeps them in its page cache as long as it has room. In memory of our own they
+//!   need nothing but eight bytes for each partition of 3060 records.
+//! * When four segments are of like size they are merged into one, in a stream; and when the newer
+//!   ones have a third of the oldest's records, all are. So most records are in one segment.
 //! * A full table is spilled to a segment that no manifest names yet, so memory is bounded however
 //!   much is inserted between two flushes.
 //! * The manifest lists the segments that count. It is replaced by one atomic rename, and the
@@ -26,8 +31,8 @@
 //! # Who may use a directory at the same time
 //!
 //! Any number of handles, in one process or many. The first to come holds the lock file and is the
-//! writer ([`Index::is_writer`]). The others read what was committed when they opened, and what they
-//! insert is theirs alone: in memory and, beyond the bound, in files without a name.
+//! writer ([`Index::is_writer`]). The others read what was committed when they opened, and what
+//! they insert is theirs alone: in memory and, beyond the bound, in files without a name.
 //!
 //! # Floor
 //!
@@ -38,6 +43,7 @@ mod index;
 mod table;
 
 mod segment;
+mod segment_writer;
 
 mod filter;
 mod merge;
@@ -48,7 +54,7 @@ mod format;
 mod error;
 
 pub use error::{Damage, IndexError, Result};
-pub use index::{Index, Stats, TABLE_RECORDS_MAX};
+pub use index::{HEADS_MAX, Index, Stats, TABLE_RECORDS_MAX};
 
 /// What is looked up: a fingerprint, which must be uniformly random (a keyed hash is).
 ///

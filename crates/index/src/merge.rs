@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
-use crate::{Key, Record, Result};
+use crate::{Key, Record, Result, key_prefix};
 
 /// Segments are merged four at a time or more.
 const MERGE_SEGMENTS_MIN: usize = 4;
@@ -16,11 +17,20 @@ const MERGE_SEGMENTS_MIN: usize = 4;
 /// of like size, or a small one before a big one. So a record is rewritten about once for each
 /// fourfold growth, and `n` flushes of one size leave at most three segments for each power of four
 /// in `n`.
+///
+/// The oldest of all is merged already when it has at most three times the records of the rest, so
+/// it holds most of them. Look-ups read the heads of the largest segments from the file; this
+/// leaves one such segment, or two, for some three more rewrites of each record ("lazy levelling":
+/// Dayan and Idreos, "Dostoevsky", SIGMOD 2018).
 pub(crate) fn due(records: &[u64]) -> Option<usize> {
     let mut begin = None;
     let mut newer = 0u64;
     for (at, count) in records.iter().enumerate().rev() {
-        if records.len() - at >= MERGE_SEGMENTS_MIN && count.saturating_mul(3) <= newer {
+        let is_small = match at {
+            0 => *count <= newer.saturating_mul(3),
+            _ => count.saturating_mul(3) <= newer,
+        };
+        if records.len() - at >= MERGE_SEGMENTS_MIN && is_small {
             begin = Some(at);
         }
         newer += count;
@@ -41,36 +51,40 @@ pub(crate) struct Merge<'a> {
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
+    /// Of the key, whose other bytes then decide hardly ever.
+    prefix: u64,
     key: Key,
     source: Reverse<usize>,
     location: crate::Location,
 }
 
+impl Head {
+    fn new(source: usize, Record { key, location }: Record) -> Reverse<Head> {
+        Reverse(Head { prefix: key_prefix(&key), key, source: Reverse(source), location })
+    }
+}
+
 impl<'a> Merge<'a> {
     /// Begins to merge `sources`.
-    pub(crate) fn new(sources: Vec<Source<'a>>) -> Result<Merge<'a>> {
-        let heads = BinaryHeap::with_capacity(sources.len());
-        let mut merge = Merge { sources, heads };
-        for source in 0..merge.sources.len() {
-            merge.pull(source)?;
+    pub(crate) fn new(mut sources: Vec<Source<'a>>) -> Result<Merge<'a>> {
+        let mut heads = BinaryHeap::with_capacity(sources.len());
+        for (at, source) in sources.iter_mut().enumerate() {
+            heads.extend(source.next().transpose()?.map(|record| Head::new(at, record)));
         }
-        Ok(merge)
+        Ok(Merge { sources, heads })
     }
 
-    fn pull(&mut self, source: usize) -> Result<()> {
-        if let Some(record) = self.sources[source].next().transpose()? {
-            let Record { key, location } = record;
-            self.heads.push(Reverse(Head { key, source: Reverse(source), location }));
-        }
-        Ok(())
-    }
-
+    /// Takes the least record; the next of its source takes its place.
     fn pop(&mut self) -> Result<Option<Record>> {
-        let Some(Reverse(head)) = self.heads.pop() else {
+        let Some(mut least) = self.heads.peek_mut() else {
             return Ok(None);
         };
-        self.pull(head.source.0)?;
-        Ok(Some(Record { key: head.key, location: head.location }))
+        let Reverse(Head { key, source: Reverse(source), location, .. }) = *least;
+        match self.sources[source].next().transpose()? {
+            Some(record) => *least = Head::new(source, record),
+            None => drop(PeekMut::pop(least)),
+        }
+        Ok(Some(Record { key, location }))
     }
 
     fn advance(&mut self) -> Result<Option<Record>> {
@@ -99,14 +113,16 @@ mod tests {
 
     #[test]
     fn when_merges_are_due() {
-        let cases: [(&[u64], Option<usize>); 9] = [
+        let cases: [(&[u64], Option<usize>); 11] = [
             (&[], None),
             (&[1, 1, 1], None),
             (&[1, 1, 1, 1], Some(0)),
-            (&[4, 1, 1, 1], None),
-            (&[4, 1, 1, 1, 1], Some(1)),
-            (&[4, 4, 4, 1, 1, 1, 1], Some(0)),
-            (&[1000, 1, 1, 1, 900], Some(1)),
+            (&[9, 1, 1, 1], Some(0)),
+            (&[10, 1, 1, 1], None),
+            (&[99, 4, 1, 1, 1], None),
+            (&[99, 4, 1, 1, 1, 1], Some(2)),
+            (&[99, 4, 4, 4, 1, 1, 1, 1], Some(1)),
+            (&[9999, 1000, 1, 1, 1, 900], Some(2)),
             (&[1, 1000, 1, 1, 1], Some(0)),
             (&[100, 1, 1, 1, 1, 1], Some(1)),
         ];

@@ -32,7 +32,7 @@ fn structures() -> BTreeMap<&'static str, usize> {
         ("index segment header", 4096),
         ("index page", 102 * 40 + 8 + 4 + 4),
         ("index record", 32 + 8),
-        ("index partition head", 32 + 4 + 4 + 8 + 8),
+        ("index partition head", 30 * 8 + 3828 + 4 + 8 + 8 + 4 + 4),
         ("index trailer", 64),
         ("index manifest head", 32),
         ("index manifest segment", 32),

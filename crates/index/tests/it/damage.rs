@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use strongroom_index::{Index, IndexError, Location};
+use strongroom_index::{Damage, Index, IndexError, Location};
 
 use crate::{assert_known, assert_unknown, insert, key, location};
 
@@ -57,10 +57,11 @@ fn every_part_of_every_file() {
     for path in [segment, manifest] {
         let good = fs::read(&path).unwrap();
         let length = good.len();
-        // The header, the pages' records and numbers, the directory, the trailer, and any place.
+        // The header, the head's prefixes, filter and numbers, the pages' records and numbers, the
+        // directory, the trailer, and any place.
         let places = (0..length)
             .step_by(977)
-            .chain([8, 12, 16, 4092, 4096, 4100, 4130, 8176, 8188, 8192])
+            .chain([8, 12, 16, 4092, 4096, 4100, 4400, 8168, 8176, 8188, 8192, 8226, 12272, 12284])
             .chain(length.saturating_sub(70)..length)
             .filter(|at| *at < length);
         for at in places {
@@ -96,17 +97,21 @@ fn missing_and_exchanged_files() {
     fs::copy(other.path().join("0000000000000000.segment"), &segment).unwrap();
     assert!(matches!(Index::open(directory.path()), Err(IndexError::Damaged { .. })));
 
-    // Two pages exchanged, each good in itself.
-    let mut bytes = good.clone();
-    bytes[4096..3 * 4096].rotate_left(4096);
-    fs::write(&segment, &bytes).unwrap();
-    assert!(!answers_all(directory.path()));
+    // Two pages exchanged, each good in itself; a page and the head of its partition.
+    for begin in [2 * 4096, 4096] {
+        let mut bytes = good.clone();
+        bytes[begin..begin + 2 * 4096].rotate_left(4096);
+        fs::write(&segment, &bytes).unwrap();
+        assert!(!answers_all(directory.path()));
+    }
 
-    // The header in the place of the first page.
-    let mut bytes = good.clone();
-    bytes.copy_within(..4096, 4096);
-    fs::write(&segment, &bytes).unwrap();
-    assert!(!answers_all(directory.path()));
+    // The header in the place of the head, and of the first page.
+    for begin in [4096, 2 * 4096] {
+        let mut bytes = good.clone();
+        bytes.copy_within(..4096, begin);
+        fs::write(&segment, &bytes).unwrap();
+        assert!(!answers_all(directory.path()));
+    }
 
     // Without a manifest it is an empty index, and what is left is removed.
     fs::write(&segment, &good).unwrap();
@@ -122,7 +127,7 @@ fn damage_stops_a_merge() {
     let directory = tempfile::tempdir().unwrap();
     let (segment, _) = make(directory.path());
     let mut bytes = fs::read(&segment).unwrap();
-    bytes[5000] ^= 1;
+    bytes[2 * 4096 + 900] ^= 1;
     fs::write(&segment, &bytes).unwrap();
     let mut index = Index::open(directory.path()).unwrap();
     assert!(matches!(index.retain(|_| true), Err(IndexError::Damaged { .. })));
@@ -130,6 +135,39 @@ fn damage_stops_a_merge() {
         insert(&mut index, n * COUNT, (n + 1) * COUNT);
         let flushed = index.flush(b"more");
         assert_eq!(matches!(flushed, Err(IndexError::Damaged { .. })), n == 3);
+    }
+}
+
+/// What the first version of the format left is never misread: it is damaged, and made again.
+#[test]
+fn an_index_of_another_version() {
+    for other in [0, 1, 3] {
+        for of_segment in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let (segment, manifest) = make(directory.path());
+            // The header of the segment, or the whole manifest.
+            let (path, end) = match of_segment {
+                true => (segment, 4096),
+                false => (manifest.clone(), fs::read(&manifest).unwrap().len()),
+            };
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[8] = other;
+            let checksum = crc32c::crc32c(&bytes[..end - 4]);
+            bytes[end - 4..end].copy_from_slice(&checksum.to_le_bytes());
+            fs::write(&path, &bytes).unwrap();
+            let error = Index::open(directory.path()).err().unwrap();
+            let damage = Damage::Version { version: other.into() };
+            assert!(
+                matches!(&error, IndexError::Damaged { damage: found, .. } if *found == damage),
+                "{error}"
+            );
+            let mut index = Index::reset(directory.path()).unwrap();
+            assert_unknown(&index, 0, COUNT);
+            insert(&mut index, 0, COUNT);
+            index.flush(b"the note").unwrap();
+            drop(index);
+            assert!(answers_all(directory.path()));
+        }
     }
 }
 

@@ -1,7 +1,9 @@
-//! What the index promises, seen from outside: what look-ups cost, what damage does, who sees what.
+//! What the index promises, seen from outside: what look-ups cost, what damage does, who sees what,
+//! and which bytes it writes.
 
 mod cost;
 mod damage;
+mod document;
 mod sharing;
 
 use strongroom_index::{Index, Key, Location};
