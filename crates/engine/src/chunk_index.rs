@@ -73,7 +73,11 @@ impl ChunkIndex {
         };
         match unpack_note(index.note()) {
             Some((arenas, orphans)) => Ok(Self::with(index, arenas, orphans)),
-            None => Ok(Self::with(anew(), Vec::new(), Orphans::new())),
+            None => {
+                // Else it would hold the lock, and the new one could not be committed.
+                drop(index);
+                Ok(Self::with(anew(), Vec::new(), Orphans::new()))
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use strongroom_base::Silent;
 use strongroom_engine::Repository;
+use strongroom_index::Index;
 use strongroom_testkit::Change;
 use strongroom_testkit::damage::files_below;
 
@@ -110,6 +111,20 @@ fn that_of_another_repository() {
     let repository = Repository::open(surroundings, PASSPHRASE).unwrap();
     let outcome = run(&repository, &options(&world.tree()), &Silent).unwrap();
     world.assert_holds(&repository, outcome.snapshot.id, &world.image(), "a foreign cache");
+}
+
+/// A note that this program cannot read: the index is made anew, and kept.
+#[test]
+fn a_note_of_another_version() {
+    let world = world(66);
+    let id = world.open().config.id.to_string();
+    let path = world.cache.clone().unwrap().join(id).join("index");
+    let mut index = Index::open(&path).unwrap();
+    let note = index.note().to_vec();
+    index.flush(&[&[0], &note[1..]].concat()).unwrap();
+    drop(index);
+    assert_eq!(world.backup().written.data_bytes, 0, "all is found in the summaries");
+    assert_eq!(Index::open(&path).unwrap().note()[0], note[0]);
 }
 
 /// Arenas that vanish behind the cache's back are stored again.
