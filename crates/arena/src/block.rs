@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use strongroom_base::ArenaId;
 use strongroom_base::seal::{SealKey, TAG_BYTES};
+use zstd::zstd_safe::CParameter;
 
 use crate::format::{
     BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_RAW_BYTES_MAX, BaseLocation, BlockFrame, Codec,
@@ -92,11 +93,11 @@ pub struct CompressionLevel(i32);
 
 impl CompressionLevel {
     /// What is used unless told otherwise.
-    pub const DEFAULT: Self = Self(3);
+    pub const DEFAULT: Self = Self(4);
 
     /// What `auto` goes up and down on.
     pub const LADDER: [Self; 8] =
-        [Self(-1), Self(1), Self(2), Self(3), Self(5), Self(7), Self(9), Self(12)];
+        [Self(-1), Self(1), Self(2), Self(4), Self(5), Self(7), Self(9), Self(12)];
 
     /// A level from −7 (fastest) to 22 (smallest).
     pub fn new(level: i32) -> Option<Self> {
@@ -105,10 +106,13 @@ impl CompressionLevel {
 }
 
 impl BlockSealer {
-    /// A sealer that compresses at `level`.
+    /// A sealer that compresses at `level`, and finds what repeats anywhere in a block.
     pub fn new(level: CompressionLevel) -> Self {
-        let compressor = zstd::bulk::Compressor::new(level.0)
+        let mut compressor = zstd::bulk::Compressor::new(level.0)
             .expect("zstd gives a context for every level from -7 to 22");
+        compressor
+            .set_parameter(CParameter::WindowLog(BLOCK_RAW_BYTES_MAX.ilog2()))
+            .expect("zstd takes every window from 1 KiB to 1 GiB");
         Self { compressor }
     }
 

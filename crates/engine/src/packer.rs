@@ -5,10 +5,11 @@
 //! ```
 //!
 //! The caller learns a chunk's location at once; nothing that it makes of it is committed before
-//! [`Packer::finish`] has told that every arena is on the medium. Every queue has a bound: at most
-//! [`BLOCKS_IN_FLIGHT`] blocks a lane are between caller and arena, and while one arena is written
-//! another is built, no more. An arena is closed by the sizes of blocks a fixed distance back, not
-//! by timing, so the same chunks in the same order give the same arenas.
+//! [`Packer::finish`] has told that every arena is on the medium. Every queue has a bound: a few
+//! more blocks than there are workers are between caller and arena, and while one arena is written
+//! another is built, no more. An arena is closed by the sizes of blocks that many places back, not
+//! by timing, so the same chunks in the same order, sealed by as many workers, give the same
+//! arenas.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,15 +28,25 @@ use strongroom_catalog::Location;
 use crate::profile::{Stage, StageTimes};
 use crate::repository::Repository;
 
-/// Blocks of one lane that may be between the caller and their arena.
-const BLOCKS_IN_FLIGHT: usize = 4;
+/// So many blocks of a lane may be between the caller and their arena beside one for each worker:
+/// one waits to be compressed, one to be taken in.
+const BLOCKS_WAITING: usize = 2;
+/// Threads that compress unless told otherwise, at most: each holds a block before and after.
+const WORKERS_MAX: usize = 8;
+
+/// A block of data is closed at so many bytes: as many as its bound lets stand beside the
+/// directory.
+const DATA_BLOCK_BYTES: usize = 15 << 18;
+/// A block of metadata is closed at so many bytes at most. Trees are read one here, one there.
+const METADATA_BLOCK_BYTES: usize = 1 << 20;
 
 /// How chunks are packed.
 #[derive(Debug, Clone, Copy)]
 pub struct PackOptions {
     /// How hard to compress.
     pub compression: Compression,
-    /// A block is closed at so many bytes of chunks.
+    /// A block of data is closed at so many bytes of chunks; one of metadata at so many too, but
+    /// at a MiB for certain.
     pub block_bytes: usize,
     /// Threads that compress.
     pub workers: usize,
@@ -98,13 +109,13 @@ impl Ladder {
 }
 
 impl Default for PackOptions {
-    /// Level 3 over blocks of 1 MiB, a worker for each core, and deltas.
+    /// The default level over blocks of nearly 4 MiB, a worker for each core, and deltas.
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             compression: Compression::Level(CompressionLevel::DEFAULT),
-            block_bytes: 1 << 20,
-            workers: workers.min(16),
+            block_bytes: DATA_BLOCK_BYTES,
+            workers: workers.min(WORKERS_MAX),
             deltas: true,
         }
     }
@@ -214,6 +225,11 @@ impl Packer {
         self.threads.len() - 1
     }
 
+    /// How many blocks of a lane may be between the caller and their arena.
+    fn blocks_in_flight_max(&self) -> usize {
+        self.workers() + BLOCKS_WAITING
+    }
+
     /// Packs a chunk and tells where it will be. The flag tells that its arena is a new one.
     pub fn put(
         &mut self,
@@ -222,19 +238,22 @@ impl Packer {
         chunk: StoredChunk<'_>,
     ) -> Result<(Location, bool), BackendError> {
         let lane = content as usize;
+        let block_bytes = match content {
+            ArenaContent::Data => self.block_bytes,
+            ArenaContent::Metadata => self.block_bytes.min(METADATA_BLOCK_BYTES),
+        };
         let mut is_new = false;
-        if self.lanes[lane]
-            .as_ref()
-            .is_some_and(|arena| arena.draft.is_full_for(chunk.stored_bytes(), self.block_bytes))
-        {
+        let open = self.lanes[lane].as_ref();
+        if open.is_some_and(|arena| arena.draft.is_full_for(chunk.stored_bytes(), block_bytes)) {
             self.submit_block(lane);
         }
+        let in_flight_max = self.blocks_in_flight_max();
         let arena = self.lanes[lane].get_or_insert_with(|| {
             is_new = true;
             let seed = ArenaSeed::draw(content, &self.keys, &*self.entropy);
             // Trees are few: their arena grows as it must.
             let room = match content {
-                ArenaContent::Data => self.arena_bytes + (BLOCKS_IN_FLIGHT + 1) * self.block_bytes,
+                ArenaContent::Data => self.arena_bytes + (in_flight_max + 1) * block_bytes,
                 ArenaContent::Metadata => 0,
             };
             OpenArena::begin(seed, room)
@@ -265,6 +284,7 @@ impl Packer {
 
     /// Hands the draft to the workers and takes in the block that is due.
     fn submit_block(&mut self, lane: usize) {
+        let in_flight_max = self.blocks_in_flight_max();
         let Some(arena) = &mut self.lanes[lane] else { return };
         if arena.draft.is_empty() {
             return;
@@ -282,7 +302,7 @@ impl Packer {
         };
         assert!(sent, "workers live as long as jobs are taken");
         arena.in_flight.push_back(InFlight { block, slots });
-        while arena.in_flight.len() > BLOCKS_IN_FLIGHT {
+        while arena.in_flight.len() > in_flight_max {
             let due = arena.in_flight.pop_front().expect("just counted");
             due.push_to(&mut arena.builder, &self.times);
         }

@@ -34,7 +34,11 @@ impl Tool for Strongroom {
             Some("3") => vec![level("zstd 3", &[], true, true)],
             default => vec![
                 level(
-                    if default == Some("auto") { "auto" } else { "its default" },
+                    match default {
+                        Some("auto") => "auto",
+                        Some("4") => "zstd 4",
+                        _ => "its default",
+                    },
                     &[],
                     true,
                     false,
