@@ -27,7 +27,8 @@ pub enum Phase {
     Insert,
     /// Look-ups with what was written in the page cache.
     Lookup,
-    /// Look-ups with an empty page cache.
+    /// Look-ups with an empty page cache; emptied again between those of absent keys and those of
+    /// present ones.
     Cold,
     /// Everything brought into its best form.
     Merge,
@@ -148,6 +149,9 @@ impl Feed<'_> {
 fn lookup(store: &mut dyn Store, args: &Args, told: &mut Told) -> Result<()> {
     let absent = args.keys..args.keys + args.lookups;
     told.measure("absent_", args.lookups, || ask(store, absent, |n| n, false))?;
+    if args.phase == Phase::Cold {
+        process::cool(&args.folder)?;
+    }
     // Every key as likely as any other: the order of keys tells nothing of that of insertion.
     let step = args.keys / args.lookups.min(args.keys);
     let present = |n| n * step % args.keys;

@@ -92,8 +92,8 @@ pub fn tables(keys: u64, rows: &[(&str, Measured)]) -> String {
             &per_key(measured, Phase::Cold, "present_"),
         ]);
     }
-    text += "\nA look-up that begins with an empty page cache: what was read from the medium, and \
-             wall microseconds (CPU), each; first the absent keys, then the present ones.\n";
+    text += "\nLook-ups that begin with an empty page cache: what was read from the medium, and wall \
+             microseconds (CPU), each. It fills as they go on.\n";
     text
 }
 
