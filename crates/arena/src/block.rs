@@ -46,7 +46,7 @@ impl BlockDraft {
     }
 
     /// Bytes of the chunks and the names of their bases gathered so far.
-    fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.data.len() + self.bases * BASE_BYTES
     }
 
@@ -117,16 +117,17 @@ impl BlockSealer {
     }
 
     /// Compresses the draft where that gains at least 3 %, and seals it.
-    pub fn seal(&mut self, draft: &BlockDraft, arena: ArenaId, key: &SealKey) -> SealedBlock {
+    pub fn seal(&mut self, draft: BlockDraft, arena: ArenaId, key: &SealKey) -> SealedBlock {
         assert!(!draft.is_empty(), "a block holds a chunk");
-        let mut payload = pack_directory(&draft.entries);
-        payload.extend_from_slice(&draft.data);
+        let chunk_count = draft.chunk_count();
+        let mut payload = draft.data;
+        payload.splice(0..0, pack_directory(&draft.entries));
         assert!(payload.len() <= BLOCK_RAW_BYTES_MAX, "a block keeps to its bound");
         let (codec, mut sealed) = self.compress(&payload);
         let frame = BlockFrame {
             number: draft.number,
             first_slot: draft.first_slot,
-            chunk_count: draft.chunk_count(),
+            chunk_count,
             raw_bytes: u32::try_from(payload.len()).expect("checked above"),
             sealed_bytes: u32::try_from(sealed.len() + TAG_BYTES).expect("checked above"),
             codec,

@@ -87,17 +87,23 @@ pub struct ArenaBuilder {
 const BLOCKS_START: usize = HEADROOM + HEAD_BYTES;
 
 impl ArenaBuilder {
-    /// An empty arena, with room for blocks of so many bytes and what comes behind them: an arena
-    /// that outgrows its room is moved, and takes twice its memory meanwhile.
-    pub fn new(seed: &ArenaSeed, blocks_bytes: usize) -> Self {
-        let mut builder = Self::rebuilding(seed.id, seed.sealed_key);
+    /// An empty arena, in the memory of an object that is no longer needed, with room for blocks
+    /// of so many bytes and what comes behind them: an arena that outgrows its room is moved, and
+    /// takes twice its memory meanwhile.
+    pub fn new(seed: &ArenaSeed, memory: Vec<u8>, blocks_bytes: usize) -> Self {
+        let mut builder = Self::within(memory, seed.id, seed.sealed_key);
         builder.object.reserve_exact(blocks_bytes + blocks_bytes / 16);
         builder
     }
 
     /// An arena that takes the place of an older generation of itself.
     pub(crate) fn rebuilding(id: ArenaId, sealed_key: [u8; SEALED_KEY_BYTES]) -> Self {
-        let object = vec![0; BLOCKS_START];
+        Self::within(Vec::new(), id, sealed_key)
+    }
+
+    fn within(mut object: Vec<u8>, id: ArenaId, sealed_key: [u8; SEALED_KEY_BYTES]) -> Self {
+        object.clear();
+        object.resize(BLOCKS_START, 0);
         Self { id, sealed_key, object, summary: Summary::default() }
     }
 

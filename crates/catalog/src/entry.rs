@@ -3,6 +3,8 @@
 //! These are the words in which a file tree is told between the source that reads it, the tree
 //! that stores it and the target that puts it back.
 
+use std::sync::Arc;
+
 use strongroom_base::Timestamp;
 
 use crate::recipe::Recipe;
@@ -63,11 +65,11 @@ pub struct Metadata {
     /// Owner by number.
     pub uid: u32,
     /// Owner by name, where the number has one.
-    pub user: Option<String>,
+    pub user: Option<Arc<str>>,
     /// Group by number.
     pub gid: u32,
     /// Group by name, where the number has one.
-    pub group: Option<String>,
+    pub group: Option<Arc<str>>,
     /// Last change of the content.
     pub mtime: Timestamp,
     /// Last change of the inode: with size, mtime and inode number it tells an unchanged file.

@@ -6,6 +6,8 @@
 //! ascending keys alone, skip keys they do not know, and never allocate more than the bytes they
 //! were given could fill.
 
+use std::sync::Arc;
+
 use minicbor::data::Type;
 use minicbor::decode::Error as CborError;
 use minicbor::{Decoder, Encoder};
@@ -29,6 +31,10 @@ pub struct FormatError {
 impl FormatError {
     pub(crate) fn new(what: &'static str, detail: impl ToString) -> Self {
         Self { what, detail: detail.to_string() }
+    }
+
+    pub(crate) fn empty_tree_chunk() -> Self {
+        Self::new("tree", "a chunk without entries")
     }
 }
 
@@ -180,21 +186,54 @@ fn encode_recipe(
 /// The entries of one chunk of a tree, one at least: nodes that name themselves an empty chunk a
 /// thousandfold, level upon level, would else keep a reader for ever without an entry.
 pub fn unpack_entries(chunk: &[u8]) -> Result<Vec<Entry>, FormatError> {
-    let damaged = |error: CborError| FormatError::new("tree", error);
-    let mut cbor = Decoder::new(chunk);
-    let mut entries = Vec::new();
-    while cbor.position() < chunk.len() {
-        let entry = decode_entry(&mut cbor).map_err(damaged)?;
+    let mut unpacker = EntryUnpacker::default();
+    let (mut entries, mut at) = (Vec::new(), 0);
+    while at < chunk.len() {
+        let (entry, end) = unpacker.unpack(chunk, at)?;
+        entries.push(entry);
+        at = end;
+    }
+    if entries.is_empty() { Err(FormatError::empty_tree_chunk()) } else { Ok(entries) }
+}
+
+/// Unpacks the entries of a tree in their order.
+#[derive(Debug, Default)]
+pub struct EntryUnpacker {
+    /// Of the last entry; empty before the first.
+    last_name: Vec<u8>,
+    /// Owners repeat from entry to entry: their names are kept once.
+    owners: Owners,
+}
+
+#[derive(Debug, Default)]
+struct Owners {
+    user: Option<Arc<str>>,
+    group: Option<Arc<str>>,
+}
+
+impl EntryUnpacker {
+    /// The entry that begins at a place of a chunk, and where it ends.
+    pub fn unpack(&mut self, chunk: &[u8], at: usize) -> Result<(Entry, usize), FormatError> {
+        let mut cbor = Decoder::new(&chunk[at..]);
+        let entry = decode_entry(&mut cbor, &mut self.owners);
+        let entry = entry.map_err(|error| FormatError::new("tree", error))?;
         if !is_valid_name(&entry.name) {
             return Err(FormatError::new("tree", "a name that no entry can have"));
         }
-        entries.push(entry);
+        if entry.name <= self.last_name {
+            return Err(FormatError::new("tree", "names out of order"));
+        }
+        self.last_name.clone_from(&entry.name);
+        Ok((entry, at + cbor.position()))
     }
-    if entries.is_empty() {
-        return Err(FormatError::new("tree", "a chunk without entries"));
+}
+
+/// A name that may be the one kept last.
+fn shared(kept: &mut Option<Arc<str>>, name: &str) -> Arc<str> {
+    match kept {
+        Some(kept) if **kept == *name => kept.clone(),
+        other => other.insert(name.into()).clone(),
     }
-    let sorted = entries.windows(2).all(|pair| pair[0].name < pair[1].name);
-    if sorted { Ok(entries) } else { Err(FormatError::new("tree", "names out of order")) }
 }
 
 /// The fields of an entry as they come.
@@ -208,7 +247,7 @@ struct EntryFields {
     device: Option<DeviceNumber>,
 }
 
-fn decode_entry(cbor: &mut Decoder<'_>) -> Result<Entry, CborError> {
+fn decode_entry(cbor: &mut Decoder<'_>, owners: &mut Owners) -> Result<Entry, CborError> {
     use entry_key::*;
     let mut fields = EntryFields::default();
     fields.metadata.links = 1;
@@ -220,8 +259,8 @@ fn decode_entry(cbor: &mut Decoder<'_>) -> Result<Entry, CborError> {
             MODE => meta.mode = cbor.u16()?,
             UID => meta.uid = cbor.u32()?,
             GID => meta.gid = cbor.u32()?,
-            USER => meta.user = Some(cbor.str()?.to_owned()),
-            GROUP => meta.group = Some(cbor.str()?.to_owned()),
+            USER => meta.user = Some(shared(&mut owners.user, cbor.str()?)),
+            GROUP => meta.group = Some(shared(&mut owners.group, cbor.str()?)),
             MTIME => meta.mtime = Timestamp(cbor.i64()?),
             CTIME => meta.ctime = Timestamp(cbor.i64()?),
             INODE => meta.inode = cbor.u64()?,

@@ -4,9 +4,10 @@
 //! one entry changes one chunk, however large the directory.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use crate::entry::Entry;
-use crate::format::{FormatError, put_entry, unpack_entries};
+use crate::format::{EntryUnpacker, FormatError, put_entry};
 use crate::recipe::{ChunkRef, Recipe, RecipeBuilder, RecipeReader};
 use crate::store::{CatalogError, Part, ReadChunk, WriteChunk};
 
@@ -25,7 +26,8 @@ pub struct TreeWriter {
     /// Where in the tree's stream the chunk begins.
     offset: u64,
     recipe: RecipeBuilder,
-    last_name: Option<Vec<u8>>,
+    /// Empty before the first entry.
+    last_name: Vec<u8>,
 }
 
 /// Why an entry cannot be put into a tree.
@@ -54,10 +56,6 @@ impl TreeWriter {
         entry: &Entry,
         writer: &mut W,
     ) -> Result<(), TreeWriteError<W::Error>> {
-        assert!(
-            self.last_name.as_ref().is_none_or(|last| *last < entry.name),
-            "entries come sorted by name"
-        );
         let before = self.chunk.len();
         put_entry(&mut self.chunk, entry);
         let bytes = self.chunk.len() - before;
@@ -65,12 +63,18 @@ impl TreeWriter {
             self.chunk.truncate(before);
             return Err(TreeWriteError::EntryTooLarge { bytes });
         }
-        self.last_name = Some(entry.name.clone());
-        let ends = self.chunk.len() >= CHUNK_BYTES_MIN && name_ends_chunk(&entry.name);
-        if ends || self.chunk.len() >= CHUNK_BYTES_MAX {
-            self.end_chunk(writer)?;
-        }
-        Ok(())
+        Ok(self.end_entry(&entry.name, writer)?)
+    }
+
+    /// Appends an entry as it stands in another tree, [`TreeReader::last_bytes`].
+    pub fn push_bytes<W: WriteChunk>(
+        &mut self,
+        name: &[u8],
+        entry: &[u8],
+        writer: &mut W,
+    ) -> Result<(), W::Error> {
+        self.chunk.extend_from_slice(entry);
+        self.end_entry(name, writer)
     }
 
     /// The recipe of the whole tree.
@@ -79,6 +83,17 @@ impl TreeWriter {
             self.end_chunk(writer)?;
         }
         self.recipe.finish(writer)
+    }
+
+    fn end_entry<W: WriteChunk>(&mut self, name: &[u8], writer: &mut W) -> Result<(), W::Error> {
+        assert!(self.last_name.as_slice() < name, "entries come sorted by name");
+        self.last_name.clear();
+        self.last_name.extend_from_slice(name);
+        let ends = self.chunk.len() >= CHUNK_BYTES_MIN && name_ends_chunk(name);
+        if ends || self.chunk.len() >= CHUNK_BYTES_MAX {
+            self.end_chunk(writer)?;
+        }
+        Ok(())
     }
 
     fn end_chunk<W: WriteChunk>(&mut self, writer: &mut W) -> Result<(), W::Error> {
@@ -104,32 +119,41 @@ fn name_ends_chunk(name: &[u8]) -> bool {
 pub struct TreeReader<'r, R> {
     reader: &'r R,
     recipe: RecipeReader<'r, R>,
-    /// The entries of the chunk at hand.
-    entries: std::vec::IntoIter<Entry>,
-    last_name: Option<Vec<u8>>,
+    unpacker: EntryUnpacker,
+    chunk: Vec<u8>,
+    /// Where the last entry stands in the chunk.
+    last: Range<usize>,
 }
 
 impl<'r, R: ReadChunk> TreeReader<'r, R> {
     /// The tree that a recipe makes.
     pub fn new(tree: &Recipe, reader: &'r R) -> Self {
-        let entries = Vec::new().into_iter();
-        Self { reader, recipe: RecipeReader::new(tree, reader), entries, last_name: None }
+        let (recipe, unpacker) = (RecipeReader::new(tree, reader), EntryUnpacker::default());
+        Self { reader, recipe, unpacker, chunk: Vec::new(), last: 0..0 }
     }
 
     /// The next entry.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, CatalogError<R::Error>> {
         loop {
-            if let Some(entry) = self.entries.next() {
-                if self.last_name.as_ref().is_some_and(|last| *last >= entry.name) {
-                    return Err(FormatError::new("tree", "names out of order").into());
-                }
-                self.last_name = Some(entry.name.clone());
-                return Ok(Some(entry));
+            let start = self.last.end;
+            if start < self.chunk.len() {
+                let unpacked = self.unpacker.unpack(&self.chunk, start);
+                // What follows something damaged cannot be told from it.
+                self.last = start..unpacked.as_ref().map_or(self.chunk.len(), |(_, end)| *end);
+                return Ok(Some(unpacked?.0));
             }
             let Some((_, chunk)) = self.recipe.next_chunk()? else { return Ok(None) };
-            let bytes = self.reader.read_chunk(&chunk).map_err(CatalogError::Chunk)?;
-            self.entries = unpack_entries(&bytes)?.into_iter();
+            self.chunk = self.reader.read_chunk(&chunk).map_err(CatalogError::Chunk)?;
+            self.last = 0..0;
+            if self.chunk.is_empty() {
+                return Err(FormatError::empty_tree_chunk().into());
+            }
         }
+    }
+
+    /// The entry told last, as it stands in the tree.
+    pub fn last_bytes(&self) -> &[u8] {
+        &self.chunk[self.last.clone()]
     }
 
     /// All the entries that are left.

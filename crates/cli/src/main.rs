@@ -50,15 +50,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// One heap for all threads. The C library would begin one for each, and large buffers that one
-/// thread makes and another drops then lie fallow in all of them: a quarter of all memory, for no
-/// speed that could be measured (`docs/design/0002-dependencies.md`).
+/// One heap for all threads, and none of the largest buffers in it. The C library would begin one
+/// for each thread, and what one makes and another drops then lies fallow in all of them; whole
+/// arenas would leave holes between blocks. Together that is half of all memory, for no speed that
+/// could be measured (`docs/design/0002-dependencies.md`).
 fn keep_one_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the function takes two numbers, no pointer, and is called before there is a second
     // thread. What it answers is of no matter: at worst all stays as it was.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 8 << 20);
     }
 }
 

@@ -55,14 +55,18 @@ impl<'r> StreamBasis<'r> {
         Self { reader, recipe: recipe.clone(), drift: 0, nodes: Vec::new() }
     }
 
-    /// Takes note that the chunk at `offset` is one that the repository holds already.
+    /// Where the chunk of this name stands, if the parent has it in this very place.
+    pub fn in_place(&mut self, part: Part, fingerprint: &Fingerprint) -> Option<Location> {
+        let here = self.in_parent(part.offset);
+        let (start, chunk) = *self.parts(part.level, here..here.saturating_add(1)).first()?;
+        (start == here && chunk.fingerprint == *fingerprint).then_some(chunk.location)
+    }
+
+    /// Takes note that the chunk at `offset`, which is not the one in its place in the parent, is
+    /// one that the repository holds already.
     pub fn saw_known(&mut self, offset: u64, fingerprint: &Fingerprint) {
         let here = self.in_parent(offset);
         let is_same = |(_, chunk): &(u64, ChunkRef)| chunk.fingerprint == *fingerprint;
-        let in_place = self.parts(0, here..here.saturating_add(1));
-        if in_place.first().is_some_and(|part| part.0 == here && is_same(part)) {
-            return;
-        }
         let (back, ahead) = SEARCH_BYTES;
         let around = here.saturating_sub(back)..here.saturating_add(ahead);
         if let Some((there, _)) = self.parts(0, around).into_iter().find(is_same) {

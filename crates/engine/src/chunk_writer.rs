@@ -130,10 +130,7 @@ impl<'r> ChunkWriter<'r> {
         part: Part,
         mut basis: Option<&mut StreamBasis<'_>>,
     ) -> Result<(Location, bool), EngineError> {
-        if let Some(location) = self.index.lookup(&fingerprint) {
-            if let Some(basis) = basis.as_deref_mut().filter(|_| part.level == 0) {
-                basis.saw_known(part.offset, &fingerprint);
-            }
+        if let Some(location) = self.find_known(fingerprint, part, basis.as_deref_mut())? {
             if content == ArenaContent::Data {
                 self.neighbours = Neighbours { last: Some(location), new_since: 0 };
             }
@@ -160,6 +157,30 @@ impl<'r> ChunkWriter<'r> {
         };
         self.index.insert(&fingerprint, location, delta.is_some());
         Ok((location, true))
+    }
+
+    /// Where a chunk is that the repository holds: in the parent's place first, which asks no index.
+    fn find_known(
+        &self,
+        fingerprint: Fingerprint,
+        part: Part,
+        mut basis: Option<&mut StreamBasis<'_>>,
+    ) -> Result<Option<Location>, EngineError> {
+        let in_place = basis.as_mut().and_then(|basis| basis.in_place(part, &fingerprint));
+        if let Some(location) = in_place
+            && self.index.is_present(location, self.reader.store())?
+        {
+            return Ok(in_place);
+        }
+        let found = self.index.lookup(&fingerprint);
+        if found.is_some()
+            && in_place.is_none()
+            && part.level == 0
+            && let Some(basis) = basis
+        {
+            basis.saw_known(part.offset, &fingerprint);
+        }
+        Ok(found)
     }
 
     /// A new chunk as a delta, where something is at hand that it resembles.

@@ -4,8 +4,9 @@
 //! sealed with a key that Argon2id makes of the passphrase. Slots are added, changed and removed
 //! without touching anything else.
 
-use argon2::{Algorithm, Argon2, Params, Version};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 use minicbor::{Decoder, Encoder};
+use rustix::mm::{Advice, madvise};
 use strongroom_base::entropy::random_array;
 use strongroom_base::seal::{PublicKey, SealKey};
 use strongroom_base::{
@@ -45,6 +46,26 @@ impl KdfCost {
         Params::new(self.memory_kib, self.passes, self.lanes, Some(32)).ok()
     }
 }
+
+/// Memory for Argon2, in huge pages where the system gives them: a third of the time goes into
+/// page faults and missing translations without.
+fn argon2_memory(blocks: usize) -> Vec<Block> {
+    let mut memory: Vec<Block> = Vec::with_capacity(blocks);
+    let room = memory.spare_capacity_mut();
+    let start = room.as_mut_ptr().addr().next_multiple_of(PAGE_BYTES);
+    let end = room.as_ptr_range().end.addr() / PAGE_BYTES * PAGE_BYTES;
+    if let Some(bytes) = end.checked_sub(start).filter(|bytes| *bytes > 0) {
+        let advised = room.as_mut_ptr().with_addr(start);
+        // SAFETY: the range lies within room that this vector owns; the advice changes which pages
+        // back it, not what may be done with them. Where it is refused, all stays as it was.
+        let _ = unsafe { madvise(advised.cast(), bytes, Advice::LinuxHugepage) };
+    }
+    memory.resize(blocks, Block::default());
+    memory
+}
+
+/// Advice goes to whole pages of this size.
+const PAGE_BYTES: usize = 4096;
 
 /// What a key allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,7 +189,10 @@ impl KeySlot {
     fn derive_key(&self, passphrase: &[u8]) -> Option<SealKey> {
         let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, self.cost.params()?);
         let mut key = Zeroizing::new([0; 32]);
-        argon2.hash_password_into(passphrase, &self.salt, &mut *key).ok()?;
+        let mut memory = argon2_memory(argon2.params().block_count());
+        argon2
+            .hash_password_into_with_memory(passphrase, &self.salt, &mut *key, &mut memory[..])
+            .ok()?;
         Some(SealKey::new(&key))
     }
 

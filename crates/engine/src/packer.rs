@@ -5,11 +5,11 @@
 //! ```
 //!
 //! The caller learns a chunk's location at once; nothing that it makes of it is committed before
-//! [`Packer::finish`] has told that every arena is on the medium. Every queue has a bound: a few
-//! more blocks than there are workers are between caller and arena, and while one arena is written
-//! another is built, no more. An arena is closed by the sizes of blocks that many places back, not
-//! by timing, so the same chunks in the same order, sealed by as many workers, give the same
-//! arenas.
+//! [`Packer::finish`] has told that every arena is on the medium. Every queue has a bound: at most
+//! [`BLOCKS_IN_FLIGHT`] blocks a lane are between caller and arena, and while one arena is written
+//! another is built, no more. An arena is closed by the sizes of blocks a fixed distance back, and
+//! by what those let expect of the blocks since, not by timing: the same chunks in the same order
+//! give the same arenas.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use strongroom_catalog::Location;
 use crate::profile::{Stage, StageTimes};
 use crate::repository::Repository;
 
-/// So many blocks of a lane may be between the caller and their arena beside one for each worker:
-/// one waits to be compressed, one to be taken in.
-const BLOCKS_WAITING: usize = 2;
 /// Threads that compress unless told otherwise, at most: each holds a block before and after.
 const WORKERS_MAX: usize = 8;
+/// Blocks of one lane that may be between the caller and their arena: beside one for each worker,
+/// one that waits to be compressed and one to be taken in.
+const BLOCKS_IN_FLIGHT: usize = WORKERS_MAX + 2;
 
 /// A block of data is closed at so many bytes: as many as its bound lets stand beside the
 /// directory.
@@ -136,12 +136,23 @@ struct Job {
     draft: BlockDraft,
     seed: Arc<ArenaSeed>,
     reply: Sender<SealedBlock>,
+    sealed_bytes: Sender<usize>,
 }
 
 /// A block on its way, and what it holds.
 struct InFlight {
     block: Receiver<SealedBlock>,
     slots: Vec<SummarySlot>,
+    raw_bytes: usize,
+}
+
+/// What the blocks of a lane became, up to the one [`BLOCKS_IN_FLIGHT`] back; later ones count
+/// more.
+struct Ratio {
+    raw: usize,
+    sealed: usize,
+    /// Bytes of the blocks since, and what they become once that is known.
+    since: VecDeque<(usize, Receiver<usize>)>,
 }
 
 /// An arena that gets no more chunks; some of its blocks may be on their way.
@@ -162,9 +173,12 @@ struct OpenArena {
 /// Packs chunks into arenas. Data and metadata go to separate ones.
 pub struct Packer {
     lanes: [Option<OpenArena>; 2],
+    ratios: [Ratio; 2],
     jobs: Option<Sender<Job>>,
     closed: Option<Sender<ClosedArena>>,
     written: Receiver<Result<WrittenArena, BackendError>>,
+    /// Objects that were written: the next are built in their memory.
+    spare: Receiver<Vec<u8>>,
     threads: Vec<JoinHandle<()>>,
     times: Arc<StageTimes>,
     arena_bytes: usize,
@@ -180,6 +194,7 @@ impl Packer {
         let (jobs, job_queue) = bounded::<Job>(workers);
         let (closed, closed_queue) = bounded::<ClosedArena>(0);
         let (written_in, written) = unbounded();
+        let (spare_in, spare) = bounded(2);
         let ladder = match options.compression {
             Compression::Level(_) => None,
             Compression::Auto => Some(Arc::new(Ladder::new())),
@@ -201,6 +216,11 @@ impl Packer {
         threads.push(std::thread::spawn(move || {
             for arena in closed_queue {
                 let result = write_arena(arena, &*backend, &keys, redundancy, &of_sealer);
+                let result = result.map(|(written, memory)| {
+                    // Where there are enough of them already, it is given back.
+                    let _ = spare_in.try_send(memory);
+                    written
+                });
                 if written_in.send(result).is_err() {
                     return;
                 }
@@ -208,9 +228,11 @@ impl Packer {
         }));
         Self {
             lanes: [None, None],
+            ratios: [Ratio::new(), Ratio::new()],
             jobs: Some(jobs),
             closed: Some(closed),
             written,
+            spare,
             threads,
             times: times.clone(),
             arena_bytes: repository.config.arena_bytes as usize,
@@ -223,11 +245,6 @@ impl Packer {
     /// How many threads compress.
     pub fn workers(&self) -> usize {
         self.threads.len() - 1
-    }
-
-    /// How many blocks of a lane may be between the caller and their arena.
-    fn blocks_in_flight_max(&self) -> usize {
-        self.workers() + BLOCKS_WAITING
     }
 
     /// Packs a chunk and tells where it will be. The flag tells that its arena is a new one.
@@ -247,16 +264,18 @@ impl Packer {
         if open.is_some_and(|arena| arena.draft.is_full_for(chunk.stored_bytes(), block_bytes)) {
             self.submit_block(lane);
         }
-        let in_flight_max = self.blocks_in_flight_max();
         let arena = self.lanes[lane].get_or_insert_with(|| {
             is_new = true;
             let seed = ArenaSeed::draw(content, &self.keys, &*self.entropy);
             // Trees are few: their arena grows as it must.
-            let room = match content {
-                ArenaContent::Data => self.arena_bytes + (in_flight_max + 1) * block_bytes,
-                ArenaContent::Metadata => 0,
+            let builder = match content {
+                ArenaContent::Data => {
+                    let memory = self.spare.try_recv().unwrap_or_default();
+                    ArenaBuilder::new(&seed, memory, self.arena_bytes + block_bytes)
+                }
+                ArenaContent::Metadata => ArenaBuilder::new(&seed, Vec::new(), 0),
             };
-            OpenArena::begin(seed, room)
+            OpenArena::begin(seed, builder)
         });
         let slot = arena.draft.push(chunk);
         arena.draft_slots.push(SummarySlot::of(fingerprint, chunk));
@@ -284,7 +303,6 @@ impl Packer {
 
     /// Hands the draft to the workers and takes in the block that is due.
     fn submit_block(&mut self, lane: usize) {
-        let in_flight_max = self.blocks_in_flight_max();
         let Some(arena) = &mut self.lanes[lane] else { return };
         if arena.draft.is_empty() {
             return;
@@ -293,20 +311,25 @@ impl Packer {
         let draft = std::mem::replace(&mut arena.draft, next);
         let slots = std::mem::take(&mut arena.draft_slots);
         arena.blocks += 1;
+        let raw_bytes = draft.bytes();
         let (reply, block) = bounded(1);
-        let job = Job { draft, seed: arena.seed.clone(), reply };
+        let (sealed_bytes, sealed) = bounded(1);
+        let job = Job { draft, seed: arena.seed.clone(), reply, sealed_bytes };
         let jobs = self.jobs.as_ref().expect("jobs are taken until the packer stops");
         let sent = match jobs.try_send(job) {
             Err(TrySendError::Full(job)) => self.times.time(Stage::Wait, || jobs.send(job)).is_ok(),
             other => other.is_ok(),
         };
         assert!(sent, "workers live as long as jobs are taken");
-        arena.in_flight.push_back(InFlight { block, slots });
-        while arena.in_flight.len() > in_flight_max {
+        arena.in_flight.push_back(InFlight { block, slots, raw_bytes });
+        while arena.in_flight.len() > BLOCKS_IN_FLIGHT {
             let due = arena.in_flight.pop_front().expect("just counted");
             due.push_to(&mut arena.builder, &self.times);
         }
-        if arena.builder.blocks_bytes() >= self.arena_bytes {
+        let ratio = &mut self.ratios[lane];
+        ratio.count(raw_bytes, sealed, &self.times);
+        let raw = arena.in_flight.iter().map(|block| block.raw_bytes).sum();
+        if arena.builder.blocks_bytes() + ratio.sealed_of(raw) >= self.arena_bytes {
             let arena = self.lanes[lane].take().expect("just looked at");
             self.close(arena);
         }
@@ -344,9 +367,9 @@ impl Drop for Packer {
 }
 
 impl OpenArena {
-    fn begin(seed: ArenaSeed, room: usize) -> Self {
+    fn begin(seed: ArenaSeed, builder: ArenaBuilder) -> Self {
         Self {
-            builder: ArenaBuilder::new(&seed, room),
+            builder,
             seed: Arc::new(seed),
             draft: BlockDraft::new(0, 0),
             draft_slots: Vec::new(),
@@ -356,13 +379,38 @@ impl OpenArena {
     }
 }
 
+impl Ratio {
+    fn new() -> Self {
+        Self { raw: 1, sealed: 1, since: VecDeque::new() }
+    }
+
+    /// Takes note of a block, and of what the block became that is due.
+    fn count(&mut self, raw: usize, sealed: Receiver<usize>, times: &StageTimes) {
+        self.since.push_back((raw, sealed));
+        if self.since.len() > BLOCKS_IN_FLIGHT {
+            let (raw, sealed) = self.since.pop_front().expect("just counted");
+            let sealed = wait_for(&sealed, times);
+            (self.raw, self.sealed) = (self.raw / 2 + raw, self.sealed / 2 + sealed);
+        }
+    }
+
+    /// What so many bytes are likely to become.
+    fn sealed_of(&self, raw: usize) -> usize {
+        (raw as u128 * self.sealed as u128 / self.raw.max(1) as u128) as usize
+    }
+}
+
 impl InFlight {
     fn push_to(self, builder: &mut ArenaBuilder, times: &StageTimes) {
-        let block = self.block.try_recv();
-        let block = block.or_else(|_| times.time(Stage::Wait, || self.block.recv()));
-        let block = block.expect("a worker answers every job");
-        builder.push(&block, self.slots);
+        builder.push(&wait_for(&self.block, times), self.slots);
     }
+}
+
+/// What a worker makes of a job.
+fn wait_for<T>(answer: &Receiver<T>, times: &StageTimes) -> T {
+    let at_once = answer.try_recv();
+    let answer = at_once.or_else(|_| times.time(Stage::Wait, || answer.recv()));
+    answer.expect("a worker answers every job")
 }
 
 fn seal_blocks(
@@ -377,20 +425,22 @@ fn seal_blocks(
         if let Some(ladder) = ladder {
             sealer.set_level(ladder.level(jobs.len(), room));
         }
-        let seal = || sealer.seal(&job.draft, job.seed.id, &job.seed.key);
+        let seal = || sealer.seal(job.draft, job.seed.id, &job.seed.key);
         let block = times.time(Stage::Compress, seal);
-        // Nobody waits for it where the packer was given up.
+        // Nobody waits for them where the packer was given up.
+        let _ = job.sealed_bytes.send(block.bytes.len());
         let _ = job.reply.send(block);
     }
 }
 
+/// Writes an arena, and gives the memory of its object back.
 fn write_arena(
     mut arena: ClosedArena,
     backend: &dyn Backend,
     keys: &WriteKeys,
     redundancy: Redundancy,
     times: &StageTimes,
-) -> Result<WrittenArena, BackendError> {
+) -> Result<(WrittenArena, Vec<u8>), BackendError> {
     // The sealer's waiting is not the caller's.
     let unwatched = StageTimes::default();
     for block in arena.in_flight.drain(..) {
@@ -400,11 +450,12 @@ fn write_arena(
     let finished = times.time(Stage::Protect, finish);
     let object = arena_object(finished.id);
     times.time(Stage::Write, || backend.create(&object, &finished.object))?;
-    Ok(WrittenArena {
+    let written = WrittenArena {
         id: finished.id,
         object_bytes: finished.object.len() as u64,
         blocks: finished.summary.blocks.len(),
-    })
+    };
+    Ok((written, finished.object))
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! The files themselves are read, once; name services (NSS: LDAP, sssd, systemd-homed) are not
 //! asked, for that needs the C library's resolver. An owner they alone know is kept by number.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// The users and groups of a machine.
 #[derive(Debug, Clone, Default)]
@@ -16,7 +17,7 @@ pub struct Accounts {
 /// C library.
 #[derive(Debug, Clone, Default)]
 struct Table {
-    names: HashMap<u32, String>,
+    names: BTreeMap<u32, Arc<str>>,
     numbers: HashMap<String, u32>,
 }
 
@@ -33,13 +34,13 @@ impl Accounts {
     }
 
     /// The name of a user.
-    pub fn user_name(&self, uid: u32) -> Option<&str> {
-        self.users.names.get(&uid).map(String::as_str)
+    pub fn user_name(&self, uid: u32) -> Option<&Arc<str>> {
+        self.users.names.get(&uid)
     }
 
     /// The name of a group.
-    pub fn group_name(&self, gid: u32) -> Option<&str> {
-        self.groups.names.get(&gid).map(String::as_str)
+    pub fn group_name(&self, gid: u32) -> Option<&Arc<str>> {
+        self.groups.names.get(&gid)
     }
 
     /// The number of a user.
@@ -57,7 +58,7 @@ impl Table {
     fn parse(text: &[u8]) -> Self {
         let mut table = Self::default();
         for (name, number) in text.split(|&byte| byte == b'\n').filter_map(parse_line) {
-            table.names.entry(number).or_insert_with(|| name.to_owned());
+            table.names.entry(number).or_insert_with(|| name.into());
             table.numbers.entry(name.to_owned()).or_insert(number);
         }
         table
@@ -84,15 +85,15 @@ mod tests {
                        # note:x:7:7\nme:x:1000:1000:Me:/home/me:/bin/sh\nme:x:1001:1::/:\n\
                        big:x:4294967296:1::/:\n\xff:x:5:5\nlast:x:4294967294:1";
         let accounts = Accounts::parse(passwd, b"root:x:0:\nstaff:x:50:me\n");
-        assert_eq!(accounts.user_name(0), Some("root"));
+        assert_eq!(accounts.user_name(0).map(|name| &**name), Some("root"));
         assert_eq!(accounts.uid("toor"), Some(0));
         assert_eq!(accounts.uid("me"), Some(1000));
-        assert_eq!(accounts.user_name(1001), Some("me"));
-        assert_eq!(accounts.user_name(4_294_967_294), Some("last"));
+        assert_eq!(accounts.user_name(1001).map(|name| &**name), Some("me"));
+        assert_eq!(accounts.user_name(4_294_967_294).map(|name| &**name), Some("last"));
         for absent in [5, 7, 9] {
             assert_eq!(accounts.user_name(absent), None);
         }
-        assert_eq!(accounts.group_name(50), Some("staff"));
+        assert_eq!(accounts.group_name(50).map(|name| &**name), Some("staff"));
         assert_eq!(accounts.gid("wheel"), None);
     }
 }

@@ -94,9 +94,9 @@ pub(crate) fn metadata_of(stat: &Statx, accounts: &Accounts) -> Metadata {
     Metadata {
         mode: stat.stx_mode & 0o7777,
         uid: stat.stx_uid,
-        user: accounts.user_name(stat.stx_uid).map(str::to_owned),
+        user: accounts.user_name(stat.stx_uid).cloned(),
         gid: stat.stx_gid,
-        group: accounts.group_name(stat.stx_gid).map(str::to_owned),
+        group: accounts.group_name(stat.stx_gid).cloned(),
         mtime: timestamp_of(stat.stx_mtime),
         ctime: timestamp_of(stat.stx_ctime),
         inode: stat.stx_ino,

@@ -274,25 +274,25 @@ impl TreeSource {
             self.path.push(b'/');
         }
         self.path.extend_from_slice(name.as_bytes());
-        Some(self.visit(&name))
+        Some(self.visit(name))
     }
 
     /// Tells the entry of a name in the directory the walk is in.
-    fn visit(&mut self, name: &CStr) -> WalkEvent {
+    fn visit(&mut self, name: CString) -> WalkEvent {
         let Some((directory, parent)) =
             self.frames.last().and_then(|frame| frame.fd.clone().map(|fd| (fd, frame)))
         else {
             return self.problem("open the directory of", Errno::BADF);
         };
-        let node = self.plan.child(parent.node, name);
+        let node = self.plan.child(parent.node, &name);
         let (given, follow) = match node.map(|node| self.plan.node(node)) {
             Some(node) => (node.given, node.follow),
             None => (false, false),
         };
         let (parent_whole, parent_id) = (parent.whole, parent.id);
         let found = match follow {
-            true => inode::stat_at_following(directory.as_fd(), name),
-            false => inode::stat_at(directory.as_fd(), name),
+            true => inode::stat_at_following(directory.as_fd(), &name),
+            false => inode::stat_at(directory.as_fd(), &name),
         };
         let stat = match found {
             Ok(stat) => stat,
@@ -323,16 +323,16 @@ impl TreeSource {
         }
         let boundary = if whole && !given { Some(parent_id.device) } else { None };
         match self.cuts.of_directory(&stat, boundary) {
-            Some(cut) if cut.keeps_wanted && on_the_way => self.enter(name, &stat, false, node),
-            Some(cut) => self.enter_cut(name, &stat, cut.why),
-            None => self.enter(name, &stat, whole, node),
+            Some(cut) if cut.keeps_wanted && on_the_way => self.enter(&name, &stat, false, node),
+            Some(cut) => self.enter_cut(&name, &stat, cut.why),
+            None => self.enter(&name, &stat, whole, node),
         }
     }
 
-    fn leaf(&mut self, directory: &Arc<OwnedFd>, name: &CStr, stat: &Statx) -> WalkEvent {
+    fn leaf(&mut self, directory: &Arc<OwnedFd>, name: CString, stat: &Statx) -> WalkEvent {
         let kind = match inode::kind_of(stat) {
             FileType::RegularFile => LeafKind::File,
-            FileType::Symlink => match rustix::fs::readlinkat(directory, name, Vec::new()) {
+            FileType::Symlink => match rustix::fs::readlinkat(directory, &name, Vec::new()) {
                 Ok(target) => LeafKind::Symlink { target: target.into_bytes() },
                 Err(error) => return self.problem("read the symbolic link", error),
             },
@@ -346,13 +346,10 @@ impl TreeSource {
                     .problem_of(SourceError::UnknownKind { path: self.path().to_owned(), kind });
             }
         };
-        self.subject = Subject::Leaf {
-            name: name.to_owned(),
-            id: InodeId::of(stat),
-            kind: inode::kind_of(stat),
-        };
         let metadata = inode::metadata_of(stat, &self.context.accounts);
-        WalkEvent::Leaf { name: name.to_bytes().to_vec(), kind, metadata }
+        let event = WalkEvent::Leaf { name: name.to_bytes().to_vec(), kind, metadata };
+        self.subject = Subject::Leaf { name, id: InodeId::of(stat), kind: inode::kind_of(stat) };
+        event
     }
 
     /// Opens a directory and lists it. One that may not be read is entered empty.

@@ -42,7 +42,7 @@ impl World {
     fn build(&self, chunks: &[Vec<u8>], redundancy: Redundancy) -> FinishedArena {
         let keys = &self.keys.write;
         let seed = ArenaSeed::draw(ArenaContent::Data, keys, &self.entropy);
-        let mut builder = ArenaBuilder::new(&seed, 0);
+        let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
         let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
         let mut slot = 0;
         for (number, chunks) in (0..).zip(chunks.chunks(BLOCK_CHUNKS)) {
@@ -55,7 +55,7 @@ impl World {
                     SummarySlot::of(fingerprint, StoredChunk::Whole(chunk))
                 })
                 .collect();
-            builder.push(&sealer.seal(&draft, seed.id, &seed.key), slots);
+            builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
         }
         builder.finish(0, keys, redundancy)
     }

@@ -1,11 +1,13 @@
 //! Trees come back entry for entry, and change little where little changed.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use strongroom_base::{ArenaId, Fingerprint, SnapshotId, Timestamp};
 
 use super::*;
 use crate::entry::{DeviceNumber, EntryKind, Metadata, Xattr};
-use crate::format::{pack_snapshot, put_ref, unpack_snapshot};
+use crate::format::{pack_snapshot, put_ref, unpack_entries, unpack_snapshot};
 use crate::recipe::Location;
 use crate::snapshot::{Snapshot, SnapshotStats};
 use crate::testing::MemoryChunks;
@@ -37,7 +39,8 @@ fn any_kind() -> impl Strategy<Value = EntryKind> {
 }
 
 fn any_entry() -> impl Strategy<Value = Entry> {
-    let owner = (any::<u32>(), any::<Option<String>>(), any::<u32>(), any::<Option<String>>());
+    let owner_name = || any::<Option<String>>().prop_map(|name| name.map(Arc::from));
+    let owner = (any::<u32>(), owner_name(), any::<u32>(), owner_name());
     let inode = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
     let xattr =
         (any::<Vec<u8>>(), any::<Vec<u8>>()).prop_map(|(name, value)| Xattr { name, value });

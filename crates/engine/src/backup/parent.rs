@@ -45,6 +45,11 @@ impl<'r> ParentDirectory<'r> {
         Self { entries: tree.map(|tree| TreeReader::new(tree, reader)), next: None }
     }
 
+    /// The entry found last, as it stands in the parent's tree.
+    pub fn found_bytes(&self) -> &[u8] {
+        self.entries.as_ref().map_or(&[], |entries| entries.last_bytes())
+    }
+
     /// The entry of a name that comes after all asked for before. A tree that cannot be read is
     /// as good as none: its files are read again, and that heals it.
     pub fn find(&mut self, name: &[u8], monitor: &dyn Monitor) -> Option<Entry> {

@@ -160,6 +160,10 @@ impl<'r> Run<'r, '_> {
         {
             self.tally.unchanged += 1;
             self.tally.done(content.stream_bytes());
+            if same.is_some_and(|before| before.metadata == metadata) {
+                let (content_bytes, bytes) = (content.stream_bytes(), directory.found_bytes());
+                return Ok(Step::Kept { name, content_bytes, bytes: bytes.into() });
+            }
             let kind = EntryKind::File { content: content.clone() };
             return Ok(Step::Entry(Box::new(Entry { name, kind, metadata })));
         }
@@ -237,7 +241,7 @@ fn weight(step: &Step) -> (usize, usize) {
     match step {
         Step::File(_, ahead) => (1, ahead.bytes),
         Step::Link(..) => (1, 0),
-        Step::Enter { .. } | Step::Leave | Step::Entry(_) => (0, 0),
+        Step::Enter { .. } | Step::Leave | Step::Entry(_) | Step::Kept { .. } => (0, 0),
     }
 }
 

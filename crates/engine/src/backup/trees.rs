@@ -31,6 +31,15 @@ pub enum Step {
     Leave,
     /// Something of which all is known.
     Entry(Box<Entry>),
+    /// A file that is in all as it was.
+    Kept {
+        /// Its name.
+        name: Vec<u8>,
+        /// The length of its content.
+        content_bytes: u64,
+        /// Its entry, as it stands in the parent's tree.
+        bytes: Box<[u8]>,
+    },
     /// A file that is being read.
     File(NewFile, FileAhead),
     /// A further name of a file that was begun before.
@@ -98,6 +107,13 @@ impl<'r, 'w> Trees<'r, 'w> {
             }
             Step::Leave => self.leave(tally),
             Step::Entry(entry) => self.push(*entry, tally),
+            Step::Kept { name, content_bytes, bytes } => {
+                tally.stats.files += 1;
+                tally.stats.bytes += content_bytes;
+                let frame = self.frames.last_mut().expect("a file stands in a directory");
+                let mut lane = self.writer.metadata(frame.basis.as_mut());
+                frame.tree.push_bytes(&name, &bytes, &mut lane)
+            }
             Step::File(file, ahead) => self.file(file, &ahead, tally),
             Step::Link(file, handle) => self.link(file, handle, readers, tally),
         }

@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(records(&|e| e.kind = file((8 << 30) - 1), b"f"), "");
         assert_eq!(records(&|e| e.metadata.uid = 4_000_000_000, b"f"), "18 uid=4000000000\n");
         assert_eq!(records(&|e| e.metadata.mtime = Timestamp(-1), b"f"), "22 mtime=-0.000000001\n");
-        assert_eq!(records(&|e| e.metadata.user = Some("ä".to_owned()), b"f"), "12 uname=ä\n");
+        assert_eq!(records(&|e| e.metadata.user = Some("ä".into()), b"f"), "12 uname=ä\n");
         assert_eq!(records(&|_| {}, "ä".as_bytes()), "11 path=ä\n");
         let long = [&[b'x'; 100][..], b"\xff"].concat();
         let told = "21 hdrcharset=BINARY\n111 path=";
