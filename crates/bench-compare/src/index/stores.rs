@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use fjall::config::PartitioningPolicy;
 use fjall::{Database as Fjall, Keyspace, KeyspaceCreateOptions, PersistMode};
 use redb::{Database as Redb, ReadOnlyTable, ReadableDatabase, TableDefinition};
 use strongroom_index::{Index, Location};
@@ -166,9 +167,13 @@ struct FjallStore {
 impl FjallStore {
     fn open(folder: &Path) -> Result<FjallStore> {
         let database = Fjall::builder(folder).cache_size(MEMORY_BYTES as u64 / 2).open()?;
+        // One memtable being filled and one being written. Filters and indices in blocks of 4 KiB on
+        // every level: whole, they do not fit into the cache, and each look-up reads some of them.
         let options = || {
-            // One being filled and one being written.
-            KeyspaceCreateOptions::default().max_memtable_size(MEMORY_BYTES as u64 / 4)
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(MEMORY_BYTES as u64 / 4)
+                .filter_block_partitioning_policy(PartitioningPolicy::all(true))
+                .index_block_partitioning_policy(PartitioningPolicy::all(true))
         };
         let keyspace = database.keyspace("index", options)?;
         Ok(FjallStore { database, keyspace })
