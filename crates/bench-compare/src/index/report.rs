@@ -21,7 +21,8 @@ pub fn head(args: &Args) -> String {
          process loses none of them; nobody flushes to the medium but redb, which always does. \
          Each store may hold about 64 MiB in memory; ours holds what it takes. Each phase runs in \
          a process of its own. Wall seconds depend on what else the machine does; CPU seconds are \
-         of all threads, in user and kernel mode.\n",
+         of all threads, in user and kernel mode. A store that took longer than it was given \
+         was stopped: its bytes and memory are those until then, and it was asked nothing.\n",
         command(),
         machine(),
         versions(),
