@@ -70,11 +70,12 @@ pub struct Arena {
     pub summary: Summary,
     /// For each block, the place of its first chunk in the summary's slots.
     first_places: Vec<u32>,
-    key: Option<SealKey>,
+    key: Option<Arc<SealKey>>,
 }
 
 impl Arena {
     fn new(id: ArenaId, generation: u32, summary: Summary, key: Option<SealKey>) -> Self {
+        let key = key.map(Arc::new);
         let mut place = 0;
         let first_places = summary
             .blocks
@@ -86,6 +87,13 @@ impl Arena {
             })
             .collect();
         Self { id, generation, summary, first_places, key }
+    }
+
+    /// The same arena, of which no single slot is known: it takes a few bytes a block.
+    pub fn outline(&self) -> Self {
+        let summary = Summary { blocks: self.summary.blocks.clone(), slots: Vec::new() };
+        let (first_places, key) = (Vec::new(), self.key.clone());
+        Self { id: self.id, generation: self.generation, summary, first_places, key }
     }
 
     /// The block, by its place in the summary, that holds a slot.
@@ -101,7 +109,7 @@ impl Arena {
     pub fn slot(&self, slot: u32) -> Option<&SummarySlot> {
         let block = self.block_of(slot)?;
         let within = slot - self.summary.blocks[block].frame.first_slot;
-        self.summary.slots.get((self.first_places[block] + within) as usize)
+        self.summary.slots.get((self.first_places.get(block)? + within) as usize)
     }
 
     /// Every slot that the arena still holds, with its number.

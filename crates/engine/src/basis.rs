@@ -155,7 +155,7 @@ impl FoundBasis {
             }
         }
         bases.truncate(CHUNKS_MAX);
-        let bytes = reader.read_bases(&bases).ok().filter(|bytes| !bytes.is_empty())?;
+        let bytes = reader.read_bases(&bases, None).ok().filter(|bytes| !bytes.is_empty())?;
         Some(Self { bases, index: delta::Basis::new(bytes) })
     }
 

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use strongroom_arena::{ArenaError, ArenaStore, BaseLocation, CacheLimits, StoredChunk};
+use strongroom_arena::{ArenaError, ArenaStore, BaseLocation, CacheLimits, OpenBlock, StoredChunk};
 use strongroom_backend::Backend;
-use strongroom_base::{Cancel, Fingerprint, Fingerprinter, Silent};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Fingerprinter, Silent};
 use strongroom_catalog::{ChunkRef, Location, ReadChunk};
 use strongroom_chunk::delta;
 
@@ -142,25 +142,28 @@ impl ChunkReader {
         let place = arena.block_of(location.slot).ok_or(slot_lost)?;
         let block = self.store.block(&arena, place)?;
         let stored = block.chunk(location.slot).expect("the block holds the slot");
-        Ok(self.resolve(fingerprint, location, stored)?.into_owned())
+        Ok(self.resolve(fingerprint, location, stored, None)?.into_owned())
     }
 
-    /// The bytes of a chunk as it stands in a block, verified against its fingerprint.
+    /// The bytes of a chunk as it stands in a block, verified against its fingerprint. Bases that
+    /// stand in the block at hand are not read again.
     pub fn resolve<'b>(
         &self,
         fingerprint: &Fingerprint,
         location: Location,
         stored: StoredChunk<'b>,
+        at_hand: Option<&(ArenaId, OpenBlock)>,
     ) -> Result<Cow<'b, [u8]>, EngineError> {
         let lost = |why: &str| EngineError::ChunkLost {
             fingerprint: *fingerprint,
             location,
             why: why.to_owned(),
         };
-        let bytes = self.expand(stored).map_err(|error| match error.is_damage() {
-            true => lost(&error.to_string()),
-            false => error,
-        })?;
+        let bytes =
+            self.expand_beside(stored, at_hand).map_err(|error| match error.is_damage() {
+                true => lost(&error.to_string()),
+                false => error,
+            })?;
         if self.fingerprinter.fingerprint(&bytes) == *fingerprint {
             Ok(bytes)
         } else {
@@ -170,10 +173,18 @@ impl ChunkReader {
 
     /// The bytes of a chunk as it stands in a block, unverified.
     pub fn expand<'b>(&self, stored: StoredChunk<'b>) -> Result<Cow<'b, [u8]>, EngineError> {
+        self.expand_beside(stored, None)
+    }
+
+    fn expand_beside<'b>(
+        &self,
+        stored: StoredChunk<'b>,
+        at_hand: Option<&(ArenaId, OpenBlock)>,
+    ) -> Result<Cow<'b, [u8]>, EngineError> {
         match stored {
             StoredChunk::Whole(bytes) => Ok(Cow::Borrowed(bytes)),
             StoredChunk::Delta { instructions, bases, chunk_bytes } => {
-                let basis = self.read_bases(bases)?;
+                let basis = self.read_bases(bases, at_hand)?;
                 Ok(Cow::Owned(delta::apply(instructions, &basis, chunk_bytes as usize)?))
             }
         }
@@ -181,9 +192,19 @@ impl ChunkReader {
 
     /// The bytes of these chunks, one after another. They are stored whole: deltas are one step
     /// deep.
-    pub fn read_bases(&self, bases: &[BaseLocation]) -> Result<Vec<u8>, EngineError> {
+    pub fn read_bases(
+        &self,
+        bases: &[BaseLocation],
+        at_hand: Option<&(ArenaId, OpenBlock)>,
+    ) -> Result<Vec<u8>, EngineError> {
         let mut bytes = Vec::new();
         for base in bases {
+            if let Some((_, block)) = at_hand.filter(|(arena, _)| *arena == base.arena)
+                && let Some(StoredChunk::Whole(chunk)) = block.chunk(base.slot)
+            {
+                bytes.extend_from_slice(chunk);
+                continue;
+            }
             let lost = || ArenaError::SlotLost { arena: base.arena, slot: base.slot };
             let arena = self.store.arena(base.arena)?;
             let block = self.store.block(&arena, arena.block_of(base.slot).ok_or_else(lost)?)?;

@@ -1,8 +1,9 @@
 //! A batch of files: what they need, sorted by where it lies, read once and written in place.
 
+mod needs;
+mod runs;
 mod standing;
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -11,12 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::bounded;
 use lru::LruCache;
-use strongroom_arena::{Arena, ArenaError, OpenBlock};
 use strongroom_base::{Cancel, Fingerprint, Monitor, Progress};
 use strongroom_catalog::{ChunkRef, Entry, Location, Metadata, RecipeReader};
 use strongroom_source::{DirectoryId, Target, TargetError, TargetFile};
 
 use super::RestoreOptions;
+use needs::Placed;
+use runs::Run;
 use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 
@@ -24,8 +26,6 @@ use crate::error::EngineError;
 const WANTS_MAX: usize = 200_000;
 /// A batch is written once it holds so many files.
 const FILES_MAX: usize = 25_000;
-/// Bytes of blocks, as they lie, that are read at once.
-const RUN_BYTES_MAX: usize = 2 << 20;
 /// Files that are written from several runs are held open, so many at a time.
 const OPEN_FILES_MAX: usize = 64;
 
@@ -178,13 +178,6 @@ struct Shared<'b> {
     files_right: AtomicU64,
 }
 
-/// A run of neighbouring blocks, and the chunks that are wanted of them.
-struct Run<'w> {
-    arena: Arc<Arena>,
-    blocks: std::ops::RangeInclusive<usize>,
-    wants: Vec<&'w Want>,
-}
-
 /// Writes the files of a batch.
 pub fn write_files(
     batch: &Batch,
@@ -213,8 +206,9 @@ pub fn write_files(
         bytes_written: AtomicU64::new(0),
         files_right: AtomicU64::new(0),
     };
-    let needed = shared.look_at_what_stands(cancel)?;
-    shared.write(needed, monitor, cancel, progress)?;
+    let wanted = shared.look_at_what_stands(cancel)?;
+    let placed = needs::place(&wanted, reader);
+    shared.write(&placed, monitor, cancel, progress)?;
     if options.verify {
         shared.verify(cancel)?;
     }
@@ -240,13 +234,13 @@ impl<'b> Shared<'b> {
     /// Reads and writes on several threads, run by run in the order in which they lie.
     fn write(
         &self,
-        needed: Vec<&'b Want>,
+        placed: &Placed<'b>,
         monitor: &dyn Monitor,
         cancel: &Cancel,
         progress: &Progress,
     ) -> Result<(), EngineError> {
         let workers = self.options.workers.max(1);
-        let (send, receive) = bounded::<Run<'b>>(workers);
+        let (send, receive) = bounded::<Run<'_>>(workers);
         std::thread::scope(|scope| {
             for _ in 0..workers {
                 let receive = receive.clone();
@@ -259,7 +253,7 @@ impl<'b> Shared<'b> {
                 });
             }
             drop(receive);
-            let planned = self.plan_runs(&needed, &mut |run| {
+            let planned = self.plan_runs(placed, &mut |run| {
                 let mut now = progress.clone();
                 now.files += self.files_done.load(Ordering::Relaxed);
                 now.bytes += self.bytes_done.load(Ordering::Relaxed);
@@ -272,78 +266,6 @@ impl<'b> Shared<'b> {
             planned
         })?;
         lock(&self.failure).take().map_or(Ok(()), Err)
-    }
-
-    /// Cuts the sorted wants into runs of neighbouring blocks.
-    fn plan_runs(
-        &self,
-        needed: &[&'b Want],
-        take: &mut dyn FnMut(Run<'b>) -> Result<(), EngineError>,
-    ) -> Result<(), EngineError> {
-        for of_arena in needed.chunk_by(|a, b| a.location.arena == b.location.arena) {
-            let arena = match self.reader.store().arena(of_arena[0].location.arena) {
-                Ok(arena) => arena,
-                Err(error @ (ArenaError::Backend(_) | ArenaError::PutOnly)) => {
-                    return Err(error.into());
-                }
-                Err(_) => {
-                    of_arena.iter().for_each(|want| self.write_from_elsewhere(want));
-                    continue;
-                }
-            };
-            let mut run: Option<Run<'b>> = None;
-            for want in of_arena {
-                let Some(block) = arena.block_of(want.location.slot) else {
-                    self.write_from_elsewhere(want);
-                    continue;
-                };
-                match &mut run {
-                    Some(run) if run.takes(block) => {
-                        run.blocks = *run.blocks.start()..=block;
-                        run.wants.push(want);
-                    }
-                    other => {
-                        let next =
-                            Run { arena: arena.clone(), blocks: block..=block, wants: vec![want] };
-                        if let Some(full) = other.replace(next) {
-                            take(full)?;
-                        }
-                    }
-                }
-            }
-            if let Some(last) = run {
-                take(last)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn write_run(&self, run: &Run<'_>) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.chunks_needed.fetch_add(run.wants.len() as u64, Ordering::Relaxed);
-        let Ok(bytes) = self.reader.store().read_run(&run.arena, run.blocks.clone()) else {
-            run.wants.iter().for_each(|want| self.write_from_elsewhere(want));
-            return;
-        };
-        let place_of = |want: &Want| run.arena.block_of(want.location.slot);
-        // Block by block, so that one is in memory at a time.
-        for of_block in run.wants.chunk_by(|one, other| place_of(one) == place_of(other)) {
-            let place = place_of(of_block[0]).expect("a run is made of blocks that hold its wants");
-            let block = run.arena.open_block_of_run(place, *run.blocks.start(), &bytes);
-            for want in of_block {
-                // Of a block that is damaged each chunk is looked for by itself.
-                let chunk = block.as_ref().ok().and_then(|block| self.chunk_of(block, want));
-                match chunk {
-                    Some(bytes) => self.write_chunk(want, &bytes),
-                    None => self.write_from_elsewhere(want),
-                }
-            }
-        }
-    }
-
-    fn chunk_of<'c>(&self, block: &'c OpenBlock, want: &Want) -> Option<Cow<'c, [u8]>> {
-        let stored = block.chunk(want.location.slot)?;
-        self.reader.resolve(&want.fingerprint, want.location, stored).ok()
     }
 
     /// Writes a chunk that is not where the recipe says.
@@ -468,17 +390,6 @@ impl<'b> Shared<'b> {
             problems: self.problems.into_inner().unwrap_or_else(PoisonError::into_inner),
             damaged,
         }
-    }
-}
-
-impl Run<'_> {
-    /// True where a block, which lies at or behind the run's last, can join it.
-    fn takes(&self, block: usize) -> bool {
-        let last = *self.blocks.end();
-        if block == last {
-            return true;
-        }
-        block == last + 1 && self.arena.span(*self.blocks.start()..=block).1 <= RUN_BYTES_MAX
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use strongroom_arena::{ArenaContent, ArenaStore, CacheLimits};
 use strongroom_backend::Backend;
@@ -10,7 +11,9 @@ use strongroom_base::{ArenaId, Silent};
 use strongroom_catalog::Location;
 use strongroom_engine::{BackupOptions, BackupOutcome, Repository};
 use strongroom_testkit::damage::names_in;
+use strongroom_testkit::{CallKind, RecordingBackend};
 
+use crate::restore::{into, run_restore};
 use crate::verify::check_all;
 use crate::world::{World, options, run};
 
@@ -153,6 +156,40 @@ fn thirty_versions_are_one_step_deep() {
         world.assert_holds(&world.open(), *id, image, "one of thirty");
     }
     assert!(check_all(&world.open()).is_sound());
+}
+
+#[test]
+fn restoring_reads_bases_where_it_reads_the_rest() {
+    let world = empty_world(330);
+    for number in 0..40 {
+        fs::write(world.tree().join(format!("{number}")), noise(20_000, number)).unwrap();
+    }
+    let first = world.backup();
+    for number in 0..40 {
+        edit(&world.tree().join(format!("{number}")), |bytes| bytes[10_000] ^= 1);
+    }
+    let last = world.backup();
+    assert!(count_deltas(&world) >= 40);
+    let bytes_read = |backup: &BackupOutcome| {
+        let recording = Arc::new(RecordingBackend::new(world.objects.clone()));
+        let repository = world.open_over(recording.clone()).unwrap();
+        recording.take();
+        let target = tempfile::tempdir().unwrap();
+        let into = into(&world.tree(), target.path());
+        run_restore(&repository, backup.snapshot.id, &into).unwrap();
+        let calls = recording.take();
+        let of_data = calls.iter().filter(|call| {
+            let id = call.name.strip_prefix("arenas/").and_then(|id| id.parse().ok());
+            call.kind == CallKind::Read && id.is_some_and(is_data)
+        });
+        of_data.map(|call| call.bytes).sum::<u64>()
+    };
+    let (whole, deltas) = (bytes_read(&first), bytes_read(&last));
+    assert!(deltas < whole * 3 / 2, "{deltas} bytes where the bases alone took {whole}");
+}
+
+fn is_data(id: ArenaId) -> bool {
+    ArenaContent::of(id) == ArenaContent::Data
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! Where each needed chunk is read: a whole one where it lies, a delta where its first base lies.
+//!
+//! Bases are blocks that most of a restore reads anyway. A delta that waits for its base there
+//! costs no second reading of it, however old the base and however young the delta is; so the
+//! last version of many is read as fast as the first. What deltas say is read ahead for that, in
+//! the order in which they lie: they are short.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use strongroom_arena::{Arena, ArenaStore, BaseLocation, StoredChunk};
+use strongroom_base::ArenaId;
+use strongroom_catalog::Location;
+
+use super::Want;
+use crate::chunk_reader::ChunkReader;
+
+/// Deltas of a batch that are held, in bytes. Those beyond are read where they lie, and their
+/// bases once more.
+const HELD_BYTES_MAX: usize = 16 << 20;
+
+/// A chunk that is to be read.
+pub struct Need<'b> {
+    /// For whom.
+    pub want: &'b Want,
+    /// Where it is read.
+    pub at: Location,
+    /// What is held of it already; then `at` is its first base.
+    pub delta: Option<Box<HeldDelta>>,
+}
+
+/// A delta that waits for its bases.
+pub struct HeldDelta {
+    instructions: Vec<u8>,
+    bases: Vec<BaseLocation>,
+    chunk_bytes: u32,
+}
+
+impl HeldDelta {
+    /// As it stands in its block.
+    pub fn as_stored(&self) -> StoredChunk<'_> {
+        let Self { instructions, bases, chunk_bytes } = self;
+        StoredChunk::Delta { instructions, bases, chunk_bytes: *chunk_bytes }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.instructions.len() + size_of_val(&*self.bases)
+    }
+}
+
+/// What is needed, and outlines of the arenas that were opened to find that out.
+pub struct Placed<'b> {
+    /// Sorted by where it is read.
+    pub needs: Vec<Need<'b>>,
+    /// So that no summary is read again.
+    pub arenas: HashMap<ArenaId, Arc<Arena>>,
+}
+
+/// Finds out where each chunk is read. They come sorted by where they lie.
+///
+/// What cannot be read here is taken for whole: it fails again when it is its turn, and is then
+/// looked for elsewhere.
+pub fn place<'b>(wanted: &[&'b Want], reader: &ChunkReader) -> Placed<'b> {
+    let mut needs: Vec<Need<'b>> = Vec::with_capacity(wanted.len());
+    let mut arenas = HashMap::new();
+    let mut room = HELD_BYTES_MAX;
+    for of_arena in wanted.chunk_by(|one, other| one.location.arena == other.location.arena) {
+        let arena = reader.store().arena(of_arena[0].location.arena).ok();
+        for &want in of_arena {
+            let delta = arena.as_ref().and_then(|arena| held(want, arena, reader.store()));
+            let delta = delta.filter(|delta| delta.memory_bytes() <= room).map(Box::new);
+            room -= delta.as_ref().map_or(0, |delta| delta.memory_bytes());
+            let base = delta.as_ref().and_then(|delta| delta.bases.first());
+            let at = base.map(|base| Location { arena: base.arena, slot: base.slot });
+            needs.push(Need { want, at: at.unwrap_or(want.location), delta });
+        }
+        arenas.extend(arena.map(|arena| (arena.id, Arc::new(arena.outline()))));
+    }
+    needs.sort_unstable_by_key(|need| (need.at, need.want.file, need.want.offset));
+    Placed { needs, arenas }
+}
+
+/// The delta that a chunk is stored as, if it is one.
+fn held(want: &Want, arena: &Arena, store: &ArenaStore) -> Option<HeldDelta> {
+    let slot = want.location.slot;
+    if arena.slot(slot)?.bases.is_empty() {
+        return None;
+    }
+    match store.block(arena, arena.block_of(slot)?).ok()?.chunk(slot)? {
+        StoredChunk::Whole(_) => None,
+        StoredChunk::Delta { instructions, bases, chunk_bytes } => {
+            let (instructions, bases) = (instructions.to_vec(), bases.to_vec());
+            Some(HeldDelta { instructions, bases, chunk_bytes })
+        }
+    }
+}

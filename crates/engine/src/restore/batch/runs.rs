@@ -1,0 +1,119 @@
+//! Runs: neighbouring blocks that are read at once, and what is done with each.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use strongroom_arena::{Arena, ArenaError, OpenBlock};
+use strongroom_base::ArenaId;
+
+use super::needs::{Need, Placed};
+use super::{Shared, Want};
+use crate::error::EngineError;
+
+/// Bytes of blocks, as they lie, that are read at once.
+const RUN_BYTES_MAX: usize = 2 << 20;
+
+/// A run of neighbouring blocks, and the chunks that are needed of them.
+pub struct Run<'n> {
+    arena: Arc<Arena>,
+    blocks: std::ops::RangeInclusive<usize>,
+    needs: Vec<&'n Need<'n>>,
+}
+
+impl Run<'_> {
+    /// True where a block, which lies at or behind the run's last, can join it.
+    fn takes(&self, block: usize) -> bool {
+        let last = *self.blocks.end();
+        if block == last {
+            return true;
+        }
+        block == last + 1 && self.arena.span(*self.blocks.start()..=block).1 <= RUN_BYTES_MAX
+    }
+}
+
+impl Shared<'_> {
+    /// Cuts the sorted needs into runs of neighbouring blocks.
+    pub(super) fn plan_runs<'n>(
+        &self,
+        placed: &'n Placed<'n>,
+        take: &mut dyn FnMut(Run<'n>) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        for of_arena in placed.needs.chunk_by(|a, b| a.at.arena == b.at.arena) {
+            let id = of_arena[0].at.arena;
+            let known = placed.arenas.get(&id).cloned();
+            let arena = match known.map_or_else(|| self.reader.store().arena(id), Ok) {
+                Ok(arena) => arena,
+                Err(error @ (ArenaError::Backend(_) | ArenaError::PutOnly)) => {
+                    return Err(error.into());
+                }
+                Err(_) => {
+                    of_arena.iter().for_each(|need| self.write_from_elsewhere(need.want));
+                    continue;
+                }
+            };
+            let mut run: Option<Run<'n>> = None;
+            for need in of_arena {
+                let Some(block) = arena.block_of(need.at.slot) else {
+                    self.write_from_elsewhere(need.want);
+                    continue;
+                };
+                match &mut run {
+                    Some(run) if run.takes(block) => {
+                        run.blocks = *run.blocks.start()..=block;
+                        run.needs.push(need);
+                    }
+                    other => {
+                        let next =
+                            Run { arena: arena.clone(), blocks: block..=block, needs: vec![need] };
+                        if let Some(full) = other.replace(next) {
+                            take(full)?;
+                        }
+                    }
+                }
+            }
+            if let Some(last) = run {
+                take(last)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a run, and writes every chunk that is needed of it.
+    pub(super) fn write_run(&self, run: &Run<'_>) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.chunks_needed.fetch_add(run.needs.len() as u64, Ordering::Relaxed);
+        let store = self.reader.store();
+        let Ok(bytes) = store.read_run(&run.arena, run.blocks.clone()) else {
+            run.needs.iter().for_each(|need| self.write_from_elsewhere(need.want));
+            return;
+        };
+        let place_of = |need: &Need<'_>| run.arena.block_of(need.at.slot);
+        // Block by block, so that one is in memory at a time.
+        for of_block in run.needs.chunk_by(|one, other| place_of(one) == place_of(other)) {
+            let place = place_of(of_block[0]).expect("a run is made of blocks that hold its needs");
+            let block = run.arena.open_block_of_run(place, *run.blocks.start(), &bytes);
+            let block = block.ok().map(|block| (run.arena.id, block));
+            for need in of_block {
+                // Of a block that is damaged each chunk is looked for by itself.
+                match block.as_ref().and_then(|block| self.chunk_of(block, need)) {
+                    Some(bytes) => self.write_chunk(need.want, &bytes),
+                    None => self.write_from_elsewhere(need.want),
+                }
+            }
+        }
+    }
+
+    fn chunk_of<'c>(
+        &self,
+        block: &'c (ArenaId, OpenBlock),
+        need: &'c Need<'_>,
+    ) -> Option<Cow<'c, [u8]>> {
+        let Want { fingerprint, location, .. } = need.want;
+        let stored = match &need.delta {
+            Some(delta) => delta.as_stored(),
+            None => block.1.chunk(location.slot)?,
+        };
+        self.reader.resolve(fingerprint, *location, stored, Some(block)).ok()
+    }
+}
