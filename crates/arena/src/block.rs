@@ -93,11 +93,11 @@ pub struct CompressionLevel(i32);
 
 impl CompressionLevel {
     /// What is used unless told otherwise.
-    pub const DEFAULT: Self = Self(4);
+    pub const DEFAULT: Self = Self(3);
 
     /// What `auto` goes up and down on.
     pub const LADDER: [Self; 8] =
-        [Self(-1), Self(1), Self(2), Self(4), Self(5), Self(7), Self(9), Self(12)];
+        [Self(-1), Self(1), Self(2), Self(3), Self(5), Self(7), Self(9), Self(12)];
 
     /// A level from −7 (fastest) to 22 (smallest).
     pub fn new(level: i32) -> Option<Self> {

@@ -52,7 +52,7 @@ pub struct Args {
     host: Option<String>,
     /// How hard to compress: a zstd level from -7 (fastest) to 22 (smallest), or "auto": harder
     /// while the processor has time
-    #[arg(long, value_name = "LEVEL", allow_hyphen_values = true, default_value = "4")]
+    #[arg(long, value_name = "LEVEL", allow_hyphen_values = true, default_value = "3")]
     compression: String,
     /// Store every new chunk whole, none as a delta of what it was before
     #[arg(long)]
