@@ -5,7 +5,7 @@
 //! of them (`recently_deleted` in the kernel's `fs/ext4/ialloc.c`): 15,000 files took one second of
 //! processor time to make, and ten right after as many had been removed. So trees that were
 //! restored are put aside while there is room, and whoever will make many files waits until the
-//! last removal is old.
+//! last removal is old. With a journal, and on other file systems, nobody waits.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -26,12 +26,15 @@ pub struct Attic {
     trees: u32,
     /// When many files were last removed.
     removed: Option<Instant>,
+    /// It takes minutes until the file system forgets a removal.
+    remembers: bool,
 }
 
 impl Attic {
     /// In a folder of its own, on the file system of the trees.
     pub fn new(folder: PathBuf) -> Self {
-        Self { folder, trees: 0, removed: None }
+        let remembers = folder.ancestors().find(|above| above.exists()).is_some_and(lacks_journal);
+        Self { folder, trees: 0, removed: None, remembers }
     }
 
     /// Takes a tree out of the way. One of few files is removed.
@@ -72,7 +75,7 @@ impl Attic {
 
     /// So many files were removed just now.
     pub fn note_removal(&mut self, files: u64) {
-        if files >= MANY {
+        if self.remembers && files >= MANY {
             self.removed = Some(Instant::now());
         }
     }
@@ -87,6 +90,17 @@ impl Attic {
             }
         }
     }
+}
+
+/// True for a folder on an ext4 that keeps no journal, as the kernel tells it.
+fn lacks_journal(folder: &Path) -> bool {
+    let Ok(stat) = rustix::fs::stat(folder) else { return false };
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let device = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"));
+    let name = device.ok().and_then(|device| Some(device.file_name()?.to_owned()));
+    let task = name.map(|name| Path::new("/sys/fs/ext4").join(name).join("journal_task"));
+    task.and_then(|task| std::fs::read_to_string(task).ok())
+        .is_some_and(|task| task.contains("none"))
 }
 
 #[cfg(test)]
@@ -108,7 +122,8 @@ mod tests {
         attic.make_room(0).unwrap();
         assert!(!tree.exists() && attic.removed.is_none());
         attic.clear().unwrap();
-        assert!(!folder.join("attic").exists() && attic.removed.is_some());
+        assert!(!folder.join("attic").exists());
+        assert_eq!(attic.removed.is_some(), lacks_journal(&std::env::temp_dir()));
         attic.make_room(u64::MAX / 2).unwrap();
         remove(&folder).unwrap();
     }
