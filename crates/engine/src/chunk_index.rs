@@ -6,40 +6,28 @@
 //! (told by another size, since a rewritten arena leaves something out) read anew. So the whole
 //! cache may be lost, stale or torn: that costs reading summaries, never data.
 
-use std::collections::{HashMap, HashSet};
+mod arenas;
+
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use strongroom_arena::{ARENAS_FOLDER, Arena, ArenaError, ArenaStore, BaseLocation};
-use strongroom_backend::{Backend, ObjectInfo};
-use strongroom_base::le::{LeReader, LeWrite};
+use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
 use strongroom_catalog::Location;
 use strongroom_index::{Index, IndexError};
 
 use crate::error::EngineError;
+use arenas::{Arenas, Orphans};
 
-/// An arena that the index was made from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Covered {
-    id: ArenaId,
-    object_bytes: u64,
-    /// True where its generation is above zero: slots may be missing in it.
-    rewritten: bool,
-    /// True where chunks in it are deltas, of chunks in other arenas.
-    has_deltas: bool,
-    /// False once it vanished or was rewritten; its ordinal is not used again.
-    standing: bool,
-}
-
-/// Deltas whose bases are gone, by ordinal and slot.
-type Orphans = HashSet<(u32, u32)>;
+/// Half of what the index would keep by itself: a session has 150 MiB for all it does.
+const HEADS_MAX: usize = strongroom_index::HEADS_MAX / 2;
 
 /// Fingerprint to location.
 pub struct ChunkIndex {
     index: Index,
-    arenas: Vec<Covered>,
-    ordinals: HashMap<ArenaId, u32>,
+    arenas: Arenas,
     /// As good as not there.
     orphans: Orphans,
     /// How many arenas there were at the last refresh: those from here on are this session's.
@@ -66,40 +54,35 @@ impl ChunkIndex {
         let path = folder.join("index");
         // A cache that cannot be kept costs time, not the backup.
         let anew = || Index::reset(&path).unwrap_or_else(|_| Index::in_memory());
-        let index = match Index::open(&path) {
+        let mut index = match Index::open(&path) {
             Err(IndexError::Damaged { .. }) => anew(),
             Err(IndexError::Io { .. }) => Index::in_memory(),
             other => other?,
         };
-        match unpack_note(index.note()) {
+        match Arenas::from_note(index.take_note()) {
             Some((arenas, orphans)) => Ok(Self::with(index, arenas, orphans)),
             None => {
                 // Else it would hold the lock, and the new one could not be committed.
                 drop(index);
-                Ok(Self::with(anew(), Vec::new(), Orphans::new()))
+                Ok(Self::with(anew(), Arenas::default(), Orphans::new()))
             }
         }
     }
 
     /// An empty index in memory, for those who build it from summaries alone.
     pub fn in_memory() -> Self {
-        Self::with(Index::in_memory(), Vec::new(), Orphans::new())
+        Self::with(Index::in_memory(), Arenas::default(), Orphans::new())
     }
 
-    fn with(index: Index, arenas: Vec<Covered>, orphans: Orphans) -> Self {
-        let standing = |(ordinal, covered): (usize, &Covered)| {
-            // The list is as long as arenas were ever made: far below 2^32.
-            covered.standing.then_some((covered.id, ordinal as u32))
-        };
-        let ordinals = arenas.iter().enumerate().filter_map(standing).collect();
-        Self { index, arenas, ordinals, orphans, own_from: 0, broken: AtomicBool::new(false) }
+    fn with(index: Index, arenas: Arenas, orphans: Orphans) -> Self {
+        let index = index.with_heads_max(HEADS_MAX);
+        Self { index, arenas, orphans, own_from: 0, broken: AtomicBool::new(false) }
     }
 
     /// Forgets everything, so that the next refresh reads every summary.
     pub fn clear(&mut self) -> Result<(), EngineError> {
         self.index.clear()?;
-        self.arenas.clear();
-        self.ordinals.clear();
+        self.arenas = Arenas::default();
         self.orphans.clear();
         Ok(())
     }
@@ -112,23 +95,21 @@ impl ChunkIndex {
         monitor: &dyn Monitor,
         cancel: &Cancel,
     ) -> Result<Refreshed, EngineError> {
-        let listed = backend.list(ARENAS_FOLDER)?;
+        let listed = Listed::of(backend)?;
         let vanished = self.drop_changed(&listed).unwrap_or_else(|error| {
             monitor.detail(&format!("the index is made anew: {error}"));
             self.begin_anew()
         });
         let mut refreshed = Refreshed { vanished, ..Refreshed::default() };
-        let standing: HashSet<ArenaId> =
-            listed.iter().filter_map(|info| info.name.file().parse().ok()).collect();
-        for info in &listed {
+        for (id, object_bytes) in &listed.arenas {
+            let (id, object_bytes) = (*id, *object_bytes);
             cancel.check()?;
-            let Ok(id) = info.name.file().parse::<ArenaId>() else { continue };
-            if self.ordinals.contains_key(&id) {
+            if self.is_standing(id) {
                 continue;
             }
             match store.arena(id) {
                 Ok(arena) => {
-                    self.cover(&arena, info.bytes, &standing, store)?;
+                    self.cover(&arena, object_bytes, &listed, store)?;
                     refreshed.read += 1;
                     // Read once and not needed again soon.
                     store.forget(id);
@@ -140,39 +121,35 @@ impl ChunkIndex {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.own_from = ordinal_of(self.arenas.len());
+        self.own_from = self.arenas.len();
         Ok(refreshed)
     }
 
     /// Forgets the arenas that are gone or changed; tells how many are gone.
-    fn drop_changed(&mut self, listed: &[ObjectInfo]) -> Result<usize, IndexError> {
-        let sizes: HashMap<ArenaId, u64> = listed
-            .iter()
-            .filter_map(|info| Some((info.name.file().parse().ok()?, info.bytes)))
-            .collect();
+    fn drop_changed(&mut self, listed: &Listed) -> Result<usize, IndexError> {
         let (mut vanished, mut changed) = (0, false);
-        for covered in self.arenas.iter_mut().filter(|covered| covered.standing) {
-            let size = sizes.get(&covered.id);
-            if size == Some(&covered.object_bytes) {
+        for ordinal in 0..self.arenas.len() {
+            let Some(covered) = self.arenas.standing(ordinal) else { continue };
+            let object_bytes = listed.object_bytes(covered.id);
+            if object_bytes == Some(covered.object_bytes) {
                 continue;
             }
-            vanished += usize::from(size.is_none());
-            covered.standing = false;
-            self.ordinals.remove(&covered.id);
+            vanished += usize::from(object_bytes.is_none());
+            self.arenas.update(ordinal, |covered| covered.standing = false);
             changed = true;
         }
         if changed {
             // What is a delta of something that is gone is gone too: each is looked at anew.
-            for covered in self.arenas.iter_mut().filter(|covered| covered.has_deltas) {
-                covered.standing = false;
-                self.ordinals.remove(&covered.id);
+            for ordinal in 0..self.arenas.len() {
+                if self.arenas.standing(ordinal).is_some_and(|covered| covered.has_deltas) {
+                    self.arenas.update(ordinal, |covered| covered.standing = false);
+                }
             }
             let arenas = &self.arenas;
-            self.orphans.retain(|(ordinal, _)| arenas[*ordinal as usize].standing);
-            let arenas = &self.arenas;
+            self.orphans.retain(|(ordinal, _)| arenas.standing(*ordinal).is_some());
             self.index.retain(|location| {
                 let (ordinal, _) = unpack_location(location);
-                arenas.get(ordinal as usize).is_some_and(|covered| covered.standing)
+                arenas.standing(ordinal).is_some()
             })?;
         }
         Ok(vanished)
@@ -190,10 +167,10 @@ impl ChunkIndex {
         &mut self,
         arena: &Arena,
         object_bytes: u64,
-        standing: &HashSet<ArenaId>,
+        listed: &Listed,
         store: &ArenaStore,
     ) -> Result<(), EngineError> {
-        let ordinal = self.add(arena.id, object_bytes, arena.generation > 0);
+        let ordinal = self.arenas.push(arena.id, object_bytes, arena.generation > 0);
         for (slot, entry) in arena.slots() {
             if entry.fingerprint == Fingerprint::ZERO {
                 continue;
@@ -202,8 +179,8 @@ impl ChunkIndex {
                 self.keep(&entry.fingerprint, pack_location(ordinal, slot));
                 continue;
             }
-            self.arenas[ordinal as usize].has_deltas = true;
-            if are_there(&entry.bases, standing, store)? {
+            self.arenas.update(ordinal, |covered| covered.has_deltas = true);
+            if are_there(&entry.bases, listed, store)? {
                 self.keep(&entry.fingerprint, pack_location(ordinal, slot));
             } else {
                 self.orphans.insert((ordinal, slot));
@@ -222,31 +199,24 @@ impl ChunkIndex {
         }
     }
 
-    fn add(&mut self, id: ArenaId, object_bytes: u64, rewritten: bool) -> u32 {
-        let ordinal = ordinal_of(self.arenas.len());
-        let (has_deltas, standing) = (false, true);
-        self.arenas.push(Covered { id, object_bytes, rewritten, has_deltas, standing });
-        self.ordinals.insert(id, ordinal);
-        ordinal
-    }
-
     /// Takes up an arena that this session begins to build.
     pub fn begin_arena(&mut self, id: ArenaId) {
-        self.add(id, 0, false);
+        self.arenas.push(id, 0, false);
     }
 
     /// Notes the size of an arena that this session has written.
     pub fn finish_arena(&mut self, id: ArenaId, object_bytes: u64) {
-        let ordinal = self.ordinals.get(&id).copied();
-        let covered = ordinal.and_then(|ordinal| self.arenas.get_mut(ordinal as usize));
-        covered.expect("an arena is begun before it is finished").object_bytes = object_bytes;
+        let ordinal = self.arenas.find(id).expect("an arena is begun before it is finished");
+        self.arenas.update(ordinal, |covered| covered.object_bytes = object_bytes);
     }
 
     /// Notes where a chunk was put, and whether it is a delta.
     pub fn insert(&mut self, fingerprint: &Fingerprint, location: Location, is_delta: bool) {
-        let ordinal = self.ordinals.get(&location.arena).copied();
+        let ordinal = self.arenas.find(location.arena);
         let ordinal = ordinal.expect("chunks are put into arenas that were begun");
-        self.arenas[ordinal as usize].has_deltas |= is_delta;
+        if is_delta {
+            self.arenas.update(ordinal, |covered| covered.has_deltas = true);
+        }
         self.keep(fingerprint, pack_location(ordinal, location.slot));
     }
 
@@ -258,8 +228,7 @@ impl ChunkIndex {
             None
         });
         let (ordinal, slot) = unpack_location(found?);
-        let covered = self.arenas.get(ordinal as usize).filter(|covered| covered.standing)?;
-        Some(Location { arena: covered.id, slot })
+        Some(Location { arena: self.arenas.standing(ordinal)?.id, slot })
     }
 
     /// Where chunks stand beside the place that the index knows: two backups at once may both have
@@ -270,8 +239,7 @@ impl ChunkIndex {
         store: &ArenaStore,
     ) -> Result<HashMap<Fingerprint, Vec<Location>>, EngineError> {
         let mut copies: HashMap<Fingerprint, Vec<Location>> = HashMap::new();
-        for info in backend.list(ARENAS_FOLDER)? {
-            let Ok(id) = info.name.file().parse::<ArenaId>() else { continue };
+        for (id, _) in Listed::of(backend)?.arenas {
             let arena = match store.arena(id) {
                 Err(ArenaError::Damaged { .. } | ArenaError::Missing { .. }) => continue,
                 other => other?,
@@ -296,21 +264,21 @@ impl ChunkIndex {
 
     /// True where the arena stood before this session began to write.
     pub fn stood_before(&self, arena: ArenaId) -> bool {
-        self.ordinals.get(&arena).is_some_and(|ordinal| *ordinal < self.own_from)
+        self.arenas.find(arena).is_some_and(|ordinal| ordinal < self.own_from)
     }
 
     /// True where the arena stands, as far as was known at the last refresh.
     pub fn is_standing(&self, arena: ArenaId) -> bool {
-        self.ordinals.contains_key(&arena)
+        self.arenas.find(arena).is_some()
     }
 
     /// True where a slot that was once filled is still there.
     pub fn is_present(&self, location: Location, store: &ArenaStore) -> Result<bool, EngineError> {
-        let Some(ordinal) = self.ordinals.get(&location.arena) else { return Ok(false) };
-        if self.orphans.contains(&(*ordinal, location.slot)) {
+        let Some(ordinal) = self.arenas.find(location.arena) else { return Ok(false) };
+        if self.orphans.contains(&(ordinal, location.slot)) {
             return Ok(false);
         }
-        if !self.arenas[*ordinal as usize].rewritten {
+        if self.arenas.standing(ordinal).is_some_and(|covered| !covered.rewritten) {
             return Ok(true);
         }
         let slot = store.arena(location.arena)?.slot(location.slot).cloned();
@@ -324,8 +292,9 @@ impl ChunkIndex {
             self.begin_anew();
             return;
         }
-        let note = pack_note(&self.arenas, &self.orphans);
-        if let Err(error) = self.index.flush(&note) {
+        let index = &mut self.index;
+        let flushed = self.arenas.with_note(&self.orphans, |note| index.flush(note));
+        if let Err(error) = flushed {
             monitor.detail(&format!("the index could not be kept in the cache: {error}"));
         }
     }
@@ -344,19 +313,37 @@ fn unpack_location(location: strongroom_index::Location) -> (u32, u32) {
     ((location.0 >> 32) as u32, location.0 as u32)
 }
 
-fn ordinal_of(place: usize) -> u32 {
-    // The list is as long as arenas were ever made.
-    u32::try_from(place).expect("far fewer than 2^32 arenas")
+/// The arenas of a listing, in the order of their names, each with the bytes of its object. The
+/// listing itself takes three times the memory.
+struct Listed {
+    arenas: Vec<(ArenaId, u64)>,
+}
+
+impl Listed {
+    fn of(backend: &dyn Backend) -> Result<Self, BackendError> {
+        let listed = backend.list(ARENAS_FOLDER)?.into_iter();
+        let arenas = listed.filter_map(|info| Some((info.name.file().parse().ok()?, info.bytes)));
+        let mut arenas: Vec<_> = arenas.collect();
+        // As it is already, where names are told in order.
+        arenas.sort_unstable();
+        Ok(Self { arenas })
+    }
+
+    /// The bytes of an arena's object; none where it is not there.
+    fn object_bytes(&self, id: ArenaId) -> Option<u64> {
+        let place = self.arenas.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.arenas[place].1)
+    }
 }
 
 /// True where every base of a delta stands, in its slot.
 fn are_there(
     bases: &[BaseLocation],
-    standing: &HashSet<ArenaId>,
+    listed: &Listed,
     store: &ArenaStore,
 ) -> Result<bool, EngineError> {
     for base in bases {
-        if !standing.contains(&base.arena) {
+        if listed.object_bytes(base.arena).is_none() {
             return Ok(false);
         }
         let is_there = match store.arena(base.arena) {
@@ -371,50 +358,4 @@ fn are_there(
         }
     }
     Ok(true)
-}
-
-/// `version | arenas, per arena: id (16), bytes (8), flags (1) | orphans: ordinal (4), slot (4)`.
-fn pack_note(arenas: &[Covered], orphans: &Orphans) -> Vec<u8> {
-    let mut note = Vec::with_capacity(5 + arenas.len() * 25 + orphans.len() * 8);
-    note.put_u8(1);
-    note.put_u32(ordinal_of(arenas.len()));
-    for covered in arenas {
-        note.put(&covered.id.0);
-        note.put_u64(covered.object_bytes);
-        let flags = [covered.rewritten, covered.standing, covered.has_deltas];
-        note.put_u8((0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum());
-    }
-    for (ordinal, slot) in orphans {
-        note.put_u32(*ordinal);
-        note.put_u32(*slot);
-    }
-    note
-}
-
-fn unpack_note(note: &[u8]) -> Option<(Vec<Covered>, Orphans)> {
-    if note.is_empty() {
-        return Some((Vec::new(), Orphans::new()));
-    }
-    let mut fields = LeReader::new(note);
-    if fields.u8().ok()? != 1 {
-        return None;
-    }
-    let count = fields.u32().ok()? as usize;
-    let mut arenas = Vec::with_capacity(count.min(fields.remaining() / 25));
-    for _ in 0..count {
-        let id = ArenaId(fields.array().ok()?);
-        let object_bytes = fields.u64().ok()?;
-        let flags = fields.u8().ok()?;
-        let [rewritten, standing, has_deltas] = [0, 1, 2].map(|bit| flags >> bit & 1 != 0);
-        arenas.push(Covered { id, object_bytes, rewritten, has_deltas, standing });
-    }
-    let mut orphans = Orphans::new();
-    while fields.remaining() > 0 {
-        let (ordinal, slot) = (fields.u32().ok()?, fields.u32().ok()?);
-        if ordinal as usize >= arenas.len() {
-            return None;
-        }
-        orphans.insert((ordinal, slot));
-    }
-    Some((arenas, orphans))
 }

@@ -4,12 +4,12 @@
 //! Nothing is flushed to the medium: this is a cache, and every file is checked when read.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Context;
-use crate::format::{Manifest, ManifestSegment, NUMBERS_END, pack_manifest};
+use crate::format::{Manifest, ManifestSegment, NUMBERS_END, pack_manifest_around};
 use crate::segment::Segment;
 use crate::segment_writer::SegmentWriter;
 use crate::{Damage, IndexError, Result};
@@ -94,13 +94,15 @@ impl Directory {
 
     /// Replaces the manifest: from now on `segments` and `note` are the contents.
     pub(crate) fn commit(&self, segments: &[ManifestSegment], note: &[u8]) -> Result<()> {
-        let manifest = pack_manifest(self.next, segments, note);
+        let (head, checksum) = pack_manifest_around(self.next, segments, note);
         let path = self.path.join(MANIFEST_NEW_NAME);
         step().context("create", &path)?;
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path);
-        let file = file.context("create", &path)?;
+        let mut file = file.context("create", &path)?;
         step().context("write", &path)?;
-        io::Write::write_all(&mut &file, &manifest).context("write", &path)?;
+        for part in [&head, note, &checksum] {
+            file.write_all(part).context("write", &path)?;
+        }
         step().context("rename", &path)?;
         fs::rename(&path, self.path.join(MANIFEST_NAME)).context("rename", &path)
     }
@@ -137,7 +139,7 @@ impl Directory {
     fn read_manifest(&self) -> Result<Manifest> {
         let path = self.path.join(MANIFEST_NAME);
         match fs::read(&path) {
-            Ok(bytes) => Manifest::unpack(&bytes).map_err(|damage| damage.at(&path)),
+            Ok(bytes) => Manifest::unpack(bytes).map_err(|damage| damage.at(&path)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Manifest::default()),
             Err(error) => Err(error).context("read", &path),
         }

@@ -8,7 +8,7 @@
 
 mod manifest;
 
-pub(crate) use manifest::{Manifest, ManifestSegment, NUMBERS_END, pack_manifest};
+pub(crate) use manifest::{Manifest, ManifestSegment, NUMBERS_END, pack_manifest_around};
 
 use crate::filter::{self, FilterBytes};
 use crate::{Damage, Key, Location, Record};
@@ -192,7 +192,7 @@ impl PartitionHead<'_> {
 
     /// A copy for the memory.
     pub(crate) fn keep(self) -> KeptHead {
-        KeptHead { seed: self.seed, bytes: Box::new(*self.bytes) }
+        KeptHead { seed: self.seed, bytes: *self.bytes }
     }
 }
 
@@ -201,7 +201,7 @@ impl PartitionHead<'_> {
 pub(crate) struct KeptHead {
     /// Of the filter; beside the bytes, so that asking the filter waits for nothing but its bytes.
     seed: u64,
-    bytes: Box<PageBytes>,
+    bytes: PageBytes,
 }
 
 impl KeptHead {

@@ -38,6 +38,7 @@ pub struct Index {
     directory: Option<Directory>,
     /// Segments that the manifest in the directory names but the next one will not.
     replaced: Vec<u64>,
+    /// What was committed with the contents when they were opened, until it is taken.
     note: Vec<u8>,
     counters: Counters,
 }
@@ -60,7 +61,7 @@ pub struct Stats {
     pub segments: usize,
     /// Bytes of the segments' files.
     pub disk_bytes: u64,
-    /// Bytes of memory: the table, first keys, and the heads of partitions that are kept.
+    /// Bytes of memory: the table, first keys, and room for the heads of partitions that are kept.
     pub memory_bytes: usize,
     /// Look-ups.
     pub lookups: u64,
@@ -195,7 +196,7 @@ impl Index {
 
     /// Commits all that was inserted, together with the caller's `note`.
     ///
-    /// A handle that is not the writer only keeps the note.
+    /// Nobody sees the note of a handle that is not the writer.
     ///
     /// # Errors
     ///
@@ -207,14 +208,15 @@ impl Index {
             self.merge_when_due()?;
             self.commit(note)?;
         }
-        self.note = note.to_vec();
         Ok(())
     }
 
-    /// What the last `flush` was given; empty before the first one.
+    /// What the `flush` was given whose contents this handle opened; empty where there was none.
+    ///
+    /// It is given once: a note may be long, and it need not be in memory twice.
     #[must_use]
-    pub fn note(&self) -> &[u8] {
-        &self.note
+    pub fn take_note(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.note)
     }
 
     /// Forgets everything, the note too; in the directory at once.
@@ -226,7 +228,7 @@ impl Index {
         self.table.clear();
         self.segments.clear();
         self.replaced.clear();
-        self.note.clear();
+        self.note = Vec::new();
         match &self.directory {
             Some(directory) if directory.is_writer() => {
                 directory.remove_manifest()?;

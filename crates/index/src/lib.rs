@@ -17,7 +17,7 @@
 //!   of 4 KiB. Thirty pages are a partition, and before them stands its **head**, one page too: the
 //!   first key of each page and an xor filter. So a key that is new costs one head of each segment,
 //!   and a page of records for one false positive in 256; a key that is known costs one page more.
-//! * The heads of the newest segments, which are the small ones, stay in memory, 16 MiB of them.
+//! * The heads of the newest segments, which are the small ones, stay in memory, 16 MiB of them at most.
 //!   The others are read for each look-up: they are a thirtieth of the whole and asked all the time,
 //!   so the system keeps them in its page cache as long as it has room. In memory of our own they
 //!   need nothing but eight bytes for each partition of 3060 records.

@@ -30,6 +30,9 @@ pub(crate) struct Segment {
     firsts: Vec<u64>,
     /// The heads of the first partitions, each from when it was first asked for; of the others none
     /// is kept.
+    ///
+    /// In one piece: pieces of their own, taken one by one while others take and give back megabytes,
+    /// would leave holes between them.
     heads: Vec<OnceLock<KeptHead>>,
     /// Whether the manifest in the directory names it.
     pub(crate) committed: bool,
@@ -176,8 +179,7 @@ impl Segment {
 
     /// The memory it takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let kept = self.heads.iter().filter(|head| head.get().is_some()).count();
-        self.firsts.len() * size_of::<u64>() + size_of_val(&self.heads[..]) + kept * PAGE_BYTES
+        size_of_val(&self.firsts[..]) + size_of_val(&self.heads[..])
     }
 
     /// The records of page `page` of `partition`.

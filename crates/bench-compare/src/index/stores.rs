@@ -81,7 +81,7 @@ impl Store for Ours {
 
     fn merge(&mut self) -> Result<bool> {
         self.0.retain(|_| true)?;
-        let note = self.0.note().to_vec();
+        let note = self.0.take_note();
         self.0.flush(&note)?;
         Ok(true)
     }

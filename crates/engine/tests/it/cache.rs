@@ -120,11 +120,11 @@ fn a_note_of_another_version() {
     let id = world.open().config.id.to_string();
     let path = world.cache.clone().unwrap().join(id).join("index");
     let mut index = Index::open(&path).unwrap();
-    let note = index.note().to_vec();
+    let note = index.take_note();
     index.flush(&[&[0], &note[1..]].concat()).unwrap();
     drop(index);
     assert_eq!(world.backup().written.data_bytes, 0, "all is found in the summaries");
-    assert_eq!(Index::open(&path).unwrap().note()[0], note[0]);
+    assert_eq!(Index::open(&path).unwrap().take_note()[0], note[0]);
 }
 
 /// Arenas that vanish behind the cache's back are stored again.

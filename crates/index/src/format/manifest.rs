@@ -1,6 +1,6 @@
 //! The bytes of the manifest: which segments count, and the caller's note.
 
-use super::{CHECKSUM_BYTES, Rest, VERSION, append_checksum};
+use super::{CHECKSUM_BYTES, Rest, VERSION};
 use crate::Damage;
 
 const MAGIC: [u8; 8] = *b"SRINDEXM";
@@ -34,11 +34,14 @@ pub(crate) struct ManifestSegment {
     pub(crate) trailer_checksum: u32,
 }
 
-/// Packs the manifest of these parts.
-pub(crate) fn pack_manifest(next: u64, segments: &[ManifestSegment], note: &[u8]) -> Vec<u8> {
-    // A note may be long: no byte of it is copied twice.
-    let head_bytes = HEAD_BYTES + segments.len() * SEGMENT_BYTES;
-    let mut bytes = Vec::with_capacity(head_bytes + note.len() + CHECKSUM_BYTES);
+/// Packs the manifest of these parts: what stands before the note, and the checksum behind it. The
+/// note may be long, so it is not copied.
+pub(crate) fn pack_manifest_around(
+    next: u64,
+    segments: &[ManifestSegment],
+    note: &[u8],
+) -> (Vec<u8>, [u8; CHECKSUM_BYTES]) {
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + segments.len() * SEGMENT_BYTES);
     bytes.extend(MAGIC);
     bytes.extend(VERSION.to_le_bytes());
     bytes.extend((segments.len() as u32).to_le_bytes());
@@ -51,15 +54,15 @@ pub(crate) fn pack_manifest(next: u64, segments: &[ManifestSegment], note: &[u8]
         bytes.extend(segment.trailer_checksum.to_le_bytes());
         bytes.extend([0; 4]);
     }
-    bytes.extend(note);
-    append_checksum(bytes)
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes), note);
+    (bytes, checksum.to_le_bytes())
 }
 
 impl Manifest {
-    /// The manifest in `bytes`.
-    pub(crate) fn unpack(bytes: &[u8]) -> Result<Manifest, Damage> {
+    /// The manifest in `bytes`, whose memory becomes that of the note.
+    pub(crate) fn unpack(mut bytes: Vec<u8>) -> Result<Manifest, Damage> {
         let section = "manifest";
-        let mut rest = Rest::checked(bytes, section)?;
+        let mut rest = Rest::checked(&bytes, section)?;
         rest.magic(MAGIC)?;
         rest.version()?;
         let segments = rest.u32()?;
@@ -80,11 +83,14 @@ impl Manifest {
                 Ok(segment)
             })
             .collect::<Result<Vec<_>, Damage>>()?;
-        let note = rest.slice(note_bytes)?.to_vec();
+        let note_begin = bytes.len() - CHECKSUM_BYTES - rest.bytes.len();
+        rest.slice(note_bytes)?;
         rest.end()?;
         if next > NUMBERS_END || segments.iter().any(|segment| segment.number >= next) {
             return Err(Damage::Misplaced { section });
         }
-        Ok(Manifest { next, segments, note })
+        bytes.truncate(note_begin + note_bytes);
+        bytes.drain(..note_begin);
+        Ok(Manifest { next, segments, note: bytes })
     }
 }

@@ -32,16 +32,17 @@ fn make(directory: &Path) -> (PathBuf, PathBuf) {
 
 /// Opens and looks everything up. Whatever is answered is right; tells whether all was answered.
 fn answers_all(directory: &Path) -> bool {
-    let index = match Index::open(directory) {
+    let mut index = match Index::open(directory) {
         Ok(index) => index,
         Err(IndexError::Damaged { .. }) => return false,
         Err(error) => panic!("{error}"),
     };
-    let mut answered = index.note() == b"the note";
+    let note = index.take_note();
+    let mut answered = note == b"the note";
     for n in 0..2 * COUNT {
         match index.lookup(&key(n)) {
             Ok(Some(found)) => assert!(n < COUNT && found == location(n), "{n}: {found:?}"),
-            Ok(None) => assert!(n >= COUNT || index.note().is_empty(), "{n} is lost unnoticed"),
+            Ok(None) => assert!(n >= COUNT || note.is_empty(), "{n} is lost unnoticed"),
             Err(IndexError::Damaged { .. }) => answered = false,
             Err(error) => panic!("{error}"),
         }
@@ -116,8 +117,8 @@ fn missing_and_exchanged_files() {
     // Without a manifest it is an empty index, and what is left is removed.
     fs::write(&segment, &good).unwrap();
     fs::remove_file(&manifest).unwrap();
-    let index = Index::open(directory.path()).unwrap();
-    assert_eq!((index.note(), index.stats().records), (&b""[..], 0));
+    let mut index = Index::open(directory.path()).unwrap();
+    assert_eq!((index.take_note(), index.stats().records), (Vec::new(), 0));
     assert!(!segment.exists());
 }
 
@@ -183,8 +184,8 @@ fn reset_begins_anew() {
     insert(&mut index, 0, 10);
     index.flush(b"anew").unwrap();
     drop(index);
-    let index = Index::open(directory.path()).unwrap();
-    assert_eq!(index.note(), b"anew");
+    let mut index = Index::open(directory.path()).unwrap();
+    assert_eq!(index.take_note(), b"anew");
     assert_known(&index, 0, 10);
     assert_unknown(&index, 10, COUNT);
 }

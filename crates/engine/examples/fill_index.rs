@@ -1,0 +1,39 @@
+//! Makes an index as large as that of many terabytes, for `campaign/index-memory`: made-up
+//! fingerprints in made-up arenas, and for each arena an object of the size that the index knows,
+//! so that none seems to have vanished. On the medium the objects are holes.
+//!
+//! ```text
+//! fill_index CACHE-OF-THE-REPOSITORY FOLDER-OF-ARENAS ARENAS CHUNKS-OF-EACH
+//! ```
+
+use std::error::Error;
+use std::fs::File;
+use std::path::Path;
+
+use strongroom_base::{ArenaId, Entropy, Fingerprint, SeededEntropy, Silent};
+use strongroom_catalog::Location;
+use strongroom_engine::ChunkIndex;
+
+const OBJECT_BYTES: u64 = 16 << 20;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [cache, folder, arenas, chunks] = &arguments[..] else {
+        return Err("give CACHE-OF-THE-REPOSITORY FOLDER-OF-ARENAS ARENAS CHUNKS-OF-EACH".into());
+    };
+    let (arenas, chunks): (u32, u32) = (arenas.parse()?, chunks.parse()?);
+    let entropy = SeededEntropy::new(1);
+    let mut index = ChunkIndex::open(Some(Path::new(cache)))?;
+    for _ in 0..arenas {
+        let arena = ArenaId(entropy.array());
+        File::create_new(Path::new(folder).join(arena.to_string()))?.set_len(OBJECT_BYTES)?;
+        index.begin_arena(arena);
+        for slot in 0..chunks {
+            let location = Location { arena, slot };
+            index.insert(&Fingerprint(entropy.array()), location, false);
+        }
+        index.finish_arena(arena, OBJECT_BYTES);
+    }
+    index.flush(&Silent);
+    Ok(())
+}

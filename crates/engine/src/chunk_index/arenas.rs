@@ -1,0 +1,202 @@
+//! The arenas that the index was made from, in the bytes in which its note tells them: 25 for each,
+//! and some eight for finding it by its name, however many there are.
+//!
+//! Invariants:
+//!
+//! * An arena's place in the list, its *ordinal*, is never given to another.
+//! * At most one of the arenas of a name stands.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+
+use strongroom_base::ArenaId;
+use strongroom_base::le::{LeReader, LengthError};
+
+/// An arena that the index was made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Covered {
+    /// Its name.
+    pub id: ArenaId,
+    /// Bytes of its object.
+    pub object_bytes: u64,
+    /// True where its generation is above zero: slots may be missing in it.
+    pub rewritten: bool,
+    /// True where chunks in it are deltas, of chunks in other arenas.
+    pub has_deltas: bool,
+    /// False once it vanished or was rewritten; its ordinal is not used again.
+    pub standing: bool,
+}
+
+/// Deltas whose bases are gone, by ordinal and slot.
+pub type Orphans = HashSet<(u32, u32)>;
+
+/// The list of arenas.
+#[derive(Debug)]
+pub struct Arenas {
+    /// `version | arenas | per arena: id (16), bytes (8), flags (1)`, and while it is written down
+    /// `orphans: ordinal (4), slot (4)`. The number of arenas is right only then.
+    note: Vec<u8>,
+    /// Ordinals of arenas that stand or stood. Each is at the place that the name's hash tells or,
+    /// where that was taken, at the next that was not. There is a power of two of places, and at
+    /// least half of them are [`VACANT`].
+    places: Vec<u32>,
+    hasher: RandomState,
+}
+
+const VERSION: u8 = 1;
+const HEAD_BYTES: usize = 5;
+const ARENA_BYTES: usize = 25;
+const ORPHAN_BYTES: usize = 8;
+
+const VACANT: u32 = u32::MAX;
+const PLACES_MIN: usize = 16;
+
+impl Default for Arenas {
+    fn default() -> Self {
+        let places = vec![VACANT; PLACES_MIN];
+        Self { note: vec![VERSION, 0, 0, 0, 0], places, hasher: RandomState::new() }
+    }
+}
+
+impl Arenas {
+    /// The list that a note tells, and the deltas whose bases are gone; none where this program
+    /// does not know the note.
+    pub fn from_note(mut note: Vec<u8>) -> Option<(Self, Orphans)> {
+        if note.is_empty() {
+            return Some((Self::default(), Orphans::new()));
+        }
+        let (head, rest) = note.split_first_chunk::<HEAD_BYTES>()?;
+        let [VERSION, count @ ..] = *head else { return None };
+        let count = u32::from_le_bytes(count);
+        let (arenas, orphans) = rest.split_at_checked(count as usize * ARENA_BYTES)?;
+        let (orphans, []) = orphans.as_chunks::<ORPHAN_BYTES>() else { return None };
+        let orphans = orphans.iter().map(|bytes| {
+            let mut fields = LeReader::new(bytes);
+            let (ordinal, slot) = (fields.u32().ok()?, fields.u32().ok()?);
+            (ordinal < count).then_some((ordinal, slot))
+        });
+        let orphans = orphans.collect::<Option<Orphans>>()?;
+        let arenas_end = HEAD_BYTES + arenas.len();
+        note.truncate(arenas_end);
+        let mut list = Self { note, ..Self::default() };
+        list.find_places();
+        Some((list, orphans))
+    }
+
+    /// Acts on the note that tells this list and these deltas, which is not there twice for that.
+    pub fn with_note<T>(&mut self, orphans: &Orphans, act: impl FnOnce(&[u8]) -> T) -> T {
+        let arenas_end = self.note.len();
+        let count = self.len();
+        self.note[HEAD_BYTES - 4..HEAD_BYTES].copy_from_slice(&count.to_le_bytes());
+        for (ordinal, slot) in orphans {
+            self.note.extend(ordinal.to_le_bytes());
+            self.note.extend(slot.to_le_bytes());
+        }
+        let outcome = act(&self.note);
+        self.note.truncate(arenas_end);
+        outcome
+    }
+
+    /// How many there are, those included that stand no more.
+    pub fn len(&self) -> u32 {
+        ordinal_of((self.note.len() - HEAD_BYTES) / ARENA_BYTES)
+    }
+
+    /// The arena of an ordinal, whether it stands or not.
+    pub fn get(&self, ordinal: u32) -> Option<Covered> {
+        let (arenas, _) = self.note[HEAD_BYTES..].as_chunks::<ARENA_BYTES>();
+        unpack(arenas.get(ordinal as usize)?).ok()
+    }
+
+    /// The arena of an ordinal, if it stands.
+    pub fn standing(&self, ordinal: u32) -> Option<Covered> {
+        self.get(ordinal).filter(|covered| covered.standing)
+    }
+
+    /// Changes what is known of an arena, but not its name. The ordinal is of this list.
+    pub fn update(&mut self, ordinal: u32, change: impl FnOnce(&mut Covered)) {
+        let mut covered = self.get(ordinal).expect("ordinals are of this list");
+        let id = covered.id;
+        change(&mut covered);
+        assert_eq!(covered.id, id, "an ordinal is never given to another arena");
+        let begin = HEAD_BYTES + ordinal as usize * ARENA_BYTES;
+        self.note[begin..begin + ARENA_BYTES].copy_from_slice(&pack(&covered));
+    }
+
+    /// The ordinal of the arena of this name that stands.
+    pub fn find(&self, id: ArenaId) -> Option<u32> {
+        let ordinal = self.places[self.place_of(id)];
+        self.standing(ordinal).map(|_| ordinal)
+    }
+
+    /// Appends an arena that stands, of a name that none has that stands, and tells its ordinal.
+    pub fn push(&mut self, id: ArenaId, object_bytes: u64, rewritten: bool) -> u32 {
+        assert_eq!(self.find(id), None, "an arena is taken up once");
+        let ordinal = self.len();
+        let (has_deltas, standing) = (false, true);
+        let covered = Covered { id, object_bytes, rewritten, has_deltas, standing };
+        self.note.extend(pack(&covered));
+        if self.places.len() < 2 * (ordinal as usize + 1) {
+            self.find_places();
+        } else {
+            let place = self.place_of(id);
+            self.places[place] = ordinal;
+        }
+        ordinal
+    }
+
+    /// Finds places anew for all that stand.
+    fn find_places(&mut self) {
+        let places = (2 * self.len() as usize).next_power_of_two().max(PLACES_MIN);
+        self.places.clear();
+        // Twice as many each time, and never more.
+        self.places.reserve_exact(places);
+        self.places.resize(places, VACANT);
+        for ordinal in 0..self.len() {
+            if let Some(covered) = self.standing(ordinal) {
+                let place = self.place_of(covered.id);
+                self.places[place] = ordinal;
+            }
+        }
+    }
+
+    /// Where the ordinal of this name is among the places, or where it would be.
+    fn place_of(&self, id: ArenaId) -> usize {
+        let last = self.places.len() - 1;
+        let mut place = self.hasher.hash_one(id) as usize & last;
+        // Ends at a vacant place, of which there are as many as others.
+        while let Some(covered) = self.get(self.places[place])
+            && covered.id != id
+        {
+            place = (place + 1) & last;
+        }
+        place
+    }
+}
+
+fn ordinal_of(place: usize) -> u32 {
+    // The list is as long as arenas were ever made.
+    u32::try_from(place).expect("far fewer than 2^32 arenas")
+}
+
+fn pack(covered: &Covered) -> [u8; ARENA_BYTES] {
+    let mut bytes = [0; ARENA_BYTES];
+    let flags = [covered.rewritten, covered.standing, covered.has_deltas];
+    bytes[..16].copy_from_slice(&covered.id.0);
+    bytes[16..24].copy_from_slice(&covered.object_bytes.to_le_bytes());
+    bytes[24] = (0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum();
+    bytes
+}
+
+fn unpack(bytes: &[u8; ARENA_BYTES]) -> Result<Covered, LengthError> {
+    let mut fields = LeReader::new(bytes);
+    let id = ArenaId(fields.array()?);
+    let object_bytes = fields.u64()?;
+    let flags = fields.u8()?;
+    let [rewritten, standing, has_deltas] = [0, 1, 2].map(|bit| flags >> bit & 1 != 0);
+    fields.finish()?;
+    Ok(Covered { id, object_bytes, rewritten, has_deltas, standing })
+}
+
+#[cfg(test)]
+mod tests;
