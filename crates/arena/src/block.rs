@@ -27,7 +27,18 @@ pub struct BlockDraft {
 impl BlockDraft {
     /// An empty block; its first chunk will have slot `first_slot`.
     pub fn new(number: u32, first_slot: u32) -> Self {
-        Self { number, first_slot, entries: Vec::new(), data: Vec::new(), bases: 0 }
+        Self::within(Vec::new(), number, first_slot)
+    }
+
+    /// An empty block in the memory of one that was sealed.
+    pub fn within(mut data: Vec<u8>, number: u32, first_slot: u32) -> Self {
+        data.clear();
+        Self { number, first_slot, entries: Vec::new(), data, bases: 0 }
+    }
+
+    /// The memory of a block that is no longer needed.
+    pub fn into_memory(self) -> Vec<u8> {
+        self.data
     }
 
     /// Adds a chunk, as it is or as a delta, and gives its slot.
@@ -48,6 +59,11 @@ impl BlockDraft {
     /// Bytes of the chunks and the names of their bases gathered so far.
     pub fn bytes(&self) -> usize {
         self.data.len() + self.bases * BASE_BYTES
+    }
+
+    /// True where a sample has all bytes about equally often: what is stored as it is, or nearly.
+    pub fn is_flat(&self) -> bool {
+        sample(&self.data).is_some_and(|sample| is_flat(&sample))
     }
 
     /// True where nothing was gathered.
@@ -85,6 +101,9 @@ pub struct SealedBlock {
 /// Compresses and seals blocks. Each thread has its own.
 pub struct BlockSealer {
     compressor: zstd::bulk::Compressor<'static>,
+    /// What is compressed, and what became of it: kept from block to block.
+    payload: Vec<u8>,
+    compressed: Vec<u8>,
 }
 
 /// zstd's levels, as `--compression` takes them.
@@ -113,29 +132,47 @@ impl BlockSealer {
         compressor
             .set_parameter(CParameter::WindowLog(BLOCK_RAW_BYTES_MAX.ilog2()))
             .expect("zstd takes every window from 1 KiB to 1 GiB");
-        Self { compressor }
+        Self { compressor, payload: Vec::new(), compressed: Vec::new() }
     }
 
     /// Compresses the draft where that gains at least 3 %, and seals it.
-    pub fn seal(&mut self, draft: BlockDraft, arena: ArenaId, key: &SealKey) -> SealedBlock {
+    pub fn seal(&mut self, draft: &BlockDraft, arena: ArenaId, key: &SealKey) -> SealedBlock {
+        self.seal_within(Vec::new(), draft, arena, key)
+    }
+
+    /// As [`BlockSealer::seal`], in the memory of a block that is no longer needed.
+    pub fn seal_within(
+        &mut self,
+        mut bytes: Vec<u8>,
+        draft: &BlockDraft,
+        arena: ArenaId,
+        key: &SealKey,
+    ) -> SealedBlock {
         assert!(!draft.is_empty(), "a block holds a chunk");
-        let chunk_count = draft.chunk_count();
-        let mut payload = draft.data;
-        payload.splice(0..0, pack_directory(&draft.entries));
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.clear();
+        payload.extend_from_slice(&pack_directory(&draft.entries));
+        payload.extend_from_slice(&draft.data);
         assert!(payload.len() <= BLOCK_RAW_BYTES_MAX, "a block keeps to its bound");
-        let (codec, mut sealed) = self.compress(&payload);
+        let codec = self.compress(&payload);
+        let message = match codec {
+            Codec::Raw => &payload,
+            Codec::Zstd => &self.compressed,
+        };
         let frame = BlockFrame {
             number: draft.number,
             first_slot: draft.first_slot,
-            chunk_count,
+            chunk_count: draft.chunk_count(),
             raw_bytes: u32::try_from(payload.len()).expect("checked above"),
-            sealed_bytes: u32::try_from(sealed.len() + TAG_BYTES).expect("checked above"),
+            sealed_bytes: u32::try_from(message.len() + TAG_BYTES).expect("checked above"),
             codec,
         };
-        key.seal(u64::from(frame.number), &frame.aad(arena), &mut sealed);
-        let mut bytes = Vec::with_capacity(FRAME_BYTES + sealed.len());
+        bytes.clear();
+        bytes.reserve(FRAME_BYTES + message.len() + TAG_BYTES);
         bytes.extend_from_slice(&frame.pack());
-        bytes.append(&mut sealed);
+        bytes.extend_from_slice(message);
+        key.seal_from(FRAME_BYTES, u64::from(frame.number), &frame.aad(arena), &mut bytes);
+        self.payload = payload;
         SealedBlock { frame, bytes }
     }
 
@@ -146,19 +183,18 @@ impl BlockSealer {
             .expect("zstd takes every level from -7 to 22");
     }
 
-    fn compress(&mut self, payload: &[u8]) -> (Codec, Vec<u8>) {
+    /// Compresses a payload, where that is worth it.
+    fn compress(&mut self, payload: &[u8]) -> Codec {
         if self.looks_random(payload) {
-            return (Codec::Raw, payload.to_vec());
+            return Codec::Raw;
         }
-        let compressed = self
-            .compressor
-            .compress(payload)
+        self.compressed.clear();
+        self.compressed.reserve(zstd::zstd_safe::compress_bound(payload.len()));
+        self.compressor
+            .compress_to_buffer(payload, &mut self.compressed)
             .expect("zstd compresses anything into a buffer of its own bound");
-        if compressed.len() * 100 <= payload.len() * 97 {
-            (Codec::Zstd, compressed)
-        } else {
-            (Codec::Raw, payload.to_vec())
-        }
+        let is_worth_it = self.compressed.len() * 100 <= payload.len() * 97;
+        if is_worth_it { Codec::Zstd } else { Codec::Raw }
     }
 }
 
@@ -171,23 +207,31 @@ impl BlockSealer {
     /// True where a sample has all bytes about equally often and does not compress either: media,
     /// archives, ciphertext. Saves the time that zstd takes to find that out.
     fn looks_random(&mut self, payload: &[u8]) -> bool {
-        if payload.len() < 2 * SAMPLES * SAMPLE_BYTES {
+        let Some(sample) = sample(payload).filter(|sample| is_flat(sample)) else {
             return false;
-        }
-        let step = payload.len() / SAMPLES;
-        let samples = payload.chunks_exact(step).flat_map(|part| &part[..SAMPLE_BYTES]);
-        let sample: Vec<u8> = samples.copied().collect();
-        let mut counts = [0_u64; 256];
-        sample.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
-        // How often two bytes of the sample are the same: in noise once in 256.
-        let pairs: u64 = counts.iter().map(|count| count * count.saturating_sub(1)).sum();
-        let length = sample.len() as u64;
-        if pairs * 256 * 10 > length * (length - 1) * 11 {
-            return false;
-        }
+        };
         let compressed = self.compressor.compress(&sample);
         compressed.is_ok_and(|compressed| compressed.len() * 100 > sample.len() * 99)
     }
+}
+
+/// Bytes from all over a block; none of a short one.
+fn sample(payload: &[u8]) -> Option<Vec<u8>> {
+    if payload.len() < 2 * SAMPLES * SAMPLE_BYTES {
+        return None;
+    }
+    let parts = payload.chunks_exact(payload.len() / SAMPLES);
+    Some(parts.flat_map(|part| &part[..SAMPLE_BYTES]).copied().collect())
+}
+
+/// True where all bytes stand about equally often.
+fn is_flat(sample: &[u8]) -> bool {
+    let mut counts = [0_u64; 256];
+    sample.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+    // How often two bytes of the sample are the same: in noise once in 256.
+    let pairs: u64 = counts.iter().map(|count| count * count.saturating_sub(1)).sum();
+    let length = sample.len() as u64;
+    pairs * 256 * 10 <= length * (length - 1) * 11
 }
 
 /// A block's chunks, in memory.

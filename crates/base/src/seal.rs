@@ -40,9 +40,17 @@ impl SealKey {
 
     /// Encrypts `message` in place and appends the tag. A `number` is used once per key.
     pub fn seal(&self, number: u64, aad: &[u8], message: &mut Vec<u8>) {
-        self.0
-            .seal_in_place_append_tag(nonce(number), Aad::from(aad), message)
+        self.seal_from(0, number, aad, message);
+    }
+
+    /// As [`SealKey::seal`], of what stands from `start` on.
+    pub fn seal_from(&self, start: usize, number: u64, aad: &[u8], bytes: &mut Vec<u8>) {
+        let message = &mut bytes[start..];
+        let tag = self
+            .0
+            .seal_in_place_separate_tag(nonce(number), Aad::from(aad), message)
             .expect("a message is shorter than the 64 GiB that GCM can seal");
+        bytes.extend_from_slice(tag.as_ref());
     }
 
     /// Decrypts in place what `seal` made; gives the message without its tag.

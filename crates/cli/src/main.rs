@@ -60,7 +60,7 @@ fn keep_one_heap() {
     // thread. What it answers is of no matter: at worst all stays as it was.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 8 << 20);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 2 << 20);
     }
 }
 

@@ -11,6 +11,8 @@
 //! by what those let expect of the blocks since, not by timing: the same chunks in the same order
 //! give the same arenas.
 
+mod lengths;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,6 +29,7 @@ use strongroom_catalog::Location;
 
 use crate::profile::{Stage, StageTimes};
 use crate::repository::Repository;
+use lengths::Lengths;
 
 /// Threads that compress unless told otherwise, at most: each holds a block before and after.
 const WORKERS_MAX: usize = 8;
@@ -143,16 +146,6 @@ struct Job {
 struct InFlight {
     block: Receiver<SealedBlock>,
     slots: Vec<SummarySlot>,
-    raw_bytes: usize,
-}
-
-/// What the blocks of a lane became, up to the one [`BLOCKS_IN_FLIGHT`] back; later ones count
-/// more.
-struct Ratio {
-    raw: usize,
-    sealed: usize,
-    /// Bytes of the blocks since, and what they become once that is known.
-    since: VecDeque<(usize, Receiver<usize>)>,
 }
 
 /// An arena that gets no more chunks; some of its blocks may be on their way.
@@ -173,12 +166,16 @@ struct OpenArena {
 /// Packs chunks into arenas. Data and metadata go to separate ones.
 pub struct Packer {
     lanes: [Option<OpenArena>; 2],
-    ratios: [Ratio; 2],
+    lengths: [Lengths; 2],
     jobs: Option<Sender<Job>>,
     closed: Option<Sender<ClosedArena>>,
     written: Receiver<Result<WrittenArena, BackendError>>,
     /// Objects that were written: the next are built in their memory.
     spare: Receiver<Vec<u8>>,
+    /// The same of drafts that were compressed.
+    spare_drafts: Receiver<Vec<u8>>,
+    /// The same of blocks that are in their arena, for the workers.
+    spare_blocks: Sender<Vec<u8>>,
     threads: Vec<JoinHandle<()>>,
     times: Arc<StageTimes>,
     arena_bytes: usize,
@@ -195,6 +192,8 @@ impl Packer {
         let (closed, closed_queue) = bounded::<ClosedArena>(0);
         let (written_in, written) = unbounded();
         let (spare_in, spare) = bounded(2);
+        let (spare_drafts_in, spare_drafts) = bounded(workers + 2);
+        let (spare_blocks, spare_blocks_out) = bounded(workers + 2);
         let ladder = match options.compression {
             Compression::Level(_) => None,
             Compression::Auto => Some(Arc::new(Ladder::new())),
@@ -206,7 +205,10 @@ impl Packer {
         let mut threads: Vec<_> = (0..workers)
             .map(|_| {
                 let (jobs, times, ladder) = (job_queue.clone(), times.clone(), ladder.clone());
-                std::thread::spawn(move || seal_blocks(&jobs, level, ladder.as_deref(), &times))
+                let (drafts, blocks) = (spare_drafts_in.clone(), spare_blocks_out.clone());
+                std::thread::spawn(move || {
+                    seal_blocks(&jobs, (&drafts, &blocks), level, ladder.as_deref(), &times);
+                })
             })
             .collect();
         let backend = repository.surroundings.backend.clone();
@@ -228,11 +230,13 @@ impl Packer {
         }));
         Self {
             lanes: [None, None],
-            ratios: [Ratio::new(), Ratio::new()],
+            lengths: [Lengths::new(), Lengths::new()],
             jobs: Some(jobs),
             closed: Some(closed),
             written,
             spare,
+            spare_drafts,
+            spare_blocks,
             threads,
             times: times.clone(),
             arena_bytes: repository.config.arena_bytes as usize,
@@ -307,13 +311,14 @@ impl Packer {
         if arena.draft.is_empty() {
             return;
         }
-        let next = BlockDraft::new(arena.blocks + 1, arena.draft.next_slot());
+        let memory = self.spare_drafts.try_recv().unwrap_or_default();
+        let next = BlockDraft::within(memory, arena.blocks + 1, arena.draft.next_slot());
         let draft = std::mem::replace(&mut arena.draft, next);
         let slots = std::mem::take(&mut arena.draft_slots);
         arena.blocks += 1;
-        let raw_bytes = draft.bytes();
         let (reply, block) = bounded(1);
         let (sealed_bytes, sealed) = bounded(1);
+        self.lengths[lane].count(arena.seed.id, &draft, sealed, &self.times);
         let job = Job { draft, seed: arena.seed.clone(), reply, sealed_bytes };
         let jobs = self.jobs.as_ref().expect("jobs are taken until the packer stops");
         let sent = match jobs.try_send(job) {
@@ -321,15 +326,9 @@ impl Packer {
             other => other.is_ok(),
         };
         assert!(sent, "workers live as long as jobs are taken");
-        arena.in_flight.push_back(InFlight { block, slots, raw_bytes });
-        while arena.in_flight.len() > BLOCKS_IN_FLIGHT {
-            let due = arena.in_flight.pop_front().expect("just counted");
-            due.push_to(&mut arena.builder, &self.times);
-        }
-        let ratio = &mut self.ratios[lane];
-        ratio.count(raw_bytes, sealed, &self.times);
-        let raw = arena.in_flight.iter().map(|block| block.raw_bytes).sum();
-        if arena.builder.blocks_bytes() + ratio.sealed_of(raw) >= self.arena_bytes {
+        arena.in_flight.push_back(InFlight { block, slots });
+        arena.take_in(&self.spare_blocks, &self.times);
+        if self.lengths[lane].expected(arena.seed.id) >= self.arena_bytes {
             let arena = self.lanes[lane].take().expect("just looked at");
             self.close(arena);
         }
@@ -379,24 +378,20 @@ impl OpenArena {
     }
 }
 
-impl Ratio {
-    fn new() -> Self {
-        Self { raw: 1, sealed: 1, since: VecDeque::new() }
-    }
-
-    /// Takes note of a block, and of what the block became that is due.
-    fn count(&mut self, raw: usize, sealed: Receiver<usize>, times: &StageTimes) {
-        self.since.push_back((raw, sealed));
-        if self.since.len() > BLOCKS_IN_FLIGHT {
-            let (raw, sealed) = self.since.pop_front().expect("just counted");
-            let sealed = wait_for(&sealed, times);
-            (self.raw, self.sealed) = (self.raw / 2 + raw, self.sealed / 2 + sealed);
+impl OpenArena {
+    /// Takes in the blocks that are ready, and waits where too many are not.
+    fn take_in(&mut self, spare: &Sender<Vec<u8>>, times: &StageTimes) {
+        while let Some(first) = self.in_flight.front() {
+            let block = match first.block.try_recv() {
+                Err(_) if self.in_flight.len() <= BLOCKS_IN_FLIGHT => return,
+                Err(_) => wait_for(&first.block, times),
+                Ok(block) => block,
+            };
+            let taken = self.in_flight.pop_front().expect("just looked at");
+            self.builder.push(&block, taken.slots);
+            // Where there are enough of them already, it is given back.
+            let _ = spare.try_send(block.bytes);
         }
-    }
-
-    /// What so many bytes are likely to become.
-    fn sealed_of(&self, raw: usize) -> usize {
-        (raw as u128 * self.sealed as u128 / self.raw.max(1) as u128) as usize
     }
 }
 
@@ -415,6 +410,7 @@ fn wait_for<T>(answer: &Receiver<T>, times: &StageTimes) -> T {
 
 fn seal_blocks(
     jobs: &Receiver<Job>,
+    (spare_drafts, spare_blocks): (&Sender<Vec<u8>>, &Receiver<Vec<u8>>),
     level: CompressionLevel,
     ladder: Option<&Ladder>,
     times: &StageTimes,
@@ -425,8 +421,11 @@ fn seal_blocks(
         if let Some(ladder) = ladder {
             sealer.set_level(ladder.level(jobs.len(), room));
         }
-        let seal = || sealer.seal(job.draft, job.seed.id, &job.seed.key);
+        let memory = spare_blocks.try_recv().unwrap_or_default();
+        let seal = || sealer.seal_within(memory, &job.draft, job.seed.id, &job.seed.key);
         let block = times.time(Stage::Compress, seal);
+        // Where there are enough of them already, it is given back.
+        let _ = spare_drafts.try_send(job.draft.into_memory());
         // Nobody waits for them where the packer was given up.
         let _ = job.sealed_bytes.send(block.bytes.len());
         let _ = job.reply.send(block);
