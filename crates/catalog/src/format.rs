@@ -6,6 +6,8 @@
 //! ascending keys alone, skip keys they do not know, and never allocate more than the bytes they
 //! were given could fill.
 
+mod quick;
+
 use std::sync::Arc;
 
 use minicbor::data::Type;
@@ -51,12 +53,20 @@ pub fn put_ref(bytes: &mut Vec<u8>, chunk: &ChunkRef) {
 
 /// The references in `bytes`, one after another.
 pub fn unpack_refs(bytes: &[u8]) -> Result<Vec<ChunkRef>, FormatError> {
+    let mut refs = Vec::new();
+    unpack_refs_to(bytes, &mut refs)?;
+    Ok(refs)
+}
+
+/// The same, in the place of what a vector held.
+fn unpack_refs_to(bytes: &[u8], refs: &mut Vec<ChunkRef>) -> Result<(), FormatError> {
     if !bytes.len().is_multiple_of(ChunkRef::BYTES) {
         return Err(FormatError::new("recipe", "its length is no multiple of a reference's"));
     }
     let damaged = |error| FormatError::new("recipe", error);
     let mut fields = LeReader::new(bytes);
-    let mut refs = Vec::with_capacity(bytes.len() / ChunkRef::BYTES);
+    refs.clear();
+    refs.reserve_exact(bytes.len() / ChunkRef::BYTES);
     while fields.remaining() > 0 {
         let fingerprint = Fingerprint(fields.array().map_err(damaged)?);
         let arena = ArenaId(fields.array().map_err(damaged)?);
@@ -64,7 +74,7 @@ pub fn unpack_refs(bytes: &[u8]) -> Result<Vec<ChunkRef>, FormatError> {
         let stream_bytes = fields.u64().map_err(damaged)?;
         refs.push(ChunkRef { fingerprint, location: Location { arena, slot }, stream_bytes });
     }
-    Ok(refs)
+    Ok(())
 }
 
 const _: () = assert!(ChunkRef::BYTES == Fingerprint::BYTES + ArenaId::BYTES + 4 + 8);
@@ -189,86 +199,94 @@ pub fn unpack_entries(chunk: &[u8]) -> Result<Vec<Entry>, FormatError> {
     let mut unpacker = EntryUnpacker::default();
     let (mut entries, mut at) = (Vec::new(), 0);
     while at < chunk.len() {
-        let (entry, end) = unpacker.unpack(chunk, at)?;
-        entries.push(entry);
-        at = end;
+        at = unpacker.unpack(chunk, at)?;
+        entries.push(unpacker.entry().clone());
     }
     if entries.is_empty() { Err(FormatError::empty_tree_chunk()) } else { Ok(entries) }
 }
 
-/// Unpacks the entries of a tree in their order.
-#[derive(Debug, Default)]
+/// Unpacks the entries of a tree in their order, each in the memory of the one before.
+#[derive(Debug)]
 pub struct EntryUnpacker {
-    /// Of the last entry; empty before the first.
-    last_name: Vec<u8>,
-    /// Owners repeat from entry to entry: their names are kept once.
-    owners: Owners,
+    /// The last entry; its name is empty before the first.
+    entry: Entry,
 }
 
-#[derive(Debug, Default)]
-struct Owners {
-    user: Option<Arc<str>>,
-    group: Option<Arc<str>>,
+impl Default for EntryUnpacker {
+    fn default() -> Self {
+        let (name, kind, metadata) = (Vec::new(), EntryKind::Fifo, Metadata::default());
+        Self { entry: Entry { name, kind, metadata } }
+    }
 }
 
 impl EntryUnpacker {
-    /// The entry that begins at a place of a chunk, and where it ends.
-    pub fn unpack(&mut self, chunk: &[u8], at: usize) -> Result<(Entry, usize), FormatError> {
+    /// Unpacks the entry that begins at a place of a chunk, and tells where it ends.
+    pub fn unpack(&mut self, chunk: &[u8], at: usize) -> Result<usize, FormatError> {
         let mut cbor = Decoder::new(&chunk[at..]);
-        let entry = decode_entry(&mut cbor, &mut self.owners);
-        let entry = entry.map_err(|error| FormatError::new("tree", error))?;
-        if !is_valid_name(&entry.name) {
+        let fields = decode_entry(&mut cbor, &mut self.entry.metadata);
+        let fields = fields.map_err(|error| FormatError::new("tree", error))?;
+        let name = fields.name.unwrap_or_default();
+        if !is_valid_name(name) {
             return Err(FormatError::new("tree", "a name that no entry can have"));
         }
-        if entry.name <= self.last_name {
+        if name <= self.entry.name.as_slice() {
             return Err(FormatError::new("tree", "names out of order"));
         }
-        self.last_name.clone_from(&entry.name);
-        Ok((entry, at + cbor.position()))
+        let lacks = || FormatError::new("tree", "an entry lacks what its kind needs");
+        fields.put_kind(&mut self.entry.kind)?.ok_or_else(lacks)?;
+        self.entry.name.clear();
+        self.entry.name.extend_from_slice(name);
+        Ok(at + cbor.position())
+    }
+
+    /// The entry unpacked last, if that succeeded.
+    pub fn entry(&self) -> &Entry {
+        &self.entry
     }
 }
 
-/// A name that may be the one kept last.
-fn shared(kept: &mut Option<Arc<str>>, name: &str) -> Arc<str> {
-    match kept {
-        Some(kept) if **kept == *name => kept.clone(),
-        other => other.insert(name.into()).clone(),
-    }
-}
-
-/// The fields of an entry as they come.
+/// What an entry has beside its metadata, as it comes.
 #[derive(Default)]
-struct EntryFields {
-    name: Option<Vec<u8>>,
+struct EntryFields<'b> {
+    name: Option<&'b [u8]>,
     kind: Option<u8>,
-    metadata: Metadata,
-    recipe: Option<Recipe>,
-    target: Option<Vec<u8>>,
+    /// Depth and references.
+    recipe: Option<(u8, &'b [u8])>,
+    target: Option<&'b [u8]>,
     device: Option<DeviceNumber>,
 }
 
-fn decode_entry(cbor: &mut Decoder<'_>, owners: &mut Owners) -> Result<Entry, CborError> {
+/// Unpacks an entry, its metadata in the place of another's.
+fn decode_entry<'b>(
+    cbor: &mut Decoder<'b>,
+    meta: &mut Metadata,
+) -> Result<EntryFields<'b>, CborError> {
     use entry_key::*;
     let mut fields = EntryFields::default();
-    fields.metadata.links = 1;
+    let (mut user, mut group) = (None, None);
+    *meta = Metadata {
+        user: meta.user.take(),
+        group: meta.group.take(),
+        links: 1,
+        ..Metadata::default()
+    };
     decode_map(cbor, |cbor, key| {
-        let meta = &mut fields.metadata;
         match key {
-            NAME => fields.name = Some(cbor.bytes()?.to_vec()),
-            KIND => fields.kind = Some(cbor.u8()?),
-            MODE => meta.mode = cbor.u16()?,
-            UID => meta.uid = cbor.u32()?,
-            GID => meta.gid = cbor.u32()?,
-            USER => meta.user = Some(shared(&mut owners.user, cbor.str()?)),
-            GROUP => meta.group = Some(shared(&mut owners.group, cbor.str()?)),
-            MTIME => meta.mtime = Timestamp(cbor.i64()?),
-            CTIME => meta.ctime = Timestamp(cbor.i64()?),
-            INODE => meta.inode = cbor.u64()?,
-            DEVICE => meta.device = cbor.u64()?,
-            LINKS => meta.links = cbor.u64()?,
-            SIZE => meta.size = cbor.u64()?,
-            RECIPE => fields.recipe = Some(decode_recipe(cbor)?),
-            SYMLINK_TARGET => fields.target = Some(cbor.bytes()?.to_vec()),
+            NAME => fields.name = Some(quick::bytes(cbor)?),
+            KIND => fields.kind = Some(quick::uint(cbor)?),
+            MODE => meta.mode = quick::uint(cbor)?,
+            UID => meta.uid = quick::uint(cbor)?,
+            GID => meta.gid = quick::uint(cbor)?,
+            USER => user = Some(quick::text(cbor)?),
+            GROUP => group = Some(quick::text(cbor)?),
+            MTIME => meta.mtime = Timestamp(quick::int(cbor)?),
+            CTIME => meta.ctime = Timestamp(quick::int(cbor)?),
+            INODE => meta.inode = quick::uint(cbor)?,
+            DEVICE => meta.device = quick::uint(cbor)?,
+            LINKS => meta.links = quick::uint(cbor)?,
+            SIZE => meta.size = quick::uint(cbor)?,
+            RECIPE => fields.recipe = Some(decode_packed_recipe(cbor)?),
+            SYMLINK_TARGET => fields.target = Some(cbor.bytes()?),
             DEVICE_NUMBER => {
                 expect_array(cbor, 2)?;
                 fields.device = Some(DeviceNumber { major: cbor.u32()?, minor: cbor.u32()? });
@@ -278,33 +296,73 @@ fn decode_entry(cbor: &mut Decoder<'_>, owners: &mut Owners) -> Result<Entry, Cb
         }
         Ok(())
     })?;
-    fields.into_entry().ok_or_else(|| CborError::message("an entry lacks what its kind needs"))
+    put_owner(&mut meta.user, user);
+    put_owner(&mut meta.group, group);
+    Ok(fields)
 }
 
-impl EntryFields {
-    fn into_entry(self) -> Option<Entry> {
-        let kind = match self.kind? {
-            kind_number::FILE => EntryKind::File { content: self.recipe? },
-            kind_number::DIRECTORY => EntryKind::Directory { tree: self.recipe? },
-            kind_number::SYMLINK => EntryKind::Symlink { target: self.target? },
-            kind_number::FIFO => EntryKind::Fifo,
-            kind_number::SOCKET => EntryKind::Socket,
-            kind_number::CHAR_DEVICE => EntryKind::CharDevice(self.device?),
-            kind_number::BLOCK_DEVICE => EntryKind::BlockDevice(self.device?),
-            _ => return None,
+/// Owners repeat from entry to entry: a name that is the one before is that one.
+fn put_owner(owner: &mut Option<Arc<str>>, name: Option<&str>) {
+    if owner.as_deref() != name {
+        *owner = name.map(Arc::from);
+    }
+}
+
+impl EntryFields<'_> {
+    /// Puts the kind in the place of another; tells none where what it needs is missing.
+    fn put_kind(&self, kind: &mut EntryKind) -> Result<Option<()>, FormatError> {
+        let is = match self.kind {
+            Some(kind_number::FILE) => {
+                let content = take_recipe(kind);
+                self.put_recipe(content)?.map(|content| EntryKind::File { content })
+            }
+            Some(kind_number::DIRECTORY) => {
+                let tree = take_recipe(kind);
+                self.put_recipe(tree)?.map(|tree| EntryKind::Directory { tree })
+            }
+            Some(kind_number::SYMLINK) => {
+                self.target.map(|target| EntryKind::Symlink { target: target.to_vec() })
+            }
+            Some(kind_number::FIFO) => Some(EntryKind::Fifo),
+            Some(kind_number::SOCKET) => Some(EntryKind::Socket),
+            Some(kind_number::CHAR_DEVICE) => self.device.map(EntryKind::CharDevice),
+            Some(kind_number::BLOCK_DEVICE) => self.device.map(EntryKind::BlockDevice),
+            _ => None,
         };
-        Some(Entry { name: self.name?, kind, metadata: self.metadata })
+        Ok(is.map(|is| *kind = is))
+    }
+
+    /// The recipe, in the memory of another.
+    fn put_recipe(&self, mut recipe: Recipe) -> Result<Option<Recipe>, FormatError> {
+        let Some((depth, refs)) = self.recipe else { return Ok(None) };
+        recipe.depth = depth;
+        unpack_refs_to(refs, &mut recipe.refs)?;
+        Ok(Some(recipe))
+    }
+}
+
+fn take_recipe(kind: &mut EntryKind) -> Recipe {
+    match kind {
+        EntryKind::File { content: recipe } | EntryKind::Directory { tree: recipe } => {
+            std::mem::take(recipe)
+        }
+        _ => Recipe::default(),
     }
 }
 
 fn decode_recipe(cbor: &mut Decoder<'_>) -> Result<Recipe, CborError> {
+    let (depth, refs) = decode_packed_recipe(cbor)?;
+    Ok(Recipe { depth, refs: unpack_refs(refs).map_err(CborError::message)? })
+}
+
+/// A recipe's depth and its references, still packed.
+fn decode_packed_recipe<'b>(cbor: &mut Decoder<'b>) -> Result<(u8, &'b [u8]), CborError> {
     expect_array(cbor, 2)?;
-    let depth = cbor.u8()?;
-    let refs = unpack_refs(cbor.bytes()?).map_err(CborError::message)?;
+    let (depth, refs) = (quick::uint(cbor)?, quick::bytes(cbor)?);
     if depth > Recipe::DEPTH_MAX {
         return Err(CborError::message("a recipe deeper than any stream needs"));
     }
-    Ok(Recipe { depth, refs })
+    Ok((depth, refs))
 }
 
 fn decode_xattrs(cbor: &mut Decoder<'_>) -> Result<Vec<Xattr>, CborError> {
@@ -449,7 +507,7 @@ pub fn decode_map<'b>(
     let pairs = cbor.map()?.ok_or_else(|| CborError::message("a map of unknown length"))?;
     let mut last = None;
     for _ in 0..pairs {
-        let key = cbor.u64()?;
+        let key = quick::uint(cbor)?;
         if last.is_some_and(|last| last >= key) {
             return Err(CborError::message("keys out of order"));
         }

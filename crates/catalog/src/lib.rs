@@ -17,4 +17,4 @@ pub use format::FormatError;
 pub use recipe::{ChunkRef, Location, Recipe, RecipeBuilder, RecipeCursor, RecipeReader};
 pub use snapshot::{Snapshot, SnapshotStats};
 pub use store::{CatalogError, Part, ReadChunk, WriteChunk};
-pub use tree::{TreeReader, TreeWriteError, TreeWriter};
+pub use tree::{StoredEntry, TreeReader, TreeWriteError, TreeWriter};

@@ -35,6 +35,11 @@ pub trait WriteChunk {
         chunk: &[u8],
         part: Part,
     ) -> Result<(Fingerprint, Location), Self::Error>;
+
+    /// True where a chunk that was read is known to stand, so that naming it is enough.
+    fn holds(&self, _chunk: &ChunkRef) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
 }
 
 impl<R: ReadChunk + ?Sized> ReadChunk for &R {

@@ -5,6 +5,7 @@
 
 use std::cmp::Ordering;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::entry::Entry;
 use crate::format::{EntryUnpacker, FormatError, put_entry};
@@ -22,12 +23,36 @@ pub const ENTRY_BYTES_MAX: usize = 2 << 20;
 /// Stores the tree of one directory, entry by entry, in the order of their names.
 #[derive(Debug, Default)]
 pub struct TreeWriter {
-    chunk: Vec<u8>,
+    chunk: Draft,
     /// Where in the tree's stream the chunk begins.
     offset: u64,
     recipe: RecipeBuilder,
     /// Empty before the first entry.
     last_name: Vec<u8>,
+}
+
+/// The chunk that a [`TreeWriter`] is at. While all its entries are those that a stored chunk
+/// begins with, it is nothing but a place in that one.
+#[derive(Debug, Default)]
+struct Draft {
+    /// The stored chunk, and how many of its bytes the draft begins with.
+    same: Option<(Arc<TreeChunk>, usize)>,
+    /// What follows; nothing yet where the draft is in step with a stored chunk.
+    bytes: Vec<u8>,
+}
+
+/// A chunk of a stored tree.
+#[derive(Debug)]
+struct TreeChunk {
+    chunk: ChunkRef,
+    bytes: Vec<u8>,
+}
+
+/// An entry as it stands in a stored tree.
+#[derive(Debug, Clone)]
+pub struct StoredEntry {
+    chunk: Arc<TreeChunk>,
+    place: Range<usize>,
 }
 
 /// Why an entry cannot be put into a tree.
@@ -56,30 +81,32 @@ impl TreeWriter {
         entry: &Entry,
         writer: &mut W,
     ) -> Result<(), TreeWriteError<W::Error>> {
-        let before = self.chunk.len();
-        put_entry(&mut self.chunk, entry);
-        let bytes = self.chunk.len() - before;
+        let chunk = self.chunk.as_bytes();
+        let before = chunk.len();
+        put_entry(chunk, entry);
+        let bytes = chunk.len() - before;
         if bytes > ENTRY_BYTES_MAX {
-            self.chunk.truncate(before);
+            chunk.truncate(before);
             return Err(TreeWriteError::EntryTooLarge { bytes });
         }
         Ok(self.end_entry(&entry.name, writer)?)
     }
 
-    /// Appends an entry as it stands in another tree, [`TreeReader::last_bytes`].
-    pub fn push_bytes<W: WriteChunk>(
+    /// Appends an entry as it stands in another tree, [`TreeReader::stored`]. A chunk of nothing
+    /// but such entries, and all that stand in it there, is named and not made again.
+    pub fn push_stored<W: WriteChunk>(
         &mut self,
         name: &[u8],
-        entry: &[u8],
+        entry: &StoredEntry,
         writer: &mut W,
     ) -> Result<(), W::Error> {
-        self.chunk.extend_from_slice(entry);
+        self.chunk.push_stored(entry);
         self.end_entry(name, writer)
     }
 
     /// The recipe of the whole tree.
     pub fn finish<W: WriteChunk>(mut self, writer: &mut W) -> Result<Recipe, W::Error> {
-        if !self.chunk.is_empty() {
+        if self.chunk.len() > 0 {
             self.end_chunk(writer)?;
         }
         self.recipe.finish(writer)
@@ -97,12 +124,56 @@ impl TreeWriter {
     }
 
     fn end_chunk<W: WriteChunk>(&mut self, writer: &mut W) -> Result<(), W::Error> {
-        let part = Part { level: 0, offset: self.offset };
-        let (fingerprint, location) = writer.write_chunk(&self.chunk, part)?;
-        let stream_bytes = self.chunk.len() as u64;
-        self.offset += stream_bytes;
+        let chunk = match self.chunk.whole() {
+            Some(stored) if writer.holds(&stored)? => stored,
+            _ => {
+                let part = Part { level: 0, offset: self.offset };
+                let bytes = self.chunk.as_bytes();
+                let (fingerprint, location) = writer.write_chunk(bytes, part)?;
+                ChunkRef { fingerprint, location, stream_bytes: bytes.len() as u64 }
+            }
+        };
+        self.offset += chunk.stream_bytes;
         self.chunk.clear();
-        self.recipe.push(ChunkRef { fingerprint, location, stream_bytes }, writer)
+        self.recipe.push(chunk, writer)
+    }
+}
+
+impl Draft {
+    fn len(&self) -> usize {
+        self.same.as_ref().map_or(0, |(_, bytes)| *bytes) + self.bytes.len()
+    }
+
+    /// The stored chunk that it is in all.
+    fn whole(&self) -> Option<ChunkRef> {
+        let (stored, bytes) = self.same.as_ref()?;
+        (*bytes == stored.bytes.len()).then_some(stored.chunk)
+    }
+
+    /// Its bytes, no longer in step with a stored chunk.
+    fn as_bytes(&mut self) -> &mut Vec<u8> {
+        if let Some((stored, bytes)) = self.same.take() {
+            self.bytes.extend_from_slice(&stored.bytes[..bytes]);
+        }
+        &mut self.bytes
+    }
+
+    fn push_stored(&mut self, entry: &StoredEntry) {
+        let StoredEntry { chunk, place } = entry;
+        match &mut self.same {
+            Some((same, bytes)) if Arc::ptr_eq(same, chunk) && *bytes == place.start => {
+                *bytes = place.end;
+            }
+            None if self.bytes.is_empty() && place.start == 0 => {
+                self.same = Some((chunk.clone(), place.end));
+            }
+            _ => self.as_bytes().extend_from_slice(&chunk.bytes[place.clone()]),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.same = None;
+        self.bytes.clear();
     }
 }
 
@@ -120,7 +191,8 @@ pub struct TreeReader<'r, R> {
     reader: &'r R,
     recipe: RecipeReader<'r, R>,
     unpacker: EntryUnpacker,
-    chunk: Vec<u8>,
+    /// None before the first entry.
+    chunk: Option<Arc<TreeChunk>>,
     /// Where the last entry stands in the chunk.
     last: Range<usize>,
 }
@@ -129,31 +201,44 @@ impl<'r, R: ReadChunk> TreeReader<'r, R> {
     /// The tree that a recipe makes.
     pub fn new(tree: &Recipe, reader: &'r R) -> Self {
         let (recipe, unpacker) = (RecipeReader::new(tree, reader), EntryUnpacker::default());
-        Self { reader, recipe, unpacker, chunk: Vec::new(), last: 0..0 }
+        Self { reader, recipe, unpacker, chunk: None, last: 0..0 }
+    }
+
+    /// Goes to the next entry; tells false where there is none.
+    pub fn advance(&mut self) -> Result<bool, CatalogError<R::Error>> {
+        loop {
+            let bytes = self.chunk.as_ref().map_or(&[][..], |chunk| &chunk.bytes);
+            let start = self.last.end;
+            if start < bytes.len() {
+                let end = self.unpacker.unpack(bytes, start);
+                // What follows something damaged cannot be told from it.
+                self.last = start..*end.as_ref().unwrap_or(&bytes.len());
+                end?;
+                return Ok(true);
+            }
+            let Some((_, chunk)) = self.recipe.next_chunk()? else { return Ok(false) };
+            let bytes = self.reader.read_chunk(&chunk).map_err(CatalogError::Chunk)?;
+            if bytes.is_empty() {
+                return Err(FormatError::empty_tree_chunk().into());
+            }
+            self.chunk = Some(Arc::new(TreeChunk { chunk, bytes }));
+            self.last = 0..0;
+        }
+    }
+
+    /// The entry that [`TreeReader::advance`] came to.
+    pub fn entry(&self) -> &Entry {
+        self.unpacker.entry()
+    }
+
+    /// The same, as it stands in the tree; none before the first.
+    pub fn stored(&self) -> Option<StoredEntry> {
+        Some(StoredEntry { chunk: self.chunk.clone()?, place: self.last.clone() })
     }
 
     /// The next entry.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, CatalogError<R::Error>> {
-        loop {
-            let start = self.last.end;
-            if start < self.chunk.len() {
-                let unpacked = self.unpacker.unpack(&self.chunk, start);
-                // What follows something damaged cannot be told from it.
-                self.last = start..unpacked.as_ref().map_or(self.chunk.len(), |(_, end)| *end);
-                return Ok(Some(unpacked?.0));
-            }
-            let Some((_, chunk)) = self.recipe.next_chunk()? else { return Ok(None) };
-            self.chunk = self.reader.read_chunk(&chunk).map_err(CatalogError::Chunk)?;
-            self.last = 0..0;
-            if self.chunk.is_empty() {
-                return Err(FormatError::empty_tree_chunk().into());
-            }
-        }
-    }
-
-    /// The entry told last, as it stands in the tree.
-    pub fn last_bytes(&self) -> &[u8] {
-        &self.chunk[self.last.clone()]
+        Ok(self.advance()?.then(|| self.entry().clone()))
     }
 
     /// All the entries that are left.

@@ -11,6 +11,7 @@ mod run;
 mod tally;
 mod totals;
 mod trees;
+mod walker;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,7 @@ use run::{Queue, Run, Walked};
 use tally::Tally;
 use totals::Totals;
 use trees::Trees;
+use walker::Walker;
 
 /// What is to be backed up, and how.
 #[derive(Debug, Clone)]
@@ -123,11 +125,13 @@ pub fn backup(
         readers: Readers::start(options.readers, &cutter, cancel, &times),
         trees: Trees::new(&reader, &mut writer),
         tally: Tally::new(monitor, totals),
+        path: PathBuf::new(),
         force: options.force,
         cancel,
         queue: Queue::default(),
     };
-    let Walked { root, stopped, mut tally } = run.walk(source, parent.as_ref())?;
+    let Walked { root, stopped, mut tally } =
+        run.walk(Walker::start(source, &times), parent.as_ref())?;
     let (written, profile) = writer.finish(begun, options.readers, monitor)?;
     tally.stats.bytes_new = written.data_bytes;
     tally.stats.bytes_stored = written.stored_bytes;

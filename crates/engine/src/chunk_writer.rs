@@ -245,6 +245,7 @@ impl<'r> ChunkWriter<'r> {
         let (whole, times) = (begun.elapsed(), &self.times);
         let profile = Profile {
             whole,
+            walk: times.of(Stage::Walk),
             read: (times.of(Stage::Read), readers),
             store: whole.saturating_sub(times.of(Stage::Wait)),
             compress: (times.of(Stage::Compress), workers),
@@ -287,5 +288,9 @@ impl WriteChunk for MetadataLane<'_, '_, '_> {
             self.writer.stats.metadata_bytes += chunk.len() as u64;
         }
         Ok((fingerprint, location))
+    }
+
+    fn holds(&self, chunk: &ChunkRef) -> Result<bool, EngineError> {
+        self.writer.is_present(chunk)
     }
 }

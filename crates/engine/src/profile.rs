@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 /// A stage of the pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
+    /// Listing directories, and asking for what stands in them.
+    Walk,
     /// Opening, reading, cutting and naming the chunks of files.
     Read,
-    /// The thread that walks, looks chunks up, encodes deltas and builds trees, waiting for
-    /// another stage.
+    /// The thread that compares with the parent, looks chunks up, encodes deltas and builds trees,
+    /// waiting for another stage.
     Wait,
     /// Compressing and sealing blocks.
     Compress,
@@ -22,7 +24,7 @@ pub enum Stage {
 /// Time at work, summed over the threads of each stage.
 #[derive(Debug, Default)]
 pub struct StageTimes {
-    nanoseconds: [AtomicU64; 5],
+    nanoseconds: [AtomicU64; 6],
 }
 
 impl StageTimes {
@@ -51,9 +53,11 @@ impl StageTimes {
 pub struct Profile {
     /// From beginning to end.
     pub whole: Duration,
+    /// Walking: on one thread.
+    pub walk: Duration,
     /// Reading, on so many threads.
     pub read: (Duration, usize),
-    /// Walking, looking up, encoding, building trees: on one thread.
+    /// Comparing with the parent, looking up, encoding, building trees: on one thread.
     pub store: Duration,
     /// Compressing, on so many threads.
     pub compress: (Duration, usize),
@@ -66,12 +70,13 @@ pub struct Profile {
 impl Profile {
     /// The stages by name, each with the share of its threads' time that it was at work; the one
     /// that bound the backup is the one nearest to 1.
-    pub fn shares(&self) -> [(&'static str, f64); 4] {
+    pub fn shares(&self) -> [(&'static str, f64); 5] {
         let share = |busy: Duration, threads: usize| {
             let whole = self.whole.as_secs_f64() * threads.max(1) as f64;
             if whole > 0.0 { busy.as_secs_f64() / whole } else { 0.0 }
         };
         [
+            ("walk", share(self.walk, 1)),
             ("read", share(self.read.0, self.read.1)),
             ("store", share(self.store, 1)),
             ("compress", share(self.compress.0, self.compress.1)),
@@ -93,6 +98,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let profile = Profile {
             whole: second * 2,
+            walk: second / 2,
             read: (second, 4),
             store: second,
             compress: (second * 3, 2),
@@ -100,7 +106,7 @@ mod tests {
             write: second / 8,
         };
         let shares = profile.shares().map(|(_, share)| share);
-        assert_eq!(shares, [0.125, 0.5, 0.75, 0.125]);
-        assert_eq!(Profile::default().shares().map(|(_, share)| share), [0.0; 4]);
+        assert_eq!(shares, [0.25, 0.125, 0.5, 0.75, 0.125]);
+        assert_eq!(Profile::default().shares().map(|(_, share)| share), [0.0; 5]);
     }
 }

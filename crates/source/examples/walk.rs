@@ -15,11 +15,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let begun = Instant::now();
     let mut source = TreeSource::open(&paths, &SourceOptions::default())?;
     let (mut bytes, mut xattrs) = (0, 0);
-    while let Some(event) = source.next() {
-        if let WalkEvent::Leaf { metadata, .. } = &event {
-            bytes += metadata.size;
+    for event in source.by_ref() {
+        let (WalkEvent::EnterDirectory { entry } | WalkEvent::Leaf { entry, .. }) = &event else {
+            continue;
+        };
+        if let WalkEvent::Leaf { .. } = &event {
+            bytes += entry.size();
         }
-        if with_xattrs && let Ok(found) = source.xattrs() {
+        if with_xattrs && let Ok(found) = entry.xattrs() {
             xattrs += found.len();
         }
     }

@@ -89,21 +89,54 @@ pub(crate) fn device_number(stat: &Statx) -> DeviceNumber {
     DeviceNumber { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor }
 }
 
-/// All but the extended attributes, which are asked for apart.
-pub(crate) fn metadata_of(stat: &Statx, accounts: &Accounts) -> Metadata {
-    Metadata {
-        mode: stat.stx_mode & 0o7777,
-        uid: stat.stx_uid,
-        user: accounts.user_name(stat.stx_uid).cloned(),
-        gid: stat.stx_gid,
-        group: accounts.group_name(stat.stx_gid).cloned(),
-        mtime: timestamp_of(stat.stx_mtime),
-        ctime: timestamp_of(stat.stx_ctime),
-        inode: stat.stx_ino,
-        device: device_of(stat),
-        links: stat.stx_nlink.into(),
-        size: stat.stx_size,
-        xattrs: Vec::new(),
+/// What is kept of an inode's answer: all that is told of an entry but its extended attributes,
+/// which are asked for apart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InodeFacts {
+    pub(crate) id: InodeId,
+    pub(crate) size: u64,
+    /// With the bits that tell the kind.
+    mode: u16,
+    uid: u32,
+    gid: u32,
+    links: u32,
+    mtime: Timestamp,
+    ctime: Timestamp,
+}
+
+impl InodeFacts {
+    pub(crate) fn of(stat: &Statx) -> Self {
+        Self {
+            id: InodeId::of(stat),
+            size: stat.stx_size,
+            mode: stat.stx_mode,
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            links: stat.stx_nlink,
+            mtime: timestamp_of(stat.stx_mtime),
+            ctime: timestamp_of(stat.stx_ctime),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.mode.into())
+    }
+
+    pub(crate) fn metadata(&self, accounts: &Accounts) -> Metadata {
+        Metadata {
+            mode: self.mode & 0o7777,
+            uid: self.uid,
+            user: accounts.user_name(self.uid).cloned(),
+            gid: self.gid,
+            group: accounts.group_name(self.gid).cloned(),
+            mtime: self.mtime,
+            ctime: self.ctime,
+            inode: self.id.inode,
+            device: self.id.device,
+            links: self.links.into(),
+            size: self.size,
+            xattrs: Vec::new(),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::RawDir;
+use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
 /// The names of one directory, `.` and `..` left out, in one buffer.
@@ -11,8 +11,19 @@ use rustix::io::Errno;
 pub(crate) struct Listing {
     /// Each name with its NUL.
     bytes: Vec<u8>,
-    /// Where each name begins and where its NUL ends, sorted by name.
-    spans: Vec<(usize, usize)>,
+    /// Sorted by name.
+    names: Vec<Listed>,
+}
+
+/// A name of a listing.
+#[derive(Debug, Clone, Copy)]
+struct Listed {
+    /// The name's first bytes, as a number that orders as they do: most names differ in them.
+    prefix: u64,
+    /// Where it begins and where its NUL ends.
+    span: (usize, usize),
+    /// The directory told that it is a directory. Not every file system does.
+    is_directory: bool,
 }
 
 /// What of a directory is read in one call.
@@ -35,7 +46,7 @@ impl Listing {
                 Some(Ok(entry)) => {
                     let name = entry.file_name();
                     if name != c"." && name != c".." {
-                        listing.push(name);
+                        listing.push(name, entry.file_type() == FileType::Directory);
                     }
                 }
             }
@@ -47,38 +58,52 @@ impl Listing {
     /// These names and no others.
     pub(crate) fn of_names<'a>(names: impl Iterator<Item = &'a CStr>) -> Self {
         let mut listing = Self::default();
-        names.for_each(|name| listing.push(name));
+        names.for_each(|name| listing.push(name, false));
         listing.sort();
         listing
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.spans.len()
+        self.names.len()
     }
 
     pub(crate) fn name(&self, place: usize) -> &CStr {
-        let (begin, end) = self.spans[place];
-        CStr::from_bytes_until_nul(&self.bytes[begin..end]).unwrap_or_default()
+        CStr::from_bytes_with_nul(self.text(&self.names[place])).unwrap_or_default()
+    }
+
+    /// True where the directory told that the name is one of a directory.
+    pub(crate) fn is_directory(&self, place: usize) -> bool {
+        self.names[place].is_directory
     }
 
     pub(crate) fn contains(&self, name: &CStr) -> bool {
         let wanted = name.to_bytes_with_nul();
-        self.spans.binary_search_by(|&(begin, end)| self.bytes[begin..end].cmp(wanted)).is_ok()
+        self.names.binary_search_by(|listed| self.text(listed).cmp(wanted)).is_ok()
     }
 
-    fn push(&mut self, name: &CStr) {
-        let begin = self.bytes.len();
-        self.bytes.extend_from_slice(name.to_bytes_with_nul());
-        self.spans.push((begin, self.bytes.len()));
+    fn text(&self, listed: &Listed) -> &[u8] {
+        &self.bytes[listed.span.0..listed.span.1]
+    }
+
+    fn push(&mut self, name: &CStr, is_directory: bool) {
+        let (begin, name) = (self.bytes.len(), name.to_bytes_with_nul());
+        self.bytes.extend_from_slice(name);
+        let mut prefix = [0; 8];
+        let bytes = name.len().min(prefix.len());
+        prefix[..bytes].copy_from_slice(&name[..bytes]);
+        let (prefix, span) = (u64::from_be_bytes(prefix), (begin, self.bytes.len()));
+        self.names.push(Listed { prefix, span, is_directory });
     }
 
     /// The NUL that ends each name is smaller than all its bytes, so it may take part. A name
     /// told twice by a directory that changes meanwhile counts once.
     fn sort(&mut self) {
         let bytes = &self.bytes;
-        let text = |span: &(usize, usize)| &bytes[span.0..span.1];
-        self.spans.sort_unstable_by(|left, right| text(left).cmp(text(right)));
-        self.spans.dedup_by(|left, right| text(left) == text(right));
+        let text = |listed: &Listed| &bytes[listed.span.0..listed.span.1];
+        self.names.sort_unstable_by(|left, right| {
+            left.prefix.cmp(&right.prefix).then_with(|| text(left).cmp(text(right)))
+        });
+        self.names.dedup_by(|left, right| text(left) == text(right));
     }
 }
 
@@ -88,10 +113,10 @@ mod tests {
 
     #[test]
     fn names_sort_bytewise() {
-        let names = [c"b", c"a.", c"a", c"a\xff", c"B", c"a b", c"b"];
+        let names = [c"b", c"a.", c"a", c"a\xff", c"B", c"a b", c"b", c"12345678z", c"12345678"];
         let listing = Listing::of_names(names.into_iter());
         let sorted: Vec<_> = (0..listing.len()).map(|place| listing.name(place)).collect();
-        assert_eq!(sorted, [c"B", c"a", c"a b", c"a.", c"a\xff", c"b"]);
+        assert_eq!(sorted, [c"12345678", c"12345678z", c"B", c"a", c"a b", c"a.", c"a\xff", c"b"]);
         assert!(listing.contains(c"a\xff"));
         assert!(!listing.contains(c"a\xfe"));
     }

@@ -5,9 +5,11 @@
 //! - the descriptors held belong to the deepest directories on the way, at most [`FDS_MAX`];
 //!   one that was given up is opened again through `..` of its child, or from `/` name by name,
 //!   and taken only if it is the same inode;
-//! - `path` ends with the subject of the event told last.
+//! - `path` ends with the subject of the event told last;
+//! - an event holds all that can be asked about it, so it may be dealt with on another thread.
 
 mod cut;
+mod event;
 mod handle;
 #[cfg(test)]
 mod tests;
@@ -21,18 +23,19 @@ use std::sync::Arc;
 
 use rustix::fs::{FileType, OFlags, Statx};
 use rustix::io::Errno;
-use strongroom_catalog::{DeviceNumber, Metadata};
 
 use crate::accounts::Accounts;
 use crate::error::SourceError;
-use crate::inode::{self, InodeId};
+use crate::inode::{self, InodeFacts, InodeId};
 use crate::listing::Listing;
 use crate::options::SourceOptions;
 use crate::plan::Plan;
 use crate::xattr::XattrSupport;
 
 use cut::Cuts;
+pub use event::{ExcludeReason, LeafKind, WalkCounts, WalkEvent};
 pub use handle::EntryHandle;
+use handle::Place;
 
 /// How many directories the walk holds open; others may keep some more open by a handle.
 const FDS_MAX: usize = 64;
@@ -48,103 +51,9 @@ pub struct TreeSource {
     /// Frames below this one have given up their descriptor.
     open_from: usize,
     path: Vec<u8>,
-    subject: Subject,
     counts: WalkCounts,
     started: bool,
     buffer: Vec<u8>,
-}
-
-/// What the walk tells next.
-#[derive(Debug)]
-pub enum WalkEvent {
-    /// A directory begins; what it holds follows, up to its [`LeaveDirectory`](Self::LeaveDirectory).
-    EnterDirectory {
-        /// Its name; empty for `/`.
-        name: Vec<u8>,
-        /// What it is, without extended attributes.
-        metadata: Metadata,
-    },
-    /// The directory entered last, and not yet left, ends.
-    LeaveDirectory,
-    /// Anything but a directory.
-    Leaf {
-        /// Its name.
-        name: Vec<u8>,
-        /// Of which kind it is.
-        kind: LeafKind,
-        /// What it is, without extended attributes.
-        metadata: Metadata,
-    },
-    /// Left out because it was asked for.
-    Excluded {
-        /// What is left out, or the directory whose content is.
-        path: PathBuf,
-        /// Why.
-        why: ExcludeReason,
-    },
-    /// Something could not be read; the walk goes on.
-    Problem {
-        /// With what.
-        path: PathBuf,
-        /// Why.
-        error: SourceError,
-    },
-}
-
-/// What a leaf is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LeafKind {
-    /// A regular file.
-    File,
-    /// A symbolic link.
-    Symlink {
-        /// Where it points: any bytes.
-        target: Vec<u8>,
-    },
-    /// A named pipe.
-    Fifo,
-    /// A socket.
-    Socket,
-    /// A character device.
-    CharDevice(DeviceNumber),
-    /// A block device.
-    BlockDevice(DeviceNumber),
-}
-
-/// Why something is left out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ExcludeReason {
-    /// A pattern matches it.
-    Pattern,
-    /// The directory holds a file of this name; its content is left out.
-    Marker {
-        /// The name.
-        name: Vec<u8>,
-    },
-    /// The directory is a cache, by its `CACHEDIR.TAG`; its content but the tag is left out.
-    CacheDirectory,
-    /// Another file system is mounted here; its content is left out.
-    MountPoint,
-    /// The file is longer than wanted.
-    TooBig {
-        /// Its length.
-        bytes: u64,
-    },
-    /// The caller asked to skip this directory by its inode; its content is left out.
-    SkippedInode,
-}
-
-/// What the walk has told so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WalkCounts {
-    /// Directories entered.
-    pub directories: u64,
-    /// Leaves told.
-    pub leaves: u64,
-    /// Things left out because it was asked for; what stands below them is not counted.
-    pub excluded: u64,
-    /// Things that could not be read.
-    pub problems: u64,
 }
 
 /// What entries need after the walk has gone on.
@@ -154,13 +63,30 @@ struct Context {
     xattr_support: XattrSupport,
 }
 
+/// A name in an open directory.
+struct Name {
+    place: Arc<Place>,
+    /// Which of the names in that place.
+    at: usize,
+}
+
+/// A directory that is about to be entered.
+struct Found {
+    /// None for `/`.
+    name: Option<Name>,
+    /// As in its [`Frame`].
+    whole: bool,
+    /// As in its [`Frame`].
+    node: Option<usize>,
+}
+
 /// A directory the walk is in.
 #[derive(Debug)]
 struct Frame {
     /// None where it was given up, or could not be opened.
-    fd: Option<Arc<OwnedFd>>,
+    place: Option<Arc<Place>>,
     id: InodeId,
-    listing: Listing,
+    listing: Arc<Listing>,
     /// The next name of the listing.
     next: usize,
     /// Its path's part of the walk's path.
@@ -173,14 +99,6 @@ struct Frame {
     follow: bool,
     /// Told before its next name.
     pending: VecDeque<WalkEvent>,
-}
-
-/// What the last event was about.
-#[derive(Debug, Clone)]
-enum Subject {
-    Nothing,
-    Directory(InodeId),
-    Leaf { name: CString, id: InodeId, kind: FileType },
 }
 
 impl TreeSource {
@@ -205,7 +123,6 @@ impl TreeSource {
             frames: Vec::new(),
             open_from: 0,
             path: b"/".to_vec(),
-            subject: Subject::Nothing,
             counts: WalkCounts::default(),
             started: false,
             buffer: Vec::new(),
@@ -228,32 +145,14 @@ impl TreeSource {
         self.counts
     }
 
-    /// The next event, or none when the walk is over.
-    #[expect(clippy::should_implement_trait, reason = "the walk is asked about its last event")]
-    pub fn next(&mut self) -> Option<WalkEvent> {
-        self.subject = Subject::Nothing;
-        let event = match self.started {
-            true => self.step()?,
-            false => {
-                self.started = true;
-                self.enter_root()
-            }
-        };
-        match &event {
-            WalkEvent::EnterDirectory { .. } => self.counts.directories += 1,
-            WalkEvent::Leaf { .. } => self.counts.leaves += 1,
-            WalkEvent::Excluded { .. } => self.counts.excluded += 1,
-            WalkEvent::Problem { .. } => self.counts.problems += 1,
-            WalkEvent::LeaveDirectory => {}
-        }
-        Some(event)
-    }
-
     fn enter_root(&mut self) -> WalkEvent {
         let whole = self.plan.node(0).given;
         let found = inode::stat_at(rustix::fs::CWD, c"/");
         match found {
-            Ok(stat) => self.enter(c"/", &stat, whole, Some(0)),
+            Ok(stat) => {
+                let directory = Found { name: None, whole, node: Some(0) };
+                self.enter(directory, &stat)
+            }
             Err(error) => self.problem("read the metadata of", error),
         }
     }
@@ -268,49 +167,54 @@ impl TreeSource {
             self.leave();
             return Some(WalkEvent::LeaveDirectory);
         }
-        let name = frame.listing.name(frame.next).to_owned();
+        let at = frame.next;
         frame.next += 1;
         if self.path.len() > 1 {
             self.path.push(b'/');
         }
-        self.path.extend_from_slice(name.as_bytes());
-        Some(self.visit(name))
+        self.path.extend_from_slice(frame.listing.name(at).to_bytes());
+        let told_directory = frame.listing.is_directory(at);
+        Some(match frame.place.clone() {
+            Some(place) => self.visit(Name { place, at }, told_directory),
+            None => self.problem("open the directory of", Errno::BADF),
+        })
     }
 
-    /// Tells the entry of a name in the directory the walk is in.
-    fn visit(&mut self, name: CString) -> WalkEvent {
-        let Some((directory, parent)) =
-            self.frames.last().and_then(|frame| frame.fd.clone().map(|fd| (fd, frame)))
-        else {
-            return self.problem("open the directory of", Errno::BADF);
-        };
-        let node = self.plan.child(parent.node, &name);
+    /// Tells the entry of a name in the directory the walk is in, which may have told already
+    /// that it is a directory.
+    fn visit(&mut self, name: Name, told_directory: bool) -> WalkEvent {
+        let parent = self.frames.last().expect("a name stands in a directory");
+        let node = self.plan.child(parent.node, name.text());
         let (given, follow) = match node.map(|node| self.plan.node(node)) {
             Some(node) => (node.given, node.follow),
             None => (false, false),
         };
         let (parent_whole, parent_id) = (parent.whole, parent.id);
-        let found = match follow {
-            true => inode::stat_at_following(directory.as_fd(), &name),
-            false => inode::stat_at(directory.as_fd(), &name),
+        let unseen = told_directory && !follow && self.cuts.may_open_unseen();
+        let stat = match unseen {
+            true => None,
+            false => match name.stat(follow) {
+                Ok(stat) => Some(stat),
+                Err(error) => return self.problem("read the metadata of", error),
+            },
         };
-        let stat = match found {
-            Ok(stat) => stat,
-            Err(error) => return self.problem("read the metadata of", error),
-        };
-        let is_directory = inode::kind_of(&stat) == FileType::Directory;
+        let is_directory =
+            stat.as_ref().is_none_or(|stat| inode::kind_of(stat) == FileType::Directory);
         let on_the_way =
             is_directory && node.is_some_and(|node| !self.plan.node(node).children.is_empty());
         let mut whole = given || parent_whole;
         if parent_whole
             && !given
-            && let Some(why) = self.cuts.of_name(self.path(), &stat)
+            && let Some(why) = self.cut(stat.as_ref(), is_directory)
         {
             if !on_the_way {
                 return self.excluded(why);
             }
             whole = false;
         }
+        let Some(stat) = stat else {
+            return self.enter_unseen(name, whole, node);
+        };
         if !is_directory {
             // A path that was given through this has lost its way.
             if node.is_some() && !given && !parent_whole {
@@ -319,21 +223,29 @@ impl TreeSource {
                     now: inode::kind_text(inode::kind_of(&stat)),
                 });
             }
-            return self.leaf(&directory, name, &stat);
+            return self.leaf(name, &stat);
         }
         let boundary = if whole && !given { Some(parent_id.device) } else { None };
         match self.cuts.of_directory(&stat, boundary) {
-            Some(cut) if cut.keeps_wanted && on_the_way => self.enter(&name, &stat, false, node),
-            Some(cut) => self.enter_cut(&name, &stat, cut.why),
-            None => self.enter(&name, &stat, whole, node),
+            Some(cut) if cut.keeps_wanted && on_the_way => {
+                self.enter(Found { name: Some(name), whole: false, node }, &stat)
+            }
+            Some(cut) => self.enter_cut(Some(name), &stat, cut.why),
+            None => self.enter(Found { name: Some(name), whole, node }, &stat),
         }
     }
 
-    fn leaf(&mut self, directory: &Arc<OwnedFd>, name: CString, stat: &Statx) -> WalkEvent {
+    /// Why the entry at the path is left out; of a directory, its name alone is asked.
+    fn cut(&self, stat: Option<&Statx>, is_directory: bool) -> Option<ExcludeReason> {
+        let by_name = self.cuts.of_name(self.path(), is_directory);
+        by_name.or_else(|| self.cuts.of_leaf(stat?))
+    }
+
+    fn leaf(&mut self, name: Name, stat: &Statx) -> WalkEvent {
         let kind = match inode::kind_of(stat) {
             FileType::RegularFile => LeafKind::File,
-            FileType::Symlink => match rustix::fs::readlinkat(directory, &name, Vec::new()) {
-                Ok(target) => LeafKind::Symlink { target: target.into_bytes() },
+            FileType::Symlink => match name.target() {
+                Ok(target) => LeafKind::Symlink { target },
                 Err(error) => return self.problem("read the symbolic link", error),
             },
             FileType::Fifo => LeafKind::Fifo,
@@ -346,33 +258,51 @@ impl TreeSource {
                     .problem_of(SourceError::UnknownKind { path: self.path().to_owned(), kind });
             }
         };
-        let metadata = inode::metadata_of(stat, &self.context.accounts);
-        let event = WalkEvent::Leaf { name: name.to_bytes().to_vec(), kind, metadata };
-        self.subject = Subject::Leaf { name, id: InodeId::of(stat), kind: inode::kind_of(stat) };
-        event
+        let entry = EntryHandle::below(name.place, name.at, InodeFacts::of(stat));
+        WalkEvent::Leaf { entry, kind }
+    }
+
+    /// Opens a directory at once, of which nothing is known but that its parent told it is one:
+    /// one call less for each directory. Where that fails, it is asked for first, as others are.
+    fn enter_unseen(&mut self, name: Name, whole: bool, node: Option<usize>) -> WalkEvent {
+        let Ok(fd) = name.open_directory(false) else { return self.visit(name, false) };
+        match inode::stat_fd(&fd) {
+            Ok(stat) => self.enter_opened(fd, &stat, None, Found { name: Some(name), whole, node }),
+            Err(error) => self.problem("read the metadata of", error),
+        }
     }
 
     /// Opens a directory and lists it. One that may not be read is entered empty.
-    fn enter(&mut self, name: &CStr, seen: &Statx, whole: bool, node: Option<usize>) -> WalkEvent {
-        let follow = node.is_some_and(|node| self.plan.node(node).follow);
-        let parent = self.frames.last().and_then(|frame| frame.fd.clone());
-        let opened = match &parent {
-            Some(parent) => open_directory(parent, name, follow),
-            None => open_directory(rustix::fs::CWD, name, follow),
+    fn enter(&mut self, directory: Found, seen: &Statx) -> WalkEvent {
+        let follow = directory.node.is_some_and(|node| self.plan.node(node).follow);
+        let opened = match &directory.name {
+            Some(name) => name.open_directory(follow),
+            None => open_directory(rustix::fs::CWD, c"/", follow),
         };
         let fd = match opened {
-            Ok(fd) => Arc::new(fd),
-            Err(error) => return self.enter_unreadable(name, seen, error),
+            Ok(fd) => fd,
+            Err(error) => return self.enter_unreadable(directory.name, seen, error),
         };
         // What was opened counts, whatever was there before.
-        let stat = match inode::stat_fd(&fd) {
-            Ok(stat) => stat,
-            Err(error) => return self.problem("read the metadata of", error),
-        };
-        if InodeId::of(&stat) != InodeId::of(seen) {
+        match inode::stat_fd(&fd) {
+            Ok(stat) => self.enter_opened(fd, &stat, Some(InodeId::of(seen)), directory),
+            Err(error) => self.problem("read the metadata of", error),
+        }
+    }
+
+    /// Lists a directory that was opened, and was asked whether it is wanted if it was `seen`.
+    fn enter_opened(
+        &mut self,
+        fd: OwnedFd,
+        stat: &Statx,
+        seen: Option<InodeId>,
+        directory: Found,
+    ) -> WalkEvent {
+        let Found { name, whole, node } = directory;
+        if seen != Some(InodeId::of(stat)) {
             let device = self.frames.last().map(|frame| frame.id.device).filter(|_| whole);
-            if let Some(cut) = self.cuts.of_directory(&stat, device) {
-                return self.enter_cut(name, &stat, cut.why);
+            if let Some(cut) = self.cuts.of_directory(stat, device) {
+                return self.enter_cut(name, stat, cut.why);
             }
         }
         let children = node.map(|node| &self.plan.node(node).children);
@@ -382,7 +312,7 @@ impl TreeSource {
             true => Listing::read(fd.as_fd(), &mut self.buffer),
             false => (Listing::of_names(wanted.clone()), None),
         };
-        let cut = if whole { self.cuts.of_content(&fd, &listing) } else { None };
+        let cut = if whole { self.cuts.of_content(fd.as_fd(), &listing) } else { None };
         let whole = whole && cut.is_none();
         if let Some(why) = cut {
             listing = Listing::of_names(wanted.chain(cut::kept_by(&why)));
@@ -392,64 +322,72 @@ impl TreeSource {
             let error = SourceError::io("list", self.path(), error);
             pending.push_back(WalkEvent::Problem { path: self.path().to_owned(), error });
         }
-        self.push(Some(fd), &stat, listing, whole, node, pending);
-        self.enter_event(name, &stat)
+        let place = self.place(Some(fd), self.path.len(), Arc::new(listing));
+        self.push(Frame {
+            place: Some(place.clone()),
+            id: InodeId::of(stat),
+            listing: place.listing.clone(),
+            next: 0,
+            path_bytes: self.path.len(),
+            whole,
+            node,
+            follow: node.is_some_and(|node| self.plan.node(node).follow),
+            pending,
+        });
+        WalkEvent::EnterDirectory { entry: EntryHandle::of(place, InodeFacts::of(stat)) }
     }
 
-    /// Enters a directory whose content is left out; it is not opened.
-    fn enter_cut(&mut self, name: &CStr, stat: &Statx, why: ExcludeReason) -> WalkEvent {
-        let pending = [WalkEvent::Excluded { path: self.path().to_owned(), why }].into();
-        self.push(None, stat, Listing::default(), false, None, pending);
-        self.enter_event(name, stat)
+    /// Enters a directory whose content is left out; it is not kept open.
+    fn enter_cut(&mut self, name: Option<Name>, stat: &Statx, why: ExcludeReason) -> WalkEvent {
+        let path = self.path().to_owned();
+        self.enter_empty(name, stat, WalkEvent::Excluded { path, why })
     }
 
-    fn enter_unreadable(&mut self, name: &CStr, stat: &Statx, error: Errno) -> WalkEvent {
+    fn enter_unreadable(&mut self, name: Option<Name>, stat: &Statx, error: Errno) -> WalkEvent {
+        let path = self.path().to_owned();
         match error {
             Errno::NOENT => return self.problem("open", error),
             Errno::NOTDIR | Errno::LOOP => {
-                let path = self.path().to_owned();
                 return self.problem_of(SourceError::Changed { path, now: "something else" });
             }
             _ => {}
         }
-        let path = self.path().to_owned();
         let error = SourceError::io("open the directory", &path, error);
-        let pending = [WalkEvent::Problem { path, error }].into();
-        self.push(None, stat, Listing::default(), false, None, pending);
-        self.enter_event(name, stat)
+        self.enter_empty(name, stat, WalkEvent::Problem { path, error })
     }
 
-    fn enter_event(&mut self, name: &CStr, stat: &Statx) -> WalkEvent {
-        self.subject = Subject::Directory(InodeId::of(stat));
-        let metadata = inode::metadata_of(stat, &self.context.accounts);
-        let name = if self.frames.len() == 1 { Vec::new() } else { name.to_bytes().to_vec() };
-        WalkEvent::EnterDirectory { name, metadata }
-    }
-
-    fn push(
-        &mut self,
-        fd: Option<Arc<OwnedFd>>,
-        stat: &Statx,
-        listing: Listing,
-        whole: bool,
-        node: Option<usize>,
-        pending: VecDeque<WalkEvent>,
-    ) {
-        let follow = node.is_some_and(|node| self.plan.node(node).follow);
-        let (id, path_bytes) = (InodeId::of(stat), self.path.len());
-        self.frames.push(Frame {
-            fd,
-            id,
-            listing,
+    /// Enters a directory that is not open, of which nothing is told but this.
+    fn enter_empty(&mut self, name: Option<Name>, stat: &Statx, told: WalkEvent) -> WalkEvent {
+        let facts = InodeFacts::of(stat);
+        // It is known by its name in its parent.
+        let entry = match name {
+            Some(name) => EntryHandle::below(name.place, name.at, facts),
+            None => EntryHandle::of(self.place(None, self.path.len(), Arc::default()), facts),
+        };
+        self.push(Frame {
+            place: None,
+            id: facts.id,
+            listing: Arc::default(),
             next: 0,
-            path_bytes,
-            whole,
-            node,
-            follow,
-            pending,
+            path_bytes: self.path.len(),
+            whole: false,
+            node: None,
+            follow: false,
+            pending: [told].into(),
         });
+        WalkEvent::EnterDirectory { entry }
+    }
+
+    /// A directory that stands at so many bytes of the path.
+    fn place(&self, fd: Option<OwnedFd>, path_bytes: usize, listing: Arc<Listing>) -> Arc<Place> {
+        let (path, context) = (self.path[..path_bytes].to_vec(), self.context.clone());
+        Arc::new(Place { fd, path, listing, context })
+    }
+
+    fn push(&mut self, frame: Frame) {
+        self.frames.push(frame);
         if self.frames.len() - self.open_from > FDS_MAX {
-            self.frames[self.open_from].fd = None;
+            self.frames[self.open_from].place = None;
             self.open_from += 1;
         }
     }
@@ -460,15 +398,20 @@ impl TreeSource {
         if self.frames.is_empty() || self.frames.len() > self.open_from {
             return;
         }
-        let place = self.frames.len() - 1;
-        self.open_from = place;
-        let parent = &self.frames[place];
-        let through_child = child.fd.as_ref().and_then(|fd| open_same(fd, c"..", false, parent.id));
-        match through_child.or_else(|| self.open_from_root(place)) {
-            Some(fd) => self.frames[place].fd = Some(Arc::new(fd)),
+        let last = self.frames.len() - 1;
+        self.open_from = last;
+        let parent = &self.frames[last];
+        let child = child.place.as_ref().and_then(|place| place.fd.as_ref());
+        let through_child = child.and_then(|fd| open_same(fd, c"..", false, parent.id));
+        match through_child.or_else(|| self.open_from_root(last)) {
+            Some(fd) => {
+                let Frame { path_bytes, listing, .. } = &self.frames[last];
+                let place = self.place(Some(fd), *path_bytes, listing.clone());
+                self.frames[last].place = Some(place);
+            }
             None => {
-                let frame = &mut self.frames[place];
-                frame.listing = Listing::default();
+                let frame = &mut self.frames[last];
+                frame.listing = Arc::default();
                 frame.next = 0;
                 let path = PathBuf::from(OsStr::from_bytes(&self.path[..frame.path_bytes]));
                 let error = SourceError::Moved { path: path.clone() };
@@ -502,6 +445,53 @@ impl TreeSource {
 
     fn excluded(&mut self, why: ExcludeReason) -> WalkEvent {
         WalkEvent::Excluded { path: self.path().to_owned(), why }
+    }
+}
+
+impl Iterator for TreeSource {
+    type Item = WalkEvent;
+
+    /// The next event, or none when the walk is over.
+    fn next(&mut self) -> Option<WalkEvent> {
+        let event = match self.started {
+            true => self.step()?,
+            false => {
+                self.started = true;
+                self.enter_root()
+            }
+        };
+        match &event {
+            WalkEvent::EnterDirectory { .. } => self.counts.directories += 1,
+            WalkEvent::Leaf { .. } => self.counts.leaves += 1,
+            WalkEvent::Excluded { .. } => self.counts.excluded += 1,
+            WalkEvent::Problem { .. } => self.counts.problems += 1,
+            WalkEvent::LeaveDirectory => {}
+        }
+        Some(event)
+    }
+}
+
+impl Name {
+    fn text(&self) -> &CStr {
+        self.place.listing.name(self.at)
+    }
+
+    fn stat(&self, follow: bool) -> Result<Statx, Errno> {
+        let directory = self.place.directory()?;
+        match follow {
+            true => inode::stat_at_following(directory, self.text()),
+            false => inode::stat_at(directory, self.text()),
+        }
+    }
+
+    fn open_directory(&self, follow: bool) -> Result<OwnedFd, Errno> {
+        open_directory(self.place.directory()?, self.text(), follow)
+    }
+
+    /// Where the symbolic link points.
+    fn target(&self) -> Result<Vec<u8>, Errno> {
+        let directory = self.place.directory()?;
+        Ok(rustix::fs::readlinkat(directory, self.text(), Vec::new())?.into_bytes())
     }
 }
 

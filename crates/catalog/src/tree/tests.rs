@@ -102,6 +102,43 @@ fn one_change_in_a_large_directory_changes_one_chunk() {
 }
 
 #[test]
+fn chunks_of_stored_entries_are_named_and_not_made_again() {
+    let entries: Vec<Entry> = (0..20_000).map(numbered).collect();
+    let mut store = MemoryChunks::default();
+    let tree = write(&entries, &mut store);
+    let new = Entry { name: b"file-0007000-new".to_vec(), ..numbered(0) };
+    let last = Entry { name: b"z".to_vec(), ..numbered(0) };
+    for (after, new) in [(None, None), (Some(7000), Some(&new)), (Some(19_999), Some(&last))] {
+        for left_out in [None, Some(0), Some(7001), Some(19_999)] {
+            let mut expected = Vec::new();
+            let mut writer = TreeWriter::new();
+            let mut reader = TreeReader::new(&tree, &store);
+            let mut store = MemoryChunks { chunks: store.chunks.clone(), written: 0 };
+            let mut number = 0;
+            while reader.advance().unwrap() {
+                let entry = reader.entry();
+                if left_out != Some(number) {
+                    expected.push(entry.clone());
+                    let stored = reader.stored().unwrap();
+                    writer.push_stored(&entry.name, &stored, &mut store).unwrap();
+                }
+                if after == Some(number) {
+                    expected.extend(new.cloned());
+                    writer.push(new.unwrap(), &mut store).unwrap();
+                }
+                number += 1;
+            }
+            let again = writer.finish(&mut store).unwrap();
+            assert_eq!(TreeReader::new(&again, &store).read_all().unwrap(), expected);
+            assert_eq!(again, write(&expected, &mut MemoryChunks::default()));
+            let changes = usize::from(new.is_some()) + usize::from(left_out.is_some());
+            // The node over all of them is made again; each costs a chunk, and that behind it.
+            assert!(store.written <= 1 + changes * 2, "{} for {changes}", store.written);
+        }
+    }
+}
+
+#[test]
 fn an_entry_too_large_is_refused_and_the_tree_goes_on() {
     let mut store = MemoryChunks::default();
     let mut tree = TreeWriter::new();

@@ -166,7 +166,7 @@ fn how_it_was_stored() {
     let tree = world.tree();
     fs::write(tree.join("more"), "more and more ".repeat(50_000)).unwrap();
     let words = format!("backup --profile --compression auto --readers 1 {}", tree.display());
-    world.say(&words).exits(0).says("stages at work: read ").says("bound by: ");
+    world.say(&words).exits(0).says("stages at work: walk ").says("bound by: ");
     fs::write(tree.join("more"), "more and less ".repeat(50_000)).unwrap();
     let words = format!("backup --json --no-deltas {}", tree.display());
     let json = world.say(&words).exits(0).out;

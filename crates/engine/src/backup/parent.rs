@@ -1,7 +1,9 @@
 //! The snapshot that a backup takes unchanged files over from.
 
+use std::cmp::Ordering;
+
 use strongroom_base::Monitor;
-use strongroom_catalog::{Entry, Recipe, Snapshot, TreeReader};
+use strongroom_catalog::{Recipe, Snapshot, TreeReader};
 
 use super::BackupOptions;
 use crate::chunk_reader::ChunkReader;
@@ -36,43 +38,46 @@ pub fn find_parent(
 /// The parent's counterpart of a directory, read along with the walk.
 pub struct ParentDirectory<'r> {
     entries: Option<TreeReader<'r, ChunkReader>>,
-    next: Option<Entry>,
+    /// The entry at hand comes after all that were asked for.
+    is_ahead: bool,
 }
 
 impl<'r> ParentDirectory<'r> {
     /// The directory of this tree; of nothing where there is none.
     pub fn new(tree: Option<&Recipe>, reader: &'r ChunkReader) -> Self {
-        Self { entries: tree.map(|tree| TreeReader::new(tree, reader)), next: None }
+        Self { entries: tree.map(|tree| TreeReader::new(tree, reader)), is_ahead: false }
     }
 
-    /// The entry found last, as it stands in the parent's tree.
-    pub fn found_bytes(&self) -> &[u8] {
-        self.entries.as_ref().map_or(&[], |entries| entries.last_bytes())
-    }
-
-    /// The entry of a name that comes after all asked for before. A tree that cannot be read is
-    /// as good as none: its files are read again, and that heals it.
-    pub fn find(&mut self, name: &[u8], monitor: &dyn Monitor) -> Option<Entry> {
+    /// The tree, at the entry of a name that comes after all asked for before. A tree that cannot
+    /// be read is as good as none: its files are read again, and that heals it.
+    pub fn find(
+        &mut self,
+        name: &[u8],
+        monitor: &dyn Monitor,
+    ) -> Option<&TreeReader<'r, ChunkReader>> {
         loop {
-            if let Some(next) = self.next.take_if(|next| next.name.as_slice() <= name) {
-                if next.name == name {
-                    return Some(next);
-                }
-            } else if self.next.is_some() {
+            if !self.is_ahead && !self.advance(monitor) {
                 return None;
             }
-            match self.entries.as_mut()?.next_entry() {
-                Ok(Some(entry)) => self.next = Some(entry),
-                Ok(None) => {
-                    self.entries = None;
-                    return None;
-                }
-                Err(error) => {
-                    monitor.detail(&format!("the parent's tree cannot be read: {error}"));
-                    self.entries = None;
-                    return None;
-                }
+            let order = self.entries.as_ref()?.entry().name.as_slice().cmp(name);
+            self.is_ahead = order == Ordering::Greater;
+            match order {
+                Ordering::Less => {}
+                Ordering::Equal => return self.entries.as_ref(),
+                Ordering::Greater => return None,
             }
         }
+    }
+
+    fn advance(&mut self, monitor: &dyn Monitor) -> bool {
+        let Some(entries) = &mut self.entries else { return false };
+        let advanced = entries.advance().unwrap_or_else(|error| {
+            monitor.detail(&format!("the parent's tree cannot be read: {error}"));
+            false
+        });
+        if !advanced {
+            self.entries = None;
+        }
+        advanced
     }
 }

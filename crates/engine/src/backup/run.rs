@@ -1,21 +1,24 @@
-//! The walk, merged with the parent snapshot: what is unchanged is taken over, what is new is
-//! handed to the readers, and all of it is put into trees in the order of the walk.
+//! What the walk tells, merged with the parent snapshot: what is unchanged is taken over, what is
+//! new is handed to the readers, and all of it is put into trees in the order of the walk.
 //!
 //! ```text
-//! walk ─▶ unchanged? ─ yes ───────────────▶ queue ─▶ trees ─▶ packer
-//!                    └ no ─▶ readers ─────▶   (in the order of the walk)
+//! walker ─▶ unchanged? ─ yes ───────────────▶ queue ─▶ trees ─▶ packer
+//!                      └ no ─▶ readers ─────▶   (in the order of the walk)
 //! ```
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 
 use strongroom_base::Cancel;
-use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, Xattr};
-use strongroom_source::{LeafKind, SourceError, TreeSource, WalkEvent};
+use strongroom_catalog::recipe::for_each_chunk;
+use strongroom_catalog::{ChunkRef, Entry, EntryKind, Recipe, Snapshot, TreeReader, Xattr};
+use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
 
 use super::parent::ParentDirectory;
 use super::readers::{AHEAD_BYTES, AHEAD_FILES, Readers};
 use super::tally::Tally;
-use super::trees::{NewFile, Step, Trees};
+use super::trees::{Before, NewFile, Step, Trees};
+use super::walker::Walker;
 use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 
@@ -35,6 +38,8 @@ pub struct Run<'r, 'w> {
     pub trees: Trees<'r, 'w>,
     /// Counts and tells.
     pub tally: Tally<'r>,
+    /// Where the leaf at hand stands.
+    pub path: PathBuf,
     /// Read every file, whatever the parent knows.
     pub force: bool,
     /// The wish to stop.
@@ -60,32 +65,32 @@ pub struct Walked<'r> {
 }
 
 impl<'r> Run<'r, '_> {
-    /// Walks to the end, or until it is stopped.
+    /// Takes the walk to its end, or until it is stopped.
     pub fn walk(
         mut self,
-        mut source: TreeSource,
+        mut walker: Walker,
         parent: Option<&Snapshot>,
     ) -> Result<Walked<'r>, EngineError> {
         let mut parents: Vec<ParentDirectory<'r>> = Vec::new();
         let mut stopped = false;
-        while let Some(event) = source.next() {
+        for event in walker.by_ref() {
             if self.cancel.is_cancelled() {
                 stopped = true;
                 break;
             }
             match event {
-                WalkEvent::EnterDirectory { name, metadata } => {
+                WalkEvent::EnterDirectory { entry } => {
                     let root = parent.map(|parent| &parent.root);
-                    let step = self.enter(&source, name, metadata, &mut parents, root);
+                    let step = self.enter(&entry, &mut parents, root);
                     self.queue.push(step);
                 }
                 WalkEvent::LeaveDirectory => {
                     parents.pop();
                     self.queue.push(Step::Leave);
                 }
-                WalkEvent::Leaf { name, kind, metadata } => {
+                WalkEvent::Leaf { entry, kind } => {
                     let directory = parents.last_mut().expect("a leaf stands in a directory");
-                    let step = self.leaf(&source, directory, name, kind, metadata)?;
+                    let step = self.leaf(directory, entry, kind)?;
                     self.queue.push(step);
                 }
                 WalkEvent::Excluded { path, why } => self.tally.left_out(&path, &why),
@@ -98,6 +103,8 @@ impl<'r> Run<'r, '_> {
             }
             self.tally.tell();
         }
+        // Where it was stopped the walk need not go on meanwhile.
+        drop(walker);
         while let Some(step) = self.queue.pop() {
             self.trees.take(step, &self.readers, &mut self.tally)?;
         }
@@ -110,71 +117,80 @@ impl<'r> Run<'r, '_> {
 
     fn enter(
         &mut self,
-        source: &TreeSource,
-        name: Vec<u8>,
-        mut metadata: Metadata,
+        entry: &EntryHandle,
         parents: &mut Vec<ParentDirectory<'r>>,
         root: Option<&Recipe>,
     ) -> Step {
+        let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         let above = parents.last_mut();
-        let entry = above.and_then(|above| above.find(&name, self.tally.monitor));
-        let before = match &entry {
-            Some(entry) => entry.tree(),
+        let found = above.and_then(|above| above.find(&name, self.tally.monitor));
+        let same = found.filter(|found| found.entry().metadata.same_version_as(&metadata));
+        metadata.xattrs = match same {
+            Some(same) => same.entry().metadata.xattrs.clone(),
+            None => self.xattrs(entry),
+        };
+        let tree = match found {
+            Some(found) => found.entry().tree(),
             None if name.is_empty() => root,
             None => None,
         };
-        let before = before.cloned();
-        parents.push(ParentDirectory::new(before.as_ref(), self.reader));
-        metadata.xattrs = match entry.filter(|entry| entry.metadata.same_version_as(&metadata)) {
-            Some(entry) => entry.metadata.xattrs,
-            None => self.xattrs(source, source.xattrs()),
-        };
+        let stored = same.filter(|same| same.entry().metadata == metadata);
+        let stored = stored.and_then(TreeReader::stored);
+        let before = tree.map(|tree| Before { tree: tree.clone(), stored });
+        let tree = before.as_ref().map(|before| &before.tree);
+        parents.push(ParentDirectory::new(tree, self.reader));
         Step::Enter { name, metadata: Box::new(metadata), before }
     }
 
     fn leaf(
         &mut self,
-        source: &TreeSource,
         directory: &mut ParentDirectory<'r>,
-        name: Vec<u8>,
+        entry: EntryHandle,
         kind: LeafKind,
-        mut metadata: Metadata,
     ) -> Result<Step, EngineError> {
-        self.tally.monitor.working_on(source.path());
+        entry.write_path(&mut self.path);
+        self.tally.monitor.working_on(&self.path);
+        let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         let before = directory.find(&name, self.tally.monitor);
         let same = before
-            .as_ref()
-            .filter(|before| !self.force && before.metadata.same_version_as(&metadata));
-        if let Some(before) = same {
-            metadata.xattrs.clone_from(&before.metadata.xattrs);
+            .filter(|before| !self.force && before.entry().metadata.same_version_as(&metadata));
+        if let Some(same) = same {
+            metadata.xattrs.clone_from(&same.entry().metadata.xattrs);
         }
+        let stored = same.filter(|same| same.entry().metadata == metadata);
+        let stored = stored.and_then(TreeReader::stored);
         if kind != LeafKind::File {
             if same.is_none() {
-                metadata.xattrs = self.xattrs(source, source.xattrs());
+                metadata.xattrs = self.xattrs(&entry);
             }
             self.tally.done(0);
-            return Ok(Step::Entry(Box::new(Entry { name, kind: special(kind), metadata })));
+            let kind = special(kind);
+            return Ok(
+                match stored.filter(|_| same.is_some_and(|same| same.entry().kind == kind)) {
+                    Some(entry) => Step::Kept { name, content_bytes: 0, entry },
+                    None => Step::Entry(Box::new(Entry { name, kind, metadata })),
+                },
+            );
         }
-        if let Some(content) = same.and_then(Entry::content)
+        if let Some(content) = same.and_then(|same| same.entry().content())
             && self.is_present(content)?
         {
+            let content_bytes = content.stream_bytes();
             self.tally.unchanged += 1;
-            self.tally.done(content.stream_bytes());
-            if same.is_some_and(|before| before.metadata == metadata) {
-                let (content_bytes, bytes) = (content.stream_bytes(), directory.found_bytes());
-                return Ok(Step::Kept { name, content_bytes, bytes: bytes.into() });
+            self.tally.done(content_bytes);
+            if let Some(entry) = stored {
+                return Ok(Step::Kept { name, content_bytes, entry });
             }
             let kind = EntryKind::File { content: content.clone() };
             return Ok(Step::Entry(Box::new(Entry { name, kind, metadata })));
         }
-        let before = before.as_ref().and_then(Entry::content).cloned();
-        let handle = source.handle().expect("a leaf was told last");
-        let (path, bytes) = (source.path().to_owned(), metadata.size);
+        let before = before.and_then(|before| before.entry().content()).cloned();
+        let (path, bytes) = (self.path.clone(), metadata.size);
         let is_link = self.trees.links().is_begun(&metadata);
         let file = NewFile { name, path, metadata: Box::new(metadata), before };
         Ok(match is_link {
-            true => Step::Link(file, handle),
-            false => Step::File(file, self.readers.begin(handle, bytes)),
+            true => Step::Link(file, entry),
+            false => Step::File(file, self.readers.begin(entry, bytes)),
         })
     }
 
@@ -182,15 +198,21 @@ impl<'r> Run<'r, '_> {
     fn is_present(&self, content: &Recipe) -> Result<bool, EngineError> {
         let mut present = true;
         let mut failed = None;
-        let visited =
-            strongroom_catalog::recipe::for_each_chunk(content, self.reader, &mut |chunk, _| {
-                if present && failed.is_none() {
-                    match self.trees.writer().is_present(chunk) {
-                        Ok(is_present) => present = is_present,
-                        Err(error) => failed = Some(error),
-                    }
+        let mut look = |chunk: &ChunkRef| {
+            if present && failed.is_none() {
+                match self.trees.writer().is_present(chunk) {
+                    Ok(is_present) => present = is_present,
+                    Err(error) => failed = Some(error),
                 }
-            });
+            }
+        };
+        let visited = match content.depth {
+            0 => {
+                content.refs.iter().filter(|chunk| !chunk.is_hole()).for_each(look);
+                Ok(())
+            }
+            _ => for_each_chunk(content, self.reader, &mut |chunk, _| look(chunk)),
+        };
         match (failed, visited.map_err(EngineError::from)) {
             (Some(error), _) => Err(error),
             (None, Err(error)) if error.is_damage() => Ok(false),
@@ -199,13 +221,9 @@ impl<'r> Run<'r, '_> {
         }
     }
 
-    fn xattrs(
-        &mut self,
-        source: &TreeSource,
-        xattrs: Result<Vec<Xattr>, SourceError>,
-    ) -> Vec<Xattr> {
-        xattrs.unwrap_or_else(|error| {
-            self.tally.problem(source.path(), &error.to_string());
+    fn xattrs(&mut self, entry: &EntryHandle) -> Vec<Xattr> {
+        entry.xattrs().unwrap_or_else(|error| {
+            self.tally.problem(&entry.path(), &error.to_string());
             Vec::new()
         })
     }

@@ -59,15 +59,15 @@ impl Drop for Totals {
 }
 
 fn count(paths: &[PathBuf], options: &SourceOptions, counted: &Counted) {
-    let Ok(mut source) = TreeSource::open(paths, options) else { return };
-    while let Some(event) = source.next() {
+    let Ok(source) = TreeSource::open(paths, options) else { return };
+    for event in source {
         if counted.stop.load(Ordering::Relaxed) {
             return;
         }
-        if let WalkEvent::Leaf { kind, metadata, .. } = event {
+        if let WalkEvent::Leaf { entry, kind } = event {
             counted.files.fetch_add(1, Ordering::Relaxed);
             if kind == LeafKind::File {
-                counted.bytes.fetch_add(metadata.size, Ordering::Relaxed);
+                counted.bytes.fetch_add(entry.size(), Ordering::Relaxed);
             }
         }
     }

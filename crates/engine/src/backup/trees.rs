@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use strongroom_catalog::{
-    ChunkRef, Entry, EntryKind, Metadata, Recipe, RecipeBuilder, TreeWriteError, TreeWriter,
+    ChunkRef, Entry, EntryKind, Metadata, Recipe, RecipeBuilder, StoredEntry, TreeWriteError,
+    TreeWriter,
 };
 use strongroom_source::EntryHandle;
 
@@ -24,26 +25,34 @@ pub enum Step {
         name: Vec<u8>,
         /// What it is.
         metadata: Box<Metadata>,
-        /// Its tree in the parent.
-        before: Option<Recipe>,
+        /// What it was in the parent.
+        before: Option<Before>,
     },
     /// The deepest directory ends.
     Leave,
     /// Something of which all is known.
     Entry(Box<Entry>),
-    /// A file that is in all as it was.
+    /// What is no directory and is in all as it was.
     Kept {
         /// Its name.
         name: Vec<u8>,
         /// The length of its content.
         content_bytes: u64,
         /// Its entry, as it stands in the parent's tree.
-        bytes: Box<[u8]>,
+        entry: StoredEntry,
     },
     /// A file that is being read.
     File(NewFile, FileAhead),
     /// A further name of a file that was begun before.
     Link(NewFile, EntryHandle),
+}
+
+/// A directory in the parent.
+pub struct Before {
+    /// Its tree.
+    pub tree: Recipe,
+    /// Its entry, where its metadata is what it was: it is in all as it was if its tree is, too.
+    pub stored: Option<StoredEntry>,
 }
 
 /// A file whose content the parent does not have.
@@ -63,6 +72,7 @@ struct Frame<'r> {
     name: Vec<u8>,
     metadata: Box<Metadata>,
     tree: TreeWriter,
+    before: Option<Before>,
     basis: Option<StreamBasis<'r>>,
 }
 
@@ -101,18 +111,17 @@ impl<'r, 'w> Trees<'r, 'w> {
     ) -> Result<(), EngineError> {
         match step {
             Step::Enter { name, metadata, before } => {
-                let basis = before.as_ref().map(|tree| StreamBasis::new(self.reader, tree));
-                self.frames.push(Frame { name, metadata, tree: TreeWriter::new(), basis });
+                let basis = |before: &Before| StreamBasis::new(self.reader, &before.tree);
+                let (basis, tree) = (before.as_ref().map(basis), TreeWriter::new());
+                self.frames.push(Frame { name, metadata, tree, before, basis });
                 Ok(())
             }
             Step::Leave => self.leave(tally),
             Step::Entry(entry) => self.push(*entry, tally),
-            Step::Kept { name, content_bytes, bytes } => {
+            Step::Kept { name, content_bytes, entry } => {
                 tally.stats.files += 1;
                 tally.stats.bytes += content_bytes;
-                let frame = self.frames.last_mut().expect("a file stands in a directory");
-                let mut lane = self.writer.metadata(frame.basis.as_mut());
-                frame.tree.push_bytes(&name, &bytes, &mut lane)
+                self.keep(&name, &entry)
             }
             Step::File(file, ahead) => self.file(file, &ahead, tally),
             Step::Link(file, handle) => self.link(file, handle, readers, tally),
@@ -135,8 +144,20 @@ impl<'r, 'w> Trees<'r, 'w> {
             return Ok(());
         }
         tally.stats.directories += 1;
+        if let Some(Before { tree: before, stored: Some(entry) }) = &frame.before
+            && *before == tree
+        {
+            return self.keep(&frame.name, entry);
+        }
         let kind = EntryKind::Directory { tree };
         self.push(Entry { name: frame.name, kind, metadata: *frame.metadata }, tally)
+    }
+
+    /// Puts an entry into its directory as it stands in the parent's tree.
+    fn keep(&mut self, name: &[u8], entry: &StoredEntry) -> Result<(), EngineError> {
+        let frame = self.frames.last_mut().expect("an entry stands in a directory");
+        let mut lane = self.writer.metadata(frame.basis.as_mut());
+        frame.tree.push_stored(name, entry, &mut lane)
     }
 
     /// Puts an entry into its directory; without its attributes where they are too large.

@@ -8,7 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use strongroom_catalog::{ChunkRef, Entry, EntryKind, Metadata, Recipe, TreeReader};
-use strongroom_source::{LeafKind, SourceError, SourceFile, SourceOptions, TreeSource, WalkEvent};
+use strongroom_source::{
+    EntryHandle, LeafKind, SourceError, SourceFile, SourceOptions, TreeSource, WalkEvent,
+};
 
 use super::{DiffSide, Node, NodeKind};
 use crate::chunk_reader::ChunkReader;
@@ -82,6 +84,8 @@ pub struct DirectorySide {
     source: TreeSource,
     /// What stands at the path; none once it was told.
     top: Option<Item>,
+    /// What was told last.
+    last: Option<EntryHandle>,
     /// The directory the walk is in.
     directory: PathBuf,
     /// How deep below the top that is; zero before the top was entered.
@@ -147,14 +151,14 @@ impl<'r> Side<'r> {
     pub fn open_file(&self) -> Result<SourceFile, EngineError> {
         match self {
             Self::Snapshot(_) => unreachable!("files of snapshots are read by their recipes"),
-            Self::Directory(side) => Ok(side.source.open_file()?),
+            Self::Directory(side) => Ok(side.last().open_file()?),
         }
     }
 
     /// Reads the extended attributes of the entry told last, where they are not known.
     pub fn read_xattrs(&self, entry: &mut Named) -> Result<(), String> {
         if let Self::Directory(side) = self {
-            let xattrs = side.source.xattrs().map_err(|error| error.to_string())?;
+            let xattrs = side.last().xattrs().map_err(|error| error.to_string())?;
             entry.node.metadata.xattrs = xattrs;
         }
         Ok(())
@@ -211,9 +215,9 @@ impl DirectorySide {
             if source.path() != root {
                 continue;
             }
-            let top = entry(event).map(|top| Named { name: Vec::new(), ..top });
-            let top = top.map(|top| Item::Entry(Box::new(top)));
-            return Ok(Self { source, top, directory: root, depth: 0 });
+            let (top, last) = entry(event).unzip();
+            let top = top.map(|top| Item::Entry(Box::new(Named { name: Vec::new(), ..top })));
+            return Ok(Self { source, top, last, directory: root, depth: 0 });
         }
         Err(SourceError::Vanished { path: root }.into())
     }
@@ -229,7 +233,9 @@ impl DirectorySide {
                 }
                 Some(WalkEvent::Excluded { .. }) => {}
                 Some(event @ (WalkEvent::EnterDirectory { .. } | WalkEvent::Leaf { .. })) => {
-                    return entry(event).map(|entry| Item::Entry(Box::new(entry)));
+                    let (entry, last) = entry(event)?;
+                    self.last = Some(last);
+                    return Some(Item::Entry(Box::new(entry)));
                 }
                 Some(WalkEvent::LeaveDirectory) | None => {
                     self.depth -= 1;
@@ -249,6 +255,11 @@ impl DirectorySide {
         }
     }
 
+    /// What was told last, to be asked.
+    fn last(&self) -> &EntryHandle {
+        self.last.as_ref().expect("only an entry that was told is asked about")
+    }
+
     /// Takes the walk to the end of the directory told last.
     fn pass_directory(&mut self) {
         let mut depth = 1;
@@ -263,13 +274,11 @@ impl DirectorySide {
     }
 }
 
-/// The entry that an event tells.
-fn entry(event: WalkEvent) -> Option<Named> {
-    let (name, node) = match event {
-        WalkEvent::EnterDirectory { name, metadata } => {
-            (name, Node { kind: NodeKind::Directory, metadata })
-        }
-        WalkEvent::Leaf { name, kind, metadata } => {
+/// The entry that an event tells, and by what it can be asked.
+fn entry(event: WalkEvent) -> Option<(Named, EntryHandle)> {
+    let (entry, kind) = match event {
+        WalkEvent::EnterDirectory { entry } => (entry, NodeKind::Directory),
+        WalkEvent::Leaf { entry, kind } => {
             let kind = match kind {
                 LeafKind::File => NodeKind::File,
                 LeafKind::Symlink { target } => NodeKind::Symlink { target },
@@ -278,11 +287,12 @@ fn entry(event: WalkEvent) -> Option<Named> {
                 LeafKind::CharDevice(device) => NodeKind::CharDevice(device),
                 LeafKind::BlockDevice(device) => NodeKind::BlockDevice(device),
             };
-            (name, Node { kind, metadata })
+            (entry, kind)
         }
         WalkEvent::Problem { .. } | WalkEvent::LeaveDirectory | WalkEvent::Excluded { .. } => {
             return None;
         }
     };
-    Some(Named { name, node, content: None, tree: None, is_root: false })
+    let (name, node) = (entry.name().to_vec(), Node { kind, metadata: entry.metadata() });
+    Some((Named { name, node, content: None, tree: None, is_root: false }, entry))
 }

@@ -1,7 +1,7 @@
 //! Where a walk does not go on: the rules of the options, asked entry by entry.
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use rustix::fs::{FileType, OFlags, Statx, StatxAttributes};
@@ -52,14 +52,21 @@ impl Cuts {
         })
     }
 
-    /// Why an entry is left out altogether.
-    pub(super) fn of_name(&self, path: &Path, stat: &Statx) -> Option<ExcludeReason> {
-        let kind = inode::kind_of(stat);
-        if self.patterns.exclude(path, kind == FileType::Directory) {
-            return Some(ExcludeReason::Pattern);
-        }
-        let too_big = kind == FileType::RegularFile && stat.stx_size > self.file_bytes_max;
-        too_big.then_some(ExcludeReason::TooBig { bytes: stat.stx_size })
+    /// Why an entry is left out altogether, as far as its name tells.
+    pub(super) fn of_name(&self, path: &Path, is_directory: bool) -> Option<ExcludeReason> {
+        self.patterns.exclude(path, is_directory).then_some(ExcludeReason::Pattern)
+    }
+
+    /// Why a leaf is left out, as far as its inode tells.
+    pub(super) fn of_leaf(&self, stat: &Statx) -> Option<ExcludeReason> {
+        let is_file = inode::kind_of(stat) == FileType::RegularFile;
+        let bytes = stat.stx_size;
+        (is_file && bytes > self.file_bytes_max).then_some(ExcludeReason::TooBig { bytes })
+    }
+
+    /// True where a directory may be opened before its inode was asked.
+    pub(super) fn may_open_unseen(&self) -> bool {
+        !self.one_file_system
     }
 
     /// Why the content of a directory is left out, as far as its inode tells.
@@ -82,7 +89,11 @@ impl Cuts {
     }
 
     /// Why the content of a directory is left out, as far as its names tell.
-    pub(super) fn of_content(&self, fd: &OwnedFd, listing: &Listing) -> Option<ExcludeReason> {
+    pub(super) fn of_content(
+        &self,
+        fd: BorrowedFd<'_>,
+        listing: &Listing,
+    ) -> Option<ExcludeReason> {
         if let Some(name) = self.markers.iter().find(|name| listing.contains(name)) {
             return Some(ExcludeReason::Marker { name: name.as_bytes().to_vec() });
         }
@@ -97,8 +108,8 @@ pub(super) fn kept_by(why: &ExcludeReason) -> Option<&'static CStr> {
 }
 
 /// True where the tag is a regular file that begins with the signature.
-fn is_cache(directory: &OwnedFd) -> bool {
-    let Ok(fd) = inode::open_to_read(directory.as_fd(), TAG_NAME, OFlags::NOFOLLOW) else {
+fn is_cache(directory: BorrowedFd<'_>) -> bool {
+    let Ok(fd) = inode::open_to_read(directory, TAG_NAME, OFlags::NOFOLLOW) else {
         return false;
     };
     let regular =

@@ -14,13 +14,21 @@ pub(super) fn told(source: &mut TreeSource, root: &Path) -> String {
             Err(_) => None,
         };
         let inside = from_root(source.path());
-        let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         words.extend(match &event {
-            WalkEvent::EnterDirectory { name: it, .. } => inside.map(|_| format!("{}/", name(it))),
+            WalkEvent::EnterDirectory { entry } => inside.map(|_| {
+                assert_eq!(entry.path(), source.path());
+                format!("{}/", text(entry.name()))
+            }),
             WalkEvent::LeaveDirectory => inside.map(|_| "^".to_owned()),
-            WalkEvent::Leaf { name: it, kind, .. } => inside.map(|_| match kind {
-                LeafKind::Symlink { target } => format!("{}->{}", name(it), name(target)),
-                _ => name(it),
+            WalkEvent::Leaf { entry, kind } => inside.map(|_| {
+                assert_eq!(entry.path(), source.path());
+                match kind {
+                    LeafKind::Symlink { target } => {
+                        format!("{}->{}", text(entry.name()), text(target))
+                    }
+                    _ => text(entry.name()),
+                }
             }),
             WalkEvent::Excluded { path, why } => {
                 let why = format!("{why:?}");

@@ -8,15 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, RenameFlags};
-use strongroom_source::{SourceError, SourceOptions, TreeSource, WalkEvent};
+use strongroom_source::{EntryHandle, SourceError, SourceOptions, TreeSource, WalkEvent};
 
 fn open(root: &Path) -> TreeSource {
     TreeSource::open(&[root.to_owned()], &SourceOptions::default()).unwrap()
 }
 
-fn walk_to(source: &mut TreeSource, path: &Path) {
-    while source.path() != path {
-        source.next().unwrap();
+/// Walks on to a leaf.
+fn walk_to(source: &mut TreeSource, path: &Path) -> EntryHandle {
+    loop {
+        if let Some(WalkEvent::Leaf { entry, .. }) = source.next()
+            && entry.path() == path
+        {
+            return entry;
+        }
     }
 }
 
@@ -36,18 +41,16 @@ fn what_takes_the_place_of_a_file_is_not_read() {
     for (change, word) in changes {
         fs::write(&file, "content").unwrap();
         let mut source = open(&root);
-        walk_to(&mut source, &file);
-        let handle = source.handle().unwrap();
+        let entry = walk_to(&mut source, &file);
         fs::remove_file(&file).unwrap();
         change(&file);
-        for error in [source.open_file().unwrap_err(), handle.open_file().unwrap_err()] {
-            assert!(
-                matches!(error, SourceError::Changed { .. } | SourceError::Vanished { .. }),
-                "{error}"
-            );
-            assert!(error.to_string().contains(word), "{error}");
-            assert_eq!(error.path(), Some(file.as_path()));
-        }
+        let error = entry.open_file().unwrap_err();
+        assert!(
+            matches!(error, SourceError::Changed { .. } | SourceError::Vanished { .. }),
+            "{error}"
+        );
+        assert!(error.to_string().contains(word), "{error}");
+        assert_eq!(error.path(), Some(file.as_path()));
         assert!(matches!(source.next(), Some(WalkEvent::LeaveDirectory)));
         let _ = fs::remove_dir(&file);
         let _ = fs::remove_file(&file);
@@ -61,17 +64,14 @@ fn a_handle_outlives_the_walk() {
     fs::create_dir(root.join("d")).unwrap();
     fs::write(root.join("d/file"), "content").unwrap();
     let mut source = open(&root);
-    assert!(source.handle().is_none());
-    assert!(source.open_file().is_err());
-    walk_to(&mut source, &root.join("d/file"));
-    let handle = source.handle().unwrap();
+    let entry = walk_to(&mut source, &root.join("d/file"));
     while source.next().is_some() {}
     assert!(source.next().is_none());
     drop(source);
     fs::rename(root.join("d"), root.join("e")).unwrap();
     let reader = std::thread::spawn(move || {
         let mut buffer = [0; 100];
-        let mut file = handle.open_file().unwrap();
+        let mut file = entry.open_file().unwrap();
         let bytes = file.read(&mut buffer[..3]).unwrap();
         let more = file.read(&mut buffer[bytes..]).unwrap();
         assert_eq!(file.read(&mut [0]).unwrap(), 0);
@@ -88,8 +88,7 @@ fn files_that_change_while_they_are_read() {
     let opened = || {
         fs::write(&path, vec![b'x'; 10_000]).unwrap();
         let mut source = open(&root);
-        walk_to(&mut source, &path);
-        source.open_file().unwrap()
+        walk_to(&mut source, &path).open_file().unwrap()
     };
     let mut buffer = vec![0; 20_000];
 
@@ -134,7 +133,7 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
             let mut source = open(&root);
             while let Some(event) = source.next() {
                 match event {
-                    WalkEvent::Leaf { name, .. } => led_out |= name == b"secret",
+                    WalkEvent::Leaf { entry, .. } => led_out |= entry.name() == b"secret",
                     WalkEvent::Problem { .. } => met += 1,
                     _ => {}
                 }

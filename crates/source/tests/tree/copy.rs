@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe};
 use strongroom_source::{
-    DirectoryId, LeafKind, SourceOptions, Target, TargetOptions, TreeSource, WalkEvent,
+    DirectoryId, EntryHandle, LeafKind, SourceOptions, Target, TargetOptions, TreeSource, WalkEvent,
 };
 
 /// What a copy met with.
@@ -60,13 +60,14 @@ struct Copier<'a> {
 impl Copier<'_> {
     fn take(&mut self, source: &TreeSource, event: WalkEvent) {
         match event {
-            WalkEvent::EnterDirectory { name, mut metadata } => {
+            WalkEvent::EnterDirectory { entry } => {
+                let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
                 if let Some(names) = self.names.last_mut() {
                     assert!(names.last().is_none_or(|last| *last < name), "names come in order");
                     names.insert(name.clone());
                 }
                 self.names.push(BTreeSet::new());
-                metadata.xattrs = self.xattrs(source);
+                metadata.xattrs = self.xattrs(&entry);
                 let id = match self.directories.last() {
                     None => DirectoryId::ROOT,
                     Some((parent, _)) => self.target.create_directory(*parent, &name).unwrap(),
@@ -91,16 +92,15 @@ impl Copier<'_> {
                 let problems = self.target.apply_directory_metadata(id, &entry.metadata).unwrap();
                 self.note(problems);
             }
-            WalkEvent::Leaf { name, kind, mut metadata } => {
-                metadata.xattrs = self.xattrs(source);
-                self.leaf(source, name, kind, metadata);
-            }
+            WalkEvent::Leaf { entry, kind } => self.leaf(source, &entry, kind),
             WalkEvent::Excluded { .. } => {}
             WalkEvent::Problem { error, .. } => self.outcome.problems.push(error.to_string()),
         }
     }
 
-    fn leaf(&mut self, source: &TreeSource, name: Vec<u8>, kind: LeafKind, metadata: Metadata) {
+    fn leaf(&mut self, source: &TreeSource, told: &EntryHandle, kind: LeafKind) {
+        let (name, mut metadata) = (told.name().to_vec(), told.metadata());
+        metadata.xattrs = self.xattrs(told);
         let directory = self.directories.last().unwrap().0;
         let names = self.names.last_mut().unwrap();
         assert!(names.last().is_none_or(|last| *last < name), "names come in order");
@@ -128,7 +128,7 @@ impl Copier<'_> {
         self.count(source);
         let Entry { name, kind, metadata } = entry;
         match &kind {
-            EntryKind::File { .. } => self.file(source, directory, &name, &metadata),
+            EntryKind::File { .. } => self.file(told, directory, &name, &metadata),
             EntryKind::Symlink { target } => {
                 let made = self.target.create_symlink(directory, &name, target, &metadata);
                 self.note(made.unwrap());
@@ -140,8 +140,8 @@ impl Copier<'_> {
         }
     }
 
-    fn file(&mut self, source: &TreeSource, id: DirectoryId, name: &[u8], metadata: &Metadata) {
-        let from = match source.open_file() {
+    fn file(&mut self, told: &EntryHandle, id: DirectoryId, name: &[u8], metadata: &Metadata) {
+        let from = match told.open_file() {
             Ok(file) => file,
             Err(error) => return self.outcome.problems.push(error.to_string()),
         };
@@ -167,8 +167,8 @@ impl Copier<'_> {
         self.note(problems);
     }
 
-    fn xattrs(&mut self, source: &TreeSource) -> Vec<strongroom_catalog::Xattr> {
-        source.xattrs().unwrap_or_else(|error| {
+    fn xattrs(&mut self, told: &EntryHandle) -> Vec<strongroom_catalog::Xattr> {
+        told.xattrs().unwrap_or_else(|error| {
             self.outcome.problems.push(error.to_string());
             Vec::new()
         })

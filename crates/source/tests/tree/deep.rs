@@ -38,12 +38,15 @@ fn walk(root: &Path) -> Vec<String> {
     while let Some(event) = source.next() {
         let below = source.path().components().skip(outside).count();
         match event {
-            WalkEvent::EnterDirectory { name, .. } => told.push(format!("{below}/{}", name.len())),
+            WalkEvent::EnterDirectory { entry } => {
+                told.push(format!("{below}/{}", entry.name().len()));
+            }
             WalkEvent::LeaveDirectory => told.push(format!("{below}^")),
-            WalkEvent::Leaf { name, .. } => {
-                source.open_file().unwrap();
-                assert_eq!(source.xattrs().unwrap(), []);
-                told.push(format!("{below} {}", String::from_utf8_lossy(&name)));
+            WalkEvent::Leaf { entry, .. } => {
+                let name = entry.name();
+                entry.open_file().unwrap();
+                assert_eq!(entry.xattrs().unwrap(), []);
+                told.push(format!("{below} {}", String::from_utf8_lossy(name)));
             }
             other => panic!("{other:?}"),
         }
@@ -111,7 +114,7 @@ fn a_directory_moved_from_under_the_walk() {
     while let Some(event) = source.next() {
         match event {
             WalkEvent::Problem { error, .. } => problems.push(error.to_string()),
-            WalkEvent::Leaf { name, .. } => behind += usize::from(name == b"z"),
+            WalkEvent::Leaf { entry, .. } => behind += usize::from(entry.name() == b"z"),
             _ => {}
         }
     }

@@ -78,9 +78,9 @@ fn walks() {
         match event {
             WalkEvent::EnterDirectory { .. } => told.push(format!("{name}/")),
             WalkEvent::LeaveDirectory => {}
-            WalkEvent::Leaf { .. } => {
-                assert_eq!(source.xattrs().unwrap(), []);
-                match source.open_file() {
+            WalkEvent::Leaf { entry, .. } => {
+                assert_eq!(entry.xattrs().unwrap(), []);
+                match entry.open_file() {
                     Ok(_) => told.push(name),
                     Err(SourceError::Io { operation: "open", error, .. }) => {
                         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);

@@ -31,8 +31,8 @@ fn access_times_stay() {
     let mut source =
         TreeSource::open(std::slice::from_ref(&root), &SourceOptions::default()).unwrap();
     while let Some(event) = source.next() {
-        if let WalkEvent::Leaf { .. } = event
-            && let Ok(file) = source.open_file()
+        if let WalkEvent::Leaf { entry, .. } = event
+            && let Ok(file) = entry.open_file()
         {
             file.read_at(0, &mut [0; 100]).unwrap();
         }
@@ -78,8 +78,10 @@ fn walks() {
         TreeSource::open(std::slice::from_ref(&root), &SourceOptions::default()).unwrap();
     let mut leaves = 0;
     while let Some(event) = source.next() {
-        if matches!(event, WalkEvent::Leaf { .. }) && source.path() != root.join("log") {
-            assert_eq!(source.xattrs().unwrap(), []);
+        if let WalkEvent::Leaf { entry, .. } = event
+            && entry.path() != root.join("log")
+        {
+            assert_eq!(entry.xattrs().unwrap(), []);
             leaves += 1;
         }
         assert!(source.path().starts_with("/"));

@@ -1,0 +1,98 @@
+//! What a walk tells.
+
+use std::path::PathBuf;
+
+use strongroom_catalog::DeviceNumber;
+
+use crate::error::SourceError;
+
+use super::EntryHandle;
+
+/// What the walk tells next. It may be kept, and told on to another thread.
+#[derive(Debug)]
+pub enum WalkEvent {
+    /// A directory begins; what it holds follows, up to its [`LeaveDirectory`](Self::LeaveDirectory).
+    EnterDirectory {
+        /// The directory; that of `/` has an empty name.
+        entry: EntryHandle,
+    },
+    /// The directory entered last, and not yet left, ends.
+    LeaveDirectory,
+    /// Anything but a directory.
+    Leaf {
+        /// What stands there.
+        entry: EntryHandle,
+        /// Of which kind it is.
+        kind: LeafKind,
+    },
+    /// Left out because it was asked for.
+    Excluded {
+        /// What is left out, or the directory whose content is.
+        path: PathBuf,
+        /// Why.
+        why: ExcludeReason,
+    },
+    /// Something could not be read; the walk goes on.
+    Problem {
+        /// With what.
+        path: PathBuf,
+        /// Why.
+        error: SourceError,
+    },
+}
+
+/// What a leaf is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeafKind {
+    /// A regular file.
+    File,
+    /// A symbolic link.
+    Symlink {
+        /// Where it points: any bytes.
+        target: Vec<u8>,
+    },
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice(DeviceNumber),
+    /// A block device.
+    BlockDevice(DeviceNumber),
+}
+
+/// Why something is left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExcludeReason {
+    /// A pattern matches it.
+    Pattern,
+    /// The directory holds a file of this name; its content is left out.
+    Marker {
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// The directory is a cache, by its `CACHEDIR.TAG`; its content but the tag is left out.
+    CacheDirectory,
+    /// Another file system is mounted here; its content is left out.
+    MountPoint,
+    /// The file is longer than wanted.
+    TooBig {
+        /// Its length.
+        bytes: u64,
+    },
+    /// The caller asked to skip this directory by its inode; its content is left out.
+    SkippedInode,
+}
+
+/// What the walk has told so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WalkCounts {
+    /// Directories entered.
+    pub directories: u64,
+    /// Leaves told.
+    pub leaves: u64,
+    /// Things left out because it was asked for; what stands below them is not counted.
+    pub excluded: u64,
+    /// Things that could not be read.
+    pub problems: u64,
+}
