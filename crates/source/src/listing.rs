@@ -85,6 +85,7 @@ impl Listing {
         &self.bytes[listed.span.0..listed.span.1]
     }
 
+    #[expect(clippy::big_endian_bytes, reason = "so the number orders as the bytes do")]
     fn push(&mut self, name: &CStr, is_directory: bool) {
         let (begin, name) = (self.bytes.len(), name.to_bytes_with_nul());
         self.bytes.extend_from_slice(name);

@@ -61,6 +61,7 @@ fn run<'b>(cbor: &mut Decoder<'b>, kind: u8) -> Option<&'b [u8]> {
 }
 
 /// The type of the next item, its number, and where its head ends.
+#[expect(clippy::big_endian_bytes, reason = "CBOR writes numbers so (RFC 8949 §3)")]
 #[inline(always)]
 fn head(cbor: &Decoder<'_>) -> Option<(u8, u64, usize)> {
     let start = cbor.position();

@@ -130,8 +130,8 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
         // Enough meetings, and not for ever on a machine that is too slow or too fast for them.
         let (mut met, mut led_out, begun) = (0, false, Instant::now());
         while met < 20 && begun.elapsed() < Duration::from_secs(5) {
-            let mut source = open(&root);
-            while let Some(event) = source.next() {
+            let source = open(&root);
+            for event in source {
                 match event {
                     WalkEvent::Leaf { entry, .. } => led_out |= entry.name() == b"secret",
                     WalkEvent::Problem { .. } => met += 1,
@@ -159,7 +159,7 @@ fn names_that_vanish_by_the_hundred() {
         fs::remove_file(root.join(format!("{place:03}"))).unwrap();
     }
     let mut vanished: Vec<PathBuf> = Vec::new();
-    while let Some(event) = source.next() {
+    for event in source.by_ref() {
         if let WalkEvent::Problem { path, error: SourceError::Vanished { .. } } = event {
             vanished.push(path);
         }

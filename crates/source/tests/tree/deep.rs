@@ -111,7 +111,7 @@ fn a_directory_moved_from_under_the_walk() {
     fs::create_dir(root.join("elsewhere")).unwrap();
     fs::rename(path(50), root.join("elsewhere/d")).unwrap();
     let (mut problems, mut behind) = (Vec::new(), 0);
-    while let Some(event) = source.next() {
+    for event in source {
         match event {
             WalkEvent::Problem { error, .. } => problems.push(error.to_string()),
             WalkEvent::Leaf { entry, .. } => behind += usize::from(entry.name() == b"z"),

@@ -28,9 +28,8 @@ fn access_times_stay() {
     let names = ["", "directory", "directory/regular-1", "regular-2", "symbolic"];
     // Even where access times are kept lazily, one as old as the content is renewed.
     names.iter().for_each(|name| set_mtime(&root.join(name), 1_000_000, 0));
-    let mut source =
-        TreeSource::open(std::slice::from_ref(&root), &SourceOptions::default()).unwrap();
-    while let Some(event) = source.next() {
+    let source = TreeSource::open(std::slice::from_ref(&root), &SourceOptions::default()).unwrap();
+    for event in source {
         if let WalkEvent::Leaf { entry, .. } = event
             && let Ok(file) = entry.open_file()
         {
