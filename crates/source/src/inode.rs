@@ -63,6 +63,28 @@ pub(crate) fn open_to_read(
     }
 }
 
+/// Opens a directory by its name in another.
+pub(crate) fn open_directory(
+    parent: impl AsFd,
+    name: &CStr,
+    follow: bool,
+) -> Result<OwnedFd, Errno> {
+    let link = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+    open_to_read(parent.as_fd(), name, OFlags::DIRECTORY | link)
+}
+
+/// Opens a directory, if it is still the same.
+pub(crate) fn open_same(
+    parent: impl AsFd,
+    name: &CStr,
+    follow: bool,
+    id: InodeId,
+) -> Option<OwnedFd> {
+    let fd = open_directory(parent, name, follow).ok()?;
+    let stat = stat_fd(&fd).ok()?;
+    (InodeId::of(&stat) == id).then_some(fd)
+}
+
 pub(crate) fn device_of(stat: &Statx) -> u64 {
     rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
 }

@@ -21,7 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FileType, OFlags, Statx};
+use rustix::fs::{FileType, Statx};
 use rustix::io::Errno;
 
 use crate::accounts::Accounts;
@@ -277,7 +277,7 @@ impl TreeSource {
         let follow = directory.node.is_some_and(|node| self.plan.node(node).follow);
         let opened = match &directory.name {
             Some(name) => name.open_directory(follow),
-            None => open_directory(rustix::fs::CWD, c"/", follow),
+            None => inode::open_directory(rustix::fs::CWD, c"/", follow),
         };
         let fd = match opened {
             Ok(fd) => fd,
@@ -402,7 +402,7 @@ impl TreeSource {
         self.open_from = last;
         let parent = &self.frames[last];
         let child = child.place.as_ref().and_then(|place| place.fd.as_ref());
-        let through_child = child.and_then(|fd| open_same(fd, c"..", false, parent.id));
+        let through_child = child.and_then(|fd| inode::open_same(fd, c"..", false, parent.id));
         match through_child.or_else(|| self.open_from_root(last)) {
             Some(fd) => {
                 let Frame { path_bytes, listing, .. } = &self.frames[last];
@@ -422,11 +422,11 @@ impl TreeSource {
 
     /// Opens the directory of a frame again, name by name.
     fn open_from_root(&self, place: usize) -> Option<OwnedFd> {
-        let mut fd = open_same(rustix::fs::CWD, c"/", false, self.frames[0].id)?;
+        let mut fd = inode::open_same(rustix::fs::CWD, c"/", false, self.frames[0].id)?;
         for pair in self.frames[..=place].windows(2) {
             let name = &self.path[pair[0].path_bytes..pair[1].path_bytes];
             let name = CString::new(name.strip_prefix(b"/").unwrap_or(name)).ok()?;
-            fd = open_same(&fd, &name, pair[1].follow, pair[1].id)?;
+            fd = inode::open_same(&fd, &name, pair[1].follow, pair[1].id)?;
         }
         Some(fd)
     }
@@ -485,7 +485,7 @@ impl Name {
     }
 
     fn open_directory(&self, follow: bool) -> Result<OwnedFd, Errno> {
-        open_directory(self.place.directory()?, self.text(), follow)
+        inode::open_directory(self.place.directory()?, self.text(), follow)
     }
 
     /// Where the symbolic link points.
@@ -493,15 +493,4 @@ impl Name {
         let directory = self.place.directory()?;
         Ok(rustix::fs::readlinkat(directory, self.text(), Vec::new())?.into_bytes())
     }
-}
-
-fn open_directory(parent: impl AsFd, name: &CStr, follow: bool) -> Result<OwnedFd, Errno> {
-    let link = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-    inode::open_to_read(parent.as_fd(), name, OFlags::DIRECTORY | link)
-}
-
-fn open_same(parent: impl AsFd, name: &CStr, follow: bool, id: InodeId) -> Option<OwnedFd> {
-    let fd = open_directory(parent, name, follow).ok()?;
-    let stat = inode::stat_fd(&fd).ok()?;
-    (InodeId::of(&stat) == id).then_some(fd)
 }

@@ -318,7 +318,9 @@ fn floor_call(floor: Floor, at: &Path, target: &Path) -> Invocation {
         |level: u32| format!("tar -C \"$1\" -cf - . | zstd -q -{level} -T{cores} >\"$2/{STREAM}\"");
     let line = match floor {
         Floor::Cat => "find \"$1\" -type f -print0 | xargs -0 -r cat >/dev/null".to_owned(),
-        Floor::Find => "exec find \"$1\" -printf '%p %y %s %m %U %G %T@ %C@ %i %n %D\\n' >/dev/null".to_owned(),
+        Floor::Find => {
+            "exec find \"$1\" -printf '%p %y %s %m %U %G %T@ %C@ %i %n %D\\n' >/dev/null".to_owned()
+        }
         Floor::TarOne => stream(1),
         Floor::TarThree => stream(3),
         Floor::Copy => "exec cp -a \"$1/.\" \"$2\"".to_owned(),

@@ -131,7 +131,7 @@ impl Fixture {
             parent: None,
             count_first: false,
             readers: 2,
-            pack: PackOptions { workers: 2, ..PackOptions::default() },
+            pack: PackOptions { workers: 2, block_bytes: 1 << 20, ..PackOptions::default() },
             program: "test".to_owned(),
         };
         let outcome = backup(&self.repository, &options, &Silent, &Cancel::new()).unwrap();

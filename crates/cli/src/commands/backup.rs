@@ -145,7 +145,9 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         paths: args.paths.clone(),
         source,
         host: args.host.clone().unwrap_or_else(host_name),
-        user: Accounts::of_this_machine().user_name(uid).map_or(uid.to_string(), ToString::to_string),
+        user: Accounts::of_this_machine()
+            .user_name(uid)
+            .map_or(uid.to_string(), ToString::to_string),
         uid,
         gid: rustix::process::getegid().as_raw(),
         labels: args.labels.clone(),

@@ -17,10 +17,10 @@ use strongroom_catalog::{ChunkRef, Entry, Location, Metadata, RecipeReader};
 use strongroom_source::{DirectoryId, Target, TargetError, TargetFile};
 
 use super::RestoreOptions;
-use needs::Placed;
-use runs::Run;
 use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
+use needs::Placed;
+use runs::Run;
 
 /// A batch is written once it wants so many chunks (about 20 MiB of memory).
 const WANTS_MAX: usize = 200_000;
