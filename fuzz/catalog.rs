@@ -17,8 +17,8 @@ use strongroom_catalog::format::{
     pack_snapshot, put_entry, put_ref, unpack_entries, unpack_refs, unpack_snapshot,
 };
 use strongroom_catalog::{
-    CatalogError, ChunkRef, DeviceNumber, Entry, EntryKind, Location, Metadata, ReadChunk, Recipe,
-    Part, RecipeCursor, RecipeReader, Snapshot, TreeReader, TreeWriter, WriteChunk, Xattr,
+    CatalogError, ChunkRef, DeviceNumber, Entry, EntryKind, Location, Metadata, Part, ReadChunk,
+    Recipe, RecipeCursor, RecipeReader, Snapshot, TreeReader, TreeWriter, WriteChunk, Xattr,
 };
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 
@@ -325,13 +325,13 @@ fn entry(input: &mut Input<'_>) -> Entry {
     let mut metadata = Metadata { mode: input.u16(), links: 1, ..Metadata::default() };
     if kind_and_more & 8 != 0 {
         metadata.uid = input.u32();
-        metadata.user = Some(text(take(input)));
+        metadata.user = Some(text(take(input)).into());
         metadata.links = input.u64();
         metadata.mtime = Timestamp(input.u64().cast_signed());
     }
     if kind_and_more & 16 != 0 {
         metadata.gid = input.u32();
-        metadata.group = Some(text(take(input)));
+        metadata.group = Some(text(take(input)).into());
         metadata.size = input.u64();
         metadata.inode = input.u64();
     }
