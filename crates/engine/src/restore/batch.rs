@@ -207,7 +207,7 @@ pub fn write_files(
         files_right: AtomicU64::new(0),
     };
     let wanted = shared.look_at_what_stands(cancel)?;
-    let placed = needs::place(&wanted, reader);
+    let placed = needs::place(&wanted, reader, cancel)?;
     shared.write(&placed, monitor, cancel, progress)?;
     if options.verify {
         shared.verify(cancel)?;

@@ -9,14 +9,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use strongroom_arena::{Arena, ArenaStore, BaseLocation, StoredChunk};
-use strongroom_base::ArenaId;
+use strongroom_base::{ArenaId, Cancel, Cancelled};
 use strongroom_catalog::Location;
 
 use super::Want;
 use crate::chunk_reader::ChunkReader;
 
-/// Deltas of a batch that are held, in bytes. Those beyond are read where they lie, and their
-/// bases once more.
+/// Deltas of a batch that are held, in bytes, and one more. Those beyond are read where they lie,
+/// and their bases once more.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// A chunk that is to be read.
@@ -60,16 +60,21 @@ pub struct Placed<'b> {
 ///
 /// What cannot be read here is taken for whole: it fails again when it is its turn, and is then
 /// looked for elsewhere.
-pub fn place<'b>(wanted: &[&'b Want], reader: &ChunkReader) -> Placed<'b> {
+pub fn place<'b>(
+    wanted: &[&'b Want],
+    reader: &ChunkReader,
+    cancel: &Cancel,
+) -> Result<Placed<'b>, Cancelled> {
     let mut needs: Vec<Need<'b>> = Vec::with_capacity(wanted.len());
     let mut arenas = HashMap::new();
     let mut room = HELD_BYTES_MAX;
     for of_arena in wanted.chunk_by(|one, other| one.location.arena == other.location.arena) {
+        cancel.check()?;
         let arena = reader.store().arena(of_arena[0].location.arena).ok();
         for &want in of_arena {
-            let delta = arena.as_ref().and_then(|arena| held(want, arena, reader.store()));
-            let delta = delta.filter(|delta| delta.memory_bytes() <= room).map(Box::new);
-            room -= delta.as_ref().map_or(0, |delta| delta.memory_bytes());
+            let open = arena.as_ref().filter(|_| room > 0);
+            let delta = open.and_then(|arena| held(want, arena, reader.store())).map(Box::new);
+            room = room.saturating_sub(delta.as_ref().map_or(0, |delta| delta.memory_bytes()));
             let base = delta.as_ref().and_then(|delta| delta.bases.first());
             let at = base.map(|base| Location { arena: base.arena, slot: base.slot });
             needs.push(Need { want, at: at.unwrap_or(want.location), delta });
@@ -77,7 +82,7 @@ pub fn place<'b>(wanted: &[&'b Want], reader: &ChunkReader) -> Placed<'b> {
         arenas.extend(arena.map(|arena| (arena.id, Arc::new(arena.outline()))));
     }
     needs.sort_unstable_by_key(|need| (need.at, need.want.file, need.want.offset));
-    Placed { needs, arenas }
+    Ok(Placed { needs, arenas })
 }
 
 /// The delta that a chunk is stored as, if it is one.
