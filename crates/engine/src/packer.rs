@@ -376,9 +376,7 @@ impl OpenArena {
             in_flight: VecDeque::new(),
         }
     }
-}
 
-impl OpenArena {
     /// Takes in the blocks that are ready, and waits where too many are not.
     fn take_in(&mut self, spare: &Sender<Vec<u8>>, times: &StageTimes) {
         while let Some(first) = self.in_flight.front() {

@@ -76,3 +76,65 @@ impl Lengths {
         (block.raw as u128 * self.sealed as u128 / self.raw.max(1) as u128) as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+    use strongroom_arena::StoredChunk;
+
+    use super::*;
+
+    const BLOCK: usize = 64 << 10;
+
+    /// Blocks of these lengths, each in the arena that is open when it comes; gives the arenas.
+    fn arenas(blocks: &[(Vec<u8>, usize)], arena_bytes: usize) -> Vec<usize> {
+        let (mut lengths, times) = (Lengths::new(), StageTimes::default());
+        let (mut arenas, mut id) = (vec![0], 0);
+        for (data, sealed) in blocks {
+            let mut draft = BlockDraft::new(0, 0);
+            draft.push(StoredChunk::Whole(data));
+            let (send, receive) = bounded(1);
+            send.send(*sealed).unwrap();
+            lengths.count(ArenaId([id; 16]), &draft, receive, &times);
+            *arenas.last_mut().unwrap() += sealed;
+            if lengths.expected(ArenaId([id; 16])) >= arena_bytes {
+                arenas.push(0);
+                id += 1;
+            }
+        }
+        arenas.pop();
+        arenas
+    }
+
+    fn text() -> Vec<u8> {
+        b"all bytes are not equally often here. ".repeat(BLOCK / 38)
+    }
+
+    fn noise() -> Vec<u8> {
+        let mut noise = vec![0; BLOCK];
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        noise
+    }
+
+    #[test]
+    fn arenas_are_as_long_as_they_should_be() {
+        let target = 16 * BLOCK;
+        for sealed in [BLOCK / 10, BLOCK / 4, BLOCK / 2, BLOCK] {
+            let arenas = arenas(&vec![(text(), sealed); 2000], target);
+            // Of the first nothing can be expected yet.
+            let others = &arenas[1..];
+            assert!(others.len() >= 3, "{arenas:?}");
+            let near = target * 9 / 10..target + 2 * BLOCK;
+            assert!(others.iter().all(|bytes| near.contains(bytes)), "{target}: {arenas:?}");
+        }
+    }
+
+    #[test]
+    fn noise_behind_text_is_known_at_once() {
+        let target = 16 * BLOCK;
+        let mut blocks = vec![(text(), BLOCK / 10); 500];
+        blocks.extend(vec![(noise(), BLOCK); 500]);
+        let longest = arenas(&blocks, target).into_iter().max();
+        assert!(longest < Some(target + 2 * BLOCK), "{longest:?}");
+    }
+}
