@@ -52,3 +52,17 @@ fn a_cost_beyond_the_bounds_is_refused() {
         assert!(slot.open(b"y", REPOSITORY).is_none(), "{cost:?}");
     }
 }
+
+#[test]
+fn huge_pages_make_the_same_key() {
+    // Memory of less than a page, of some, and of a whole huge page and more.
+    for memory_kib in [32, 40, 6000] {
+        let cost = KdfCost { memory_kib, ..KdfCost::CHEAPEST };
+        let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, cost.params().unwrap());
+        let (mut ours, mut its_own) = ([0; 32], [0; 32]);
+        let memory = &mut argon2_memory(argon2.params().block_count())[..];
+        argon2.hash_password_into_with_memory(b"pass", b"saltsalt", &mut ours, memory).unwrap();
+        argon2.hash_password_into(b"pass", b"saltsalt", &mut its_own).unwrap();
+        assert_eq!(ours, its_own);
+    }
+}
