@@ -52,8 +52,7 @@ fn main() -> ExitCode {
 
 /// One heap for all threads, and none of the largest buffers in it. The C library would begin one
 /// for each thread, and what one makes and another drops then lies fallow in all of them; whole
-/// arenas would leave holes between blocks. Together that is half of all memory, for no speed that
-/// could be measured (`docs/design/0002-dependencies.md`).
+/// arenas would leave holes between blocks. What that saves: `docs/design/0002-dependencies.md`.
 fn keep_one_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the function takes two numbers, no pointer, and is called before there is a second
