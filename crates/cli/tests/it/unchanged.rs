@@ -25,11 +25,13 @@ fn an_unchanged_file_is_not_opened() {
     }
     let world = World::with_tree(16);
     world.backup().exits(0);
-    let log = world.path("trace");
+    // A log for each thread (`-ff`), so that no call is torn in two by another's.
+    let logs = world.path("trace");
+    std::fs::create_dir(&logs).unwrap();
     let trace = || {
         let mut command = Command::new("strace");
-        command.args(["-f", "-y", "-e", "trace=open,openat,openat2", "-o"]);
-        command.arg(&log).arg(PROGRAM).arg("backup").arg(world.tree());
+        command.args(["-ff", "-y", "-e", "trace=open,openat,openat2", "-o"]);
+        command.arg(logs.join("of")).arg(PROGRAM).arg("backup").arg(world.tree());
         world.surround(&mut command);
         command.output().unwrap()
     };
@@ -37,7 +39,10 @@ fn an_unchanged_file_is_not_opened() {
     if skipped("strace", (!output.status.success()).then_some("it may not trace here")) {
         return;
     }
-    let text = std::fs::read_to_string(&log).unwrap();
+    let mut text = String::new();
+    for log in std::fs::read_dir(&logs).unwrap() {
+        text += &std::fs::read_to_string(log.unwrap().path()).unwrap();
+    }
     let tree = world.tree().display().to_string();
     let opened = text.lines().filter(|line| {
         // What was opened stands behind the arrow, with its path.
