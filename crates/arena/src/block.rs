@@ -149,30 +149,29 @@ impl BlockSealer {
         key: &SealKey,
     ) -> SealedBlock {
         assert!(!draft.is_empty(), "a block holds a chunk");
-        let mut payload = std::mem::take(&mut self.payload);
-        payload.clear();
-        payload.extend_from_slice(&pack_directory(&draft.entries));
-        payload.extend_from_slice(&draft.data);
-        assert!(payload.len() <= BLOCK_RAW_BYTES_MAX, "a block keeps to its bound");
-        let codec = self.compress(&payload);
-        let message = match codec {
-            Codec::Raw => &payload,
-            Codec::Zstd => &self.compressed,
+        let directory = pack_directory(&draft.entries);
+        let raw_bytes = directory.len() + draft.data.len();
+        assert!(raw_bytes <= BLOCK_RAW_BYTES_MAX, "a block keeps to its bound");
+        let is_compressed = !self.looks_random(&draft.data) && self.compress(&directory, &draft.data);
+        let (codec, message): (_, [&[u8]; 2]) = match is_compressed {
+            true => (Codec::Zstd, [&self.compressed, &[]]),
+            false => (Codec::Raw, [&directory, &draft.data]),
         };
+        let sealed_bytes = message[0].len() + message[1].len() + TAG_BYTES;
         let frame = BlockFrame {
             number: draft.number,
             first_slot: draft.first_slot,
             chunk_count: draft.chunk_count(),
-            raw_bytes: u32::try_from(payload.len()).expect("checked above"),
-            sealed_bytes: u32::try_from(message.len() + TAG_BYTES).expect("checked above"),
+            raw_bytes: u32::try_from(raw_bytes).expect("checked above"),
+            sealed_bytes: u32::try_from(sealed_bytes).expect("checked above"),
             codec,
         };
         bytes.clear();
-        bytes.reserve(FRAME_BYTES + message.len() + TAG_BYTES);
+        bytes.reserve(FRAME_BYTES + sealed_bytes);
         bytes.extend_from_slice(&frame.pack());
-        bytes.extend_from_slice(message);
+        bytes.extend_from_slice(message[0]);
+        bytes.extend_from_slice(message[1]);
         key.seal_from(FRAME_BYTES, u64::from(frame.number), &frame.aad(arena), &mut bytes);
-        self.payload = payload;
         SealedBlock { frame, bytes }
     }
 
@@ -183,22 +182,21 @@ impl BlockSealer {
             .expect("zstd takes every level from -7 to 22");
     }
 
-    /// Compresses a payload, where that is worth it.
-    fn compress(&mut self, payload: &[u8]) -> Codec {
-        if self.looks_random(payload) {
-            return Codec::Raw;
-        }
+    /// Compresses directory and data together, and tells whether that was worth it.
+    fn compress(&mut self, directory: &[u8], data: &[u8]) -> bool {
+        self.payload.clear();
+        self.payload.extend_from_slice(directory);
+        self.payload.extend_from_slice(data);
         self.compressed.clear();
-        self.compressed.reserve(zstd::zstd_safe::compress_bound(payload.len()));
+        self.compressed.reserve(zstd::zstd_safe::compress_bound(self.payload.len()));
         self.compressor
-            .compress_to_buffer(payload, &mut self.compressed)
+            .compress_to_buffer(&self.payload, &mut self.compressed)
             .expect("zstd compresses anything into a buffer of its own bound");
-        let is_worth_it = self.compressed.len() * 100 <= payload.len() * 97;
-        if is_worth_it { Codec::Zstd } else { Codec::Raw }
+        self.compressed.len() * 100 <= self.payload.len() * 97
     }
 }
 
-/// Parts of a payload that are looked at before it is compressed.
+/// Parts of a block's data that are looked at before it is compressed.
 const SAMPLES: usize = 8;
 /// Bytes of each.
 const SAMPLE_BYTES: usize = 2 << 10;
@@ -206,8 +204,8 @@ const SAMPLE_BYTES: usize = 2 << 10;
 impl BlockSealer {
     /// True where a sample has all bytes about equally often and does not compress either: media,
     /// archives, ciphertext. Saves the time that zstd takes to find that out.
-    fn looks_random(&mut self, payload: &[u8]) -> bool {
-        let Some(sample) = sample(payload).filter(|sample| is_flat(sample)) else {
+    fn looks_random(&mut self, data: &[u8]) -> bool {
+        let Some(sample) = sample(data).filter(|sample| is_flat(sample)) else {
             return false;
         };
         let compressed = self.compressor.compress(&sample);
@@ -215,12 +213,12 @@ impl BlockSealer {
     }
 }
 
-/// Bytes from all over a block; none of a short one.
-fn sample(payload: &[u8]) -> Option<Vec<u8>> {
-    if payload.len() < 2 * SAMPLES * SAMPLE_BYTES {
+/// Bytes from all over a block's data; none of a short one.
+fn sample(data: &[u8]) -> Option<Vec<u8>> {
+    if data.len() < 2 * SAMPLES * SAMPLE_BYTES {
         return None;
     }
-    let parts = payload.chunks_exact(payload.len() / SAMPLES);
+    let parts = data.chunks_exact(data.len() / SAMPLES);
     Some(parts.flat_map(|part| &part[..SAMPLE_BYTES]).copied().collect())
 }
 

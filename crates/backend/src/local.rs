@@ -6,11 +6,15 @@
 //! exclusive rename. Replacing always goes through a temporary file and `rename`. In each case the
 //! folder is flushed before the call returns.
 //!
+//! A large object goes past the kernel's cache (`O_DIRECT`) where the file system lets it: it is
+//! flushed at once anyway, is seldom read soon, and neither costs the time to be copied there nor
+//! takes the place of what others need.
+//!
 //! A temporary file is locked as long as its writer lives, so [`Backend::sweep`] can tell an
 //! abandoned one from one in use without asking a clock.
 
 use std::fs::{File, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -32,6 +36,12 @@ pub struct LocalBackend {
 
 /// Temporary files begin so; no object's name does.
 const TEMPORARY: &str = ".tmp-";
+/// An object of at least so many bytes is written past the kernel's cache.
+const PAST_CACHE_MIN: usize = 1 << 20;
+/// In pieces of so many bytes: a disk is no faster with larger ones.
+const PIECE_BYTES: usize = 1 << 20;
+/// Such writes begin at multiples of this, in the file and in memory: as many as any disk asks.
+const ALIGNMENT: usize = 4096;
 const FOLDER_MODE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 
@@ -131,11 +141,10 @@ impl LocalBackend {
             }
             other => other?,
         };
-        let mut file = File::from(fd);
+        let file = File::from(fd);
         // A file system without locks loses only the sweeping.
         let _ = file.try_lock();
-        let outcome =
-            file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| publish(&temporary));
+        let outcome = write_flushed(&file, bytes).and_then(|()| publish(&temporary));
         if outcome.is_err() {
             // Best effort: the error that matters is the first one.
             let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
@@ -269,11 +278,47 @@ impl Backend for LocalBackend {
 fn create_unnamed(folder: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(folder, ".", flags, FILE_MODE)?;
-    let mut file = File::from(fd);
-    file.write_all(bytes)?;
-    file.sync_all()?;
+    let file = File::from(fd);
+    write_flushed(&file, bytes)?;
     let unnamed = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     Ok(rustix::fs::linkat(CWD, &unnamed, folder, name, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+/// Fills a new file, and returns once the medium has it.
+fn write_flushed(file: &File, bytes: &[u8]) -> io::Result<()> {
+    let written = if bytes.len() < PAST_CACHE_MIN { 0 } else { write_past_cache(file, bytes)? };
+    file.write_all_at(&bytes[written..], written as u64)?;
+    file.sync_all()
+}
+
+/// Writes as much of `bytes` past the kernel's cache as can be, and tells how much that was: all
+/// but the end that fills no [`ALIGNMENT`], or nothing where the file system is not for it.
+fn write_past_cache(file: &File, bytes: &[u8]) -> io::Result<usize> {
+    let through_cache = rustix::fs::fcntl_getfl(file)?;
+    if rustix::fs::fcntl_setfl(file, through_cache | OFlags::DIRECT).is_err() {
+        return Ok(0);
+    }
+    let mut memory = vec![0; PIECE_BYTES + ALIGNMENT];
+    let start = memory.as_ptr().align_offset(ALIGNMENT);
+    let aligned = bytes.len() - bytes.len() % ALIGNMENT;
+    let mut written = 0;
+    while written < aligned {
+        let piece = &mut memory[start..][..PIECE_BYTES.min(aligned - written)];
+        piece.copy_from_slice(&bytes[written..][..piece.len()]);
+        match file.write_at(piece, written as u64) {
+            Ok(0) => break,
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The flag was taken, and still it cannot be done.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
+            Err(error) => return Err(error),
+        }
+        if !written.is_multiple_of(ALIGNMENT) {
+            break;
+        }
+    }
+    rustix::fs::fcntl_setfl(file, through_cache)?;
+    Ok(written)
 }
 
 /// What a kernel answers where the file system has no files without names, or where `/proc`,
