@@ -174,7 +174,7 @@ fn check_sealed(input: &mut Input<'_>) {
         chunks.push(chunk);
     }
     let key = SealKey::new(&KEY);
-    let sealed = BlockSealer::new(level).seal(&draft, ARENA, &key);
+    let sealed = BlockSealer::new(level).seal(draft, ARENA, &key);
     let block = open_block(&sealed.bytes, ARENA, &key).expect("what was sealed opens");
     check_open(&block, &sealed.frame, None);
     for (slot, chunk) in block.slots().zip(&chunks) {

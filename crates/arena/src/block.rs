@@ -3,6 +3,7 @@
 //! A [`BlockDraft`] gathers chunks; a [`BlockSealer`] turns it into the bytes that stand in an
 //! arena; [`open_block`] gives the chunks back. The three know nothing of files or threads.
 
+use std::io::Cursor;
 use std::sync::Arc;
 
 use strongroom_base::ArenaId;
@@ -20,9 +21,14 @@ pub struct BlockDraft {
     number: u32,
     first_slot: u32,
     entries: Vec<DirectoryEntry>,
-    data: Vec<u8>,
+    /// [`DIRECTORY_ROOM`], then the chunks.
+    bytes: Vec<u8>,
     bases: usize,
 }
+
+/// Bytes in front of a draft's chunks, for the directory: of nearly every block it fits, and
+/// directory and chunks stand together without being copied.
+const DIRECTORY_ROOM: usize = 32 << 10;
 
 impl BlockDraft {
     /// An empty block; its first chunk will have slot `first_slot`.
@@ -31,14 +37,28 @@ impl BlockDraft {
     }
 
     /// An empty block in the memory of one that was sealed.
-    pub fn within(mut data: Vec<u8>, number: u32, first_slot: u32) -> Self {
-        data.clear();
-        Self { number, first_slot, entries: Vec::new(), data, bases: 0 }
+    pub fn within(mut bytes: Vec<u8>, number: u32, first_slot: u32) -> Self {
+        bytes.clear();
+        bytes.resize(DIRECTORY_ROOM, 0);
+        Self { number, first_slot, entries: Vec::new(), bytes, bases: 0 }
     }
 
     /// The memory of a block that is no longer needed.
     pub fn into_memory(self) -> Vec<u8> {
-        self.data
+        self.bytes
+    }
+
+    /// The chunks, one behind the other.
+    fn data(&self) -> &[u8] {
+        &self.bytes[DIRECTORY_ROOM..]
+    }
+
+    /// Directory and chunks, as they are compressed together. The draft is over with it.
+    fn payload(&mut self) -> &[u8] {
+        let directory = pack_directory(&self.entries);
+        let start = DIRECTORY_ROOM.saturating_sub(directory.len());
+        self.bytes.splice(start..DIRECTORY_ROOM, directory);
+        &self.bytes[start..]
     }
 
     /// Adds a chunk, as it is or as a delta, and gives its slot.
@@ -51,19 +71,19 @@ impl BlockDraft {
         let stored_bytes = u32::try_from(stored.len()).expect("a chunk is shorter than a block");
         let chunk_bytes = chunk.chunk_bytes();
         self.entries.push(DirectoryEntry { stored_bytes, chunk_bytes, bases: bases.to_vec() });
-        self.data.extend_from_slice(stored);
+        self.bytes.extend_from_slice(stored);
         self.bases += bases.len();
         self.next_slot() - 1
     }
 
     /// Bytes of the chunks and the names of their bases gathered so far.
     pub fn bytes(&self) -> usize {
-        self.data.len() + self.bases * BASE_BYTES
+        self.data().len() + self.bases * BASE_BYTES
     }
 
     /// True where a sample has all bytes about equally often: what is stored as it is, or nearly.
     pub fn is_flat(&self) -> bool {
-        sample(&self.data).is_some_and(|sample| is_flat(&sample))
+        sample(self.data()).is_some_and(|sample| is_flat(&sample))
     }
 
     /// True where nothing was gathered.
@@ -101,9 +121,6 @@ pub struct SealedBlock {
 /// Compresses and seals blocks. Each thread has its own.
 pub struct BlockSealer {
     compressor: zstd::bulk::Compressor<'static>,
-    /// What is compressed, and what became of it: kept from block to block.
-    payload: Vec<u8>,
-    compressed: Vec<u8>,
 }
 
 /// zstd's levels, as `--compression` takes them.
@@ -132,45 +149,50 @@ impl BlockSealer {
         compressor
             .set_parameter(CParameter::WindowLog(BLOCK_RAW_BYTES_MAX.ilog2()))
             .expect("zstd takes every window from 1 KiB to 1 GiB");
-        Self { compressor, payload: Vec::new(), compressed: Vec::new() }
+        Self { compressor }
     }
 
     /// Compresses the draft where that gains at least 3 %, and seals it.
-    pub fn seal(&mut self, draft: &BlockDraft, arena: ArenaId, key: &SealKey) -> SealedBlock {
-        self.seal_within(Vec::new(), draft, arena, key)
+    pub fn seal(&mut self, mut draft: BlockDraft, arena: ArenaId, key: &SealKey) -> SealedBlock {
+        self.seal_within(Vec::new(), &mut draft, arena, key)
     }
 
-    /// As [`BlockSealer::seal`], in the memory of a block that is no longer needed.
+    /// As [`BlockSealer::seal`], in the memory of a block that is no longer needed; of the draft
+    /// only its memory is left.
     pub fn seal_within(
         &mut self,
         mut bytes: Vec<u8>,
-        draft: &BlockDraft,
+        draft: &mut BlockDraft,
         arena: ArenaId,
         key: &SealKey,
     ) -> SealedBlock {
         assert!(!draft.is_empty(), "a block holds a chunk");
-        let directory = pack_directory(&draft.entries);
-        let raw_bytes = directory.len() + draft.data.len();
-        assert!(raw_bytes <= BLOCK_RAW_BYTES_MAX, "a block keeps to its bound");
-        let is_compressed = !self.looks_random(&draft.data) && self.compress(&directory, &draft.data);
-        let (codec, message): (_, [&[u8]; 2]) = match is_compressed {
-            true => (Codec::Zstd, [&self.compressed, &[]]),
-            false => (Codec::Raw, [&directory, &draft.data]),
+        let is_random = self.looks_random(draft.data());
+        let (number, first_slot) = (draft.number, draft.first_slot);
+        let chunk_count = draft.chunk_count();
+        let payload = draft.payload();
+        assert!(payload.len() <= BLOCK_RAW_BYTES_MAX, "a block keeps to its bound");
+        bytes.clear();
+        bytes.resize(FRAME_BYTES, 0);
+        let codec = match !is_random && self.compress_behind(&mut bytes, payload) {
+            true => Codec::Zstd,
+            false => {
+                bytes.truncate(FRAME_BYTES);
+                bytes.reserve(payload.len() + TAG_BYTES);
+                bytes.extend_from_slice(payload);
+                Codec::Raw
+            }
         };
-        let sealed_bytes = message[0].len() + message[1].len() + TAG_BYTES;
+        let sealed_bytes = bytes.len() - FRAME_BYTES + TAG_BYTES;
         let frame = BlockFrame {
-            number: draft.number,
-            first_slot: draft.first_slot,
-            chunk_count: draft.chunk_count(),
-            raw_bytes: u32::try_from(raw_bytes).expect("checked above"),
+            number,
+            first_slot,
+            chunk_count,
+            raw_bytes: u32::try_from(payload.len()).expect("checked above"),
             sealed_bytes: u32::try_from(sealed_bytes).expect("checked above"),
             codec,
         };
-        bytes.clear();
-        bytes.reserve(FRAME_BYTES + sealed_bytes);
-        bytes.extend_from_slice(&frame.pack());
-        bytes.extend_from_slice(message[0]);
-        bytes.extend_from_slice(message[1]);
+        bytes[..FRAME_BYTES].copy_from_slice(&frame.pack());
         key.seal_from(FRAME_BYTES, u64::from(frame.number), &frame.aad(arena), &mut bytes);
         SealedBlock { frame, bytes }
     }
@@ -182,17 +204,17 @@ impl BlockSealer {
             .expect("zstd takes every level from -7 to 22");
     }
 
-    /// Compresses directory and data together, and tells whether that was worth it.
-    fn compress(&mut self, directory: &[u8], data: &[u8]) -> bool {
-        self.payload.clear();
-        self.payload.extend_from_slice(directory);
-        self.payload.extend_from_slice(data);
-        self.compressed.clear();
-        self.compressed.reserve(zstd::zstd_safe::compress_bound(self.payload.len()));
-        self.compressor
-            .compress_to_buffer(&self.payload, &mut self.compressed)
+    /// Appends the payload, compressed, and tells whether that was worth it.
+    fn compress_behind(&mut self, bytes: &mut Vec<u8>, payload: &[u8]) -> bool {
+        let start = bytes.len();
+        bytes.reserve(zstd::zstd_safe::compress_bound(payload.len()) + TAG_BYTES);
+        let mut behind = Cursor::new(bytes);
+        behind.set_position(start as u64);
+        let compressed_bytes = self
+            .compressor
+            .compress_to_buffer(payload, &mut behind)
             .expect("zstd compresses anything into a buffer of its own bound");
-        self.compressed.len() * 100 <= self.payload.len() * 97
+        compressed_bytes * 100 <= payload.len() * 97
     }
 }
 

@@ -19,6 +19,7 @@ fn check(backend: &dyn Backend) {
     lists_one_folder(backend);
     removes(backend);
     one_of_many_creators_wins(backend);
+    keeps_objects_of_any_length(backend);
 }
 
 fn reads_what_was_written(backend: &dyn Backend) {
@@ -84,6 +85,21 @@ fn one_of_many_creators_wins(backend: &dyn Backend) {
     assert!(bytes.len() == 1000 && bytes.iter().all(|byte| *byte == bytes[0]));
 }
 
+/// Large ones may take another way to the medium, which has an end of its own.
+fn keeps_objects_of_any_length(backend: &dyn Backend) {
+    const MIB: usize = 1 << 20;
+    for length in [MIB - 1, MIB, MIB + 1, MIB + 4095, 2 * MIB + 4096, 3 * MIB + 5000] {
+        let bytes: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();
+        let large = name("large");
+        backend.create(&large, &bytes).unwrap();
+        assert!(read_all(backend, &large).unwrap() == bytes, "{length} bytes, created");
+        let turned: Vec<u8> = bytes.into_iter().rev().collect();
+        backend.replace(&large, &turned).unwrap();
+        assert!(read_all(backend, &large).unwrap() == turned, "{length} bytes, replaced");
+        backend.remove(&large).unwrap();
+    }
+}
+
 #[test]
 fn memory() {
     check(&MemoryBackend::new());
@@ -93,6 +109,13 @@ fn memory() {
 fn local() {
     let folder = tempfile::tempdir().unwrap();
     check(&LocalBackend::create(&folder.path().join("a/b")).unwrap());
+}
+
+/// A file system that has its files in the kernel's cache alone.
+#[test]
+fn local_in_memory() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
+    check(&LocalBackend::create(folder.path()).unwrap());
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn seal(bytes: &[u8]) {
         for chunk in block.chunks(64 << 10) {
             draft.push(StoredChunk::Whole(chunk));
         }
-        black_box(sealer.seal(&draft, seed.id, &seed.key));
+        black_box(sealer.seal(draft, seed.id, &seed.key));
     }
 }
 

@@ -1,13 +1,13 @@
 //! Packing new chunks into blocks and blocks into arenas, behind the back of whoever brings them.
 //!
 //! ```text
-//! caller ── drafts ──▶ workers: compress, encrypt ──▶ (in order) ──▶ sealer: parity, write
+//! caller ── drafts ──▶ workers: compress, encrypt ──▶ (in order) ──▶ sealer: parity ──▶ writer
 //! ```
 //!
 //! The caller learns a chunk's location at once; nothing that it makes of it is committed before
 //! [`Packer::finish`] has told that every arena is on the medium. Every queue has a bound: at most
 //! [`BLOCKS_IN_FLIGHT`] blocks a lane are between caller and arena, and while one arena is written
-//! another is built, no more. An arena is closed by the sizes of blocks a fixed distance back, and
+//! a second gets its parity and a third is built, no more. An arena is closed by the sizes of blocks a fixed distance back, and
 //! by what those let expect of the blocks since, not by timing: the same chunks in the same order
 //! give the same arenas.
 
@@ -20,8 +20,8 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use strongroom_arena::{
-    ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel, Redundancy,
-    SealedBlock, StoredChunk, SummarySlot, arena_object,
+    ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel,
+    FinishedArena, Redundancy, SealedBlock, StoredChunk, SummarySlot, arena_object,
 };
 use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{ArenaId, Entropy, Fingerprint, WriteKeys};
@@ -190,8 +190,9 @@ impl Packer {
         let workers = options.workers.max(1);
         let (jobs, job_queue) = bounded::<Job>(workers);
         let (closed, closed_queue) = bounded::<ClosedArena>(0);
+        let (finished, finished_queue) = bounded::<FinishedArena>(0);
         let (written_in, written) = unbounded();
-        let (spare_in, spare) = bounded(2);
+        let (spare_in, spare) = bounded(1);
         let (spare_drafts_in, spare_drafts) = bounded(workers + 2);
         let (spare_blocks, spare_blocks_out) = bounded(workers + 2);
         let ladder = match options.compression {
@@ -211,18 +212,22 @@ impl Packer {
                 })
             })
             .collect();
-        let backend = repository.surroundings.backend.clone();
         let keys = repository.write_keys().clone();
         let redundancy = repository.redundancy();
         let of_sealer = times.clone();
         threads.push(std::thread::spawn(move || {
             for arena in closed_queue {
-                let result = write_arena(arena, &*backend, &keys, redundancy, &of_sealer);
-                let result = result.map(|(written, memory)| {
-                    // Where there are enough of them already, it is given back.
-                    let _ = spare_in.try_send(memory);
-                    written
-                });
+                // The writer ends early only once nobody listens; then nobody waits for this arena.
+                let _ = finished.send(finish_arena(arena, &keys, redundancy, &of_sealer));
+            }
+        }));
+        let backend = repository.surroundings.backend.clone();
+        let of_writer = times.clone();
+        threads.push(std::thread::spawn(move || {
+            for arena in finished_queue {
+                let result = write_arena(&arena, &*backend, &of_writer);
+                // Where there are enough of them already, it is given back.
+                let _ = spare_in.try_send(arena.object);
                 if written_in.send(result).is_err() {
                     return;
                 }
@@ -248,7 +253,7 @@ impl Packer {
 
     /// How many threads compress.
     pub fn workers(&self) -> usize {
-        self.threads.len() - 1
+        self.threads.len() - 2
     }
 
     /// Packs a chunk and tells where it will be. The flag tells that its arena is a new one.
@@ -415,12 +420,12 @@ fn seal_blocks(
 ) {
     let mut sealer = BlockSealer::new(level);
     let room = jobs.capacity().unwrap_or(1);
-    for job in jobs {
+    for mut job in jobs {
         if let Some(ladder) = ladder {
             sealer.set_level(ladder.level(jobs.len(), room));
         }
         let memory = spare_blocks.try_recv().unwrap_or_default();
-        let seal = || sealer.seal_within(memory, &job.draft, job.seed.id, &job.seed.key);
+        let seal = || sealer.seal_within(memory, &mut job.draft, job.seed.id, &job.seed.key);
         let block = times.time(Stage::Compress, seal);
         // Where there are enough of them already, it is given back.
         let _ = spare_drafts.try_send(job.draft.into_memory());
@@ -430,29 +435,33 @@ fn seal_blocks(
     }
 }
 
-/// Writes an arena, and gives the memory of its object back.
-fn write_arena(
+/// Takes in the last blocks of an arena, and adds what proves and repairs it.
+fn finish_arena(
     mut arena: ClosedArena,
-    backend: &dyn Backend,
     keys: &WriteKeys,
     redundancy: Redundancy,
     times: &StageTimes,
-) -> Result<(WrittenArena, Vec<u8>), BackendError> {
+) -> FinishedArena {
     // The sealer's waiting is not the caller's.
     let unwatched = StageTimes::default();
     for block in arena.in_flight.drain(..) {
         block.push_to(&mut arena.builder, &unwatched);
     }
-    let finish = || arena.builder.finish(0, keys, redundancy);
-    let finished = times.time(Stage::Protect, finish);
-    let object = arena_object(finished.id);
-    times.time(Stage::Write, || backend.create(&object, &finished.object))?;
-    let written = WrittenArena {
-        id: finished.id,
-        object_bytes: finished.object.len() as u64,
-        blocks: finished.summary.blocks.len(),
-    };
-    Ok((written, finished.object))
+    times.time(Stage::Protect, || arena.builder.finish(0, keys, redundancy))
+}
+
+fn write_arena(
+    arena: &FinishedArena,
+    backend: &dyn Backend,
+    times: &StageTimes,
+) -> Result<WrittenArena, BackendError> {
+    let object = arena_object(arena.id);
+    times.time(Stage::Write, || backend.create(&object, &arena.object))?;
+    Ok(WrittenArena {
+        id: arena.id,
+        object_bytes: arena.object.len() as u64,
+        blocks: arena.summary.blocks.len(),
+    })
 }
 
 #[cfg(test)]

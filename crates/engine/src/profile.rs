@@ -61,16 +61,16 @@ pub struct Profile {
     pub store: Duration,
     /// Compressing, on so many threads.
     pub compress: (Duration, usize),
-    /// Parity and signatures: on one thread, which also writes.
+    /// Parity and signatures: on one thread.
     pub protect: Duration,
-    /// Writing: on that thread.
+    /// Writing: on one thread.
     pub write: Duration,
 }
 
 impl Profile {
     /// The stages by name, each with the share of its threads' time that it was at work; the one
     /// that bound the backup is the one nearest to 1.
-    pub fn shares(&self) -> [(&'static str, f64); 5] {
+    pub fn shares(&self) -> [(&'static str, f64); 6] {
         let share = |busy: Duration, threads: usize| {
             let whole = self.whole.as_secs_f64() * threads.max(1) as f64;
             if whole > 0.0 { busy.as_secs_f64() / whole } else { 0.0 }
@@ -80,7 +80,8 @@ impl Profile {
             ("read", share(self.read.0, self.read.1)),
             ("store", share(self.store, 1)),
             ("compress", share(self.compress.0, self.compress.1)),
-            ("write", share(self.protect + self.write, 1)),
+            ("protect", share(self.protect, 1)),
+            ("write", share(self.write, 1)),
         ]
     }
 }
@@ -102,11 +103,11 @@ mod tests {
             read: (second, 4),
             store: second,
             compress: (second * 3, 2),
-            protect: second / 8,
+            protect: second / 4,
             write: second / 8,
         };
         let shares = profile.shares().map(|(_, share)| share);
-        assert_eq!(shares, [0.25, 0.125, 0.5, 0.75, 0.125]);
-        assert_eq!(Profile::default().shares().map(|(_, share)| share), [0.0; 5]);
+        assert_eq!(shares, [0.25, 0.125, 0.5, 0.75, 0.125, 0.0625]);
+        assert_eq!(Profile::default().shares().map(|(_, share)| share), [0.0; 6]);
     }
 }

@@ -23,7 +23,7 @@ fn sealed(chunks: &[Vec<u8>], number: u32, first_slot: u32) -> SealedBlock {
     for chunk in chunks {
         draft.push(StoredChunk::Whole(chunk));
     }
-    BlockSealer::new(CompressionLevel::DEFAULT).seal(&draft, ARENA, &key())
+    BlockSealer::new(CompressionLevel::DEFAULT).seal(draft, ARENA, &key())
 }
 
 fn open(bytes: &[u8]) -> Result<OpenBlock, BlockError> {
@@ -142,7 +142,7 @@ fn a_delta_is_told_with_its_bases() {
     draft.push(StoredChunk::Whole(b"whole"));
     let delta = StoredChunk::Delta { instructions: b"ins", bases: &bases, chunk_bytes: 70 };
     assert_eq!(draft.push(delta), 11);
-    let block = BlockSealer::new(CompressionLevel::DEFAULT).seal(&draft, ARENA, &key());
+    let block = BlockSealer::new(CompressionLevel::DEFAULT).seal(draft, ARENA, &key());
     let opened = open(&block.bytes).unwrap();
     assert_eq!(opened.chunk(10), Some(StoredChunk::Whole(b"whole")));
     assert_eq!(opened.chunk(11), Some(delta));
@@ -182,7 +182,7 @@ fn a_draft_knows_when_it_is_full() {
         assert_eq!(many.push(StoredChunk::Whole(&[1])), 7 + place);
     }
     assert!(many.is_full_for(0, 1 << 20));
-    let block = BlockSealer::new(CompressionLevel::DEFAULT).seal(&many, ARENA, &key());
+    let block = BlockSealer::new(CompressionLevel::DEFAULT).seal(many, ARENA, &key());
     assert_eq!(open(&block.bytes).unwrap().slots().len(), BLOCK_CHUNKS_MAX);
 }
 

@@ -55,7 +55,7 @@ impl World {
                     SummarySlot::of(fingerprint, StoredChunk::Whole(chunk))
                 })
                 .collect();
-            builder.push(&sealer.seal(&draft, seed.id, &seed.key), slots);
+            builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
         }
         builder.finish(0, keys, redundancy)
     }
