@@ -48,7 +48,7 @@ fn round(input: &mut Input<'_>) {
     let created = Timestamp(input.u64().cast_signed());
     let entropy = SeededEntropy::new(input.u64());
     let label = String::from_utf8_lossy(input.rest()).into_owned();
-    let new = NewSlot { label, created, cost: KdfCost::CHEAPEST };
+    let new = NewSlot { label, created, cost: Some(KdfCost::CHEAPEST) };
     let slot = KeySlot::seal(new, &secret, &passphrase, REPOSITORY, &entropy)
         .expect("the cheapest cost is within bounds");
     assert_eq!(KeySlot::unpack(slot.id, &slot.pack()).as_ref(), Ok(&slot));
@@ -63,7 +63,7 @@ fn round(input: &mut Input<'_>) {
 fn seeds() -> Vec<Vec<u8>> {
     let slot = |cost| {
         let secret = SlotSecret::Master(MasterSecret([1; 32]));
-        let new = NewSlot { label: "x".into(), created: Timestamp(7), cost };
+        let new = NewSlot { label: "x".into(), created: Timestamp(7), cost: Some(cost) };
         KeySlot::seal(new, &secret, b"y", REPOSITORY, &SeededEntropy::new(1))
             .expect("the cost is within bounds")
     };

@@ -4,6 +4,8 @@
 //! sealed with a key that Argon2id makes of the passphrase. Slots are added, changed and removed
 //! without touching anything else.
 
+mod generated;
+
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use minicbor::{Decoder, Encoder};
 use rustix::mm::{Advice, madvise};
@@ -15,6 +17,8 @@ use strongroom_base::{
 use strongroom_catalog::FormatError;
 use strongroom_catalog::format::{decode_map, expect_array};
 use zeroize::Zeroizing;
+
+pub use generated::generate_passphrase;
 
 /// What Argon2id may cost whoever guesses, and whoever opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,10 +35,15 @@ impl KdfCost {
     /// The second recommendation of RFC 9106 §4: 64 MiB, so that opening keeps to the memory that
     /// any operation may take.
     pub const DEFAULT: Self = Self { memory_kib: 64 << 10, passes: 3, lanes: 4 };
-    /// As cheap as Argon2 gets: for tests.
+    /// As cheap as Argon2 gets: for passphrases that were drawn at random, and for tests.
     pub const CHEAPEST: Self = Self { memory_kib: 32, passes: 1, lanes: 4 };
     /// No slot may ask for more than 1 GiB.
     pub const MEMORY_KIB_MAX: u32 = 1 << 20;
+
+    /// What suits a passphrase: next to nothing where nobody can guess it.
+    pub fn suited_to(passphrase: &[u8]) -> Self {
+        if generated::is_generated(passphrase) { Self::CHEAPEST } else { Self::DEFAULT }
+    }
 
     fn params(self) -> Option<Params> {
         let bounded = self.memory_kib <= Self::MEMORY_KIB_MAX
@@ -148,8 +157,8 @@ pub struct NewSlot {
     pub label: String,
     /// When it is made.
     pub created: Timestamp,
-    /// What opening it costs.
-    pub cost: KdfCost,
+    /// What opening it costs; where nothing is said, what suits the passphrase.
+    pub cost: Option<KdfCost>,
 }
 
 impl KeySlot {
@@ -166,7 +175,7 @@ impl KeySlot {
             label: new.label,
             created: new.created,
             access: secret.access(),
-            cost: new.cost,
+            cost: new.cost.unwrap_or_else(|| KdfCost::suited_to(passphrase)),
             salt: random_array(entropy),
             sealed: Vec::new(),
         };

@@ -19,7 +19,7 @@ pub fn add_key(
     passphrase: &[u8],
     label: &str,
     access: Access,
-    cost: KdfCost,
+    cost: Option<KdfCost>,
 ) -> Result<SlotId, EngineError> {
     let put_only = repository.secret.put_only();
     let secret = match access {
@@ -40,7 +40,7 @@ pub fn add_key(
 pub fn change_key(
     repository: &Repository,
     passphrase: &[u8],
-    cost: KdfCost,
+    cost: Option<KdfCost>,
 ) -> Result<SlotId, EngineError> {
     let slots = list_keys(repository)?;
     let label = slots.iter().find(|slot| slot.id == repository.slot).map(|slot| &slot.label);

@@ -61,8 +61,8 @@ pub struct InitOptions {
     pub arena_bytes: u32,
     /// How much parity arenas get.
     pub redundancy: Redundancy,
-    /// What opening the first key slot costs.
-    pub cost: KdfCost,
+    /// What opening the first key slot costs; where nothing is said, what suits its passphrase.
+    pub cost: Option<KdfCost>,
     /// What the first key slot is called.
     pub label: String,
 }
@@ -73,7 +73,7 @@ impl Default for InitOptions {
             chunk_limits: Limits::DEFAULT,
             arena_bytes: ARENA_BYTES_DEFAULT,
             redundancy: Redundancy::ARENA,
-            cost: KdfCost::DEFAULT,
+            cost: None,
             label: String::new(),
         }
     }

@@ -46,7 +46,7 @@ impl World {
             chunk_limits: Limits::new(4 << 10, 8 << 10).unwrap(),
             arena_bytes: 40 << 10,
             redundancy,
-            cost: KdfCost::CHEAPEST,
+            cost: Some(KdfCost::CHEAPEST),
             label: String::new(),
         };
         let repository = Repository::init(surroundings, b"passphrase", &init).unwrap();

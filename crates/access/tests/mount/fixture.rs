@@ -90,7 +90,7 @@ impl Fixture {
             entropy: Arc::new(OsEntropy),
             cache: None,
         };
-        let options = InitOptions { cost: KdfCost::CHEAPEST, ..options };
+        let options = InitOptions { cost: Some(KdfCost::CHEAPEST), ..options };
         let repository = Repository::init(surroundings, b"secret", &options).unwrap();
         Self { folder, repository: Arc::new(repository), told: Arc::default(), clock }
     }

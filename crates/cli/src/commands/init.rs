@@ -27,9 +27,17 @@ pub struct NewRepositoryArgs {
     /// What the first passphrase is called in the list of keys
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     key_label: String,
-    /// Memory that guessing one passphrase takes (Argon2id)
-    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
-    kdf_memory: String,
+    #[command(flatten)]
+    kdf: KdfArgs,
+}
+
+/// What opening a key is to cost; for every command that makes one.
+#[derive(Debug, Clone, clap::Args)]
+pub struct KdfArgs {
+    /// Memory that guessing the passphrase takes (Argon2id) [default: 64MiB, or next to none where
+    /// `key generate` made it]
+    #[arg(long, value_name = "SIZE")]
+    kdf_memory: Option<String>,
 }
 
 impl NewRepositoryArgs {
@@ -44,23 +52,26 @@ impl NewRepositoryArgs {
         Ok(InitOptions {
             redundancy: Redundancy { per_mille },
             label: self.key_label.clone(),
-            cost: kdf_cost(&self.kdf_memory)?,
+            cost: self.kdf.cost()?,
             ..InitOptions::default()
         })
     }
 }
 
-/// Argon2id's cost for an amount of memory.
-pub fn kdf_cost(memory: &str) -> Result<KdfCost, CliError> {
-    let wrong = |message: String| {
-        CliError::new(Exit::Failed, message, "give a size from 32KiB to 1GiB, such as 64MiB")
-    };
-    let bytes =
-        strongroom_base::units::parse_bytes(memory).map_err(|error| wrong(error.to_string()))?;
-    let kib = u32::try_from(bytes / 1024).ok();
-    let memory_kib = kib.filter(|kib| (32..=KdfCost::MEMORY_KIB_MAX).contains(kib));
-    let memory_kib = memory_kib.ok_or_else(|| wrong(format!("{memory} is out of bounds")))?;
-    Ok(KdfCost { memory_kib, ..KdfCost::DEFAULT })
+impl KdfArgs {
+    /// What was asked for; nothing where that is left to the passphrase.
+    pub fn cost(&self) -> Result<Option<KdfCost>, CliError> {
+        let wrong = |message: String| {
+            CliError::new(Exit::Failed, message, "give a size from 32KiB to 1GiB, such as 64MiB")
+        };
+        let Some(memory) = &self.kdf_memory else { return Ok(None) };
+        let bytes = strongroom_base::units::parse_bytes(memory)
+            .map_err(|error| wrong(error.to_string()))?;
+        let kib = u32::try_from(bytes / 1024).ok();
+        let memory_kib = kib.filter(|kib| (32..=KdfCost::MEMORY_KIB_MAX).contains(kib));
+        let memory_kib = memory_kib.ok_or_else(|| wrong(format!("{memory} is out of bounds")))?;
+        Ok(Some(KdfCost { memory_kib, ..KdfCost::DEFAULT }))
+    }
 }
 
 /// Makes it.

@@ -1,16 +1,20 @@
 //! `strongroom key`
 
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use serde_json::json;
-use strongroom_base::SlotId;
+use strongroom_base::{OsEntropy, SlotId};
 use strongroom_engine::EngineError;
-use strongroom_engine::key_slot::Access;
+use strongroom_engine::key_slot::{Access, generate_passphrase};
 use strongroom_engine::keys::{add_key, change_key, list_keys, remove_key};
+use zeroize::Zeroizing;
 
-use super::init::kdf_cost;
+use super::init::{KEEP_THE_PASSPHRASE, KdfArgs};
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
@@ -28,6 +32,11 @@ pub struct Args {
 enum What {
     /// List the keys
     List,
+    /// Draw a passphrase for a machine and write it to a new file, for --password-file
+    Generate {
+        /// The file, which only its owner will be able to read
+        file: PathBuf,
+    },
     /// Add a passphrase
     Add(AddArgs),
     /// Give the key that is used now another passphrase
@@ -44,9 +53,8 @@ struct NewArgs {
     /// Read the new passphrase from the first line of this file
     #[arg(long, value_name = "FILE")]
     new_password_file: Option<PathBuf>,
-    /// Memory that guessing the passphrase takes (Argon2id)
-    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
-    kdf_memory: String,
+    #[command(flatten)]
+    kdf: KdfArgs,
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -63,51 +71,25 @@ struct AddArgs {
 
 /// Does it.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
-    let repository = context.open()?;
     match args.what {
-        What::List => {
-            let slots = list_keys(&repository)?;
-            let mut rows = vec![["id", "made", "may", "label"].map(str::to_owned).to_vec()];
-            for slot in &slots {
-                let may = match slot.access {
-                    Access::Full => "read and store",
-                    Access::PutOnly => "store only",
-                };
-                let used = if slot.id == repository.slot { "*" } else { "" };
-                context.terminal.json(&json!({
-                    "event": "key",
-                    "id": slot.id.to_string(),
-                    "created": dates::rfc3339(slot.created),
-                    "put_only": slot.access == Access::PutOnly,
-                    "label": slot.label,
-                    "used": slot.id == repository.slot,
-                }))?;
-                rows.push(vec![
-                    format!("{}{used}", slot.id),
-                    dates::text(slot.created),
-                    may.to_owned(),
-                    slot.label.clone(),
-                ]);
-            }
-            if !context.json() {
-                for line in table(&rows, &[]) {
-                    context.terminal.result(line)?;
-                }
-            }
-        }
+        What::List => list(context)?,
+        What::Generate { file } => generate(context, &file)?,
         What::Add(args) => {
+            let repository = context.open()?;
             let passphrase = new_passphrase(args.new.new_password_file.as_ref(), &context.cancel)?;
             let access = if args.put_only { Access::PutOnly } else { Access::Full };
-            let cost = kdf_cost(&args.new.kdf_memory)?;
+            let cost = args.new.kdf.cost()?;
             let slot = add_key(&repository, &passphrase, &args.label, access, cost)?;
             told(context, "added", slot)?;
         }
         What::Change(args) => {
+            let repository = context.open()?;
             let passphrase = new_passphrase(args.new_password_file.as_ref(), &context.cancel)?;
-            let slot = change_key(&repository, &passphrase, kdf_cost(&args.kdf_memory)?)?;
+            let slot = change_key(&repository, &passphrase, args.kdf.cost()?)?;
             told(context, "changed; it is now", slot)?;
         }
         What::Remove { slot } => {
+            let repository = context.open()?;
             let wanted = slot.trim_end_matches('*').parse::<SlotId>().map_err(EngineError::from)?;
             if !list_keys(&repository)?.iter().any(|slot| slot.id == wanted) {
                 let hint = "`strongroom key list` shows them";
@@ -118,6 +100,67 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         }
     }
     Ok(Exit::Done.into())
+}
+
+fn list(context: &Context) -> Result<(), CliError> {
+    let repository = context.open()?;
+    let slots = list_keys(&repository)?;
+    let mut rows = vec![["id", "made", "may", "label"].map(str::to_owned).to_vec()];
+    for slot in &slots {
+        let may = match slot.access {
+            Access::Full => "read and store",
+            Access::PutOnly => "store only",
+        };
+        let used = if slot.id == repository.slot { "*" } else { "" };
+        context.terminal.json(&json!({
+            "event": "key",
+            "id": slot.id.to_string(),
+            "created": dates::rfc3339(slot.created),
+            "put_only": slot.access == Access::PutOnly,
+            "label": slot.label,
+            "used": slot.id == repository.slot,
+        }))?;
+        rows.push(vec![
+            format!("{}{used}", slot.id),
+            dates::text(slot.created),
+            may.to_owned(),
+            slot.label.clone(),
+        ]);
+    }
+    if !context.json() {
+        for line in table(&rows, &[]) {
+            context.terminal.result(line)?;
+        }
+    }
+    Ok(())
+}
+
+fn generate(context: &Context, file: &Path) -> Result<(), CliError> {
+    let passphrase = generate_passphrase(&OsEntropy);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let written = options.open(file).and_then(|mut opened| {
+        let line = Zeroizing::new(format!("{}\n", *passphrase));
+        opened.write_all(line.as_bytes()).and_then(|()| opened.sync_all()).inspect_err(|_| {
+            // Best effort: the error that matters is the first one.
+            let _ = std::fs::remove_file(file);
+        })
+    });
+    written.map_err(|error| {
+        let message = format!("cannot write a passphrase to {}: {error}", file.display());
+        CliError::new(
+            Exit::Failed,
+            message,
+            "name a file that does not exist yet, in a folder that does",
+        )
+    })?;
+    context.terminal.json(&json!({ "event": "summary", "file": file.display().to_string() }))?;
+    context.terminal.line(format!(
+        "wrote a passphrase to {}: give it with --password-file, to a new repository or to `key add` as --new-password-file",
+        file.display()
+    ))?;
+    context.terminal.note(KEEP_THE_PASSPHRASE);
+    Ok(())
 }
 
 fn told(context: &Context, what: &str, slot: SlotId) -> Result<(), CliError> {

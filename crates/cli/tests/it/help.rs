@@ -22,6 +22,7 @@ const COMMANDS: &[&str] = &[
     "key",
     "key list",
     "key add",
+    "key generate",
     "key change",
     "key remove",
     "debug",

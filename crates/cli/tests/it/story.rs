@@ -1,6 +1,7 @@
 //! A life with backups, from the first day to the lost disk.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use strongroom_testkit::tree::{TreeOptions, mutate};
 use strongroom_testkit::{Image, assert_same, compare};
@@ -139,6 +140,24 @@ fn keys_come_and_go() {
     let last = keys.lines().find_map(|line| line.split_once('*')).unwrap().0.to_owned();
     let remove = format!("key remove --password-file {third} {last}");
     world.say(&remove).exits(1).warns("add another key first");
+}
+
+#[test]
+fn a_machine_has_a_passphrase_of_its_own() {
+    let world = World::with_tree(6);
+    let file = world.path("machine");
+    let generate = format!("key generate {}", file.display());
+    world.say(&generate).exits(0).says("--new-password-file").warns("Keep the passphrase");
+    let passphrase = fs::read_to_string(&file).unwrap();
+    assert!(passphrase.starts_with("strongroom-key-") && passphrase.ends_with('\n'));
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    world.say(&generate).exits(1).warns("does not exist yet");
+    assert_eq!(fs::read_to_string(&file).unwrap(), passphrase, "it was not written over");
+    let file = file.display();
+    world.say(&format!("key add --label machine --new-password-file {file}")).exits(0);
+    let backup = format!("backup --password-file {file} {}", world.tree().display());
+    world.say(&backup).exits(0);
+    assert!(compare(&world.tree(), &world.restored(&world.of("latest"))).is_empty());
 }
 
 #[test]

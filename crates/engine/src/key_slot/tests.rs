@@ -8,7 +8,7 @@ const REPOSITORY: RepositoryId = RepositoryId([4; 16]);
 
 fn slot() -> KeySlot {
     let secret = SlotSecret::Master(MasterSecret([1; 32]));
-    let new = NewSlot { label: "x".into(), created: Timestamp(7), cost: KdfCost::CHEAPEST };
+    let new = NewSlot { label: "x".into(), created: Timestamp(7), cost: Some(KdfCost::CHEAPEST) };
     KeySlot::seal(new, &secret, b"y", REPOSITORY, &SeededEntropy::new(1)).unwrap()
 }
 

@@ -53,7 +53,7 @@ pub fn init_options() -> InitOptions {
         chunk_limits: Limits::new(4 << 10, 8 << 10).unwrap(),
         arena_bytes: 40 << 10,
         redundancy: Redundancy::ARENA,
-        cost: KdfCost::CHEAPEST,
+        cost: Some(KdfCost::CHEAPEST),
         label: "first".to_owned(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Level, PASSPHRASE, Place, SnapshotLabel, Tool, variables};
+use super::{Level, Place, SnapshotLabel, Tool, variables};
 use crate::shell::Invocation;
 
 /// How the line begins that `--profile` prints.
@@ -16,7 +16,7 @@ impl Strongroom {
         let environment = variables([
             ("STRONGROOM_REPOSITORY", place.repository().into()),
             ("STRONGROOM_CACHE", place.cache().into()),
-            ("STRONGROOM_PASSWORD", PASSPHRASE.into()),
+            ("STRONGROOM_PASSWORD_FILE", place.home.join("key").into()),
         ]);
         Invocation::new(&place.program).with(environment)
     }
@@ -56,8 +56,13 @@ impl Tool for Strongroom {
         said.lines().rev().find(|line| line.starts_with(PROFILE)).map(str::to_owned)
     }
 
+    fn note(&self) -> Option<&'static str> {
+        Some("its passphrase is drawn at random (`key generate`), as bupstash's key is")
+    }
+
     fn init(&self, place: &Place) -> Vec<Invocation> {
-        vec![Self::call(place).args(["--quiet", "init"])]
+        let key = Self::call(place).args(["--quiet", "key", "generate"]);
+        vec![key.arg(place.home.join("key")), Self::call(place).args(["--quiet", "init"])]
     }
 
     fn backup(&self, place: &Place, source: &Path, label: &str) -> Invocation {
