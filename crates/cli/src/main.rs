@@ -41,8 +41,8 @@ pub struct Cli {
 }
 
 fn main() -> ExitCode {
-    keep_one_heap();
     let cli = Cli::parse();
+    keep_one_heap(&cli.command);
     let json = cli.global.json.then(|| cli.command.events());
     match run(cli) {
         Ok(code) => code,
@@ -50,16 +50,26 @@ fn main() -> ExitCode {
     }
 }
 
-/// One heap for all threads, and none of the largest buffers in it. The C library would begin one
-/// for each thread, and what one makes and another drops then lies fallow in all of them; whole
-/// arenas would leave holes between blocks. What that saves: `docs/design/0002-dependencies.md`.
-fn keep_one_heap() {
+/// One heap for all threads, which keeps what is freed: to give pages back and have them mapped
+/// anew for the next buffer takes longer than to fill it. The C library would begin a heap for
+/// each thread, and what one makes and another drops then lies fallow in all of them.
+///
+/// A backup has its largest buffers outside of the heap, where they would leave holes, and uses
+/// them again by itself. What that saves: `docs/design/0002-dependencies.md`.
+fn keep_one_heap(command: &Command) {
+    let (largest, kept) = match command {
+        Command::Backup(_) => (2 << 20, 8 << 20),
+        _ => (32 << 20, 32 << 20),
+    };
+    #[cfg(not(target_env = "gnu"))]
+    let _: (i32, i32) = (largest, kept);
     #[cfg(target_env = "gnu")]
     // SAFETY: the function takes two numbers, no pointer, and is called before there is a second
     // thread. What it answers is of no matter: at worst all stays as it was.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 2 << 20);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, largest);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, kept);
     }
 }
 

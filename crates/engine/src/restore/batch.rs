@@ -4,7 +4,9 @@ mod needs;
 mod runs;
 mod standing;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::io::IoSlice;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -20,7 +22,7 @@ use super::RestoreOptions;
 use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 use needs::Placed;
-use runs::Run;
+use runs::{Run, Stretch};
 
 /// A batch is written once it wants so many chunks (about 20 MiB of memory).
 const WANTS_MAX: usize = 200_000;
@@ -276,30 +278,37 @@ impl<'b> Shared<'b> {
             stream_bytes: u64::from(want.bytes),
         };
         match self.reader.read(&chunk) {
-            Ok(bytes) => self.write_chunk(want, &bytes),
+            Ok(bytes) => self.write_stretch(&Stretch::of(want, Cow::Owned(bytes))),
             Err(error) if !error.is_damage() => {
                 lock(&self.failure).get_or_insert(error);
             }
             Err(error) => {
                 self.states[want.file as usize].damaged.store(true, Ordering::Relaxed);
                 lock(&self.damaged).entry(want.file).or_insert_with(|| error.to_string());
-                self.count_down(want.file);
+                self.count_down(want.file, 1);
             }
         }
     }
 
-    fn write_chunk(&self, want: &Want, bytes: &[u8]) {
-        if let Some(file) = self.open(want.file)
-            && self.check(want.file, file.write_at(want.offset, bytes))
-        {
-            self.bytes_written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    /// Writes neighbouring chunks at once.
+    fn write_stretch(&self, stretch: &Stretch<'_>) {
+        let Some(first) = stretch.first else { return };
+        let bytes = stretch.chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        if let Some(file) = self.open(first.file) {
+            let mut parts: Vec<_> =
+                stretch.chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
+            if self.check(first.file, file.write_parts_at(first.offset, &mut parts)) {
+                self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
+            }
         }
-        self.bytes_done.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        self.count_down(want.file);
+        self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+        self.count_down(first.file, stretch.chunks.len() as u32);
     }
 
-    fn count_down(&self, number: u32) {
-        if self.states[number as usize].remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+    /// So many chunks of a file have been seen to.
+    fn count_down(&self, number: u32, chunks: u32) {
+        let remained = self.states[number as usize].remaining.fetch_sub(chunks, Ordering::AcqRel);
+        if remained == chunks {
             self.finish(number);
         }
     }

@@ -1,10 +1,12 @@
 //! One regular file while it is written.
 
+use std::io::IoSlice;
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{FallocateFlags, Mode, SeekFrom, Statx};
+use rustix::fs::{Advice, FallocateFlags, Mode, SeekFrom, Statx};
 use rustix::io::Errno;
 
 use crate::file::Extent;
@@ -27,6 +29,13 @@ pub struct TargetFile {
     /// Seeking moves the one position of the descriptor.
     seek: std::sync::Mutex<()>,
 }
+
+/// The kernel takes so many parts at once.
+const PARTS_MAX: usize = 1024;
+
+/// Of so many bytes, written at once, the disk takes its part while the next are made; a flush at
+/// the end finds little left to do.
+const BEHIND_MIN: u64 = 1 << 20;
 
 /// What is written at a time where a hole cannot be punched.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
@@ -73,15 +82,33 @@ impl TargetFile {
 
     /// Writes all of `bytes`.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
+        self.write_parts_at(offset, &mut [IoSlice::new(bytes)])
+    }
+
+    /// Writes all of these bytes, one part behind the other.
+    pub fn write_parts_at(
+        &self,
+        mut offset: u64,
+        mut parts: &mut [IoSlice<'_>],
+    ) -> Result<(), TargetError> {
         self.shut_others_out()?;
-        let mut done = 0;
-        while done < bytes.len() {
-            match rustix::io::pwrite(&self.fd, &bytes[done..], offset + done as u64) {
+        let begin = offset;
+        IoSlice::advance_slices(&mut parts, 0);
+        while !parts.is_empty() {
+            let some = &parts[..parts.len().min(PARTS_MAX)];
+            match rustix::io::pwritev(&self.fd, some, offset) {
                 Ok(0) => return Err(self.failed("write to", Errno::NOSPC)),
-                Ok(written) => done += written,
+                Ok(written) => {
+                    offset += written as u64;
+                    IoSlice::advance_slices(&mut parts, written);
+                }
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(self.failed("write to", error)),
             }
+        }
+        if let Some(length) = NonZeroU64::new(offset - begin).filter(|n| n.get() >= BEHIND_MIN) {
+            // The kernel begins to write at once what it is told nobody needs. It may refuse.
+            let _ = rustix::fs::fadvise(&self.fd, begin, Some(length), Advice::DontNeed);
         }
         Ok(())
     }

@@ -32,6 +32,32 @@ impl Run<'_> {
     }
 }
 
+/// Neighbouring chunks of one file.
+#[derive(Default)]
+pub struct Stretch<'c> {
+    pub(super) first: Option<&'c Want>,
+    pub(super) chunks: Vec<Cow<'c, [u8]>>,
+    end: u64,
+}
+
+impl<'c> Stretch<'c> {
+    /// A single chunk.
+    pub fn of(want: &'c Want, chunk: Cow<'c, [u8]>) -> Self {
+        let end = want.offset + chunk.len() as u64;
+        Self { first: Some(want), chunks: vec![chunk], end }
+    }
+
+    /// Adds the chunk that comes next in the file; gives back any other.
+    fn push(&mut self, want: &'c Want, chunk: Cow<'c, [u8]>) -> Result<(), Cow<'c, [u8]>> {
+        if !self.first.is_some_and(|first| first.file == want.file && self.end == want.offset) {
+            return Err(chunk);
+        }
+        self.end += chunk.len() as u64;
+        self.chunks.push(chunk);
+        Ok(())
+    }
+}
+
 impl Shared<'_> {
     /// Cuts the sorted needs into runs of neighbouring blocks.
     pub(super) fn plan_runs<'n>(
@@ -94,13 +120,20 @@ impl Shared<'_> {
             let place = place_of(of_block[0]).expect("a run is made of blocks that hold its needs");
             let block = run.arena.open_block_of_run(place, *run.blocks.start(), &bytes);
             let block = block.ok().map(|block| (run.arena.id, block));
+            let mut stretch = Stretch::default();
             for need in of_block {
                 // Of a block that is damaged each chunk is looked for by itself.
-                match block.as_ref().and_then(|block| self.chunk_of(block, need)) {
-                    Some(bytes) => self.write_chunk(need.want, &bytes),
-                    None => self.write_from_elsewhere(need.want),
+                let Some(chunk) = block.as_ref().and_then(|block| self.chunk_of(block, need))
+                else {
+                    self.write_from_elsewhere(need.want);
+                    continue;
+                };
+                if let Err(chunk) = stretch.push(need.want, chunk) {
+                    self.write_stretch(&stretch);
+                    stretch = Stretch::of(need.want, chunk);
                 }
             }
+            self.write_stretch(&stretch);
         }
     }
 
