@@ -55,7 +55,7 @@ pub enum Command {
     Repair(repair::Args),
     /// Show how much is stored, and what each snapshot takes
     Stats(stats::Args),
-    /// List, add, change and remove passphrases
+    /// List, draw, add, change and remove passphrases
     Key(key::Args),
     /// Show a structure of the repository as it stands
     Debug(debug::Args),
