@@ -202,6 +202,14 @@ pub fn warm(folder: &Path) -> Done {
     })
 }
 
+/// Has the kernel drop what it keeps of files, where it listens to this process. A memory that is
+/// full of what nobody reads any more makes whoever fills files look for room first: a copy of
+/// 1.3 GB took 7 seconds after ten others and 11 after twenty.
+pub fn forget_files() {
+    rustix::fs::sync();
+    let _ = std::fs::write("/proc/sys/vm/drop_caches", "1");
+}
+
 /// Removes a folder with all that is in it, where it stands.
 pub fn remove(folder: &Path) -> Done {
     match std::fs::remove_dir_all(folder) {

@@ -5,12 +5,13 @@
 //! check every shard and, with a key, open every block and compare every fingerprint. Without a
 //! key everything is checked that can be: envelopes, signatures, hashes of ciphertext.
 
-use std::collections::{HashMap, HashSet};
+mod look;
 
-use strongroom_arena::scan::rescue;
-use strongroom_arena::{
-    ARENAS_FOLDER, ArenaError, BaseLocation, CacheLimits, Redundancy, StoredChunk, SummarySlot,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_channel::bounded;
+use strongroom_arena::{ARENAS_FOLDER, ArenaError, BaseLocation, CacheLimits};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName};
 use strongroom_base::{
     ArenaId, Cancel, Fingerprint, Monitor, Problem, Progress, Severity, WriteKeys,
@@ -20,9 +21,13 @@ use strongroom_catalog::{ChunkRef, Location};
 use crate::audit::{Affected, audit};
 use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
-use crate::objects::{Fault, list_objects, look_at_ends, look_whole, twin};
+use crate::objects::{Fault, list_objects, twin};
 use crate::repository::Repository;
 use crate::snapshots::list_snapshots;
+use look::{Keyed, Looked, Survivors, look_at, survivors};
+
+/// Threads that look into objects, at most: each holds one, and a block of it.
+const LOOKERS_MAX: usize = 4;
 
 /// How much is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +113,7 @@ pub fn verify(
 #[derive(Debug, Default)]
 pub(crate) struct BadPlaces {
     /// Arenas beyond parity, with what can still be had of each.
-    broken: HashMap<ArenaId, HashMap<u32, SummarySlot>>,
+    broken: HashMap<ArenaId, Survivors>,
     /// Slots of arenas that are whole, and hold something else than their summary says.
     slots: HashSet<Location>,
 }
@@ -122,18 +127,7 @@ impl BadPlaces {
         reader: &ChunkReader,
         keys: &WriteKeys,
     ) {
-        let nothing = Redundancy { per_mille: 0 };
-        let mut expand = |stored: StoredChunk<'_>| Some(reader.expand(stored).ok()?.into_owned());
-        let rescued = rescue(reader.store(), id, object, keys, nothing, &mut expand);
-        let summary = rescued.ok().map(|rescued| rescued.arena.summary);
-        let mut survivors = HashMap::new();
-        if let Some(summary) = summary {
-            let numbers = summary.blocks.iter().flat_map(|block| {
-                (0..block.frame.chunk_count).map(|within| block.frame.first_slot + within)
-            });
-            survivors.extend(numbers.zip(summary.slots));
-        }
-        self.broken.insert(id, survivors);
+        self.broken.insert(id, survivors(id, object, reader, keys));
     }
 
     /// The bases of what can be read in a place, if it is what was wanted; none for what is whole.
@@ -197,9 +191,6 @@ fn stands(
     }
 }
 
-/// What it takes to look into arenas.
-type Keyed<'k> = (&'k ChunkReader, &'k WriteKeys);
-
 struct Verifier<'v> {
     backend: &'v dyn Backend,
     monitor: &'v dyn Monitor,
@@ -215,96 +206,65 @@ impl<'v> Verifier<'v> {
         Self { backend, monitor, cancel, progress, bad, outcome: VerifyOutcome::default() }
     }
 
+    /// Looks at every object: several at once.
     fn objects(&mut self, depth: VerifyDepth, keyed: Option<Keyed<'_>>) -> Result<(), EngineError> {
         let objects = list_objects(self.backend)?;
-        let is_arena = |info: &&ObjectInfo| info.name.folder() == ARENAS_FOLDER;
-        let is_read = |info: &&ObjectInfo| !is_arena(info) || is_in_sample(depth, &info.name);
+        let every_byte = |info: &ObjectInfo| {
+            info.name.folder() != ARENAS_FOLDER || is_in_sample(depth, &info.name)
+        };
         self.progress.files_total = Some(objects.len() as u64);
-        let whole: u64 = objects.iter().filter(is_read).map(|info| info.bytes).sum();
+        let whole: u64 =
+            objects.iter().filter(|info| every_byte(info)).map(|info| info.bytes).sum();
         self.progress.bytes_total = Some(whole);
-        for info in &objects {
-            self.cancel.check()?;
-            self.monitor.working_on(info.name.as_str().as_ref());
-            self.outcome.objects += 1;
-            if is_read(&info) {
-                self.read_object(info, keyed)?;
-                self.progress.bytes += info.bytes;
-            } else if look_at_ends(self.backend, info)?.is_some() {
-                self.read_object(info, keyed)?;
+        let (backend, cancel, next) = (self.backend, self.cancel, AtomicUsize::new(0));
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = threads.min(LOOKERS_MAX);
+        std::thread::scope(|scope| {
+            let (send, receive) = bounded(threads);
+            for _ in 0..threads {
+                let (send, next, objects) = (send.clone(), &next, &objects);
+                scope.spawn(move || {
+                    while !cancel.is_cancelled() {
+                        let place = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(info) = objects.get(place) else { return };
+                        let looked = look_at(backend, info, every_byte(info), keyed);
+                        if send.send((place, looked)).is_err() {
+                            return;
+                        }
+                    }
+                });
             }
-            self.progress.files += 1;
-            self.monitor.progress(&self.progress);
-        }
+            drop(send);
+            // They are told of in the order of the listing, whoever was first.
+            let (mut early, mut due) = (BTreeMap::new(), 0);
+            for (place, looked) in receive {
+                early.insert(place, looked);
+                while let Some(looked) = early.remove(&due) {
+                    self.take(&objects[due], looked?, every_byte(&objects[due]));
+                    due += 1;
+                }
+            }
+            Ok::<_, EngineError>(cancel.check()?)
+        })?;
         self.missing_twins(&objects);
         Ok(())
     }
 
-    fn read_object(
-        &mut self,
-        info: &ObjectInfo,
-        keyed: Option<Keyed<'_>>,
-    ) -> Result<(), EngineError> {
-        let (object, fault) = look_whole(self.backend, &info.name)?;
-        self.outcome.objects_read += 1;
-        self.outcome.bytes_read += object.len() as u64;
-        let arena = info.name.file().parse::<ArenaId>().ok();
-        let arena = arena.filter(|_| info.name.folder() == ARENAS_FOLDER);
-        if let (Some(id), Some((reader, keys))) = (arena, keyed) {
-            match &fault {
-                None => self.read_arena(id, &object, reader)?,
-                // Whoever reads it gets it computed anew.
-                Some(Fault::Repairable { .. }) => {}
-                Some(_) => self.bad.add_broken(id, &object, reader, keys),
-            }
-        }
-        if let Some(fault) = fault {
+    /// Takes note of what was found in an object.
+    fn take(&mut self, info: &ObjectInfo, looked: Looked, every_byte: bool) {
+        self.monitor.working_on(info.name.as_str().as_ref());
+        self.outcome.objects += 1;
+        self.outcome.objects_read += u64::from(looked.whole_bytes.is_some());
+        self.outcome.bytes_read += looked.whole_bytes.unwrap_or(0);
+        self.outcome.chunks_read += looked.chunks_read;
+        self.bad.broken.extend(looked.survivors);
+        self.bad.slots.extend(looked.wrong_slots);
+        if let Some(fault) = looked.fault {
             self.note(&info.name, fault);
         }
-        Ok(())
-    }
-
-    /// Opens every block and compares every fingerprint.
-    fn read_arena(
-        &mut self,
-        id: ArenaId,
-        object: &[u8],
-        reader: &ChunkReader,
-    ) -> Result<(), EngineError> {
-        let arena = match reader.store().open_arena_in(id, object) {
-            Ok(arena) => arena,
-            Err(error) => {
-                let name = strongroom_arena::arena_object(id);
-                self.bad.broken.insert(id, HashMap::new());
-                self.note(&name, Fault::Beyond { why: error.to_string() });
-                return Ok(());
-            }
-        };
-        let mut wrong = 0;
-        for place in 0..arena.summary.blocks.len() {
-            let (offset, length) = arena.span(place..=place);
-            // The arena opened, so its spans are within the object.
-            let start = offset as usize;
-            let opened = arena.open_blocks(place..=place, &object[start..start + length]);
-            let frame = arena.summary.blocks[place].frame;
-            for slot in frame.first_slot..frame.first_slot + frame.chunk_count {
-                let location = Location { arena: id, slot };
-                let stored = opened.as_ref().ok().and_then(|blocks| blocks.first()?.chunk(slot));
-                let named = arena.slot(slot);
-                let found = match (stored, named) {
-                    (Some(stored), Some(named)) => look_at_chunk(reader, stored, named),
-                    _ => Err(Wrong::Here),
-                };
-                self.outcome.chunks_read += 1;
-                if let Err(whose) = found {
-                    wrong += u64::from(whose == Wrong::Here);
-                    self.bad.slots.insert(location);
-                }
-            }
-        }
-        if wrong > 0 {
-            self.note(&strongroom_arena::arena_object(id), Fault::WrongChunks { count: wrong });
-        }
-        Ok(())
+        self.progress.files += 1;
+        self.progress.bytes += if every_byte { info.bytes } else { 0 };
+        self.monitor.progress(&self.progress);
     }
 
     /// Copies that are not there although the other is.
@@ -325,27 +285,6 @@ impl<'v> Verifier<'v> {
     fn tell(&self, what: &str, message: &str) {
         let path = Some(what.as_ref());
         self.monitor.problem(Problem { severity: Severity::Damage, path, message });
-    }
-}
-
-/// Where the fault lies that a chunk cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wrong {
-    /// In the chunk.
-    Here,
-    /// In a base of it, whose arena is told by itself.
-    InBase,
-}
-
-fn look_at_chunk(
-    reader: &ChunkReader,
-    stored: StoredChunk<'_>,
-    named: &SummarySlot,
-) -> Result<(), Wrong> {
-    match reader.expand(stored) {
-        Ok(bytes) if reader.fingerprinter().fingerprint(&bytes) == named.fingerprint => Ok(()),
-        Ok(_) | Err(EngineError::Delta(_)) => Err(Wrong::Here),
-        Err(_) => Err(Wrong::InBase),
     }
 }
 

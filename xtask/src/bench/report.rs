@@ -100,9 +100,10 @@ impl Report {
         format!(
             "# Benchmarks\n\nMade by `cargo xtask bench`; not edited by hand.{small} Medians of \
              {rounds} {}. In each round all programs do an act in turn before the next act \
-             begins, and another one begins each time. What will be read is read once before each \
-             act, so it comes from memory, and `sync` comes before the clock starts. Encryption is \
-             on everywhere. Times are seconds on the wall (and seconds of all processors). Memory \
+             begins, and another one begins each time. Before each act the kernel's cache of files \
+             is emptied and what will be read is read once, so it comes from memory and what is \
+             written finds room; `sync` comes before the clock starts. Encryption is on \
+             everywhere. Times are seconds on the wall (and seconds of all processors). Memory \
              is the most that one process had resident. *Stored* is the sum of the lengths of a \
              repository's files; caches do not count; MB are 10⁶ bytes. Every restored tree was \
              held against what was stored.\n\n\

@@ -10,7 +10,9 @@ use super::measure::{Usage, measure};
 use super::plan::{Act, Floor, Step};
 use super::results::{ContenderInfo, FLOOR, Profile, Sample, SetResults, Trouble};
 use super::tools::{Keeps, Place, SnapshotLabel, Tool};
-use crate::shell::{Doing, Done, Failure, Invocation, count_files, last_lines, make_folder, warm};
+use crate::shell::{
+    Doing, Done, Failure, Invocation, count_files, forget_files, last_lines, make_folder, warm,
+};
 use crate::tell;
 
 /// A program at one level of compression, and what it has stored.
@@ -184,7 +186,7 @@ impl<'r> Runner<'r> {
             Act::Verify => {
                 let contender = &self.contenders[index];
                 let calls = vec![contender.tool.verify(&contender.place, &contender.newest()?)];
-                warm(&contender.place.repository())?;
+                have_in_memory(&[&contender.place.repository()])?;
                 self.measure_contender(index, act, &calls)
             }
             Act::Prune => {
@@ -194,7 +196,7 @@ impl<'r> Runner<'r> {
                     return Ok(());
                 }
                 let repository = contender.place.repository();
-                warm(&repository)?;
+                have_in_memory(&[&repository])?;
                 let before = count_files(&repository)?.0;
                 self.measure_contender(index, act, &calls)?;
                 let after = count_files(&repository)?.0;
@@ -208,8 +210,9 @@ impl<'r> Runner<'r> {
         let contender = &mut self.contenders[index];
         let call = contender.tool.backup(&contender.place, self.set.at(), label);
         contender.labels.push(label.to_owned());
+        let repository = contender.place.repository();
         self.attic.settle();
-        warm(self.set.at())?;
+        have_in_memory(&[self.set.at(), &repository])?;
         self.measure_contender(index, act, &[call])?;
         let said = std::fs::read(self.said()).doing("read what a backup said")?;
         let Contender { id, tool, .. } = &self.contenders[index];
@@ -233,7 +236,7 @@ impl<'r> Runner<'r> {
         let snapshot = contender.snapshot(&format!("v{version}"))?;
         let at = self.set.at().to_owned();
         let call = contender.tool.restore(&contender.place, &at, &snapshot, &target);
-        warm(&contender.place.repository())?;
+        have_in_memory(&[&contender.place.repository()])?;
         self.measure_contender(index, act, &[call])?;
         let contender = &self.contenders[index];
         let restored = contender.tool.restored_at(&at, &target);
@@ -300,13 +303,19 @@ impl<'r> Runner<'r> {
     fn floor(&mut self, floor: Floor) -> Done {
         let at = self.set.at().to_owned();
         let target = self.empty_folder("floor")?;
-        warm(&at)?;
+        have_in_memory(&[&at])?;
         let usage = self.measure_all(&[floor_call(floor, &at, &target)])?;
         let stream = std::fs::metadata(target.join(STREAM)).ok().map(|file| file.len());
         self.attic.put(&target)?;
         self.keep(FLOOR.to_owned(), floor.name().to_owned(), usage, stream, None);
         Ok(())
     }
+}
+
+/// Nothing but these files in the kernel's cache, as far as it can be told.
+fn have_in_memory(folders: &[&Path]) -> Done {
+    forget_files();
+    folders.iter().try_for_each(|folder| warm(folder))
 }
 
 /// The file that a compressed stream goes to.

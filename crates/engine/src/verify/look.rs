@@ -1,0 +1,128 @@
+//! Looking into one object. What is found depends on that object alone, and on the bases of its
+//! deltas, so several are looked into at once.
+
+use std::collections::HashMap;
+
+use strongroom_arena::scan::rescue;
+use strongroom_arena::{ARENAS_FOLDER, Arena, Redundancy, StoredChunk, SummarySlot};
+use strongroom_backend::{Backend, ObjectInfo};
+use strongroom_base::{ArenaId, WriteKeys};
+use strongroom_catalog::Location;
+
+use crate::chunk_reader::ChunkReader;
+use crate::error::EngineError;
+use crate::objects::{Fault, look_at_ends, look_whole};
+
+/// What it takes to look into arenas.
+pub type Keyed<'k> = (&'k ChunkReader, &'k WriteKeys);
+
+/// What was found in an object.
+#[derive(Default)]
+pub struct Looked {
+    /// Bytes that were read, where it was read whole.
+    pub whole_bytes: Option<u64>,
+    /// Chunks whose bytes were compared with their fingerprints.
+    pub chunks_read: u64,
+    /// What is wrong with it.
+    pub fault: Option<Fault>,
+    /// Of an arena beyond parity, what can still be had of it.
+    pub survivors: Option<(ArenaId, Survivors)>,
+    /// Slots of an arena that is whole which hold something else than its summary says.
+    pub wrong_slots: Vec<Location>,
+}
+
+/// The slots of a broken arena that still open.
+pub type Survivors = HashMap<u32, SummarySlot>;
+
+/// Looks at every byte of an object, or at its ends alone, and then at all only where these are
+/// wrong.
+pub fn look_at(
+    backend: &dyn Backend,
+    info: &ObjectInfo,
+    every_byte: bool,
+    keyed: Option<Keyed<'_>>,
+) -> Result<Looked, EngineError> {
+    if !every_byte && look_at_ends(backend, info)?.is_none() {
+        return Ok(Looked::default());
+    }
+    let (object, fault) = look_whole(backend, &info.name)?;
+    let whole_bytes = Some(object.len() as u64);
+    let looked = Looked { whole_bytes, fault, ..Looked::default() };
+    let arena = info.name.file().parse::<ArenaId>().ok();
+    let arena = arena.filter(|_| info.name.folder() == ARENAS_FOLDER);
+    let (Some(id), Some((reader, keys))) = (arena, keyed) else { return Ok(looked) };
+    Ok(match &looked.fault {
+        None => match reader.store().open_arena_in(id, &object) {
+            Ok(arena) => look_into(&arena, &object, reader, looked),
+            Err(error) => Looked {
+                fault: Some(Fault::Beyond { why: error.to_string() }),
+                survivors: Some((id, Survivors::new())),
+                ..looked
+            },
+        },
+        // Whoever reads it gets it computed anew.
+        Some(Fault::Repairable { .. }) => looked,
+        Some(_) => Looked { survivors: Some((id, survivors(id, &object, reader, keys))), ..looked },
+    })
+}
+
+/// What still opens of an arena beyond parity.
+pub fn survivors(id: ArenaId, object: &[u8], reader: &ChunkReader, keys: &WriteKeys) -> Survivors {
+    let nothing = Redundancy { per_mille: 0 };
+    let mut expand = |stored: StoredChunk<'_>| Some(reader.expand(stored).ok()?.into_owned());
+    let rescued = rescue(reader.store(), id, object, keys, nothing, &mut expand);
+    let Ok(summary) = rescued.map(|rescued| rescued.arena.summary) else {
+        return Survivors::new();
+    };
+    let numbers = summary.blocks.iter().flat_map(|block| {
+        (0..block.frame.chunk_count).map(|within| block.frame.first_slot + within)
+    });
+    numbers.zip(summary.slots).collect()
+}
+
+/// Opens every block of an arena and compares every fingerprint.
+fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked: Looked) -> Looked {
+    let mut wrong = 0;
+    for place in 0..arena.summary.blocks.len() {
+        let (offset, length) = arena.span(place..=place);
+        // The arena opened, so its spans are within the object.
+        let start = offset as usize;
+        let opened = arena.open_blocks(place..=place, &object[start..start + length]);
+        let frame = arena.summary.blocks[place].frame;
+        for slot in frame.first_slot..frame.first_slot + frame.chunk_count {
+            let stored = opened.as_ref().ok().and_then(|blocks| blocks.first()?.chunk(slot));
+            let found = match (stored, arena.slot(slot)) {
+                (Some(stored), Some(named)) => look_at_chunk(reader, stored, named),
+                _ => Err(Wrong::Here),
+            };
+            looked.chunks_read += 1;
+            if let Err(whose) = found {
+                wrong += u64::from(whose == Wrong::Here);
+                looked.wrong_slots.push(Location { arena: arena.id, slot });
+            }
+        }
+    }
+    looked.fault = (wrong > 0).then_some(Fault::WrongChunks { count: wrong });
+    looked
+}
+
+/// Where the fault lies that a chunk cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrong {
+    /// In the chunk.
+    Here,
+    /// In a base of it, whose arena is told by itself.
+    InBase,
+}
+
+fn look_at_chunk(
+    reader: &ChunkReader,
+    stored: StoredChunk<'_>,
+    named: &SummarySlot,
+) -> Result<(), Wrong> {
+    match reader.expand(stored) {
+        Ok(bytes) if reader.fingerprinter().fingerprint(&bytes) == named.fingerprint => Ok(()),
+        Ok(_) | Err(EngineError::Delta(_)) => Err(Wrong::Here),
+        Err(_) => Err(Wrong::InBase),
+    }
+}
