@@ -123,6 +123,10 @@ pub struct BlockSealer {
     compressor: zstd::bulk::Compressor<'static>,
 }
 
+/// At the default level, which places of a block are remembered: one more bit than zstd's own
+/// choice, for a block is longer than what that was made for.
+const DEFAULT_TABLE_LOG: u32 = 18;
+
 /// zstd's levels, as `--compression` takes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CompressionLevel(i32);
@@ -144,12 +148,13 @@ impl CompressionLevel {
 impl BlockSealer {
     /// A sealer that compresses at `level`, and finds what repeats anywhere in a block.
     pub fn new(level: CompressionLevel) -> Self {
-        let mut compressor = zstd::bulk::Compressor::new(level.0)
-            .expect("zstd gives a context for every level from -7 to 22");
+        let mut compressor = zstd::bulk::Compressor::default();
         compressor
             .set_parameter(CParameter::WindowLog(BLOCK_RAW_BYTES_MAX.ilog2()))
             .expect("zstd takes every window from 1 KiB to 1 GiB");
-        Self { compressor }
+        let mut sealer = Self { compressor };
+        sealer.set_level(level);
+        sealer
     }
 
     /// Compresses the draft where that gains at least 3 %, and seals it.
@@ -199,9 +204,12 @@ impl BlockSealer {
 
     /// Compresses at another level from now on.
     pub fn set_level(&mut self, level: CompressionLevel) {
+        // Nought leaves it to the level.
+        let table_log = if level == CompressionLevel::DEFAULT { DEFAULT_TABLE_LOG } else { 0 };
         self.compressor
             .set_compression_level(level.0)
-            .expect("zstd takes every level from -7 to 22");
+            .and_then(|()| self.compressor.set_parameter(CParameter::HashLog(table_log)))
+            .expect("zstd takes every level from -7 to 22, and tables of 2^6 to 2^30 places");
     }
 
     /// Appends the payload, compressed, and tells whether that was worth it.
