@@ -26,8 +26,9 @@ use crate::repository::Repository;
 use crate::snapshots::list_snapshots;
 use look::{Keyed, Looked, Survivors, look_at, survivors};
 
-/// Threads that look into objects, at most: each holds one, and a block of it.
-const LOOKERS_MAX: usize = 4;
+/// Threads that look into objects, at most: each holds one, and blocks of it and of others that its
+/// deltas are made from, up to 50 MiB; all must stay within 150.
+const LOOKERS_MAX: usize = 2;
 
 /// How much is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
