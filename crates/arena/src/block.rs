@@ -123,8 +123,8 @@ pub struct BlockSealer {
     compressor: zstd::bulk::Compressor<'static>,
 }
 
-/// At the default level, which places of a block are remembered: one more bit than zstd's own
-/// choice, for a block is longer than what that was made for.
+/// At the default level zstd remembers so many places of a block, as a power of two: twice its own
+/// choice, which was made for shorter input.
 const DEFAULT_TABLE_LOG: u32 = 18;
 
 /// zstd's levels, as `--compression` takes them.

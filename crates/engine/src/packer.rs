@@ -7,9 +7,9 @@
 //! The caller learns a chunk's location at once; nothing that it makes of it is committed before
 //! [`Packer::finish`] has told that every arena is on the medium. Every queue has a bound: at most
 //! [`BLOCKS_IN_FLIGHT`] blocks a lane are between caller and arena, and while one arena is written
-//! a second gets its parity and a third is built, no more. An arena is closed by the sizes of blocks a fixed distance back, and
-//! by what those let expect of the blocks since, not by timing: the same chunks in the same order
-//! give the same arenas.
+//! a second gets its parity and a third is built, no more. An arena is closed by the sizes of
+//! blocks a fixed distance back, and by what those let expect of the blocks since, not by timing:
+//! the same chunks in the same order give the same arenas.
 
 mod lengths;
 

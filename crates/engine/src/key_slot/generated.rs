@@ -4,6 +4,8 @@
 //! `strongroom-key-`, then in hexadecimal digits 32 random bytes and the first 4 of their BLAKE3
 //! hash. To everything else it is a passphrase like any other.
 
+use std::fmt::Write;
+
 use strongroom_base::Entropy;
 use strongroom_base::entropy::random_array;
 use zeroize::Zeroizing;
@@ -17,8 +19,13 @@ pub fn generate_passphrase(entropy: &dyn Entropy) -> Zeroizing<String> {
     let secret = Zeroizing::new(random_array::<SECRET_BYTES>(entropy));
     let check = blake3::hash(&*secret);
     let bytes = secret.iter().chain(&check.as_bytes()[..CHECK_BYTES]);
-    let mut passphrase = Zeroizing::new(String::from(PREFIX));
-    bytes.for_each(|byte| passphrase.push_str(&format!("{byte:02x}")));
+    // With room for all of it: a string that grows leaves parts of itself behind, unwiped.
+    let length = PREFIX.len() + 2 * (SECRET_BYTES + CHECK_BYTES);
+    let mut passphrase = Zeroizing::new(String::with_capacity(length));
+    passphrase.push_str(PREFIX);
+    for byte in bytes {
+        write!(passphrase, "{byte:02x}").expect("a string takes all that is written to it");
+    }
     passphrase
 }
 
