@@ -14,6 +14,10 @@ use crate::error::EngineError;
 /// Bytes of blocks, as they lie, that are read at once.
 const RUN_BYTES_MAX: usize = 2 << 20;
 
+/// Bytes of neighbouring chunks that are written at once, and one chunk more: deltas are put
+/// together in memory, and any number of them may hang on one base.
+const STRETCH_BYTES_MAX: u64 = 4 << 20;
+
 /// A run of neighbouring blocks, and the chunks that are needed of them.
 pub struct Run<'n> {
     arena: Arc<Arena>,
@@ -47,9 +51,11 @@ impl<'c> Stretch<'c> {
         Self { first: Some(want), chunks: vec![chunk], end }
     }
 
-    /// Adds the chunk that comes next in the file; gives back any other.
+    /// Adds the chunk that comes next in the file, while there is room; gives back any other.
     fn push(&mut self, want: &'c Want, chunk: Cow<'c, [u8]>) -> Result<(), Cow<'c, [u8]>> {
-        if !self.first.is_some_and(|first| first.file == want.file && self.end == want.offset) {
+        let is_next = |first: &Want| first.file == want.file && self.end == want.offset;
+        let has_room = |first: &Want| self.end - first.offset < STRETCH_BYTES_MAX;
+        if !self.first.is_some_and(|first| is_next(first) && has_room(first)) {
             return Err(chunk);
         }
         self.end += chunk.len() as u64;
@@ -148,5 +154,36 @@ impl Shared<'_> {
             None => block.1.chunk(location.slot)?,
         };
         self.reader.resolve(fingerprint, *location, stored, Some(block)).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strongroom_base::Fingerprint;
+    use strongroom_catalog::Location;
+
+    use super::*;
+
+    #[test]
+    fn a_stretch_takes_what_comes_next_and_has_an_end() {
+        let location = Location { arena: ArenaId::ZERO, slot: 0 };
+        let want = |file: u32, offset: u64| Want {
+            location,
+            fingerprint: Fingerprint::ZERO,
+            file,
+            bytes: 1 << 20,
+            offset,
+        };
+        let mib = vec![0; 1 << 20];
+        let wants: Vec<Want> = (0..6).map(|place| want(1, place << 20)).collect();
+        let mut stretch = Stretch::of(&wants[0], Cow::Borrowed(&mib));
+        let (other_file, gap) = (want(2, 1 << 20), want(1, 2 << 20));
+        assert!(stretch.push(&other_file, Cow::Borrowed(&mib)).is_err());
+        assert!(stretch.push(&gap, Cow::Borrowed(&mib)).is_err());
+        for want in &wants[1..4] {
+            assert!(stretch.push(want, Cow::Borrowed(&mib)).is_ok());
+        }
+        assert!(stretch.push(&wants[4], Cow::Borrowed(&mib)).is_err(), "it is long enough");
+        assert_eq!(stretch.chunks.len(), 4);
     }
 }
