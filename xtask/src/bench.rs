@@ -182,7 +182,11 @@ fn measure_set(
     let course = if name == "thirty" { Course::Long } else { Course::Whole };
     let scratch = store.root.join("scratch");
     let mut contenders = Vec::new();
-    for installed in tools {
+    let mut in_every_round = 0;
+    let is_once =
+        |installed: &&Installed| options.once.iter().any(|once| once == installed.tool.name());
+    let (once, often): (Vec<_>, Vec<_>) = tools.iter().partition(is_once);
+    for installed in often.iter().chain(&once) {
         for level in installed.tool.levels(&installed.program) {
             if course == Course::Long && !level.is_default {
                 continue;
@@ -194,6 +198,7 @@ fn measure_set(
             let contender = Contender::new(id, Rc::clone(&installed.tool), place);
             results.contenders.push(contender.info(&installed.version));
             contenders.push(contender);
+            in_every_round += usize::from(!is_once(installed));
         }
     }
     set.stand(1)?;
@@ -205,6 +210,7 @@ fn measure_set(
         apart: room == Room::ForOne,
         rounds: options.rounds,
         contenders: contenders.len(),
+        in_every_round,
     };
     let steps = plan(shape);
     if options.dry_run {

@@ -14,6 +14,7 @@ usage: cargo xtask bench [OPTIONS]          measure, then write the report
   --sets A,B        sources,thirty,usr,image,small,large,random,kernels (all)
   --tools A,B       strongroom,restic,borg,rustic,bupstash,kopia (all that are installed)
   --rounds N        how often each set is measured (3)
+  --once A,B        tools that are measured in the first round alone (none)
   --scale S         full, or small to see that all works (full)
   --program PATH    Strongroom (target/release/strongroom)
   --out FILE        the report; plots go into a folder of its name
@@ -48,6 +49,8 @@ pub struct Options {
     pub tools: Vec<String>,
     /// At least one.
     pub rounds: u32,
+    /// Names of tools for which the first round is enough.
+    pub once: Vec<String>,
     /// How large the sets are.
     pub scale: Scale,
     /// Strongroom.
@@ -74,6 +77,7 @@ impl Options {
             sets: SETS.iter().map(|name| (*name).to_owned()).collect(),
             tools: Vec::new(),
             rounds: 3,
+            once: Vec::new(),
             scale: Scale::Full,
             program: root.join("target/release/strongroom"),
             out: root.join("docs/benchmarks.md"),
@@ -94,6 +98,7 @@ impl Options {
                 "--sets" => options.sets = known(value, &options.sets, "set")?,
                 "--tools" => options.tools = names(value),
                 "--rounds" => options.rounds = positive(value)?,
+                "--once" => options.once = names(value),
                 "--scale" => options.scale = scale(value)?,
                 "--program" => options.program = absolute(value)?,
                 "--out" => out = Some(absolute(value)?),
@@ -156,6 +161,8 @@ mod tests {
         let options = Options::parse(&typed, root).unwrap();
         assert_eq!((&*options.jobs, options.dry_run, options.tools.len()), ("2", true, 2));
         assert_eq!(options.out, Path::new("/o.md"));
+        let options = Options::parse(&["--once", "borg,rustic"], root).unwrap();
+        assert_eq!(options.once, ["borg", "rustic"]);
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct Shape {
     pub rounds: u32,
     /// How many contenders there are.
     pub contenders: usize,
+    /// So many of them, the first, are measured in every round; the others once.
+    pub in_every_round: usize,
 }
 
 /// How a data set is used.
@@ -115,7 +117,7 @@ pub fn plan(shape: Shape) -> Vec<Step> {
         Course::Long => long(shape),
         Course::Whole => (1..=shape.rounds)
             .flat_map(|round| {
-                let order = order(shape.contenders, round);
+                let order = order(shape, round);
                 let acts = if shape.apart { apart(shape, &order) } else { together(shape, &order) };
                 [Step::Round(round)].into_iter().chain(acts)
             })
@@ -124,7 +126,8 @@ pub fn plan(shape: Shape) -> Vec<Step> {
 }
 
 /// Another one begins in each round.
-fn order(contenders: usize, round: u32) -> Vec<usize> {
+fn order(shape: Shape, round: u32) -> Vec<usize> {
+    let contenders = if round == 1 { shape.contenders } else { shape.in_every_round };
     let mut order: Vec<usize> = (0..contenders).collect();
     order.rotate_left((round as usize - 1) % contenders.max(1));
     order
@@ -173,7 +176,7 @@ fn apart(shape: Shape, order: &[usize]) -> Vec<Step> {
 }
 
 fn long(shape: Shape) -> Vec<Step> {
-    let first = order(shape.contenders, 1);
+    let first = order(shape, 1);
     let mut steps = vec![Step::Round(1), Step::Stand(1)];
     for contender in &first {
         steps.extend([Step::Begin(*contender), Step::Act(*contender, Act::First)]);
@@ -185,7 +188,7 @@ fn long(shape: Shape) -> Vec<Step> {
     for round in 1..=shape.rounds {
         steps.push(Step::Round(round));
         steps.extend(COPIES.map(Step::Floor));
-        for contender in order(shape.contenders, round) {
+        for contender in order(shape, round) {
             let restore = |version| Step::Act(contender, Act::Restore(version));
             steps.extend([restore(1), restore(shape.versions)]);
         }
@@ -198,8 +201,14 @@ fn long(shape: Shape) -> Vec<Step> {
 mod tests {
     use super::*;
 
-    const SHAPE: Shape =
-        Shape { course: Course::Whole, versions: 3, apart: false, rounds: 2, contenders: 3 };
+    const SHAPE: Shape = Shape {
+        course: Course::Whole,
+        versions: 3,
+        apart: false,
+        rounds: 2,
+        contenders: 3,
+        in_every_round: 3,
+    };
 
     /// What must hold of every plan: a contender acts between its begin and its end, and on the
     /// version that stands.
@@ -238,8 +247,8 @@ mod tests {
     fn plans_make_sense() {
         for course in [Course::Whole, Course::Long] {
             for apart in [false, true] {
-                for versions in [1, 2, 4] {
-                    let shape = Shape { course, apart, versions, ..SHAPE };
+                for (versions, in_every_round) in [(1, 3), (2, 2), (4, 1)] {
+                    let shape = Shape { course, apart, versions, in_every_round, ..SHAPE };
                     check(&plan(shape), shape.contenders);
                 }
             }
@@ -248,15 +257,16 @@ mod tests {
 
     #[test]
     fn contenders_take_turns_and_another_begins() {
-        let steps = plan(SHAPE);
-        let firsts: Vec<usize> = steps
-            .iter()
-            .filter_map(|step| match step {
+        let firsts = |shape| -> Vec<usize> {
+            let of_step = |step: &Step| match step {
                 Step::Act(contender, Act::First) => Some(*contender),
                 _ => None,
-            })
-            .collect();
-        assert_eq!(firsts, [0, 1, 2, 1, 2, 0]);
+            };
+            plan(shape).iter().filter_map(of_step).collect()
+        };
+        assert_eq!(firsts(SHAPE), [0, 1, 2, 1, 2, 0]);
+        let some_once = Shape { in_every_round: 2, rounds: 3, ..SHAPE };
+        assert_eq!(firsts(some_once), [0, 1, 2, 1, 0, 0, 1]);
     }
 
     #[test]

@@ -100,9 +100,9 @@ impl Report {
         format!(
             "# Benchmarks\n\nMade by `cargo xtask bench`; not edited by hand.{small} Medians of \
              {rounds} {}. In each round all programs do an act in turn before the next act \
-             begins, and another one begins each time. Before each act the kernel's cache of files \
-             is emptied and what will be read is read once, so it comes from memory and what is \
-             written finds room; `sync` comes before the clock starts. Encryption is on \
+             begins, and another one begins each time. Before each act what will be read is read \
+             once, so it comes from memory, the kernel's cache of files is emptied where little \
+             else is free, memory for what is written is touched, and `sync` is called. Encryption is on \
              everywhere. Times are seconds on the wall (and seconds of all processors). Memory \
              is the most that one process had resident. *Stored* is the sum of the lengths of a \
              repository's files; caches do not count; MB are 10⁶ bytes. Every restored tree was \
@@ -234,6 +234,10 @@ fn set_text(set: &SetResults, plots: &str) -> String {
     text += &format!("Versions: {}.", sizes.join("; "));
     if !set.revision.is_empty() {
         text += &format!(" Measured at revision {}.", set.revision);
+    }
+    let once = set.measured_once();
+    if !once.is_empty() {
+        text += &format!(" In the first round alone: {}.", once.join(", "));
     }
     if set.apart {
         text +=

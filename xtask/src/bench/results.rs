@@ -124,6 +124,16 @@ impl SetResults {
         acts
     }
 
+    /// Who sat out all rounds but the first, where there were more.
+    pub fn measured_once(&self) -> Vec<&str> {
+        let came_back = |info: &&ContenderInfo| {
+            self.samples.iter().any(|sample| sample.subject == info.id && sample.round > 1)
+        };
+        let later = self.samples.iter().any(|sample| sample.round > 1);
+        let ids = self.contenders.iter().filter(|info| later && !came_back(info));
+        ids.map(|info| &*info.id).collect()
+    }
+
     /// The most memory that a contender took in any act.
     pub fn peak_kib(&self, subject: &str) -> Option<u64> {
         let of = self.samples.iter().filter(|sample| sample.subject == subject);
@@ -333,6 +343,11 @@ pub mod tests {
         assert_eq!(results.median("borg", "first", |sample| sample.usage.wall), Some(4.0));
         assert_eq!(results.acts(""), ["first"]);
         assert_eq!(results.peak_kib("borg"), Some(5 * 1024));
+        assert!(results.measured_once().is_empty());
+        let mut more = results.clone();
+        more.samples.pop();
+        more.samples.push(sample(2, FLOOR, "cat", 1.0, None));
+        assert_eq!(more.measured_once(), ["borg"]);
         assert_eq!(SetResults::parse("sample\tx"), None);
     }
 }

@@ -11,7 +11,8 @@ use super::plan::{Act, Floor, Step};
 use super::results::{ContenderInfo, FLOOR, Profile, Sample, SetResults, Trouble};
 use super::tools::{Keeps, Place, SnapshotLabel, Tool};
 use crate::shell::{
-    Doing, Done, Failure, Invocation, count_files, forget_files, last_lines, make_folder, warm,
+    Doing, Done, Failure, Invocation, count_files, have_memory_free, last_lines, make_folder,
+    touch_memory, warm,
 };
 use crate::tell;
 
@@ -186,7 +187,7 @@ impl<'r> Runner<'r> {
             Act::Verify => {
                 let contender = &self.contenders[index];
                 let calls = vec![contender.tool.verify(&contender.place, &contender.newest()?)];
-                have_in_memory(&[&contender.place.repository()])?;
+                have_in_memory(&[&contender.place.repository()], 0)?;
                 self.measure_contender(index, act, &calls)
             }
             Act::Prune => {
@@ -196,7 +197,7 @@ impl<'r> Runner<'r> {
                     return Ok(());
                 }
                 let repository = contender.place.repository();
-                have_in_memory(&[&repository])?;
+                have_in_memory(&[&repository], 0)?;
                 let before = count_files(&repository)?.0;
                 self.measure_contender(index, act, &calls)?;
                 let after = count_files(&repository)?.0;
@@ -212,7 +213,7 @@ impl<'r> Runner<'r> {
         contender.labels.push(label.to_owned());
         let repository = contender.place.repository();
         self.attic.settle();
-        have_in_memory(&[self.set.at(), &repository])?;
+        have_in_memory(&[self.set.at(), &repository], 0)?;
         self.measure_contender(index, act, &[call])?;
         let said = std::fs::read(self.said()).doing("read what a backup said")?;
         let Contender { id, tool, .. } = &self.contenders[index];
@@ -236,7 +237,7 @@ impl<'r> Runner<'r> {
         let snapshot = contender.snapshot(&format!("v{version}"))?;
         let at = self.set.at().to_owned();
         let call = contender.tool.restore(&contender.place, &at, &snapshot, &target);
-        have_in_memory(&[&contender.place.repository()])?;
+        have_in_memory(&[&contender.place.repository()], self.tree_bytes())?;
         self.measure_contender(index, act, &[call])?;
         let contender = &self.contenders[index];
         let restored = contender.tool.restored_at(&at, &target);
@@ -251,11 +252,16 @@ impl<'r> Runner<'r> {
         self.attic.put(&target)
     }
 
+    /// The largest version.
+    fn tree_bytes(&self) -> u64 {
+        self.results.bytes.iter().copied().max().unwrap_or_default()
+    }
+
     /// An empty folder with room for what stands, on a file system that has come to rest.
     fn empty_folder(&mut self, name: &str) -> Done<PathBuf> {
         let folder = self.scratch.join(name);
         self.attic.put(&folder)?;
-        self.attic.make_room(self.results.bytes.iter().copied().max().unwrap_or_default())?;
+        self.attic.make_room(self.tree_bytes())?;
         self.attic.settle();
         make_folder(&folder)?;
         Ok(folder)
@@ -303,7 +309,7 @@ impl<'r> Runner<'r> {
     fn floor(&mut self, floor: Floor) -> Done {
         let at = self.set.at().to_owned();
         let target = self.empty_folder("floor")?;
-        have_in_memory(&[&at])?;
+        have_in_memory(&[&at], self.tree_bytes())?;
         let usage = self.measure_all(&[floor_call(floor, &at, &target)])?;
         let stream = std::fs::metadata(target.join(STREAM)).ok().map(|file| file.len());
         self.attic.put(&target)?;
@@ -312,10 +318,18 @@ impl<'r> Runner<'r> {
     }
 }
 
-/// Nothing but these files in the kernel's cache, as far as it can be told.
-fn have_in_memory(folders: &[&Path]) -> Done {
-    forget_files();
-    folders.iter().try_for_each(|folder| warm(folder))
+/// Memory for a program and what it stores.
+const MEMORY_OF_ACT: u64 = 2 << 30;
+/// More takes longer to touch than what it saves is worth.
+const MEMORY_MAX: u64 = 8 << 30;
+
+/// These files in the kernel's cache, and memory at hand for an act, and for a tree of so many
+/// bytes that it makes.
+fn have_in_memory(folders: &[&Path], tree: u64) -> Done {
+    let memory = MEMORY_MAX.min(2 * tree + MEMORY_OF_ACT);
+    have_memory_free(MEMORY_MAX + memory);
+    folders.iter().try_for_each(|folder| warm(folder))?;
+    touch_memory(memory)
 }
 
 /// The file that a compressed stream goes to.

@@ -136,6 +136,7 @@ fn run_all(name: &str, apart: bool, tools: Vec<Rc<dyn Tool>>) -> SetResults {
         apart,
         rounds: 2,
         contenders: contenders.len(),
+        in_every_round: contenders.len(),
     };
     let mut set = Numbered(folder.join("at"));
     let results = SetResults { name: name.to_owned(), ..SetResults::default() };
