@@ -319,7 +319,7 @@ impl<'r> Runner<'r> {
 }
 
 /// Memory for a program and what it stores.
-const MEMORY_OF_ACT: u64 = 2 << 30;
+const MEMORY_OF_ACT: u64 = 1 << 30;
 /// More takes longer to touch than what it saves is worth.
 const MEMORY_MAX: u64 = 8 << 30;
 
