@@ -298,14 +298,25 @@ fn write_past_cache(file: &File, bytes: &[u8]) -> io::Result<usize> {
     if rustix::fs::fcntl_setfl(file, through_cache | OFlags::DIRECT).is_err() {
         return Ok(0);
     }
+    let written = write_aligned(bytes, |piece, offset| file.write_at(piece, offset))?;
+    rustix::fs::fcntl_setfl(file, through_cache)?;
+    Ok(written)
+}
+
+/// Writes piece by piece from aligned memory to aligned offsets, as long as that goes, and tells
+/// how many bytes were written.
+fn write_aligned(
+    bytes: &[u8],
+    mut write: impl FnMut(&[u8], u64) -> io::Result<usize>,
+) -> io::Result<usize> {
     let mut memory = vec![0; PIECE_BYTES + ALIGNMENT];
     let start = memory.as_ptr().align_offset(ALIGNMENT);
     let aligned = bytes.len() - bytes.len() % ALIGNMENT;
     let mut written = 0;
-    while written < aligned {
+    while written < aligned && written.is_multiple_of(ALIGNMENT) {
         let piece = &mut memory[start..][..PIECE_BYTES.min(aligned - written)];
         piece.copy_from_slice(&bytes[written..][..piece.len()]);
-        match file.write_at(piece, written as u64) {
+        match write(piece, written as u64) {
             Ok(0) => break,
             Ok(count) => written += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -313,11 +324,7 @@ fn write_past_cache(file: &File, bytes: &[u8]) -> io::Result<usize> {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
             Err(error) => return Err(error),
         }
-        if !written.is_multiple_of(ALIGNMENT) {
-            break;
-        }
     }
-    rustix::fs::fcntl_setfl(file, through_cache)?;
     Ok(written)
 }
 
@@ -343,4 +350,62 @@ fn rename_exclusively(folder: &OwnedFd, old: &str, new: &str) -> io::Result<()> 
 fn at_place(operation: Operation, path: &Path, source: io::Error) -> BackendError {
     let what = String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned();
     BackendError::Io { operation, what, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content() -> Vec<u8> {
+        (0..2 * PIECE_BYTES + 3 * ALIGNMENT + 7).map(|place| (place % 251) as u8).collect()
+    }
+
+    /// Writes `content()` with what a disk answers, and gives what got there.
+    fn write(mut answer: impl FnMut(u64, usize) -> io::Result<usize>) -> io::Result<Vec<u8>> {
+        let mut there = Vec::new();
+        let written = write_aligned(&content(), |piece, offset| {
+            assert_eq!(piece.as_ptr().align_offset(ALIGNMENT), 0);
+            assert!(offset.is_multiple_of(ALIGNMENT as u64) && offset == there.len() as u64);
+            assert!(piece.len().is_multiple_of(ALIGNMENT));
+            let count = answer(offset, piece.len())?;
+            there.extend_from_slice(&piece[..count]);
+            Ok(count)
+        })?;
+        assert_eq!(written, there.len());
+        assert_eq!(there, content()[..written]);
+        Ok(there)
+    }
+
+    #[test]
+    fn all_but_the_end_goes_past_the_cache() {
+        let there = write(|_, bytes| Ok(bytes)).unwrap();
+        assert_eq!(there.len(), 2 * PIECE_BYTES + 3 * ALIGNMENT);
+    }
+
+    #[test]
+    fn a_disk_that_takes_less_is_gone_on_with_where_that_can_be() {
+        let there = write(|_, bytes| Ok(bytes.min(5 * ALIGNMENT))).unwrap();
+        assert_eq!(there.len(), 2 * PIECE_BYTES + 3 * ALIGNMENT);
+        // Behind a part of a sector only the cache can go on.
+        let there = write(|_, bytes| Ok(bytes - 100)).unwrap();
+        assert_eq!(there.len(), PIECE_BYTES - 100);
+        assert!(write(|_, _| Ok(0)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_system_that_cannot_after_all_leaves_the_rest_to_the_cache() {
+        let refuses = |offset, bytes| match offset {
+            0 => Ok(bytes),
+            _ => Err(Errno::INVAL.into()),
+        };
+        assert_eq!(write(refuses).unwrap().len(), PIECE_BYTES);
+        let mut calls = 0;
+        let interrupted = |_, bytes| {
+            calls += 1;
+            if calls == 1 { Err(Errno::INTR.into()) } else { Ok(bytes) }
+        };
+        assert_eq!(write(interrupted).unwrap().len(), 2 * PIECE_BYTES + 3 * ALIGNMENT);
+        let full = write(|_, _| Err(Errno::NOSPC.into())).unwrap_err();
+        assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    }
 }

@@ -7,6 +7,7 @@
 //! by chunk; that is also how an interrupted restore goes on.
 
 mod batch;
+mod behind;
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +23,7 @@ use crate::error::EngineError;
 use crate::lookup::{Found, find_path};
 use crate::repository::Repository;
 use batch::{Batch, NameIn};
+use behind::FlushedTarget;
 
 /// Where a snapshot is put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,23 +110,24 @@ pub fn restore(
         return crate::dry_restore::dry_restore(&reader, &found, &base, options, monitor, cancel);
     }
     let target = Target::open(&base, options.target).map_err(target_error)?;
-    let mut run = Run {
-        reader: &reader,
-        target: &target,
-        options,
-        monitor,
-        cancel,
-        roots: roots_of(snapshot, options),
-        batch: Batch::default(),
-        linked: HashMap::new(),
-        lost_linked: HashSet::new(),
-        progress,
-        outcome: RestoreOutcome::default(),
-    };
-    run.restore(found)?;
-    target.sync().map_err(target_error)?;
-    run.advise_repair();
-    Ok(run.outcome)
+    FlushedTarget::flush(&target, |target| {
+        let mut run = Run {
+            reader: &reader,
+            target,
+            options,
+            monitor,
+            cancel,
+            roots: roots_of(snapshot, options),
+            batch: Batch::default(),
+            linked: HashMap::new(),
+            lost_linked: HashSet::new(),
+            progress,
+            outcome: RestoreOutcome::default(),
+        };
+        run.restore(found)?;
+        run.advise_repair();
+        Ok(run.outcome)
+    })
 }
 
 fn target_error(error: TargetError) -> EngineError {
@@ -146,7 +149,7 @@ struct OpenDirectory {
 
 struct Run<'r> {
     reader: &'r ChunkReader,
-    target: &'r Target,
+    target: &'r FlushedTarget<'r>,
     options: &'r RestoreOptions,
     monitor: &'r dyn Monitor,
     cancel: &'r Cancel,

@@ -16,9 +16,10 @@ use crossbeam_channel::bounded;
 use lru::LruCache;
 use strongroom_base::{Cancel, Fingerprint, Monitor, Progress};
 use strongroom_catalog::{ChunkRef, Entry, Location, Metadata, RecipeReader};
-use strongroom_source::{DirectoryId, Target, TargetError, TargetFile};
+use strongroom_source::{DirectoryId, TargetError, TargetFile};
 
 use super::RestoreOptions;
+use super::behind::FlushedTarget;
 use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 use needs::Placed;
@@ -164,7 +165,7 @@ struct Shared<'b> {
     batch: &'b Batch,
     states: Vec<FileState>,
     reader: &'b ChunkReader,
-    target: &'b Target,
+    target: &'b FlushedTarget<'b>,
     options: &'b RestoreOptions,
     // Plain mutexes: each is held for a push or a map operation.
     open: Mutex<LruCache<u32, ()>>,
@@ -184,7 +185,7 @@ struct Shared<'b> {
 pub fn write_files(
     batch: &Batch,
     reader: &ChunkReader,
-    target: &Target,
+    target: &FlushedTarget<'_>,
     options: &RestoreOptions,
     monitor: &dyn Monitor,
     cancel: &Cancel,
@@ -299,6 +300,7 @@ impl<'b> Shared<'b> {
                 stretch.chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
             if self.check(first.file, file.write_parts_at(first.offset, &mut parts)) {
                 self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
+                self.target.note_written(bytes);
             }
         }
         self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
@@ -352,6 +354,7 @@ impl<'b> Shared<'b> {
         lock(&self.open).pop(&number);
         *lock(&state.handle) = None;
         if state.damaged.load(Ordering::Relaxed) {
+            self.check(number, handle.reach_size());
             let marked = damaged_name(&file.name);
             let renamed = self.target.rename(file.directory, &file.name, &marked);
             self.check(number, renamed);

@@ -104,7 +104,7 @@ fn exactly_what_is_lost_is_named() {
     let world = &scene.world;
     let scratch = scratch();
     let target = scratch.path().join("target");
-    let mut partly = 0;
+    let (mut partly, mut cut) = (0, 0);
     each_damage(&scene, |structure, name, change, objects| {
         let what = format!("{change:?} of {structure:?} {name}");
         let repository = world.open_objects(objects).unwrap();
@@ -133,6 +133,13 @@ fn exactly_what_is_lost_is_named() {
             };
             let restored = Image::of(&below);
             for (path, node) in &image.nodes {
+                let marked = restored.nodes.get(&[path, &b".damaged"[..]].concat());
+                if let (Kind::File(whole), Some(Kind::File(part))) =
+                    (&node.kind, marked.map(|node| &node.kind))
+                {
+                    assert_eq!(part.bytes, whole.bytes, "{what}: {:?} is cut short", os(path));
+                    cut += 1;
+                }
                 match restored.nodes.get(path) {
                     Some(put_back) if !is_named(path) => {
                         let apart = lost.is_empty() || node.linked_to.is_none();
@@ -148,6 +155,7 @@ fn exactly_what_is_lost_is_named() {
         }
     });
     assert!(partly > 5, "some snapshots are damaged in part");
+    assert!(cut > 5, "some files are damaged in part");
 }
 
 fn os(bytes: &[u8]) -> &std::ffi::OsStr {

@@ -37,9 +37,11 @@ impl Target {
     /// Puts the metadata of a file back, when all of its content is written.
     /// Returns what of it could not be applied.
     pub fn finish_file(&self, file: TargetFile, metadata: &Metadata) -> Vec<TargetError> {
+        let short = file.reach_size().err();
         let (fd, path) = file.into_parts();
         let (bearer, path) = (Bearer::open(&fd), || path.clone());
-        self.apply(&Subject { fd: fd.as_fd(), bearer, path_only: false, path: &path }, metadata)
+        let subject = Subject { fd: fd.as_fd(), bearer, path_only: false, path: &path };
+        short.into_iter().chain(self.apply(&subject, metadata)).collect()
     }
 
     /// Puts the metadata of a directory back, when all that it holds has its own: deepest first.

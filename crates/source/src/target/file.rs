@@ -4,7 +4,8 @@ use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Advice, FallocateFlags, Mode, SeekFrom, Statx};
 use rustix::io::Errno;
@@ -15,19 +16,25 @@ use super::error::TargetError;
 
 /// A regular file, open for reading and writing; many threads may write at once.
 ///
-/// It is as long as it was said to become. When all is written, it is given to
-/// [`Target::finish_file`](super::Target::finish_file).
+/// When all is written, it is given to [`Target::finish_file`](super::Target::finish_file), which
+/// makes it as long as it was said to become if it is shorter yet.
 #[derive(Debug)]
 pub struct TargetFile {
     fd: OwnedFd,
     path: PathBuf,
+    /// What it is to become.
     size: u64,
+    /// What it is at least.
+    length: AtomicU64,
     fresh: bool,
     /// The mode of a file that stood, until it is first written to; then others are shut out, for
     /// what is written may be less public than what stood.
     open_to_others: AtomicBool,
+    /// The kernel lets one writer at a time into a file and has the others spin; here they sleep,
+    /// and leave their core to whoever has something to do.
+    turn: Mutex<()>,
     /// Seeking moves the one position of the descriptor.
-    seek: std::sync::Mutex<()>,
+    seek: Mutex<()>,
 }
 
 /// The kernel takes so many parts at once.
@@ -41,16 +48,17 @@ const BEHIND_MIN: u64 = 1 << 20;
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 impl TargetFile {
-    pub(super) fn fresh(fd: OwnedFd, path: PathBuf, size: u64) -> Result<Self, TargetError> {
-        let file = Self {
+    pub(super) fn fresh(fd: OwnedFd, path: PathBuf, size: u64) -> Self {
+        Self {
             fd,
             path,
-            size: 0,
+            size,
+            length: AtomicU64::new(0),
             fresh: true,
             open_to_others: AtomicBool::new(false),
-            seek: std::sync::Mutex::default(),
-        };
-        file.with_size(size)
+            turn: Mutex::default(),
+            seek: Mutex::default(),
+        }
     }
 
     pub(super) fn standing(
@@ -62,12 +70,19 @@ impl TargetFile {
         let file = Self {
             fd,
             path,
-            size: stat.stx_size,
+            size,
+            length: AtomicU64::new(stat.stx_size),
             fresh: false,
             open_to_others: AtomicBool::new(stat.stx_mode & 0o7077 != 0),
-            seek: std::sync::Mutex::default(),
+            turn: Mutex::default(),
+            seek: Mutex::default(),
         };
-        file.with_size(size)
+        // To set the same would still change the time.
+        if stat.stx_size != size {
+            file.shut_others_out()?;
+            file.set_length(size)?;
+        }
+        Ok(file)
     }
 
     /// True where nothing stood before, so that all of it is a hole.
@@ -93,6 +108,7 @@ impl TargetFile {
     ) -> Result<(), TargetError> {
         self.shut_others_out()?;
         let begin = offset;
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         IoSlice::advance_slices(&mut parts, 0);
         while !parts.is_empty() {
             let some = &parts[..parts.len().min(PARTS_MAX)];
@@ -106,6 +122,8 @@ impl TargetFile {
                 Err(error) => return Err(self.failed("write to", error)),
             }
         }
+        drop(turn);
+        self.length.fetch_max(offset, Ordering::Relaxed);
         if let Some(length) = NonZeroU64::new(offset - begin).filter(|n| n.get() >= BEHIND_MIN) {
             // The kernel begins to write at once what it is told nobody needs. It may refuse.
             let _ = rustix::fs::fadvise(&self.fd, begin, Some(length), Advice::DontNeed);
@@ -146,7 +164,7 @@ impl TargetFile {
         if offset >= self.size {
             return Ok(None);
         }
-        let _guard = self.seek.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _guard = self.seek.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = |error| self.failed("find the holes of", error);
         let begin = match rustix::fs::seek(&self.fd, SeekFrom::Data(offset)) {
             Ok(begin) => begin,
@@ -166,15 +184,19 @@ impl TargetFile {
         (self.fd, self.path)
     }
 
-    /// Changes the length where it is another; to set the same would still change the time.
-    fn with_size(mut self, size: u64) -> Result<Self, TargetError> {
-        if self.size != size {
-            self.shut_others_out()?;
-            rustix::fs::ftruncate(&self.fd, size)
-                .map_err(|error| self.failed("change the length of", error))?;
-            self.size = size;
+    /// Makes it as long as it is to become: writing did that for most. Not while others write.
+    pub fn reach_size(&self) -> Result<(), TargetError> {
+        if self.length.load(Ordering::Relaxed) < self.size {
+            self.set_length(self.size)?;
         }
-        Ok(self)
+        Ok(())
+    }
+
+    fn set_length(&self, length: u64) -> Result<(), TargetError> {
+        rustix::fs::ftruncate(&self.fd, length)
+            .map_err(|error| self.failed("change the length of", error))?;
+        self.length.store(length, Ordering::Relaxed);
+        Ok(())
     }
 
     fn zero(&self, offset: u64, bytes: u64) -> Result<(), TargetError> {

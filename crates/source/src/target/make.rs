@@ -151,7 +151,7 @@ impl Target {
         Ok(file.into())
     }
 
-    /// Opens a regular file to be written, and makes it `size` bytes long.
+    /// Opens a regular file to be written, which is to become `size` bytes long.
     ///
     /// A file that stands is kept with its content, so that what is right in it need not be
     /// written. It is replaced by a fresh one where it has other names, for what they stand for
@@ -165,6 +165,14 @@ impl Target {
     ) -> Result<TargetFile, TargetError> {
         let (fd, c_name) = self.place(directory, name)?;
         let path = self.path_of(directory, name);
+        let create = || {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            rustix::fs::openat(&fd, &c_name, flags | OFlags::NOFOLLOW, FILE_MODE)
+        };
+        // Mostly nothing stands there, and nobody need ask first.
+        if let Ok(file) = create() {
+            return Ok(TargetFile::fresh(file, path, size));
+        }
         let standing = self.make_way(&fd, &c_name, directory, FileType::RegularFile)?;
         if standing.is_some() {
             if let Some(file) = open_standing(&fd, &c_name) {
@@ -174,10 +182,8 @@ impl Target {
             }
             unlink(&fd, &c_name).map_err(|error| TargetError::io("replace", &path, error))?;
         }
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&fd, &c_name, flags | OFlags::NOFOLLOW, FILE_MODE)
-            .map_err(|error| TargetError::io("create", &path, error))?;
-        TargetFile::fresh(file, path, size)
+        let file = create().map_err(|error| TargetError::io("create", &path, error))?;
+        Ok(TargetFile::fresh(file, path, size))
     }
 
     /// Sees to it that a name is free or bears what is wanted, which is then returned.

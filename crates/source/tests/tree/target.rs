@@ -184,6 +184,22 @@ fn a_standing_file_keeps_what_is_right() {
 }
 
 #[test]
+fn a_file_is_as_long_as_it_was_said_to_become() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = open(folder.path(), false);
+    for (name, parts) in [("none", &[][..]), ("first", &[0]), ("last", &[7]), ("all", &[7, 0, 4])] {
+        let file = target.open_file_for_write(TOP, name.as_bytes(), 10).unwrap();
+        assert!(file.is_fresh());
+        parts.iter().for_each(|offset| file.write_at(*offset, b"abc").unwrap());
+        assert_eq!(target.finish_file(file, &metadata(0o600)).len(), 0);
+        let mut wanted = [0; 10];
+        parts.iter().for_each(|&at| wanted[at as usize..][..3].copy_from_slice(b"abc"));
+        assert_eq!(fs::read(folder.path().join(name)).unwrap(), wanted, "{name}");
+        assert_eq!(fs::metadata(folder.path().join(name)).unwrap().mtime_nsec(), 1);
+    }
+}
+
+#[test]
 fn a_running_program_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("sleep");
