@@ -1,5 +1,9 @@
 //! Writing behind: the disk takes what was put back while more is being made, so that little is
 //! left to be flushed in the end.
+//!
+//! Nobody runs far ahead of the disk. What waits for it can be told neither to stop nor to hurry:
+//! a restore onto a slow stick would fill a fifth of all memory first, and end minutes after it was
+//! cancelled.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_channel::{Sender, bounded};
 use strongroom_source::{Target, TargetError};
 
-/// The target is flushed whenever so many bytes were written.
+/// The target is flushed whenever so many bytes were written: a few of these are on their way.
 const FLUSH_BYTES: u64 = 128 << 20;
 
 /// A target that is flushed while it is written to.
@@ -37,12 +41,12 @@ impl<'t> FlushedTarget<'t> {
         })
     }
 
-    /// So many bytes more were written.
+    /// So many bytes more were written. Returns once the disk is near.
     pub fn note_written(&self, bytes: u64) {
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
         if before / FLUSH_BYTES < (before + bytes) / FLUSH_BYTES {
-            // Where a turn waits already, it will do for these too.
-            let _ = self.turns.try_send(());
+            // A flush that failed has ended the thread; it is told in the end.
+            let _ = self.turns.send(());
         }
     }
 }
@@ -64,18 +68,18 @@ mod tests {
     use crate::error::EngineError;
 
     #[test]
-    fn work_never_waits_for_a_flush_and_its_outcome_comes_back() {
+    fn all_is_flushed_and_the_outcome_of_the_work_comes_back() {
         let folder = tempfile::tempdir().unwrap();
         let target = Target::open(folder.path(), TargetOptions::default()).unwrap();
         let done: Result<u64, EngineError> = FlushedTarget::flush(&target, |target| {
             std::thread::scope(|scope| {
                 for _ in 0..4 {
-                    scope.spawn(|| (0..1000).for_each(|_| target.note_written(FLUSH_BYTES / 2)));
+                    scope.spawn(|| (0..6).for_each(|_| target.note_written(FLUSH_BYTES / 2)));
                 }
             });
             Ok(target.written.load(Ordering::Relaxed))
         });
-        assert_eq!(done.unwrap(), 2000 * FLUSH_BYTES);
+        assert_eq!(done.unwrap(), 12 * FLUSH_BYTES);
         let failed: Result<(), EngineError> =
             FlushedTarget::flush(&target, |_| Err(EngineError::Cancelled(Cancelled)));
         assert!(matches!(failed, Err(EngineError::Cancelled(Cancelled))));
