@@ -90,7 +90,6 @@ impl Report {
     }
 
     fn head(&self) -> String {
-        let rounds = self.sets.iter().map(|set| set.rounds).max().unwrap_or_default();
         let small = match self.scale {
             Scale::Full => "",
             Scale::Small => {
@@ -99,7 +98,7 @@ impl Report {
         };
         format!(
             "# Benchmarks\n\nMade by `cargo xtask bench`; not edited by hand.{small} Medians of \
-             {rounds} {}. In each round all programs do an act in turn before the next act \
+             all rounds. In each round all programs do an act in turn before the next act \
              begins, and another one begins each time. Before each act what will be read is read \
              once, so it comes from memory, the kernel's cache of files is emptied where little \
              else is free, memory for what is written is touched, and `sync` is called. Encryption is on \
@@ -108,7 +107,6 @@ impl Report {
              repository's files; caches do not count; MB are 10⁶ bytes. Every restored tree was \
              held against what was stored.\n\n\
              {}",
-            if rounds == 1 { "round" } else { "rounds" },
             self.machine.text()
         )
     }
@@ -233,7 +231,8 @@ fn set_text(set: &SetResults, plots: &str) -> String {
     }
     text += &format!("Versions: {}.", sizes.join("; "));
     if !set.revision.is_empty() {
-        text += &format!(" Measured at revision {}.", set.revision);
+        let rounds = counted(u64::from(set.rounds), "round");
+        text += &format!(" Measured at revision {}, in {rounds}.", set.revision);
     }
     let once = set.measured_once();
     if !once.is_empty() {
