@@ -28,15 +28,24 @@ impl<'t> FlushedTarget<'t> {
         target: &'t Target,
         work: impl FnOnce(&Self) -> Result<T, E>,
     ) -> Result<T, E> {
+        Self::flush_by(|| target.sync(), target, work)
+    }
+
+    fn flush_by<T, E: From<TargetError>>(
+        sync: impl Fn() -> Result<(), TargetError> + Sync,
+        target: &'t Target,
+        work: impl FnOnce(&Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let sync = &sync;
         std::thread::scope(|scope| {
             let (turns, taken) = bounded(1);
             // A failure to write is told by one flush alone, so each one counts.
-            let flusher = scope.spawn(move || taken.iter().try_for_each(|()| target.sync()));
+            let flusher = scope.spawn(move || taken.iter().try_for_each(|()| sync()));
             let flushed = Self { target, written: AtomicU64::new(0), turns };
             let done = work(&flushed)?;
             drop(flushed);
             flusher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            target.sync()?;
+            sync()?;
             Ok(done)
         })
     }
@@ -61,27 +70,59 @@ impl Deref for FlushedTarget<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use strongroom_base::Cancelled;
     use strongroom_source::TargetOptions;
 
     use super::*;
     use crate::error::EngineError;
 
-    #[test]
-    fn all_is_flushed_and_the_outcome_of_the_work_comes_back() {
+    /// Writes 24 halves of what is flushed at a time on four threads, and tells how often `sync`
+    /// was asked for.
+    fn write(
+        sync: impl Fn(usize) -> Result<(), TargetError> + Sync,
+        end: Result<(), EngineError>,
+    ) -> (Result<(), EngineError>, usize) {
         let folder = tempfile::tempdir().unwrap();
         let target = Target::open(folder.path(), TargetOptions::default()).unwrap();
-        let done: Result<u64, EngineError> = FlushedTarget::flush(&target, |target| {
+        let flushes = AtomicUsize::new(0);
+        let sync = || sync(flushes.fetch_add(1, Ordering::Relaxed) + 1);
+        let done = FlushedTarget::flush_by(sync, &target, |target| {
             std::thread::scope(|scope| {
                 for _ in 0..4 {
                     scope.spawn(|| (0..6).for_each(|_| target.note_written(FLUSH_BYTES / 2)));
                 }
             });
-            Ok(target.written.load(Ordering::Relaxed))
+            end
         });
-        assert_eq!(done.unwrap(), 12 * FLUSH_BYTES);
-        let failed: Result<(), EngineError> =
-            FlushedTarget::flush(&target, |_| Err(EngineError::Cancelled(Cancelled)));
-        assert!(matches!(failed, Err(EngineError::Cancelled(Cancelled))));
+        (done, flushes.into_inner())
+    }
+
+    #[test]
+    fn what_is_written_is_flushed_on_the_way_and_in_the_end() {
+        let (done, flushes) = write(|_| Ok(()), Ok(()));
+        assert!(done.is_ok());
+        assert_eq!(flushes, 12 + 1);
+    }
+
+    #[test]
+    fn a_flush_that_fails_on_the_way_is_told_in_the_end() {
+        for failing in [1, 7, 13] {
+            let fail = |flush| {
+                let error = TargetError::DirectoryInTheWay { path: "it".into(), wanted: "a file" };
+                if flush == failing { Err(error) } else { Ok(()) }
+            };
+            let (done, flushes) = write(fail, Ok(()));
+            assert!(matches!(done, Err(EngineError::Target(_))), "{failing}");
+            assert_eq!(flushes, failing, "the thread has ended, and nobody waits for it");
+        }
+    }
+
+    #[test]
+    fn work_that_fails_is_not_flushed_again() {
+        let (done, flushes) = write(|_| Ok(()), Err(EngineError::Cancelled(Cancelled)));
+        assert!(matches!(done, Err(EngineError::Cancelled(Cancelled))));
+        assert_eq!(flushes, 12);
     }
 }
