@@ -220,6 +220,9 @@ pub fn have_memory_free(bytes: u64) {
 pub fn touch_memory(bytes: u64) -> Done {
     const SPARE: u64 = 1 << 30;
     let bytes = bytes.min(free_memory().saturating_sub(SPARE));
+    if bytes == 0 {
+        return Ok(());
+    }
     let half = (bytes / 2).to_string();
     let fill = "dd if=/dev/zero of=/dev/null bs=\"$1\" count=1 iflag=fullblock";
     Invocation::script(&format!("{fill} & {fill}; wait"), &[Path::new(&half)]).run().map(drop)

@@ -101,9 +101,9 @@ impl Report {
              all rounds. In each round all programs do an act in turn before the next act \
              begins, and another one begins each time. Before each act what will be read is read \
              once, so it comes from memory, the kernel's cache of files is emptied where little \
-             else is free, memory for what is written is touched, and `sync` is called. Encryption is on \
-             everywhere. Times are seconds on the wall (and seconds of all processors). Memory \
-             is the most that one process had resident. *Stored* is the sum of the lengths of a \
+             else is free, memory for what is written is touched, and `sync` is called. Encryption \
+             is on everywhere. Times are seconds on the wall (and seconds of all processors). \
+             Memory is the most that one process had resident. *Stored* is the sum of the lengths of a \
              repository's files; caches do not count; MB are 10⁶ bytes. Every restored tree was \
              held against what was stored.\n\n\
              {}",

@@ -187,7 +187,7 @@ impl<'r> Runner<'r> {
             Act::Verify => {
                 let contender = &self.contenders[index];
                 let calls = vec![contender.tool.verify(&contender.place, &contender.newest()?)];
-                have_in_memory(&[&contender.place.repository()], 0)?;
+                self.have_in_memory(&[&contender.place.repository()], Makes::Little)?;
                 self.measure_contender(index, act, &calls)
             }
             Act::Prune => {
@@ -197,7 +197,7 @@ impl<'r> Runner<'r> {
                     return Ok(());
                 }
                 let repository = contender.place.repository();
-                have_in_memory(&[&repository], 0)?;
+                self.have_in_memory(&[&repository], Makes::Little)?;
                 let before = count_files(&repository)?.0;
                 self.measure_contender(index, act, &calls)?;
                 let after = count_files(&repository)?.0;
@@ -213,7 +213,7 @@ impl<'r> Runner<'r> {
         contender.labels.push(label.to_owned());
         let repository = contender.place.repository();
         self.attic.settle();
-        have_in_memory(&[self.set.at(), &repository], 0)?;
+        self.have_in_memory(&[self.set.at(), &repository], Makes::Little)?;
         self.measure_contender(index, act, &[call])?;
         let said = std::fs::read(self.said()).doing("read what a backup said")?;
         let Contender { id, tool, .. } = &self.contenders[index];
@@ -237,7 +237,7 @@ impl<'r> Runner<'r> {
         let snapshot = contender.snapshot(&format!("v{version}"))?;
         let at = self.set.at().to_owned();
         let call = contender.tool.restore(&contender.place, &at, &snapshot, &target);
-        have_in_memory(&[&contender.place.repository()], self.tree_bytes())?;
+        self.have_in_memory(&[&contender.place.repository()], Makes::Tree)?;
         self.measure_contender(index, act, &[call])?;
         let contender = &self.contenders[index];
         let restored = contender.tool.restored_at(&at, &target);
@@ -250,6 +250,18 @@ impl<'r> Runner<'r> {
             self.results.troubles.push(Trouble { contender: id, act, what, is_unequal: true });
         }
         self.attic.put(&target)
+    }
+
+    /// These files in the kernel's cache, and memory at hand for an act.
+    fn have_in_memory(&self, folders: &[&Path], makes: Makes) -> Done {
+        let tree = self.tree_bytes();
+        let memory = match makes {
+            Makes::Little => tree.min(MEMORY_OF_ACT),
+            Makes::Tree => MEMORY_MAX.min(2 * tree + tree.min(MEMORY_OF_ACT)),
+        };
+        have_memory_free(MEMORY_MAX.min(4 * tree) + memory);
+        folders.iter().try_for_each(|folder| warm(folder))?;
+        touch_memory(memory)
     }
 
     /// The largest version.
@@ -309,7 +321,7 @@ impl<'r> Runner<'r> {
     fn floor(&mut self, floor: Floor) -> Done {
         let at = self.set.at().to_owned();
         let target = self.empty_folder("floor")?;
-        have_in_memory(&[&at], self.tree_bytes())?;
+        self.have_in_memory(&[&at], Makes::Tree)?;
         let usage = self.measure_all(&[floor_call(floor, &at, &target)])?;
         let stream = std::fs::metadata(target.join(STREAM)).ok().map(|file| file.len());
         self.attic.put(&target)?;
@@ -318,18 +330,18 @@ impl<'r> Runner<'r> {
     }
 }
 
-/// Memory for a program and what it stores.
+/// Memory for a program and what it stores, of a large set.
 const MEMORY_OF_ACT: u64 = 1 << 30;
 /// More takes longer to touch than what it saves is worth.
 const MEMORY_MAX: u64 = 8 << 30;
 
-/// These files in the kernel's cache, and memory at hand for an act, and for a tree of so many
-/// bytes that it makes.
-fn have_in_memory(folders: &[&Path], tree: u64) -> Done {
-    let memory = MEMORY_MAX.min(2 * tree + MEMORY_OF_ACT);
-    have_memory_free(MEMORY_MAX + memory);
-    folders.iter().try_for_each(|folder| warm(folder))?;
-    touch_memory(memory)
+/// What an act leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Makes {
+    /// At most something in its repository.
+    Little,
+    /// A tree like the one that was stored.
+    Tree,
 }
 
 /// The file that a compressed stream goes to.
