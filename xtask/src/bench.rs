@@ -22,8 +22,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use rustix::fs::{FlockOperation, flock};
-
 use self::data::{SETS, Store};
 use self::options::{KERNELS, Options, USAGE, Verb};
 use self::plan::{Course, Shape, Step, plan};
@@ -114,7 +112,7 @@ fn measure_sets(options: &Options, root: &Path) -> Done<Option<Failure>> {
     }
     let store = Store::new(options.data.clone(), options.scale);
     make_folder(&store.root)?;
-    let _lock = lock(&store.root)?;
+    let _lock = Lock::take(&store.root)?;
     // What an interrupted run left behind.
     remove(&store.root.join("scratch"))?;
     let revision = Invocation::new("git").args(["describe", "--always", "--dirty"]).inside(root);
@@ -141,12 +139,24 @@ fn measure_sets(options: &Options, root: &Path) -> Done<Option<Failure>> {
 }
 
 /// Keeps others from measuring with the same data, until it is dropped.
-fn lock(folder: &Path) -> Done<File> {
-    let path = folder.join("lock");
-    let file = File::create(&path).doing(format!("write {}", path.display()))?;
-    let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
-    locked.map_err(|_| Failure::Told(format!("another run uses {}", folder.display())))?;
-    Ok(file)
+struct Lock(File);
+
+impl Lock {
+    fn take(folder: &Path) -> Done<Lock> {
+        let path = folder.join("lock");
+        let file = File::create(&path).doing(format!("write {}", path.display()))?;
+        let used = |_| Failure::Told(format!("another run uses {}", folder.display()));
+        file.try_lock().map_err(used)?;
+        Ok(Lock(file))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing alone would leave the lock to a child that another thread has forked and that
+        // has not called `exec` yet.
+        let _ = self.0.unlock();
+    }
 }
 
 fn measure_kernels(options: &Options, store: &Store, root: &Path) -> Done {
@@ -300,10 +310,13 @@ mod tests {
     fn one_at_a_time() {
         let folder = std::env::temp_dir().join(format!("xtask-lock-{}", std::process::id()));
         make_folder(&folder).unwrap();
-        let first = lock(&folder).unwrap();
-        assert!(lock(&folder).is_err());
+        let first = Lock::take(&folder).unwrap();
+        // As a child has it between `fork` and `exec`.
+        let inherited = first.0.try_clone().unwrap();
+        assert!(Lock::take(&folder).is_err());
         drop(first);
-        drop(lock(&folder).unwrap());
+        drop(Lock::take(&folder).unwrap());
+        drop(inherited);
         remove(&folder).unwrap();
     }
 

@@ -28,8 +28,8 @@ const LOAD_ATTEMPTS_MAX: usize = 100;
 /// A directory that holds an index.
 pub(crate) struct Directory {
     path: PathBuf,
-    /// The locked lock file, when this handle is the writer; dropping it unlocks.
-    lock: Option<File>,
+    /// Held when this handle is the writer.
+    lock: Option<Lock>,
     /// The number of the next segment. The writer's are never used twice while a manifest that
     /// names them may be read.
     next: u64,
@@ -39,7 +39,7 @@ impl Directory {
     /// Opens the directory at `path`, made if need be, as its writer if it has none.
     pub(crate) fn open(path: &Path) -> Result<Directory> {
         fs::create_dir_all(path).context("create", path)?;
-        let lock = lock(&path.join(LOCK_NAME))?;
+        let lock = Lock::take(&path.join(LOCK_NAME))?;
         let next = if lock.is_some() { 0 } else { PRIVATE_BEGIN };
         Ok(Directory { path: path.to_owned(), lock, next })
     }
@@ -159,18 +159,31 @@ impl Directory {
     }
 }
 
-/// The lock file, locked; `None` if somebody else holds it or it cannot be written.
-fn lock(path: &Path) -> Result<Option<File>> {
-    let file = match OpenOptions::new().write(true).create(true).truncate(false).open(path) {
-        Ok(file) => file,
-        Err(error) if is_refused(&error) => return Ok(None),
-        Err(error) => return Err(error).context("open", path),
-    };
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error).context("lock", path),
+/// The locked lock file; dropping it unlocks.
+struct Lock(File);
+
+impl Lock {
+    /// `None` if somebody else holds the lock or the file cannot be written.
+    fn take(path: &Path) -> Result<Option<Lock>> {
+        let file = match OpenOptions::new().write(true).create(true).truncate(false).open(path) {
+            Ok(file) => file,
+            Err(error) if is_refused(&error) => return Ok(None),
+            Err(error) => return Err(error).context("open", path),
+        };
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error).context("lock", path),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing alone would leave the lock to a child that another thread has forked and that
+        // has not called `exec` yet.
+        let _ = self.0.unlock();
     }
 }
 
