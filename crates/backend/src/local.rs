@@ -14,7 +14,7 @@
 //! abandoned one from one in use without asking a clock.
 
 use std::fs::{File, TryLockError};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use strongroom_base::aligned::write_aligned;
 
 use crate::{Backend, BackendError, ObjectInfo, ObjectName, Operation};
 
@@ -38,10 +39,6 @@ pub struct LocalBackend {
 const TEMPORARY: &str = ".tmp-";
 /// An object of at least so many bytes is written past the kernel's cache.
 const PAST_CACHE_MIN: usize = 1 << 20;
-/// In pieces of so many bytes: a disk is no faster with larger ones.
-const PIECE_BYTES: usize = 1 << 20;
-/// Such writes begin at multiples of this, in the file and in memory: as many as any disk asks.
-const ALIGNMENT: usize = 4096;
 const FOLDER_MODE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 
@@ -292,40 +289,16 @@ fn write_flushed(file: &File, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Writes as much of `bytes` past the kernel's cache as can be, and tells how much that was: all
-/// but the end that fills no [`ALIGNMENT`], or nothing where the file system is not for it.
+/// but an end that is not aligned, or nothing where the file system is not for it.
 fn write_past_cache(file: &File, bytes: &[u8]) -> io::Result<usize> {
     let through_cache = rustix::fs::fcntl_getfl(file)?;
     if rustix::fs::fcntl_setfl(file, through_cache | OFlags::DIRECT).is_err() {
         return Ok(0);
     }
-    let written = write_aligned(bytes, |piece, offset| file.write_at(piece, offset))?;
+    let parts = [IoSlice::new(bytes)];
+    let written = write_aligned(0, &parts, |piece, offset| file.write_at(piece, offset))?;
     rustix::fs::fcntl_setfl(file, through_cache)?;
-    Ok(written)
-}
-
-/// Writes piece by piece from aligned memory to aligned offsets, as long as that goes, and tells
-/// how many bytes were written.
-fn write_aligned(
-    bytes: &[u8],
-    mut write: impl FnMut(&[u8], u64) -> io::Result<usize>,
-) -> io::Result<usize> {
-    let mut memory = vec![0; PIECE_BYTES + ALIGNMENT];
-    let start = memory.as_ptr().align_offset(ALIGNMENT);
-    let aligned = bytes.len() - bytes.len() % ALIGNMENT;
-    let mut written = 0;
-    while written < aligned && written.is_multiple_of(ALIGNMENT) {
-        let piece = &mut memory[start..][..PIECE_BYTES.min(aligned - written)];
-        piece.copy_from_slice(&bytes[written..][..piece.len()]);
-        match write(piece, written as u64) {
-            Ok(0) => break,
-            Ok(count) => written += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The flag was taken, and still it cannot be done.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(written)
+    Ok(written.end)
 }
 
 /// What a kernel answers where the file system has no files without names, or where `/proc`,
@@ -350,62 +323,4 @@ fn rename_exclusively(folder: &OwnedFd, old: &str, new: &str) -> io::Result<()> 
 fn at_place(operation: Operation, path: &Path, source: io::Error) -> BackendError {
     let what = String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned();
     BackendError::Io { operation, what, source }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn content() -> Vec<u8> {
-        (0..2 * PIECE_BYTES + 3 * ALIGNMENT + 7).map(|place| (place % 251) as u8).collect()
-    }
-
-    /// Writes `content()` with what a disk answers, and gives what got there.
-    fn write(mut answer: impl FnMut(u64, usize) -> io::Result<usize>) -> io::Result<Vec<u8>> {
-        let mut there = Vec::new();
-        let written = write_aligned(&content(), |piece, offset| {
-            assert_eq!(piece.as_ptr().align_offset(ALIGNMENT), 0);
-            assert!(offset.is_multiple_of(ALIGNMENT as u64) && offset == there.len() as u64);
-            assert!(piece.len().is_multiple_of(ALIGNMENT));
-            let count = answer(offset, piece.len())?;
-            there.extend_from_slice(&piece[..count]);
-            Ok(count)
-        })?;
-        assert_eq!(written, there.len());
-        assert_eq!(there, content()[..written]);
-        Ok(there)
-    }
-
-    #[test]
-    fn all_but_the_end_goes_past_the_cache() {
-        let there = write(|_, bytes| Ok(bytes)).unwrap();
-        assert_eq!(there.len(), 2 * PIECE_BYTES + 3 * ALIGNMENT);
-    }
-
-    #[test]
-    fn a_disk_that_takes_less_is_gone_on_with_where_that_can_be() {
-        let there = write(|_, bytes| Ok(bytes.min(5 * ALIGNMENT))).unwrap();
-        assert_eq!(there.len(), 2 * PIECE_BYTES + 3 * ALIGNMENT);
-        // Behind a part of a sector only the cache can go on.
-        let there = write(|_, bytes| Ok(bytes - 100)).unwrap();
-        assert_eq!(there.len(), PIECE_BYTES - 100);
-        assert!(write(|_, _| Ok(0)).unwrap().is_empty());
-    }
-
-    #[test]
-    fn a_file_system_that_cannot_after_all_leaves_the_rest_to_the_cache() {
-        let refuses = |offset, bytes| match offset {
-            0 => Ok(bytes),
-            _ => Err(Errno::INVAL.into()),
-        };
-        assert_eq!(write(refuses).unwrap().len(), PIECE_BYTES);
-        let mut calls = 0;
-        let interrupted = |_, bytes| {
-            calls += 1;
-            if calls == 1 { Err(Errno::INTR.into()) } else { Ok(bytes) }
-        };
-        assert_eq!(write(interrupted).unwrap().len(), 2 * PIECE_BYTES + 3 * ALIGNMENT);
-        let full = write(|_, _| Err(Errno::NOSPC.into())).unwrap_err();
-        assert_eq!(full.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
-    }
 }

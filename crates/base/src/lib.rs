@@ -1,9 +1,11 @@
 //! Floor 0: what every other crate may use and what none of them owns.
 //!
 //! Identifiers, units for people, clock and randomness as parameters, the keys of a repository
-//! with the few cryptographic operations built on them, and the monitor that is told what goes on.
+//! with the few cryptographic operations built on them, writes cut to where they are aligned, and
+//! the monitor that is told what goes on.
 //! Nothing here touches a disk, prints, or knows what a chunk is stored in.
 
+pub mod aligned;
 pub mod cancel;
 pub mod clock;
 pub mod entropy;

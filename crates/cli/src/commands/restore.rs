@@ -44,10 +44,13 @@ pub struct Args {
     /// Leave out extended attributes, ACLs and capabilities
     #[arg(long)]
     no_xattrs: bool,
-    /// Threads that read and write, one for each core unless told otherwise
+    /// Threads that read and write, two more than there are cores unless told otherwise
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
 }
+
+/// So many threads wait for a disk, by and large, while the others keep the cores busy.
+const WAITING_THREADS: usize = 2;
 
 /// Puts it back.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
@@ -68,7 +71,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         delete: args.delete,
         dry_run: args.dry_run,
         verify: args.verify,
-        workers: args.threads.unwrap_or(cores),
+        workers: args.threads.unwrap_or(cores + WAITING_THREADS),
     };
     let new_and_known =
         Some(if args.dry_run { ("to write", "right") } else { ("written", "right") });

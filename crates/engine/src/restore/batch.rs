@@ -298,10 +298,11 @@ impl<'b> Shared<'b> {
         if let Some(file) = self.open(first.file) {
             let mut parts: Vec<_> =
                 stretch.chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
-            if self.check(first.file, file.write_parts_at(first.offset, &mut parts)) {
+            let written = file.write_parts_at(first.offset, &mut parts).map(|waiting| {
                 self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
-                self.target.note_written(bytes);
-            }
+                self.target.note_waiting(waiting);
+            });
+            self.check(first.file, written);
         }
         self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
         self.count_down(first.file, stretch.chunks.len() as u32);

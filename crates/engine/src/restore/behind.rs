@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_channel::{Sender, bounded};
 use strongroom_source::{Target, TargetError};
 
-/// The target is flushed whenever so many bytes were written: a few of these are on their way.
+/// The target is flushed whenever so many bytes more wait for it: a few of these are on their way.
 const FLUSH_BYTES: u64 = 128 << 20;
 
 /// A target that is flushed while it is written to.
 pub struct FlushedTarget<'t> {
     target: &'t Target,
-    written: AtomicU64,
+    waiting: AtomicU64,
     turns: Sender<()>,
 }
 
@@ -41,7 +41,7 @@ impl<'t> FlushedTarget<'t> {
             let (turns, taken) = bounded(1);
             // A failure to write is told by one flush alone, so each one counts.
             let flusher = scope.spawn(move || taken.iter().try_for_each(|()| sync()));
-            let flushed = Self { target, written: AtomicU64::new(0), turns };
+            let flushed = Self { target, waiting: AtomicU64::new(0), turns };
             let done = work(&flushed)?;
             drop(flushed);
             flusher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -50,9 +50,9 @@ impl<'t> FlushedTarget<'t> {
         })
     }
 
-    /// So many bytes more were written. Returns once the disk is near.
-    pub fn note_written(&self, bytes: u64) {
-        let before = self.written.fetch_add(bytes, Ordering::Relaxed);
+    /// So many bytes more wait in the kernel's cache. Returns once the disk is near.
+    pub fn note_waiting(&self, bytes: u64) {
+        let before = self.waiting.fetch_add(bytes, Ordering::Relaxed);
         if before / FLUSH_BYTES < (before + bytes) / FLUSH_BYTES {
             // A flush that failed has ended the thread; it is told in the end.
             let _ = self.turns.send(());
@@ -91,7 +91,7 @@ mod tests {
         let done = FlushedTarget::flush_by(sync, &target, |target| {
             std::thread::scope(|scope| {
                 for _ in 0..4 {
-                    scope.spawn(|| (0..6).for_each(|_| target.note_written(FLUSH_BYTES / 2)));
+                    scope.spawn(|| (0..6).for_each(|_| target.note_waiting(FLUSH_BYTES / 2)));
                 }
             });
             end

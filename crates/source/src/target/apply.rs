@@ -201,6 +201,6 @@ pub(super) fn chmod_path_only(fd: &impl AsFd, mode: Mode) -> Result<(), Errno> {
 }
 
 /// A path that leads to what is open, and no further where that is a symbolic link.
-fn proc_path(fd: &impl AsFd) -> String {
+pub(super) fn proc_path(fd: &impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }

@@ -2,15 +2,19 @@
 
 use std::io::IoSlice;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rustix::fs::{Advice, FallocateFlags, Mode, SeekFrom, Statx};
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, SeekFrom, Statx};
 use rustix::io::Errno;
+use strongroom_base::aligned::{cut, write_aligned};
 
 use crate::file::Extent;
+
+use super::apply::proc_path;
 
 use super::error::TargetError;
 
@@ -35,14 +39,20 @@ pub struct TargetFile {
     turn: Mutex<()>,
     /// Seeking moves the one position of the descriptor.
     seek: Mutex<()>,
+    /// Writes past the kernel's cache; opened when first wanted, none where that is no good.
+    past_cache: OnceLock<Option<OwnedFd>>,
 }
 
 /// The kernel takes so many parts at once.
 const PARTS_MAX: usize = 1024;
 
-/// Of so many bytes, written at once, the disk takes its part while the next are made; a flush at
-/// the end finds little left to do.
-const BEHIND_MIN: u64 = 1 << 20;
+/// Of at least so many bytes, written at once, the disk takes its part while the next are made: a
+/// flush at the end finds little left to do.
+const LARGE_MIN: usize = 1 << 20;
+
+/// File systems of disks that write what goes past the cache as it comes: ext4 and XFS, as `statfs`
+/// names them. Others would have each write wait for a network, or leave it uncompressed.
+const PAST_CACHE_GOOD: [u32; 2] = [0xef53, 0x5846_5342];
 
 /// What is written at a time where a hole cannot be punched.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
@@ -58,6 +68,7 @@ impl TargetFile {
             open_to_others: AtomicBool::new(false),
             turn: Mutex::default(),
             seek: Mutex::default(),
+            past_cache: OnceLock::new(),
         }
     }
 
@@ -76,6 +87,7 @@ impl TargetFile {
             open_to_others: AtomicBool::new(stat.stx_mode & 0o7077 != 0),
             turn: Mutex::default(),
             seek: Mutex::default(),
+            past_cache: OnceLock::new(),
         };
         // To set the same would still change the time.
         if stat.stx_size != size {
@@ -97,18 +109,71 @@ impl TargetFile {
 
     /// Writes all of `bytes`.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
-        self.write_parts_at(offset, &mut [IoSlice::new(bytes)])
+        self.write_parts_at(offset, &mut [IoSlice::new(bytes)]).map(drop)
     }
 
-    /// Writes all of these bytes, one part behind the other.
+    /// Writes all of these bytes, one part behind the other. Tells how many of them wait in the
+    /// kernel's cache for a flush; the others went past it.
     pub fn write_parts_at(
+        &self,
+        offset: u64,
+        parts: &mut [IoSlice<'_>],
+    ) -> Result<u64, TargetError> {
+        self.shut_others_out()?;
+        let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
+        let past = if bytes < LARGE_MIN { 0..0 } else { self.write_past_cache(offset, parts)? };
+        if past.is_empty() {
+            self.write_through_cache(offset, parts)?;
+            if let Some(length) = NonZeroU64::new(bytes as u64).filter(|_| bytes >= LARGE_MIN) {
+                // The kernel begins to write at once what it is told nobody needs. It may refuse.
+                let _ = rustix::fs::fadvise(&self.fd, offset, Some(length), Advice::DontNeed);
+            }
+            return Ok(bytes as u64);
+        }
+        let waiting = (bytes - past.len()) as u64;
+        for edge in [0..past.start, past.end..bytes] {
+            let begin = offset + edge.start as u64;
+            let mut parts: Vec<_> = cut(parts, edge).map(IoSlice::new).collect();
+            self.write_through_cache(begin, &mut parts)?;
+        }
+        Ok(waiting)
+    }
+
+    /// Writes what is aligned, past the kernel's cache: many bytes neither cost the time to be
+    /// copied there nor take the place of what others need. Tells which bytes these were.
+    fn write_past_cache(
+        &self,
+        offset: u64,
+        parts: &[IoSlice<'_>],
+    ) -> Result<Range<usize>, TargetError> {
+        let Some(fd) = self.past_cache.get_or_init(|| self.open_past_cache()) else {
+            return Ok(0..0);
+        };
+        let write = |piece: &[u8], place| Ok(rustix::io::pwrite(fd, piece, place)?);
+        let written = write_aligned(offset, parts, write).map_err(|error| {
+            self.failed("write to", Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        })?;
+        self.length.fetch_max(offset + written.end as u64, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn open_past_cache(&self) -> Option<OwnedFd> {
+        let magic = rustix::fs::fstatfs(&self.fd).ok()?.f_type;
+        PAST_CACHE_GOOD.iter().find(|good| i64::from(**good) == magic as i64)?;
+        // Many may write at once to where the file is long enough already.
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.reach_size().ok()?;
+        drop(turn);
+        let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        rustix::fs::open(proc_path(&self.fd), flags, Mode::empty()).ok()
+    }
+
+    fn write_through_cache(
         &self,
         mut offset: u64,
         mut parts: &mut [IoSlice<'_>],
     ) -> Result<(), TargetError> {
-        self.shut_others_out()?;
-        let begin = offset;
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         IoSlice::advance_slices(&mut parts, 0);
         while !parts.is_empty() {
             let some = &parts[..parts.len().min(PARTS_MAX)];
@@ -122,12 +187,7 @@ impl TargetFile {
                 Err(error) => return Err(self.failed("write to", error)),
             }
         }
-        drop(turn);
         self.length.fetch_max(offset, Ordering::Relaxed);
-        if let Some(length) = NonZeroU64::new(offset - begin).filter(|n| n.get() >= BEHIND_MIN) {
-            // The kernel begins to write at once what it is told nobody needs. It may refuse.
-            let _ = rustix::fs::fadvise(&self.fd, begin, Some(length), Advice::DontNeed);
-        }
         Ok(())
     }
 
