@@ -262,3 +262,20 @@ pub(crate) mod faults {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_a_forked_child_still_has_open_is_let_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(LOCK_NAME);
+        let first = Lock::take(&path).unwrap().unwrap();
+        // As a child has it between `fork` and `exec`.
+        let _inherited = first.0.try_clone().unwrap();
+        assert!(Lock::take(&path).unwrap().is_none());
+        drop(first);
+        assert!(Lock::take(&path).unwrap().is_some());
+    }
+}
