@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// Such writes begin and end at multiples of this, in the file and in memory: as many bytes as any
 /// disk asks for.
-pub const ALIGNMENT: usize = 4096;
+const ALIGNMENT: usize = 4096;
 
 /// They are made in pieces of so many bytes: a disk is no faster with larger ones.
 const PIECE_BYTES: usize = 1 << 20;
@@ -18,7 +18,7 @@ thread_local! {
 }
 
 /// Writes `parts`, which lie one behind the other from `offset` on, from multiple to multiple of
-/// [`ALIGNMENT`], as long as `write` takes them. Tells which bytes of all were written, counted
+/// 4096 bytes, as long as `write` takes them. Tells which bytes of all were written, counted
 /// from the first part's begin; what comes before them and behind is the caller's, who has a cache
 /// to write it through.
 ///
@@ -36,10 +36,10 @@ pub fn write_aligned(
     let place = (offset % ALIGNMENT as u64) as usize;
     let begin = place.next_multiple_of(ALIGNMENT) - place;
     let end = ((place + bytes) / ALIGNMENT * ALIGNMENT).saturating_sub(place);
-    let mut done = begin;
     if begin >= end {
         return Ok(0..0);
     }
+    let mut done = begin;
     MEMORY.with_borrow_mut(|memory| {
         memory.resize(PIECE_BYTES + ALIGNMENT, 0);
         let start = memory.as_ptr().align_offset(ALIGNMENT);

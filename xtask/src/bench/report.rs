@@ -103,8 +103,8 @@ impl Report {
              once, so it comes from memory, the kernel's cache of files is emptied where little \
              else is free, memory for what is written is touched, and `sync` is called. Encryption \
              is on everywhere. Times are seconds on the wall (and seconds of all processors). \
-             Memory is the most that one process had resident. *Stored* is the sum of the lengths of a \
-             repository's files; caches do not count; MB are 10⁶ bytes. Every restored tree was \
+             Memory is the most that one process had resident. *Stored* is the sum of the lengths \
+             of a repository's files; caches do not count; MB are 10⁶ bytes. Every restored tree was \
              held against what was stored.\n\n\
              {}",
             self.machine.text()

@@ -15,7 +15,6 @@ use strongroom_base::aligned::{cut, write_aligned};
 use crate::file::Extent;
 
 use super::apply::proc_path;
-
 use super::error::TargetError;
 
 /// A regular file, open for reading and writing; many threads may write at once.

@@ -113,7 +113,8 @@ fn the_tables_are_laid_out() {
          | 1.50 |",
         "Floors: `find -printf` 0.20 (0.30); `tar | zstd -1` 8.00 (12.0), 233 MB; `cp -a` 5.00 \
          (7.50); `cp -a` and `sync -f` 8.00 (12.0).",
-        "Versions: 78,600 files, 1300 MB; 78,700 files, 1310 MB. Measured at revision abc, in 2 rounds.",
+        "Versions: 78,600 files, 1300 MB; 78,700 files, 1310 MB. Measured at revision abc, \
+         in 2 rounds.",
         "Left out, as not installed: kopia.",
         "![sources](benchmarks/sources.svg)",
         "### What binds: 2 sources",
