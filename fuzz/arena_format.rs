@@ -150,7 +150,10 @@ fn round_directory(input: &mut Input<'_>) {
     while !input.is_empty() && entries.len() < 200 {
         let bases = bases(input);
         let stored_bytes = u32::from(input.u8());
-        let chunk_bytes = if bases.is_empty() { stored_bytes } else { input.u32() };
+        let chunk_bytes = match bases.is_empty() {
+            true => stored_bytes,
+            false => input.u32() % (BLOCK_RAW_BYTES_MAX as u32 + 1),
+        };
         stored += stored_bytes as usize;
         entries.push(DirectoryEntry { stored_bytes, chunk_bytes, bases });
     }

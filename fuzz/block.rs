@@ -170,7 +170,10 @@ fn check_sealed(input: &mut Input<'_>) {
     for _ in 0..1 + input.u8() % 20 {
         let length = usize::from(input.u16() & 0xfff);
         let chunk = input.expanded(length);
-        assert_eq!(draft.push(StoredChunk::Whole(&chunk)) as usize, first_slot as usize + chunks.len());
+        assert_eq!(
+            draft.push(StoredChunk::Whole(&chunk)) as usize,
+            first_slot as usize + chunks.len()
+        );
         chunks.push(chunk);
     }
     let key = SealKey::new(&KEY);
