@@ -96,8 +96,11 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         "problems": outcome.problems,
         "damaged": outcome.damaged.iter().map(|p| p.to_string_lossy()).collect::<Vec<_>>(),
     }))?;
-    let (did, deleted) =
-        if args.dry_run { ("would restore", "would be deleted") } else { ("restored", "deleted") };
+    let (did, deleted) = match args.dry_run {
+        true => ("would restore", "would be deleted"),
+        false if outcome.problems > 0 => ("restored with problems:", "deleted"),
+        false => ("restored", "deleted"),
+    };
     context.terminal.line(format!(
         "{did} {} files, {} from snapshot {} in {}",
         count_text(outcome.files),

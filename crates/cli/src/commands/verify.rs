@@ -74,7 +74,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "affected": affected_json(&outcome.affected),
     }))?;
     context.terminal.line(format!(
-        "checked {} objects, {} of them whole ({}), and {} snapshots in {}",
+        "checked {} objects, {} of them from end to end ({}), and {} snapshots in {}",
         count_text(outcome.objects),
         count_text(outcome.objects_read),
         bytes_text(outcome.bytes_read),

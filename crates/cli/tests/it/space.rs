@@ -1,4 +1,4 @@
-//! A full disk.
+//! A full disk: below the repository, and below what is restored.
 
 use std::fs;
 use std::path::Path;
@@ -64,4 +64,34 @@ fn a_full_disk_loses_nothing() {
     world.backup().exits(0);
     world.say("verify --data").exits(0);
     assert_same(&world.tree(), &world.restored(&world.of("latest")));
+}
+
+#[test]
+fn a_restore_onto_a_full_disk_says_so_and_goes_on_later() {
+    if skipped("a full disk", (!is_root()).then_some("only root may mount")) {
+        return;
+    }
+    let world = World::with_repository();
+    let target = world.path("target");
+    let disk = Disk::mount(&target, "8M");
+    if skipped("a full disk", disk.is_none().then_some("it cannot be mounted here")) {
+        return;
+    }
+    let disk = disk.unwrap();
+    let mut random = Random::new(19);
+    fs::create_dir(world.tree()).unwrap();
+    fs::write(world.tree().join("small"), random.noise(2 << 20)).unwrap();
+    fs::write(world.tree().join("large"), random.noise(20 << 20)).unwrap();
+    world.backup().exits(0);
+
+    let what = world.of("latest");
+    let restore = ["restore", &what, "--target", target.to_str().unwrap()];
+    let run = world.run(restore).exits(3);
+    assert!(run.err.contains("large") && run.err.contains("space"), "{}", run.err);
+    assert!(run.out.starts_with("restored with problems: 2 files"), "{}", run.out);
+
+    disk.grow("64M");
+    let run = world.run(restore).exits(0);
+    assert!(run.out.starts_with("restored 2 files"), "{}", run.out);
+    assert_same(&world.tree(), &target);
 }
