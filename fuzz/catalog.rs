@@ -315,7 +315,7 @@ fn entry(input: &mut Input<'_>) -> Entry {
     };
     let kind = match kind_and_more & 7 {
         0 | 7 => EntryKind::File { content: recipe(input) },
-        1 => EntryKind::Directory { tree: recipe(input) },
+        1 => EntryKind::Directory { tree: recipe(input), partial: kind_and_more & 32 != 0 },
         2 => EntryKind::Symlink { target: take(input) },
         3 => EntryKind::Fifo,
         4 => EntryKind::Socket,
@@ -344,7 +344,8 @@ fn entry(input: &mut Input<'_>) -> Entry {
 fn check_snapshot_of_recipe(input: &mut Input<'_>) {
     let mut snapshot = Snapshot::empty(SnapshotId(input.array()));
     snapshot.started = Timestamp(input.u64().cast_signed());
-    snapshot.partial = input.u8() & 1 != 0;
+    let partial = input.u8();
+    (snapshot.partial, snapshot.root_partial) = (partial & 1 != 0, partial & 2 != 0);
     snapshot.root.depth = input.u8() % (Recipe::DEPTH_MAX + 1);
     snapshot.root.refs = short_refs(input);
     snapshot.stats.bytes = input.u64();

@@ -200,7 +200,8 @@ pub struct ArenaStore {
 }
 
 struct BlockCache {
-    blocks: LruCache<(ArenaId, usize), Arc<OpenBlock>>,
+    /// By number: where the arena was rewritten blocks stand elsewhere, under the numbers they had.
+    blocks: LruCache<(ArenaId, u32), Arc<OpenBlock>>,
     bytes: usize,
 }
 
@@ -243,12 +244,13 @@ impl ArenaStore {
 
     /// The block at a place of the summary, from the cache or by one read.
     pub fn block(&self, arena: &Arena, place: usize) -> Result<Arc<OpenBlock>, ArenaError> {
-        if let Some(block) = lock(&self.blocks).blocks.get(&(arena.id, place)) {
+        let number = arena.summary.blocks[place].frame.number;
+        if let Some(block) = lock(&self.blocks).blocks.get(&(arena.id, number)) {
             return Ok(block.clone());
         }
         let block = self.read_blocks(arena, place..=place)?.pop();
         let block = Arc::new(block.expect("a run of one block opens as one block"));
-        self.keep(arena.id, place, block.clone());
+        self.keep(arena.id, number, block.clone());
         Ok(block)
     }
 
@@ -317,10 +319,10 @@ impl ArenaStore {
         lock(&self.healed).take_if(|(arena, _)| *arena == id);
     }
 
-    fn keep(&self, arena: ArenaId, place: usize, block: Arc<OpenBlock>) {
+    fn keep(&self, arena: ArenaId, number: u32, block: Arc<OpenBlock>) {
         let mut cache = lock(&self.blocks);
         cache.bytes += block.memory_bytes();
-        if let Some(old) = cache.blocks.put((arena, place), block) {
+        if let Some(old) = cache.blocks.put((arena, number), block) {
             cache.bytes -= old.memory_bytes();
         }
         while cache.bytes > self.limits.block_bytes && cache.blocks.len() > 1 {

@@ -54,18 +54,19 @@ impl LocalBackend {
 
     /// Makes the folder `path`, with those above it, and opens it. It may exist already.
     pub fn create(path: &Path) -> Result<Self, BackendError> {
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let missing = whole.ancestors().skip(1).take_while(|above| !above.exists()).count();
         std::fs::DirBuilder::new()
             .recursive(true)
             .create(path)
             .map_err(|error| at_place(Operation::Write, path, error))?;
-        let backend = Self::open(path)?;
-        // The folder's own name must last as long as what is put into it.
-        if let Some(parent) = backend.path.parent() {
-            File::open(parent)
-                .and_then(|parent| parent.sync_all())
-                .map_err(|error| at_place(Operation::Write, parent, error))?;
+        // The names of all that was made must last as long as what is put into it.
+        for above in whole.ancestors().skip(1).take(missing + 1) {
+            File::open(above)
+                .and_then(|above| above.sync_all())
+                .map_err(|error| at_place(Operation::Write, above, error))?;
         }
-        Ok(backend)
+        Self::open(path)
     }
 
     /// The folder.
@@ -127,16 +128,15 @@ impl LocalBackend {
         bytes: &[u8],
         publish: impl FnOnce(&str) -> io::Result<()>,
     ) -> io::Result<()> {
-        let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
-        let temporary = format!("{TEMPORARY}{}-{number}", std::process::id());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let fd = match rustix::fs::openat(folder, &temporary, flags, FILE_MODE) {
-            Err(Errno::EXIST) => {
-                // Left by a dead process of our number.
-                rustix::fs::unlinkat(folder, &temporary, AtFlags::empty())?;
-                rustix::fs::openat(folder, &temporary, flags, FILE_MODE)?
+        let (temporary, fd) = loop {
+            let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
+            let temporary = format!("{TEMPORARY}{}-{number}", std::process::id());
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            match rustix::fs::openat(folder, &temporary, flags, FILE_MODE) {
+                // Another machine or container has a process of our number, or had.
+                Err(Errno::EXIST) => {}
+                opened => break (temporary, opened?),
             }
-            other => other?,
         };
         let file = File::from(fd);
         // A file system without locks loses only the sweeping.

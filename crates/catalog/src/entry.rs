@@ -32,6 +32,9 @@ pub enum EntryKind {
     Directory {
         /// Its tree.
         tree: Recipe,
+        /// Not all that stood in it is in the tree: it was left out, could not be read, or was
+        /// not reached.
+        partial: bool,
     },
     /// A symbolic link.
     Symlink {
@@ -112,7 +115,7 @@ impl Entry {
     /// The recipe of a directory's tree.
     pub fn tree(&self) -> Option<&Recipe> {
         match &self.kind {
-            EntryKind::Directory { tree } => Some(tree),
+            EntryKind::Directory { tree, .. } => Some(tree),
             _ => None,
         }
     }

@@ -100,6 +100,7 @@ mod entry_key {
     pub const SYMLINK_TARGET: u64 = 14;
     pub const DEVICE_NUMBER: u64 = 15;
     pub const XATTRS: u64 = 16;
+    pub const PARTIAL: u64 = 17;
 }
 
 /// Numbers of the kinds of entries.
@@ -126,13 +127,14 @@ fn encode_entry(
     let meta = &entry.metadata;
     let (kind, recipe, target, device) = match &entry.kind {
         EntryKind::File { content } => (kind_number::FILE, Some(content), None, None),
-        EntryKind::Directory { tree } => (kind_number::DIRECTORY, Some(tree), None, None),
+        EntryKind::Directory { tree, .. } => (kind_number::DIRECTORY, Some(tree), None, None),
         EntryKind::Symlink { target } => (kind_number::SYMLINK, None, Some(target), None),
         EntryKind::Fifo => (kind_number::FIFO, None, None, None),
         EntryKind::Socket => (kind_number::SOCKET, None, None, None),
         EntryKind::CharDevice(device) => (kind_number::CHAR_DEVICE, None, None, Some(device)),
         EntryKind::BlockDevice(device) => (kind_number::BLOCK_DEVICE, None, None, Some(device)),
     };
+    let is_partial = matches!(entry.kind, EntryKind::Directory { partial: true, .. });
     let optional = [
         meta.user.is_some(),
         meta.group.is_some(),
@@ -142,6 +144,7 @@ fn encode_entry(
         target.is_some(),
         device.is_some(),
         !meta.xattrs.is_empty(),
+        is_partial,
     ];
     let present = optional.into_iter().filter(|present| *present).count() as u64;
     cbor.map(9 + present)?;
@@ -181,6 +184,9 @@ fn encode_entry(
         for xattr in &meta.xattrs {
             cbor.bytes(&xattr.name)?.bytes(&xattr.value)?;
         }
+    }
+    if is_partial {
+        cbor.u64(PARTIAL)?.bool(true)?;
     }
     Ok(())
 }
@@ -256,6 +262,7 @@ struct EntryFields<'b> {
     recipe: Option<(u8, &'b [u8])>,
     target: Option<&'b [u8]>,
     device: Option<DeviceNumber>,
+    partial: bool,
 }
 
 /// Unpacks an entry, its metadata in the place of another's.
@@ -294,6 +301,7 @@ fn decode_entry<'b>(
                 fields.device = Some(DeviceNumber { major: cbor.u32()?, minor: cbor.u32()? });
             }
             XATTRS => meta.xattrs = decode_xattrs(cbor)?,
+            PARTIAL => fields.partial = cbor.bool()?,
             _ => cbor.skip()?,
         }
         Ok(())
@@ -320,7 +328,8 @@ impl EntryFields<'_> {
             }
             Some(kind_number::DIRECTORY) => {
                 let tree = take_recipe(kind);
-                self.put_recipe(tree)?.map(|tree| EntryKind::Directory { tree })
+                let partial = self.partial;
+                self.put_recipe(tree)?.map(|tree| EntryKind::Directory { tree, partial })
             }
             Some(kind_number::SYMLINK) => {
                 self.target.map(|target| EntryKind::Symlink { target: target.to_vec() })
@@ -345,7 +354,7 @@ impl EntryFields<'_> {
 
 fn take_recipe(kind: &mut EntryKind) -> Recipe {
     match kind {
-        EntryKind::File { content: recipe } | EntryKind::Directory { tree: recipe } => {
+        EntryKind::File { content: recipe } | EntryKind::Directory { tree: recipe, .. } => {
             std::mem::take(recipe)
         }
         _ => Recipe::default(),

@@ -27,6 +27,8 @@ pub struct Snapshot {
     pub root: Recipe,
     /// True where the backup was stopped before its end.
     pub partial: bool,
+    /// Not all that stood in `/` is in its tree, as an entry tells it of other directories.
+    pub root_partial: bool,
     /// What it amounted to.
     pub stats: SnapshotStats,
     /// Name and version of the program that made it.
@@ -64,6 +66,7 @@ impl Snapshot {
             parent: None,
             root: Recipe::default(),
             partial: false,
+            root_partial: false,
             stats: SnapshotStats::default(),
             program: String::new(),
         }

@@ -132,7 +132,7 @@ impl<'r> Auditor<'r, '_> {
         levels: &mut Vec<Level<'r>>,
     ) -> Result<(), EngineError> {
         match &entry.kind {
-            EntryKind::Directory { tree } if !self.whole.contains(&key(tree)) => {
+            EntryKind::Directory { tree, .. } if !self.whole.contains(&key(tree)) => {
                 self.descend(tree, entry.name.clone(), levels);
             }
             EntryKind::File { content } => {

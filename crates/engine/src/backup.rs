@@ -23,7 +23,7 @@ use strongroom_catalog::tree::find_entry;
 use strongroom_catalog::{
     Entry, EntryKind, Metadata, Recipe, RecipeBuilder, Snapshot, SnapshotStats, TreeWriter,
 };
-use strongroom_source::{InodeId, SourceOptions, TreeSource};
+use strongroom_source::{SourceOptions, TreeSource};
 
 use crate::basis::StreamBasis;
 use crate::chunk_reader::ChunkReader;
@@ -123,7 +123,7 @@ pub fn backup(
     let run = Run {
         reader: &reader,
         readers: Readers::start(options.readers, &cutter, cancel, &times),
-        trees: Trees::new(&reader, &mut writer),
+        trees: Trees::new(&reader, &mut writer, cancel),
         tally: Tally::new(monitor, totals),
         path: PathBuf::new(),
         force: options.force,
@@ -137,7 +137,7 @@ pub fn backup(
     tally.stats.bytes_stored = written.stored_bytes;
     let mut snapshot = options.snapshot(session.id, started, repository.surroundings.clock.now());
     snapshot.parent = parent.as_ref().map(|parent| parent.id);
-    (snapshot.paths, snapshot.root) = (paths, root);
+    (snapshot.paths, snapshot.root, snapshot.root_partial) = (paths, root.recipe, root.partial);
     (snapshot.stats, snapshot.partial) = (tally.stats, stopped);
     if !options.dry_run {
         session.commit(&snapshot)?;
@@ -288,10 +288,7 @@ impl BackupOptions {
 /// The caller's wishes, and that neither the repository nor its cache backs itself up.
 fn source_options(repository: &Repository, options: &BackupOptions) -> SourceOptions {
     let mut source = options.source.clone();
-    let own = [Some(PathBuf::from(repository.backend().describe())), repository.cache_folder()];
-    source
-        .skip_inodes
-        .extend(own.into_iter().flatten().filter_map(|path| InodeId::of_path(&path).ok()));
+    source.skip_inodes.extend(repository.own_directories());
     source
 }
 

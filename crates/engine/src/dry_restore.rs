@@ -5,46 +5,57 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use strongroom_base::{Cancel, Monitor};
-use strongroom_catalog::{Entry, EntryKind, TreeReader};
+use strongroom_catalog::{Entry, EntryKind, Recipe, TreeReader};
 
 use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 use crate::lookup::Found;
-use crate::restore::{RestoreOptions, RestoreOutcome};
+use crate::restore::{RestoreOutcome, Scope, is_partial};
 
 /// Counts what would be written and deleted, and tells each of it as a detail.
 pub(crate) fn dry_restore(
     reader: &ChunkReader,
     found: &Found,
     base: &Path,
-    options: &RestoreOptions,
+    scope: &Scope,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<RestoreOutcome, EngineError> {
     let mut outcome = RestoreOutcome::default();
-    let mut rest: Vec<(PathBuf, strongroom_catalog::Recipe)> = Vec::new();
+    let mut rest: Vec<Directory> = Vec::new();
+    let (place, path) = (base.to_owned(), scope.start(found));
     match found {
-        Found::Root { tree } => rest.push((base.to_owned(), tree.clone())),
+        Found::Root { tree, partial } => {
+            rest.push(Directory { place, path, tree: tree.clone(), partial: *partial });
+        }
         Found::Entry { entry, .. } => match entry.tree() {
-            Some(tree) => rest.push((base.to_owned(), tree.clone())),
+            Some(tree) => {
+                let partial = is_partial(entry);
+                rest.push(Directory { place, path, tree: tree.clone(), partial });
+            }
             None => count(entry, base, monitor, &mut outcome),
         },
     }
-    while let Some((directory, tree)) = rest.pop() {
+    while let Some(directory) = rest.pop() {
         cancel.check()?;
-        let mut entries = TreeReader::new(&tree, reader);
+        let mut entries = TreeReader::new(&directory.tree, reader);
         let mut kept = std::collections::HashSet::new();
         while let Some(entry) = entries.next_entry()? {
             kept.insert(entry.name.clone());
             if let Some(tree) = entry.tree() {
                 outcome.directories += 1;
-                rest.push((directory.join(name_of(&entry)), tree.clone()));
+                rest.push(Directory {
+                    place: directory.place.join(name_of(&entry)),
+                    path: [&directory.path, b"/".as_slice(), &entry.name].concat(),
+                    tree: tree.clone(),
+                    partial: is_partial(&entry),
+                });
             } else {
-                count(&entry, &directory, monitor, &mut outcome);
+                count(&entry, &directory.place, monitor, &mut outcome);
             }
         }
-        if options.delete {
-            for standing in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+        if scope.clears(&directory.path, directory.partial) {
+            for standing in std::fs::read_dir(&directory.place).into_iter().flatten().flatten() {
                 if !kept.contains(standing.file_name().as_bytes()) {
                     outcome.deleted += 1;
                     monitor.detail(&format!("would delete {}", standing.path().display()));
@@ -55,13 +66,22 @@ pub(crate) fn dry_restore(
     Ok(outcome)
 }
 
+/// A directory of the snapshot, and of the target.
+struct Directory {
+    place: PathBuf,
+    /// As the scope knows it.
+    path: Vec<u8>,
+    tree: Recipe,
+    partial: bool,
+}
+
 fn name_of(entry: &Entry) -> &std::ffi::OsStr {
     std::ffi::OsStr::from_bytes(&entry.name)
 }
 
 fn count(entry: &Entry, directory: &Path, monitor: &dyn Monitor, outcome: &mut RestoreOutcome) {
     let path = directory.join(name_of(entry));
-    let bytes = entry.content().map_or(0, strongroom_catalog::Recipe::stream_bytes);
+    let bytes = entry.content().map_or(0, Recipe::stream_bytes);
     outcome.files += 1;
     outcome.bytes += bytes;
     if stands_right(entry, &path) {

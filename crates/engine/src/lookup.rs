@@ -16,6 +16,8 @@ pub enum Found {
     Root {
         /// The tree of `/`.
         tree: Recipe,
+        /// Not all that stood in it is in its tree.
+        partial: bool,
     },
     /// Anything below it.
     Entry {
@@ -24,6 +26,13 @@ pub enum Found {
         /// Its whole path, without a slash in front.
         path: Vec<u8>,
     },
+}
+
+impl Found {
+    /// The top of a snapshot.
+    pub fn root(snapshot: &Snapshot) -> Self {
+        Self::Root { tree: snapshot.root.clone(), partial: snapshot.root_partial }
+    }
 }
 
 /// What a path leads to. A slash in front or behind makes no difference; links are not followed.
@@ -35,10 +44,10 @@ pub fn find_path(
     let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|n| !n.is_empty()).collect();
     let as_path = || PathBuf::from(std::ffi::OsStr::from_bytes(path));
     let missing = || EngineError::NoSuchPath { path: as_path(), snapshot: snapshot.id };
-    let mut found = Found::Root { tree: snapshot.root.clone() };
+    let mut found = Found::root(snapshot);
     for (depth, name) in names.iter().enumerate() {
         let tree = match &found {
-            Found::Root { tree } => tree,
+            Found::Root { tree, .. } => tree,
             Found::Entry { entry, .. } => entry.tree().ok_or_else(missing)?,
         };
         let entry = find_entry(tree, name, reader)?.ok_or_else(missing)?;

@@ -20,6 +20,7 @@ use strongroom_base::{
     Clock, Entropy, MasterSecret, RepositoryId, RepositoryKeys, SlotId, WriteKeys,
 };
 use strongroom_chunk::{Chunker, Key, Limits};
+use strongroom_source::InodeId;
 
 use crate::config::{ARENA_BYTES_DEFAULT, Config};
 use crate::error::EngineError;
@@ -188,6 +189,12 @@ impl Repository {
     pub fn cache_folder(&self) -> Option<PathBuf> {
         let cache = self.surroundings.cache.as_ref()?;
         Some(cache.join(self.config.id.to_string()))
+    }
+
+    /// The folders on this machine that it lies in: neither backed up nor removed by a restore.
+    pub(crate) fn own_directories(&self) -> Vec<InodeId> {
+        let own = [Some(PathBuf::from(self.backend().describe())), self.cache_folder()];
+        own.into_iter().flatten().filter_map(|path| InodeId::of_path(&path).ok()).collect()
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod batch;
 mod behind;
+mod scope;
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
@@ -24,6 +25,7 @@ use crate::lookup::{Found, find_path};
 use crate::repository::Repository;
 use batch::{Batch, NameIn};
 use behind::FlushedTarget;
+pub(crate) use scope::{Scope, is_partial};
 
 /// Where a snapshot is put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,10 +43,9 @@ pub struct RestoreOptions {
     pub path: Vec<u8>,
     /// Where.
     pub place: RestorePlace,
-    /// How entries are put back.
+    /// How entries are put back; with `delete`, what stands in a directory of which the snapshot
+    /// holds all, and is not in the snapshot, is removed.
     pub target: TargetOptions,
-    /// Remove what stands at the target and is not in the snapshot.
-    pub delete: bool,
     /// Write nothing; tell what would be done.
     pub dry_run: bool,
     /// Read every file again when it is written.
@@ -74,8 +75,8 @@ pub struct RestoreOutcome {
     pub deleted: u64,
     /// Entries, or attributes of them, that could not be put back.
     pub problems: u64,
-    /// Files of which something is lost in the repository; each stands under its name with
-    /// `.damaged` behind it.
+    /// Files of which something is lost in the repository, each of which stands under its name with
+    /// `.damaged` behind it, and directories of whose names some are lost.
     pub damaged: Vec<PathBuf>,
 }
 
@@ -89,7 +90,8 @@ pub fn restore(
 ) -> Result<RestoreOutcome, EngineError> {
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     let found = find_path(snapshot, &options.path, &reader)?;
-    let total = (options.path.is_empty()).then_some(snapshot.stats);
+    let is_whole = matches!(found, Found::Root { .. });
+    let total = is_whole.then_some(snapshot.stats);
     let progress = Progress {
         files_total: total.map(|stats| stats.files),
         bytes_total: total.map(|stats| stats.bytes),
@@ -106,10 +108,13 @@ pub fn restore(
             base
         }
     };
+    let scope = Scope::new(snapshot, options);
     if options.dry_run {
-        return crate::dry_restore::dry_restore(&reader, &found, &base, options, monitor, cancel);
+        return crate::dry_restore::dry_restore(&reader, &found, &base, &scope, monitor, cancel);
     }
+    let stood = base.exists();
     let target = Target::open(&base, options.target).map_err(target_error)?;
+    let target = target.keeping(repository.own_directories());
     FlushedTarget::flush(&target, |target| {
         let mut run = Run {
             reader: &reader,
@@ -117,15 +122,16 @@ pub fn restore(
             options,
             monitor,
             cancel,
-            roots: roots_of(snapshot, options),
+            scope,
             batch: Batch::default(),
             linked: HashMap::new(),
             lost_linked: HashSet::new(),
+            uncleared: 0,
             progress,
             outcome: RestoreOutcome::default(),
         };
-        run.restore(found)?;
-        run.advise_repair();
+        run.restore(found, stood)?;
+        run.advise();
         Ok(run.outcome)
     })
 }
@@ -134,11 +140,20 @@ fn target_error(error: TargetError) -> EngineError {
     EngineError::Target(error)
 }
 
-/// Where a restore in place finds whole directories of the snapshot; what stands above them was
-/// only passed through by the backup, and is neither cleared nor changed.
-fn roots_of(snapshot: &Snapshot, options: &RestoreOptions) -> Option<Vec<Vec<u8>>> {
-    let whole = options.path.iter().all(|byte| *byte == b'/');
-    (whole && options.place == RestorePlace::InPlace).then(|| snapshot.paths.clone())
+/// What stands in a directory of the target.
+enum Standing {
+    Names(HashSet<Vec<u8>>),
+    /// It cannot be listed: anything may stand there.
+    Unknown,
+}
+
+impl Standing {
+    fn may_hold(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Names(names) => names.contains(name),
+            Self::Unknown => true,
+        }
+    }
 }
 
 /// A directory whose metadata is put back when all below it is there.
@@ -153,27 +168,28 @@ struct Run<'r> {
     options: &'r RestoreOptions,
     monitor: &'r dyn Monitor,
     cancel: &'r Cancel,
-    roots: Option<Vec<Vec<u8>>>,
+    scope: Scope,
     batch: Batch,
     /// The first name of each inode that has several.
     linked: HashMap<(u64, u64), NameIn>,
     /// Those of them of which something is lost.
     lost_linked: HashSet<NameIn>,
+    /// Directories from which nothing was removed, as the snapshot does not hold all of them.
+    uncleared: u64,
     progress: Progress,
     outcome: RestoreOutcome,
 }
 
 impl Run<'_> {
-    fn restore(&mut self, found: Found) -> Result<(), EngineError> {
+    /// Puts back what was found; the target's own directory may have stood before.
+    fn restore(&mut self, found: Found, stood: bool) -> Result<(), EngineError> {
+        let path = self.scope.start(&found);
         match found {
-            Found::Root { tree } => self.directory(&tree, DirectoryId::ROOT, &mut Vec::new())?,
+            Found::Root { tree, partial } => self.directory(&tree, partial, None, path)?,
             Found::Entry { entry, .. } => match &entry.kind {
-                EntryKind::Directory { tree } => {
-                    self.directory(tree, DirectoryId::ROOT, &mut Vec::new())?;
-                    self.close_directory(OpenDirectory {
-                        id: DirectoryId::ROOT,
-                        metadata: Some(entry.metadata.clone()),
-                    });
+                EntryKind::Directory { tree, partial } => {
+                    let metadata = self.metadata_of(&entry, &path, stood);
+                    self.directory(tree, *partial, metadata, path)?;
                 }
                 _ => self.entry(DirectoryId::ROOT, *entry, true)?,
             },
@@ -181,56 +197,53 @@ impl Run<'_> {
         self.flush()
     }
 
-    /// Puts back what a tree holds. An explicit stack: trees are deeper than stacks.
+    /// What is put back of a directory itself: nothing where one stands that the backup only
+    /// passed through.
+    fn metadata_of(&self, entry: &Entry, path: &[u8], stood: bool) -> Option<Metadata> {
+        (self.scope.covers(path) || !stood).then(|| entry.metadata.clone())
+    }
+
+    /// Puts back what a tree holds, into the target's own directory. An explicit stack: trees are
+    /// deeper than stacks.
     fn directory(
         &mut self,
         tree: &Recipe,
-        root: DirectoryId,
-        path: &mut Vec<u8>,
+        partial: bool,
+        metadata: Option<Metadata>,
+        mut path: Vec<u8>,
     ) -> Result<(), EngineError> {
         struct Level<'r> {
             entries: TreeReader<'r, ChunkReader>,
             directory: OpenDirectory,
-            standing: HashSet<Vec<u8>>,
+            standing: Standing,
             path_bytes: usize,
         }
-        let mut standing = self.clear(root, tree, path)?;
+        let standing = self.clear(DirectoryId::ROOT, tree, partial, &path)?;
         let mut levels = vec![Level {
             entries: TreeReader::new(tree, self.reader),
-            directory: OpenDirectory { id: root, metadata: None },
-            standing: std::mem::take(&mut standing),
+            directory: OpenDirectory { id: DirectoryId::ROOT, metadata },
+            standing,
             path_bytes: path.len(),
         }];
         while let Some(level) = levels.last_mut() {
             self.cancel.check()?;
             path.truncate(level.path_bytes);
-            let entry = match level.entries.next_entry() {
-                Ok(Some(entry)) => entry,
-                Ok(None) => {
-                    let level = levels.pop().expect("just looked at");
-                    if levels.is_empty() {
-                        return Ok(());
-                    }
-                    self.close_directory(level.directory);
-                    continue;
+            let entry = level.entries.next_entry().map_err(EngineError::from);
+            let entry = match entry {
+                Err(error) if error.is_damage() => {
+                    self.lost_directory(level.directory.id, &error);
+                    None
                 }
-                Err(error) => {
-                    let error = EngineError::from(error);
-                    if !error.is_damage() {
-                        return Err(error);
-                    }
-                    self.lost_directory(level.directory.id, &error)?;
-                    let level = levels.pop().expect("just looked at");
-                    if levels.is_empty() {
-                        return Ok(());
-                    }
-                    self.close_directory(level.directory);
-                    continue;
-                }
+                other => other?,
+            };
+            let Some(entry) = entry else {
+                let level = levels.pop().expect("just looked at");
+                self.close_directory(level.directory);
+                continue;
             };
             let parent = level.directory.id;
-            let stands = level.standing.contains(&entry.name);
-            let EntryKind::Directory { tree } = &entry.kind else {
+            let stands = level.standing.may_hold(&entry.name);
+            let EntryKind::Directory { tree, partial } = &entry.kind else {
                 self.entry(parent, entry, stands)?;
                 continue;
             };
@@ -244,9 +257,8 @@ impl Run<'_> {
                     continue;
                 }
             };
-            let standing = self.clear(id, tree, path)?;
-            let above_roots = !self.is_within_roots(path);
-            let metadata = (!(above_roots && stands)).then(|| entry.metadata.clone());
+            let standing = self.clear(id, tree, *partial, &path)?;
+            let metadata = self.metadata_of(&entry, &path, stands);
             levels.push(Level {
                 entries: TreeReader::new(tree, self.reader),
                 directory: OpenDirectory { id, metadata },
@@ -257,32 +269,26 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn is_within_roots(&self, path: &[u8]) -> bool {
-        let Some(roots) = &self.roots else { return true };
-        roots.iter().any(|root| {
-            let root = root.strip_suffix(b"/").unwrap_or(root);
-            path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-        })
-    }
-
-    /// The names that stand in a directory of the target; with `delete`, those alone that the
-    /// snapshot has too.
+    /// The names that stand in a directory of the target; where what the snapshot does not have is
+    /// to be removed, those alone that it has too.
     fn clear(
         &mut self,
         directory: DirectoryId,
         tree: &Recipe,
+        partial: bool,
         path: &[u8],
-    ) -> Result<HashSet<Vec<u8>>, EngineError> {
-        let listed = match self.target.list(directory) {
-            Ok(listed) => listed,
+    ) -> Result<Standing, EngineError> {
+        let mut standing: HashSet<Vec<u8>> = match self.target.list(directory) {
+            Ok(names) => names.into_iter().collect(),
             Err(error) => {
                 self.problem(&error);
-                return Ok(HashSet::new());
+                return Ok(Standing::Unknown);
             }
         };
-        let mut standing: HashSet<Vec<u8>> = listed.into_iter().map(|listed| listed.name).collect();
-        if !self.options.delete || standing.is_empty() || !self.is_within_roots(path) {
-            return Ok(standing);
+        let clears = self.scope.clears(path, partial);
+        let keeps = !clears && self.scope.clears(path, false);
+        if standing.is_empty() || !(clears || keeps) {
+            return Ok(Standing::Names(standing));
         }
         let mut surplus = standing.clone();
         let mut entries = TreeReader::new(tree, self.reader);
@@ -291,8 +297,12 @@ impl Run<'_> {
                 Ok(Some(entry)) => drop(surplus.remove(&entry.name)),
                 Ok(None) => break,
                 // What is lost in the repository is no reason to remove what stands here.
-                Err(_) => return Ok(standing),
+                Err(_) => return Ok(Standing::Names(standing)),
             }
+        }
+        if keeps {
+            self.uncleared += u64::from(!surplus.is_empty());
+            return Ok(Standing::Names(standing));
         }
         for name in surplus {
             match self.target.remove(directory, &name) {
@@ -301,7 +311,7 @@ impl Run<'_> {
             }
             standing.remove(&name);
         }
-        Ok(standing)
+        Ok(Standing::Names(standing))
     }
 
     fn entry(
@@ -415,25 +425,31 @@ impl Run<'_> {
     }
 
     /// A directory whose list of names cannot be read.
-    fn lost_directory(
-        &mut self,
-        directory: DirectoryId,
-        error: &EngineError,
-    ) -> Result<(), EngineError> {
+    fn lost_directory(&mut self, directory: DirectoryId, error: &EngineError) {
         let path = self.target.path_of(directory, b"");
         let message = format!("the rest of this directory is lost: {error}");
         let problem = Problem { severity: Severity::Damage, path: Some(&path), message: &message };
         self.monitor.problem(problem);
         self.outcome.damaged.push(path);
-        Ok(())
     }
 
-    fn advise_repair(&self) {
+    fn advise(&self) {
+        let note = |message: &str| {
+            self.monitor.problem(Problem { severity: Severity::Note, path: None, message });
+        };
+        if self.uncleared > 0 {
+            let directories = self.uncleared;
+            note(&format!(
+                "nothing was removed from {directories} directories that hold more than the \
+                 snapshot does, as the backup had left something of them out"
+            ));
+        }
         let heals = self.reader.store().heals();
         if heals > 0 {
-            let message = "parts of the repository are damaged and were computed anew from parity: run `strongroom repair`";
-            let problem = Problem { severity: Severity::Note, path: None, message };
-            self.monitor.problem(problem);
+            note(
+                "parts of the repository are damaged and were computed anew from parity: run \
+                 `strongroom repair`",
+            );
         }
     }
 }

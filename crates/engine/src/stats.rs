@@ -308,7 +308,7 @@ impl<'r> Counter<'r> {
                 }
             };
             match &entry.kind {
-                EntryKind::Directory { tree } => {
+                EntryKind::Directory { tree, .. } => {
                     level.below.directories += 1;
                     if let Some(below) = self.walked.get(&key(tree)) {
                         level.below.add(*below);

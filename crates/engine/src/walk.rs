@@ -22,7 +22,7 @@ impl<'r> SnapshotWalk<'r> {
         let mut walk =
             Self { reader, top: None, levels: Vec::new(), path: Vec::new(), descend: None };
         match found {
-            Found::Root { tree } => walk.descend = Some(tree.clone()),
+            Found::Root { tree, .. } => walk.descend = Some(tree.clone()),
             Found::Entry { entry, path } => {
                 walk.path.push(b'/');
                 walk.path.extend_from_slice(path);

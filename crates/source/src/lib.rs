@@ -24,7 +24,5 @@ pub use error::SourceError;
 pub use file::{Extent, Extents, FileChange, SourceFile};
 pub use inode::InodeId;
 pub use options::SourceOptions;
-pub use target::{
-    Differences, DirectoryId, Listed, Target, TargetError, TargetFile, TargetOptions,
-};
+pub use target::{Differences, DirectoryId, Target, TargetError, TargetFile, TargetOptions};
 pub use walk::{EntryHandle, ExcludeReason, LeafKind, TreeSource, WalkCounts, WalkEvent};

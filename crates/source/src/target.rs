@@ -12,6 +12,7 @@ mod directories;
 mod error;
 mod file;
 mod make;
+mod mounts;
 mod remove;
 
 use std::ffi::{CString, OsStr};
@@ -20,12 +21,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FileType, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::fs::{Mode, OFlags};
 use strongroom_catalog::entry::is_valid_name;
 
 use crate::accounts::Accounts;
-use crate::inode;
+use crate::inode::{self, InodeId};
 use crate::listing::Listing;
 
 pub use compare::Differences;
@@ -33,6 +33,7 @@ use directories::Directories;
 pub use directories::DirectoryId;
 pub use error::TargetError;
 pub use file::TargetFile;
+use mounts::Mounts;
 
 /// How entries are put back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,16 +66,10 @@ pub struct Target {
     options: TargetOptions,
     accounts: Accounts,
     directories: Directories,
+    mounts: Mounts,
+    /// Directories that are never removed.
+    kept: Vec<InodeId>,
     is_root_user: bool,
-}
-
-/// A name that stands in a directory of the target.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    /// The name.
-    pub name: Vec<u8>,
-    /// True for a directory, false for all else.
-    pub is_directory: bool,
 }
 
 impl Target {
@@ -86,44 +81,44 @@ impl Target {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())
             .map_err(|error| TargetError::io("open the directory", path, error))?;
+        let mounts = Mounts::new(&root);
+        let mounts = mounts.map_err(|error| TargetError::io("open the directory", path, error))?;
         Ok(Self {
             root: Arc::new(root),
             root_path: path.to_owned(),
             options,
             accounts: Accounts::of_this_machine(),
             directories: Directories::default(),
+            mounts,
+            kept: Vec::new(),
             is_root_user: rustix::process::geteuid().is_root(),
         })
     }
 
+    /// Removes none of these directories, nor what stands below them.
+    #[must_use]
+    pub fn keeping(mut self, directories: Vec<InodeId>) -> Self {
+        self.kept = directories;
+        self
+    }
+
     /// The names in a directory of the target, sorted bytewise.
-    pub fn list(&self, directory: DirectoryId) -> Result<Vec<Listed>, TargetError> {
+    pub fn list(&self, directory: DirectoryId) -> Result<Vec<Vec<u8>>, TargetError> {
         let fd = self.directory(directory)?;
         let failed = |error| TargetError::io("list", &self.path_of(directory, b""), error);
         // A fresh descriptor, for a listing begins where the last one on it ended.
         let fresh = inode::open_to_read(fd.as_fd(), c".", OFlags::DIRECTORY).map_err(failed)?;
         let (names, error) = Listing::read(fresh.as_fd(), &mut Vec::new());
         error.map_or(Ok(()), |error| Err(failed(error)))?;
-        let mut listed = Vec::with_capacity(names.len());
-        for place in 0..names.len() {
-            let name = names.name(place);
-            match inode::stat_at(fd.as_fd(), name) {
-                Ok(stat) => listed.push(Listed {
-                    name: name.to_bytes().to_vec(),
-                    is_directory: inode::kind_of(&stat) == FileType::Directory,
-                }),
-                Err(Errno::NOENT) => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
-        Ok(listed)
+        Ok((0..names.len()).map(|place| names.name(place).to_bytes().to_vec()).collect())
     }
 
     /// Removes a name, and all that stands below it where it is a directory; one that is not
-    /// there is as good as removed. Nothing is removed from a file system mounted inside.
+    /// there is as good as removed. Nothing is removed from a file system mounted inside, nor
+    /// from a directory that is to be kept.
     pub fn remove(&self, directory: DirectoryId, name: &[u8]) -> Result<(), TargetError> {
         let (fd, c_name) = self.place(directory, name)?;
-        remove::remove(fd.as_fd(), &c_name, &|| self.path_of(directory, name))
+        remove::remove(fd.as_fd(), &c_name, &self.kept, &|| self.path_of(directory, name))
     }
 
     /// Gives a name of a directory another name in it, in the place of what may stand there.
@@ -139,10 +134,9 @@ impl Target {
             .map_err(|error| TargetError::io("rename to", &self.path_of(directory, new), error))
     }
 
-    /// Puts all that was written on the disk.
+    /// Puts all that was written on the disk, or on the disks where others are mounted inside.
     pub fn sync(&self) -> Result<(), TargetError> {
-        rustix::fs::syncfs(&self.root)
-            .map_err(|error| TargetError::io("flush", &self.root_path, error))
+        self.mounts.sync().map_err(|error| TargetError::io("flush", &self.root_path, error))
     }
 
     /// The full path of a name in a directory, or with an empty name of the directory itself.

@@ -337,7 +337,7 @@ mod tests {
         assert_ne!(nodes.acquire_root(b"snapshot", 2, &snapshot), root);
         let Node::Directory(number) = root else { panic!("a root is a directory") };
         let directory = nodes.directory(number).expect("it was acquired");
-        let tree = || EntryKind::Directory { tree: Recipe::default() };
+        let tree = || EntryKind::Directory { tree: Recipe::default(), partial: false };
         let child = nodes.acquire(&directory, 5, &entry("d", tree(), 2));
         assert_eq!(nodes.peek(&directory, 5, &entry("d", tree(), 2)), child);
         let one = nodes.acquire(&directory, 6, &entry("a", EntryKind::Fifo, 2));

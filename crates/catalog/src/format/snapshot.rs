@@ -24,6 +24,7 @@ mod snapshot_key {
     pub const PARTIAL: u64 = 9;
     pub const STATS: u64 = 10;
     pub const PROGRAM: u64 = 11;
+    pub const ROOT_PARTIAL: u64 = 12;
 }
 
 /// Number of the one kind of snapshot there is yet: a file tree.
@@ -41,7 +42,12 @@ fn encode_snapshot(
     snapshot: &Snapshot,
 ) -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
     use snapshot_key::*;
-    let optional = [!snapshot.labels.is_empty(), snapshot.parent.is_some(), snapshot.partial];
+    let optional = [
+        !snapshot.labels.is_empty(),
+        snapshot.parent.is_some(),
+        snapshot.partial,
+        snapshot.root_partial,
+    ];
     cbor.map(9 + optional.into_iter().filter(|present| *present).count() as u64)?;
     cbor.u64(KIND)?.u8(SNAPSHOT_OF_FILE_TREE)?;
     cbor.u64(STARTED)?.i64(snapshot.started.0)?;
@@ -71,6 +77,9 @@ fn encode_snapshot(
     cbor.u64(stats.files)?.u64(stats.directories)?.u64(stats.bytes)?;
     cbor.u64(stats.bytes_new)?.u64(stats.bytes_stored)?.u64(stats.problems)?;
     cbor.u64(PROGRAM)?.str(&snapshot.program)?;
+    if snapshot.root_partial {
+        cbor.u64(ROOT_PARTIAL)?.bool(true)?;
+    }
     Ok(())
 }
 
@@ -125,6 +134,7 @@ fn decode_snapshot(cbor: &mut Decoder<'_>, id: SnapshotId) -> Result<Snapshot, C
                 };
             }
             PROGRAM => snapshot.program = cbor.str()?.to_owned(),
+            ROOT_PARTIAL => snapshot.root_partial = cbor.bool()?,
             _ => cbor.skip()?,
         }
         Ok(())

@@ -29,7 +29,8 @@ fn any_kind() -> impl Strategy<Value = EntryKind> {
         (any::<u32>(), any::<u32>()).prop_map(|(major, minor)| DeviceNumber { major, minor });
     prop_oneof![
         any_recipe().prop_map(|content| EntryKind::File { content }),
-        any_recipe().prop_map(|tree| EntryKind::Directory { tree }),
+        (any_recipe(), any::<bool>())
+            .prop_map(|(tree, partial)| EntryKind::Directory { tree, partial }),
         any::<Vec<u8>>().prop_map(|target| EntryKind::Symlink { target }),
         Just(EntryKind::Fifo),
         Just(EntryKind::Socket),
@@ -190,10 +191,11 @@ proptest! {
         texts in any::<(String, String, String, Vec<String>)>(),
         paths in any::<Vec<Vec<u8>>>(),
         parent in any::<Option<[u8; 16]>>(),
-        partial in any::<bool>(),
+        partial in any::<[bool; 2]>(),
         numbers in any::<[u64; 6]>(),
     ) {
         let (host, user, program, labels) = texts;
+        let [partial, root_partial] = partial;
         let [files, directories, bytes, bytes_new, bytes_stored, problems] = numbers;
         let stats = SnapshotStats { files, directories, bytes, bytes_new, bytes_stored, problems };
         let snapshot = Snapshot {
@@ -201,7 +203,7 @@ proptest! {
             started: Timestamp(times.0),
             ended: Timestamp(times.1),
             parent: parent.map(SnapshotId),
-            host, user, paths, labels, root, partial, stats, program,
+            host, user, paths, labels, root, partial, root_partial, stats, program,
         };
         let packed = pack_snapshot(&snapshot);
         prop_assert_eq!(unpack_snapshot(snapshot.id, &packed).unwrap(), snapshot);

@@ -179,7 +179,7 @@ fn tree(context: &Context, what: &SnapshotArg) -> Result<(), CliError> {
     let snapshot = what.find(&repository)?;
     let reader = ChunkReader::new(&repository, CacheLimits::default())?;
     let tree = match find_path(&snapshot, &what.path, &reader)? {
-        Found::Root { tree } => tree,
+        Found::Root { tree, .. } => tree,
         Found::Entry { entry, .. } => match entry.tree() {
             Some(tree) => tree.clone(),
             None => {

@@ -69,7 +69,7 @@ fn find_in(
     whole_path: bool,
     reader: &ChunkReader,
 ) -> Result<u64, CliError> {
-    let mut walk = SnapshotWalk::new(&Found::Root { tree: snapshot.root.clone() }, reader);
+    let mut walk = SnapshotWalk::new(&Found::root(snapshot), reader);
     let mut found = 0;
     while let Some(entry) = walk.next()? {
         context.cancel.check().map_err(EngineError::from)?;

@@ -68,7 +68,6 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             xattrs: !args.no_xattrs,
             delete: args.delete,
         },
-        delete: args.delete,
         dry_run: args.dry_run,
         verify: args.verify,
         workers: args.threads.unwrap_or(cores + WAITING_THREADS),

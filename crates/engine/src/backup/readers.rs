@@ -62,10 +62,29 @@ struct Job {
     readings: Sender<Vec<Reading>>,
 }
 
+/// What a thread needs to read files.
+#[derive(Clone)]
+struct Reader {
+    cutter: StreamCutter,
+    cancel: Cancel,
+    times: Arc<StageTimes>,
+}
+
+impl Reader {
+    fn read(&self, job: &Job) {
+        let begun = Instant::now();
+        let mut give = Give { readings: &job.readings, held: Vec::new(), waited: Duration::ZERO };
+        // An error here is that nobody listens any more.
+        let _ = read_file(&job.file, &self.cutter, &self.cancel, &mut give);
+        self.times.add(Stage::Read, begun.elapsed().saturating_sub(give.waited));
+    }
+}
+
 /// Threads that read.
 pub struct Readers {
     jobs: Option<Sender<Job>>,
     threads: Vec<JoinHandle<()>>,
+    reader: Reader,
 }
 
 impl Readers {
@@ -76,25 +95,17 @@ impl Readers {
         cancel: &Cancel,
         times: &Arc<StageTimes>,
     ) -> Self {
+        let reader =
+            Reader { cutter: cutter.clone(), cancel: cancel.clone(), times: times.clone() };
         // Whoever asks keeps to the bound.
         let (jobs, queue) = unbounded::<Job>();
         let threads = (0..count.max(1))
             .map(|_| {
-                let (queue, cutter) = (queue.clone(), cutter.clone());
-                let (cancel, times) = (cancel.clone(), times.clone());
-                std::thread::spawn(move || {
-                    for job in queue {
-                        let begun = Instant::now();
-                        let readings = &job.readings;
-                        let mut give = Give { readings, held: Vec::new(), waited: Duration::ZERO };
-                        // An error here is that nobody listens any more.
-                        let _ = read_file(&job.file, &cutter, &cancel, &mut give);
-                        times.add(Stage::Read, begun.elapsed().saturating_sub(give.waited));
-                    }
-                })
+                let (queue, reader) = (queue.clone(), reader.clone());
+                std::thread::spawn(move || queue.iter().for_each(|job| reader.read(&job)))
             })
             .collect();
-        Self { jobs: Some(jobs), threads }
+        Self { jobs: Some(jobs), threads, reader }
     }
 
     /// Begins a file of so many bytes.
@@ -104,6 +115,19 @@ impl Readers {
         jobs.send(Job { file, readings: send }).expect("readers live as long as files are taken");
         let most = PIECE_BYTES * (WAITING_MAX + 1);
         FileAhead { readings, bytes: usize::try_from(bytes).unwrap_or(usize::MAX).min(most) }
+    }
+
+    /// Reads a file that is wanted before those that were begun, while `take` takes it. The
+    /// threads cannot: each may be waiting for somebody to take what it has.
+    pub fn read_at_once<T>(&self, file: EntryHandle, take: impl FnOnce(&FileAhead) -> T) -> T {
+        let (send, readings) = bounded(WAITING_MAX);
+        let job = Job { file, readings: send };
+        std::thread::scope(|scope| {
+            scope.spawn(move || self.reader.read(&job));
+            let ahead = FileAhead { readings, bytes: 0 };
+            // Given up behind it, so that the thread waits for nobody.
+            take(&ahead)
+        })
     }
 }
 

@@ -17,7 +17,7 @@ use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
 use super::parent::ParentDirectory;
 use super::readers::{AHEAD_BYTES, AHEAD_FILES, Readers};
 use super::tally::Tally;
-use super::trees::{Before, NewFile, Step, Trees};
+use super::trees::{Before, NewFile, RootTree, Step, Trees};
 use super::walker::Walker;
 use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
@@ -57,7 +57,7 @@ pub struct Queue {
 /// What the walk made.
 pub struct Walked<'r> {
     /// The tree of `/`.
-    pub root: Recipe,
+    pub root: RootTree,
     /// It was stopped on the way: what was read so far is kept.
     pub stopped: bool,
     /// What was counted.
@@ -93,9 +93,13 @@ impl<'r> Run<'r, '_> {
                     let step = self.leaf(directory, entry, kind)?;
                     self.queue.push(step);
                 }
-                WalkEvent::Excluded { path, why } => self.tally.left_out(&path, &why),
+                WalkEvent::Excluded { path, why } => {
+                    self.tally.left_out(&path, &why);
+                    self.queue.push(Step::LeftOut);
+                }
                 WalkEvent::Problem { path, error } => {
                     self.tally.problem(&path, &error.to_string());
+                    self.queue.push(Step::LeftOut);
                 }
             }
             while let Some(step) = self.queue.pop_due() {
@@ -129,14 +133,16 @@ impl<'r> Run<'r, '_> {
             Some(same) => same.entry().metadata.xattrs.clone(),
             None => self.xattrs(entry),
         };
-        let tree = match found {
-            Some(found) => found.entry().tree(),
-            None if name.is_empty() => root,
+        let before = match found.map(|found| &found.entry().kind) {
+            Some(EntryKind::Directory { tree, partial }) => Some((tree, *partial)),
+            Some(_) => None,
+            // Nothing is stored of the root but its tree.
+            None if name.is_empty() => root.map(|root| (root, false)),
             None => None,
         };
         let stored = same.filter(|same| same.entry().metadata == metadata);
         let stored = stored.and_then(TreeReader::stored);
-        let before = tree.map(|tree| Before { tree: tree.clone(), stored });
+        let before = before.map(|(tree, partial)| Before { tree: tree.clone(), partial, stored });
         let tree = before.as_ref().map(|before| &before.tree);
         parents.push(ParentDirectory::new(tree, self.reader));
         Step::Enter { name, metadata: Box::new(metadata), before }
@@ -259,7 +265,9 @@ fn weight(step: &Step) -> (usize, usize) {
     match step {
         Step::File(_, ahead) => (1, ahead.bytes),
         Step::Link(..) => (1, 0),
-        Step::Enter { .. } | Step::Leave | Step::Entry(_) | Step::Kept { .. } => (0, 0),
+        Step::Enter { .. } | Step::Leave | Step::LeftOut | Step::Entry(_) | Step::Kept { .. } => {
+            (0, 0)
+        }
     }
 }
 

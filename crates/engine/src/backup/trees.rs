@@ -1,7 +1,10 @@
 //! Making the trees of a snapshot: what the walk found, taken in its order.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
+use strongroom_base::Cancel;
 use strongroom_catalog::{
     ChunkRef, Entry, EntryKind, Metadata, Recipe, RecipeBuilder, StoredEntry, TreeWriteError,
     TreeWriter,
@@ -30,6 +33,8 @@ pub enum Step {
     },
     /// The deepest directory ends.
     Leave,
+    /// Something that stands in the deepest directory is not stored.
+    LeftOut,
     /// Something of which all is known.
     Entry(Box<Entry>),
     /// What is no directory and is in all as it was.
@@ -51,6 +56,8 @@ pub enum Step {
 pub struct Before {
     /// Its tree.
     pub tree: Recipe,
+    /// Not all that stood in it was in its tree.
+    pub partial: bool,
     /// Its entry, where its metadata is what it was: it is in all as it was if its tree is, too.
     pub stored: Option<StoredEntry>,
 }
@@ -72,6 +79,8 @@ struct Frame<'r> {
     name: Vec<u8>,
     metadata: Box<Metadata>,
     tree: TreeWriter,
+    /// Not all that stands in it comes into its tree.
+    partial: bool,
     before: Option<Before>,
     basis: Option<StreamBasis<'r>>,
 }
@@ -80,16 +89,30 @@ struct Frame<'r> {
 pub struct Trees<'r, 'w> {
     reader: &'r ChunkReader,
     writer: &'w mut ChunkWriter<'r>,
+    cancel: &'r Cancel,
     links: LinkedFiles,
     frames: Vec<Frame<'r>>,
-    root: Recipe,
+    root: RootTree,
+}
+
+/// The tree of `/`.
+#[derive(Default)]
+pub struct RootTree {
+    /// Where it is.
+    pub recipe: Recipe,
+    /// Not all that stands in `/` is in it.
+    pub partial: bool,
 }
 
 impl<'r, 'w> Trees<'r, 'w> {
     /// Nothing yet.
-    pub fn new(reader: &'r ChunkReader, writer: &'w mut ChunkWriter<'r>) -> Self {
-        let (links, root) = (LinkedFiles::default(), Recipe::default());
-        Self { reader, writer, links, frames: Vec::new(), root }
+    pub fn new(
+        reader: &'r ChunkReader,
+        writer: &'w mut ChunkWriter<'r>,
+        cancel: &'r Cancel,
+    ) -> Self {
+        let (links, root) = (LinkedFiles::default(), RootTree::default());
+        Self { reader, writer, cancel, links, frames: Vec::new(), root }
     }
 
     /// Who stores what is new.
@@ -113,10 +136,14 @@ impl<'r, 'w> Trees<'r, 'w> {
             Step::Enter { name, metadata, before } => {
                 let basis = |before: &Before| StreamBasis::new(self.reader, &before.tree);
                 let (basis, tree) = (before.as_ref().map(basis), TreeWriter::new());
-                self.frames.push(Frame { name, metadata, tree, before, basis });
+                self.frames.push(Frame { name, metadata, tree, partial: false, before, basis });
                 Ok(())
             }
             Step::Leave => self.leave(tally),
+            Step::LeftOut => {
+                self.left_out();
+                Ok(())
+            }
             Step::Entry(entry) => self.push(*entry, tally),
             Step::Kept { name, content_bytes, entry } => {
                 tally.stats.files += 1;
@@ -128,9 +155,18 @@ impl<'r, 'w> Trees<'r, 'w> {
         }
     }
 
+    /// Something of the deepest directory is not stored.
+    fn left_out(&mut self) {
+        // What was given and is not there at all stands nowhere.
+        if let Some(frame) = self.frames.last_mut() {
+            frame.partial = true;
+        }
+    }
+
     /// The root's tree, once every directory was left; those that were not are left now.
-    pub fn finish(mut self, tally: &mut Tally<'_>) -> Result<Recipe, EngineError> {
+    pub fn finish(mut self, tally: &mut Tally<'_>) -> Result<RootTree, EngineError> {
         while !self.frames.is_empty() {
+            self.left_out();
             self.leave(tally)?;
         }
         Ok(self.root)
@@ -139,17 +175,19 @@ impl<'r, 'w> Trees<'r, 'w> {
     fn leave(&mut self, tally: &mut Tally<'_>) -> Result<(), EngineError> {
         let mut frame = self.frames.pop().expect("a directory is left after it was entered");
         let tree = frame.tree.finish(&mut self.writer.metadata(frame.basis.as_mut()))?;
+        let partial = frame.partial;
         if self.frames.is_empty() {
-            self.root = tree;
+            self.root = RootTree { recipe: tree, partial };
             return Ok(());
         }
         tally.stats.directories += 1;
-        if let Some(Before { tree: before, stored: Some(entry) }) = &frame.before
-            && *before == tree
+        if let Some(Before { tree: before, partial: was_partial, stored: Some(entry) }) =
+            &frame.before
+            && (before, was_partial) == (&tree, &partial)
         {
             return self.keep(&frame.name, entry);
         }
-        let kind = EntryKind::Directory { tree };
+        let kind = EntryKind::Directory { tree, partial };
         self.push(Entry { name: frame.name, kind, metadata: *frame.metadata }, tally)
     }
 
@@ -174,14 +212,20 @@ impl<'r, 'w> Trees<'r, 'w> {
         let mut lane = self.writer.metadata(frame.basis.as_mut());
         match frame.tree.push(&entry, &mut lane) {
             Err(TreeWriteError::EntryTooLarge { .. }) => {
-                let name = String::from_utf8_lossy(&entry.name).into_owned();
-                let message = "its extended attributes are too large and are left out";
-                tally.problem(Path::new(&name), message);
                 entry.metadata.xattrs.clear();
-                Ok(frame.tree.push(&entry, &mut lane)?)
+                frame.tree.push(&entry, &mut lane)?;
+                let message = "its extended attributes are too large and are left out";
+                tally.problem(&self.path_of(&entry.name), message);
+                Ok(())
             }
             other => Ok(other?),
         }
+    }
+
+    /// The path of a name in the deepest directory.
+    fn path_of(&self, name: &[u8]) -> PathBuf {
+        let names = self.frames.iter().skip(1).map(|frame| frame.name.as_slice()).chain([name]);
+        std::iter::once(OsStr::new("/")).chain(names.map(OsStr::from_bytes)).collect()
     }
 
     fn link(
@@ -193,10 +237,10 @@ impl<'r, 'w> Trees<'r, 'w> {
     ) -> Result<(), EngineError> {
         let Some(linked) = self.links.take(&file.metadata) else {
             // It could not be read under its other name, or changed since.
-            let ahead = readers.begin(handle, file.metadata.size);
-            return self.file(file, &ahead, tally);
+            return readers.read_at_once(handle, |ahead| self.file(file, ahead, tally));
         };
         file.metadata.xattrs = linked.xattrs;
+        file.metadata.size = linked.content.stream_bytes();
         tally.done(linked.content.stream_bytes());
         self.push_file(file, linked.content, tally)
     }
@@ -245,6 +289,7 @@ impl<'r, 'w> Trees<'r, 'w> {
                 }
                 Reading::Failed(error) => {
                     tally.problem(&file.path, &error.to_string());
+                    self.left_out();
                     return Ok(());
                 }
                 Reading::End { change } => {
@@ -261,6 +306,10 @@ impl<'r, 'w> Trees<'r, 'w> {
                 }
             }
         }
+        if !self.cancel.is_cancelled() {
+            tally.problem(&file.path, "reading it broke off");
+        }
+        self.left_out();
         Ok(())
     }
 

@@ -98,7 +98,7 @@ impl<'r> Side<'r> {
         match side {
             DiffSide::Snapshot { snapshot, path } => {
                 let top = match find_path(snapshot, path, reader)? {
-                    Found::Root { tree } => Named {
+                    Found::Root { tree, .. } => Named {
                         name: Vec::new(),
                         node: Node { kind: NodeKind::Directory, metadata: Metadata::default() },
                         content: None,
@@ -187,7 +187,7 @@ fn named(entry: Entry) -> Named {
             content = Some(recipe);
             NodeKind::File
         }
-        EntryKind::Directory { tree: recipe } => {
+        EntryKind::Directory { tree: recipe, .. } => {
             tree = Some(recipe);
             NodeKind::Directory
         }

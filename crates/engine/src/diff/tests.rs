@@ -200,7 +200,6 @@ fn what_was_restored_is_no_different() {
             path: world.path(),
             place: RestorePlace::Into(target.clone()),
             target: Default::default(),
-            delete: false,
             dry_run: false,
             verify: false,
             workers: 2,

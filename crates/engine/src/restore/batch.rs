@@ -45,6 +45,8 @@ struct BatchFile {
     metadata: Metadata,
     /// Something of this name stands at the target.
     stands: bool,
+    /// Why the rest of its recipe cannot be had.
+    lost: Option<String>,
     holes: Vec<(u64, u64)>,
     first_want: usize,
     wants: usize,
@@ -114,7 +116,7 @@ impl Batch {
                     if !error.is_damage() {
                         return Err(error);
                     }
-                    lost = Some(error);
+                    lost = Some(error.to_string());
                     break;
                 }
             };
@@ -124,18 +126,18 @@ impl Batch {
                 self.wants.push(want(file, offset, &chunk));
             }
         }
-        if let Some(error) = lost {
-            // The rest of the recipe is lost: a chunk that is nowhere stands for it.
-            let nowhere = ChunkRef::hole(0);
-            let mut want = want(file, 0, &nowhere);
-            if let EngineError::ChunkLost { fingerprint, location, .. } = error {
-                (want.fingerprint, want.location) = (fingerprint, location);
-            }
-            self.wants.push(want);
-        }
         let wants = self.wants.len() - first_want;
         let (name, metadata) = (entry.name, entry.metadata);
-        self.files.push(BatchFile { directory, name, metadata, stands, holes, first_want, wants });
+        self.files.push(BatchFile {
+            directory,
+            name,
+            metadata,
+            stands,
+            lost,
+            holes,
+            first_want,
+            wants,
+        });
         Ok(())
     }
 
@@ -156,6 +158,8 @@ struct FileState {
     handle: Mutex<Option<Arc<TargetFile>>>,
     /// Chunks yet to be written.
     remaining: AtomicU32,
+    /// It was opened before: what stands under its name is what was written.
+    begun: AtomicBool,
     damaged: AtomicBool,
     failed: AtomicBool,
 }
@@ -209,6 +213,11 @@ pub fn write_files(
         bytes_written: AtomicU64::new(0),
         files_right: AtomicU64::new(0),
     };
+    let lost = batch.files.iter().enumerate().filter_map(|(number, file)| {
+        // A batch holds at most FILES_MAX files and a few.
+        file.lost.clone().map(|why| (number as u32, why))
+    });
+    lock(&shared.damaged).extend(lost);
     let wanted = shared.look_at_what_stands(cancel)?;
     let placed = needs::place(&wanted, reader, cancel)?;
     shared.write(&placed, monitor, cancel, progress)?;
@@ -227,7 +236,8 @@ impl FileState {
         Self {
             handle: Mutex::new(None),
             remaining: AtomicU32::new(u32::try_from(file.wants).unwrap_or(u32::MAX)),
-            damaged: AtomicBool::new(false),
+            begun: AtomicBool::new(false),
+            damaged: AtomicBool::new(file.lost.is_some()),
             failed: AtomicBool::new(false),
         }
     }
@@ -268,7 +278,9 @@ impl<'b> Shared<'b> {
             drop(send);
             planned
         })?;
-        lock(&self.failure).take().map_or(Ok(()), Err)
+        lock(&self.failure).take().map_or(Ok(()), Err)?;
+        // Workers leave what they find once it was stopped.
+        Ok(cancel.check()?)
     }
 
     /// Writes a chunk that is not where the recipe says.
@@ -327,8 +339,11 @@ impl<'b> Shared<'b> {
             return Some(file.clone());
         }
         let file = &self.batch.files[number as usize];
-        let opened =
-            self.target.open_file_for_write(file.directory, &file.name, file.metadata.size);
+        let (directory, name, size) = (file.directory, &file.name, file.metadata.size);
+        let opened = match file.stands || state.begun.swap(true, Ordering::Relaxed) {
+            true => self.target.open_file_for_write(directory, name, size),
+            false => self.target.create_file(directory, name, size),
+        };
         let opened = match opened {
             Ok(opened) => Arc::new(opened),
             Err(error) => {

@@ -23,7 +23,7 @@ pub struct FlushedTarget<'t> {
 
 impl<'t> FlushedTarget<'t> {
     /// Does some work on the target, and returns when all of it is on the disk; where the work
-    /// fails, at once.
+    /// fails, as soon as the flushes that were begun are done.
     pub fn flush<T, E: From<TargetError>>(
         target: &'t Target,
         work: impl FnOnce(&Self) -> Result<T, E>,

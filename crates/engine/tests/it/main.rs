@@ -4,6 +4,7 @@
 mod backup;
 mod cache;
 mod changing;
+mod clearing;
 mod concurrent;
 mod crash;
 mod damage;

@@ -88,7 +88,7 @@ impl Taker<'_> {
         let metadata = &entry.metadata;
         let kind = match &entry.kind {
             EntryKind::File { content } => Kind::File(self.content(content)?),
-            EntryKind::Directory { tree } => {
+            EntryKind::Directory { tree, .. } => {
                 self.tree(tree, &path)?;
                 Kind::Directory
             }

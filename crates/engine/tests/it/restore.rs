@@ -23,7 +23,6 @@ pub fn into(path: &Path, place: &Path) -> RestoreOptions {
         path: std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec(),
         place: RestorePlace::Into(place.to_owned()),
         target: TargetOptions::default(),
-        delete: false,
         dry_run: false,
         verify: false,
         workers: 2,
@@ -33,7 +32,6 @@ pub fn into(path: &Path, place: &Path) -> RestoreOptions {
 /// The same, deleting what is not in the snapshot.
 pub fn exactly(path: &Path, place: &Path) -> RestoreOptions {
     let mut options = into(path, place);
-    options.delete = true;
     options.target.delete = true;
     options
 }

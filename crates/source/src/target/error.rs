@@ -48,6 +48,32 @@ pub enum TargetError {
         /// Where it is mounted.
         path: PathBuf,
     },
+    /// A directory to be removed is one that is to be kept.
+    #[error("{path:?} is not removed, for the repository or its cache lies there")]
+    KeptInTheWay {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file that the restore was to make is there already.
+    #[error(
+        "{path:?} is not written, for something came to stand there: another name in the snapshot \
+         that this file system takes for the same, or what somebody else has made"
+    )]
+    Taken {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that was written is not what was written.
+    #[error(
+        "{path:?} does not read as it was written ({wrong} parts are wrong): look after the disk, \
+         and restore again"
+    )]
+    ReadsOtherwise {
+        /// The file.
+        path: PathBuf,
+        /// How many chunks and holes are wrong.
+        wrong: usize,
+    },
     /// A directory was moved while what it holds was removed.
     #[error("{path:?} was moved while it was being removed; the rest of it stays")]
     Moved {
@@ -82,6 +108,9 @@ impl TargetError {
             | Self::Xattr { path, .. }
             | Self::DirectoryInTheWay { path, .. }
             | Self::MountInTheWay { path }
+            | Self::KeptInTheWay { path }
+            | Self::Taken { path }
+            | Self::ReadsOtherwise { path, .. }
             | Self::Moved { path }
             | Self::NotSpecial { path } => path,
             Self::BadName { directory, .. } => directory,

@@ -45,6 +45,9 @@ impl Target {
                 if !self.is_root_user {
                     open_up(fd.as_fd(), &c_name, &stat).map_err(failed)?;
                 }
+                let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+                let open = || inode::open_to_read(fd.as_fd(), &c_name, flags);
+                self.mounts.note(&stat, open).map_err(failed)?;
             }
             standing => {
                 if standing.is_some() {
@@ -165,25 +168,37 @@ impl Target {
     ) -> Result<TargetFile, TargetError> {
         let (fd, c_name) = self.place(directory, name)?;
         let path = self.path_of(directory, name);
-        let create = || {
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            rustix::fs::openat(&fd, &c_name, flags | OFlags::NOFOLLOW, FILE_MODE)
-        };
         // Mostly nothing stands there, and nobody need ask first.
-        if let Ok(file) = create() {
+        if let Ok(file) = create(&fd, &c_name) {
             return Ok(TargetFile::fresh(file, path, size));
         }
         let standing = self.make_way(&fd, &c_name, directory, FileType::RegularFile)?;
         if standing.is_some() {
-            if let Some(file) = open_standing(&fd, &c_name) {
+            if let Some(file) = open_standing(&fd, &c_name, self.is_root_user) {
                 let (file, stat) =
                     file.map_err(|error| TargetError::io("open for writing", &path, error))?;
                 return TargetFile::standing(file, path, stat, size);
             }
             unlink(&fd, &c_name).map_err(|error| TargetError::io("replace", &path, error))?;
         }
-        let file = create().map_err(|error| TargetError::io("create", &path, error))?;
+        let file = create(&fd, &c_name).map_err(|error| TargetError::io("create", &path, error))?;
         Ok(TargetFile::fresh(file, path, size))
+    }
+
+    /// Makes a regular file that is to become `size` bytes long, under a name that is free.
+    pub fn create_file(
+        &self,
+        directory: DirectoryId,
+        name: &[u8],
+        size: u64,
+    ) -> Result<TargetFile, TargetError> {
+        let (fd, c_name) = self.place(directory, name)?;
+        let path = self.path_of(directory, name);
+        match create(&fd, &c_name) {
+            Ok(file) => Ok(TargetFile::fresh(file, path, size)),
+            Err(Errno::EXIST) => Err(TargetError::Taken { path }),
+            Err(error) => Err(TargetError::io("create", &path, error)),
+        }
     }
 
     /// Sees to it that a name is free or bears what is wanted, which is then returned.
@@ -199,7 +214,9 @@ impl Target {
         let Some(stat) = self.stat(fd, name).map_err(failed)? else { return Ok(None) };
         match inode::kind_of(&stat) {
             kind if kind == wanted => return Ok(Some(stat)),
-            FileType::Directory if self.options.delete => remove::remove(fd.as_fd(), name, &path)?,
+            FileType::Directory if self.options.delete => {
+                remove::remove(fd.as_fd(), name, &self.kept, &path)?;
+            }
             FileType::Directory => {
                 let wanted = inode::kind_text(wanted);
                 return Err(TargetError::DirectoryInTheWay { path: path(), wanted });
@@ -238,8 +255,17 @@ impl Target {
     }
 }
 
+fn create(fd: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    rustix::fs::openat(fd, name, flags | OFlags::NOFOLLOW, FILE_MODE)
+}
+
 /// Nothing where the file must be replaced.
-fn open_standing(fd: &OwnedFd, name: &CStr) -> Option<Result<(OwnedFd, Statx), Errno>> {
+fn open_standing(
+    fd: &OwnedFd,
+    name: &CStr,
+    is_root_user: bool,
+) -> Option<Result<(OwnedFd, Statx), Errno>> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(fd, name, flags, Mode::empty()) {
         Ok(file) => file,
@@ -248,8 +274,12 @@ fn open_standing(fd: &OwnedFd, name: &CStr) -> Option<Result<(OwnedFd, Statx), E
         }
         Err(error) => return Some(Err(error)),
     };
+    // Of a file of somebody else's neither mode nor times can be set.
+    let is_ours =
+        |stat: &Statx| is_root_user || stat.stx_uid == rustix::process::geteuid().as_raw();
     match inode::stat_fd(&file) {
         Ok(stat) if inode::kind_of(&stat) != FileType::RegularFile || stat.stx_nlink != 1 => None,
+        Ok(stat) if !is_ours(&stat) => None,
         Ok(stat) => Some(Ok((file, stat))),
         Err(error) => Some(Err(error)),
     }

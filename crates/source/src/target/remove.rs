@@ -22,10 +22,12 @@ struct Level {
     next: usize,
 }
 
-/// Removes a name of an open directory, with all below it. `path` tells where it is.
+/// Removes a name of an open directory, with all below it but the directories that are `kept`.
+/// `path` tells where it is.
 pub(super) fn remove(
     directory: BorrowedFd<'_>,
     name: &CStr,
+    kept: &[InodeId],
     path: &dyn Fn() -> PathBuf,
 ) -> Result<(), TargetError> {
     let failed = |error| TargetError::io("remove", &path(), error);
@@ -34,7 +36,7 @@ pub(super) fn remove(
         Some(stat) => {
             let above = inode::stat_fd(directory).map_err(failed)?;
             let is_root_user = rustix::process::geteuid().is_root();
-            Removal { levels: Vec::new(), buffer: Vec::new(), path, is_root_user }
+            Removal { levels: Vec::new(), buffer: Vec::new(), kept, path, is_root_user }
                 .run(directory, name, &above, &stat)
         }
     }
@@ -43,6 +45,7 @@ pub(super) fn remove(
 struct Removal<'a> {
     levels: Vec<Level>,
     buffer: Vec<u8>,
+    kept: &'a [InodeId],
     path: &'a dyn Fn() -> PathBuf,
     is_root_user: bool,
 }
@@ -108,6 +111,9 @@ impl Removal<'_> {
         let stat = inode::stat_fd(&fd).map_err(|error| failed(self, error))?;
         if mounted(&stat) {
             return Err(TargetError::MountInTheWay { path: self.place(Some(name)) });
+        }
+        if self.kept.contains(&InodeId::of(&stat)) {
+            return Err(TargetError::KeptInTheWay { path: self.place(Some(name)) });
         }
         let (listing, error) = Listing::read(fd.as_fd(), &mut self.buffer);
         if let Some(error) = error {

@@ -72,15 +72,15 @@ impl Copier<'_> {
                     None => DirectoryId::ROOT,
                     Some((parent, _)) => self.target.create_directory(*parent, &name).unwrap(),
                 };
-                let kind = EntryKind::Directory { tree: Recipe::default() };
+                let kind = EntryKind::Directory { tree: Recipe::default(), partial: false };
                 self.directories.push((id, Entry { name, kind, metadata }));
             }
             WalkEvent::LeaveDirectory => {
                 let (id, entry) = self.directories.pop().unwrap();
                 let names = self.names.pop().unwrap();
                 for listed in self.target.list(id).unwrap().iter().filter(|_| self.delete) {
-                    if !names.contains(&listed.name) {
-                        self.target.remove(id, &listed.name).unwrap();
+                    if !names.contains(listed) {
+                        self.target.remove(id, listed).unwrap();
                     }
                 }
                 if let Some((parent, _)) = self.directories.last()

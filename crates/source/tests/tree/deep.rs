@@ -89,7 +89,7 @@ fn three_thousand_levels_there_and_back() {
         for tree in [folder.path(), to.path()] {
             let target = Target::open(tree, TargetOptions::default()).unwrap();
             for listed in target.list(DirectoryId::ROOT).unwrap() {
-                target.remove(DirectoryId::ROOT, &listed.name).unwrap();
+                target.remove(DirectoryId::ROOT, &listed).unwrap();
             }
             assert_eq!(fs::read_dir(tree).unwrap().count(), 0);
         }
@@ -122,6 +122,6 @@ fn a_directory_moved_from_under_the_walk() {
     assert_eq!(behind, 200);
     let target = Target::open(&root, TargetOptions::default()).unwrap();
     for listed in target.list(DirectoryId::ROOT).unwrap() {
-        target.remove(DirectoryId::ROOT, &listed.name).unwrap();
+        target.remove(DirectoryId::ROOT, &listed).unwrap();
     }
 }

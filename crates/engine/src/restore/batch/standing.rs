@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use strongroom_base::Cancel;
 use strongroom_catalog::{Entry, EntryKind, Recipe};
-use strongroom_source::TargetFile;
+use strongroom_source::{TargetError, TargetFile};
 
 use super::{BatchFile, Shared, Want, lock};
 use crate::config::CHUNK_BYTES_MAX;
@@ -32,7 +32,7 @@ impl<'b> Shared<'b> {
                 needed.extend(wants);
                 continue;
             }
-            if self.is_linked_and_right(file, wants, &mut buffer) {
+            if file.lost.is_none() && self.is_linked_and_right(file, wants, &mut buffer) {
                 let bytes: u64 = wants.iter().map(|want| u64::from(want.bytes)).sum();
                 self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
                 self.files_right.fetch_add(1, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl<'b> Shared<'b> {
             }
             drop(handle);
             if needed.len() == before {
-                self.files_right.fetch_add(1, Ordering::Relaxed);
+                self.files_right.fetch_add(u64::from(file.lost.is_none()), Ordering::Relaxed);
                 self.finish(number);
             }
         }
@@ -117,23 +117,41 @@ impl<'b> Shared<'b> {
             if state.failed.load(Ordering::Relaxed) || state.damaged.load(Ordering::Relaxed) {
                 continue;
             }
-            let wrong = self.wrong_chunks(file, &mut buffer);
-            if wrong > 0 {
-                let message = format!("{wrong} of its chunks read back otherwise than written");
-                lock(&self.damaged).insert(number as u32, message);
+            if let Err(error) = self.verify_file(file, &mut buffer) {
+                lock(&self.problems).push(error);
             }
         }
         Ok(())
     }
 
-    fn wrong_chunks(&self, file: &BatchFile, buffer: &mut Vec<u8>) -> usize {
+    /// Reads a file again, its holes too.
+    fn verify_file(&self, file: &BatchFile, buffer: &mut Vec<u8>) -> Result<(), TargetError> {
         let wants = &self.batch.wants[file.first_want..file.first_want + file.wants];
-        let opened = self.target.open_file_for_reading(file.directory, &file.name);
-        let Ok(opened) = opened else { return wants.len() };
-        let is_right = |want: &Want, buffer: &mut Vec<u8>| {
+        let opened = self.target.open_file_for_reading(file.directory, &file.name)?;
+        let mut wrong = 0;
+        for want in wants {
             let read = |buffer: &mut [u8]| opened.read_exact_at(buffer, want.offset).is_ok();
-            self.is_right(want, buffer, read)
-        };
-        wants.iter().filter(|want| !is_right(want, buffer)).count()
+            wrong += usize::from(!self.is_right(want, buffer, read));
+        }
+        for (offset, bytes) in &file.holes {
+            wrong += usize::from(!reads_as_zeros(&opened, *offset, *bytes, buffer));
+        }
+        let length = opened.metadata().map_or(0, |stat| stat.len());
+        if wrong == 0 && length == file.metadata.size {
+            return Ok(());
+        }
+        let path = self.target.path_of(file.directory, &file.name);
+        Err(TargetError::ReadsOtherwise { path, wrong })
     }
+}
+
+/// True where a range of a file is all zeros.
+fn reads_as_zeros(file: &std::fs::File, offset: u64, bytes: u64, buffer: &mut Vec<u8>) -> bool {
+    buffer.resize(CHUNK_BYTES_MAX, 0);
+    let end = offset.saturating_add(bytes);
+    (offset..end).step_by(CHUNK_BYTES_MAX).all(|begin| {
+        let length = CHUNK_BYTES_MAX.min((end - begin) as usize);
+        let part = &mut buffer[..length];
+        file.read_exact_at(part, begin).is_ok() && part.iter().all(|byte| *byte == 0)
+    })
 }

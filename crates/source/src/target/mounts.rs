@@ -1,0 +1,44 @@
+//! The file systems that a target spans: that of its own directory, and those mounted inside.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::Statx;
+use rustix::io::Errno;
+
+use crate::inode;
+
+/// Each device, and a directory on it.
+#[derive(Debug)]
+pub(super) struct Mounts(Mutex<Vec<(u64, OwnedFd)>>);
+
+impl Mounts {
+    /// The one file system that is known in the beginning.
+    pub(super) fn new(root: &OwnedFd) -> Result<Self, Errno> {
+        let stat = inode::stat_fd(root)?;
+        let root = root.try_clone().map_err(|error| Errno::from_io_error(&error));
+        let root = root.map_err(|error| error.unwrap_or(Errno::IO))?;
+        Ok(Self(Mutex::new(vec![(inode::device_of(&stat), root)])))
+    }
+
+    /// Takes note of a directory that stands in the target, which `open` opens.
+    pub(super) fn note(
+        &self,
+        stat: &Statx,
+        open: impl FnOnce() -> Result<OwnedFd, Errno>,
+    ) -> Result<(), Errno> {
+        let device = inode::device_of(stat);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.iter().any(|(other, _)| *other == device) {
+            known.push((device, open()?));
+        }
+        Ok(())
+    }
+
+    /// Puts on the disks what was written to any of them; tells the first failure.
+    pub(super) fn sync(&self) -> Result<(), Errno> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let synced = known.iter().map(|(_, directory)| rustix::fs::syncfs(directory.as_fd()));
+        synced.fold(Ok(()), Result::and)
+    }
+}
