@@ -140,3 +140,18 @@ fn a_place_that_is_none_is_named() {
     let error = LocalBackend::open("/nonexistent/room".as_ref()).unwrap_err();
     assert!(error.to_string().contains("/nonexistent/room"), "{error}");
 }
+
+/// Another machine's process may have our number; its files are not ours to remove.
+#[test]
+fn temporary_files_of_others_are_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = LocalBackend::open(folder.path()).unwrap();
+    backend.create(&name("one"), b"1").unwrap();
+    let theirs =
+        |number| folder.path().join(format!("arenas/.tmp-{}-{number}", std::process::id()));
+    (0..5).for_each(|number| std::fs::write(theirs(number), b"theirs").unwrap());
+    backend.replace(&name("one"), b"2").unwrap();
+    (0..5).for_each(|number| assert_eq!(std::fs::read(theirs(number)).unwrap(), b"theirs"));
+    assert!(!theirs(5).exists());
+    assert_eq!(read_all(&backend, &name("one")).unwrap(), b"2");
+}

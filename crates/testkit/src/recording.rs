@@ -55,18 +55,26 @@ impl Call {
     }
 }
 
+/// What is to be done at a call.
+type Act = Box<dyn Fn(&Call) + Send + Sync>;
+
 /// Writes down every call and hands it on.
-#[derive(Debug)]
 pub struct RecordingBackend<B: ?Sized> {
     inner: Arc<B>,
     // A plain mutex: held while a call is noted, never during the call.
     calls: Mutex<Vec<Call>>,
+    act: Option<Act>,
 }
 
 impl<B: Backend + ?Sized> RecordingBackend<B> {
     /// Hands on to `inner`.
     pub fn new(inner: Arc<B>) -> Self {
-        Self { inner, calls: Mutex::new(Vec::new()) }
+        Self { inner, calls: Mutex::new(Vec::new()), act: None }
+    }
+
+    /// The same, doing something at each call besides.
+    pub fn acting(inner: Arc<B>, act: impl Fn(&Call) + Send + Sync + 'static) -> Self {
+        Self { act: Some(Box::new(act)), ..Self::new(inner) }
     }
 
     /// The calls since the last time this was asked.
@@ -92,7 +100,11 @@ impl<B: Backend + ?Sized> RecordingBackend<B> {
     }
 
     fn note_at(&self, kind: CallKind, name: &str, offset: u64, bytes: usize) {
-        self.calls().push(Call { kind, name: name.to_owned(), offset, bytes: bytes as u64 });
+        let call = Call { kind, name: name.to_owned(), offset, bytes: bytes as u64 };
+        if let Some(act) = &self.act {
+            act(&call);
+        }
+        self.calls().push(call);
     }
 }
 

@@ -130,3 +130,25 @@ fn different_summaries_of_a_generation_have_different_keys() {
     });
     assert_ne!(salts[0], salts[1]);
 }
+
+/// Who opened the arena before it was rewritten finds each block under its number.
+#[test]
+fn what_was_cached_before_a_rescue_is_not_taken_for_its_neighbour() {
+    let world = World::new();
+    let chunks = chunks(30);
+    let finished = world.build(&chunks, Redundancy { per_mille: 0 });
+    world.put(finished.id, &finished.object);
+    let old = world.store.arena(finished.id).unwrap();
+    let mut damaged = finished.object.clone();
+    damaged[block_range(&finished, 1)].fill(0);
+    let saved = rescued(&world, &finished, &damaged).unwrap();
+    world.put(finished.id, &saved.arena.object);
+    // Healed, for it is no longer where the summary at hand says.
+    let slot = |block: usize| (block * BLOCK_CHUNKS) as u32;
+    assert_eq!(read(&world.store, &old, slot(2)).unwrap(), chunks[2 * BLOCK_CHUNKS]);
+    let new = world.store.arena(finished.id).unwrap();
+    assert_eq!((old.generation, new.generation), (0, 1));
+    for (block, arena) in [(3, &new), (2, &new), (3, &old), (2, &old), (9, &new), (9, &old)] {
+        assert_eq!(read(&world.store, arena, slot(block)).unwrap(), chunks[block * BLOCK_CHUNKS]);
+    }
+}

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use strongroom_base::{Cancel, Monitor, Progress, Severity, Silent};
-use strongroom_engine::{BackupOutcome, backup};
-use strongroom_testkit::{Kind, Listener};
+use strongroom_engine::{BackupOutcome, Repository, backup};
+use strongroom_testkit::{Kind, Listener, Random};
 
 use crate::read_back::read_back;
-use crate::world::{World, options, run, snapshot_ids};
+use crate::world::{PASSPHRASE, World, init_options, options, run, snapshot_ids};
 
 /// Acts once, when so many bytes have been dealt with: in the middle of the last file.
 struct Midway {
@@ -252,4 +252,42 @@ fn a_stop_is_heard_within_a_large_file() {
     assert!(!kept.nodes.contains_key(&b"zz"[..]), "no half of a file is kept");
     let next = world.backup();
     world.assert_holds(&world.open(), next.snapshot.id, &world.image(), "the whole one");
+}
+
+/// The threads that read are all waiting for their files to be taken when it turns out that a
+/// further name of a file has to be read after all.
+#[test]
+fn a_link_whose_first_name_is_gone_waits_for_nobody() {
+    let world = World::empty(73);
+    Repository::init(world.surroundings(), PASSPHRASE, &init_options()).unwrap();
+    std::fs::create_dir(world.tree()).unwrap();
+    let mut random = Random::new(73);
+    let (first, second) = (world.tree().join("a1"), world.tree().join("a2"));
+    std::fs::write(&first, b"linked").unwrap();
+    std::fs::hard_link(&first, &second).unwrap();
+    for number in 0..6 {
+        let large = world.tree().join(format!("b{number}"));
+        std::fs::write(large, random.noise(5 << 20)).unwrap();
+    }
+    // The walk knows the second by then.
+    let gone = first.clone();
+    let listener = Listener::on_work(move |path| {
+        if path == gone {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            std::fs::remove_file(path).unwrap();
+        }
+    });
+    let (done, wait) = std::sync::mpsc::channel();
+    let (repository, wanted) = (world.open(), options(&world.tree()));
+    std::thread::spawn(move || {
+        let outcome = run(&repository, &wanted, &listener).unwrap();
+        done.send((outcome, listener.problems().len())).unwrap();
+    });
+    let minute = std::time::Duration::from_secs(60);
+    let (outcome, problems) = wait.recv_timeout(minute).expect("it hangs");
+    assert_eq!(problems, 1, "the first name has vanished");
+    let kept = read_back(&world.open(), outcome.snapshot.id, &world.tree()).unwrap();
+    let mut differences = world.image().differences(&kept);
+    differences.retain(|line| !line.starts_with(": mtime"));
+    assert_eq!(differences, [] as [String; 0]);
 }

@@ -12,6 +12,7 @@ use strongroom_engine::{EngineError, restore};
 use strongroom_testkit::damage::names_in;
 use strongroom_testkit::{
     CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Image, Kind, Listener,
+    RecordingBackend,
 };
 
 use crate::damage::{each_damage, is_within_parity, scene};
@@ -95,6 +96,43 @@ fn stopped_and_resumed() {
         }
         std::fs::remove_dir_all(&target).unwrap();
     }
+}
+
+/// A restore that was told to stop has stopped, or is done: what waits in a queue is neither.
+#[test]
+fn stopped_at_any_read_it_is_no_success() {
+    let world = World::new(145);
+    let id = world.backup().snapshot.id;
+    let image = world.image();
+    let scratch = scratch();
+    let target = scratch.path().join("target");
+    let mut stopped = 0;
+    for at in 0.. {
+        let cancel = Cancel::new();
+        let (stop, reads) = (cancel.clone(), AtomicU64::new(0));
+        let backend = RecordingBackend::acting(world.objects.clone(), move |call| {
+            if call.kind == CallKind::Read && reads.fetch_add(1, Ordering::Relaxed) == at {
+                stop.cancel();
+            }
+        });
+        let repository = world.open_over(Arc::new(backend)).unwrap();
+        let snapshot = read_snapshot(&repository, id).unwrap();
+        let mut options = into(&world.tree(), &target);
+        // All that is to be read finds a place in the queue.
+        options.workers = 64;
+        match restore(&repository, &snapshot, &options, &Silent, &cancel) {
+            Ok(_) => image.assert_same(&Image::of(&target), &format!("stopped at {at}")),
+            Err(error) => {
+                assert!(matches!(error, EngineError::Cancelled(_)), "{error}");
+                stopped += 1;
+            }
+        }
+        let _ = std::fs::remove_dir_all(&target);
+        if !cancel.is_cancelled() {
+            break;
+        }
+    }
+    assert!(stopped > 5, "{stopped}");
 }
 
 /// What is named as damaged is what is lost, no more and no less; all else is right.

@@ -42,3 +42,24 @@ impl Mounts {
         synced.fold(Ok(()), Result::and)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_device_is_known_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |path: &std::path::Path| OwnedFd::from(std::fs::File::open(path).unwrap());
+        let mounts = Mounts::new(&open(folder.path())).unwrap();
+        let here = inode::stat_fd(open(folder.path())).unwrap();
+        let never = || -> Result<OwnedFd, Errno> { panic!("its device is known") };
+        mounts.note(&here, never).unwrap();
+        let proc = std::path::Path::new("/proc");
+        let there = inode::stat_fd(open(proc)).unwrap();
+        mounts.note(&there, || Ok(open(proc))).unwrap();
+        mounts.note(&there, never).unwrap();
+        assert_eq!(mounts.0.lock().unwrap().len(), 2);
+        mounts.sync().unwrap();
+    }
+}

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use strongroom_base::Timestamp;
 use strongroom_catalog::{DeviceNumber, Entry, EntryKind, Metadata, Recipe};
-use strongroom_source::{Differences, DirectoryId, Target, TargetError, TargetOptions};
+use strongroom_source::{Differences, DirectoryId, InodeId, Target, TargetError, TargetOptions};
 
 use crate::kinds::is_root;
 
@@ -361,4 +361,40 @@ fn many_directories_with_few_open() {
     }
     let held = fs::read_dir("/proc/self/fd").unwrap().count();
     assert!(held < 1000, "{held}");
+}
+
+#[test]
+fn a_file_to_be_made_is_not_mixed_with_one_that_stands() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = open(folder.path(), false);
+    fs::write(folder.path().join("taken"), b"somebody's").unwrap();
+    let error = target.create_file(TOP, b"taken", 3).unwrap_err();
+    assert!(matches!(error, TargetError::Taken { .. }), "{error}");
+    assert!(error.to_string().contains("taken"), "{error}");
+    assert_eq!(fs::read(folder.path().join("taken")).unwrap(), b"somebody's");
+    let file = target.create_file(TOP, b"free", 3).unwrap();
+    file.write_at(0, b"new").unwrap();
+    target.finish_file(file, &metadata(0o644));
+    assert_eq!(fs::read(folder.path().join("free")).unwrap(), b"new");
+}
+
+/// What is kept stays with all it holds, and so does what leads to it.
+#[test]
+fn a_directory_to_be_kept_is_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("above/kept");
+    fs::create_dir_all(kept.join("sub")).unwrap();
+    fs::write(kept.join("sub/file"), b"kept").unwrap();
+    let id = InodeId::of_path(&kept).unwrap();
+    let target = open(folder.path(), true).keeping(vec![id]);
+    for (parent, name) in [(TOP, "above"), (TOP, "file")] {
+        fs::write(folder.path().join("file"), b"surplus").unwrap();
+        let removed = target.remove(parent, name.as_bytes());
+        assert_eq!(matches!(removed, Err(TargetError::KeptInTheWay { .. })), name == "above");
+    }
+    // Nor where a file must stand in its place.
+    let wanted = target.open_file_for_write(TOP, b"above", 1);
+    assert!(matches!(wanted, Err(TargetError::KeptInTheWay { .. })));
+    assert_eq!(fs::read(kept.join("sub/file")).unwrap(), b"kept");
+    assert!(!folder.path().join("file").exists());
 }
