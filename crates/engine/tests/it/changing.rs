@@ -260,21 +260,21 @@ fn a_stop_is_heard_within_a_large_file() {
 fn a_link_whose_first_name_is_gone_waits_for_nobody() {
     let world = World::empty(73);
     Repository::init(world.surroundings(), PASSPHRASE, &init_options()).unwrap();
-    std::fs::create_dir(world.tree()).unwrap();
+    fs::create_dir(world.tree()).unwrap();
     let mut random = Random::new(73);
     let (first, second) = (world.tree().join("a1"), world.tree().join("a2"));
-    std::fs::write(&first, b"linked").unwrap();
-    std::fs::hard_link(&first, &second).unwrap();
+    fs::write(&first, b"linked").unwrap();
+    fs::hard_link(&first, &second).unwrap();
     for number in 0..6 {
         let large = world.tree().join(format!("b{number}"));
-        std::fs::write(large, random.noise(5 << 20)).unwrap();
+        fs::write(large, random.noise(5 << 20)).unwrap();
     }
     // The walk knows the second by then.
     let gone = first.clone();
     let listener = Listener::on_work(move |path| {
         if path == gone {
             std::thread::sleep(std::time::Duration::from_millis(300));
-            std::fs::remove_file(path).unwrap();
+            fs::remove_file(path).unwrap();
         }
     });
     let (done, wait) = std::sync::mpsc::channel();

@@ -275,11 +275,14 @@ impl TargetFile {
     }
 
     fn shut_others_out(&self) -> Result<(), TargetError> {
-        if !self.open_to_others.swap(false, Ordering::Relaxed) {
+        if !self.open_to_others.load(Ordering::Acquire) {
             return Ok(());
         }
+        // Two who come at once both do it: neither may write before.
         rustix::fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| self.failed("change the mode of", error))
+            .map_err(|error| self.failed("change the mode of", error))?;
+        self.open_to_others.store(false, Ordering::Release);
+        Ok(())
     }
 
     fn failed(&self, operation: &'static str, error: Errno) -> TargetError {
