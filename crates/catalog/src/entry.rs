@@ -104,6 +104,11 @@ impl Entry {
         matches!(self.kind, EntryKind::Directory { .. })
     }
 
+    /// True for a directory of which something is not in its tree.
+    pub fn is_partial(&self) -> bool {
+        matches!(self.kind, EntryKind::Directory { partial: true, .. })
+    }
+
     /// The recipe of a file's content.
     pub fn content(&self) -> Option<&Recipe> {
         match &self.kind {

@@ -134,7 +134,6 @@ fn encode_entry(
         EntryKind::CharDevice(device) => (kind_number::CHAR_DEVICE, None, None, Some(device)),
         EntryKind::BlockDevice(device) => (kind_number::BLOCK_DEVICE, None, None, Some(device)),
     };
-    let is_partial = matches!(entry.kind, EntryKind::Directory { partial: true, .. });
     let optional = [
         meta.user.is_some(),
         meta.group.is_some(),
@@ -144,7 +143,7 @@ fn encode_entry(
         target.is_some(),
         device.is_some(),
         !meta.xattrs.is_empty(),
-        is_partial,
+        entry.is_partial(),
     ];
     let present = optional.into_iter().filter(|present| *present).count() as u64;
     cbor.map(9 + present)?;
@@ -185,7 +184,7 @@ fn encode_entry(
             cbor.bytes(&xattr.name)?.bytes(&xattr.value)?;
         }
     }
-    if is_partial {
+    if entry.is_partial() {
         cbor.u64(PARTIAL)?.bool(true)?;
     }
     Ok(())

@@ -10,7 +10,7 @@ use strongroom_catalog::{Entry, EntryKind, Recipe, TreeReader};
 use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 use crate::lookup::Found;
-use crate::restore::{RestoreOutcome, Scope, is_partial};
+use crate::restore::{RestoreOutcome, Scope};
 
 /// Counts what would be written and deleted, and tells each of it as a detail.
 pub(crate) fn dry_restore(
@@ -30,7 +30,7 @@ pub(crate) fn dry_restore(
         }
         Found::Entry { entry, .. } => match entry.tree() {
             Some(tree) => {
-                let partial = is_partial(entry);
+                let partial = entry.is_partial();
                 rest.push(Directory { place, path, tree: tree.clone(), partial });
             }
             None => count(entry, base, monitor, &mut outcome),
@@ -48,13 +48,13 @@ pub(crate) fn dry_restore(
                     place: directory.place.join(name_of(&entry)),
                     path: [&directory.path, b"/".as_slice(), &entry.name].concat(),
                     tree: tree.clone(),
-                    partial: is_partial(&entry),
+                    partial: entry.is_partial(),
                 });
             } else {
                 count(&entry, &directory.place, monitor, &mut outcome);
             }
         }
-        if scope.clears(&directory.path, directory.partial) {
+        if scope.clears(&directory.path) && !directory.partial {
             for standing in std::fs::read_dir(&directory.place).into_iter().flatten().flatten() {
                 if !kept.contains(standing.file_name().as_bytes()) {
                     outcome.deleted += 1;

@@ -25,7 +25,7 @@ use crate::lookup::{Found, find_path};
 use crate::repository::Repository;
 use batch::{Batch, NameIn};
 use behind::FlushedTarget;
-pub(crate) use scope::{Scope, is_partial};
+pub(crate) use scope::Scope;
 
 /// Where a snapshot is put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -285,9 +285,7 @@ impl Run<'_> {
                 return Ok(Standing::Unknown);
             }
         };
-        let clears = self.scope.clears(path, partial);
-        let keeps = !clears && self.scope.clears(path, false);
-        if standing.is_empty() || !(clears || keeps) {
+        if standing.is_empty() || !self.scope.clears(path) {
             return Ok(Standing::Names(standing));
         }
         let mut surplus = standing.clone();
@@ -300,7 +298,7 @@ impl Run<'_> {
                 Err(_) => return Ok(Standing::Names(standing)),
             }
         }
-        if keeps {
+        if partial {
             self.uncleared += u64::from(!surplus.is_empty());
             return Ok(Standing::Names(standing));
         }

@@ -4,7 +4,7 @@
 //! asked for were only passed through, and of others something was left out. What it does not have
 //! is surplus only where it would have it.
 
-use strongroom_catalog::{Entry, EntryKind, Snapshot};
+use strongroom_catalog::Snapshot;
 
 use super::{RestoreOptions, RestorePlace};
 use crate::lookup::Found;
@@ -41,13 +41,9 @@ impl Scope {
         })
     }
 
-    /// True for a directory from which what the snapshot does not have is to be removed.
-    pub(crate) fn clears(&self, path: &[u8], partial: bool) -> bool {
-        self.delete && !partial && self.covers(path)
+    /// True for a directory from which what the snapshot does not have is to be removed, unless
+    /// the backup left something of it out.
+    pub(crate) fn clears(&self, path: &[u8]) -> bool {
+        self.delete && self.covers(path)
     }
-}
-
-/// True for a directory of which the backup left something out.
-pub(crate) fn is_partial(entry: &Entry) -> bool {
-    matches!(entry.kind, EntryKind::Directory { partial: true, .. })
 }
