@@ -166,12 +166,12 @@ impl Target {
         name: &[u8],
         size: u64,
     ) -> Result<TargetFile, TargetError> {
+        // Mostly nothing stands there, and nobody need ask first.
+        if let Ok(file) = self.create_file(directory, name, size) {
+            return Ok(file);
+        }
         let (fd, c_name) = self.place(directory, name)?;
         let path = self.path_of(directory, name);
-        // Mostly nothing stands there, and nobody need ask first.
-        if let Ok(file) = create(&fd, &c_name) {
-            return Ok(TargetFile::fresh(file, path, size));
-        }
         let standing = self.make_way(&fd, &c_name, directory, FileType::RegularFile)?;
         if standing.is_some() {
             if let Some(file) = open_standing(&fd, &c_name, self.is_root_user) {
@@ -181,8 +181,7 @@ impl Target {
             }
             unlink(&fd, &c_name).map_err(|error| TargetError::io("replace", &path, error))?;
         }
-        let file = create(&fd, &c_name).map_err(|error| TargetError::io("create", &path, error))?;
-        Ok(TargetFile::fresh(file, path, size))
+        self.create_file(directory, name, size)
     }
 
     /// Makes a regular file that is to become `size` bytes long, under a name that is free.
@@ -194,7 +193,8 @@ impl Target {
     ) -> Result<TargetFile, TargetError> {
         let (fd, c_name) = self.place(directory, name)?;
         let path = self.path_of(directory, name);
-        match create(&fd, &c_name) {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        match rustix::fs::openat(&fd, &c_name, flags | OFlags::NOFOLLOW, FILE_MODE) {
             Ok(file) => Ok(TargetFile::fresh(file, path, size)),
             Err(Errno::EXIST) => Err(TargetError::Taken { path }),
             Err(error) => Err(TargetError::io("create", &path, error)),
@@ -253,11 +253,6 @@ impl Target {
         };
         Ok(self.apply(&subject, metadata))
     }
-}
-
-fn create(fd: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    rustix::fs::openat(fd, name, flags | OFlags::NOFOLLOW, FILE_MODE)
 }
 
 /// Nothing where the file must be replaced.
