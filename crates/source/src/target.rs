@@ -81,10 +81,11 @@ impl Target {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())
             .map_err(|error| TargetError::io("open the directory", path, error))?;
-        let mounts = Mounts::new(&root);
-        let mounts = mounts.map_err(|error| TargetError::io("open the directory", path, error))?;
+        let root = Arc::new(root);
+        let mounts = Mounts::new(root.clone())
+            .map_err(|error| TargetError::io("open the directory", path, error))?;
         Ok(Self {
-            root: Arc::new(root),
+            root,
             root_path: path.to_owned(),
             options,
             accounts: Accounts::of_this_machine(),

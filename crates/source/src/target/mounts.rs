@@ -1,7 +1,7 @@
 //! The file systems that a target spans: that of its own directory, and those mounted inside.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::Statx;
 use rustix::io::Errno;
@@ -10,14 +10,12 @@ use crate::inode;
 
 /// Each device, and a directory on it.
 #[derive(Debug)]
-pub(super) struct Mounts(Mutex<Vec<(u64, OwnedFd)>>);
+pub(super) struct Mounts(Mutex<Vec<(u64, Arc<OwnedFd>)>>);
 
 impl Mounts {
     /// The one file system that is known in the beginning.
-    pub(super) fn new(root: &OwnedFd) -> Result<Self, Errno> {
-        let stat = inode::stat_fd(root)?;
-        let root = root.try_clone().map_err(|error| Errno::from_io_error(&error));
-        let root = root.map_err(|error| error.unwrap_or(Errno::IO))?;
+    pub(super) fn new(root: Arc<OwnedFd>) -> Result<Self, Errno> {
+        let stat = inode::stat_fd(&root)?;
         Ok(Self(Mutex::new(vec![(inode::device_of(&stat), root)])))
     }
 
@@ -30,14 +28,15 @@ impl Mounts {
         let device = inode::device_of(stat);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.iter().any(|(other, _)| *other == device) {
-            known.push((device, open()?));
+            known.push((device, Arc::new(open()?)));
         }
         Ok(())
     }
 
     /// Puts on the disks what was written to any of them; tells the first failure.
     pub(super) fn sync(&self) -> Result<(), Errno> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A flush takes long, and whoever takes note of a directory need not wait for it.
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let synced = known.iter().map(|(_, directory)| rustix::fs::syncfs(directory.as_fd()));
         synced.fold(Ok(()), Result::and)
     }
@@ -51,7 +50,7 @@ mod tests {
     fn each_device_is_known_once() {
         let folder = tempfile::tempdir().unwrap();
         let open = |path: &std::path::Path| OwnedFd::from(std::fs::File::open(path).unwrap());
-        let mounts = Mounts::new(&open(folder.path())).unwrap();
+        let mounts = Mounts::new(Arc::new(open(folder.path()))).unwrap();
         let here = inode::stat_fd(open(folder.path())).unwrap();
         let never = || -> Result<OwnedFd, Errno> { panic!("its device is known") };
         mounts.note(&here, never).unwrap();
