@@ -38,6 +38,8 @@ fn without_rights() {
     mode(&root.join("tree/secret"), 0o600);
     fs::create_dir(root.join("target")).unwrap();
     chown(root.join("target"), Some(NOBODY), Some(NOBODY)).unwrap();
+    fs::write(root.join("target/shared"), "root's").unwrap();
+    mode(&root.join("target/shared"), 0o666);
     // The program itself may stand where nobody else may go.
     let program = root.join("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
@@ -125,6 +127,12 @@ fn restores() {
     let file = target.open_file_for_write(top, b"program", 4).unwrap();
     assert!(file.is_fresh());
     drop(file);
+    // So is one of somebody else's, whose mode could not be set.
+    let file = target.open_file_for_write(top, b"shared", 4).unwrap();
+    assert!(file.is_fresh());
+    file.write_at(0, b"ours").unwrap();
+    assert_eq!(target.finish_file(file, &metadata(0o640)).len(), 0);
+    assert_eq!((mode("shared"), fs::read(path.join("shared")).unwrap()), (0o640, b"ours".into()));
 
     let device = EntryKind::CharDevice(DeviceNumber { major: 1, minor: 3 });
     let error = target.create_special(top, b"null", &device, &metadata(0o600)).unwrap_err();
