@@ -1,9 +1,10 @@
 //! What stands at the target: compared before it is written, and read again after.
 
+use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
 
-use strongroom_base::Cancel;
+use strongroom_base::{Cancel, Cancelled};
 use strongroom_catalog::{Entry, EntryKind, Recipe};
 use strongroom_source::{TargetError, TargetFile};
 
@@ -117,41 +118,85 @@ impl<'b> Shared<'b> {
             if state.failed.load(Ordering::Relaxed) || state.damaged.load(Ordering::Relaxed) {
                 continue;
             }
-            if let Err(error) = self.verify_file(file, &mut buffer) {
+            let opened = self.target.open_file_for_reading(file.directory, &file.name);
+            let verified = match opened {
+                Err(error) => Err(error),
+                Ok(opened) => match self.wrong_parts(file, &opened, &mut buffer, cancel)? {
+                    0 => Ok(()),
+                    wrong => {
+                        let path = self.target.path_of(file.directory, &file.name);
+                        Err(TargetError::ReadsOtherwise { path, wrong })
+                    }
+                },
+            };
+            if let Err(error) = verified {
                 lock(&self.problems).push(error);
             }
         }
         Ok(())
     }
 
-    /// Reads a file again, its holes too.
-    fn verify_file(&self, file: &BatchFile, buffer: &mut Vec<u8>) -> Result<(), TargetError> {
-        let wants = &self.batch.wants[file.first_want..file.first_want + file.wants];
-        let opened = self.target.open_file_for_reading(file.directory, &file.name)?;
-        let mut wrong = 0;
-        for want in wants {
+    /// How many chunks and holes of a file are not what they should be, its end counted as one.
+    fn wrong_parts(
+        &self,
+        file: &BatchFile,
+        opened: &File,
+        buffer: &mut Vec<u8>,
+        cancel: &Cancel,
+    ) -> Result<usize, Cancelled> {
+        let length = opened.metadata().map_or(0, |stat| stat.len());
+        let mut wrong = usize::from(length != file.metadata.size);
+        for want in &self.batch.wants[file.first_want..file.first_want + file.wants] {
+            cancel.check()?;
             let read = |buffer: &mut [u8]| opened.read_exact_at(buffer, want.offset).is_ok();
             wrong += usize::from(!self.is_right(want, buffer, read));
         }
         for (offset, bytes) in &file.holes {
-            wrong += usize::from(!reads_as_zeros(&opened, *offset, *bytes, buffer));
+            wrong += usize::from(!reads_as_zeros(opened, *offset, *bytes, buffer, cancel)?);
         }
-        let length = opened.metadata().map_or(0, |stat| stat.len());
-        if wrong == 0 && length == file.metadata.size {
-            return Ok(());
-        }
-        let path = self.target.path_of(file.directory, &file.name);
-        Err(TargetError::ReadsOtherwise { path, wrong })
+        Ok(wrong)
     }
 }
 
 /// True where a range of a file is all zeros.
-fn reads_as_zeros(file: &std::fs::File, offset: u64, bytes: u64, buffer: &mut Vec<u8>) -> bool {
+fn reads_as_zeros(
+    file: &File,
+    offset: u64,
+    bytes: u64,
+    buffer: &mut Vec<u8>,
+    cancel: &Cancel,
+) -> Result<bool, Cancelled> {
     buffer.resize(CHUNK_BYTES_MAX, 0);
     let end = offset.saturating_add(bytes);
-    (offset..end).step_by(CHUNK_BYTES_MAX).all(|begin| {
-        let length = CHUNK_BYTES_MAX.min((end - begin) as usize);
-        let part = &mut buffer[..length];
-        file.read_exact_at(part, begin).is_ok() && part.iter().all(|byte| *byte == 0)
-    })
+    for begin in (offset..end).step_by(CHUNK_BYTES_MAX) {
+        cancel.check()?;
+        let part = &mut buffer[..CHUNK_BYTES_MAX.min((end - begin) as usize)];
+        if file.read_exact_at(part, begin).is_err() || part.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_is_all_zeros_to_its_end() {
+        let file = tempfile::tempfile().unwrap();
+        let (hole, end) = (3 * CHUNK_BYTES_MAX as u64 + 5, 10 * CHUNK_BYTES_MAX as u64);
+        file.write_all_at(b"data", 0).unwrap();
+        file.set_len(end).unwrap();
+        let cancel = Cancel::new();
+        let reads = |offset, bytes| reads_as_zeros(&file, offset, bytes, &mut Vec::new(), &cancel);
+        assert_eq!(reads(4, hole), Ok(true));
+        assert_eq!(reads(3, hole), Ok(false), "data before it");
+        file.write_all_at(b"!", hole + 3).unwrap();
+        assert_eq!(reads(4, hole), Ok(false), "its last byte");
+        assert_eq!(reads(4, hole - 1), Ok(true));
+        assert_eq!(reads(end - 1, 2), Ok(false), "the file is too short");
+        cancel.cancel();
+        assert_eq!(reads(4, hole), Err(Cancelled));
+    }
 }
