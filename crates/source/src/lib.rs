@@ -14,7 +14,7 @@ mod inode;
 mod listing;
 mod options;
 mod plan;
-mod target;
+mod sink;
 mod walk;
 mod xattr;
 
@@ -24,5 +24,5 @@ pub use error::SourceError;
 pub use file::{Extent, Extents, FileChange, SourceFile};
 pub use inode::InodeId;
 pub use options::SourceOptions;
-pub use target::{Differences, DirectoryId, Target, TargetError, TargetFile, TargetOptions};
+pub use sink::{Differences, DirectoryId, Target, TargetError, TargetFile, TargetOptions};
 pub use walk::{EntryHandle, ExcludeReason, LeafKind, TreeSource, WalkCounts, WalkEvent};

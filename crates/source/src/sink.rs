@@ -1,5 +1,7 @@
 //! The target: entries put back into a directory of this machine.
 //!
+//! The folder is called `sink`, as tools of many kinds ignore folders called `target`.
+//!
 //! Invariants:
 //! - every call names one entry of one open directory; symbolic links inside the target are never
 //!   followed, so nothing outside of it is touched whatever stands in it;
