@@ -63,7 +63,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         }))?;
     }
     if !context.json() {
-        print(context, &wanted)?;
+        print(context, &wanted, list.snapshots.len())?;
     }
     for (id, error) in &list.unreadable {
         let message = format!("snapshot {}: {error}", id.short());
@@ -72,9 +72,13 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     Ok(if list.unreadable.is_empty() { Exit::Done } else { Exit::Damaged }.into())
 }
 
-fn print(context: &Context, snapshots: &[&Snapshot]) -> Result<(), CliError> {
+fn print(context: &Context, snapshots: &[&Snapshot], all: usize) -> Result<(), CliError> {
     if snapshots.is_empty() {
-        context.terminal.note("there are no snapshots yet");
+        context.terminal.note(match all {
+            0 => "there are no snapshots yet".to_owned(),
+            1 => "the only snapshot does not match".to_owned(),
+            all => format!("none of {} snapshots matches", count_text(all as u64)),
+        });
         return Ok(());
     }
     let head = ["id", "time", "host", "files", "size", "grew by", "paths and labels"];

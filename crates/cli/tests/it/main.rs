@@ -4,6 +4,7 @@
 
 mod crash;
 mod damage;
+mod findings;
 mod help;
 mod interrupt;
 mod machine;

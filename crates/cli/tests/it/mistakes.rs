@@ -6,7 +6,7 @@ use std::process::Command;
 
 use strongroom_testkit::tree::{TreeOptions, grow};
 
-use crate::world::{PROGRAM, World, has_program, is_root, skipped};
+use crate::world::{World, has_program, is_root, program, skipped};
 
 #[test]
 fn a_wrong_passphrase() {
@@ -35,7 +35,7 @@ fn no_passphrase_at_all() {
         return;
     }
     // Without a terminal there is nobody to ask.
-    command.args(["--wait", PROGRAM, "snapshots"]);
+    command.arg("--wait").arg(program()).arg("snapshots");
     world.surround(&mut command);
     let output = command.env_remove("STRONGROOM_PASSWORD").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -157,8 +157,8 @@ fn a_file_that_cannot_be_read() {
             return;
         }
         // The program may stand where nobody may not look.
-        let program = world.path("strongroom");
-        fs::copy(PROGRAM, &program).unwrap();
+        let copy = world.path("strongroom");
+        fs::copy(program(), &copy).unwrap();
         fs::set_permissions(world.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(world.path("cache")).unwrap();
         let owner = Command::new("chown")
@@ -168,7 +168,7 @@ fn a_file_that_cannot_be_read() {
         assert!(owner.unwrap().success());
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        command.arg(program).arg("backup").arg(&tree);
+        command.arg(copy).arg("backup").arg(&tree);
         world.surround(&mut command);
         command.output().unwrap()
     } else {

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
 
-use crate::world::{PASSPHRASE, PROGRAM, World, has_program, skipped};
+use crate::world::{PASSPHRASE, World, has_program, program, skipped};
 
 /// A terminal: the side of the person, and the side of the program.
 struct Tty {
@@ -30,7 +30,7 @@ impl Tty {
     /// The program at this terminal, with nobody else to tell it the passphrase.
     fn start(&self, world: &World, words: &str) -> Child {
         let mut command = Command::new("setsid");
-        command.args(["--ctty", "--wait", PROGRAM]).args(words.split(' '));
+        command.args(["--ctty", "--wait"]).arg(program()).args(words.split(' '));
         world.surround(&mut command);
         let side = || Stdio::from(self.program.try_clone().unwrap());
         command.env_remove("STRONGROOM_PASSWORD").stdin(side()).stdout(side()).stderr(side());
@@ -134,7 +134,7 @@ fn progress_leaves_nothing_behind() {
         world.tree().display()
     );
     let mut command = Command::new("setsid");
-    command.args(["--ctty", "--wait", PROGRAM]).args(words.split(' '));
+    command.args(["--ctty", "--wait"]).arg(program()).args(words.split(' '));
     world.surround(&mut command);
     let side = || Stdio::from(tty.program.try_clone().unwrap());
     command.env("TERM", "xterm").stdin(side()).stdout(side()).stderr(side());

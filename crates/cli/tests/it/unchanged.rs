@@ -4,7 +4,7 @@ use std::process::Command;
 
 use strongroom_testkit::tree::{TreeOptions, grow};
 
-use crate::world::{PROGRAM, World, bytes_below, has_program, skipped};
+use crate::world::{World, bytes_below, has_program, program, skipped};
 
 #[test]
 fn an_unchanged_tree_adds_next_to_nothing() {
@@ -31,7 +31,7 @@ fn an_unchanged_file_is_not_opened() {
     let trace = || {
         let mut command = Command::new("strace");
         command.args(["-ff", "-y", "-e", "trace=open,openat,openat2", "-o"]);
-        command.arg(logs.join("of")).arg(PROGRAM).arg("backup").arg(world.tree());
+        command.arg(logs.join("of")).arg(program()).arg("backup").arg(world.tree());
         world.surround(&mut command);
         command.output().unwrap()
     };

@@ -8,10 +8,16 @@ use std::process::{Child, Command, Output, Stdio};
 use strongroom_testkit::tree::{TreeOptions, grow};
 use tempfile::TempDir;
 
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_strongroom");
 pub const PASSPHRASE: &str = "correct horse";
 /// A passphrase that costs next to nothing to guess.
 pub const CHEAP: [&str; 2] = ["--kdf-memory", "32KiB"];
+
+/// The program under test: the one in `STRONGROOM_TEST_PROGRAM`, such as that of an older commit
+/// (`campaign/findings`), else the one that was built with these tests.
+pub fn program() -> PathBuf {
+    let other = std::env::var_os("STRONGROOM_TEST_PROGRAM").filter(|name| !name.is_empty());
+    other.map_or(PathBuf::from(env!("CARGO_BIN_EXE_strongroom")), PathBuf::from)
+}
 
 /// Where a test takes place.
 pub struct World {
@@ -103,7 +109,7 @@ impl World {
 
     /// The program, with nothing of the tester's surroundings.
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(program());
         command.args(args);
         self.surround(&mut command);
         command

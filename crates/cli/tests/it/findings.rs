@@ -1,0 +1,7 @@
+//! What the reviews of 2026-11 found, each shown with the program alone.
+//!
+//! The name of a test begins with the finding's number: `engine_03_…`, `trial_02_…`, `house_…`.
+//! Each of these tests fails with the program of before (f7546f7) and passes with this one;
+//! `campaign/findings` shows both. So they use only commands and options that both programs know.
+
+mod snapshots;
