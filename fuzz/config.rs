@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use strongroom_base::{MasterSecret, RepositoryId, Timestamp, WriteKeys};
 use strongroom_chunk::{Chunker, Key, Limits};
-use strongroom_engine::config::{ARENA_BYTES_MAX, CHUNK_BYTES_MAX, Config};
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
+use strongroom_repository::config::{ARENA_BYTES_MAX, CHUNK_BYTES_MAX, Config};
 
 static KEYS: LazyLock<WriteKeys> = LazyLock::new(|| MasterSecret([1; 32]).keys().write);
 

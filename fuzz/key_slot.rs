@@ -7,8 +7,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use strongroom_base::{MasterSecret, RepositoryId, SeededEntropy, SlotId, Timestamp};
-use strongroom_engine::key_slot::{Access, KdfCost, KeySlot, NewSlot, SlotSecret};
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
+use strongroom_repository::keys::{Access, KdfCost, KeySlot, NewSlot, SlotSecret};
 
 const ID: SlotId = SlotId([3; 8]);
 const REPOSITORY: RepositoryId = RepositoryId([4; 16]);

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use strongroom_access::{MountOptions, mount};
 use strongroom_backend::{Backend, LocalBackend};
 use strongroom_base::{Cancel, OsEntropy, Silent, SystemClock};
-use strongroom_engine::key_slot::KdfCost;
-use strongroom_engine::{
-    BackupOptions, InitOptions, PackOptions, Repository, Surroundings, backup,
-};
+use strongroom_engine::{BackupOptions, backup};
+use strongroom_repository::keys::KdfCost;
+use strongroom_repository::{InitOptions, PackOptions, Repository, Surroundings};
 use strongroom_source::SourceOptions;
 
 const PASSPHRASE: &[u8] = b"secret";

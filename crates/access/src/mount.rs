@@ -39,7 +39,8 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use strongroom_arena::CacheLimits;
 use strongroom_base::Monitor;
-use strongroom_engine::{ChunkReader, EngineError, Repository};
+use strongroom_repository::RepositoryError;
+use strongroom_repository::{ChunkReader, Repository};
 
 use attributes::Owner;
 use chunks::Chunks;
@@ -87,7 +88,7 @@ impl MountOptions {
 pub enum MountError {
     /// The repository cannot be read.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Repository(#[from] RepositoryError),
     /// The system refuses.
     #[error("cannot mount on {mountpoint:?}: {source}")]
     Mount {

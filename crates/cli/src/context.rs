@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use strongroom_backend::{Backend, LocalBackend};
 use strongroom_base::{Cancel, OsEntropy, SystemClock};
-use strongroom_engine::{EngineError, InitOptions, Repository, Surroundings};
+use strongroom_repository::{InitOptions, Repository, RepositoryError, Surroundings};
 
 use crate::exit::{CliError, Exit};
 use crate::passphrase::PassphraseArgs;
@@ -103,7 +103,7 @@ impl Context {
         let path = self.path()?;
         if !path.exists() {
             let place = self.place()?.to_owned();
-            return Err(EngineError::NotARepository { place }.into());
+            return Err(RepositoryError::NotARepository { place }.into());
         }
         Ok(Arc::new(LocalBackend::open(&path)?))
     }
@@ -111,8 +111,8 @@ impl Context {
     /// Opens the repository.
     pub fn open(&self) -> Result<Repository, CliError> {
         let backend = self.backend()?;
-        if !strongroom_engine::repository::exists(&*backend)? {
-            return Err(EngineError::NotARepository { place: backend.describe() }.into());
+        if !strongroom_repository::exists(&*backend)? {
+            return Err(RepositoryError::NotARepository { place: backend.describe() }.into());
         }
         let passphrase = self.args.passphrase.existing(self.place()?, &self.cancel)?;
         Ok(Repository::open(self.surroundings(backend), &passphrase)?)
@@ -123,11 +123,11 @@ impl Context {
         let path = self.path()?;
         if path.exists() {
             let backend = LocalBackend::open(&path)?;
-            if strongroom_engine::repository::exists(&backend)? {
-                return Err(EngineError::RepositoryExists { place: backend.describe() }.into());
+            if strongroom_repository::exists(&backend)? {
+                return Err(RepositoryError::RepositoryExists { place: backend.describe() }.into());
             }
             if std::fs::read_dir(&path)?.next().is_some() && backend.list("keys")?.is_empty() {
-                return Err(EngineError::PlaceNotEmpty { place: backend.describe() }.into());
+                return Err(RepositoryError::PlaceNotEmpty { place: backend.describe() }.into());
             }
         }
         let passphrase = self.args.passphrase.new_repository(&self.cancel)?;
@@ -138,8 +138,7 @@ impl Context {
     /// Opens the repository, or makes it where there is none. The flag tells that it was made.
     pub fn open_or_init(&self, options: &InitOptions) -> Result<(Repository, bool), CliError> {
         let path = self.path()?;
-        let stands =
-            path.exists() && strongroom_engine::repository::exists(&LocalBackend::open(&path)?)?;
+        let stands = path.exists() && strongroom_repository::exists(&LocalBackend::open(&path)?)?;
         if stands { Ok((self.open()?, false)) } else { Ok((self.init(options)?, true)) }
     }
 

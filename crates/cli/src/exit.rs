@@ -10,6 +10,7 @@ use strongroom_arena::envelope::EnvelopeError;
 use strongroom_arena::envelope::format::HeaderError;
 use strongroom_backend::BackendError;
 use strongroom_engine::EngineError;
+use strongroom_repository::RepositoryError;
 use strongroom_source::SourceError;
 
 use crate::terminal::{Events, printable_bytes};
@@ -113,9 +114,24 @@ impl From<std::io::Error> for CliError {
 
 impl From<EngineError> for CliError {
     fn from(error: EngineError) -> Self {
-        if let EngineError::Output(error) = error {
-            return error.into();
+        match error {
+            EngineError::Output(error) => error.into(),
+            EngineError::Repository(error) => error.into(),
+            error => {
+                let hint = match &error {
+                    EngineError::Source(SourceError::Missing { .. }) => {
+                        Some("check the path; nothing was stored".to_owned())
+                    }
+                    _ => None,
+                };
+                Self { exit: Exit::Failed, message: error.to_string(), hint }
+            }
         }
+    }
+}
+
+impl From<RepositoryError> for CliError {
+    fn from(error: RepositoryError) -> Self {
         let (exit, hint) = classify(&error);
         Self { exit, message: error.to_string(), hint: hint.map(str::to_owned) }
     }
@@ -123,14 +139,14 @@ impl From<EngineError> for CliError {
 
 impl From<BackendError> for CliError {
     fn from(error: BackendError) -> Self {
-        EngineError::from(error).into()
+        RepositoryError::from(error).into()
     }
 }
 
 impl From<MountError> for CliError {
     fn from(error: MountError) -> Self {
         let hint = match &error {
-            MountError::Engine(_) => None,
+            MountError::Repository(_) => None,
             MountError::Mount { .. } => Some(
                 "DIR must be a folder that exists and is yours; mounting needs /dev/fuse and the program fusermount3",
             ),
@@ -141,7 +157,7 @@ impl From<MountError> for CliError {
             }
         };
         match error {
-            MountError::Engine(error) => error.into(),
+            MountError::Repository(error) => error.into(),
             other => Self {
                 exit: Exit::Failed,
                 message: other.to_string(),
@@ -151,63 +167,60 @@ impl From<MountError> for CliError {
     }
 }
 
-fn classify(error: &EngineError) -> (Exit, Option<&'static str>) {
+fn classify(error: &RepositoryError) -> (Exit, Option<&'static str>) {
     match error {
-        EngineError::Object {
+        RepositoryError::Object {
             source: EnvelopeError::Header(HeaderError::NewerVersion { .. }),
             ..
         } => (Exit::Failed, Some("a newer Strongroom made this; nothing is wrong with it")),
-        EngineError::NotARepository { .. } => (
+        RepositoryError::NotARepository { .. } => (
             Exit::NoRepository,
             Some("check --repo, or make one: `strongroom init`, or `strongroom backup --init`"),
         ),
-        EngineError::RepositoryExists { .. } => {
+        RepositoryError::RepositoryExists { .. } => {
             (Exit::Failed, Some("leave out `init`; to begin anew, choose another place"))
         }
-        EngineError::PlaceNotEmpty { .. } => {
+        RepositoryError::PlaceNotEmpty { .. } => {
             (Exit::Failed, Some("choose an empty folder, or one that does not exist yet"))
         }
-        EngineError::WrongPassphrase { .. } => {
+        RepositoryError::WrongPassphrase { .. } => {
             (Exit::Passphrase, Some("try again; nothing was changed"))
         }
-        EngineError::NoKeySlot { .. } => (
+        RepositoryError::NoKeySlot { .. } => (
             Exit::Damaged,
             Some("bring back a file of the folder `keys` from wherever it was copied to"),
         ),
-        EngineError::LastKeySlot { .. } => {
+        RepositoryError::LastKeySlot { .. } => {
             (Exit::Failed, Some("add another key first: `strongroom key add`"))
         }
-        EngineError::ForgedConfig => (
+        RepositoryError::ForgedConfig => (
             Exit::Damaged,
             Some("somebody without a key changed `config`; bring back the file as it was"),
         ),
-        EngineError::NoSuchSnapshot { .. } => (
+        RepositoryError::NoSuchSnapshot { .. } => (
             Exit::Failed,
             Some(
                 "`strongroom snapshots` lists them; name one by its id, `latest`, `latest~1`, a date, or host:path@date",
             ),
         ),
-        EngineError::AmbiguousSnapshot { .. } => (Exit::Failed, Some("write more of its id")),
-        EngineError::NoSuchPath { .. } => {
+        RepositoryError::AmbiguousSnapshot { .. } => (Exit::Failed, Some("write more of its id")),
+        RepositoryError::NoSuchPath { .. } => {
             (Exit::Failed, Some("`strongroom ls SNAPSHOT` shows what is there"))
         }
-        EngineError::PutOnly | EngineError::Arena(ArenaError::PutOnly) => {
+        RepositoryError::PutOnly | RepositoryError::Arena(ArenaError::PutOnly) => {
             (Exit::Failed, Some("use a passphrase that opens the repository for reading"))
         }
-        EngineError::Backend(BackendError::NoSpace { .. }) => (
+        RepositoryError::Backend(BackendError::NoSpace { .. }) => (
             Exit::Failed,
             Some(
                 "nothing that was stored before is touched; free some space and run it again, it goes on where it stopped",
             ),
         ),
-        EngineError::Source(SourceError::Missing { .. }) => {
-            (Exit::Failed, Some("check the path; nothing was stored"))
-        }
-        EngineError::Index(_) => (
+        RepositoryError::Index(_) => (
             Exit::Failed,
             Some("the cache can be removed at any time; it is made anew: `strongroom repair`"),
         ),
-        EngineError::Cancelled(_) => {
+        RepositoryError::Cancelled(_) => {
             (Exit::Interrupted, Some("what was done is kept; run it again to go on"))
         }
         error if error.is_damage() => {

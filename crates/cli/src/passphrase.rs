@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use strongroom_base::{Cancel, Cancelled};
-use strongroom_engine::EngineError;
+use strongroom_repository::RepositoryError;
 use zeroize::Zeroizing;
 
 use crate::exit::{CliError, Exit};
@@ -116,7 +116,7 @@ fn first_line(text: Vec<u8>) -> Passphrase {
 
 fn prompt(question: &str, cancel: &Cancel) -> Result<Passphrase, CliError> {
     ask(question, cancel).map_err(|error| match error {
-        PromptError::Cancelled => EngineError::Cancelled(Cancelled).into(),
+        PromptError::Cancelled => RepositoryError::Cancelled(Cancelled).into(),
         PromptError::NoTerminal => CliError::new(Exit::Passphrase, "no passphrase was given", HINT),
     })
 }

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use strongroom_catalog::Snapshot;
-use strongroom_engine::{Repository, SnapshotName, find_snapshot, list_snapshots};
+use strongroom_repository::{Repository, SnapshotName, find_snapshot, list_snapshots};
 
 use crate::dates;
 use crate::exit::CliError;

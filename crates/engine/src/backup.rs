@@ -17,30 +17,27 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use parent::find_parent;
+use readers::Readers;
+use run::{Queue, Run, Walked};
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Progress, SnapshotId, Timestamp};
 use strongroom_catalog::tree::find_entry;
 use strongroom_catalog::{
     Entry, EntryKind, Metadata, Recipe, RecipeBuilder, Snapshot, SnapshotStats, TreeWriter,
 };
+use strongroom_repository::{
+    ChunkReader, ChunkWriter, PackOptions, Profile, Repository, RepositoryError, Session,
+    StreamBasis, StreamCutter, WriteStats,
+};
 use strongroom_source::{SourceOptions, TreeSource};
-
-use crate::basis::StreamBasis;
-use crate::chunk_reader::ChunkReader;
-use crate::chunk_writer::{ChunkWriter, WriteStats};
-use crate::error::EngineError;
-use crate::packer::PackOptions;
-use crate::profile::Profile;
-use crate::repository::Repository;
-use crate::session::Session;
-use crate::stream::StreamCutter;
-use parent::find_parent;
-use readers::Readers;
-use run::{Queue, Run, Walked};
 use tally::Tally;
 use totals::Totals;
 use trees::Trees;
 use walker::Walker;
+
+use crate::error::EngineError;
+use crate::own::own_directories;
 
 /// What is to be backed up, and how.
 #[derive(Debug, Clone)]
@@ -166,7 +163,7 @@ pub fn backup_reader(
     if !strongroom_catalog::entry::is_valid_name(name) {
         let name = String::from_utf8_lossy(name);
         let message = format!("\"{name}\" cannot name a file: give a name without slashes");
-        return Err(EngineError::Argument(message));
+        return Err(RepositoryError::Argument(message).into());
     }
     let started = repository.surroundings.clock.now();
     let session = options.session(repository)?;
@@ -260,14 +257,14 @@ fn store_reader(
         }
         Ok(())
     })?;
-    recipe.finish(&mut writer.metadata(basis.as_mut()))
+    Ok(recipe.finish(&mut writer.metadata(basis.as_mut()))?)
 }
 
 impl BackupOptions {
     fn session<'r>(&self, repository: &'r Repository) -> Result<Session<'r>, EngineError> {
         match self.dry_run {
             true => Ok(Session::pretend(repository)),
-            false => Session::begin(repository),
+            false => Ok(Session::begin(repository)?),
         }
     }
 
@@ -288,7 +285,7 @@ impl BackupOptions {
 /// The caller's wishes, and that neither the repository nor its cache backs itself up.
 fn source_options(repository: &Repository, options: &BackupOptions) -> SourceOptions {
     let mut source = options.source.clone();
-    source.skip_inodes.extend(repository.own_directories());
+    source.skip_inodes.extend(own_directories(repository));
     source
 }
 

@@ -13,14 +13,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use side::{Item, Named, Side};
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::{DeviceNumber, Metadata, Snapshot};
+use strongroom_repository::{ChunkReader, Repository, RepositoryError};
 
-use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
-use crate::repository::Repository;
-use side::{Item, Named, Side};
 
 /// One of the two things that are compared.
 #[derive(Debug, Clone, Copy)]
@@ -179,7 +178,7 @@ pub fn diff(
 ) -> Result<DiffOutcome, EngineError> {
     if let (DiffSide::Directory(_), DiffSide::Directory(_)) = (&before, &after) {
         let message = "two directories have no snapshot between them: name one".to_owned();
-        return Err(EngineError::Argument(message));
+        return Err(RepositoryError::Argument(message).into());
     }
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     let sides = [Side::open(before, &reader)?, Side::open(after, &reader)?];

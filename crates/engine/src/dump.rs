@@ -17,17 +17,15 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ahead::{Item, LinkMode, read_ahead};
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::{Entry, EntryKind, Snapshot};
-
-use crate::chunk_reader::ChunkReader;
-use crate::error::EngineError;
-use crate::lookup::{Found, find_path};
-use crate::repository::Repository;
-use ahead::{Item, LinkMode, read_ahead};
+use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, find_path};
 use tar::TarArchive;
 use zip::ZipArchive;
+
+use crate::error::EngineError;
 
 /// What is made of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +107,7 @@ pub fn cat(
     };
     if !matches!(&found, Found::Entry { entry, .. } if entry.content().is_some()) {
         let path = PathBuf::from(OsStr::from_bytes(path));
-        return Err(EngineError::WrongKind { path, found: kind, wanted: "a file" });
+        return Err(RepositoryError::WrongKind { path, found: kind, wanted: "a file" }.into());
     }
     let mut bytes = 0;
     read_ahead(&reader, &found, LinkMode::Each, &Cancel::new(), &mut |item| {
@@ -124,7 +122,7 @@ pub fn cat(
                 write_zeros(hole, &mut |zeros| out.write_all(zeros).map_err(EngineError::Output))?;
                 bytes += hole;
             }
-            Item::LostNames { error, .. } => return Err(error),
+            Item::LostNames { error, .. } => return Err(error.into()),
         }
         Ok(())
     })?;
@@ -226,7 +224,7 @@ impl Dumper<'_> {
             }
             Item::Chunk(Err(lost)) => {
                 if !lost.error.is_damage() {
-                    return Err(lost.error);
+                    return Err(lost.error.into());
                 }
                 self.lost(&lost.error);
                 self.zeros(lost.bytes, archive)
@@ -293,7 +291,7 @@ impl Dumper<'_> {
     }
 
     /// A part of the file at hand is lost. Told once a file.
-    fn lost(&mut self, error: &EngineError) {
+    fn lost(&mut self, error: &RepositoryError) {
         let Some(current) = &mut self.current else { return };
         if !std::mem::replace(&mut current.damaged, true) {
             let path = current.path.clone();

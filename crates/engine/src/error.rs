@@ -1,143 +1,19 @@
 //! What can stop a verb, with the data of the failure.
 
-use std::path::PathBuf;
-
 use strongroom_arena::ArenaError;
-use strongroom_arena::envelope::EnvelopeError;
-use strongroom_backend::{BackendError, ObjectName};
-use strongroom_base::{Cancelled, Fingerprint, ParseIdError, SnapshotId};
-use strongroom_catalog::{CatalogError, FormatError, Location, TreeWriteError};
-use strongroom_chunk::delta::DeltaError;
+use strongroom_backend::BackendError;
+use strongroom_base::Cancelled;
+use strongroom_catalog::{CatalogError, FormatError, TreeWriteError};
 use strongroom_index::IndexError;
+use strongroom_repository::RepositoryError;
 use strongroom_source::{SourceError, TargetError};
 
 /// What can stop a verb.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// There is no repository at this place.
-    #[error("there is no repository at {place}")]
-    NotARepository {
-        /// The place.
-        place: String,
-    },
-    /// `init` where something is already.
-    #[error("{place} holds a repository already")]
-    RepositoryExists {
-        /// The place.
-        place: String,
-    },
-    /// `init` into a folder that is in use for something else.
-    #[error("{place} is not empty and holds no repository")]
-    PlaceNotEmpty {
-        /// The place.
-        place: String,
-    },
-    /// No key slot opens with this passphrase.
-    #[error("the passphrase opens none of the {slots} key slots")]
-    WrongPassphrase {
-        /// How many there are.
-        slots: usize,
-    },
-    /// Every key slot is gone or damaged.
-    #[error("none of the repository's {found} key slots can be read")]
-    NoKeySlot {
-        /// How many objects there are in the slots' places.
-        found: usize,
-    },
-    /// The last key that reads cannot be removed.
-    #[error("key slot {slot} is the last that opens the repository for reading")]
-    LastKeySlot {
-        /// The slot.
-        slot: String,
-    },
-    /// The configuration was changed by somebody without a key.
-    #[error("the repository's configuration is forged: its authentication does not fit the key")]
-    ForgedConfig,
-    /// A small object cannot be read.
-    #[error("{name} cannot be read: {source}")]
-    Object {
-        /// The object.
-        name: ObjectName,
-        /// Why.
-        source: EnvelopeError,
-    },
-    /// A small object opens, but holds nonsense.
-    #[error("{name} cannot be read: {source}")]
-    Format {
-        /// The object.
-        name: ObjectName,
-        /// Why.
-        source: FormatError,
-    },
-    /// A small object was not sealed to this key.
-    #[error("{name} does not open with this repository's key")]
-    Sealed {
-        /// The object.
-        name: ObjectName,
-    },
-    /// The key at hand may only store.
-    #[error("this key may only store, not read")]
-    PutOnly,
-    /// A chunk is lost.
-    #[error("chunk {fingerprint} is lost: {why}")]
-    ChunkLost {
-        /// Its name.
-        fingerprint: Fingerprint,
-        /// Where it was.
-        location: Location,
-        /// Why it cannot be read.
-        why: String,
-    },
-    /// No snapshot has this name.
-    #[error("no snapshot is named \"{name}\"")]
-    NoSuchSnapshot {
-        /// What was asked for.
-        name: String,
-    },
-    /// Several snapshots have this name.
-    #[error("\"{name}\" could be any of {}", ids(.candidates))]
-    AmbiguousSnapshot {
-        /// What was asked for.
-        name: String,
-        /// What it could mean.
-        candidates: Vec<SnapshotId>,
-    },
-    /// A path is not in a snapshot.
-    #[error("{path:?} is not in snapshot {}", .snapshot.short())]
-    NoSuchPath {
-        /// The path.
-        path: PathBuf,
-        /// The snapshot.
-        snapshot: SnapshotId,
-    },
-    /// A path in a snapshot is of another kind than the verb needs.
-    #[error("{path:?} is {found} in the snapshot, not {wanted}")]
-    WrongKind {
-        /// The path.
-        path: PathBuf,
-        /// What it is.
-        found: &'static str,
-        /// What was wanted.
-        wanted: &'static str,
-    },
-    /// A text is no identifier.
+    /// The repository: what it holds, or the place that keeps it.
     #[error(transparent)]
-    Id(#[from] ParseIdError),
-    /// A pattern or date on the command line makes no sense.
-    #[error("{0}")]
-    Argument(String),
-    /// An arena cannot be read.
-    #[error(transparent)]
-    Arena(#[from] ArenaError),
-    /// A chunk cannot be made of its bases.
-    #[error(transparent)]
-    Delta(#[from] DeltaError),
-    /// A tree or recipe cannot be read.
-    #[error("{0}")]
-    Catalog(#[from] FormatError),
-    /// The index failed; it is a cache and can be removed.
-    #[error("the index in the cache failed: {0}")]
-    Index(#[from] IndexError),
+    Repository(#[from] RepositoryError),
     /// The files to be backed up, or to be restored, cannot be reached at all.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -150,65 +26,32 @@ pub enum EngineError {
     /// Reading what is to be stored from a stream failed.
     #[error("cannot read the input: {0}")]
     Input(#[source] std::io::Error),
-    /// The place that keeps the repository failed.
-    #[error(transparent)]
-    Backend(#[from] BackendError),
-    /// Somebody asked to stop.
-    #[error(transparent)]
-    Cancelled(#[from] Cancelled),
 }
 
-fn ids(candidates: &[SnapshotId]) -> String {
-    let shorts: Vec<String> = candidates.iter().take(5).map(SnapshotId::short).collect();
-    let rest = if candidates.len() > 5 { ", …" } else { "" };
-    format!("{}{rest}", shorts.join(", "))
+/// What the repository's floor turns into its own error becomes one of ours in one step.
+macro_rules! by_way_of_the_repository {
+    ($($lower:ty),+ $(,)?) => {
+        $(impl From<$lower> for EngineError {
+            fn from(error: $lower) -> Self {
+                RepositoryError::from(error).into()
+            }
+        })+
+    };
 }
 
-impl From<CatalogError<EngineError>> for EngineError {
-    fn from(error: CatalogError<EngineError>) -> Self {
-        match error {
-            CatalogError::Chunk(error) => error,
-            CatalogError::Format(error) => Self::Catalog(error),
-        }
-    }
-}
-
-impl From<TreeWriteError<EngineError>> for EngineError {
-    fn from(error: TreeWriteError<EngineError>) -> Self {
-        match error {
-            TreeWriteError::Chunk(error) => error,
-            TreeWriteError::EntryTooLarge { .. } => Self::Argument(error.to_string()),
-        }
-    }
+by_way_of_the_repository! {
+    ArenaError,
+    BackendError,
+    Cancelled,
+    CatalogError<RepositoryError>,
+    FormatError,
+    IndexError,
+    TreeWriteError<RepositoryError>,
 }
 
 impl EngineError {
-    /// True where a chunk is not in the place that was asked: another place may have it.
-    pub fn is_lost_chunk(&self) -> bool {
-        match self {
-            Self::ChunkLost { .. } => true,
-            Self::Arena(error) => !matches!(error, ArenaError::Backend(_) | ArenaError::PutOnly),
-            _ => false,
-        }
-    }
-
     /// True where stored data, and not the caller or the machine, is what is wrong.
     pub fn is_damage(&self) -> bool {
-        matches!(
-            self,
-            Self::Object { .. }
-                | Self::Format { .. }
-                | Self::Sealed { .. }
-                | Self::ChunkLost { .. }
-                | Self::Catalog(_)
-                | Self::Delta(_)
-                | Self::NoKeySlot { .. }
-                | Self::ForgedConfig
-                | Self::Arena(
-                    ArenaError::Missing { .. }
-                        | ArenaError::Damaged { .. }
-                        | ArenaError::SlotLost { .. }
-                )
-        )
+        matches!(self, Self::Repository(error) if error.is_damage())
     }
 }

@@ -1,10 +1,11 @@
 //! `key`: slots are added, changed, listed and removed.
 
 use strongroom_base::SlotId;
+use strongroom_repository::keys::{Access, KdfCost, KeySlot, NewSlot, read_slots, write_slot};
+use strongroom_repository::objects::slot_names;
+use strongroom_repository::{Repository, RepositoryError};
 
 use crate::error::EngineError;
-use crate::key_slot::{Access, KdfCost, KeySlot, NewSlot};
-use crate::repository::{Repository, read_slots, slot_names, write_slot};
 
 /// All key slots that can be read.
 pub fn list_keys(repository: &Repository) -> Result<Vec<KeySlot>, EngineError> {
@@ -23,7 +24,9 @@ pub fn add_key(
 ) -> Result<SlotId, EngineError> {
     let put_only = repository.secret.put_only();
     let secret = match access {
-        Access::Full if repository.keys.private_key.is_none() => return Err(EngineError::PutOnly),
+        Access::Full if repository.keys.private_key.is_none() => {
+            return Err(RepositoryError::PutOnly.into());
+        }
         Access::Full => &repository.secret,
         Access::PutOnly => &put_only,
     };
@@ -31,7 +34,7 @@ pub fn add_key(
     let new = NewSlot { label: label.to_owned(), created, cost };
     let entropy = &*repository.surroundings.entropy;
     let slot = KeySlot::seal(new, secret, passphrase, repository.config.id, entropy)
-        .map_err(|error| EngineError::Argument(error.to_string()))?;
+        .map_err(|error| RepositoryError::Argument(error.to_string()))?;
     write_slot(repository.backend(), &slot)?;
     Ok(slot.id)
 }
@@ -58,7 +61,7 @@ pub fn remove_key(repository: &Repository, slot: SlotId) -> Result<(), EngineErr
         slots.iter().filter(|other| other.access == Access::Full && other.id != slot).count()
     };
     if readers(&slots) == 0 {
-        return Err(EngineError::LastKeySlot { slot: slot.to_string() });
+        return Err(RepositoryError::LastKeySlot { slot: slot.to_string() }.into());
     }
     remove_slot(repository, slot)
 }

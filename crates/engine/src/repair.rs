@@ -14,15 +14,13 @@ use strongroom_arena::{ARENAS_FOLDER, CacheLimits, StoredChunk, arena_object, en
 use strongroom_backend::{Backend, BackendError, ObjectName, read_all};
 use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::ChunkRef;
+use strongroom_repository::objects::{copy_of, list_objects, original_of, twin};
+use strongroom_repository::{ChunkIndex, ChunkReader, Repository, list_snapshots, refuse_newer};
 
-use crate::audit::{Affected, audit};
-use crate::chunk_index::ChunkIndex;
-use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
-use crate::objects::{Fault, copy_of, list_objects, look_whole, original_of, twin};
-use crate::repository::{Repository, refuse_newer};
-use crate::snapshots::list_snapshots;
-use crate::verify::{BadPlaces, is_good};
+use crate::health::audit::{Affected, audit};
+use crate::health::bad::{BadPlaces, is_good};
+use crate::health::fault::{Fault, look_whole};
 
 /// One thing that a repair does.
 #[derive(Debug, Clone, PartialEq, Eq)]

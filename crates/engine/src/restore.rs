@@ -8,24 +8,24 @@
 
 mod batch;
 mod behind;
+mod dry;
 mod scope;
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use strongroom_arena::CacheLimits;
-use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
-use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader};
-use strongroom_source::{DirectoryId, Target, TargetError, TargetOptions};
-
-use crate::chunk_reader::ChunkReader;
-use crate::error::EngineError;
-use crate::lookup::{Found, find_path};
-use crate::repository::Repository;
 use batch::{Batch, NameIn};
 use behind::FlushedTarget;
 pub(crate) use scope::Scope;
+use strongroom_arena::CacheLimits;
+use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
+use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader};
+use strongroom_repository::{ChunkReader, Found, Repository, find_path};
+use strongroom_source::{DirectoryId, Target, TargetError, TargetOptions};
+
+use crate::error::EngineError;
+use crate::own::own_directories;
 
 /// Where a snapshot is put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,11 +110,11 @@ pub fn restore(
     };
     let scope = Scope::new(snapshot, options);
     if options.dry_run {
-        return crate::dry_restore::dry_restore(&reader, &found, &base, &scope, monitor, cancel);
+        return dry::dry_restore(&reader, &found, &base, &scope, monitor, cancel);
     }
     let stood = base.exists();
     let target = Target::open(&base, options.target).map_err(target_error)?;
-    let target = target.keeping(repository.own_directories());
+    let target = target.keeping(own_directories(repository));
     FlushedTarget::flush(&target, |target| {
         let mut run = Run {
             reader: &reader,

@@ -11,19 +11,17 @@ mod tests;
 
 use std::collections::HashMap;
 
+use marks::{Mark, Marks};
 use strongroom_arena::{ARENAS_FOLDER, Arena, ArenaContent, CacheLimits};
 use strongroom_backend::ObjectInfo;
 use strongroom_base::{
     ArenaId, Cancel, Fingerprint, Monitor, Problem, Progress, Severity, SnapshotId,
 };
 use strongroom_catalog::{EntryKind, Recipe, Snapshot, TreeReader};
+use strongroom_repository::objects::list_objects;
+use strongroom_repository::{ChunkReader, Repository, RepositoryError, list_snapshots};
 
-use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
-use crate::objects::list_objects;
-use crate::repository::Repository;
-use crate::snapshots::list_snapshots;
-use marks::{Mark, Marks};
 
 /// What the arenas of one kind hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -130,13 +128,13 @@ pub fn repository_stats(
                 };
                 totals.arenas += 1;
                 totals.object_bytes += info.bytes;
-                match store.arena(id).map_err(EngineError::from) {
+                match store.arena(id).map_err(RepositoryError::from) {
                     Ok(arena) => totals.add(&arena),
                     Err(error) if error.is_damage() => {
                         stats.unreadable += 1;
                         damage(monitor, info.name.as_str(), &error);
                     }
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(error.into()),
                 }
             }
         }
@@ -166,7 +164,7 @@ fn readable_snapshots(
     Ok(list.snapshots)
 }
 
-fn damage(monitor: &dyn Monitor, what: &str, error: &EngineError) {
+fn damage(monitor: &dyn Monitor, what: &str, error: &RepositoryError) {
     let (path, message) = (Some(what.as_ref()), &error.to_string());
     monitor.problem(Problem { severity: Severity::Damage, path, message });
 }
@@ -293,7 +291,7 @@ impl<'r> Counter<'r> {
         levels.push(self.descend(root)?);
         while let Some(level) = levels.last_mut() {
             self.cancel.check()?;
-            let entry = match level.entries.next_entry().map_err(EngineError::from) {
+            let entry = match level.entries.next_entry().map_err(RepositoryError::from) {
                 Ok(Some(entry)) => entry,
                 Ok(None) => {
                     let level = levels.pop().expect("just looked at");
@@ -355,14 +353,14 @@ impl<'r> Counter<'r> {
         );
         match (failed, visited) {
             (Some(error), _) => Err(error),
-            (None, Err(error)) => self.unreadable(error.into()),
+            (None, Err(error)) => self.unreadable(RepositoryError::from(error)),
             (None, Ok(())) => Ok(()),
         }
     }
 
-    fn unreadable(&mut self, error: EngineError) -> Result<(), EngineError> {
+    fn unreadable(&mut self, error: RepositoryError) -> Result<(), EngineError> {
         if !error.is_damage() {
-            return Err(error);
+            return Err(error.into());
         }
         let stat = self.stats.last_mut().expect("a snapshot is being counted");
         stat.unreadable += 1;

@@ -8,13 +8,13 @@ use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, SeededEntropy, Silent};
 use strongroom_catalog::Snapshot;
 use strongroom_chunk::Limits;
+use strongroom_repository::keys::KdfCost;
+use strongroom_repository::{Compression, InitOptions, PackOptions, Repository, Surroundings};
 use strongroom_source::SourceOptions;
 use strongroom_testkit::TickingClock;
 use strongroom_testkit::tree::{TreeOptions, grow};
 
-use crate::key_slot::KdfCost;
-use crate::repository::{InitOptions, Repository, Surroundings};
-use crate::{BackupOptions, Compression, PackOptions, backup};
+use crate::{BackupOptions, backup};
 
 /// Trees that make some ten arenas.
 pub const TREE: TreeOptions =

@@ -5,26 +5,22 @@
 //! check every shard and, with a key, open every block and compare every fingerprint. Without a
 //! key everything is checked that can be: envelopes, signatures, hashes of ciphertext.
 
-mod look;
-
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_channel::bounded;
-use strongroom_arena::{ARENAS_FOLDER, ArenaError, BaseLocation, CacheLimits};
+use strongroom_arena::{ARENAS_FOLDER, CacheLimits};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName};
-use strongroom_base::{
-    ArenaId, Cancel, Fingerprint, Monitor, Problem, Progress, Severity, WriteKeys,
-};
-use strongroom_catalog::{ChunkRef, Location};
+use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Progress, Severity};
+use strongroom_catalog::ChunkRef;
+use strongroom_repository::objects::{list_objects, twin};
+use strongroom_repository::{ChunkReader, Repository, list_snapshots};
 
-use crate::audit::{Affected, audit};
-use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
-use crate::objects::{Fault, list_objects, twin};
-use crate::repository::Repository;
-use crate::snapshots::list_snapshots;
-use look::{Keyed, Looked, Survivors, look_at, survivors};
+use crate::health::audit::{Affected, audit};
+use crate::health::bad::{BadPlaces, is_good};
+use crate::health::fault::Fault;
+use crate::health::look::{Keyed, Looked, look_at};
 
 /// Threads that look into objects, at most: each holds one, and blocks of it and of others that its
 /// deltas are made from, up to 50 MiB; all must stay within 150.
@@ -110,88 +106,6 @@ pub fn verify(
     Ok(verifier.outcome)
 }
 
-/// What is known to be unreadable.
-#[derive(Debug, Default)]
-pub(crate) struct BadPlaces {
-    /// Arenas beyond parity, with what can still be had of each.
-    broken: HashMap<ArenaId, Survivors>,
-    /// Slots of arenas that are whole, and hold something else than their summary says.
-    slots: HashSet<Location>,
-}
-
-impl BadPlaces {
-    /// Takes note of an arena beyond parity: what still opens of it is found out.
-    pub(crate) fn add_broken(
-        &mut self,
-        id: ArenaId,
-        object: &[u8],
-        reader: &ChunkReader,
-        keys: &WriteKeys,
-    ) {
-        self.broken.insert(id, survivors(id, object, reader, keys));
-    }
-
-    /// The bases of what can be read in a place, if it is what was wanted; none for what is whole.
-    fn bases_at(
-        &self,
-        reader: &ChunkReader,
-        place: Location,
-        is_wanted: impl Fn(Fingerprint) -> bool,
-    ) -> Result<Option<Vec<BaseLocation>>, EngineError> {
-        if let Some(survivors) = self.broken.get(&place.arena) {
-            let slot = survivors.get(&place.slot).filter(|slot| is_wanted(slot.fingerprint));
-            return Ok(slot.map(|slot| slot.bases.clone()));
-        }
-        if self.slots.contains(&place) {
-            return Ok(None);
-        }
-        match reader.store().arena(place.arena) {
-            Ok(arena) => {
-                let slot = arena.slot(place.slot).filter(|slot| is_wanted(slot.fingerprint));
-                Ok(slot.map(|slot| slot.bases.clone()))
-            }
-            Err(ArenaError::Missing { .. } | ArenaError::Damaged { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-/// True where a chunk stands where its recipe says, or elsewhere.
-pub(crate) fn is_good(
-    reader: &ChunkReader,
-    bad: &BadPlaces,
-    chunk: &ChunkRef,
-) -> Result<bool, EngineError> {
-    let mut tried = Vec::new();
-    let mut next = Some(chunk.location);
-    while let Some(place) = next {
-        if stands(reader, bad, chunk, place)? {
-            return Ok(true);
-        }
-        tried.push(place);
-        next = reader.find_elsewhere(&chunk.fingerprint, &tried)?;
-    }
-    Ok(false)
-}
-
-fn stands(
-    reader: &ChunkReader,
-    bad: &BadPlaces,
-    chunk: &ChunkRef,
-    location: Location,
-) -> Result<bool, EngineError> {
-    let is_it = |fingerprint: Fingerprint| fingerprint == chunk.fingerprint;
-    match bad.bases_at(reader, location, is_it)? {
-        None => Ok(false),
-        // A base has no name where it is named; it is what stands there.
-        Some(bases) => bases.iter().try_fold(true, |stand, base| {
-            let place = Location { arena: base.arena, slot: base.slot };
-            let is_any = |fingerprint| fingerprint != Fingerprint::ZERO;
-            Ok(stand && bad.bases_at(reader, place, is_any)?.is_some())
-        }),
-    }
-}
-
 struct Verifier<'v> {
     backend: &'v dyn Backend,
     monitor: &'v dyn Monitor,
@@ -258,8 +172,7 @@ impl<'v> Verifier<'v> {
         self.outcome.objects_read += u64::from(looked.whole_bytes.is_some());
         self.outcome.bytes_read += looked.whole_bytes.unwrap_or(0);
         self.outcome.chunks_read += looked.chunks_read;
-        self.bad.broken.extend(looked.survivors);
-        self.bad.slots.extend(looked.wrong_slots);
+        self.bad.extend(looked.survivors, looked.wrong_slots);
         if let Some(fault) = looked.fault {
             self.note(&info.name, fault);
         }

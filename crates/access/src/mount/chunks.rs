@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use strongroom_base::Fingerprint;
 use strongroom_catalog::{CatalogError, ChunkRef, FormatError, ReadChunk};
-use strongroom_engine::{ChunkReader, EngineError};
+use strongroom_repository::ChunkReader;
+use strongroom_repository::RepositoryError;
 
 /// Damaged chunks that are remembered.
 const FAILURES_KEPT: NonZeroUsize = NonZeroUsize::new(256).expect("256 is not zero");
@@ -37,8 +38,8 @@ impl Failure {
     }
 }
 
-impl From<EngineError> for Failure {
-    fn from(error: EngineError) -> Self {
+impl From<RepositoryError> for Failure {
+    fn from(error: RepositoryError) -> Self {
         Self { is_damage: error.is_damage(), is_known: false, message: error.to_string() }
     }
 }

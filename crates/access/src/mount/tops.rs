@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use jiff::tz::TimeZone;
 use strongroom_base::{Monitor, Problem, Severity, SnapshotId};
 use strongroom_catalog::Snapshot;
-use strongroom_engine::repository::SNAPSHOTS_FOLDER;
-use strongroom_engine::session::read_snapshot;
-use strongroom_engine::{EngineError, Repository};
+use strongroom_repository::RepositoryError;
+use strongroom_repository::objects::SNAPSHOTS_FOLDER;
+use strongroom_repository::{Repository, read_snapshot};
 
 use super::layout::Layout;
 
@@ -72,7 +72,7 @@ impl Tops {
         zone: TimeZone,
         refresh: Duration,
         monitor: Arc<dyn Monitor>,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Self, RepositoryError> {
         let root = TopKey::Directory(Vec::new());
         let numbers = Numbers { by_key: HashMap::from([(root.clone(), ROOT)]), keys: vec![root] };
         let tops = Self {
@@ -131,7 +131,7 @@ impl Tops {
         lock(&self.numbers).keys.get(place).cloned()
     }
 
-    fn read_snapshots(&self, known: &mut KnownSnapshots) -> Result<(), EngineError> {
+    fn read_snapshots(&self, known: &mut KnownSnapshots) -> Result<(), RepositoryError> {
         let found = self.find_snapshots(known);
         known.asked = Some(Instant::now());
         let (ids, is_changed) = found?;
@@ -151,7 +151,7 @@ impl Tops {
     fn find_snapshots(
         &self,
         known: &mut KnownSnapshots,
-    ) -> Result<(HashSet<SnapshotId>, bool), EngineError> {
+    ) -> Result<(HashSet<SnapshotId>, bool), RepositoryError> {
         let mut ids = HashSet::new();
         let mut is_changed = false;
         for info in self.repository.backend().list(SNAPSHOTS_FOLDER)? {
@@ -166,7 +166,7 @@ impl Tops {
                     is_changed = true;
                 }
                 // Removed between the listing and the reading.
-                Err(EngineError::Backend(error)) if error.is_not_found() => {}
+                Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
                 Err(error) if error.is_damage() => {
                     known.unreadable.insert(id);
                     let message = format!("snapshot {} is not shown: {error}", id.short());

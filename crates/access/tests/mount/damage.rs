@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use strongroom_arena::Redundancy;
 use strongroom_base::Severity;
-use strongroom_engine::InitOptions;
+use strongroom_repository::InitOptions;
 
 use crate::fixture::{Fixture, can_mount};
 use crate::sample::noise;

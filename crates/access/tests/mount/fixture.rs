@@ -13,10 +13,9 @@ use strongroom_base::{
     Cancel, Monitor, OsEntropy, Problem, Severity, Silent, SystemClock, Timestamp,
 };
 use strongroom_catalog::Snapshot;
-use strongroom_engine::key_slot::KdfCost;
-use strongroom_engine::{
-    BackupOptions, InitOptions, PackOptions, Repository, Surroundings, backup,
-};
+use strongroom_engine::{BackupOptions, backup};
+use strongroom_repository::keys::KdfCost;
+use strongroom_repository::{InitOptions, PackOptions, Repository, Surroundings};
 use strongroom_source::SourceOptions;
 use tempfile::TempDir;
 

@@ -9,7 +9,7 @@ use jiff::tz::{TimeZone, offset};
 use rustix::mount::MountFlags;
 use strongroom_access::MountError;
 use strongroom_base::Timestamp;
-use strongroom_engine::session::snapshot_object;
+use strongroom_repository::snapshot_object;
 
 use crate::compare::{assert_same, names};
 use crate::fixture::{Fixture, can_mount};

@@ -9,7 +9,8 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use strongroom_arena::CompressionLevel;
 use strongroom_base::units::{bytes_text, count_text, duration_text, parse_bytes};
-use strongroom_engine::{BackupOptions, BackupOutcome, Compression, PackOptions, Profile, backup};
+use strongroom_engine::{BackupOptions, BackupOutcome, EngineError, backup};
+use strongroom_repository::{Compression, PackOptions, Profile};
 use strongroom_source::{Accounts, SourceOptions};
 
 use super::init;
@@ -121,8 +122,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let source = args.exclude.clone().resolve()?;
     // Before a repository is made for it, or a passphrase asked for.
     if args.stdin.is_none() {
-        strongroom_source::TreeSource::open(&args.paths, &source)
-            .map_err(strongroom_engine::EngineError::from)?;
+        strongroom_source::TreeSource::open(&args.paths, &source).map_err(EngineError::from)?;
     }
     let (repository, made) = if args.init {
         context.open_or_init(&args.new_repository.options()?)?

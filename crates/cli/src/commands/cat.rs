@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::{Cancel, Cancelled};
-use strongroom_engine::{EngineError, cat};
+use strongroom_engine::cat;
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
@@ -32,7 +32,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let mut out = Stoppable { out: std::io::stdout().lock(), cancel: &context.cancel };
     let written = cat(&repository, &snapshot, &what.path, &mut out);
     let bytes = written.map_err(|error| match context.cancel.is_cancelled() {
-        true => EngineError::Cancelled(Cancelled),
+        true => Cancelled.into(),
         false => error,
     })?;
     context.terminal.json(&json!({

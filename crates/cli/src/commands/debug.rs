@@ -10,8 +10,7 @@ use strongroom_arena::envelope;
 use strongroom_arena::{ArenaContent, CacheLimits};
 use strongroom_base::{ArenaId, Cancel};
 use strongroom_catalog::Recipe;
-use strongroom_engine::lookup::{Found, find_path};
-use strongroom_engine::{ChunkIndex, ChunkReader, EngineError};
+use strongroom_repository::{ChunkIndex, ChunkReader, Found, RepositoryError, find_path};
 
 use super::ls;
 use crate::context::Context;
@@ -116,7 +115,7 @@ fn show_arena(context: &Context, wanted: &str) -> Result<(), CliError> {
         ));
     };
     let store = repository.arena_store(CacheLimits::default());
-    let arena = store.arena(id).map_err(EngineError::from)?;
+    let arena = store.arena(id).map_err(RepositoryError::from)?;
     let content = ArenaContent::of(id);
     let slots = arena.summary.slots.len();
     context.terminal.result(format!(
@@ -191,7 +190,7 @@ fn tree(context: &Context, what: &SnapshotArg) -> Result<(), CliError> {
     };
     show_recipe(context, "tree", &tree)?;
     let mut entries = strongroom_catalog::TreeReader::new(&tree, &reader);
-    while let Some(entry) = entries.next_entry().map_err(EngineError::from)? {
+    while let Some(entry) = entries.next_entry().map_err(RepositoryError::from)? {
         context.terminal.result(ls::long(&entry, &entry.name))?;
         if let Some(recipe) = entry.content().or(entry.tree()) {
             show_recipe(context, "  recipe", recipe)?;

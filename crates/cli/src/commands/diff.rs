@@ -10,8 +10,9 @@ use strongroom_base::units::{bytes_text, count_text};
 use strongroom_catalog::Snapshot;
 use strongroom_engine::{
     Change, ChangeKind, DiffOptions, DiffOutcome, DiffSide, EngineError, Modified, Node, NodeKind,
-    diff, list_snapshots,
+    diff,
 };
+use strongroom_repository::list_snapshots;
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};

@@ -9,8 +9,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
 use strongroom_arena::CacheLimits;
 use strongroom_catalog::Snapshot;
-use strongroom_engine::lookup::Found;
-use strongroom_engine::{ChunkReader, EngineError, SnapshotWalk, list_snapshots};
+use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotWalk, list_snapshots};
 
 use super::ls;
 use crate::context::Context;
@@ -72,7 +71,7 @@ fn find_in(
     let mut walk = SnapshotWalk::new(&Found::root(snapshot), reader);
     let mut found = 0;
     while let Some(entry) = walk.next()? {
-        context.cancel.check().map_err(EngineError::from)?;
+        context.cancel.check().map_err(RepositoryError::from)?;
         let subject = if whole_path { walk.path() } else { entry.name.as_slice() };
         if !matcher.is_match(Path::new(std::ffi::OsStr::from_bytes(subject))) {
             continue;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_arena::Redundancy;
-use strongroom_engine::InitOptions;
-use strongroom_engine::key_slot::KdfCost;
+use strongroom_repository::InitOptions;
+use strongroom_repository::keys::KdfCost;
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};

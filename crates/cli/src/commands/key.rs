@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::json;
 use strongroom_base::{OsEntropy, SlotId};
-use strongroom_engine::EngineError;
-use strongroom_engine::key_slot::{Access, generate_passphrase};
-use strongroom_engine::keys::{add_key, change_key, list_keys, remove_key};
+use strongroom_engine::{add_key, change_key, list_keys, remove_key};
+use strongroom_repository::RepositoryError;
+use strongroom_repository::keys::{Access, generate_passphrase};
 use zeroize::Zeroizing;
 
 use super::init::{KEEP_THE_PASSPHRASE, KdfArgs};
@@ -90,7 +90,8 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         }
         What::Remove { slot } => {
             let repository = context.open()?;
-            let wanted = slot.trim_end_matches('*').parse::<SlotId>().map_err(EngineError::from)?;
+            let wanted =
+                slot.trim_end_matches('*').parse::<SlotId>().map_err(RepositoryError::from)?;
             if !list_keys(&repository)?.iter().any(|slot| slot.id == wanted) {
                 let hint = "`strongroom key list` shows them";
                 return Err(CliError::new(Exit::Failed, format!("there is no key {wanted}"), hint));

@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use strongroom_arena::CacheLimits;
 use strongroom_catalog::{Entry, EntryKind};
-use strongroom_engine::lookup::find_path;
-use strongroom_engine::{ChunkReader, SnapshotWalk};
+use strongroom_repository::{ChunkReader, RepositoryError, SnapshotWalk, find_path};
 
 use crate::context::Context;
 use crate::dates;
@@ -37,9 +36,9 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let reader = ChunkReader::new(&repository, CacheLimits::default())?;
     let found = find_path(&snapshot, &what.path, &reader)?;
     let mut walk = SnapshotWalk::new(&found, &reader);
-    let mut is_top = !matches!(found, strongroom_engine::lookup::Found::Root { .. });
+    let mut is_top = !matches!(found, strongroom_repository::Found::Root { .. });
     while let Some(entry) = walk.next()? {
-        context.cancel.check().map_err(strongroom_engine::EngineError::from)?;
+        context.cancel.check().map_err(RepositoryError::from)?;
         // A directory that was asked for is told by what it holds.
         if std::mem::take(&mut is_top) && entry.is_directory() {
             continue;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use strongroom_base::units::{count_text, duration_text};
 use strongroom_engine::{RepairPlan, RepairStep, plan_repair, repair, repair_objects};
+use strongroom_repository::RepositoryError;
 
 use super::verify::{affected_json, tell_affected};
 use crate::context::Context;
@@ -29,9 +30,9 @@ const REPAIRED: Words = Words::plain("repaired");
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let backend = context.backend()?;
     // A repository whose configuration is damaged is what repair is for; anything else is none.
-    if !strongroom_engine::repository::exists(&*backend)? {
+    if !strongroom_repository::exists(&*backend)? {
         let place = backend.describe();
-        return Err(strongroom_engine::EngineError::NotARepository { place }.into());
+        return Err(RepositoryError::NotARepository { place }.into());
     }
     let monitor = context.terminal.monitor(Words::plain("looked at"));
     let plan = plan_repair(&*backend, &monitor, &context.cancel);

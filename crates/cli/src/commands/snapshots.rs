@@ -6,7 +6,7 @@ use serde_json::json;
 use strongroom_base::Severity;
 use strongroom_base::units::{bytes_text, count_text};
 use strongroom_catalog::Snapshot;
-use strongroom_engine::list_snapshots;
+use strongroom_repository::list_snapshots;
 
 use crate::context::Context;
 use crate::dates;

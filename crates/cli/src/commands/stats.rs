@@ -6,9 +6,8 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use strongroom_base::units::{bytes_text, count_text};
 use strongroom_catalog::Snapshot;
-use strongroom_engine::{
-    ArenaTotals, RepositoryStats, list_snapshots, repository_stats, snapshot_stats,
-};
+use strongroom_engine::{ArenaTotals, RepositoryStats, repository_stats, snapshot_stats};
+use strongroom_repository::list_snapshots;
 
 use crate::context::Context;
 use crate::dates;

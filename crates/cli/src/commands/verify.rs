@@ -4,8 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::units::{bytes_text, count_text, duration_text};
-use strongroom_engine::audit::Affected;
-use strongroom_engine::{VerifyDepth, verify, verify_objects};
+use strongroom_engine::{Affected, VerifyDepth, verify, verify_objects};
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
@@ -46,7 +45,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let depth = args.depth()?;
     let (monitor, outcome) = if args.keyless {
         let backend = context.backend()?;
-        strongroom_engine::repository::read_config(&*backend)?;
+        strongroom_repository::read_config(&*backend)?;
         let monitor = context.terminal.monitor(Words::plain("checked"));
         let outcome = verify_objects(&*backend, depth, &monitor, &context.cancel);
         (monitor, outcome)

@@ -4,12 +4,10 @@ use std::cmp::Ordering;
 
 use strongroom_base::Monitor;
 use strongroom_catalog::{Recipe, Snapshot, TreeReader};
+use strongroom_repository::{ChunkReader, Repository, list_snapshots};
 
 use super::BackupOptions;
-use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
-use crate::repository::Repository;
-use crate::snapshots::list_snapshots;
 
 /// The newest snapshot of the same host and paths; a complete one where there is any.
 pub fn find_parent(

@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use strongroom_base::{Cancel, Cancelled};
 use strongroom_catalog::Metadata;
+use strongroom_repository::{PIECE_BYTES, Piece, Stage, StageTimes, StreamCutter};
 use strongroom_source::{EntryHandle, FileChange, SourceError, SourceFile};
 
 use crate::error::EngineError;
-use crate::profile::{Stage, StageTimes};
-use crate::stream::{PIECE_BYTES, Piece, StreamCutter};
 
 /// Files that are under way at most. Each holds its directory open.
 pub const AHEAD_FILES: usize = 128;

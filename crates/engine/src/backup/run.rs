@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use strongroom_base::Cancel;
 use strongroom_catalog::recipe::for_each_chunk;
 use strongroom_catalog::{ChunkRef, Entry, EntryKind, Recipe, Snapshot, TreeReader, Xattr};
+use strongroom_repository::ChunkReader;
 use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
 
 use super::parent::ParentDirectory;
@@ -19,7 +20,6 @@ use super::readers::{AHEAD_BYTES, AHEAD_FILES, Readers};
 use super::tally::Tally;
 use super::trees::{Before, NewFile, RootTree, Step, Trees};
 use super::walker::Walker;
-use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 
 /// So much that is known already waits behind files that are being read.
@@ -220,7 +220,7 @@ impl<'r> Run<'r, '_> {
             _ => for_each_chunk(content, self.reader, &mut |chunk, _| look(chunk)),
         };
         match (failed, visited.map_err(EngineError::from)) {
-            (Some(error), _) => Err(error),
+            (Some(error), _) => Err(error.into()),
             (None, Err(error)) if error.is_damage() => Ok(false),
             (None, Err(error)) => Err(error),
             (None, Ok(())) => Ok(present),

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use strongroom_base::{Monitor, Problem, Progress, Severity};
 use strongroom_catalog::SnapshotStats;
+use strongroom_repository::WriteStats;
 use strongroom_source::ExcludeReason;
 
 use super::totals::Totals;
-use crate::chunk_writer::WriteStats;
 
 /// Counts and tells.
 pub struct Tally<'r> {

@@ -9,16 +9,13 @@ use strongroom_catalog::{
     ChunkRef, Entry, EntryKind, Metadata, Recipe, RecipeBuilder, StoredEntry, TreeWriteError,
     TreeWriter,
 };
+use strongroom_repository::{ChunkReader, ChunkWriter, Stage, StreamBasis};
 use strongroom_source::EntryHandle;
 
 use super::links::LinkedFiles;
 use super::readers::{FileAhead, Readers, Reading};
 use super::tally::Tally;
-use crate::basis::StreamBasis;
-use crate::chunk_reader::ChunkReader;
-use crate::chunk_writer::ChunkWriter;
 use crate::error::EngineError;
-use crate::profile::Stage;
 
 /// What is to be put into the trees next.
 pub enum Step {
@@ -195,7 +192,7 @@ impl<'r, 'w> Trees<'r, 'w> {
     fn keep(&mut self, name: &[u8], entry: &StoredEntry) -> Result<(), EngineError> {
         let frame = self.frames.last_mut().expect("an entry stands in a directory");
         let mut lane = self.writer.metadata(frame.basis.as_mut());
-        frame.tree.push_stored(name, entry, &mut lane)
+        Ok(frame.tree.push_stored(name, entry, &mut lane)?)
     }
 
     /// Puts an entry into its directory; without its attributes where they are too large.

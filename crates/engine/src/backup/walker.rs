@@ -10,9 +10,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
+use strongroom_repository::{Stage, StageTimes};
 use strongroom_source::{TreeSource, WalkEvent};
-
-use crate::profile::{Stage, StageTimes};
 
 /// Events of a batch at most.
 const BATCH_EVENTS: usize = 256;

@@ -2,10 +2,10 @@
 
 use strongroom_base::Cancel;
 use strongroom_catalog::{ChunkRef, Recipe, RecipeReader};
+use strongroom_repository::{ChunkReader, RepositoryError};
 use strongroom_source::SourceFile;
 
 use super::side::same_recipe;
-use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 
 /// Of a hole so much is compared at a time.
@@ -97,14 +97,14 @@ impl<'r> Pieces<'r> {
             self.chunk = Some(self.reader.read(&front)?);
         }
         let chunk = self.chunk.as_deref().unwrap_or_default();
-        let wrong = EngineError::ChunkLost {
+        let wrong = RepositoryError::ChunkLost {
             fingerprint: front.fingerprint,
             location: front.location,
             why: "it has another length than the recipe says".to_owned(),
         };
         let start = usize::try_from(self.taken).unwrap_or(usize::MAX);
         let end = start.saturating_add(usize::try_from(count).unwrap_or(usize::MAX));
-        chunk.get(start..end).map(Some).ok_or(wrong)
+        chunk.get(start..end).map(Some).ok_or_else(|| wrong.into())
     }
 
     fn take(&mut self, bytes: u64) {

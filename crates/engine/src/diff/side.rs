@@ -8,14 +8,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use strongroom_catalog::{ChunkRef, Entry, EntryKind, Metadata, Recipe, TreeReader};
+use strongroom_repository::{ChunkReader, Found, find_path};
 use strongroom_source::{
     EntryHandle, LeafKind, SourceError, SourceFile, SourceOptions, TreeSource, WalkEvent,
 };
 
 use super::{DiffSide, Node, NodeKind};
-use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
-use crate::lookup::{Found, find_path};
 
 /// An entry of a side.
 pub struct Named {

@@ -7,6 +7,7 @@ use std::path::Path;
 use strongroom_arena::arena_object;
 use strongroom_base::{Cancel, Severity, Silent};
 use strongroom_catalog::Snapshot;
+use strongroom_repository::RepositoryError;
 use strongroom_testkit::tree::{mutate, set_mtime, sparse};
 use strongroom_testkit::{Image, Kind, Listener};
 
@@ -305,9 +306,10 @@ fn equal_subtrees_are_not_read() {
     let (changes, _) = differences(&world, of(&before, &path), of(&after, &path), BY_TIMES);
     assert_eq!(told(&changes), ["M file content,mtime"]);
     let big = [path, b"/big".to_vec()].concat();
-    let reader = crate::ChunkReader::new(&world.repository, Default::default()).unwrap();
-    let found = crate::lookup::find_path(&after, &big, &reader).unwrap();
-    let mut walk = crate::SnapshotWalk::new(&found, &reader);
+    let reader =
+        strongroom_repository::ChunkReader::new(&world.repository, Default::default()).unwrap();
+    let found = strongroom_repository::find_path(&after, &big, &reader).unwrap();
+    let mut walk = strongroom_repository::SnapshotWalk::new(&found, &reader);
     walk.next().unwrap();
     assert!(walk.next().unwrap_err().is_damage(), "it would have been noticed");
 }
@@ -348,5 +350,5 @@ fn two_directories_are_for_other_programs() {
     let side = DiffSide::Directory(Path::new(std::ffi::OsStr::from_bytes(b"/")));
     let refused =
         diff(&world.repository, side, side, BY_TIMES, &mut |_| Ok(()), &Silent, &Cancel::new());
-    assert!(matches!(refused, Err(EngineError::Argument(_))));
+    assert!(matches!(refused, Err(EngineError::Repository(RepositoryError::Argument(_)))));
 }

@@ -14,11 +14,9 @@ use std::collections::HashMap;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use strongroom_base::{ArenaId, Cancel, Timestamp};
 use strongroom_catalog::{ChunkRef, Entry, Metadata, Recipe, RecipeReader};
+use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotWalk};
 
-use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
-use crate::lookup::Found;
-use crate::walk::SnapshotWalk;
 
 /// Batches that may wait for the caller.
 const BATCHES_AHEAD: usize = 8;
@@ -58,7 +56,7 @@ pub enum Item {
         /// The directory.
         path: Vec<u8>,
         /// Why.
-        error: EngineError,
+        error: RepositoryError,
     },
 }
 
@@ -67,7 +65,7 @@ pub struct LostChunk {
     /// How many bytes it stands for.
     pub bytes: u64,
     /// Why.
-    pub error: EngineError,
+    pub error: RepositoryError,
 }
 
 /// One step of the caller: an item that is ready, or the next chunk of the batch.
@@ -118,7 +116,7 @@ pub fn read_ahead(
                 block: None,
             };
             match walker.walk(found) {
-                Err(Stop::Failed(error)) => Err(error),
+                Err(Stop::Failed(error)) => Err(EngineError::from(error)),
                 Ok(()) | Err(Stop::NobodyListens) => Ok(()),
             }
         });
@@ -143,7 +141,7 @@ fn decode(jobs: &Receiver<Job>, reader: &ChunkReader) {
             Ok(bytes) if bytes.len() as u64 == chunk.stream_bytes => Ok(bytes),
             Ok(_) => Err(lost(
                 chunk,
-                EngineError::ChunkLost {
+                RepositoryError::ChunkLost {
                     fingerprint: chunk.fingerprint,
                     location: chunk.location,
                     why: "it has another length than the recipe says".to_owned(),
@@ -158,12 +156,12 @@ fn decode(jobs: &Receiver<Job>, reader: &ChunkReader) {
 
 /// Why the walk ends early.
 enum Stop {
-    Failed(EngineError),
+    Failed(RepositoryError),
     NobodyListens,
 }
 
-impl From<EngineError> for Stop {
-    fn from(error: EngineError) -> Self {
+impl From<RepositoryError> for Stop {
+    fn from(error: RepositoryError) -> Self {
         Self::Failed(error)
     }
 }
@@ -199,7 +197,7 @@ impl Walker<'_> {
         let top = top.strip_suffix(b"/").unwrap_or(&top).to_vec();
         let mut walk = SnapshotWalk::new(found, self.reader);
         loop {
-            self.cancel.check().map_err(EngineError::from)?;
+            self.cancel.check().map_err(RepositoryError::from)?;
             match walk.next() {
                 Ok(Some(entry)) => self.entry(relative(walk.path(), &top), entry)?,
                 Ok(None) => break,
@@ -246,7 +244,7 @@ impl Walker<'_> {
         let mut recipe = RecipeReader::new(content, self.reader);
         let (total, mut told) = (content.stream_bytes(), 0);
         loop {
-            match recipe.next_chunk().map_err(EngineError::from) {
+            match recipe.next_chunk().map_err(RepositoryError::from) {
                 Ok(Some((_, hole))) if hole.is_hole() => {
                     told += hole.stream_bytes;
                     self.step(Step::Ready(Item::Hole(hole.stream_bytes)))?;

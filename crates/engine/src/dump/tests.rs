@@ -8,13 +8,12 @@ use std::process::Command;
 use strongroom_arena::arena_object;
 use strongroom_base::{Cancel, Severity, Silent};
 use strongroom_catalog::Snapshot;
+use strongroom_repository::{ChunkReader, Found, RepositoryError, find_path};
 use strongroom_testkit::tree::{set_mtime, sparse};
 use strongroom_testkit::{Content, Image, Kind, Listener};
 
 use super::{DumpFormat, DumpOutcome, cat, dump};
-use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
-use crate::lookup::{Found, find_path};
 use crate::testing::{World, noise};
 
 fn dumped(
@@ -292,7 +291,9 @@ fn cat_gives_one_file() {
     }
     for (name, found) in [("link", "a symbolic link"), ("empty-directory", "a directory")] {
         match cat(&world.repository, &snapshot, &path(name), &mut Vec::new()) {
-            Err(EngineError::WrongKind { found: told, .. }) => assert_eq!(told, found),
+            Err(EngineError::Repository(RepositoryError::WrongKind { found: told, .. })) => {
+                assert_eq!(told, found)
+            }
             other => panic!("{name}: {other:?}"),
         }
     }
@@ -331,7 +332,7 @@ fn a_full_stream_and_a_wish_to_stop_end_it() {
         let mut out = Vec::new();
         let error =
             dump(repository, &snapshot, b"", format, &mut out, &listener, &cancel).unwrap_err();
-        assert!(matches!(error, EngineError::Cancelled(_)), "{error}");
+        assert!(matches!(error, EngineError::Repository(RepositoryError::Cancelled(_))), "{error}");
         assert!(!out.windows(4).any(|bytes| bytes == b"PK\x05\x06"), "it must not look whole");
     }
 }

@@ -16,11 +16,11 @@ use crossbeam_channel::bounded;
 use lru::LruCache;
 use strongroom_base::{Cancel, Fingerprint, Monitor, Progress};
 use strongroom_catalog::{ChunkRef, Entry, Location, Metadata, RecipeReader};
+use strongroom_repository::ChunkReader;
 use strongroom_source::{DirectoryId, TargetError, TargetFile};
 
 use super::RestoreOptions;
 use super::behind::FlushedTarget;
-use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
 use needs::Placed;
 use runs::{Run, Stretch};
@@ -293,7 +293,7 @@ impl<'b> Shared<'b> {
         match self.reader.read(&chunk) {
             Ok(bytes) => self.write_stretch(&Stretch::of(want, Cow::Owned(bytes))),
             Err(error) if !error.is_damage() => {
-                lock(&self.failure).get_or_insert(error);
+                lock(&self.failure).get_or_insert(error.into());
             }
             Err(error) => {
                 self.states[want.file as usize].damaged.store(true, Ordering::Relaxed);

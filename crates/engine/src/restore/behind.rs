@@ -73,6 +73,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use strongroom_base::Cancelled;
+    use strongroom_repository::RepositoryError;
     use strongroom_source::TargetOptions;
 
     use super::*;
@@ -121,8 +122,9 @@ mod tests {
 
     #[test]
     fn work_that_fails_is_not_flushed_again() {
-        let (done, flushes) = write(|_| Ok(()), Err(EngineError::Cancelled(Cancelled)));
-        assert!(matches!(done, Err(EngineError::Cancelled(Cancelled))));
+        let (done, flushes) = write(|_| Ok(()), Err(Cancelled.into()));
+        let Err(EngineError::Repository(error)) = done else { panic!("it failed") };
+        assert!(matches!(error, RepositoryError::Cancelled(_)));
         assert_eq!(flushes, 12);
     }
 }

@@ -5,9 +5,9 @@
 //! is surplus only where it would have it.
 
 use strongroom_catalog::Snapshot;
+use strongroom_repository::Found;
 
 use super::{RestoreOptions, RestorePlace};
-use crate::lookup::Found;
 
 /// Where a restore may remove what the snapshot does not have, and set what directories are.
 pub(crate) struct Scope {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use strongroom_base::Silent;
-use strongroom_engine::ChunkIndex;
+use strongroom_repository::{ChunkIndex, Repository, RepositoryError};
 use strongroom_testkit::tree::grow;
 use strongroom_testkit::{CallKind, Image, Listener, RecordingBackend};
 
@@ -94,7 +94,7 @@ fn the_same_world_gives_the_same_bytes() {
         let init = crate::world::init_options();
         let surroundings = world.surroundings();
         let pass = crate::world::PASSPHRASE;
-        let repository = strongroom_engine::Repository::init(surroundings, pass, &init).unwrap();
+        let repository = Repository::init(surroundings, pass, &init).unwrap();
         let mut options = options(&root);
         options.pack.workers = workers;
         run(&repository, &options, &Silent).unwrap();
@@ -156,8 +156,8 @@ fn a_second_repository_is_not_made_over_the_first() {
     let before = world.objects.snapshot();
     let pass = crate::world::PASSPHRASE;
     let init = crate::world::init_options();
-    let again = strongroom_engine::Repository::init(world.surroundings(), pass, &init);
-    let refused = matches!(again, Err(strongroom_engine::EngineError::RepositoryExists { .. }));
+    let again = Repository::init(world.surroundings(), pass, &init);
+    let refused = matches!(again, Err(RepositoryError::RepositoryExists { .. }));
     assert!(refused);
     assert_eq!(world.objects.snapshot(), before);
 }

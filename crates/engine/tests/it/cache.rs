@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use strongroom_base::Silent;
-use strongroom_engine::Repository;
 use strongroom_index::Index;
+use strongroom_repository::Repository;
 use strongroom_testkit::Change;
 use strongroom_testkit::damage::files_below;
 

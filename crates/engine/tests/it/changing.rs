@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use strongroom_base::{Cancel, Monitor, Progress, Severity, Silent};
-use strongroom_engine::{BackupOutcome, Repository, backup};
+use strongroom_engine::{BackupOutcome, EngineError, backup};
+use strongroom_repository::{Repository, RepositoryError};
 use strongroom_testkit::{Kind, Listener, Random};
 
 use crate::read_back::read_back;
@@ -226,7 +227,9 @@ fn stopped_before_it_began() {
     let outcome = backup(&world.open(), &options(&world.tree()), &Silent, &cancel);
     match outcome {
         Ok(outcome) => assert!(outcome.snapshot.partial),
-        Err(error) => assert!(matches!(error, strongroom_engine::EngineError::Cancelled(_))),
+        Err(error) => {
+            assert!(matches!(error, EngineError::Repository(RepositoryError::Cancelled(_))))
+        }
     }
     let repository = world.open();
     for id in snapshot_ids(&repository) {

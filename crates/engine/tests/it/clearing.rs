@@ -8,8 +8,8 @@ use std::sync::Arc;
 use strongroom_backend::LocalBackend;
 use strongroom_base::{Cancel, Silent};
 use strongroom_catalog::Snapshot;
-use strongroom_engine::session::read_snapshot;
-use strongroom_engine::{Repository, RestoreOptions, RestorePlace, backup, restore};
+use strongroom_engine::{RestoreOptions, RestorePlace, backup, restore};
+use strongroom_repository::{Repository, read_snapshot};
 use strongroom_testkit::Listener;
 
 use crate::restore::{exactly, restore_whole};

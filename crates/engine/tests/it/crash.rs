@@ -7,7 +7,8 @@ use std::sync::Arc;
 use strongroom_arena::{ArenaContent, CacheLimits};
 use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{ArenaId, Silent, SnapshotId};
-use strongroom_engine::{BackupOutcome, EngineError, Repository};
+use strongroom_engine::{BackupOutcome, EngineError};
+use strongroom_repository::Repository;
 use strongroom_testkit::damage::Objects;
 use strongroom_testkit::{FaultPlan, FaultyBackend, Image};
 
@@ -47,6 +48,7 @@ fn disturbed(
     let outcome = scene
         .world
         .open_over(faulty.clone())
+        .map_err(EngineError::from)
         .and_then(|repository| run(&repository, &options(&scene.world.tree()), &Silent));
     (objects, faulty.fired(), outcome)
 }

@@ -4,7 +4,7 @@
 use strongroom_arena::ArenaContent;
 use strongroom_backend::ObjectName;
 use strongroom_base::{ArenaId, Silent, SnapshotId};
-use strongroom_engine::{EngineError, Repository, list_snapshots};
+use strongroom_repository::{Repository, RepositoryError, Session, list_snapshots, session_object};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{Change, Image};
 
@@ -70,8 +70,8 @@ pub fn scene(seed: u64) -> Scene {
     let mut base = world.objects.snapshot();
     // A writer died.
     let repository = world.open();
-    let session = strongroom_engine::session::Session::begin(&repository).unwrap();
-    let name = strongroom_engine::session::session_object(session.id);
+    let session = Session::begin(&repository).unwrap();
+    let name = session_object(session.id);
     base.insert(name.clone(), world.objects.snapshot()[&name].clone());
     drop(session);
     Scene { world, base, kept }
@@ -107,7 +107,7 @@ pub fn check_readable(scene: &Scene, repository: &Repository, what: &str) -> usi
             Err(error) if list.unreadable.iter().any(|(other, _)| other == id) => {
                 assert!(error.is_damage(), "{what}: {error}");
             }
-            Err(EngineError::Backend(error)) if error.is_not_found() => {
+            Err(RepositoryError::Backend(error)) if error.is_not_found() => {
                 assert!(list.snapshots.iter().all(|snapshot| snapshot.id != *id), "{what}");
             }
             Err(error) => assert!(error.is_damage(), "{what}: {error}"),

@@ -9,7 +9,8 @@ use strongroom_arena::{ArenaContent, ArenaStore, CacheLimits};
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Silent};
 use strongroom_catalog::Location;
-use strongroom_engine::{BackupOptions, BackupOutcome, Repository};
+use strongroom_engine::{BackupOptions, BackupOutcome};
+use strongroom_repository::Repository;
 use strongroom_testkit::damage::names_in;
 use strongroom_testkit::{CallKind, RecordingBackend};
 

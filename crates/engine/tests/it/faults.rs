@@ -6,6 +6,7 @@ use std::sync::Arc;
 use strongroom_backend::{Backend, BackendError, MemoryBackend};
 use strongroom_base::{Silent, SnapshotId};
 use strongroom_engine::{BackupOutcome, EngineError};
+use strongroom_repository::RepositoryError;
 use strongroom_testkit::damage::Objects;
 use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Image};
 
@@ -38,6 +39,7 @@ fn each(
         let outcome = scene
             .world
             .open_over(faulty.clone())
+            .map_err(EngineError::from)
             .and_then(|repository| run(&repository, &options(&scene.world.tree()), &Silent));
         if faulty.fired() == 0 {
             assert!(at > 0, "some call is of that kind");
@@ -66,7 +68,9 @@ fn no_space_for_any_object() {
     each(&scene, plan, |at, objects, outcome| {
         let what = format!("no space at create {at}");
         match outcome {
-            Err(EngineError::Backend(BackendError::NoSpace { .. })) => {}
+            Err(EngineError::Repository(RepositoryError::Backend(BackendError::NoSpace {
+                ..
+            }))) => {}
             other => panic!("{what}: {:?}", other.map(|outcome| outcome.snapshot.id)),
         }
         let sessions = objects.list("sessions").unwrap();

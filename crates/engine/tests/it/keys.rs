@@ -6,7 +6,7 @@ use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
 use strongroom_backend::ObjectName;
 use strongroom_base::{RepositoryId, WriteKeys};
-use strongroom_engine::{EngineError, Repository};
+use strongroom_repository::{Repository, RepositoryError};
 use strongroom_testkit::Change;
 use strongroom_testkit::damage::{Objects, names_in};
 
@@ -23,7 +23,7 @@ fn a_wrong_passphrase_is_said_to_be_one() {
     let world = World::new(100);
     for wrong in [&b""[..], b"correct horse", &[0xff; 1000]] {
         let error = Repository::open(world.surroundings(), wrong).err().unwrap();
-        assert!(matches!(error, EngineError::WrongPassphrase { slots: 1 }), "{error}");
+        assert!(matches!(error, RepositoryError::WrongPassphrase { slots: 1 }), "{error}");
     }
 }
 
@@ -56,9 +56,9 @@ fn with_both_copies_gone_it_says_so() {
             }
             let error = world.open_objects(&objects).err().unwrap();
             let clear = match (folder, change) {
-                ("keys", _) => matches!(error, EngineError::NoKeySlot { .. }),
-                (_, Change::Removed) => matches!(error, EngineError::NotARepository { .. }),
-                _ => error.is_damage() || matches!(error, EngineError::NotARepository { .. }),
+                ("keys", _) => matches!(error, RepositoryError::NoKeySlot { .. }),
+                (_, Change::Removed) => matches!(error, RepositoryError::NotARepository { .. }),
+                _ => error.is_damage() || matches!(error, RepositoryError::NotARepository { .. }),
             };
             assert!(clear, "{change:?} of both in \"{folder}\": {error:?}");
         }
@@ -81,7 +81,7 @@ fn a_forged_configuration_is_refused() {
         objects.insert(name, object.clone());
     }
     let error = world.open_objects(&objects).err().unwrap();
-    assert!(matches!(error, EngineError::ForgedConfig), "{error}");
+    assert!(matches!(error, RepositoryError::ForgedConfig), "{error}");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn the_configuration_of_another_repository_opens_nothing() {
         objects.insert(name.clone(), others[&name].clone());
     }
     let error = world.open_objects(&objects).err().unwrap();
-    assert!(matches!(error, EngineError::WrongPassphrase { .. }), "{error}");
+    assert!(matches!(error, RepositoryError::WrongPassphrase { .. }), "{error}");
 }
 
 #[test]
@@ -105,17 +105,17 @@ fn a_slot_under_another_name_opens_nothing() {
     objects.remove(&copy);
     objects.insert(ObjectName::new("keys", "0123456789abcdef"), bytes);
     let error = world.open_objects(&objects).err().unwrap();
-    assert!(matches!(error, EngineError::NoKeySlot { found: 1 }), "{error}");
+    assert!(matches!(error, RepositoryError::NoKeySlot { found: 1 }), "{error}");
 }
 
 #[test]
 fn what_is_no_repository_is_said_to_be_none() {
     let world = World::empty(107);
     let error = Repository::open(world.surroundings(), PASSPHRASE).err().unwrap();
-    assert!(matches!(error, EngineError::NotARepository { .. }), "{error}");
+    assert!(matches!(error, RepositoryError::NotARepository { .. }), "{error}");
     let objects: Objects = [(ObjectName::top("config"), b"[core]\nbare = true\n".to_vec())].into();
     let error = world.open_objects(&objects).err().unwrap();
-    assert!(matches!(error, EngineError::NotARepository { .. }), "{error}");
+    assert!(matches!(error, RepositoryError::NotARepository { .. }), "{error}");
     let backend = strongroom_backend::MemoryBackend::from_snapshot(objects);
     let init = crate::world::init_options();
     let made = Repository::init(world.over(Arc::new(backend)), PASSPHRASE, &init);

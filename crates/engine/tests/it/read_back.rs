@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use strongroom_arena::CacheLimits;
 use strongroom_base::SnapshotId;
 use strongroom_catalog::{Entry, EntryKind, Recipe, RecipeReader, TreeReader};
-use strongroom_engine::session::read_snapshot;
-use strongroom_engine::{ChunkReader, EngineError, Repository};
+use strongroom_repository::{ChunkReader, Repository, RepositoryError, read_snapshot};
 use strongroom_testkit::{Content, Image, Kind, Node};
 
 /// What a snapshot holds at a path, as an image of it.
@@ -17,7 +16,7 @@ pub fn read_back(
     repository: &Repository,
     id: SnapshotId,
     path: &Path,
-) -> Result<Image, EngineError> {
+) -> Result<Image, RepositoryError> {
     let snapshot = read_snapshot(repository, id)?;
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     let mut taker =
@@ -58,10 +57,10 @@ struct Taker<'r> {
 }
 
 impl Taker<'_> {
-    fn tree(&mut self, tree: &Recipe, above: &[u8]) -> Result<(), EngineError> {
+    fn tree(&mut self, tree: &Recipe, above: &[u8]) -> Result<(), RepositoryError> {
         let mut entries = TreeReader::new(tree, self.reader);
         loop {
-            let entry = match entries.next_entry().map_err(EngineError::from) {
+            let entry = match entries.next_entry().map_err(RepositoryError::from) {
                 Ok(Some(entry)) => entry,
                 Ok(None) => return Ok(()),
                 Err(error) => return self.lose(above, error),
@@ -74,7 +73,7 @@ impl Taker<'_> {
         }
     }
 
-    fn lose(&mut self, path: &[u8], error: EngineError) -> Result<(), EngineError> {
+    fn lose(&mut self, path: &[u8], error: RepositoryError) -> Result<(), RepositoryError> {
         match &mut self.lost {
             Some(lost) if error.is_damage() => {
                 lost.insert(path.to_vec());
@@ -84,7 +83,7 @@ impl Taker<'_> {
         }
     }
 
-    fn entry(&mut self, entry: &Entry, path: Vec<u8>) -> Result<(), EngineError> {
+    fn entry(&mut self, entry: &Entry, path: Vec<u8>) -> Result<(), RepositoryError> {
         let metadata = &entry.metadata;
         let kind = match &entry.kind {
             EntryKind::File { content } => Kind::File(self.content(content)?),
@@ -119,7 +118,7 @@ impl Taker<'_> {
         Ok(())
     }
 
-    fn content(&mut self, recipe: &Recipe) -> Result<Content, EngineError> {
+    fn content(&mut self, recipe: &Recipe) -> Result<Content, RepositoryError> {
         let mut content = Content::default();
         let mut chunks = RecipeReader::new(recipe, self.reader);
         while let Some((offset, chunk)) = chunks.next_chunk()? {

@@ -8,9 +8,8 @@ use strongroom_arena::envelope::format::HEADER_BYTES;
 use strongroom_arena::{ArenaContent, envelope};
 use strongroom_backend::{MemoryBackend, ObjectName};
 use strongroom_base::{ArenaId, Cancel, Silent, SnapshotId};
-use strongroom_engine::{
-    EngineError, RepairOutcome, Repository, list_snapshots, plan_repair, repair, repair_objects,
-};
+use strongroom_engine::{EngineError, RepairOutcome, plan_repair, repair, repair_objects};
+use strongroom_repository::{Repository, list_snapshots};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{Change, FaultPlan, FaultyBackend, Random};
 
@@ -214,6 +213,7 @@ fn taken_up_again_wherever_cut(scene: &Scene, objects: &Objects) {
             let _ = scene
                 .world
                 .open_over(faulty.clone())
+                .map_err(EngineError::from)
                 .and_then(|repository| run_repair(&repository));
             let repository = scene.world.open_over(backend.clone()).unwrap();
             run_repair(&repository).unwrap();

@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use strongroom_base::{Cancel, Silent, SnapshotId};
-use strongroom_engine::session::read_snapshot;
-use strongroom_engine::{
-    EngineError, Repository, RestoreOptions, RestoreOutcome, RestorePlace, restore,
-};
+use strongroom_engine::{EngineError, RestoreOptions, RestoreOutcome, RestorePlace, restore};
+use strongroom_repository::{Repository, RepositoryError, read_snapshot};
 use strongroom_source::TargetOptions;
 use strongroom_testkit::tree::{grow, listing, mutate};
 use strongroom_testkit::{CallKind, Image, Kind, Listener, RecordingBackend};
@@ -91,7 +89,10 @@ fn a_part_is_put_into_the_place() {
     assert!(large(&place) == large(&world.tree()));
     let missing = into(&world.tree().join("no such"), &place);
     let error = run_restore(&world.open(), id, &missing).unwrap_err();
-    assert!(matches!(error, EngineError::NoSuchPath { .. }), "{error}");
+    assert!(
+        matches!(error, EngineError::Repository(RepositoryError::NoSuchPath { .. })),
+        "{error}"
+    );
 }
 
 #[test]

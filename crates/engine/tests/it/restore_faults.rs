@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use strongroom_backend::MemoryBackend;
 use strongroom_base::{Cancel, Monitor, Progress, Severity, Silent};
-use strongroom_engine::session::read_snapshot;
 use strongroom_engine::{EngineError, restore};
+use strongroom_repository::{RepositoryError, read_snapshot};
 use strongroom_testkit::damage::names_in;
 use strongroom_testkit::{
     CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Image, Kind, Listener,
@@ -32,6 +32,7 @@ fn check_faults(seed: u64, plan: impl Fn(u64) -> FaultPlan, what: &str) {
         let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan(at)));
         let outcome = world
             .open_over(faulty.clone())
+            .map_err(EngineError::from)
             .and_then(|repository| run_restore(&repository, id, &into(&world.tree(), &target)));
         match outcome {
             Ok(outcome) => {
@@ -87,7 +88,10 @@ fn stopped_and_resumed() {
         let options = into(&world.tree(), &target);
         let stopped = restore(&repository, &snapshot, &options, &stop, &stop.cancel);
         if let Err(error) = &stopped {
-            assert!(matches!(error, EngineError::Cancelled(_)), "{error}");
+            assert!(
+                matches!(error, EngineError::Repository(RepositoryError::Cancelled(_))),
+                "{error}"
+            );
         }
         let resumed = restore_whole(&world, id, &options);
         image.assert_same(&Image::of(&target), "resumed");
@@ -123,7 +127,10 @@ fn stopped_at_any_read_it_is_no_success() {
         match restore(&repository, &snapshot, &options, &Silent, &cancel) {
             Ok(_) => image.assert_same(&Image::of(&target), &format!("stopped at {at}")),
             Err(error) => {
-                assert!(matches!(error, EngineError::Cancelled(_)), "{error}");
+                assert!(
+                    matches!(error, EngineError::Repository(RepositoryError::Cancelled(_))),
+                    "{error}"
+                );
                 stopped += 1;
             }
         }

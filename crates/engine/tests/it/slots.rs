@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use strongroom_base::Silent;
-use strongroom_engine::key_slot::{Access, KdfCost};
-use strongroom_engine::keys::{add_key, change_key, list_keys, remove_key};
-use strongroom_engine::{EngineError, Repository};
+use strongroom_engine::{EngineError, add_key, change_key, list_keys, remove_key};
+use strongroom_repository::keys::{Access, KdfCost};
+use strongroom_repository::{Repository, RepositoryError};
 use strongroom_testkit::{FaultPlan, FaultyBackend};
 
 use crate::read_back::read_back;
@@ -17,7 +17,7 @@ const COST: Option<KdfCost> = Some(KdfCost::CHEAPEST);
 fn opens(world: &World, passphrase: &[u8]) -> bool {
     match Repository::open(world.surroundings(), passphrase) {
         Ok(_) => true,
-        Err(EngineError::WrongPassphrase { .. }) => false,
+        Err(RepositoryError::WrongPassphrase { .. }) => false,
         Err(error) => panic!("{error}"),
     }
 }
@@ -36,7 +36,10 @@ fn every_slot_opens_and_a_removed_one_does_not() {
     remove_key(&by_other, repository.slot).unwrap();
     assert!(opens(&world, OTHER) && !opens(&world, PASSPHRASE));
     let error = remove_key(&by_other, slot).unwrap_err();
-    assert!(matches!(error, EngineError::LastKeySlot { .. }), "{error}");
+    assert!(
+        matches!(error, EngineError::Repository(RepositoryError::LastKeySlot { .. })),
+        "{error}"
+    );
     assert!(opens(&world, OTHER));
 }
 
@@ -58,6 +61,7 @@ fn a_crash_never_locks_anybody_out() {
             let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan(at)));
             let changed = world
                 .open_over(faulty.clone())
+                .map_err(EngineError::from)
                 .and_then(|repository| change_key(&repository, OTHER, COST));
             if faulty.fired() == 0 {
                 assert!(changed.is_ok() && at > 5);
@@ -77,12 +81,15 @@ fn a_put_only_key_stores_and_reads_nothing() {
     world.mutate(1);
     let put_only = Repository::open(world.surroundings(), OTHER).unwrap();
     let error = read_back(&put_only, first.snapshot.id, &world.tree()).unwrap_err();
-    assert!(matches!(error, EngineError::PutOnly), "{error}");
+    assert!(matches!(error, RepositoryError::PutOnly), "{error}");
     let error = add_key(&put_only, b"x", "", Access::Full, COST).unwrap_err();
-    assert!(matches!(error, EngineError::PutOnly), "{error}");
+    assert!(matches!(error, EngineError::Repository(RepositoryError::PutOnly)), "{error}");
     let reader = world.open().slot;
     let error = remove_key(&put_only, reader).unwrap_err();
-    assert!(matches!(error, EngineError::LastKeySlot { .. }), "{error}");
+    assert!(
+        matches!(error, EngineError::Repository(RepositoryError::LastKeySlot { .. })),
+        "{error}"
+    );
     let outcome = run(&put_only, &options(&world.tree()), &Silent).unwrap();
     assert_eq!(outcome.snapshot.parent, None);
     assert!(outcome.written.data_chunks_new < outcome.written.data_chunks, "it deduplicates");

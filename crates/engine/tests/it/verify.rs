@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use strongroom_base::{Cancel, Silent, SnapshotId};
-use strongroom_engine::session::read_snapshot;
-use strongroom_engine::{Repository, VerifyDepth, VerifyOutcome, verify, verify_objects};
+use strongroom_engine::{Affected, VerifyDepth, VerifyOutcome, verify, verify_objects};
+use strongroom_repository::{Repository, read_snapshot};
 use strongroom_testkit::Change;
 
 use crate::damage::{Structure, each_damage, scene};
@@ -17,7 +17,7 @@ pub fn check_all(repository: &Repository) -> VerifyOutcome {
 }
 
 /// What an outcome names, by snapshot.
-pub fn named(affected: &[strongroom_engine::audit::Affected]) -> BTreeSet<(SnapshotId, PathBuf)> {
+pub fn named(affected: &[Affected]) -> BTreeSet<(SnapshotId, PathBuf)> {
     affected.iter().map(|affected| (affected.snapshot, affected.path.clone())).collect()
 }
 

@@ -7,10 +7,11 @@ use strongroom_arena::{CompressionLevel, Redundancy};
 use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{Cancel, Monitor, SeededEntropy, Silent, SnapshotId};
 use strongroom_chunk::Limits;
-use strongroom_engine::key_slot::KdfCost;
-use strongroom_engine::{
-    BackupOptions, BackupOutcome, Compression, EngineError, InitOptions, PackOptions, Repository,
-    Surroundings, backup, list_snapshots,
+use strongroom_engine::{BackupOptions, BackupOutcome, EngineError, backup};
+use strongroom_repository::keys::KdfCost;
+use strongroom_repository::{
+    Compression, InitOptions, PackOptions, Repository, RepositoryError, Surroundings,
+    list_snapshots,
 };
 use strongroom_source::SourceOptions;
 use strongroom_testkit::damage::Objects;
@@ -135,12 +136,12 @@ impl World {
         Repository::open(self.surroundings(), PASSPHRASE).unwrap()
     }
 
-    pub fn open_over(&self, backend: Arc<dyn Backend>) -> Result<Repository, EngineError> {
+    pub fn open_over(&self, backend: Arc<dyn Backend>) -> Result<Repository, RepositoryError> {
         Repository::open(self.over(backend), PASSPHRASE)
     }
 
     /// A repository of these objects, apart from the world's own.
-    pub fn open_objects(&self, objects: &Objects) -> Result<Repository, EngineError> {
+    pub fn open_objects(&self, objects: &Objects) -> Result<Repository, RepositoryError> {
         self.open_over(Arc::new(MemoryBackend::from_snapshot(objects.clone())))
     }
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use strongroom_arena::{Arena, ArenaStore, BaseLocation, StoredChunk};
 use strongroom_base::{ArenaId, Cancel, Cancelled};
 use strongroom_catalog::Location;
+use strongroom_repository::ChunkReader;
 
 use super::Want;
-use crate::chunk_reader::ChunkReader;
 
 /// Deltas of a batch that are held, in bytes, and one more. Those beyond are read where they lie,
 /// and their bases once more.

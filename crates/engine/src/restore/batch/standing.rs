@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 
 use strongroom_base::{Cancel, Cancelled};
 use strongroom_catalog::{Entry, EntryKind, Recipe};
+use strongroom_repository::config::CHUNK_BYTES_MAX;
 use strongroom_source::{TargetError, TargetFile};
 
 use super::{BatchFile, Shared, Want, lock};
-use crate::config::CHUNK_BYTES_MAX;
 use crate::error::EngineError;
 
 impl<'b> Shared<'b> {

@@ -50,7 +50,7 @@ mod tests {
     use strongroom_base::SeededEntropy;
 
     use super::*;
-    use crate::key_slot::KdfCost;
+    use crate::keys::KdfCost;
 
     #[test]
     fn what_was_generated_is_known_and_nothing_else() {

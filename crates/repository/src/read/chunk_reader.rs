@@ -15,8 +15,8 @@ use strongroom_base::{ArenaId, Cancel, Fingerprint, Fingerprinter, Silent};
 use strongroom_catalog::{ChunkRef, Location, ReadChunk};
 use strongroom_chunk::delta;
 
-use crate::chunk_index::ChunkIndex;
-use crate::error::EngineError;
+use crate::error::RepositoryError;
+use crate::index::chunk_index::ChunkIndex;
 use crate::repository::Repository;
 
 /// Reads chunks of a repository.
@@ -40,16 +40,16 @@ struct KnownPlaces {
 
 impl ChunkReader {
     /// A reader with its own caches.
-    pub fn new(repository: &Repository, limits: CacheLimits) -> Result<Self, EngineError> {
+    pub fn new(repository: &Repository, limits: CacheLimits) -> Result<Self, RepositoryError> {
         if repository.keys.private_key.is_none() {
-            return Err(EngineError::PutOnly);
+            return Err(RepositoryError::PutOnly);
         }
         Ok(Self::for_parents(repository, limits))
     }
 
     /// A reader for a backup, which reads of its parent alone, and has none where the key may only
     /// store.
-    pub(crate) fn for_parents(repository: &Repository, limits: CacheLimits) -> Self {
+    pub fn for_parents(repository: &Repository, limits: CacheLimits) -> Self {
         Self {
             store: repository.arena_store(limits),
             fingerprinter: repository.keys.write.fingerprinter.clone(),
@@ -61,7 +61,7 @@ impl ChunkReader {
     }
 
     /// False where the key may only store.
-    pub(crate) fn can_read(&self) -> bool {
+    pub fn can_read(&self) -> bool {
         self.can_read
     }
 
@@ -76,7 +76,7 @@ impl ChunkReader {
     }
 
     /// The bytes of a chunk, verified against its fingerprint, from the first place that has them.
-    pub fn read(&self, chunk: &ChunkRef) -> Result<Vec<u8>, EngineError> {
+    pub fn read(&self, chunk: &ChunkRef) -> Result<Vec<u8>, RepositoryError> {
         let error = match self.read_at(&chunk.fingerprint, chunk.location) {
             Err(error) if error.is_lost_chunk() => error,
             other => return other,
@@ -88,7 +88,7 @@ impl ChunkReader {
                 other => return other,
             }
         }
-        Err(EngineError::ChunkLost {
+        Err(RepositoryError::ChunkLost {
             fingerprint: chunk.fingerprint,
             location: chunk.location,
             why: error.to_string(),
@@ -101,7 +101,7 @@ impl ChunkReader {
         &self,
         fingerprint: &Fingerprint,
         tried: &[Location],
-    ) -> Result<Option<Location>, EngineError> {
+    ) -> Result<Option<Location>, RepositoryError> {
         let mut slot = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let known = match &mut *slot {
             Some(known) => known,
@@ -127,7 +127,7 @@ impl ChunkReader {
         Ok(places.iter().copied().find(|place| !tried.contains(place)))
     }
 
-    fn refreshed(&self, mut index: ChunkIndex) -> Result<ChunkIndex, EngineError> {
+    fn refreshed(&self, mut index: ChunkIndex) -> Result<ChunkIndex, RepositoryError> {
         index.refresh(&*self.backend, &self.store, &Silent, &Cancel::new())?;
         Ok(index)
     }
@@ -136,7 +136,7 @@ impl ChunkReader {
         &self,
         fingerprint: &Fingerprint,
         location: Location,
-    ) -> Result<Vec<u8>, EngineError> {
+    ) -> Result<Vec<u8>, RepositoryError> {
         let arena = self.store.arena(location.arena)?;
         let slot_lost = ArenaError::SlotLost { arena: location.arena, slot: location.slot };
         let place = arena.block_of(location.slot).ok_or(slot_lost)?;
@@ -153,8 +153,8 @@ impl ChunkReader {
         location: Location,
         stored: StoredChunk<'b>,
         at_hand: Option<&(ArenaId, OpenBlock)>,
-    ) -> Result<Cow<'b, [u8]>, EngineError> {
-        let lost = |why: &str| EngineError::ChunkLost {
+    ) -> Result<Cow<'b, [u8]>, RepositoryError> {
+        let lost = |why: &str| RepositoryError::ChunkLost {
             fingerprint: *fingerprint,
             location,
             why: why.to_owned(),
@@ -172,7 +172,7 @@ impl ChunkReader {
     }
 
     /// The bytes of a chunk as it stands in a block, unverified.
-    pub fn expand<'b>(&self, stored: StoredChunk<'b>) -> Result<Cow<'b, [u8]>, EngineError> {
+    pub fn expand<'b>(&self, stored: StoredChunk<'b>) -> Result<Cow<'b, [u8]>, RepositoryError> {
         self.expand_beside(stored, None)
     }
 
@@ -180,7 +180,7 @@ impl ChunkReader {
         &self,
         stored: StoredChunk<'b>,
         at_hand: Option<&(ArenaId, OpenBlock)>,
-    ) -> Result<Cow<'b, [u8]>, EngineError> {
+    ) -> Result<Cow<'b, [u8]>, RepositoryError> {
         match stored {
             StoredChunk::Whole(bytes) => Ok(Cow::Borrowed(bytes)),
             StoredChunk::Delta { instructions, bases, chunk_bytes } => {
@@ -196,7 +196,7 @@ impl ChunkReader {
         &self,
         bases: &[BaseLocation],
         at_hand: Option<&(ArenaId, OpenBlock)>,
-    ) -> Result<Vec<u8>, EngineError> {
+    ) -> Result<Vec<u8>, RepositoryError> {
         let mut bytes = Vec::new();
         for base in bases {
             if let Some((_, block)) = at_hand.filter(|(arena, _)| *arena == base.arena)
@@ -218,9 +218,9 @@ impl ChunkReader {
 }
 
 impl ReadChunk for ChunkReader {
-    type Error = EngineError;
+    type Error = RepositoryError;
 
-    fn read_chunk(&self, chunk: &ChunkRef) -> Result<Vec<u8>, EngineError> {
+    fn read_chunk(&self, chunk: &ChunkRef) -> Result<Vec<u8>, RepositoryError> {
         self.read(chunk)
     }
 }

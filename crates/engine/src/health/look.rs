@@ -8,10 +8,9 @@ use strongroom_arena::{ARENAS_FOLDER, Arena, Redundancy, StoredChunk, SummarySlo
 use strongroom_backend::{Backend, ObjectInfo};
 use strongroom_base::{ArenaId, WriteKeys};
 use strongroom_catalog::Location;
+use strongroom_repository::{ChunkReader, RepositoryError};
 
-use crate::chunk_reader::ChunkReader;
-use crate::error::EngineError;
-use crate::objects::{Fault, look_at_ends, look_whole};
+use crate::health::fault::{Fault, look_at_ends, look_whole};
 
 /// What it takes to look into arenas.
 pub type Keyed<'k> = (&'k ChunkReader, &'k WriteKeys);
@@ -41,7 +40,7 @@ pub fn look_at(
     info: &ObjectInfo,
     every_byte: bool,
     keyed: Option<Keyed<'_>>,
-) -> Result<Looked, EngineError> {
+) -> Result<Looked, RepositoryError> {
     if !every_byte && look_at_ends(backend, info)?.is_none() {
         return Ok(Looked::default());
     }
@@ -122,7 +121,7 @@ fn look_at_chunk(
 ) -> Result<(), Wrong> {
     match reader.expand(stored) {
         Ok(bytes) if reader.fingerprinter().fingerprint(&bytes) == named.fingerprint => Ok(()),
-        Ok(_) | Err(EngineError::Delta(_)) => Err(Wrong::Here),
+        Ok(_) | Err(RepositoryError::Delta(_)) => Err(Wrong::Here),
         Err(_) => Err(Wrong::InBase),
     }
 }

@@ -6,8 +6,6 @@
 //! (told by another size, since a rewritten arena leaves something out) read anew. So the whole
 //! cache may be lost, stale or torn: that costs reading summaries, never data.
 
-mod arenas;
-
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +16,8 @@ use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
 use strongroom_catalog::Location;
 use strongroom_index::{Index, IndexError};
 
-use crate::error::EngineError;
-use arenas::{Arenas, Orphans};
+use super::arenas::{Arenas, Orphans};
+use crate::error::RepositoryError;
 
 /// Half of what the index would keep by itself: a session has 150 MiB for all it does.
 const HEADS_MAX: usize = strongroom_index::HEADS_MAX / 2;
@@ -49,7 +47,7 @@ pub struct Refreshed {
 
 impl ChunkIndex {
     /// Opens the index in a folder, or an empty one in memory; a damaged one is begun anew.
-    pub fn open(folder: Option<&Path>) -> Result<Self, EngineError> {
+    pub fn open(folder: Option<&Path>) -> Result<Self, RepositoryError> {
         let Some(folder) = folder else { return Ok(Self::in_memory()) };
         let path = folder.join("index");
         // A cache that cannot be kept costs time, not the backup.
@@ -80,7 +78,7 @@ impl ChunkIndex {
     }
 
     /// Forgets everything, so that the next refresh reads every summary.
-    pub fn clear(&mut self) -> Result<(), EngineError> {
+    pub fn clear(&mut self) -> Result<(), RepositoryError> {
         self.index.clear()?;
         self.arenas = Arenas::default();
         self.orphans.clear();
@@ -94,7 +92,7 @@ impl ChunkIndex {
         store: &ArenaStore,
         monitor: &dyn Monitor,
         cancel: &Cancel,
-    ) -> Result<Refreshed, EngineError> {
+    ) -> Result<Refreshed, RepositoryError> {
         let listed = Listed::of(backend)?;
         let vanished = self.drop_changed(&listed).unwrap_or_else(|error| {
             monitor.detail(&format!("the index is made anew: {error}"));
@@ -169,7 +167,7 @@ impl ChunkIndex {
         object_bytes: u64,
         listed: &Listed,
         store: &ArenaStore,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), RepositoryError> {
         let ordinal = self.arenas.push(arena.id, object_bytes, arena.generation > 0);
         for (slot, entry) in arena.slots() {
             if entry.fingerprint == Fingerprint::ZERO {
@@ -237,7 +235,7 @@ impl ChunkIndex {
         &self,
         backend: &dyn Backend,
         store: &ArenaStore,
-    ) -> Result<HashMap<Fingerprint, Vec<Location>>, EngineError> {
+    ) -> Result<HashMap<Fingerprint, Vec<Location>>, RepositoryError> {
         let mut copies: HashMap<Fingerprint, Vec<Location>> = HashMap::new();
         for (id, _) in Listed::of(backend)?.arenas {
             let arena = match store.arena(id) {
@@ -273,7 +271,11 @@ impl ChunkIndex {
     }
 
     /// True where a slot that was once filled is still there.
-    pub fn is_present(&self, location: Location, store: &ArenaStore) -> Result<bool, EngineError> {
+    pub fn is_present(
+        &self,
+        location: Location,
+        store: &ArenaStore,
+    ) -> Result<bool, RepositoryError> {
         let Some(ordinal) = self.arenas.find(location.arena) else { return Ok(false) };
         if self.orphans.contains(&(ordinal, location.slot)) {
             return Ok(false);
@@ -341,7 +343,7 @@ fn are_there(
     bases: &[BaseLocation],
     listed: &Listed,
     store: &ArenaStore,
-) -> Result<bool, EngineError> {
+) -> Result<bool, RepositoryError> {
     for base in bases {
         if listed.object_bytes(base.arena).is_none() {
             return Ok(false);

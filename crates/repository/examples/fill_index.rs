@@ -12,7 +12,7 @@ use std::path::Path;
 
 use strongroom_base::{ArenaId, Entropy, Fingerprint, SeededEntropy, Silent};
 use strongroom_catalog::Location;
-use strongroom_engine::ChunkIndex;
+use strongroom_repository::ChunkIndex;
 
 const OBJECT_BYTES: u64 = 16 << 20;
 

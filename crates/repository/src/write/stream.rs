@@ -3,8 +3,6 @@
 use strongroom_base::{Fingerprint, Fingerprinter};
 use strongroom_chunk::Chunker;
 
-use crate::error::EngineError;
-
 /// Bytes read at a time. Large enough that a chunk is well within it.
 pub const PIECE_BYTES: usize = 1 << 20;
 
@@ -24,7 +22,7 @@ pub struct StreamCutter {
 }
 
 /// Fills a buffer from its start; tells how many bytes it got, and whether they were the last.
-type Fill<'f> = dyn FnMut(&mut [u8]) -> Result<(usize, bool), EngineError> + 'f;
+type Fill<'f, E> = dyn FnMut(&mut [u8]) -> Result<(usize, bool), E> + 'f;
 
 impl Piece {
     /// The chunks in order, each with its name.
@@ -44,12 +42,12 @@ impl StreamCutter {
 
     /// Reads to the end of a stream of about `expected` bytes, and gives it piece by piece. A piece
     /// that nobody takes ends it.
-    pub fn cut(
+    pub fn cut<E>(
         &self,
         expected: u64,
-        read: &mut Fill<'_>,
-        give: &mut dyn FnMut(Piece) -> Result<(), EngineError>,
-    ) -> Result<(), EngineError> {
+        read: &mut Fill<'_, E>,
+        give: &mut dyn FnMut(Piece) -> Result<(), E>,
+    ) -> Result<(), E> {
         let room = usize::try_from(expected).unwrap_or(usize::MAX).clamp(1, PIECE_BYTES);
         let mut rest: Vec<u8> = Vec::new();
         let mut at_end = false;
@@ -101,7 +99,7 @@ mod tests {
                     let count = buffer.len().min(step).min(length - at);
                     buffer[..count].copy_from_slice(&stream[at..at + count]);
                     at += count;
-                    Ok((count, at == length))
+                    Ok::<_, std::convert::Infallible>((count, at == length))
                 };
                 let mut found: Vec<Vec<u8>> = Vec::new();
                 let mut give = |piece: Piece| {

@@ -2,9 +2,9 @@
 
 use strongroom_catalog::{Entry, Recipe, TreeReader};
 
-use crate::chunk_reader::ChunkReader;
-use crate::error::EngineError;
-use crate::lookup::Found;
+use super::chunk_reader::ChunkReader;
+use super::lookup::Found;
+use crate::error::RepositoryError;
 
 /// A walk through a snapshot's trees, entry by entry.
 pub struct SnapshotWalk<'r> {
@@ -44,7 +44,7 @@ impl<'r> SnapshotWalk<'r> {
 
     /// The next entry. A directory comes before what it holds.
     #[expect(clippy::should_implement_trait, reason = "the walk is asked about its last entry")]
-    pub fn next(&mut self) -> Result<Option<Entry>, EngineError> {
+    pub fn next(&mut self) -> Result<Option<Entry>, RepositoryError> {
         if let Some(entry) = self.top.take() {
             self.descend = entry.tree().cloned();
             return Ok(Some(entry));

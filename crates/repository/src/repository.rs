@@ -20,25 +20,11 @@ use strongroom_base::{
     Clock, Entropy, MasterSecret, RepositoryId, RepositoryKeys, SlotId, WriteKeys,
 };
 use strongroom_chunk::{Chunker, Key, Limits};
-use strongroom_source::InodeId;
 
 use crate::config::{ARENA_BYTES_DEFAULT, Config};
-use crate::error::EngineError;
-use crate::key_slot::{KdfCost, KeySlot, NewSlot, SlotSecret};
-
-/// The folder of key slots.
-pub const KEYS_FOLDER: &str = "keys";
-/// The folder of snapshots.
-pub const SNAPSHOTS_FOLDER: &str = "snapshots";
-/// The folder of writers at work.
-pub const SESSIONS_FOLDER: &str = "sessions";
-/// The configuration's object.
-pub const CONFIG: &str = "config";
-/// What the second copy of a small object is called by. Losing a whole file of a kilobyte must
-/// not cost a repository.
-pub(crate) const COPY: &str = ".copy";
-/// No small object is longer; of one that is, so much is looked at.
-const SMALL_OBJECT_BYTES_MAX: usize = 64 << 20;
+use crate::error::RepositoryError;
+use crate::keys::{KdfCost, KeySlot, NewSlot, SlotSecret, read_slots, write_slot};
+use crate::objects::{CONFIG, COPY, KEYS_FOLDER, SNAPSHOTS_FOLDER, read_small, slot_names};
 
 /// What a verb is given of the world.
 #[derive(Clone)]
@@ -89,7 +75,7 @@ pub struct Repository {
     /// What this user may do.
     pub keys: RepositoryKeys,
     /// What the key slot held; for making further slots.
-    pub(crate) secret: SlotSecret,
+    pub secret: SlotSecret,
     /// The key slot that was opened.
     pub slot: SlotId,
 }
@@ -100,16 +86,16 @@ impl Repository {
         surroundings: Surroundings,
         passphrase: &[u8],
         options: &InitOptions,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Self, RepositoryError> {
         let backend = &*surroundings.backend;
         let place = backend.describe();
         if exists(backend)? {
-            return Err(EngineError::RepositoryExists { place });
+            return Err(RepositoryError::RepositoryExists { place });
         }
         // Key slots alone are what a making that was cut short leaves.
         for folder in ["", ARENAS_FOLDER, SNAPSHOTS_FOLDER] {
             if !backend.list(folder)?.is_empty() {
-                return Err(EngineError::PlaceNotEmpty { place });
+                return Err(RepositoryError::PlaceNotEmpty { place });
             }
         }
         let entropy = &*surroundings.entropy;
@@ -125,7 +111,7 @@ impl Repository {
         let new =
             NewSlot { label: options.label.clone(), created: config.created, cost: options.cost };
         let slot = KeySlot::seal(new, &secret, passphrase, config.id, entropy)
-            .map_err(|error| EngineError::Argument(error.to_string()))?;
+            .map_err(|error| RepositoryError::Argument(error.to_string()))?;
         // The key before the configuration: what has a configuration is a repository, and one
         // whose making was cut short can be made again.
         write_slot(backend, &slot)?;
@@ -143,19 +129,20 @@ impl Repository {
     }
 
     /// Opens the repository with a passphrase.
-    pub fn open(surroundings: Surroundings, passphrase: &[u8]) -> Result<Self, EngineError> {
+    pub fn open(surroundings: Surroundings, passphrase: &[u8]) -> Result<Self, RepositoryError> {
         let backend = &*surroundings.backend;
         let (config, config_bytes) = read_config(backend)?;
         let (slots, found) = read_slots(backend)?;
         if slots.is_empty() {
-            return Err(EngineError::NoKeySlot { found });
+            return Err(RepositoryError::NoKeySlot { found });
         }
         let opened =
             slots.iter().find_map(|slot| Some((slot.id, slot.open(passphrase, config.id)?)));
-        let (slot, secret) = opened.ok_or(EngineError::WrongPassphrase { slots: slots.len() })?;
+        let (slot, secret) =
+            opened.ok_or(RepositoryError::WrongPassphrase { slots: slots.len() })?;
         let keys = secret.keys();
         if !config.is_authentic(&config_bytes, &keys.write) {
-            return Err(EngineError::ForgedConfig);
+            return Err(RepositoryError::ForgedConfig);
         }
         Ok(Self { surroundings, config, keys, secret, slot })
     }
@@ -190,12 +177,6 @@ impl Repository {
         let cache = self.surroundings.cache.as_ref()?;
         Some(cache.join(self.config.id.to_string()))
     }
-
-    /// The folders on this machine that it lies in: neither backed up nor removed by a restore.
-    pub(crate) fn own_directories(&self) -> Vec<InodeId> {
-        let own = [Some(PathBuf::from(self.backend().describe())), self.cache_folder()];
-        own.into_iter().flatten().filter_map(|path| InodeId::of_path(&path).ok()).collect()
-    }
 }
 
 /// True where there is a repository.
@@ -214,23 +195,18 @@ fn config_names() -> [ObjectName; 2] {
     [ObjectName::top(CONFIG), ObjectName::top(&format!("{CONFIG}{COPY}"))]
 }
 
-/// The two objects of a key slot.
-pub fn slot_names(id: SlotId) -> [ObjectName; 2] {
-    [ObjectName::new(KEYS_FOLDER, id), ObjectName::new(KEYS_FOLDER, format!("{id}{COPY}"))]
-}
-
 /// The configuration and its bytes, from whichever copy can be read.
-pub fn read_config(backend: &dyn Backend) -> Result<(Config, Vec<u8>), EngineError> {
+pub fn read_config(backend: &dyn Backend) -> Result<(Config, Vec<u8>), RepositoryError> {
     let mut first_error = None;
     for name in config_names() {
         match read_small(backend, &name, ObjectKind::Config, None) {
             Ok(body) => match Config::unpack(&body) {
                 Ok(config) => return Ok((config, body)),
                 Err(source) => {
-                    first_error.get_or_insert(EngineError::Format { name, source });
+                    first_error.get_or_insert(RepositoryError::Format { name, source });
                 }
             },
-            Err(EngineError::Backend(error)) if error.is_not_found() => {}
+            Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
             // A copy that a newer program has not yet written anew proves nothing.
             Err(error) if is_newer(&error) => return Err(error),
             Err(error) => {
@@ -239,89 +215,20 @@ pub fn read_config(backend: &dyn Backend) -> Result<(Config, Vec<u8>), EngineErr
         }
     }
     let place = backend.describe();
-    Err(first_error.unwrap_or(EngineError::NotARepository { place }))
+    Err(first_error.unwrap_or(RepositoryError::NotARepository { place }))
 }
 
 /// An error where a newer program made the repository: what is new in it looks like damage here.
-pub fn refuse_newer(backend: &dyn Backend) -> Result<(), EngineError> {
+pub fn refuse_newer(backend: &dyn Backend) -> Result<(), RepositoryError> {
     match read_config(backend) {
         Err(error) if is_newer(&error) => Err(error),
         _ => Ok(()),
     }
 }
 
-fn is_newer(error: &EngineError) -> bool {
-    let EngineError::Object { source: EnvelopeError::Header(header), .. } = error else {
+fn is_newer(error: &RepositoryError) -> bool {
+    let RepositoryError::Object { source: EnvelopeError::Header(header), .. } = error else {
         return false;
     };
     matches!(header, HeaderError::NewerVersion { .. })
-}
-
-/// Every key slot that can be read from either copy, and how many slots there should be.
-pub fn read_slots(backend: &dyn Backend) -> Result<(Vec<KeySlot>, usize), EngineError> {
-    let mut ids: Vec<SlotId> = backend
-        .list(KEYS_FOLDER)?
-        .iter()
-        .filter_map(|info| info.name.file().trim_end_matches(COPY).parse().ok())
-        .collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let mut slots = Vec::new();
-    for id in &ids {
-        slots.extend(read_slot(backend, *id)?);
-    }
-    Ok((slots, ids.len()))
-}
-
-/// A slot from whichever copy can be read; none where both are damaged or gone.
-fn read_slot(backend: &dyn Backend, id: SlotId) -> Result<Option<KeySlot>, EngineError> {
-    let mut failure = None;
-    for name in slot_names(id) {
-        match read_small(backend, &name, ObjectKind::KeySlot, Some(&slot_object_id(id))) {
-            Ok(body) => {
-                if let Ok(slot) = KeySlot::unpack(id, &body) {
-                    return Ok(Some(slot));
-                }
-            }
-            Err(EngineError::Backend(error)) if error.is_not_found() => {}
-            Err(error) if error.is_damage() => {}
-            Err(error) => failure = Some(error),
-        }
-    }
-    failure.map_or(Ok(None), Err)
-}
-
-/// Stores a new key slot.
-pub(crate) fn write_slot(backend: &dyn Backend, slot: &KeySlot) -> Result<(), EngineError> {
-    let id = slot_object_id(slot.id);
-    let identity = Identity { kind: ObjectKind::KeySlot, id, generation: 0 };
-    let object = envelope::seal_small(&slot.pack(), identity);
-    for name in slot_names(slot.id).iter().rev() {
-        backend.create(name, &object)?;
-    }
-    Ok(())
-}
-
-fn slot_object_id(id: SlotId) -> [u8; 16] {
-    let mut wide = [0; 16];
-    wide[..SlotId::BYTES].copy_from_slice(&id.0);
-    wide
-}
-
-/// The body of a small object, computed anew from parity where it is damaged.
-pub(crate) fn read_small(
-    backend: &dyn Backend,
-    name: &ObjectName,
-    kind: ObjectKind,
-    id: Option<&[u8; 16]>,
-) -> Result<Vec<u8>, EngineError> {
-    let object = backend.read(name, 0, SMALL_OBJECT_BYTES_MAX)?;
-    match envelope::open(&object, kind, id) {
-        Ok((_, body, _)) => Ok(body),
-        // Something else altogether, where a repository's configuration should be.
-        Err(EnvelopeError::Header(HeaderError::NotAnObject)) if kind == ObjectKind::Config => {
-            Err(EngineError::NotARepository { place: backend.describe() })
-        }
-        Err(source) => Err(EngineError::Object { name: name.clone(), source }),
-    }
 }

@@ -4,8 +4,6 @@
 //! sealed with a key that Argon2id makes of the passphrase. Slots are added, changed and removed
 //! without touching anything else.
 
-mod generated;
-
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use minicbor::{Decoder, Encoder};
 use rustix::mm::{Advice, madvise};
@@ -17,8 +15,6 @@ use strongroom_base::{
 use strongroom_catalog::FormatError;
 use strongroom_catalog::format::{decode_map, expect_array};
 use zeroize::Zeroizing;
-
-pub use generated::generate_passphrase;
 
 /// What Argon2id may cost whoever guesses, and whoever opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +38,7 @@ impl KdfCost {
 
     /// What suits a passphrase: next to nothing where nobody can guess it.
     pub fn suited_to(passphrase: &[u8]) -> Self {
-        if generated::is_generated(passphrase) { Self::CHEAPEST } else { Self::DEFAULT }
+        if super::generated::is_generated(passphrase) { Self::CHEAPEST } else { Self::DEFAULT }
     }
 
     fn params(self) -> Option<Params> {

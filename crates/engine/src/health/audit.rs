@@ -10,9 +10,7 @@ use std::path::PathBuf;
 
 use strongroom_base::{Cancel, Monitor, SnapshotId};
 use strongroom_catalog::{ChunkRef, Entry, EntryKind, Recipe, Snapshot, TreeReader};
-
-use crate::chunk_reader::ChunkReader;
-use crate::error::EngineError;
+use strongroom_repository::{ChunkReader, RepositoryError};
 
 /// A file, or a directory's list of names, of which something is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +26,7 @@ pub struct Affected {
 }
 
 /// Tells whether a chunk can be had, from where its recipe says or from elsewhere.
-pub type IsGood<'g> = dyn FnMut(&ChunkRef) -> Result<bool, EngineError> + 'g;
+pub type IsGood<'g> = dyn FnMut(&ChunkRef) -> Result<bool, RepositoryError> + 'g;
 
 /// What an audit counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,7 +54,7 @@ pub fn audit(
     is_good: &mut IsGood<'_>,
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<(Vec<Affected>, Audited), EngineError> {
+) -> Result<(Vec<Affected>, Audited), RepositoryError> {
     let mut auditor = Auditor {
         reader,
         is_good,
@@ -81,7 +79,7 @@ struct Auditor<'r, 'g> {
 }
 
 impl<'r> Auditor<'r, '_> {
-    fn snapshot(&mut self, snapshot: &Snapshot, cancel: &Cancel) -> Result<(), EngineError> {
+    fn snapshot(&mut self, snapshot: &Snapshot, cancel: &Cancel) -> Result<(), RepositoryError> {
         self.audited.snapshots += 1;
         let mut levels = Vec::new();
         self.descend(&snapshot.root, Vec::new(), &mut levels);
@@ -98,7 +96,7 @@ impl<'r> Auditor<'r, '_> {
                     }
                 }
                 Err(error) => {
-                    let error = EngineError::from(error);
+                    let error = RepositoryError::from(error);
                     if !error.is_damage() {
                         return Err(error);
                     }
@@ -130,7 +128,7 @@ impl<'r> Auditor<'r, '_> {
         snapshot: &Snapshot,
         entry: Entry,
         levels: &mut Vec<Level<'r>>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), RepositoryError> {
         match &entry.kind {
             EntryKind::Directory { tree, .. } if !self.whole.contains(&key(tree)) => {
                 self.descend(tree, entry.name.clone(), levels);
@@ -151,7 +149,7 @@ impl<'r> Auditor<'r, '_> {
     }
 
     /// How many bytes of a file are lost; none where it is whole.
-    fn lost_bytes(&mut self, content: &Recipe) -> Result<Option<u64>, EngineError> {
+    fn lost_bytes(&mut self, content: &Recipe) -> Result<Option<u64>, RepositoryError> {
         let mut rest: Vec<(u8, ChunkRef)> =
             content.refs.iter().map(|chunk| (content.depth, *chunk)).collect();
         let (mut lost, mut any) = (0, false);

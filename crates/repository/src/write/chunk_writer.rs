@@ -8,12 +8,12 @@ use strongroom_arena::{ArenaContent, StoredChunk};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
 use strongroom_catalog::{ChunkRef, Location, Part, WriteChunk};
 
-use crate::basis::{Delta, FoundBasis, StreamBasis};
-use crate::chunk_index::ChunkIndex;
-use crate::chunk_reader::ChunkReader;
-use crate::error::EngineError;
-use crate::packer::{PackOptions, Packer, WrittenArena};
-use crate::profile::{Profile, Stage, StageTimes};
+use super::basis::{Delta, FoundBasis, StreamBasis};
+use super::packer::{PackOptions, Packer, WrittenArena};
+use super::profile::{Profile, Stage, StageTimes};
+use crate::error::RepositoryError;
+use crate::index::chunk_index::ChunkIndex;
+use crate::read::chunk_reader::ChunkReader;
 use crate::repository::Repository;
 
 /// What was written, chunk by chunk and request by request (Yuru §5.1.2 counts these).
@@ -80,7 +80,7 @@ impl<'r> ChunkWriter<'r> {
         dry_run: bool,
         monitor: &dyn Monitor,
         cancel: &Cancel,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Self, RepositoryError> {
         let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
         index.refresh(repository.backend(), reader.store(), monitor, cancel)?;
         let times = Arc::new(StageTimes::default());
@@ -103,7 +103,7 @@ impl<'r> ChunkWriter<'r> {
         fingerprint: Fingerprint,
         offset: u64,
         basis: Option<&mut StreamBasis<'_>>,
-    ) -> Result<ChunkRef, EngineError> {
+    ) -> Result<ChunkRef, RepositoryError> {
         self.stats.data_chunks += 1;
         let part = Part { level: 0, offset };
         let (location, is_new) = self.put(ArenaContent::Data, chunk, fingerprint, part, basis)?;
@@ -129,7 +129,7 @@ impl<'r> ChunkWriter<'r> {
         fingerprint: Fingerprint,
         part: Part,
         mut basis: Option<&mut StreamBasis<'_>>,
-    ) -> Result<(Location, bool), EngineError> {
+    ) -> Result<(Location, bool), RepositoryError> {
         if let Some(location) = self.find_known(fingerprint, part, basis.as_deref_mut())? {
             if content == ArenaContent::Data {
                 self.neighbours = Neighbours { last: Some(location), new_since: 0 };
@@ -165,7 +165,7 @@ impl<'r> ChunkWriter<'r> {
         fingerprint: Fingerprint,
         part: Part,
         mut basis: Option<&mut StreamBasis<'_>>,
-    ) -> Result<Option<Location>, EngineError> {
+    ) -> Result<Option<Location>, RepositoryError> {
         let in_place = basis.as_mut().and_then(|basis| basis.in_place(part, &fingerprint));
         if let Some(location) = in_place
             && self.index.is_present(location, self.reader.store())?
@@ -212,7 +212,7 @@ impl<'r> ChunkWriter<'r> {
     }
 
     /// True where the chunk that a parent's recipe names is still there.
-    pub fn is_present(&self, chunk: &ChunkRef) -> Result<bool, EngineError> {
+    pub fn is_present(&self, chunk: &ChunkRef) -> Result<bool, RepositoryError> {
         self.index.is_present(chunk.location, self.reader.store())
     }
 
@@ -233,7 +233,7 @@ impl<'r> ChunkWriter<'r> {
         begun: Instant,
         readers: usize,
         monitor: &dyn Monitor,
-    ) -> Result<(WriteStats, Profile), EngineError> {
+    ) -> Result<(WriteStats, Profile), RepositoryError> {
         let dry_run = Packing::Nowhere { next_slot: 0, id: ArenaId::ZERO };
         let mut workers = 0;
         if let Packing::Packer(packer) = std::mem::replace(&mut self.packer, dry_run) {
@@ -272,13 +272,13 @@ pub struct MetadataLane<'w, 'r, 'b> {
 }
 
 impl WriteChunk for MetadataLane<'_, '_, '_> {
-    type Error = EngineError;
+    type Error = RepositoryError;
 
     fn write_chunk(
         &mut self,
         chunk: &[u8],
         part: Part,
-    ) -> Result<(Fingerprint, Location), EngineError> {
+    ) -> Result<(Fingerprint, Location), RepositoryError> {
         let basis = self.basis.as_deref_mut();
         let fingerprint = self.writer.reader.fingerprinter().fingerprint(chunk);
         let (location, is_new) =
@@ -290,7 +290,7 @@ impl WriteChunk for MetadataLane<'_, '_, '_> {
         Ok((fingerprint, location))
     }
 
-    fn holds(&self, chunk: &ChunkRef) -> Result<bool, EngineError> {
+    fn holds(&self, chunk: &ChunkRef) -> Result<bool, RepositoryError> {
         self.writer.is_present(chunk)
     }
 }

@@ -13,8 +13,9 @@ use strongroom_base::entropy::random_array;
 use strongroom_catalog::Snapshot;
 use strongroom_catalog::format::{pack_snapshot, unpack_snapshot};
 
-use crate::error::EngineError;
-use crate::repository::{Repository, SESSIONS_FOLDER, SNAPSHOTS_FOLDER, read_small};
+use crate::error::RepositoryError;
+use crate::objects::{SESSIONS_FOLDER, SNAPSHOTS_FOLDER, read_small};
+use crate::repository::Repository;
 
 /// What snapshots are sealed as.
 const SNAPSHOT_INFO: &str = "strongroom v0 snapshot";
@@ -29,7 +30,7 @@ pub struct Session<'r> {
 
 impl<'r> Session<'r> {
     /// Begins a session.
-    pub fn begin(repository: &'r Repository) -> Result<Self, EngineError> {
+    pub fn begin(repository: &'r Repository) -> Result<Self, RepositoryError> {
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
         let mut body = Vec::new();
         Encoder::new(&mut body)
@@ -50,7 +51,7 @@ impl<'r> Session<'r> {
     }
 
     /// Commits: from here on the snapshot is there, and all it needs is on the medium.
-    pub fn commit(mut self, snapshot: &Snapshot) -> Result<u64, EngineError> {
+    pub fn commit(mut self, snapshot: &Snapshot) -> Result<u64, RepositoryError> {
         assert_eq!(snapshot.id, self.id, "a session commits its own snapshot");
         let object = seal_snapshot(self.repository, snapshot);
         self.repository.backend().create(&snapshot_object(self.id), &object)?;
@@ -97,12 +98,12 @@ fn seal_snapshot(repository: &Repository, snapshot: &Snapshot) -> Vec<u8> {
 }
 
 /// Reads a snapshot.
-pub fn read_snapshot(repository: &Repository, id: SnapshotId) -> Result<Snapshot, EngineError> {
+pub fn read_snapshot(repository: &Repository, id: SnapshotId) -> Result<Snapshot, RepositoryError> {
     let name = snapshot_object(id);
     let sealed = read_small(repository.backend(), &name, ObjectKind::Snapshot, Some(&id.0))?;
-    let key = repository.keys.private_key.as_ref().ok_or(EngineError::PutOnly)?;
+    let key = repository.keys.private_key.as_ref().ok_or(RepositoryError::PutOnly)?;
     let body = key
         .open(SNAPSHOT_INFO, &id.0, &sealed)
-        .map_err(|_| EngineError::Sealed { name: name.clone() })?;
-    unpack_snapshot(id, &body).map_err(|source| EngineError::Format { name, source })
+        .map_err(|_| RepositoryError::Sealed { name: name.clone() })?;
+    unpack_snapshot(id, &body).map_err(|source| RepositoryError::Format { name, source })
 }

@@ -13,8 +13,8 @@ use strongroom_base::Fingerprint;
 use strongroom_catalog::{ChunkRef, Location, Part, Recipe, recipe::read_node};
 use strongroom_chunk::delta;
 
-use crate::chunk_reader::ChunkReader;
-use crate::error::EngineError;
+use crate::error::RepositoryError;
+use crate::read::chunk_reader::ChunkReader;
 
 /// A basis is so many chunks at most.
 const CHUNKS_MAX: usize = 6;
@@ -170,7 +170,7 @@ impl FoundBasis {
 impl ChunkReader {
     /// What a chunk can be encoded against that resembles the one in this place: that one where it
     /// is stored whole, else its bases.
-    fn bases_in_place_of(&self, place: Location) -> Result<Vec<BaseLocation>, EngineError> {
+    fn bases_in_place_of(&self, place: Location) -> Result<Vec<BaseLocation>, RepositoryError> {
         let arena = self.store().arena(place.arena)?;
         let bases = arena.slot(place.slot).map(|slot| slot.bases.clone()).unwrap_or_default();
         if bases.is_empty() {

@@ -27,7 +27,7 @@ use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{ArenaId, Entropy, Fingerprint, WriteKeys};
 use strongroom_catalog::Location;
 
-use crate::profile::{Stage, StageTimes};
+use super::profile::{Stage, StageTimes};
 use crate::repository::Repository;
 use lengths::Lengths;
 

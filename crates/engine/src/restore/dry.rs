@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 
 use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::{Entry, EntryKind, Recipe, TreeReader};
+use strongroom_repository::{ChunkReader, Found};
 
-use crate::chunk_reader::ChunkReader;
 use crate::error::EngineError;
-use crate::lookup::Found;
 use crate::restore::{RestoreOutcome, Scope};
 
 /// Counts what would be written and deleted, and tells each of it as a detail.

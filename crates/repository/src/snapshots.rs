@@ -3,8 +3,9 @@
 use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 
-use crate::error::EngineError;
-use crate::repository::{Repository, SNAPSHOTS_FOLDER};
+use crate::error::RepositoryError;
+use crate::objects::SNAPSHOTS_FOLDER;
+use crate::repository::Repository;
 use crate::session::read_snapshot;
 
 /// All snapshots that can be read, oldest first, and those that cannot.
@@ -12,18 +13,18 @@ pub struct SnapshotList {
     /// Oldest first.
     pub snapshots: Vec<Snapshot>,
     /// What could not be read, and why.
-    pub unreadable: Vec<(SnapshotId, EngineError)>,
+    pub unreadable: Vec<(SnapshotId, RepositoryError)>,
 }
 
 /// Reads all snapshots.
-pub fn list_snapshots(repository: &Repository) -> Result<SnapshotList, EngineError> {
+pub fn list_snapshots(repository: &Repository) -> Result<SnapshotList, RepositoryError> {
     let mut list = SnapshotList { snapshots: Vec::new(), unreadable: Vec::new() };
     for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
         let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
         match read_snapshot(repository, id) {
             Ok(snapshot) => list.snapshots.push(snapshot),
             // Removed between the listing and the reading.
-            Err(EngineError::Backend(error)) if error.is_not_found() => {}
+            Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
             Err(error) if error.is_damage() => list.unreadable.push((id, error)),
             Err(error) => return Err(error),
         }
@@ -58,15 +59,15 @@ impl SnapshotName {
     pub fn parse(
         text: &str,
         date: impl Fn(&str) -> Option<Timestamp>,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Self, RepositoryError> {
         Self::parse_with(text, &date)
     }
 
     fn parse_with(
         text: &str,
         date: &dyn Fn(&str) -> Option<Timestamp>,
-    ) -> Result<Self, EngineError> {
-        let none = || EngineError::NoSuchSnapshot { name: text.to_owned() };
+    ) -> Result<Self, RepositoryError> {
+        let none = || RepositoryError::NoSuchSnapshot { name: text.to_owned() };
         if let Some((place, which)) = text.rsplit_once('@') {
             let (host, path) = place.split_once(':').unwrap_or((place, ""));
             let which = if which.is_empty() { "latest" } else { which };
@@ -98,7 +99,7 @@ pub fn find_snapshot<'s>(
     snapshots: &'s [Snapshot],
     name: &SnapshotName,
     text: &str,
-) -> Result<&'s Snapshot, EngineError> {
+) -> Result<&'s Snapshot, RepositoryError> {
     let all: Vec<&Snapshot> = snapshots.iter().collect();
     select(&all, name, text)
 }
@@ -107,7 +108,7 @@ fn select<'s>(
     snapshots: &[&'s Snapshot],
     name: &SnapshotName,
     text: &str,
-) -> Result<&'s Snapshot, EngineError> {
+) -> Result<&'s Snapshot, RepositoryError> {
     let found = match name {
         SnapshotName::Latest(back) => snapshots.iter().rev().nth(*back).copied(),
         SnapshotName::AtOrBefore(moment) => {
@@ -119,7 +120,10 @@ fn select<'s>(
             let rest: Vec<SnapshotId> = named.map(|snapshot| snapshot.id).collect();
             if let (Some(first), false) = (first, rest.is_empty()) {
                 let candidates = std::iter::once(first.id).chain(rest).collect();
-                return Err(EngineError::AmbiguousSnapshot { name: text.to_owned(), candidates });
+                return Err(RepositoryError::AmbiguousSnapshot {
+                    name: text.to_owned(),
+                    candidates,
+                });
             }
             first
         }
@@ -133,7 +137,7 @@ fn select<'s>(
             return select(&of, which, text);
         }
     };
-    found.ok_or_else(|| EngineError::NoSuchSnapshot { name: text.to_owned() })
+    found.ok_or_else(|| RepositoryError::NoSuchSnapshot { name: text.to_owned() })
 }
 
 /// True where the path, or one above it, was asked for in the backup.
@@ -159,7 +163,7 @@ mod tests {
         }
     }
 
-    fn check(text: &str) -> Result<u8, EngineError> {
+    fn check(text: &str) -> Result<u8, RepositoryError> {
         let snapshots =
             [snapshot(1, "a", "/home"), snapshot(2, "b", "/srv"), snapshot(0x20, "a", "/")];
         let date = |text: &str| text.strip_prefix("t").and_then(|t| t.parse().ok()).map(Timestamp);
@@ -190,7 +194,7 @@ mod tests {
     #[test]
     fn what_names_none_or_many_is_refused() {
         for text in ["latest~3", "latestx", "latest~x", "110", "zzzz", "t50", "c@latest", ""] {
-            assert!(matches!(check(text), Err(EngineError::NoSuchSnapshot { .. })), "{text}");
+            assert!(matches!(check(text), Err(RepositoryError::NoSuchSnapshot { .. })), "{text}");
         }
         assert!(matches!(
             find_snapshot(
@@ -198,7 +202,7 @@ mod tests {
                 &SnapshotName::Prefix("1101".to_owned()),
                 "1101"
             ),
-            Err(EngineError::AmbiguousSnapshot { .. })
+            Err(RepositoryError::AmbiguousSnapshot { .. })
         ));
     }
 }

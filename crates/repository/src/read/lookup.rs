@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use strongroom_catalog::tree::find_entry;
 use strongroom_catalog::{Entry, Recipe, Snapshot};
 
-use crate::chunk_reader::ChunkReader;
-use crate::error::EngineError;
+use super::chunk_reader::ChunkReader;
+use crate::error::RepositoryError;
 
 /// What a path in a snapshot leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +40,10 @@ pub fn find_path(
     snapshot: &Snapshot,
     path: &[u8],
     reader: &ChunkReader,
-) -> Result<Found, EngineError> {
+) -> Result<Found, RepositoryError> {
     let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|n| !n.is_empty()).collect();
     let as_path = || PathBuf::from(std::ffi::OsStr::from_bytes(path));
-    let missing = || EngineError::NoSuchPath { path: as_path(), snapshot: snapshot.id };
+    let missing = || RepositoryError::NoSuchPath { path: as_path(), snapshot: snapshot.id };
     let mut found = Found::root(snapshot);
     for (depth, name) in names.iter().enumerate() {
         let tree = match &found {

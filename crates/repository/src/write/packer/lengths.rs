@@ -11,7 +11,7 @@ use strongroom_arena::BlockDraft;
 use strongroom_base::ArenaId;
 
 use super::{BLOCKS_IN_FLIGHT, wait_for};
-use crate::profile::StageTimes;
+use crate::write::profile::StageTimes;
 
 /// The lengths of one lane's blocks.
 pub struct Lengths {

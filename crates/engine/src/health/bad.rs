@@ -1,0 +1,98 @@
+//! What is known to be unreadable, and whether a chunk stands somewhere else.
+
+use std::collections::{HashMap, HashSet};
+
+use strongroom_arena::{ArenaError, BaseLocation};
+use strongroom_base::{ArenaId, Fingerprint, WriteKeys};
+use strongroom_catalog::{ChunkRef, Location};
+use strongroom_repository::{ChunkReader, RepositoryError};
+
+use super::look::{Survivors, survivors};
+
+/// What is known to be unreadable.
+#[derive(Debug, Default)]
+pub(crate) struct BadPlaces {
+    /// Arenas beyond parity, with what can still be had of each.
+    broken: HashMap<ArenaId, Survivors>,
+    /// Slots of arenas that are whole, and hold something else than their summary says.
+    slots: HashSet<Location>,
+}
+
+impl BadPlaces {
+    /// Takes note of an arena beyond parity: what still opens of it is found out.
+    pub(crate) fn add_broken(
+        &mut self,
+        id: ArenaId,
+        object: &[u8],
+        reader: &ChunkReader,
+        keys: &WriteKeys,
+    ) {
+        self.broken.insert(id, survivors(id, object, reader, keys));
+    }
+
+    /// Takes note of what was found in an object.
+    pub(crate) fn extend(&mut self, broken: Option<(ArenaId, Survivors)>, slots: Vec<Location>) {
+        self.broken.extend(broken);
+        self.slots.extend(slots);
+    }
+
+    /// The bases of what can be read in a place, if it is what was wanted; none for what is whole.
+    fn bases_at(
+        &self,
+        reader: &ChunkReader,
+        place: Location,
+        is_wanted: impl Fn(Fingerprint) -> bool,
+    ) -> Result<Option<Vec<BaseLocation>>, RepositoryError> {
+        if let Some(survivors) = self.broken.get(&place.arena) {
+            let slot = survivors.get(&place.slot).filter(|slot| is_wanted(slot.fingerprint));
+            return Ok(slot.map(|slot| slot.bases.clone()));
+        }
+        if self.slots.contains(&place) {
+            return Ok(None);
+        }
+        match reader.store().arena(place.arena) {
+            Ok(arena) => {
+                let slot = arena.slot(place.slot).filter(|slot| is_wanted(slot.fingerprint));
+                Ok(slot.map(|slot| slot.bases.clone()))
+            }
+            Err(ArenaError::Missing { .. } | ArenaError::Damaged { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// True where a chunk stands where its recipe says, or elsewhere.
+pub(crate) fn is_good(
+    reader: &ChunkReader,
+    bad: &BadPlaces,
+    chunk: &ChunkRef,
+) -> Result<bool, RepositoryError> {
+    let mut tried = Vec::new();
+    let mut next = Some(chunk.location);
+    while let Some(place) = next {
+        if stands(reader, bad, chunk, place)? {
+            return Ok(true);
+        }
+        tried.push(place);
+        next = reader.find_elsewhere(&chunk.fingerprint, &tried)?;
+    }
+    Ok(false)
+}
+
+fn stands(
+    reader: &ChunkReader,
+    bad: &BadPlaces,
+    chunk: &ChunkRef,
+    location: Location,
+) -> Result<bool, RepositoryError> {
+    let is_it = |fingerprint: Fingerprint| fingerprint == chunk.fingerprint;
+    match bad.bases_at(reader, location, is_it)? {
+        None => Ok(false),
+        // A base has no name where it is named; it is what stands there.
+        Some(bases) => bases.iter().try_fold(true, |stand, base| {
+            let place = Location { arena: base.arena, slot: base.slot };
+            let is_any = |fingerprint| fingerprint != Fingerprint::ZERO;
+            Ok(stand && bad.bases_at(reader, place, is_any)?.is_some())
+        }),
+    }
+}

@@ -1,0 +1,9 @@
+//! Keys: the slots that hold them under passphrases, and the objects of these slots.
+
+mod generated;
+mod slot;
+mod stored;
+
+pub use generated::generate_passphrase;
+pub use slot::{Access, KdfCost, KeySlot, NewSlot, SlotSecret};
+pub use stored::{read_slots, write_slot};

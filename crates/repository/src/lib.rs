@@ -1,0 +1,30 @@
+//! Floor 4: what a repository is. Its objects, keys, sessions and snapshots, and how chunks are
+//! written to it and read from it.
+//!
+//! Nothing here knows a verb, or a file tree of this machine. It never prints, never reads the
+//! environment, and takes clock and randomness as parameters.
+
+pub mod config;
+mod error;
+mod index;
+pub mod keys;
+pub mod objects;
+mod read;
+mod repository;
+mod session;
+mod snapshots;
+mod write;
+
+pub use error::RepositoryError;
+pub use index::chunk_index::{ChunkIndex, Refreshed};
+pub use read::chunk_reader::ChunkReader;
+pub use read::lookup::{Found, find_path};
+pub use read::walk::SnapshotWalk;
+pub use repository::{InitOptions, Repository, Surroundings, exists, read_config, refuse_newer};
+pub use session::{Session, read_snapshot, session_object, snapshot_object};
+pub use snapshots::{SnapshotList, SnapshotName, find_snapshot, list_snapshots};
+pub use write::basis::StreamBasis;
+pub use write::chunk_writer::{ChunkWriter, MetadataLane, WriteStats};
+pub use write::packer::{Compression, PackOptions};
+pub use write::profile::{Profile, Stage, StageTimes};
+pub use write::stream::{PIECE_BYTES, Piece, StreamCutter};

@@ -1,0 +1,142 @@
+//! Every object of a repository, looked at without a key.
+//!
+//! An object's envelope tells by itself whether it is whole and whether it can be computed anew;
+//! its name tells what it should be. Verify and repair both begin here.
+
+use strongroom_arena::envelope::format::{Header, HeaderError, ObjectKind};
+use strongroom_arena::envelope::{self, EnvelopeError};
+use strongroom_arena::{ARENAS_FOLDER, ArenaContent};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
+use strongroom_base::{ArenaId, SlotId, SnapshotId};
+
+use crate::error::RepositoryError;
+
+/// The folder of key slots.
+pub const KEYS_FOLDER: &str = "keys";
+/// The folder of snapshots.
+pub const SNAPSHOTS_FOLDER: &str = "snapshots";
+/// The folder of writers at work.
+pub const SESSIONS_FOLDER: &str = "sessions";
+/// The configuration's object.
+pub const CONFIG: &str = "config";
+/// What the second copy of a small object is called by. Losing a whole file of a kilobyte must
+/// not cost a repository.
+pub const COPY: &str = ".copy";
+/// No small object is longer; of one that is, so much is looked at.
+const SMALL_OBJECT_BYTES_MAX: usize = 64 << 20;
+
+/// Folders in the order in which they are looked at: small and vital ones first.
+const FOLDERS: [&str; 5] = ["", KEYS_FOLDER, SNAPSHOTS_FOLDER, SESSIONS_FOLDER, ARENAS_FOLDER];
+
+/// What an object's name says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    /// Of which kind.
+    pub kind: ObjectKind,
+    /// Which one; none where the name does not tell.
+    pub id: Option<[u8; 16]>,
+}
+
+/// What the name of an object says it is; none for what is not ours.
+pub fn expected(name: &ObjectName) -> Option<Expected> {
+    let file = name.file().strip_suffix(COPY).unwrap_or(name.file());
+    let (kind, id) = match name.folder() {
+        "" if file == CONFIG => (ObjectKind::Config, None),
+        KEYS_FOLDER => (ObjectKind::KeySlot, Some(slot_object_id(file.parse::<SlotId>().ok()?))),
+        SNAPSHOTS_FOLDER => (ObjectKind::Snapshot, Some(file.parse::<SnapshotId>().ok()?.0)),
+        SESSIONS_FOLDER => (ObjectKind::Session, Some(file.parse::<SnapshotId>().ok()?.0)),
+        ARENAS_FOLDER => {
+            let id = file.parse::<ArenaId>().ok()?;
+            (ArenaContent::of(id).object_kind(), Some(id.0))
+        }
+        _ => return None,
+    };
+    Some(Expected { kind, id })
+}
+
+/// Every object whose name is one of ours, vital ones first.
+pub fn list_objects(backend: &dyn Backend) -> Result<Vec<ObjectInfo>, BackendError> {
+    let mut objects = Vec::new();
+    for folder in FOLDERS {
+        objects.extend(backend.list(folder)?);
+    }
+    objects.retain(|info| expected(&info.name).is_some());
+    Ok(objects)
+}
+
+/// The second copy of a small object, and the first of a copy.
+pub fn twin(name: &ObjectName) -> Option<ObjectName> {
+    let has_twin = match name.folder() {
+        "" => name.file().starts_with(CONFIG),
+        KEYS_FOLDER => true,
+        _ => false,
+    };
+    has_twin.then(|| original_of(name).unwrap_or_else(|| copy_of(name)))
+}
+
+/// The name of an object's copy.
+pub fn copy_of(name: &ObjectName) -> ObjectName {
+    beside(name, &format!("{}{COPY}", name.file()))
+}
+
+/// The object that a copy is of; none for what is no copy.
+pub fn original_of(name: &ObjectName) -> Option<ObjectName> {
+    name.file().strip_suffix(COPY).map(|file| beside(name, file))
+}
+
+fn beside(name: &ObjectName, file: &str) -> ObjectName {
+    match name.folder() {
+        "" => ObjectName::top(file),
+        folder => ObjectName::new(folder, file),
+    }
+}
+
+/// True for a header that says what the object's name says.
+pub fn is_as_named(name: &ObjectName, header: &Header) -> bool {
+    expected(name).is_some_and(|expected| {
+        expected.kind == header.kind && expected.id.is_none_or(|id| id == header.id)
+    })
+}
+
+/// The name that an object should have, by its header.
+pub fn rightful_name(header: &Header) -> ObjectName {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let id = hex(&header.id);
+    match header.kind {
+        ObjectKind::Config => ObjectName::top(CONFIG),
+        ObjectKind::KeySlot => ObjectName::new(KEYS_FOLDER, hex(&header.id[..SlotId::BYTES])),
+        ObjectKind::DataArena | ObjectKind::MetadataArena => ObjectName::new(ARENAS_FOLDER, id),
+        ObjectKind::Snapshot => ObjectName::new(SNAPSHOTS_FOLDER, id),
+        ObjectKind::Session => ObjectName::new(SESSIONS_FOLDER, id),
+    }
+}
+
+/// The two objects of a key slot.
+pub fn slot_names(id: SlotId) -> [ObjectName; 2] {
+    [ObjectName::new(KEYS_FOLDER, id), ObjectName::new(KEYS_FOLDER, format!("{id}{COPY}"))]
+}
+
+/// The identifier in the envelope of a key slot.
+pub(crate) fn slot_object_id(id: SlotId) -> [u8; 16] {
+    let mut wide = [0; 16];
+    wide[..SlotId::BYTES].copy_from_slice(&id.0);
+    wide
+}
+
+/// The body of a small object, computed anew from parity where it is damaged.
+pub fn read_small(
+    backend: &dyn Backend,
+    name: &ObjectName,
+    kind: ObjectKind,
+    id: Option<&[u8; 16]>,
+) -> Result<Vec<u8>, RepositoryError> {
+    let object = backend.read(name, 0, SMALL_OBJECT_BYTES_MAX)?;
+    match envelope::open(&object, kind, id) {
+        Ok((_, body, _)) => Ok(body),
+        // Something else altogether, where a repository's configuration should be.
+        Err(EnvelopeError::Header(HeaderError::NotAnObject)) if kind == ObjectKind::Config => {
+            Err(RepositoryError::NotARepository { place: backend.describe() })
+        }
+        Err(source) => Err(RepositoryError::Object { name: name.clone(), source }),
+    }
+}

@@ -1,0 +1,5 @@
+//! Reading: chunks, paths in snapshots, whole snapshots.
+
+pub mod chunk_reader;
+pub mod lookup;
+pub mod walk;
