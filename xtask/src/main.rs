@@ -1,16 +1,10 @@
-//! Chores of this repository: its table of contents.
+//! Checks of this repository: `cargo xtask check-docs`.
 //!
-//! `cargo xtask check-docs` holds the documents against the tree: what they name must exist, and
-//! what the house promises of its floors must be so. `cargo xtask bench` measures Strongroom beside
-//! its peers, `cargo xtask papers` beside the papers; both write documents. Tests are `./test`'s
-//! work.
+//! It compares the documents with the tree: what they name must exist, and what ARCHITECTURE.md
+//! promises must hold. Tests are run by `./test`, measurements by the crate `strongroom-bench`.
 
-mod bench;
 mod checks;
 mod markdown;
-mod papers;
-mod shell;
-mod table;
 mod tree;
 
 use std::path::Path;
@@ -18,18 +12,16 @@ use std::process::ExitCode;
 
 use tree::Tree;
 
-const USAGE: &str = "usage: cargo xtask check-docs | bench | papers [OPTIONS]";
+const USAGE: &str = "usage: cargo xtask check-docs";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    let root = root.expect("xtask stands in the repository's top folder");
+    let root = root.expect("xtask is a folder of the repository");
     match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["check-docs"] => check_docs(root),
-        ["bench", rest @ ..] => bench::bench(rest, root),
-        ["papers", rest @ ..] => papers::papers(rest, root),
         _ => {
-            tell(USAGE);
+            report(USAGE);
             ExitCode::from(2)
         }
     }
@@ -39,22 +31,23 @@ fn check_docs(root: &Path) -> ExitCode {
     let tree = match Tree::read(root) {
         Ok(tree) => tree,
         Err(error) => {
-            tell(&format!("error: cannot read the repository: {error}"));
+            report(&format!("error: cannot read the repository: {error}"));
             return ExitCode::FAILURE;
         }
     };
     let findings = checks::check_docs(&tree);
     for finding in &findings {
-        tell(&finding.to_string());
+        report(&finding.to_string());
     }
-    if findings.is_empty() {
-        return ExitCode::SUCCESS;
+    match findings.len() {
+        0 => return ExitCode::SUCCESS,
+        1 => report("error: 1 finding"),
+        count => report(&format!("error: {count} findings")),
     }
-    tell(&format!("error: {} findings in the documents", findings.len()));
     ExitCode::FAILURE
 }
 
-#[expect(clippy::print_stderr, reason = "this program talks to whoever runs it")]
-fn tell(line: &str) {
+#[expect(clippy::print_stderr, reason = "this program reports to a person")]
+fn report(line: &str) {
     eprintln!("{line}");
 }

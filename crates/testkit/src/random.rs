@@ -1,4 +1,5 @@
-//! Numbers from a seed: SplitMix64, so that a test can be run again as it was.
+//! Numbers from a seed (SplitMix64, by Steele, Lea and Flood, 2014), so that a test can be run
+//! again as it was.
 
 /// A reproducible stream of numbers.
 #[derive(Debug, Clone)]
@@ -52,11 +53,28 @@ impl Random {
 
     /// Bytes that do not compress.
     pub fn noise(&mut self, length: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(length + 8);
-        while bytes.len() < length {
-            bytes.extend_from_slice(&self.number().to_le_bytes());
-        }
-        bytes.truncate(length);
+        let mut bytes = vec![0; length];
+        self.fill(&mut bytes);
         bytes
+    }
+
+    /// Overwrites a buffer with bytes that do not compress.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for part in bytes.chunks_mut(8) {
+            part.copy_from_slice(&self.number().to_le_bytes()[..part.len()]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_splitmix64() {
+        // The published first outputs for seed 1234567.
+        let mut random = Random::new(1_234_567);
+        assert_eq!(random.number(), 6_457_827_717_110_365_317);
+        assert_eq!(random.number(), 3_203_168_211_198_807_973);
     }
 }
