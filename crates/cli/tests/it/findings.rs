@@ -5,3 +5,4 @@
 //! `campaign/findings` shows both. So they use only commands and options that both programs know.
 
 mod snapshots;
+mod storage;
