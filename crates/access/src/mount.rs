@@ -21,6 +21,7 @@ mod layout;
 mod listing;
 mod naming;
 mod nodes;
+mod shape;
 mod tops;
 mod view;
 

@@ -1,10 +1,7 @@
 //! The chunker for disk images: cuts at multiples of the page only.
 
 use crate::content::{Span, span, split};
-use crate::{Key, Limits, LimitsError, scan};
-
-/// The page of a disk image, in bytes: the unit in which file systems place what they store.
-pub const PAGE_BYTES: usize = 4096;
+use crate::{Key, Limits, LimitsError, PAGE_BYTES, scan};
 
 /// Cuts a stream at multiples of [`PAGE_BYTES`] from its start, where the content says.
 ///

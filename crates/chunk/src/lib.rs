@@ -45,7 +45,7 @@ mod key;
 pub mod reference;
 mod scan;
 
-pub use aligned::{AlignedChunker, PAGE_BYTES};
+pub use aligned::AlignedChunker;
 pub use content::Chunker;
 pub use key::Key;
-pub use limits::{Limits, LimitsError};
+pub use limits::{Limits, LimitsError, PAGE_BYTES};

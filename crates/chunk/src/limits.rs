@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// The page of a disk image, in bytes: the unit in which file systems place content.
+pub const PAGE_BYTES: usize = 4096;
+
 /// The least and the greatest length of a chunk, in bytes.
 ///
 /// Only the last chunk of a stream may be shorter than `min`; none is longer than `max`. Invariants:
@@ -93,7 +96,7 @@ impl fmt::Display for LimitsError {
             LimitsError::NotAligned { min, max } => write!(
                 f,
                 "aligned chunk limits must be multiples of {}, not min {min}, max {max}",
-                crate::PAGE_BYTES
+                PAGE_BYTES
             ),
         }
     }

@@ -1,15 +1,12 @@
 //! What every command is given: the repository's place, the passphrase, the terminal.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use strongroom_backend::{Backend, Place, PlaceError};
+use strongroom_backend::{Backend, LocalBackend};
 use strongroom_base::{Cancel, OsEntropy, SystemClock};
-use strongroom_repository::{
-    InitOptions, Repository, RepositoryError, Surroundings, check_vacant, exists,
-};
+use strongroom_repository::{InitOptions, Repository, RepositoryError, Surroundings};
 
 use crate::exit::{CliError, Exit};
 use crate::passphrase::PassphraseArgs;
@@ -28,7 +25,7 @@ pub struct GlobalArgs {
         value_name = "PLACE",
         help_heading = "Repository"
     )]
-    pub repo: Option<OsString>,
+    pub repo: Option<String>,
     #[command(flatten)]
     pub passphrase: PassphraseArgs,
     /// Keep caches in this folder instead of the user's cache folder
@@ -77,61 +74,72 @@ impl Context {
         Ok(Self { args, terminal, cancel: Cancel::from_flag(flag) })
     }
 
-    /// Where the repository is.
-    fn place(&self) -> Result<Place, CliError> {
-        let text = self.args.repo.as_deref().ok_or_else(|| {
+    /// Where the repository is, as the user wrote it.
+    pub fn place(&self) -> Result<&str, CliError> {
+        self.args.repo.as_deref().ok_or_else(|| {
             CliError::new(
                 Exit::Failed,
                 "no repository was named",
                 "give --repo FOLDER, or set STRONGROOM_REPOSITORY",
             )
-        })?;
-        Place::parse(text).map_err(|error| {
-            let hint = match error {
-                PlaceError::Remote { .. } => {
-                    "name a folder; one with a colon in its name is written ./NAME"
-                }
-                PlaceError::Empty => "name a folder",
-            };
-            CliError::new(Exit::Failed, error.to_string(), hint)
         })
+    }
+
+    fn path(&self) -> Result<PathBuf, CliError> {
+        let place = self.place()?;
+        match place.split_once("://") {
+            None => Ok(PathBuf::from(place)),
+            Some(("file", path)) => Ok(PathBuf::from(path)),
+            Some((scheme, _)) => Err(CliError::new(
+                Exit::Failed,
+                format!("this version cannot keep a repository at {scheme}://"),
+                "name a folder",
+            )),
+        }
     }
 
     /// The place that keeps the repository, which must exist.
     pub fn backend(&self) -> Result<Arc<dyn Backend>, CliError> {
-        let place = self.place()?;
-        let not_there = RepositoryError::NotARepository { place: place.to_string() };
-        Ok(place.open()?.ok_or(not_there)?)
+        let path = self.path()?;
+        if !path.exists() {
+            let place = self.place()?.to_owned();
+            return Err(RepositoryError::NotARepository { place }.into());
+        }
+        Ok(Arc::new(LocalBackend::open(&path)?))
     }
 
     /// Opens the repository.
     pub fn open(&self) -> Result<Repository, CliError> {
         let backend = self.backend()?;
-        if !exists(&*backend)? {
+        if !strongroom_repository::exists(&*backend)? {
             return Err(RepositoryError::NotARepository { place: backend.describe() }.into());
         }
-        let place = self.place()?.to_string();
-        let passphrase = self.args.passphrase.existing(&place, &self.cancel)?;
+        let passphrase = self.args.passphrase.existing(self.place()?, &self.cancel)?;
         Ok(Repository::open(self.surroundings(backend), &passphrase)?)
     }
 
     /// Makes the repository.
     pub fn init(&self, options: &InitOptions) -> Result<Repository, CliError> {
-        let place = self.place()?;
-        // Before anybody is asked for a passphrase.
-        check_vacant(&place)?;
+        let path = self.path()?;
+        if path.exists() {
+            let backend = LocalBackend::open(&path)?;
+            if strongroom_repository::exists(&backend)? {
+                return Err(RepositoryError::RepositoryExists { place: backend.describe() }.into());
+            }
+            if std::fs::read_dir(&path)?.next().is_some() && backend.list("keys")?.is_empty() {
+                return Err(RepositoryError::PlaceNotEmpty { place: backend.describe() }.into());
+            }
+        }
         let passphrase = self.args.passphrase.new_repository(&self.cancel)?;
-        let backend = place.create()?;
+        let backend: Arc<dyn Backend> = Arc::new(LocalBackend::create(&path)?);
         Ok(Repository::init(self.surroundings(backend), &passphrase, options)?)
     }
 
-    /// Opens the repository, or makes it if there is none. The flag says that it was made.
+    /// Opens the repository, or makes it where there is none. The flag tells that it was made.
     pub fn open_or_init(&self, options: &InitOptions) -> Result<(Repository, bool), CliError> {
-        let has_repository = match self.place()?.open()? {
-            Some(backend) => exists(&*backend)?,
-            None => false,
-        };
-        if has_repository { Ok((self.open()?, false)) } else { Ok((self.init(options)?, true)) }
+        let path = self.path()?;
+        let stands = path.exists() && strongroom_repository::exists(&LocalBackend::open(&path)?)?;
+        if stands { Ok((self.open()?, false)) } else { Ok((self.init(options)?, true)) }
     }
 
     /// True where output is for programs.

@@ -79,6 +79,23 @@ impl Rate {
     }
 }
 
+impl Terminal {
+    /// A monitor that shows the progress of a verb.
+    pub fn monitor(&self, words: Words) -> TerminalMonitor {
+        TerminalMonitor::new(*self, words, self.shows_progress())
+    }
+
+    /// A monitor that reports problems and details only.
+    pub fn monitor_of_problems(&self) -> TerminalMonitor {
+        TerminalMonitor::new(*self, Words::plain(""), false)
+    }
+
+    /// Reports a problem to people or programs.
+    pub fn problem(&self, severity: Severity, message: &str) {
+        self.monitor_of_problems().problem(Problem { severity, path: None, message });
+    }
+}
+
 impl TerminalMonitor {
     /// One that shows progress, or one that does not.
     pub fn new(terminal: Terminal, words: Words, shows_progress: bool) -> Self {

@@ -4,9 +4,6 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use serde_json::Value;
-use strongroom_base::{Monitor, Problem, Severity};
-
-use crate::progress::{TerminalMonitor, Words};
 
 /// Where events for programs go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,21 +90,6 @@ impl Terminal {
             // Whoever closed the stream does not want to hear.
             let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
         }
-    }
-
-    /// Something that is wrong, whoever is told.
-    pub fn problem(&self, severity: Severity, message: &str) {
-        self.monitor_of_problems().problem(Problem { severity, path: None, message });
-    }
-
-    /// A monitor that shows how a verb gets on.
-    pub fn monitor(&self, words: Words) -> TerminalMonitor {
-        TerminalMonitor::new(*self, words, self.shows_progress())
-    }
-
-    /// A monitor that tells problems and details alone.
-    pub fn monitor_of_problems(&self) -> TerminalMonitor {
-        TerminalMonitor::new(*self, Words::plain(""), false)
     }
 }
 

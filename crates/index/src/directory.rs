@@ -12,6 +12,7 @@ use crate::error::Context;
 use crate::format::{Manifest, ManifestSegment, NUMBERS_END, pack_manifest_around};
 use crate::segment::Segment;
 use crate::segment_writer::SegmentWriter;
+use crate::step::step;
 use crate::{Damage, IndexError, Result};
 
 const LOCK_NAME: &str = "LOCK";
@@ -221,45 +222,6 @@ fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         removed => removed.context("remove", path),
-    }
-}
-
-/// Called before every change to the directory: where a test lets the process "crash".
-#[cfg(not(test))]
-#[expect(clippy::unnecessary_wraps, reason = "fails in tests")]
-pub(crate) fn step() -> io::Result<()> {
-    Ok(())
-}
-
-#[cfg(test)]
-pub(crate) use faults::step;
-
-#[cfg(test)]
-pub(crate) mod faults {
-    //! Crashes after a number of changes: then every further change fails, as if the process were
-    //! no more.
-
-    use std::cell::Cell;
-    use std::io;
-
-    thread_local! {
-        static STEPS_LEFT: Cell<Option<usize>> = const { Cell::new(None) };
-    }
-
-    /// Lets `steps` changes happen from now on; `None` for all.
-    pub(crate) fn allow(steps: Option<usize>) {
-        STEPS_LEFT.set(steps);
-    }
-
-    pub(crate) fn step() -> io::Result<()> {
-        match STEPS_LEFT.get() {
-            None => Ok(()),
-            Some(0) => Err(io::Error::other("crashed")),
-            Some(left) => {
-                STEPS_LEFT.set(Some(left - 1));
-                Ok(())
-            }
-        }
     }
 }
 

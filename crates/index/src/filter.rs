@@ -7,7 +7,8 @@
 //! needs, by removing keys that are alone in some place until none is left. The bytes are so few
 //! that building stays in the cache of the processor, and that asking needs no second read.
 
-use crate::format::FILTER_BYTES;
+/// The length of a filter, which is in the head of a partition.
+pub(crate) const FILTER_BYTES: usize = 3828;
 
 /// The length of a third.
 const THIRD: usize = FILTER_BYTES / 3;

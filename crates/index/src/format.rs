@@ -10,7 +10,7 @@ mod manifest;
 
 pub(crate) use manifest::{Manifest, ManifestSegment, NUMBERS_END, pack_manifest_around};
 
-use crate::filter::{self, FilterBytes};
+use crate::filter::{self, FILTER_BYTES, FilterBytes};
 use crate::{Damage, Key, Location, Record};
 
 /// The version of all files.
@@ -26,8 +26,6 @@ pub(crate) const PAGE_RECORDS: usize = 102;
 pub(crate) const PARTITION_PAGES_MAX: usize = 30;
 /// The most records in a partition.
 pub(crate) const PARTITION_RECORDS_MAX: usize = PARTITION_PAGES_MAX * PAGE_RECORDS;
-/// The filter in the head of a partition, in bytes.
-pub(crate) const FILTER_BYTES: usize = 3828;
 /// The trailer of a segment, in bytes.
 pub(crate) const TRAILER_BYTES: usize = 64;
 

@@ -44,6 +44,7 @@ mod table;
 
 mod segment;
 mod segment_writer;
+mod step;
 
 mod filter;
 mod merge;

@@ -10,6 +10,7 @@ use crate::format::{
     pack_head, pack_header, pack_page, pack_prefixes, packed_checksum,
 };
 use crate::segment::{Segment, filter_key};
+use crate::step::step;
 use crate::{Record, Result, key_prefix};
 
 /// How much is written at once.
@@ -92,7 +93,7 @@ impl SegmentWriter {
         };
         let trailer_bytes = trailer.pack();
         self.write(&directory)?;
-        crate::directory::step().context("write", &self.path)?;
+        step().context("write", &self.path)?;
         self.write(&trailer_bytes)?;
         let SegmentWriter { file, path, firsts, .. } = self;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error);

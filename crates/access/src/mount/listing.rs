@@ -14,19 +14,7 @@ use strongroom_catalog::{ChunkRef, Entry, ReadChunk, RecipeReader};
 
 use super::chunks::{Chunks, Failure};
 use super::nodes::Directory;
-
-/// Which chunk of a tree holds which entries.
-pub struct Shape {
-    pages: Vec<PageRef>,
-    /// How many entries the directory has.
-    pub entries: u32,
-}
-
-struct PageRef {
-    chunk: ChunkRef,
-    first_place: u32,
-    first_name: Vec<u8>,
-}
+use super::shape::{PageRef, Shape};
 
 /// The entries of one chunk of a tree.
 pub struct Page {

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_catalog::{Entry, Recipe, Snapshot};
 
-use super::listing::Shape;
+use super::shape::Shape;
 
 const PLACE_BITS: u32 = 24;
 const PLACES: u64 = 1 << PLACE_BITS;

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use self::machine::Machine;
-use self::targets::{OURS, Verdict, verdicts};
+use self::targets::{Verdict, verdicts};
 use super::data::Scale;
 use super::kernels::Kernel;
-use super::results::{ContenderInfo, SetResults, Trouble};
+use super::results::{ContenderInfo, OURS, SetResults, Trouble};
 use crate::shell::{Done, remove, write};
 use crate::table::{counted, megabytes, row, table};
 

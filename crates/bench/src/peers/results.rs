@@ -116,6 +116,9 @@ pub struct Trouble {
     pub is_unequal: bool,
 }
 
+/// The contender that is Strongroom at its defaults.
+pub const OURS: &str = "strongroom";
+
 /// The subject of samples that are floors.
 pub const FLOOR: &str = "floor";
 

@@ -5,4 +5,3 @@
 //! `campaign/findings` shows both. So they use only commands and options that both programs know.
 
 mod snapshots;
-mod storage;

@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::Index;
-use crate::directory::faults;
+use crate::step::faults;
 use crate::{Key, Location};
 
 /// A key of few, uniformly spread over all bytes; every fourth shares its first eight bytes with

@@ -1,8 +1,7 @@
 //! One data set's tables and plot.
 
 use super::super::plot::{self, Bar, Kind, Panel};
-use super::super::results::{ContenderInfo, FLOOR, Sample, SetResults};
-use super::targets::OURS;
+use super::super::results::{ContenderInfo, FLOOR, OURS, Sample, SetResults};
 use crate::table::{NONE, megabytes, row, seconds, table, times};
 
 /// Seconds, MiB, MB: of those contenders that are wanted, and what ours is to the best of others.

@@ -1,0 +1,21 @@
+//! Which chunk of a directory's tree holds which entries.
+
+use strongroom_catalog::ChunkRef;
+
+/// Where a directory's entries are.
+pub struct Shape {
+    /// The chunks of its tree that hold entries, in order.
+    pub pages: Vec<PageRef>,
+    /// How many entries the directory has.
+    pub entries: u32,
+}
+
+/// A chunk of a tree.
+pub struct PageRef {
+    /// The chunk.
+    pub chunk: ChunkRef,
+    /// The place of its first entry in the directory.
+    pub first_place: u32,
+    /// The name of its first entry.
+    pub first_name: Vec<u8>,
+}
