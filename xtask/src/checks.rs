@@ -1,10 +1,15 @@
-//! What must hold of the documents and the tree, and what is told where it does not.
+//! What must hold of the documents and the sources, and a report of what does not.
 
+mod changes;
+mod circles;
+mod dependencies;
 mod design;
 mod floors;
 mod glossary;
 mod names;
+pub mod phrases;
 mod sources;
+mod tests_named;
 
 use std::fmt;
 
@@ -38,7 +43,7 @@ impl fmt::Display for Finding {
 
 /// All checks.
 pub fn check_docs(tree: &Tree) -> Vec<Finding> {
-    let checks: [fn(&Tree) -> Vec<Finding>; 8] = [
+    let checks: [fn(&Tree) -> Vec<Finding>; 13] = [
         names::links_resolve,
         names::paths_exist,
         floors::floors_hold,
@@ -47,6 +52,11 @@ pub fn check_docs(tree: &Tree) -> Vec<Finding> {
         glossary::words_stand_once,
         sources::heads_say_what_for,
         sources::no_machine_shows,
+        circles::imports_form_no_circle,
+        phrases::phrases_are_plain,
+        tests_named::tests_are_named,
+        dependencies::dependencies_are_explained,
+        changes::changes_can_be_assembled,
     ];
     checks.iter().flat_map(|check| check(tree)).collect()
 }

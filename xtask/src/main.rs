@@ -1,33 +1,28 @@
-//! Checks of this repository: `cargo xtask check-docs`.
+//! Checks of this repository.
 //!
-//! It compares the documents with the tree: what they name must exist, and what ARCHITECTURE.md
-//! promises must hold. Tests are run by `./test`, measurements by the crate `strongroom-bench`.
+//! `cargo xtask check-docs` compares the documents with the tree: what they name must exist, and what ARCHITECTURE.md
+//! and docs/style.md promise must hold. `cargo xtask shrink-lists` brings the list of files that
+//! docs/style.md does not hold for up to date, and `cargo xtask assemble-changelog` moves the files
+//! of `changes/` into CHANGELOG.md. Tests are run by `./test`, measurements by the crate `strongroom-bench`.
 
+mod changelog;
 mod checks;
 mod markdown;
+mod rust;
 mod tree;
 
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
 use tree::Tree;
 
-const USAGE: &str = "usage: cargo xtask check-docs";
+const USAGE: &str = "usage: cargo xtask check-docs | shrink-lists | assemble-changelog";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     let root = root.expect("xtask is a folder of the repository");
-    match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["check-docs"] => check_docs(root),
-        _ => {
-            report(USAGE);
-            ExitCode::from(2)
-        }
-    }
-}
-
-fn check_docs(root: &Path) -> ExitCode {
     let tree = match Tree::read(root) {
         Ok(tree) => tree,
         Err(error) => {
@@ -35,7 +30,41 @@ fn check_docs(root: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let findings = checks::check_docs(&tree);
+    match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["check-docs"] => check_docs(&tree),
+        ["shrink-lists"] => done(shrink_lists(root, &tree)),
+        ["assemble-changelog"] => done(assemble_changelog(root, &tree)),
+        _ => {
+            report(USAGE);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn shrink_lists(root: &Path, tree: &Tree) -> io::Result<()> {
+    std::fs::write(root.join(checks::phrases::LIST), checks::phrases::shrunk_list(tree))
+}
+
+fn assemble_changelog(root: &Path, tree: &Tree) -> io::Result<()> {
+    let changes: Vec<_> =
+        changelog::changes(tree).filter(|change| change.heading.is_some()).collect();
+    let before = tree.text(changelog::CHANGELOG).unwrap_or_default();
+    std::fs::write(root.join(changelog::CHANGELOG), changelog::assemble(before, &changes))?;
+    changes.iter().try_for_each(|change| std::fs::remove_file(root.join(change.path)))
+}
+
+fn done(result: io::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(&format!("error: cannot write the repository: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check_docs(tree: &Tree) -> ExitCode {
+    let findings = checks::check_docs(tree);
     for finding in &findings {
         report(&finding.to_string());
     }

@@ -19,6 +19,16 @@ pub fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
+/// The lines outside of fenced code, without what backquotes enclose.
+pub fn without_code(text: &str) -> Vec<(usize, String)> {
+    prose(text).map(|(line, content)| (line, without_spans(content))).collect()
+}
+
+/// A line without what backquotes enclose.
+pub fn without_spans(line: &str) -> String {
+    line.split('`').step_by(2).collect::<Vec<_>>().join("`")
+}
+
 /// The targets of all links `[text](target)` outside of code.
 pub fn links(text: &str) -> Vec<Found> {
     let mut links = Vec::new();
