@@ -46,10 +46,10 @@ def symbols(page):
 
 
 def signature(page, n):
-    """sig_k = sum of p_i * alpha^(k*i), alpha = x^1024, k = 1..n."""
+    """sig_e = sum of p_i * alpha^(e*i), alpha = x^1024, for the first n of e = 1, -1, 3, -3, ..."""
     result = []
-    for k in range(1, n + 1):
-        step, weight, total = power(2, 1024 * k), 1, 0
+    for e in [1, -1, 3, -3, 5, -5][:n]:
+        step, weight, total = power(power(2, 1024), e % 65535), 1, 0
         for symbol in symbols(page):
             total ^= mul(symbol, weight)
             weight = mul(weight, step)

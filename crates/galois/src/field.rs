@@ -16,6 +16,9 @@ use std::{
 /// The field's polynomial without its leading x^16: x^12 + x^3 + x + 1.
 pub(crate) const REDUCTION: u16 = 0x100b;
 
+/// What a quotient by x takes for a lowest bit that leaves: the polynomial divided by x.
+pub(crate) const HALF_REDUCTION: u16 = REDUCTION >> 1 | 1 << 15;
+
 /// The number of nonzero elements, the order of the multiplicative group.
 pub(crate) const ORDER: usize = 65535;
 
@@ -39,6 +42,11 @@ impl Gf {
     /// The product with `x`.
     pub const fn mul_x(self) -> Self {
         Self((self.0 << 1) ^ (REDUCTION * (self.0 >> 15)))
+    }
+
+    /// The quotient by `x`.
+    pub const fn div_x(self) -> Self {
+        Self((self.0 >> 1) ^ (HALF_REDUCTION * (self.0 & 1)))
     }
 
     /// The product, by shift and add; no tables.
@@ -66,6 +74,16 @@ impl Gf {
             rest >>= 1;
         }
         power
+    }
+
+    /// The power of an exponent of either sign.
+    ///
+    /// # Panics
+    ///
+    /// Panics if zero is raised to a negative power.
+    pub const fn powi(self, exponent: i32) -> Self {
+        let power = self.pow(exponent.unsigned_abs() as u64);
+        if exponent < 0 { power.inv() } else { power }
     }
 
     /// The inverse.

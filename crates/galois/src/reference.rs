@@ -5,7 +5,7 @@
 
 use crate::{
     field::Gf,
-    signature::{ALPHA, Signature},
+    signature::{ALPHA, Signature, exponent},
 };
 
 /// The symbols of a page: little-endian pairs of bytes, a lone last byte padded with zero.
@@ -13,18 +13,16 @@ fn symbols(page: &[u8]) -> impl Iterator<Item = Gf> {
     page.chunks(2).map(|pair| Gf(u16::from_le_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])))
 }
 
-/// The signature of a page: sig_k = Σ p_i · alpha^(k·i) for k = 1..=N.
+/// The signature of a page: the symbols of the exponents 1, −1, 3, −3, … ([`exponent`]).
 pub fn signature<const N: usize>(page: &[u8]) -> Signature<N> {
-    let mut signature = Signature::ZERO;
-    for (k, sum) in (1..).zip(&mut signature.0) {
-        let step = ALPHA.pow(k);
-        let mut weight = Gf::ONE;
-        for symbol in symbols(page) {
-            *sum ^= symbol.mul(weight).0;
-            weight *= step;
-        }
-    }
-    signature
+    Signature(std::array::from_fn(|place| signature_symbol(page, exponent(place))))
+}
+
+/// Symbol sig_e of the signature of a page: Σ p_i · alpha^(e·i).
+pub fn signature_symbol(page: &[u8], e: i32) -> u16 {
+    let step = ALPHA.powi(e);
+    let weights = std::iter::successors(Some(Gf::ONE), |weight| Some(*weight * step));
+    symbols(page).zip(weights).map(|(symbol, weight)| symbol * weight).sum::<Gf>().0
 }
 
 /// The shards at the points `unknown` of the codeword that has `known` shards at its other points.

@@ -2,14 +2,19 @@
 //! Through Algebraic Signatures in Scalable Distributed Data Structures", §2.2).
 //!
 //! A page is a run of symbols p_0, p_1, …; the last byte of an odd page is the low byte of a last
-//! symbol whose high byte is zero. Symbol k of its signature, k = 1..=N, is
+//! symbol whose high byte is zero. Its signature has the symbols sig_1, sig_−1, sig_3, sig_−3, …,
+//! of which N are computed:
 //!
-//! > sig_k = Σ p_i · alpha^(k·i),  alpha = x^1024.
+//! > sig_e = Σ p_i · alpha^(e·i),  alpha = x^1024.
 //!
 //! Invariants:
 //!
-//! - alpha generates the field's nonzero elements, so in a page of at most [`SYMBOLS_MAX`] symbols
-//!   a change of up to N symbols always changes the signature.
+//! - alpha generates the field's nonzero elements, and any N of these exponents are neighbouring
+//!   odd numbers. So in a page of at most [`SYMBOLS_MAX`] symbols a change of up to N symbols
+//!   always changes the signature.
+//! - A change of all symbols by the same difference is noticed as well as any other. The paper's
+//!   exponents 1, 2 fail here: squaring is linear, so sig_2 follows from sig_1
+//!   (`docs/design/0009-galois.md`).
 //! - Zeros at a page's end do not change its signature: store the length beside it.
 //! - alpha^64 = x, so 64 symbols side by side step through a page with a product by `x` each,
 //!   which is a shift; that is why alpha is what it is.
@@ -32,7 +37,7 @@ pub const ALPHA: Gf = Gf::X.pow(1024);
 /// The length of a page, in symbols, up to which N changed symbols are certain to be noticed.
 pub const SYMBOLS_MAX: usize = 65534;
 
-/// A signature of N symbols, sig_1 first. The default, zero, is the signature of the empty page.
+/// A signature of N symbols: sig_1, sig_−1, sig_3, …. The default, zero, is the signature of the empty page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Signature<const N: usize = 2>(pub [u16; N]);
 
@@ -43,7 +48,7 @@ impl<const N: usize> Signature<N> {
     /// The signature of a page of zeros, of any length.
     pub const ZERO: Self = Self([0; N]);
 
-    /// Writes the symbols, little-endian, sig_1 first.
+    /// Writes the symbols in order, each little-endian.
     ///
     /// # Panics
     ///
@@ -78,11 +83,7 @@ impl<const N: usize> Signature<N> {
     #[must_use]
     pub fn shift(self, symbols: usize) -> Self {
         let step = ALPHA.pow((symbols % ORDER) as u64);
-        let mut power = Gf::ONE;
-        Self(self.0.map(|symbol| {
-            power *= step;
-            Gf(symbol).mul(power).0
-        }))
+        Self(std::array::from_fn(|place| Gf(self.0[place]).mul(step.powi(exponent(place))).0))
     }
 }
 
@@ -147,6 +148,12 @@ pub fn update<const N: usize>(
     before + (signature(old) + signature(new)).shift(offset_symbols)
 }
 
+/// The exponent of the symbol at this place of a signature: 1, −1, 3, −3, 5, ….
+pub const fn exponent(place: usize) -> i32 {
+    let odd = place as i32 | 1;
+    if place.is_multiple_of(2) { odd } else { -odd }
+}
+
 /// The signature, with the instructions of `path`.
 fn signature_on<const N: usize>(path: Path, page: &[u8]) -> Signature<N> {
     path.run(Sign { page })
@@ -177,7 +184,7 @@ impl<const N: usize> Kernel for Sign<'_, N> {
     type Output = Signature<N>;
 
     /// Horner's rule, from the last stride to the first, for each of the 64 places in a stride:
-    /// Σ_s p_(64s+r) · x^(k·s). The places are then weighed with alpha^(k·r) and added up.
+    /// Σ_s p_(64s+r) · x^(e·s). The places are then weighed with alpha^(e·r) and added up.
     #[inline(always)]
     fn run<B: Backend>(self, proof: B::Proof) -> Signature<N> {
         let (strides, tail) = self.page.as_chunks();
@@ -186,10 +193,7 @@ impl<const N: usize> Kernel for Sign<'_, N> {
         let mut sums = [B::Stride::load(proof, &last); N];
         for (at, stride) in strides.iter().enumerate().rev() {
             prefetch(self.page.as_ptr().wrapping_add(self.soon(at * STRIDE_BYTES)));
-            let stride = B::Stride::load(proof, stride);
-            for (k, sum) in (1..).zip(&mut sums) {
-                *sum = sum.mul_x_add(proof, k, stride);
-            }
+            B::Stride::step_all(&mut sums, proof, stride, exponent);
         }
         let mut signature = Signature::ZERO;
         for ((symbol, sum), weights) in signature.0.iter_mut().zip(sums).zip(&Weights::<N>::OF) {
@@ -206,21 +210,20 @@ impl<const N: usize> Kernel for Sign<'_, N> {
 struct Weights<const N: usize>;
 
 impl<const N: usize> Weights<N> {
-    /// `OF[k - 1]` are the symbols alpha^(k·r) for r from 0.
+    /// `OF[place]` are the symbols alpha^(e·r) for r from 0, with e the exponent of the place.
     const OF: [[u8; STRIDE_BYTES]; N] = {
         let mut weights = [[0; STRIDE_BYTES]; N];
-        let mut step = Gf::ONE;
-        let mut k = 0;
-        while k < N {
-            step = step.mul(ALPHA);
+        let mut place = 0;
+        while place < N {
+            let step = ALPHA.powi(exponent(place));
             let mut weight = Gf::ONE;
-            let mut place = 0;
-            while place < STRIDE_BYTES {
-                [weights[k][place], weights[k][place + 1]] = weight.0.to_le_bytes();
+            let mut at = 0;
+            while at < STRIDE_BYTES {
+                [weights[place][at], weights[place][at + 1]] = weight.0.to_le_bytes();
                 weight = weight.mul(step);
-                place += 2;
+                at += 2;
             }
-            k += 1;
+            place += 1;
         }
         weights
     };

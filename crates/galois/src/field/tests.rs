@@ -21,6 +21,7 @@ fn x_generates_every_nonzero_element() {
 fn the_polynomial_is_the_fixed_one() {
     assert_eq!(Gf(0x8000).mul_x(), Gf(0x100b));
     assert_eq!(Gf::X.pow(16), Gf(0x100b));
+    assert_eq!(Gf::ONE.div_x(), Gf(0x8805));
     assert_eq!(Gf(0x1234) * Gf(0xabcd), Gf(GOLDEN_PRODUCT));
     assert_eq!(Gf(3).inv(), Gf(GOLDEN_INVERSE));
 }
@@ -37,6 +38,14 @@ fn logarithms_agree_with_products() {
         assert_eq!(Gf(element) * Gf(element).inv(), Gf::ONE);
     }
     assert_eq!(logarithms.exp(ORDER + 1), Gf::X);
+}
+
+#[test]
+fn division_by_x_undoes_the_product() {
+    for element in (0..=u16::MAX).map(Gf) {
+        assert_eq!(element.mul_x().div_x(), element);
+        assert_eq!(element.div_x(), element / Gf::X);
+    }
 }
 
 #[test]

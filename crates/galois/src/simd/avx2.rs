@@ -5,8 +5,8 @@
 use std::arch::x86_64::{
     __m256i, _mm_loadu_si128, _mm256_add_epi16, _mm256_and_si256, _mm256_broadcastsi128_si256,
     _mm256_loadu_si256, _mm256_packus_epi16, _mm256_set1_epi16, _mm256_shuffle_epi8,
-    _mm256_srai_epi16, _mm256_srli_epi16, _mm256_storeu_si256, _mm256_unpackhi_epi8,
-    _mm256_unpacklo_epi8, _mm256_xor_si256,
+    _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srli_epi16, _mm256_storeu_si256,
+    _mm256_unpackhi_epi8, _mm256_unpacklo_epi8, _mm256_xor_si256,
 };
 
 use super::{
@@ -91,9 +91,21 @@ impl Lanes for Vector {
     }
 
     #[inline(always)]
+    fn halve(self) -> Self {
+        // SAFETY: a value proves AVX2.
+        Self(unsafe { _mm256_srli_epi16::<1>(self.0) })
+    }
+
+    #[inline(always)]
     fn sign(self) -> Self {
         // SAFETY: a value proves AVX2.
         Self(unsafe { _mm256_srai_epi16::<15>(self.0) })
+    }
+
+    #[inline(always)]
+    fn parity(self) -> Self {
+        // SAFETY: a value proves AVX2.
+        Self(unsafe { _mm256_srai_epi16::<15>(_mm256_slli_epi16::<15>(self.0)) })
     }
 }
 

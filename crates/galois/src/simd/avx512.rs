@@ -5,8 +5,8 @@
 use std::arch::x86_64::{
     __m512i, _mm_loadu_si128, _mm512_add_epi16, _mm512_and_si512, _mm512_broadcast_i32x4,
     _mm512_loadu_si512, _mm512_packus_epi16, _mm512_set1_epi16, _mm512_shuffle_epi8,
-    _mm512_srai_epi16, _mm512_srli_epi16, _mm512_storeu_si512, _mm512_unpackhi_epi8,
-    _mm512_unpacklo_epi8, _mm512_xor_si512,
+    _mm512_slli_epi16, _mm512_srai_epi16, _mm512_srli_epi16, _mm512_storeu_si512,
+    _mm512_unpackhi_epi8, _mm512_unpacklo_epi8, _mm512_xor_si512,
 };
 
 use super::{
@@ -93,9 +93,21 @@ impl Lanes for Vector {
     }
 
     #[inline(always)]
+    fn halve(self) -> Self {
+        // SAFETY: a value proves AVX-512 F and BW.
+        Self(unsafe { _mm512_srli_epi16::<1>(self.0) })
+    }
+
+    #[inline(always)]
     fn sign(self) -> Self {
         // SAFETY: a value proves AVX-512 F and BW.
         Self(unsafe { _mm512_srai_epi16::<15>(self.0) })
+    }
+
+    #[inline(always)]
+    fn parity(self) -> Self {
+        // SAFETY: a value proves AVX-512 F and BW.
+        Self(unsafe { _mm512_srai_epi16::<15>(_mm512_slli_epi16::<15>(self.0)) })
     }
 }
 

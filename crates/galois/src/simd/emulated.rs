@@ -73,8 +73,16 @@ impl<const LANES: usize> Lanes for Bytes<LANES> {
         self.symbols(|symbol| symbol << 1)
     }
 
+    fn halve(self) -> Self {
+        self.symbols(|symbol| symbol >> 1)
+    }
+
     fn sign(self) -> Self {
         self.symbols(|symbol| if symbol >> 15 == 1 { 0xffff } else { 0 })
+    }
+
+    fn parity(self) -> Self {
+        self.symbols(|symbol| if symbol & 1 == 1 { 0xffff } else { 0 })
     }
 }
 

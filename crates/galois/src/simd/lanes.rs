@@ -2,7 +2,7 @@
 //!
 //! The executable definition of each operation is `emulated`, in the tests.
 
-use crate::field::REDUCTION;
+use crate::field::{HALF_REDUCTION, REDUCTION};
 
 /// Bytes in one stride of a signature: 64 symbols, since alpha^64 = x.
 pub(crate) const STRIDE_BYTES: usize = 128;
@@ -32,8 +32,14 @@ pub(crate) trait Lanes: Copy {
     /// Each symbol shifted left by one bit; the highest bit is lost.
     fn double(self) -> Self;
 
+    /// Each symbol shifted right by one bit; the lowest bit is lost.
+    fn halve(self) -> Self;
+
     /// Each symbol with its highest bit in all sixteen places.
     fn sign(self) -> Self;
+
+    /// Each symbol with its lowest bit in all sixteen places.
+    fn parity(self) -> Self;
 }
 
 /// The 64 symbols of one stride: vectors side by side.
@@ -44,8 +50,14 @@ pub(crate) trait Stride: Copy {
 
     fn store(self, bytes: &mut [u8; STRIDE_BYTES]);
 
-    /// `self` * x^`times` + `other`, symbol by symbol.
-    fn mul_x_add(self, proof: Self::Proof, times: usize, other: Self) -> Self;
+    /// One step of Horner's rule for each sum: it becomes itself * x^e + the stride of `bytes`,
+    /// symbol by symbol, with e the exponent of its place.
+    fn step_all<const N: usize>(
+        sums: &mut [Self; N],
+        proof: Self::Proof,
+        bytes: &[u8; STRIDE_BYTES],
+        exponent: impl Fn(usize) -> i32,
+    );
 
     /// `self` * `other`, symbol by symbol; slow.
     fn mul(self, proof: Self::Proof, other: Self) -> Self;
@@ -67,16 +79,20 @@ impl<L: Lanes, const WIDTH: usize> Stride for [L; WIDTH] {
         }
     }
 
+    /// Vector by vector, so that what is loaded serves all sums while it is in a register.
     #[inline(always)]
-    fn mul_x_add(mut self, proof: L::Proof, times: usize, other: Self) -> Self {
-        let reduction = L::splat(proof, REDUCTION);
-        for (lanes, other) in self.iter_mut().zip(other) {
-            for _ in 0..times {
-                *lanes = lanes.double().xor(lanes.sign().and(reduction));
+    fn step_all<const N: usize>(
+        sums: &mut [Self; N],
+        proof: L::Proof,
+        bytes: &[u8; STRIDE_BYTES],
+        exponent: impl Fn(usize) -> i32,
+    ) {
+        for (at, bytes) in bytes.chunks_exact(L::BYTES).enumerate() {
+            let next = L::load(proof, bytes);
+            for (place, sum) in sums.iter_mut().enumerate() {
+                sum[at] = mul_power(sum[at], proof, exponent(place)).xor(next);
             }
-            *lanes = lanes.xor(other);
         }
-        self
     }
 
     /// Horner's rule over the bits of `self`, highest first.
@@ -85,13 +101,23 @@ impl<L: Lanes, const WIDTH: usize> Stride for [L; WIDTH] {
         let mut rest = self;
         let mut product = [L::splat(proof, 0); WIDTH];
         for _ in 0..16 {
-            let mut addend = other;
-            for (addend, rest) in addend.iter_mut().zip(&mut rest) {
-                *addend = addend.and(rest.sign());
+            for ((product, rest), other) in product.iter_mut().zip(&mut rest).zip(other) {
+                *product = mul_power(*product, proof, 1).xor(other.and(rest.sign()));
                 *rest = rest.double();
             }
-            product = product.mul_x_add(proof, 1, addend);
         }
         product
     }
+}
+
+/// Each symbol times x^`exponent`: a shift for each x, and a reduction if a bit left.
+#[inline(always)]
+fn mul_power<L: Lanes>(mut lanes: L, proof: L::Proof, exponent: i32) -> L {
+    for _ in 0..exponent {
+        lanes = lanes.double().xor(lanes.sign().and(L::splat(proof, REDUCTION)));
+    }
+    for _ in exponent..0 {
+        lanes = lanes.halve().xor(lanes.parity().and(L::splat(proof, HALF_REDUCTION)));
+    }
+    lanes
 }

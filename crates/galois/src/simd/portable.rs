@@ -84,8 +84,18 @@ impl Lanes for Words {
     }
 
     #[inline(always)]
+    fn halve(self) -> Self {
+        self.map(|word| word >> 1)
+    }
+
+    #[inline(always)]
     fn sign(self) -> Self {
         self.map(|word| 0_u16.wrapping_sub(word >> 15))
+    }
+
+    #[inline(always)]
+    fn parity(self) -> Self {
+        self.map(|word| ((word << 15).cast_signed() >> 15).cast_unsigned())
     }
 }
 

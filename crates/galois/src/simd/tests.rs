@@ -30,7 +30,9 @@ fn check_register<R: Register, const LANES: usize>(proof: R::Proof, seed: u64) {
     equal(a.xor(b), x.xor(y));
     equal(a.and(b), x.and(y));
     equal(a.double(), x.double());
+    equal(a.halve(), x.halve());
     equal(a.sign(), x.sign());
+    equal(a.parity(), x.parity());
     equal(a.shift_right_4(), x.shift_right_4());
     equal(a.shift_right_8(), x.shift_right_8());
     equal(a.unpack_low(b), x.unpack_low(y));
@@ -73,7 +75,9 @@ fn portable_words_do_what_the_emulation_says() {
         equal(Lanes::xor(a, b), x.xor(y));
         equal(a.and(b), x.and(y));
         equal(a.double(), x.double());
+        equal(a.halve(), x.halve());
         equal(a.sign(), x.sign());
+        equal(a.parity(), x.parity());
         equal(<Words as Lanes>::splat((), 0xabcd), Bytes::splat((), 0xabcd));
     }
 }
