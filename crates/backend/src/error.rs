@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
 
 use crate::name::ObjectName;
 
@@ -36,13 +39,13 @@ impl fmt::Display for Operation {
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     /// There is no such object.
-    #[error("{name} is not there")]
+    #[error("{name} does not exist")]
     NotFound {
         /// The object.
         name: ObjectName,
     },
-    /// Somebody created it first.
-    #[error("{name} is there already")]
+    /// The name is taken, by an object with other bytes.
+    #[error("{name} exists already")]
     AlreadyExists {
         /// The object.
         name: ObjectName,
@@ -61,6 +64,15 @@ pub enum BackendError {
         /// Its size.
         bytes: u64,
     },
+    /// The medium refuses this object, or a part of it; others may well be readable. Such as a bad
+    /// sector, missing permission, or a directory where the object should be.
+    #[error("cannot read {name}: {source}")]
+    Unreadable {
+        /// The object.
+        name: ObjectName,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Anything else that the system says.
     #[error("cannot {operation} {what}: {source}")]
     Io {
@@ -77,6 +89,9 @@ impl BackendError {
     /// The error of an operation on an object, sorted by what the system said.
     pub fn io(operation: Operation, name: &ObjectName, source: io::Error) -> Self {
         match source.kind() {
+            _ if operation == Operation::Read && concerns_one_object(&source) => {
+                Self::Unreadable { name: name.clone(), source }
+            }
             io::ErrorKind::NotFound if operation != Operation::Write => {
                 Self::NotFound { name: name.clone() }
             }
@@ -88,8 +103,45 @@ impl BackendError {
         }
     }
 
-    /// True where the object is simply not there.
+    /// The error of an operation on a path that is no object.
+    pub(crate) fn at_path(operation: Operation, path: &Path, source: io::Error) -> Self {
+        Self::Io { operation, what: path.display().to_string(), source }
+    }
+
+    /// Whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
+
+    /// Whether the medium refuses this object: damage, which says nothing of other objects.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Unreadable { .. })
+    }
+}
+
+/// Whether a failure to read is a matter of the one object, and not of the machine, the connection
+/// or the whole place.
+fn concerns_one_object(error: &io::Error) -> bool {
+    if matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory | io::ErrorKind::Unsupported
+    ) {
+        return true;
+    }
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(
+        errno,
+        Some(
+            Errno::IO
+                | Errno::LOOP
+                | Errno::NXIO
+                | Errno::NODEV
+                // What block devices and file systems say of a checksum that does not fit.
+                | Errno::NODATA
+                | Errno::ILSEQ
+                | Errno::BADMSG
+                | Errno::UCLEAN
+                | Errno::REMOTEIO
+        )
+    )
 }

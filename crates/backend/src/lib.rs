@@ -8,13 +8,17 @@ mod error;
 mod local;
 mod memory;
 mod name;
+mod place;
 
 pub use error::{BackendError, Operation};
 pub use local::LocalBackend;
 pub use memory::MemoryBackend;
 pub use name::ObjectName;
+pub use place::{Place, PlaceError};
 
-/// An object as a listing tells it.
+use std::path::Path;
+
+/// An object as a listing shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectInfo {
     /// Its name.
@@ -34,25 +38,30 @@ pub trait Backend: Send + Sync {
     /// The object's size in bytes.
     fn size(&self, name: &ObjectName) -> Result<u64, BackendError>;
 
-    /// Stores a new object. Of many who create the same name one succeeds; the others are told
-    /// [`BackendError::AlreadyExists`].
+    /// Stores a new object. Of many that create one name with different bytes, one succeeds and the
+    /// others get [`BackendError::AlreadyExists`]. If the object exists with the same bytes, that
+    /// is success: a call is often repeated because its answer was lost on the way.
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError>;
 
     /// Stores an object in the place of what was there, atomically.
     fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError>;
 
-    /// Removes the object.
+    /// Removes the object. It does not come back after a power cut.
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError>;
 
-    /// The objects in `folder` (one level, such as `arenas`), sorted by name; none where there is
-    /// no such folder. The empty folder is the repository's top.
+    /// The objects in `folder` (one level, such as `arenas`), sorted by name; none if there is no
+    /// such folder. The empty folder is the repository's top. Something that is not an object and
+    /// bears an object's name is listed too, with no bytes.
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError>;
 
-    /// Removes what writers that were killed left behind, and tells how many such things.
+    /// Removes what killed writers of this machine left behind, and returns how many such things.
     fn sweep(&self) -> Result<usize, BackendError>;
 
     /// The place, for messages to people.
     fn describe(&self) -> String;
+
+    /// The folder of this machine that holds the objects, if they are files.
+    fn folder(&self) -> Option<&Path>;
 }
 
 /// The whole object.
@@ -61,4 +70,14 @@ pub fn read_all(backend: &dyn Backend, name: &ObjectName) -> Result<Vec<u8>, Bac
     let length =
         usize::try_from(bytes).map_err(|_| BackendError::TooLarge { name: name.clone(), bytes })?;
     backend.read(name, 0, length)
+}
+
+/// Whether an object has exactly these bytes. Reads no more than it takes to say so.
+fn holds(backend: &dyn Backend, name: &ObjectName, bytes: &[u8]) -> Result<bool, BackendError> {
+    match backend.read(name, 0, bytes.len() + 1) {
+        Ok(found) => Ok(found == bytes),
+        // What cannot be read is taken, and not by our bytes as far as anyone can tell.
+        Err(error) if error.is_unreadable() || error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
+    }
 }

@@ -10,13 +10,16 @@
 //! flushed at once anyway, is seldom read soon, and neither costs the time to be copied there nor
 //! takes the place of what others need.
 //!
-//! A temporary file is locked as long as its writer lives, so [`Backend::sweep`] can tell an
-//! abandoned one from one in use without asking a clock.
+//! A temporary file is locked as long as its writer lives and bears the name of its machine, so
+//! [`Backend::sweep`] can tell an abandoned one from one in use without asking a clock. If the file
+//! system has no locks, or another machine wrote the file, it is left alone.
+//!
+//! Anybody who may write into the folder can put a directory, a FIFO or a device under an object's
+//! name. Such a thing is listed, and reading it fails at once with [`BackendError::Unreadable`].
 
 use std::fs::{File, TryLockError};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,17 +28,19 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use strongroom_base::aligned::write_aligned;
 
-use crate::{Backend, BackendError, ObjectInfo, ObjectName, Operation};
+use crate::{Backend, BackendError, ObjectInfo, ObjectName, Operation, holds};
 
 /// Keeps objects as files below one folder.
 #[derive(Debug)]
 pub struct LocalBackend {
     path: PathBuf,
     top: OwnedFd,
+    /// What the names of this machine's temporary files begin with.
+    temporary: String,
     temporaries: AtomicU64,
 }
 
-/// Temporary files begin so; no object's name does.
+/// What the names of all temporary files begin with; no object's name does.
 const TEMPORARY: &str = ".tmp-";
 /// An object of at least so many bytes is written past the kernel's cache.
 const PAST_CACHE_MIN: usize = 1 << 20;
@@ -47,9 +52,10 @@ impl LocalBackend {
     pub fn open(path: &Path) -> Result<Self, BackendError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::openat(CWD, path, flags, Mode::empty())
-            .map_err(|errno| at_place(Operation::Open, path, errno.into()))?;
+            .map_err(|errno| BackendError::at_path(Operation::Open, path, errno.into()))?;
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Ok(Self { path, top, temporaries: AtomicU64::new(0) })
+        let temporary = format!("{TEMPORARY}{}-", machine_name());
+        Ok(Self { path, top, temporary, temporaries: AtomicU64::new(0) })
     }
 
     /// Makes the folder `path`, with those above it, and opens it. It may exist already.
@@ -59,19 +65,14 @@ impl LocalBackend {
         std::fs::DirBuilder::new()
             .recursive(true)
             .create(path)
-            .map_err(|error| at_place(Operation::Write, path, error))?;
+            .map_err(|error| BackendError::at_path(Operation::Write, path, error))?;
         // The names of all that was made must last as long as what is put into it.
         for above in whole.ancestors().skip(1).take(missing + 1) {
             File::open(above)
                 .and_then(|above| above.sync_all())
-                .map_err(|error| at_place(Operation::Write, above, error))?;
+                .map_err(|error| BackendError::at_path(Operation::Write, above, error))?;
         }
         Self::open(path)
-    }
-
-    /// The folder.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     fn open_folder(&self, folder: &str) -> rustix::io::Result<OwnedFd> {
@@ -94,10 +95,19 @@ impl LocalBackend {
         }
     }
 
+    /// Opens an object for reading. Never waits, as opening a FIFO would.
     fn open_object(&self, name: &ObjectName) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = rustix::fs::openat(&self.top, name.as_str(), flags, Mode::empty())?;
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode);
+        if kind != FileType::RegularFile {
+            return Err(not_a_file(kind));
+        }
         Ok(File::from(fd))
+    }
+
+    fn flush_folder(&self, name: &ObjectName) -> io::Result<()> {
+        Ok(rustix::fs::fsync(self.open_folder(name.folder())?)?)
     }
 
     fn create_file(&self, name: &ObjectName, bytes: &[u8]) -> io::Result<()> {
@@ -121,26 +131,29 @@ impl LocalBackend {
         Ok(rustix::fs::fsync(&folder)?)
     }
 
-    /// Writes a temporary file and lets `publish` rename it; removes it where that fails.
+    /// Writes a temporary file and lets `publish` rename it; removes it if that fails.
     fn through_temporary(
         &self,
         folder: &OwnedFd,
         bytes: &[u8],
         publish: impl FnOnce(&str) -> io::Result<()>,
     ) -> io::Result<()> {
-        let (temporary, fd) = loop {
+        let (temporary, file) = loop {
             let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
-            let temporary = format!("{TEMPORARY}{}-{number}", std::process::id());
+            let temporary = format!("{}{}-{number}", self.temporary, std::process::id());
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            match rustix::fs::openat(folder, &temporary, flags, FILE_MODE) {
-                // Another machine or container has a process of our number, or had.
-                Err(Errno::EXIST) => {}
-                opened => break (temporary, opened?),
+            let file = match rustix::fs::openat(folder, &temporary, flags, FILE_MODE) {
+                // A container has a process of our number, or had.
+                Err(Errno::EXIST) => continue,
+                opened => File::from(opened?),
+            };
+            // If the file system has no locks, the file is never swept.
+            let is_being_swept = matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+                || rustix::fs::fstat(&file)?.st_nlink == 0;
+            if !is_being_swept {
+                break (temporary, file);
             }
         };
-        let file = File::from(fd);
-        // A file system without locks loses only the sweeping.
-        let _ = file.try_lock();
         let outcome = write_flushed(&file, bytes).and_then(|()| publish(&temporary));
         if outcome.is_err() {
             // Best effort: the error that matters is the first one.
@@ -149,22 +162,30 @@ impl LocalBackend {
         outcome
     }
 
+    /// Removes abandoned temporary files: this machine's, if nobody holds their lock.
+    ///
+    /// The lock must have been obtained: on NFS that takes a file that is open for writing, and
+    /// any failure but success may hide a writer.
     fn sweep_folder(&self, folder: &str) -> io::Result<usize> {
         let fd = self.open_folder(folder)?;
         let mut swept = 0;
         for entry in Dir::read_from(&fd)? {
             let entry = entry?;
             let name = entry.file_name();
-            if !name.to_bytes().starts_with(TEMPORARY.as_bytes()) {
+            if !name.to_bytes().starts_with(self.temporary.as_bytes()) {
                 continue;
             }
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
             let Ok(file) = rustix::fs::openat(&fd, name, flags, Mode::empty()) else { continue };
-            if let Err(TryLockError::WouldBlock) = File::from(file).try_lock() {
-                continue;
+            let file = File::from(file);
+            if file.try_lock().is_ok() {
+                match rustix::fs::unlinkat(&fd, name, AtFlags::empty()) {
+                    Ok(()) => swept += 1,
+                    // Another sweep was faster.
+                    Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
             }
-            rustix::fs::unlinkat(&fd, name, AtFlags::empty())?;
-            swept += 1;
         }
         Ok(swept)
     }
@@ -181,15 +202,17 @@ impl LocalBackend {
             if name.starts_with('.') {
                 continue;
             }
-            match rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            match rustix::fs::statat(&fd, name, AtFlags::empty()) {
                 Ok(stat) => {
                     let kind = FileType::from_raw_mode(stat.st_mode);
-                    let bytes = u64::try_from(stat.st_size).unwrap_or(0);
+                    let is_file = kind == FileType::RegularFile;
+                    let bytes = if is_file { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 };
                     entries.push((name.to_owned(), kind, bytes));
                 }
                 // Removed between the listing and the look at it.
                 Err(Errno::NOENT) => {}
-                Err(errno) => return Err(errno.into()),
+                // Reading it will say what is wrong.
+                Err(_) => entries.push((name.to_owned(), FileType::Unknown, 0)),
             }
         }
         entries.sort_by(|(a, ..), (b, ..)| a.cmp(b));
@@ -223,12 +246,24 @@ impl Backend for LocalBackend {
     fn size(&self, name: &ObjectName) -> Result<u64, BackendError> {
         let stat = rustix::fs::statat(&self.top, name.as_str(), AtFlags::empty())
             .map_err(|errno| BackendError::io(Operation::Read, name, errno.into()))?;
-        Ok(u64::try_from(stat.st_size).unwrap_or(0))
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(u64::try_from(stat.st_size).unwrap_or(0)),
+            kind => Err(BackendError::io(Operation::Read, name, not_a_file(kind))),
+        }
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
-        self.create_file(name, bytes)
-            .map_err(|error| BackendError::io(Operation::Write, name, error))
+        match self.create_file(name, bytes) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if !holds(self, name, bytes)? {
+                    return Err(BackendError::AlreadyExists { name: name.clone() });
+                }
+                // Whoever created it may not have flushed the folder yet.
+                self.flush_folder(name)
+            }
+            other => other,
+        }
+        .map_err(|error| BackendError::io(Operation::Write, name, error))
     }
 
     fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
@@ -238,17 +273,20 @@ impl Backend for LocalBackend {
 
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
         rustix::fs::unlinkat(&self.top, name.as_str(), AtFlags::empty())
-            .map_err(|errno| BackendError::io(Operation::Remove, name, errno.into()))
+            .map_err(io::Error::from)
+            .and_then(|()| self.flush_folder(name))
+            .map_err(|error| BackendError::io(Operation::Remove, name, error))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
-        let entries = self
-            .entries(folder)
-            .map_err(|error| at_place(Operation::List, &self.path.join(folder), error))?;
+        let entries = self.entries(folder).map_err(|error| {
+            BackendError::at_path(Operation::List, &self.path.join(folder), error)
+        })?;
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         Ok(entries
             .into_iter()
-            .filter(|(_, kind, _)| *kind == FileType::RegularFile)
+            // At the top, directories are folders of objects.
+            .filter(|(_, kind, _)| !folder.is_empty() || *kind != FileType::Directory)
             .filter_map(|(file, _, bytes)| {
                 let name = ObjectName::parse(&format!("{prefix}{file}"))?;
                 Some(ObjectInfo { name, bytes })
@@ -257,7 +295,7 @@ impl Backend for LocalBackend {
     }
 
     fn sweep(&self) -> Result<usize, BackendError> {
-        let list_error = |error| at_place(Operation::Remove, &self.path, error);
+        let list_error = |error| BackendError::at_path(Operation::Remove, &self.path, error);
         let mut swept = self.sweep_folder("").map_err(list_error)?;
         for (folder, kind, _) in self.entries("").map_err(list_error)? {
             if kind == FileType::Directory {
@@ -270,6 +308,22 @@ impl Backend for LocalBackend {
     fn describe(&self) -> String {
         self.path.display().to_string()
     }
+
+    fn folder(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+}
+
+/// The error of reading something that is no regular file.
+fn not_a_file(kind: FileType) -> io::Error {
+    let what = match kind {
+        FileType::Directory => "a directory",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::BlockDevice | FileType::CharacterDevice => "a device",
+        _ => "something unknown",
+    };
+    io::Error::new(io::ErrorKind::Unsupported, format!("it is {what}, not a file"))
 }
 
 fn create_unnamed(folder: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -320,7 +374,9 @@ fn rename_exclusively(folder: &OwnedFd, old: &str, new: &str) -> io::Result<()> 
     Ok(rustix::fs::unlinkat(folder, old, AtFlags::empty())?)
 }
 
-fn at_place(operation: Operation, path: &Path, source: io::Error) -> BackendError {
-    let what = String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned();
-    BackendError::Io { operation, what, source }
+/// The machine's name, as far as it can be part of a file's name.
+fn machine_name() -> String {
+    let uname = rustix::system::uname();
+    let name = uname.nodename().to_string_lossy();
+    name.chars().filter(char::is_ascii_alphanumeric).take(64).collect()
 }

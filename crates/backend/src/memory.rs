@@ -1,6 +1,7 @@
 //! Objects in memory: for tests, simulation, and dry runs.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{Backend, BackendError, ObjectInfo, ObjectName};
@@ -50,11 +51,14 @@ impl Backend for MemoryBackend {
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
         let mut objects = self.objects();
-        if objects.contains_key(name) {
-            return Err(BackendError::AlreadyExists { name: name.clone() });
+        match objects.get(name) {
+            Some(object) if object == bytes => Ok(()),
+            Some(_) => Err(BackendError::AlreadyExists { name: name.clone() }),
+            None => {
+                objects.insert(name.clone(), bytes.to_vec());
+                Ok(())
+            }
         }
-        objects.insert(name.clone(), bytes.to_vec());
-        Ok(())
     }
 
     fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
@@ -83,5 +87,9 @@ impl Backend for MemoryBackend {
 
     fn describe(&self) -> String {
         "memory".to_owned()
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        None
     }
 }

@@ -20,7 +20,9 @@ pub use index::chunk_index::{ChunkIndex, Refreshed};
 pub use read::chunk_reader::ChunkReader;
 pub use read::lookup::{Found, find_path};
 pub use read::walk::SnapshotWalk;
-pub use repository::{InitOptions, Repository, Surroundings, exists, read_config, refuse_newer};
+pub use repository::{
+    InitOptions, Repository, Surroundings, check_vacant, exists, read_config, refuse_newer,
+};
 pub use session::{Session, read_snapshot, session_object, snapshot_object};
 pub use snapshots::{SnapshotList, SnapshotName, find_snapshot, list_snapshots};
 pub use write::basis::StreamBasis;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use strongroom_arena::envelope::format::{HeaderError, ObjectKind};
 use strongroom_arena::envelope::{self, EnvelopeError, Identity};
 use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, Redundancy};
-use strongroom_backend::{Backend, BackendError, ObjectName};
+use strongroom_backend::{Backend, BackendError, ObjectName, Place};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{
     Clock, Entropy, MasterSecret, RepositoryId, RepositoryKeys, SlotId, WriteKeys,
@@ -179,11 +179,27 @@ impl Repository {
     }
 }
 
-/// True where there is a repository.
+/// An error unless a repository can be made at a place: nothing is there, or nothing but the key
+/// slots that an interrupted `init` left.
+pub fn check_vacant(place: &Place) -> Result<(), RepositoryError> {
+    let Some(backend) = place.open()? else { return Ok(()) };
+    let name = backend.describe();
+    if exists(&*backend)? {
+        return Err(RepositoryError::RepositoryExists { place: name });
+    }
+    if !place.is_empty()? && backend.list(KEYS_FOLDER)?.is_empty() {
+        return Err(RepositoryError::PlaceNotEmpty { place: name });
+    }
+    Ok(())
+}
+
+/// Whether there is a repository.
 pub fn exists(backend: &dyn Backend) -> Result<bool, BackendError> {
     for name in config_names() {
         match backend.size(&name) {
             Ok(_) => return Ok(true),
+            // Something bears its name; opening the repository will say what is wrong with it.
+            Err(error) if error.is_unreadable() => return Ok(true),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }

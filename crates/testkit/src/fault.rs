@@ -2,6 +2,7 @@
 //! that lies.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -252,6 +253,10 @@ impl<B: Backend + ?Sized> Backend for FaultyBackend<B> {
 
     fn describe(&self) -> String {
         self.inner.describe()
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        self.inner.folder()
     }
 }
 

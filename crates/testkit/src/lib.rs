@@ -1,10 +1,11 @@
-//! For tests alone: disks that fail, disks that tell what was asked of them, damage, and file
-//! trees nobody would think of.
+//! For tests alone: what every backend must do, disks that fail, disks that record what was asked
+//! of them, damage, and file trees that nobody would think of.
 //!
 //! Nothing here knows what an object holds, and [`Image`] looks at trees through the standard
 //! library and plain calls, so that what is tested is never what tests it. A helper that cannot do
 //! its work panics with the path it was about.
 
+pub mod conformance;
 pub mod damage;
 pub mod fault;
 mod image;

@@ -1,6 +1,7 @@
 //! A backend that writes down what is asked of it, so that a test can say how much that may be.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
@@ -147,6 +148,10 @@ impl<B: Backend + ?Sized> Backend for RecordingBackend<B> {
 
     fn describe(&self) -> String {
         self.inner.describe()
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        self.inner.folder()
     }
 }
 

@@ -1,20 +1,20 @@
-//! What every backend must do, asked of each.
+//! What every backend must do: a suite that an implementation anywhere can call.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
+#![expect(clippy::unwrap_used, reason = "a check that fails says where")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use strongroom_backend::{
-    Backend, BackendError, LocalBackend, MemoryBackend, ObjectName, read_all,
-};
+use strongroom_backend::{Backend, BackendError, ObjectName, read_all};
 
-fn name(file: &str) -> ObjectName {
-    ObjectName::new("arenas", file)
-}
-
-fn check(backend: &dyn Backend) {
+/// Checks a backend whose place is empty. Panics at the first promise that it breaks.
+///
+/// # Panics
+///
+/// If the backend breaks a promise of [`Backend`], or its place fails.
+pub fn check(backend: &dyn Backend) {
     reads_what_was_written(backend);
     create_is_exclusive(backend);
+    creating_the_same_again_succeeds(backend);
     replace_is_whole(backend);
     lists_one_folder(backend);
     removes(backend);
@@ -41,6 +41,16 @@ fn reads_what_was_written(backend: &dyn Backend) {
 fn create_is_exclusive(backend: &dyn Backend) {
     let again = backend.create(&name("one"), b"other");
     assert!(matches!(again, Err(BackendError::AlreadyExists { .. })), "{again:?}");
+    assert_eq!(read_all(backend, &name("one")).unwrap(), b"0123456789");
+}
+
+/// An answer may be lost on the way, and the call repeated.
+fn creating_the_same_again_succeeds(backend: &dyn Backend) {
+    backend.create(&name("one"), b"0123456789").unwrap();
+    for other in [&b"012345678"[..], b"01234567890", b"0123456780", b""] {
+        let again = backend.create(&name("one"), other);
+        assert!(matches!(again, Err(BackendError::AlreadyExists { .. })), "{again:?}");
+    }
     assert_eq!(read_all(backend, &name("one")).unwrap(), b"0123456789");
 }
 
@@ -85,7 +95,7 @@ fn one_of_many_creators_wins(backend: &dyn Backend) {
     assert!(bytes.len() == 1000 && bytes.iter().all(|byte| *byte == bytes[0]));
 }
 
-/// Large ones may take another way to the medium, which has an end of its own.
+/// Large objects may take another path to the medium, which treats their end apart.
 fn keeps_objects_of_any_length(backend: &dyn Backend) {
     const MIB: usize = 1 << 20;
     for length in [MIB - 1, MIB, MIB + 1, MIB + 4095, 2 * MIB + 4096, 3 * MIB + 5000] {
@@ -100,58 +110,6 @@ fn keeps_objects_of_any_length(backend: &dyn Backend) {
     }
 }
 
-#[test]
-fn memory() {
-    check(&MemoryBackend::new());
-}
-
-#[test]
-fn local() {
-    let folder = tempfile::tempdir().unwrap();
-    check(&LocalBackend::create(&folder.path().join("a/b")).unwrap());
-}
-
-/// A file system that has its files in the kernel's cache alone.
-#[test]
-fn local_in_memory() {
-    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
-    check(&LocalBackend::create(folder.path()).unwrap());
-}
-
-#[test]
-fn sweep_removes_only_what_the_dead_left() {
-    let folder = tempfile::tempdir().unwrap();
-    let backend = LocalBackend::open(folder.path()).unwrap();
-    backend.create(&name("one"), b"1").unwrap();
-    let dead = folder.path().join("arenas/.tmp-1-1");
-    let alive = folder.path().join("arenas/.tmp-2-2");
-    std::fs::write(&dead, b"half").unwrap();
-    let lock = std::fs::File::create(&alive).unwrap();
-    lock.lock().unwrap();
-    assert_eq!(backend.list("arenas").unwrap().len(), 1);
-    assert_eq!(backend.sweep().unwrap(), 1);
-    assert!(!dead.exists() && alive.exists());
-    drop(lock);
-    assert_eq!(backend.sweep().unwrap(), 1);
-}
-
-#[test]
-fn a_place_that_is_none_is_named() {
-    let error = LocalBackend::open("/nonexistent/room".as_ref()).unwrap_err();
-    assert!(error.to_string().contains("/nonexistent/room"), "{error}");
-}
-
-/// Another machine's process may have our number; its files are not ours to remove.
-#[test]
-fn temporary_files_of_others_are_left_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let backend = LocalBackend::open(folder.path()).unwrap();
-    backend.create(&name("one"), b"1").unwrap();
-    let theirs =
-        |number| folder.path().join(format!("arenas/.tmp-{}-{number}", std::process::id()));
-    (0..5).for_each(|number| std::fs::write(theirs(number), b"theirs").unwrap());
-    backend.replace(&name("one"), b"2").unwrap();
-    (0..5).for_each(|number| assert_eq!(std::fs::read(theirs(number)).unwrap(), b"theirs"));
-    assert!(!theirs(5).exists());
-    assert_eq!(read_all(&backend, &name("one")).unwrap(), b"2");
+fn name(file: &str) -> ObjectName {
+    ObjectName::new("arenas", file)
 }

@@ -1,0 +1,158 @@
+//! Backends: the conformance suite for each, and what local files must do besides.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use strongroom_backend::{
+    Backend, BackendError, LocalBackend, MemoryBackend, ObjectName, Operation, Place, read_all,
+};
+use strongroom_testkit::conformance::check;
+use tempfile::TempDir;
+
+fn name(file: &str) -> ObjectName {
+    ObjectName::new("arenas", file)
+}
+
+/// A place with one object.
+fn place() -> (TempDir, LocalBackend) {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = LocalBackend::open(folder.path()).unwrap();
+    backend.create(&name("one"), b"1").unwrap();
+    (folder, backend)
+}
+
+/// The path of a temporary file as this machine's process of this number names it.
+fn temporary(folder: &Path, process: u32, number: u32) -> PathBuf {
+    let uname = rustix::system::uname();
+    let machine = uname.nodename().to_str().unwrap().replace(|c: char| !c.is_alphanumeric(), "");
+    folder.join(format!("arenas/.tmp-{machine}-{process}-{number}"))
+}
+
+#[test]
+fn memory() {
+    check(&MemoryBackend::new());
+}
+
+#[test]
+fn local() {
+    let folder = tempfile::tempdir().unwrap();
+    check(&LocalBackend::create(&folder.path().join("a/b")).unwrap());
+}
+
+/// A file system that has its files in the kernel's cache alone.
+#[test]
+fn local_in_memory() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
+    check(&LocalBackend::create(folder.path()).unwrap());
+}
+
+#[test]
+fn sweep_removes_only_what_the_dead_left() {
+    let (folder, backend) = place();
+    let dead = temporary(folder.path(), 1, 1);
+    let alive = temporary(folder.path(), 2, 2);
+    let foreign = folder.path().join("arenas/.tmp-elsewhere-1-1");
+    std::fs::write(&dead, b"half").unwrap();
+    std::fs::write(&foreign, b"half").unwrap();
+    let lock = std::fs::File::create(&alive).unwrap();
+    lock.lock().unwrap();
+    assert_eq!(backend.list("arenas").unwrap().len(), 1);
+    assert_eq!(backend.sweep().unwrap(), 1);
+    assert!(!dead.exists() && alive.exists() && foreign.exists());
+    drop(lock);
+    assert_eq!(backend.sweep().unwrap(), 1);
+}
+
+/// A lock that could not be had is no proof that the writer is dead: on NFS a file must be open
+/// for writing to be locked, and some file systems have no locks at all.
+#[test]
+fn sweep_leaves_what_it_cannot_lock() {
+    let (folder, backend) = place();
+    for (number, mode) in [(1, 0o400), (2, 0o000)] {
+        let path = temporary(folder.path(), 1, number);
+        std::fs::write(&path, b"half").unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&path, mode).unwrap();
+    }
+    let linked = temporary(folder.path(), 1, 3);
+    std::os::unix::fs::symlink("one", &linked).unwrap();
+    let swept = backend.sweep().unwrap();
+    assert!(linked.is_symlink() && folder.path().join("arenas/one").exists());
+    // Root opens what no other user may write to.
+    assert_eq!(swept, if rustix::process::geteuid().is_root() { 2 } else { 0 });
+}
+
+#[test]
+fn a_place_that_does_not_exist_is_named() {
+    let error = LocalBackend::open("/nonexistent/room".as_ref()).unwrap_err();
+    assert!(error.to_string().contains("/nonexistent/room"), "{error}");
+    let place = Place::parse("/nonexistent/room".as_ref()).unwrap();
+    assert!(place.open().unwrap().is_none() && place.is_empty().unwrap());
+}
+
+#[test]
+fn a_place_knows_its_folder_whatever_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(OsStr::from_bytes(b"r\xff\xfe"));
+    let backend = Place::parse(path.as_os_str()).unwrap().create().unwrap();
+    assert_eq!(backend.folder(), Some(path.as_path()));
+}
+
+/// Another process may have our number; its files are not ours to write to.
+#[test]
+fn temporary_files_of_others_are_left_alone() {
+    let (folder, backend) = place();
+    let theirs = |number| temporary(folder.path(), std::process::id(), number);
+    (0..5).for_each(|number| std::fs::write(theirs(number), b"theirs").unwrap());
+    backend.replace(&name("one"), b"2").unwrap();
+    (0..5).for_each(|number| assert_eq!(std::fs::read(theirs(number)).unwrap(), b"theirs"));
+    assert!(!theirs(5).exists());
+    assert_eq!(read_all(&backend, &name("one")).unwrap(), b"2");
+}
+
+/// Opening a FIFO waits for its writer, and a device or directory is no object either: each is
+/// listed, and refused at once when it is read.
+#[test]
+fn what_is_no_file_is_refused_at_once() {
+    let (folder, backend) = place();
+    let arenas = folder.path().join("arenas");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, arenas.join("fifo"), mode).unwrap();
+    std::fs::create_dir(arenas.join("directory")).unwrap();
+    let _socket = UnixListener::bind(arenas.join("socket")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", arenas.join("device")).unwrap();
+    std::os::unix::fs::symlink("loop", arenas.join("loop")).unwrap();
+    let listed: Vec<_> = backend.list("arenas").unwrap();
+    let listed: Vec<_> = listed.iter().map(|info| (info.name.file(), info.bytes)).collect();
+    let planted = ["device", "directory", "fifo", "loop", "one", "socket"];
+    assert_eq!(listed, planted.map(|file| (file, u64::from(file == "one"))));
+    for file in ["device", "directory", "fifo", "loop", "socket"] {
+        for error in [
+            backend.read(&name(file), 0, 10).unwrap_err(),
+            backend.size(&name(file)).err().unwrap_or_else(|| panic!("{file} has a size")),
+        ] {
+            assert!(error.is_unreadable(), "{file}: {error:?}");
+            assert!(error.to_string().contains(file), "{error}");
+        }
+        let created = backend.create(&name(file), b"bytes");
+        assert!(matches!(created, Err(BackendError::AlreadyExists { .. })), "{created:?}");
+    }
+}
+
+#[test]
+fn a_medium_that_refuses_an_object_is_told_from_one_that_is_gone() {
+    let one = name("one");
+    let of = |errno: Errno| BackendError::io(Operation::Read, &one, errno.into());
+    use rustix::io::Errno;
+    for errno in [Errno::IO, Errno::ACCESS, Errno::PERM, Errno::ISDIR, Errno::UCLEAN, Errno::NXIO] {
+        assert!(of(errno).is_unreadable(), "{errno:?}");
+    }
+    for errno in [Errno::NOTCONN, Errno::STALE, Errno::TIMEDOUT, Errno::NOMEM, Errno::MFILE] {
+        assert!(!of(errno).is_unreadable(), "{errno:?}");
+    }
+    assert!(of(Errno::NOENT).is_not_found());
+}
