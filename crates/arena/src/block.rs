@@ -6,13 +6,13 @@
 use std::io::Cursor;
 use std::sync::Arc;
 
-use strongroom_base::ArenaId;
 use strongroom_base::seal::{SealKey, TAG_BYTES};
+use strongroom_base::{ArenaId, Fingerprint};
 use zstd::zstd_safe::CParameter;
 
 use crate::format::{
     BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_RAW_BYTES_MAX, BaseLocation, BlockFrame, Codec,
-    DirectoryEntry, FRAME_BYTES, FormatError, pack_directory, unpack_directory,
+    DirectoryEntry, FRAME_BYTES, FormatError, SummarySlot, pack_directory, unpack_directory,
 };
 
 /// Chunks on their way into a block.
@@ -319,6 +319,13 @@ impl StoredChunk<'_> {
             Self::Whole(_) => &[],
             Self::Delta { bases, .. } => bases,
         }
+    }
+}
+
+impl SummarySlot {
+    /// The slot of a chunk as it is stored.
+    pub fn of(fingerprint: Fingerprint, chunk: StoredChunk<'_>) -> Self {
+        Self { fingerprint, chunk_bytes: chunk.chunk_bytes(), bases: chunk.bases().to_vec() }
     }
 }
 

@@ -10,8 +10,6 @@
 use strongroom_base::le::{LeReader, LeWrite, LengthError};
 use strongroom_base::{ArenaId, Fingerprint};
 
-use crate::block::StoredChunk;
-
 /// First bytes of an arena's head.
 pub const HEAD_MAGIC: [u8; 8] = *b"ARENA HD";
 /// Bytes of an arena's head.
@@ -331,13 +329,6 @@ pub struct SummarySlot {
     pub chunk_bytes: u32,
     /// What it is a delta of; none where it is stored whole.
     pub bases: Vec<BaseLocation>,
-}
-
-impl SummarySlot {
-    /// The slot of a chunk as it is stored.
-    pub fn of(fingerprint: Fingerprint, chunk: StoredChunk<'_>) -> Self {
-        Self { fingerprint, chunk_bytes: chunk.chunk_bytes(), bases: chunk.bases().to_vec() }
-    }
 }
 
 impl Summary {

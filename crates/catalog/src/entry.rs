@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use strongroom_base::Timestamp;
 
-use crate::recipe::Recipe;
+use crate::reference::Recipe;
 
 /// One name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use strongroom_base::le::{LeReader, LeWrite};
 use strongroom_base::{ArenaId, Fingerprint, Timestamp};
 
 use crate::entry::{DeviceNumber, Entry, EntryKind, Metadata, Xattr, is_valid_name};
-use crate::recipe::{ChunkRef, Location, Recipe};
+use crate::reference::{ChunkRef, Location, Recipe};
 
 pub use snapshot::{pack_snapshot, unpack_snapshot};
 

@@ -6,6 +6,7 @@
 pub mod entry;
 pub mod format;
 pub mod recipe;
+mod reference;
 pub mod snapshot;
 mod store;
 #[cfg(test)]
@@ -14,7 +15,8 @@ pub mod tree;
 
 pub use entry::{DeviceNumber, Entry, EntryKind, Metadata, Xattr};
 pub use format::FormatError;
-pub use recipe::{ChunkRef, Location, Recipe, RecipeBuilder, RecipeCursor, RecipeReader};
+pub use recipe::{RecipeBuilder, RecipeCursor, RecipeReader};
+pub use reference::{ChunkRef, Location, Recipe};
 pub use snapshot::{Snapshot, SnapshotStats};
 pub use store::{CatalogError, Part, ReadChunk, WriteChunk};
 pub use tree::{StoredEntry, TreeReader, TreeWriteError, TreeWriter};

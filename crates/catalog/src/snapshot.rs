@@ -2,7 +2,7 @@
 
 use strongroom_base::{SnapshotId, Timestamp};
 
-use crate::recipe::Recipe;
+use crate::reference::Recipe;
 
 /// What one backup kept, and where and when it did.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use strongroom_base::Fingerprint;
 
 use crate::format::FormatError;
-use crate::recipe::{ChunkRef, Location};
+use crate::reference::{ChunkRef, Location};
 
 /// Gives chunks of metadata back.
 pub trait ReadChunk {

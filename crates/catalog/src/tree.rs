@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use crate::entry::Entry;
 use crate::format::{EntryUnpacker, FormatError, put_entry};
-use crate::recipe::{ChunkRef, Recipe, RecipeBuilder, RecipeReader};
+use crate::recipe::{RecipeBuilder, RecipeReader};
+use crate::reference::{ChunkRef, Recipe};
 use crate::store::{CatalogError, Part, ReadChunk, WriteChunk};
 
 /// A chunk of a tree has at least so many bytes, unless it is the last. Well below the distance

@@ -248,7 +248,7 @@ impl Below {
 /// A directory on the way.
 struct Level<'r> {
     entries: TreeReader<'r, ChunkReader>,
-    key: TreeKey,
+    key: [u8; 32],
     below: Below,
 }
 
@@ -258,7 +258,7 @@ struct Counter<'r> {
     /// Of the snapshots so far; the last one is being counted.
     stats: Vec<SnapshotStat>,
     /// What the trees of the snapshot being counted hold: one met again adds no chunk.
-    walked: HashMap<TreeKey, Below>,
+    walked: HashMap<[u8; 32], Below>,
     monitor: &'r dyn Monitor,
     cancel: &'r Cancel,
     progress: Progress,
@@ -308,7 +308,7 @@ impl<'r> Counter<'r> {
             match &entry.kind {
                 EntryKind::Directory { tree, .. } => {
                     level.below.directories += 1;
-                    if let Some(below) = self.walked.get(&key(tree)) {
+                    if let Some(below) = self.walked.get(&tree.digest()) {
                         level.below.add(*below);
                     } else {
                         levels.push(self.descend(tree)?);
@@ -334,7 +334,7 @@ impl<'r> Counter<'r> {
     fn descend(&mut self, tree: &Recipe) -> Result<Level<'r>, EngineError> {
         self.recipe(tree, Mark::Tree)?;
         let (entries, below) = (TreeReader::new(tree, self.reader), Below::default());
-        Ok(Level { entries, key: key(tree), below })
+        Ok(Level { entries, key: tree.digest(), below })
     }
 
     /// Marks every chunk of a recipe for the snapshot being counted.
@@ -374,16 +374,4 @@ impl<'r> Counter<'r> {
             self.monitor.progress(&self.progress);
         }
     }
-}
-
-/// What a tree is known by: a hash of all its references.
-type TreeKey = [u8; 32];
-
-fn key(tree: &Recipe) -> TreeKey {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&[tree.depth]);
-    for chunk in &tree.refs {
-        hasher.update(&chunk.fingerprint.0);
-    }
-    *hasher.finalize().as_bytes()
 }

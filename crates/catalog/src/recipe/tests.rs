@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use strongroom_base::{ArenaId, Fingerprint};
 
 use super::*;
+use crate::reference::Location;
 use crate::testing::MemoryChunks;
 
 fn chunk(number: u64) -> ChunkRef {

@@ -8,7 +8,7 @@ use strongroom_base::{ArenaId, Fingerprint, SnapshotId, Timestamp};
 use super::*;
 use crate::entry::{DeviceNumber, EntryKind, Metadata, Xattr};
 use crate::format::{pack_snapshot, put_ref, unpack_entries, unpack_snapshot};
-use crate::recipe::Location;
+use crate::reference::Location;
 use crate::snapshot::{Snapshot, SnapshotStats};
 use crate::testing::MemoryChunks;
 

@@ -5,7 +5,6 @@ use strongroom_catalog::{ChunkRef, Recipe, RecipeReader};
 use strongroom_repository::{ChunkReader, RepositoryError};
 use strongroom_source::SourceFile;
 
-use super::side::same_recipe;
 use crate::error::EngineError;
 
 /// Of a hole so much is compared at a time.
@@ -19,7 +18,7 @@ pub fn same_recipes(
     other: &Recipe,
     reader: &ChunkReader,
 ) -> Result<bool, EngineError> {
-    if same_recipe(one, other) {
+    if one.same_stream(other) {
         return Ok(true);
     }
     if one.stream_bytes() != other.stream_bytes() {

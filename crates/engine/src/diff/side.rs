@@ -7,7 +7,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use strongroom_catalog::{ChunkRef, Entry, EntryKind, Metadata, Recipe, TreeReader};
+use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, TreeReader};
 use strongroom_repository::{ChunkReader, Found, find_path};
 use strongroom_source::{
     EntryHandle, LeafKind, SourceError, SourceFile, SourceOptions, TreeSource, WalkEvent,
@@ -32,20 +32,10 @@ impl Named {
     /// True where both are directories of snapshots and hold the same.
     pub fn has_same_tree(&self, other: &Named) -> bool {
         match (&self.tree, &other.tree) {
-            (Some(tree), Some(other)) => same_recipe(tree, other),
+            (Some(tree), Some(other)) => tree.same_stream(other),
             _ => false,
         }
     }
-}
-
-/// True for recipes of the same chunks, wherever those are.
-pub fn same_recipe(one: &Recipe, other: &Recipe) -> bool {
-    let same_chunk = |(a, b): (&ChunkRef, &ChunkRef)| {
-        a.fingerprint == b.fingerprint && a.stream_bytes == b.stream_bytes
-    };
-    one.depth == other.depth
-        && one.refs.len() == other.refs.len()
-        && one.refs.iter().zip(&other.refs).all(same_chunk)
 }
 
 /// What a side tells next.

@@ -73,7 +73,7 @@ struct Auditor<'r, 'g> {
     reader: &'r ChunkReader,
     is_good: &'r mut IsGood<'g>,
     /// Trees known to be whole.
-    whole: HashSet<Vec<u8>>,
+    whole: HashSet<[u8; 32]>,
     affected: Vec<Affected>,
     audited: Audited,
 }
@@ -90,7 +90,7 @@ impl<'r> Auditor<'r, '_> {
                 Ok(None) => {
                     let level = levels.pop().expect("just looked at");
                     if level.whole {
-                        self.whole.insert(key(&level.tree));
+                        self.whole.insert(level.tree.digest());
                     } else if let Some(above) = levels.last_mut() {
                         above.whole = false;
                     }
@@ -130,7 +130,7 @@ impl<'r> Auditor<'r, '_> {
         levels: &mut Vec<Level<'r>>,
     ) -> Result<(), RepositoryError> {
         match &entry.kind {
-            EntryKind::Directory { tree, .. } if !self.whole.contains(&key(tree)) => {
+            EntryKind::Directory { tree, .. } if !self.whole.contains(&tree.digest()) => {
                 self.descend(tree, entry.name.clone(), levels);
             }
             EntryKind::File { content } => {
@@ -179,13 +179,6 @@ impl<'r> Auditor<'r, '_> {
         }
         Ok(any.then_some(lost))
     }
-}
-
-/// A tree is known by all its references.
-fn key(tree: &Recipe) -> Vec<u8> {
-    let mut key = Vec::with_capacity(tree.refs.len() * 32);
-    tree.refs.iter().for_each(|chunk| key.extend_from_slice(&chunk.fingerprint.0));
-    key
 }
 
 fn path_of(levels: &[Level<'_>], name: Option<&[u8]>) -> PathBuf {

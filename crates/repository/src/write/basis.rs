@@ -10,7 +10,8 @@ use std::ops::Range;
 
 use strongroom_arena::{BaseLocation, StoredChunk};
 use strongroom_base::Fingerprint;
-use strongroom_catalog::{ChunkRef, Location, Part, Recipe, recipe::read_node};
+use strongroom_catalog::recipe::read_node;
+use strongroom_catalog::{ChunkRef, Location, Part, Recipe};
 use strongroom_chunk::delta;
 
 use crate::error::RepositoryError;
