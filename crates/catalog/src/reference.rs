@@ -23,14 +23,14 @@ pub struct ChunkRef {
     pub fingerprint: Fingerprint,
     /// Where it was when the recipe was written. A hint: the index knows better when it fails.
     pub location: Location,
-    /// How many bytes of the stream it stands for: at depth 0 the chunk's own length.
+    /// How many bytes of the stream it covers: at depth 0 the chunk's own length.
     pub stream_bytes: u64,
 }
 
 /// The list of chunks that make a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recipe {
-    /// How many levels of node chunks stand between this list and the stream's chunks.
+    /// How many levels of node chunks are between this list and the stream's chunks.
     pub depth: u8,
     /// In stream order. At most [`Recipe::REFS_MAX`].
     pub refs: Vec<ChunkRef>,
@@ -40,13 +40,13 @@ impl ChunkRef {
     /// Bytes of a reference in a recipe.
     pub const BYTES: usize = 60;
 
-    /// A hole of so many bytes.
+    /// A hole of this length.
     pub fn hole(stream_bytes: u64) -> Self {
         let location = Location { arena: ArenaId::ZERO, slot: 0 };
         Self { fingerprint: Fingerprint::ZERO, location, stream_bytes }
     }
 
-    /// True for a hole: zeros that no chunk stands for.
+    /// True for a hole: zeros without a chunk.
     pub fn is_hole(&self) -> bool {
         self.fingerprint == Fingerprint::ZERO
     }
