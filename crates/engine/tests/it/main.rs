@@ -11,6 +11,7 @@ mod damage;
 mod deltas;
 mod faults;
 mod keys;
+mod model;
 mod parents;
 mod read_back;
 mod repair;

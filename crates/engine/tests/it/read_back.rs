@@ -19,33 +19,29 @@ pub fn read_back(
 ) -> Result<Image, RepositoryError> {
     let snapshot = read_snapshot(repository, id)?;
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
-    let mut taker =
-        Taker { reader: &reader, image: Image::default(), inodes: HashMap::new(), lost: None };
+    let mut taker = Taker::new(&reader);
     taker.tree(&snapshot.root, b"")?;
-    for mut paths in taker.inodes.into_values().filter(|paths| paths.len() > 1) {
-        paths.sort_unstable();
-        for path in &paths {
-            let node = taker.image.nodes.get_mut(path).expect("it was put there with its inode");
-            node.linked_to = Some(paths[0].clone());
-        }
-    }
-    let below = path.strip_prefix("/").unwrap_or(path);
-    Ok(taker.image.below(below.as_os_str().as_bytes()))
+    Ok(taker.image_at(path))
 }
 
 /// Every path of a snapshot of which something cannot be read: what verify and restore must name.
 pub fn lost_paths(repository: &Repository, id: SnapshotId) -> BTreeSet<PathBuf> {
-    let snapshot = read_snapshot(repository, id).unwrap();
-    let reader = ChunkReader::new(repository, CacheLimits::default()).unwrap();
-    let mut taker = Taker {
-        reader: &reader,
-        image: Image::default(),
-        inodes: HashMap::new(),
-        lost: Some(BTreeSet::new()),
-    };
-    taker.tree(&snapshot.root, b"").unwrap();
-    let lost = taker.lost.expect("set above");
-    lost.iter().map(|path| Path::new("/").join(OsStr::from_bytes(path))).collect()
+    salvage(repository, id, Path::new("/")).unwrap().1
+}
+
+/// What can be read of a snapshot at a path, and every path of which something cannot.
+pub fn salvage(
+    repository: &Repository,
+    id: SnapshotId,
+    path: &Path,
+) -> Result<(Image, BTreeSet<PathBuf>), RepositoryError> {
+    let snapshot = read_snapshot(repository, id)?;
+    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let mut taker = Taker { lost: Some(BTreeSet::new()), ..Taker::new(&reader) };
+    taker.tree(&snapshot.root, b"")?;
+    let lost = taker.lost.take().expect("set above");
+    let full = |path: &Vec<u8>| Path::new("/").join(OsStr::from_bytes(path));
+    Ok((taker.image_at(path), lost.iter().map(full).collect()))
 }
 
 struct Taker<'r> {
@@ -56,7 +52,24 @@ struct Taker<'r> {
     lost: Option<BTreeSet<Vec<u8>>>,
 }
 
-impl Taker<'_> {
+impl<'r> Taker<'r> {
+    fn new(reader: &'r ChunkReader) -> Self {
+        Self { reader, image: Image::default(), inodes: HashMap::new(), lost: None }
+    }
+
+    /// What was read at a path, with the names of one file linked to each other.
+    fn image_at(mut self, path: &Path) -> Image {
+        for mut paths in self.inodes.into_values().filter(|paths| paths.len() > 1) {
+            paths.sort_unstable();
+            for path in &paths {
+                let node = self.image.nodes.get_mut(path);
+                node.expect("it was put there with its inode").linked_to = Some(paths[0].clone());
+            }
+        }
+        let below = path.strip_prefix("/").unwrap_or(path);
+        self.image.below(below.as_os_str().as_bytes())
+    }
+
     fn tree(&mut self, tree: &Recipe, above: &[u8]) -> Result<(), RepositoryError> {
         let mut entries = TreeReader::new(tree, self.reader);
         loop {

@@ -33,7 +33,7 @@ pub fn lost(repository: &Repository, ids: &[SnapshotId]) -> BTreeSet<(SnapshotId
 }
 
 /// True where a set names a path, or a directory above it.
-fn covers(set: &BTreeSet<(SnapshotId, PathBuf)>, (id, path): &(SnapshotId, PathBuf)) -> bool {
+pub fn covers(set: &BTreeSet<(SnapshotId, PathBuf)>, (id, path): &(SnapshotId, PathBuf)) -> bool {
     path.ancestors().any(|above| set.contains(&(*id, above.to_owned())))
 }
 

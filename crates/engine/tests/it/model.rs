@@ -1,0 +1,134 @@
+//! The engine against a model: verbs, faults, damage and crashes in random order, from a seed.
+//!
+//! The model is a map from each snapshot to the image of the tree that was backed up. After every
+//! step each snapshot in the map is read and compared with its image: what differs must be lost to
+//! damage that was injected, and `verify` must name it. Nothing that is read may be wrong.
+//!
+//! `campaign/model` runs it for hours. A failure prints its seed and the steps that led to it.
+#![expect(clippy::disallowed_methods, reason = "a test that reads the environment or the clock")]
+
+mod checks;
+mod ledger;
+mod steps;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use strongroom_backend::ObjectName;
+use strongroom_base::{SlotId, SnapshotId};
+use strongroom_repository::Repository;
+use strongroom_repository::keys::Access;
+use strongroom_testkit::tree::{TreeOptions, grow};
+use strongroom_testkit::{Image, Random};
+
+use crate::world::{PASSPHRASE, World, init_options};
+use ledger::Ledger;
+
+/// A tree of few and small files, so that a step takes a fraction of a second.
+const TREE: TreeOptions =
+    TreeOptions { entries: 12, chunk_bytes: 6 << 10, file_bytes_max: 40 << 10 };
+
+/// Steps of a run.
+const STEPS: u32 = 24;
+
+/// A key slot that is known to exist.
+struct Key {
+    slot: SlotId,
+    passphrase: Vec<u8>,
+    access: Access,
+}
+
+/// The engine's world and what must hold of it.
+struct Model {
+    world: World,
+    random: Random,
+    /// What each snapshot that was seen must give back.
+    expected: BTreeMap<SnapshotId, Image>,
+    /// Slots that open the repository; the first always does.
+    keys: Vec<Key>,
+    ledger: Ledger,
+    /// Partial snapshots: a restore of them deletes nothing that they do not have.
+    partial: BTreeSet<SnapshotId>,
+    /// Partial snapshots that have losses from the start: what they should hold is not known.
+    unknown: BTreeSet<SnapshotId>,
+    /// Objects that are copies of others, put there by hand.
+    planted: BTreeSet<ObjectName>,
+    log: Log,
+}
+
+/// The steps so far, printed if the test fails.
+struct Log {
+    seed: u64,
+    lines: Vec<String>,
+}
+
+impl Drop for Log {
+    #[expect(clippy::print_stdout, reason = "shown with the failure")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("model: seed {}:\n  {}", self.seed, self.lines.join("\n  "));
+        }
+    }
+}
+
+impl Model {
+    fn new(seed: u64) -> Self {
+        let world = World::empty(seed);
+        grow(&world.tree(), seed, TREE);
+        let repository =
+            Repository::init(world.surroundings(), PASSPHRASE, &init_options()).unwrap();
+        let first =
+            Key { slot: repository.slot, passphrase: PASSPHRASE.to_vec(), access: Access::Full };
+        Self {
+            random: Random::new(seed),
+            expected: BTreeMap::new(),
+            keys: vec![first],
+            ledger: Ledger::default(),
+            partial: BTreeSet::new(),
+            unknown: BTreeSet::new(),
+            planted: BTreeSet::new(),
+            log: Log { seed, lines: Vec::new() },
+            world,
+        }
+    }
+
+    /// Takes random steps, and checks everything after each of them.
+    fn run(&mut self, steps: u32) {
+        for _ in 0..steps {
+            self.step();
+            self.check_snapshots();
+        }
+        self.check_at_the_end();
+    }
+
+    fn note(&mut self, line: impl Into<String>) {
+        self.log.lines.push(line.into());
+    }
+}
+
+/// Some seeds that every run of the tests takes.
+#[test]
+fn fixed_seeds() {
+    for seed in 1..=6 {
+        Model::new(seed).run(STEPS);
+    }
+}
+
+/// Runs seeds from `STRONGROOM_MODEL_FIRST` on: `STRONGROOM_MODEL_SEEDS` of them, or for
+/// `STRONGROOM_MODEL_SECONDS`.
+#[test]
+#[ignore = "run by campaign/model"]
+fn campaign() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let first = number("STRONGROOM_MODEL_FIRST").unwrap_or(1000);
+    let seeds = number("STRONGROOM_MODEL_SEEDS").unwrap_or(u64::MAX - first);
+    let seconds = number("STRONGROOM_MODEL_SECONDS").unwrap_or(u64::MAX);
+    let begun = std::time::Instant::now();
+    for seed in first..first + seeds {
+        if begun.elapsed().as_secs() >= seconds {
+            println!("model: {} seeds", seed - first);
+            return;
+        }
+        Model::new(seed).run(3 * STEPS);
+    }
+    println!("model: {seeds} seeds");
+}

@@ -1,0 +1,111 @@
+//! What must hold after each step.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_engine::{VerifyDepth, VerifyOutcome, verify};
+use strongroom_repository::{Repository, RepositoryError, list_snapshots};
+use strongroom_testkit::{Image, Node};
+
+use super::Model;
+use crate::read_back::salvage;
+use crate::verify::{covers, named};
+
+impl Model {
+    /// Every snapshot that was acknowledged exists and gives back its image, but for what was lost
+    /// to damage that was injected.
+    pub fn check_snapshots(&mut self) {
+        let repository = self.open();
+        let tree = self.world.tree();
+        for (id, image) in &self.expected {
+            let what = format!("seed {}: snapshot {}", self.log.seed, id.short());
+            match salvage(&repository, *id, &tree) {
+                Ok((kept, lost)) => {
+                    let excused = self.ledger.excuses_losses();
+                    assert!(lost.is_empty() || excused, "{what}: lost without damage: {lost:?}");
+                    check_kept(image, &kept, &lost, &tree, &what);
+                }
+                Err(error) => self.check_gone(*id, &error, &what),
+            }
+        }
+    }
+
+    /// A snapshot that cannot be read was damaged, and the error says so.
+    fn check_gone(&self, id: SnapshotId, error: &RepositoryError, what: &str) {
+        let name = strongroom_repository::snapshot_object(id);
+        assert!(self.ledger.excuses(&name), "{what}: {error}");
+        let is_missing = matches!(error, RepositoryError::Backend(error) if error.is_not_found());
+        assert!(is_missing || error.is_damage(), "{what}: {error}");
+    }
+
+    /// A full verification names every file that differs, and finds nothing in what is clean.
+    pub fn check_verified(&self, repository: &Repository, outcome: &VerifyOutcome) {
+        let what = format!("seed {}: verify", self.log.seed);
+        if self.ledger.is_clean() {
+            assert!(outcome.is_sound(), "{what}: {:?}, {:?}", outcome.faults, outcome.affected);
+        }
+        let named = named(&outcome.affected);
+        for (id, path) in self.losses(repository) {
+            assert!(covers(&named, &(id, path.clone())), "{what}: {}", path.display());
+        }
+        for (name, _) in list_snapshots(repository).unwrap().unreadable {
+            let object = strongroom_repository::snapshot_object(name);
+            let is_found = outcome.faults.iter().any(|(name, _)| *name == object);
+            assert!(is_found, "{what}: {object} cannot be read");
+        }
+    }
+
+    /// What cannot be read, by snapshot.
+    fn losses(&self, repository: &Repository) -> Vec<(SnapshotId, PathBuf)> {
+        let mut losses = Vec::new();
+        for id in self.expected.keys() {
+            if let Ok((_, lost)) = salvage(repository, *id, &self.world.tree()) {
+                losses.extend(lost.into_iter().map(|path| (*id, path)));
+            }
+        }
+        losses
+    }
+
+    /// At the end of a run: repaired and backed up again, all that can be is whole.
+    pub fn check_at_the_end(&mut self) {
+        self.repair();
+        self.check_snapshots();
+        self.backup();
+        self.check_snapshots();
+        let repository = self.open();
+        let outcome = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+        self.check_verified(&repository, &outcome);
+    }
+}
+
+/// What is kept is right; what is not kept is lost, or below a directory of which names are lost.
+fn check_kept(image: &Image, kept: &Image, lost: &BTreeSet<PathBuf>, tree: &Path, what: &str) {
+    if lost.is_empty() {
+        image.assert_same(kept, what);
+        return;
+    }
+    for (path, node) in &kept.nodes {
+        let expected = image.nodes.get(path).unwrap_or_else(|| panic!("{what}: {path:?} is new"));
+        assert_eq!(without_links(node), without_links(expected), "{what}: {path:?}");
+    }
+    for path in image.nodes.keys().filter(|path| !kept.nodes.contains_key(*path)) {
+        let full = tree.join(OsStr::from_bytes(path));
+        let is_named = full.ancestors().any(|above| lost.contains(above));
+        assert!(is_named, "{what}: {} is not there", full.display());
+    }
+}
+
+/// Names that are lost cannot be linked to.
+fn without_links(node: &Node) -> Node {
+    Node { linked_to: None, ..node.clone() }
+}
+
+/// True if everything in `kept` is in `image` as it is there: what a partial backup may hold.
+pub fn is_part_of(kept: &Image, image: &Image) -> bool {
+    kept.nodes.iter().all(|(path, node)| {
+        image.nodes.get(path).is_some_and(|other| without_links(other) == without_links(node))
+    })
+}

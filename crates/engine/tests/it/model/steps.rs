@@ -1,0 +1,370 @@
+//! What can happen in a step.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use strongroom_backend::{Backend, ObjectName};
+use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_engine::{
+    BackupOutcome, EngineError, VerifyDepth, add_key, backup, change_key, plan_repair, remove_key,
+    repair, restore, verify,
+};
+use strongroom_repository::keys::{Access, KdfCost};
+use strongroom_repository::{Repository, RepositoryError, list_snapshots, read_snapshot};
+use strongroom_testkit::damage::{Objects, names_in};
+use strongroom_testkit::tree::mutate;
+use strongroom_testkit::{
+    CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Image, Listener,
+};
+
+use super::checks::is_part_of;
+use super::{Key, Model, TREE};
+use crate::damage::is_within_parity;
+use crate::read_back::salvage;
+use crate::restore::exactly;
+use crate::world::options;
+
+/// Which key a verb needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Any,
+    Full,
+}
+
+impl Model {
+    /// Does one thing, chosen at random.
+    pub fn step(&mut self) {
+        match self.random.below(20) {
+            0..=2 => self.edit(),
+            3..=6 => self.backup(),
+            7 => self.partial_backup(),
+            8 | 9 => self.restore(),
+            10 => self.verify(),
+            11 | 12 => self.repair(),
+            13 => self.add_key(),
+            14 => self.change_or_remove_key(),
+            15 => self.plant_copy(),
+            16 | 17 => self.damage(true),
+            18 => self.damage(false),
+            _ => self.toggle_cache(),
+        }
+    }
+
+    /// The repository over what is stored, without faults.
+    pub fn open(&self) -> Repository {
+        Repository::open(self.world.surroundings(), &self.keys[0].passphrase).unwrap()
+    }
+
+    fn edit(&mut self) {
+        // Two changes of a file within one tick of the kernel's clock look alike.
+        std::thread::sleep(Duration::from_millis(10));
+        let seed = self.random.number();
+        let edits = mutate(&self.world.tree(), seed, TREE);
+        self.note(format!("edit: {} changes", edits.len()));
+    }
+
+    /// Backs the tree up, and expects each snapshot that is new afterwards to hold it.
+    pub fn backup(&mut self) {
+        let image = self.world.image();
+        let mut options = options(&self.world.tree());
+        options.force = self.random.once_in(5);
+        options.pack.deltas = !self.random.once_in(4);
+        options.readers = 1 + self.random.below(3) as usize;
+        let outcome = self.troubled("backup", Needs::Any, |repository| {
+            backup(repository, &options, &Silent, &Cancel::new())
+        });
+        let new = self.new_snapshots();
+        if let Some(BackupOutcome { snapshot, .. }) = outcome {
+            assert_eq!(new, [snapshot.id], "seed {}: what was acknowledged", self.log.seed);
+        }
+        assert!(new.len() <= 1, "seed {}: one backup, one snapshot", self.log.seed);
+        self.expected.extend(new.into_iter().map(|id| (id, image.clone())));
+    }
+
+    /// Stops a backup at some file. What it keeps must be part of the tree.
+    fn partial_backup(&mut self) {
+        let image = self.world.image();
+        let options = options(&self.world.tree());
+        let cancel = Cancel::new();
+        let (stop, left) = (cancel.clone(), AtomicU64::new(1 + self.random.below(20)));
+        let monitor = Listener::on_work(move |_| {
+            if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                stop.cancel();
+            }
+        });
+        self.note("partial backup");
+        let outcome = backup(&self.open(), &options, &monitor, &cancel);
+        let is_partial = outcome.as_ref().is_ok_and(|outcome| outcome.snapshot.partial);
+        let repository = self.open();
+        for id in self.new_snapshots() {
+            let (kept, lost) = salvage(&repository, id, &self.world.tree()).unwrap();
+            let what = format!("seed {}: partial {}", self.log.seed, id.short());
+            if !lost.is_empty() {
+                assert!(self.ledger.excuses_losses(), "{what}: {lost:?}");
+                self.unknown.insert(id);
+            } else if is_partial {
+                assert!(is_part_of(&kept, &image), "{what}: {:?}", image.differences(&kept));
+                self.expected.insert(id, kept);
+                self.partial.insert(id);
+            } else {
+                self.expected.insert(id, image.clone());
+            }
+        }
+    }
+
+    /// Restores some snapshot over what an earlier restore left.
+    fn restore(&mut self) {
+        let ids: Vec<SnapshotId> = self.expected.keys().copied().collect();
+        if ids.is_empty() {
+            return;
+        }
+        let id = *self.random.pick(&ids);
+        let place = self.world.folder.path().join("restored");
+        let options = exactly(&self.world.tree(), &place);
+        let mut fired = 0;
+        let outcome = self.troubled_counting("restore", Needs::Full, &mut fired, |repository| {
+            let snapshot = read_snapshot(repository, id)?;
+            restore(repository, &snapshot, &options, &Silent, &Cancel::new())
+        });
+        let Some(outcome) = outcome else { return };
+        let what = format!("seed {}: restore {}", self.log.seed, id.short());
+        if fired == 0 && !self.ledger.excuses_losses() {
+            assert!(outcome.damaged.is_empty(), "{what}: {:?}", outcome.damaged);
+            let (expected, restored) = (&self.expected[&id], Image::of(&place));
+            if self.partial.contains(&id) {
+                assert!(is_part_of(expected, &restored), "{what}: a part is missing");
+            } else {
+                expected.assert_same(&restored, &what);
+            }
+        }
+    }
+
+    fn verify(&mut self) {
+        let depth = if self.random.once_in(3) { VerifyDepth::Structure } else { VerifyDepth::Data };
+        let mut fired = 0;
+        let outcome = self.troubled_counting("verify", Needs::Full, &mut fired, |repository| {
+            verify(repository, depth, &Silent, &Cancel::new())
+        });
+        if let Some(mut outcome) = outcome.filter(|_| fired == 0 && depth == VerifyDepth::Data) {
+            outcome.faults.retain(|(name, _)| !self.planted.contains(name));
+            self.check_verified(&self.open(), &outcome);
+        }
+    }
+
+    /// Repairs what is damaged.
+    pub fn repair(&mut self) {
+        let mut fired = 0;
+        let outcome = self.troubled_counting("repair", Needs::Full, &mut fired, |repository| {
+            let plan = plan_repair(repository.backend(), &Silent, &Cancel::new())?;
+            repair(repository, &plan, &Silent, &Cancel::new())
+        });
+        if outcome.is_some() && fired == 0 {
+            self.ledger.repaired();
+        }
+    }
+
+    fn add_key(&mut self) {
+        let passphrase = format!("passphrase {}", self.random.number()).into_bytes();
+        let access = if self.random.once_in(2) { Access::Full } else { Access::PutOnly };
+        let added = self.troubled("add a key", Needs::Full, |repository| {
+            add_key(repository, &passphrase, "more", access, Some(KdfCost::CHEAPEST))
+        });
+        if let Some(slot) = added {
+            self.keys.push(Key { slot, passphrase, access });
+        }
+    }
+
+    /// Changes or removes a key, but never the first.
+    fn change_or_remove_key(&mut self) {
+        if self.keys.len() < 2 {
+            return;
+        }
+        let number = 1 + self.random.below(self.keys.len() as u64 - 1) as usize;
+        // After a fault it may still open, or not.
+        let key = self.keys.remove(number);
+        if self.random.once_in(2) {
+            let passphrase = format!("changed {}", self.random.number()).into_bytes();
+            let surroundings = self.world.surroundings();
+            let slot = Repository::open(surroundings, &key.passphrase)
+                .map_err(EngineError::from)
+                .and_then(|opened| change_key(&opened, &passphrase, Some(KdfCost::CHEAPEST)))
+                .unwrap();
+            self.note("change a key");
+            self.keys.push(Key { slot, passphrase, access: key.access });
+        } else if self
+            .troubled("remove a key", Needs::Full, |repository| remove_key(repository, key.slot))
+            .is_none()
+        {
+            return;
+        }
+        let opened = Repository::open(self.world.surroundings(), &key.passphrase);
+        let is_wrong = matches!(opened, Err(RepositoryError::WrongPassphrase { .. }));
+        assert!(is_wrong, "seed {}: a removed key still opens", self.log.seed);
+    }
+
+    /// An object is stored again under the name of a copy, as a person or a program might do.
+    fn plant_copy(&mut self) {
+        let objects = self.world.objects.snapshot();
+        let names: Vec<ObjectName> = names_in(&objects, "arenas")
+            .into_iter()
+            .chain(names_in(&objects, "snapshots"))
+            .filter(|name| !name.file().contains('.'))
+            .collect();
+        if names.is_empty() {
+            return;
+        }
+        let name = self.random.pick(&names).clone();
+        let copy = ObjectName::new(name.folder(), format!("{}.copy", name.file()));
+        if self.world.objects.create(&copy, &objects[&name]).is_ok() {
+            self.note(format!("plant {copy}"));
+            self.planted.insert(copy);
+        }
+    }
+
+    /// Damages an object, within parity or beyond.
+    fn damage(&mut self, within_parity: bool) {
+        let before = self.world.objects.snapshot();
+        let folder = *self.random.pick(&["arenas", "arenas", "arenas", "snapshots", "keys", ""]);
+        let mut names = names_in(&before, folder);
+        names.retain(|name| !self.planted.contains(name));
+        let has_copies = matches!(folder, "keys" | "");
+        if names.is_empty() || (has_copies && !self.ledger.copies_are_whole()) {
+            return;
+        }
+        let name = self.random.pick(&names).clone();
+        let change = *self.random.pick(&Change::ALL);
+        let fits = is_within_parity(change) && self.ledger.is_whole(&name);
+        if !has_copies && fits != within_parity {
+            return;
+        }
+        let mut after = before.clone();
+        if change.on_object(&mut after, &name) {
+            self.note(format!("damage {name}: {change:?}"));
+            self.put(&before, &after);
+            for name in changed(&before, &after) {
+                self.ledger.damage(&name, is_within_parity(change));
+            }
+        }
+    }
+
+    /// Makes the stored objects those of `after`.
+    fn put(&self, before: &Objects, after: &Objects) {
+        for name in changed(before, after) {
+            if before.contains_key(&name) {
+                self.world.objects.remove(&name).unwrap();
+            }
+            if let Some(bytes) = after.get(&name) {
+                self.world.objects.create(&name, bytes).unwrap();
+            }
+        }
+    }
+
+    /// The cache is lost, or one is begun.
+    fn toggle_cache(&mut self) {
+        let folder = self.world.folder.path().join("cache");
+        self.world.cache = match self.world.cache.take() {
+            None => Some(folder),
+            Some(_) => None,
+        };
+        if self.random.once_in(2) {
+            let _ = fs::remove_dir_all(self.world.folder.path().join("cache"));
+        }
+        self.note(format!("cache: {}", self.world.cache.is_some()));
+    }
+
+    /// Snapshots that can be read and are not in the map.
+    fn new_snapshots(&self) -> Vec<SnapshotId> {
+        let list = list_snapshots(&self.open()).unwrap();
+        let ids = list.snapshots.iter().map(|snapshot| snapshot.id);
+        ids.filter(|id| !self.expected.contains_key(id) && !self.unknown.contains(id)).collect()
+    }
+
+    fn troubled<T>(
+        &mut self,
+        what: &str,
+        needs: Needs,
+        verb: impl FnOnce(&Repository) -> Result<T, EngineError>,
+    ) -> Option<T> {
+        self.troubled_counting(what, needs, &mut 0, verb)
+    }
+
+    /// Runs a verb over a backend that may fail; counts the faults. An error without a fault is
+    /// that of damage.
+    fn troubled_counting<T>(
+        &mut self,
+        what: &str,
+        needs: Needs,
+        fired: &mut u64,
+        verb: impl FnOnce(&Repository) -> Result<T, EngineError>,
+    ) -> Option<T> {
+        let plan = self.trouble();
+        let key = self.pick_key(needs);
+        let before = self.world.objects.snapshot();
+        let faulty = Arc::new(FaultyBackend::new(self.world.objects.clone(), plan.clone()));
+        let opened = Repository::open(self.world.over(faulty.clone()), &key);
+        let result = opened.map_err(EngineError::from).and_then(|opened| verb(&opened));
+        *fired = faulty.fired();
+        let outcome = result.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
+        self.note(format!("{what}, {} faults of {:?}: {outcome}", *fired, plan.faults));
+        self.note_vanished(&plan, &before);
+        if let Err(error) = &result {
+            let is_excused = *fired > 0 || (error.is_damage() && self.ledger.excuses_losses());
+            assert!(is_excused, "seed {}: {what}: {error}", self.log.seed);
+        }
+        result.ok()
+    }
+
+    fn pick_key(&mut self, needs: Needs) -> Vec<u8> {
+        let fits = |key: &&Key| needs == Needs::Any || key.access == Access::Full;
+        let fitting: Vec<&Key> = self.keys.iter().filter(fits).collect();
+        self.random.pick(&fitting).passphrase.clone()
+    }
+
+    /// What goes wrong with a verb; nothing in two of three.
+    fn trouble(&mut self) -> FaultPlan {
+        let at = self.random.below(60);
+        match self.random.below(12) {
+            0 => FaultPlan::crash(at),
+            1 => FaultPlan::crash_after(at),
+            2 => FaultPlan::hiccup(Calls::all(), at, FaultKind::Io),
+            3 => {
+                let kinds = [FaultKind::FlipBit, FaultKind::Short, FaultKind::Zeros];
+                let kind = *self.random.pick(&kinds);
+                FaultPlan::hiccup(Calls::of(&[CallKind::Read]), at, kind)
+            }
+            4 => {
+                let calls = Calls::of(&[CallKind::Create, CallKind::Replace]);
+                let kinds = [FaultKind::NoSpace, FaultKind::LostAcknowledgement];
+                let kind = *self.random.pick(&kinds);
+                FaultPlan::lasting(calls, at / 4, kind)
+            }
+            5 if self.random.once_in(4) => {
+                let calls = Calls::of(&[CallKind::Read]).within("arenas");
+                FaultPlan::hiccup(calls, at / 4, FaultKind::Vanish)
+            }
+            _ => FaultPlan::none(),
+        }
+    }
+
+    /// Objects that a fault made vanish are damaged.
+    fn note_vanished(&mut self, plan: &FaultPlan, before: &Objects) {
+        if plan.faults.iter().all(|fault| fault.kind != FaultKind::Vanish) {
+            return;
+        }
+        let after = self.world.objects.snapshot();
+        for name in before.keys().filter(|name| !after.contains_key(*name)) {
+            if name.folder() == "arenas" {
+                self.note(format!("vanished: {name}"));
+                self.ledger.damage(name, false);
+            }
+        }
+    }
+}
+
+/// The names of objects that are not the same in both.
+fn changed(before: &Objects, after: &Objects) -> Vec<ObjectName> {
+    let names = before.keys().chain(after.keys().filter(|name| !before.contains_key(*name)));
+    names.filter(|name| before.get(*name) != after.get(*name)).cloned().collect()
+}
