@@ -4,6 +4,7 @@
 //! and docs/style.md promise must hold. `cargo xtask shrink-lists` brings the list of files that
 //! docs/style.md does not hold for up to date, and `cargo xtask assemble-changelog` moves the files
 //! of `changes/` into CHANGELOG.md. Tests are run by `./test`, measurements by the crate `strongroom-bench`.
+#![expect(clippy::disallowed_methods, reason = "a program reads its arguments")]
 
 mod changelog;
 mod checks;

@@ -1,6 +1,7 @@
 //! `mount_folder SOURCE REPOSITORY` backs a folder up into a new repository;
 //! `mount_folder REPOSITORY MOUNTPOINT mount` mounts it until it is unmounted. Two programs' runs,
 //! so that the memory and the time of the mount can be measured alone.
+#![expect(clippy::disallowed_methods, reason = "an example is a program")]
 #![expect(clippy::print_stdout, reason = "an example that tells where to look")]
 
 use std::error::Error;

@@ -28,6 +28,7 @@ pub fn random_array<const N: usize>(entropy: &(impl Entropy + ?Sized)) -> [u8; N
 pub struct OsEntropy;
 
 impl Entropy for OsEntropy {
+    #[expect(clippy::disallowed_methods, reason = "the one place that asks the machine")]
     fn fill(&self, bytes: &mut [u8]) {
         getrandom::fill(bytes).expect("the kernel gives random bytes once it has booted");
     }

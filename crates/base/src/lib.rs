@@ -17,7 +17,7 @@ pub mod seal;
 pub mod units;
 
 pub use cancel::{Cancel, Cancelled};
-pub use clock::{Clock, FixedClock, SystemClock, Timestamp};
+pub use clock::{Clock, FixedClock, Stopwatch, SystemClock, Timestamp};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
 pub use ids::{ArenaId, Fingerprint, ParseIdError, RepositoryId, SlotId, SnapshotId};
 pub use keys::{Fingerprinter, MasterSecret, RepositoryKeys, WriteKeys, WriteSecret};

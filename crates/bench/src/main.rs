@@ -8,6 +8,7 @@
 //! cargo run -p strongroom-bench --release -- papers
 //! cargo run -p strongroom-bench --release --features stores -- index --keys 10000000
 //! ```
+#![expect(clippy::disallowed_methods, reason = "a program, which measures")]
 
 mod peers;
 

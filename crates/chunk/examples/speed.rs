@@ -1,4 +1,5 @@
 //! Prints the speed of the boundary search, in GB (10^9 bytes) of stream a second, best of several.
+#![expect(clippy::disallowed_methods, reason = "an example is a program")]
 #![expect(clippy::print_stdout, reason = "an example that prints its measurements")]
 
 use std::hint::black_box;

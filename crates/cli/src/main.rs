@@ -3,6 +3,10 @@
 //! One file per command under `commands`, each with its arguments (whose comments are the help)
 //! and what it runs. This crate alone prints, exits, and reads the environment; what a command
 //! does is done below, in `strongroom-engine`.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this crate reads the environment and the clock for all others"
+)]
 
 mod commands;
 mod context;

@@ -2,6 +2,7 @@
 //!
 //! A count is steady where a time is not: on a shared machine it changes by less than one in a
 //! thousand from run to run, so a kernel that grew by some percent is seen at once.
+#![expect(clippy::disallowed_methods, reason = "an example is a program")]
 
 use std::hint::black_box;
 

@@ -15,13 +15,12 @@ mod walker;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use parent::find_parent;
 use readers::Readers;
 use run::{Queue, Run, Walked};
 use strongroom_arena::CacheLimits;
-use strongroom_base::{Cancel, Monitor, Progress, SnapshotId, Timestamp};
+use strongroom_base::{Cancel, Monitor, Progress, SnapshotId, Stopwatch, Timestamp};
 use strongroom_catalog::tree::find_entry;
 use strongroom_catalog::{
     Entry, EntryKind, Metadata, Recipe, RecipeBuilder, Snapshot, SnapshotStats, TreeWriter,
@@ -114,7 +113,7 @@ pub fn backup(
         parent.as_ref(),
         options.count_first,
     );
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let times = writer.times().clone();
     let cutter = StreamCutter::new(repository.chunker(), reader.fingerprinter().clone());
     let run = Run {
@@ -174,7 +173,7 @@ pub fn backup_reader(
     let parent = find_parent(repository, options, &paths)?;
     let before = parent.as_ref().and_then(|parent| find_entry(&parent.root, name, &reader).ok()?);
     let before = before.as_ref().and_then(Entry::content);
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let content = store_reader(repository, &reader, before, input, &mut writer, monitor, cancel)?;
     let stopped = cancel.is_cancelled();
     let bytes = content.stream_bytes();

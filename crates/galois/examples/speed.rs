@@ -1,7 +1,7 @@
 //! How fast signatures, encoding and repair are here, on one thread, in GB/s of data read.
 //!
 //! Run: `cargo run --release -p strongroom-galois --example speed`
-
+#![expect(clippy::disallowed_methods, reason = "an example is a program")]
 #![expect(clippy::print_stdout, reason = "printing is what this example is for")]
 
 use std::{hint::black_box, time::Instant};

@@ -1,5 +1,6 @@
 //! Inserts and looks up ten million keys (or as many millions as the first argument says) and prints
 //! what that costs.
+#![expect(clippy::disallowed_methods, reason = "an example is a program")]
 #![expect(clippy::print_stdout, reason = "an example that prints its measurements")]
 
 use std::time::Instant;

@@ -136,6 +136,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "any distribution will do")]
     fn sorted_by_all_bytes() {
         let mut table = Table::default();
         let random = RandomState::new();

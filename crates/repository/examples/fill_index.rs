@@ -5,6 +5,7 @@
 //! ```text
 //! fill_index CACHE-OF-THE-REPOSITORY FOLDER-OF-ARENAS ARENAS CHUNKS-OF-EACH
 //! ```
+#![expect(clippy::disallowed_methods, reason = "an example is a program")]
 
 use std::error::Error;
 use std::fs::File;

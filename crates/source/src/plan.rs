@@ -118,6 +118,12 @@ impl Plan {
     }
 }
 
+/// The folder that relative paths are seen from.
+#[expect(clippy::disallowed_methods, reason = "a relative path has no other meaning")]
+fn current_folder() -> io::Result<PathBuf> {
+    std::env::current_dir()
+}
+
 /// Makes a path absolute by its text alone, but for `..`, which asks where links lead.
 fn absolute(given: &Path) -> Result<Wanted, SourceError> {
     let failed = |error: io::Error| match error.kind() {
@@ -129,7 +135,7 @@ fn absolute(given: &Path) -> Result<Wanted, SourceError> {
     }
     let mut path = PathBuf::from("/");
     if given.is_relative() {
-        path = std::env::current_dir().map_err(failed)?;
+        path = current_folder().map_err(failed)?;
     }
     let mut follow = given.as_os_str().as_bytes().ends_with(b"/");
     for component in given.components() {

@@ -12,6 +12,7 @@ mod image;
 mod monitor;
 mod random;
 mod recording;
+mod skip;
 pub mod tree;
 mod world;
 
@@ -21,4 +22,5 @@ pub use image::{Content, Image, Kind, Node, assert_same, compare};
 pub use monitor::{Heard, Listener};
 pub use random::Random;
 pub use recording::{Call, CallKind, RecordingBackend};
+pub use skip::{skip, skipped};
 pub use world::TickingClock;

@@ -3,10 +3,10 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lru::LruCache;
-use strongroom_base::Fingerprint;
+use strongroom_base::{Fingerprint, Stopwatch};
 use strongroom_catalog::{CatalogError, ChunkRef, FormatError, ReadChunk};
 use strongroom_repository::ChunkReader;
 use strongroom_repository::RepositoryError;
@@ -63,7 +63,7 @@ impl From<CatalogError<Failure>> for Failure {
 pub struct Chunks {
     reader: ChunkReader,
     // A plain mutex: held for a map operation.
-    failures: Mutex<LruCache<Fingerprint, (Instant, String)>>,
+    failures: Mutex<LruCache<Fingerprint, (Stopwatch, String)>>,
     // Held while a block is read and opened, by all who want that block.
     lanes: Vec<Mutex<()>>,
     heals_told: AtomicU64,
@@ -110,7 +110,7 @@ impl ReadChunk for Chunks {
         self.reader.read(chunk).map_err(|error| {
             let failure = Failure::from(error);
             if failure.is_damage {
-                let since = Instant::now();
+                let since = Stopwatch::start();
                 lock(&self.failures).put(chunk.fingerprint, (since, failure.message.clone()));
             }
             failure

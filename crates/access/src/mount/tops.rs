@@ -6,10 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use strongroom_base::{Monitor, Problem, Severity, SnapshotId};
+use strongroom_base::{Monitor, Problem, Severity, SnapshotId, Stopwatch};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::RepositoryError;
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
@@ -52,7 +52,7 @@ pub struct Tops {
 
 #[derive(Default)]
 struct KnownSnapshots {
-    asked: Option<Instant>,
+    asked: Option<Stopwatch>,
     snapshots: HashMap<SnapshotId, Arc<Snapshot>>,
     unreadable: HashSet<SnapshotId>,
     /// Why the repository could not be asked, the last time.
@@ -133,7 +133,7 @@ impl Tops {
 
     fn read_snapshots(&self, known: &mut KnownSnapshots) -> Result<(), RepositoryError> {
         let found = self.find_snapshots(known);
-        known.asked = Some(Instant::now());
+        known.asked = Some(Stopwatch::start());
         let (ids, is_changed) = found?;
         let before = known.snapshots.len();
         known.snapshots.retain(|id, _| ids.contains(id));

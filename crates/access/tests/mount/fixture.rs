@@ -17,6 +17,7 @@ use strongroom_engine::{BackupOptions, backup};
 use strongroom_repository::keys::KdfCost;
 use strongroom_repository::{InitOptions, PackOptions, Repository, Surroundings};
 use strongroom_source::SourceOptions;
+use strongroom_testkit::skipped;
 use tempfile::TempDir;
 
 /// Keeps what it is told.
@@ -53,13 +54,12 @@ pub struct Fixture {
     pub clock: Option<Arc<SetClock>>,
 }
 
-/// True where file systems can be mounted; tells why a test does nothing otherwise.
+/// True if file systems can be mounted. A test that cannot run fails under `./test`.
+#[track_caller]
 pub fn can_mount() -> bool {
     let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    if let Err(error) = &device {
-        println!("skipped: /dev/fuse: {error}");
-    }
-    device.is_ok()
+    let reason = device.err().map(|error| format!("/dev/fuse: {error}"));
+    !skipped(reason.as_deref())
 }
 
 impl Fixture {

@@ -1,4 +1,5 @@
 //! An arena of fixed content under fixed keys and randomness: frozen bytes.
+#![expect(clippy::disallowed_methods, reason = "a test that reads the environment or the clock")]
 
 use std::path::Path;
 

@@ -3,6 +3,7 @@
 //!
 //! It needs a Python with blake3, cryptography and zstandard; `./test` makes one and names it in
 //! `STRONGROOM_TEST_PYTHON`. Without that variable there is nothing to run it with.
+#![expect(clippy::disallowed_methods, reason = "a test that reads the environment")]
 
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -75,7 +76,7 @@ fn make_tree(tree: &Path) {
 #[test]
 fn restore_py_restores_what_the_program_stored() {
     let Ok(python) = std::env::var("STRONGROOM_TEST_PYTHON") else {
-        eprintln!("skipped: STRONGROOM_TEST_PYTHON is not set; ./test sets it");
+        strongroom_testkit::skip("STRONGROOM_TEST_PYTHON is not set; ./test sets it");
         return;
     };
     let folder = tempfile::tempdir().unwrap();

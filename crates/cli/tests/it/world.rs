@@ -1,4 +1,5 @@
 //! A repository, a tree, and the program, in a folder of their own.
+#![expect(clippy::disallowed_methods, reason = "a test that reads the environment or the clock")]
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -180,12 +181,11 @@ pub fn bytes_below(folder: &Path) -> u64 {
     files.iter().map(|path| path.metadata().unwrap().len()).sum()
 }
 
-/// True for a test that only root can do, or that needs a program that is not there; told aloud.
+/// True for a test that only root can run, or that needs a program that is not installed. Under
+/// `./test` such a test fails.
+#[track_caller]
 pub fn skipped(what: &str, reason: Option<&str>) -> bool {
-    if let Some(reason) = reason {
-        let _ = writeln!(std::io::stderr(), "skipped: {what}: {reason}");
-    }
-    reason.is_some()
+    strongroom_testkit::skipped(reason.map(|reason| format!("{what}: {reason}")).as_deref())
 }
 
 pub fn is_root() -> bool {

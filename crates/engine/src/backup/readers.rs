@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
-use strongroom_base::{Cancel, Cancelled};
+use strongroom_base::{Cancel, Cancelled, Stopwatch};
 use strongroom_catalog::Metadata;
 use strongroom_repository::{PIECE_BYTES, Piece, Stage, StageTimes, StreamCutter};
 use strongroom_source::{EntryHandle, FileChange, SourceError, SourceFile};
@@ -71,7 +71,7 @@ struct Reader {
 
 impl Reader {
     fn read(&self, job: &Job) {
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         let mut give = Give { readings: &job.readings, held: Vec::new(), waited: Duration::ZERO };
         // An error here is that nobody listens any more.
         let _ = read_file(&job.file, &self.cutter, &self.cancel, &mut give);
@@ -166,7 +166,7 @@ impl Give<'_> {
             Ok(()) => return Ok(()),
             Err(TrySendError::Full(held) | TrySendError::Disconnected(held)) => held,
         };
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         let sent = self.readings.send(held);
         self.waited += begun.elapsed();
         sent.map_err(|_| Cancelled.into())

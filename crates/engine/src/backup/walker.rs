@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
+use strongroom_base::Stopwatch;
 use strongroom_repository::{Stage, StageTimes};
 use strongroom_source::{TreeSource, WalkEvent};
 
@@ -91,7 +92,7 @@ impl Drop for Walker {
 
 /// What comes next; nothing at the end.
 fn next_batch(source: &mut TreeSource) -> Vec<WalkEvent> {
-    let (begun, mut directories) = (Instant::now(), 0);
+    let (begun, mut directories) = (Stopwatch::start(), 0);
     let mut batch = Vec::with_capacity(BATCH_EVENTS);
     for event in source {
         let turns = matches!(event, WalkEvent::EnterDirectory { .. } | WalkEvent::LeaveDirectory);

@@ -1,11 +1,16 @@
 //! Several writers and readers of one repository at a time.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use strongroom_base::Silent;
 use strongroom_testkit::Image;
 use strongroom_testkit::tree::grow;
 
 use crate::read_back::read_back;
 use crate::world::{TREE, World, options, run, snapshot_ids};
+
+/// Reads that must happen beside a writer.
+const READS: u32 = 3;
 
 #[test]
 fn writers_at_once() {
@@ -54,16 +59,20 @@ fn a_reader_beside_a_writer() {
     let image = world.image();
     let other = world.folder.path().join("other");
     grow(&other, 96, TREE);
+    let reads = AtomicU32::new(0);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            for _ in 0..5 {
+            // Goes on until the reader has read beside it.
+            while reads.load(Ordering::Relaxed) < READS {
                 run(&world.open(), &options(&other), &Silent).unwrap();
             }
         });
         while !writer.is_finished() {
             let repository = world.open();
             world.assert_holds(&repository, first.snapshot.id, &image, "beside a writer");
+            reads.fetch_add(1, Ordering::Relaxed);
         }
         writer.join().unwrap();
     });
+    assert!(reads.load(Ordering::Relaxed) >= READS);
 }

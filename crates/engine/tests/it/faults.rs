@@ -169,7 +169,7 @@ fn any_object_vanishes_while_it_is_read() {
             }
         }
         if let Err(error) = outcome {
-            assert!(!error.to_string().is_empty());
+            assert!(error.is_damage(), "{what}: {error}");
         }
         let next = run(&repository, &options(&scene.world.tree()), &Silent).unwrap();
         scene.world.assert_holds(&repository, next.snapshot.id, &scene.now, &what);

@@ -54,7 +54,7 @@ const PLACES_MIN: usize = 16;
 impl Default for Arenas {
     fn default() -> Self {
         let places = vec![VACANT; PLACES_MIN];
-        Self { note: vec![VERSION, 0, 0, 0, 0], places, hasher: RandomState::new() }
+        Self { note: vec![VERSION, 0, 0, 0, 0], places, hasher: random_state() }
     }
 }
 
@@ -196,6 +196,12 @@ fn unpack(bytes: &[u8; ARENA_BYTES]) -> Result<Covered, LengthError> {
     let [rewritten, standing, has_deltas] = [0, 1, 2].map(|bit| flags >> bit & 1 != 0);
     fields.finish()?;
     Ok(Covered { id, object_bytes, rewritten, has_deltas, standing })
+}
+
+/// Keys of a hash table: random, so that names of arenas cannot be chosen to collide.
+#[expect(clippy::disallowed_methods, reason = "nothing that is stored or reported depends on it")]
+fn random_state() -> RandomState {
+    RandomState::new()
 }
 
 #[cfg(test)]

@@ -2,10 +2,9 @@
 //! and pack it.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use strongroom_arena::{ArenaContent, StoredChunk};
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, Stopwatch};
 use strongroom_catalog::{ChunkRef, Location, Part, WriteChunk};
 
 use super::basis::{Delta, FoundBasis, StreamBasis};
@@ -230,7 +229,7 @@ impl<'r> ChunkWriter<'r> {
     /// since the backup was begun, with so many readers.
     pub fn finish(
         mut self,
-        begun: Instant,
+        begun: Stopwatch,
         readers: usize,
         monitor: &dyn Monitor,
     ) -> Result<(WriteStats, Profile), RepositoryError> {

@@ -1,7 +1,9 @@
 //! How long each stage of a backup was at work: which one bound it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use strongroom_base::Stopwatch;
 
 /// A stage of the pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub struct StageTimes {
 impl StageTimes {
     /// Does some work of a stage.
     pub fn time<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         let made = work();
         self.add(stage, begun.elapsed());
         made

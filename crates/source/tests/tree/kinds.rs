@@ -8,17 +8,16 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
+use strongroom_testkit::skipped;
 
 use crate::compare::{assert_same, seen, xattrs};
 use crate::copy::{copied, copy};
 
-/// True for root; others are told why a test does nothing.
+/// True for root. A test that only root can run fails under `./test`.
+#[track_caller]
 pub fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        println!("skipped: only root can make these entries");
-    }
-    root
+    let is_root = rustix::process::geteuid().is_root();
+    !skipped((!is_root).then_some("only root can make these entries"))
 }
 
 pub fn set_mtime(path: &Path, tv_sec: i64, tv_nsec: i64) {

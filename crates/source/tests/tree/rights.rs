@@ -1,5 +1,6 @@
 //! What a user without rights can read and put back. The tests of this user's run in a process of
 //! its own, which is this program again.
+#![expect(clippy::disallowed_methods, reason = "a test that reads the environment or the clock")]
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -53,7 +54,7 @@ fn without_rights() {
             .current_dir("/")
             .output();
         let Ok(run) = run else {
-            println!("skipped: there is no setpriv");
+            strongroom_testkit::skip("setpriv is not installed");
             return;
         };
         let text = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
