@@ -110,7 +110,7 @@ def restore(repository, name: str, target: Path) -> int:
 @dataclass
 class Restoration:
     repository: "Repository"
-    linked: dict  # (device, inode) -> path of the first of several names
+    linked: dict  # what names of one file have in common -> path of the first of them
     problems: int
 
     def tree(self, recipe, folder: bytes):
@@ -127,7 +127,7 @@ class Restoration:
                     print(f"{os.fsdecode(path)}: {error}", file=sys.stderr)
 
     def entry(self, entry, path: bytes):
-        first = self.linked.get(entry.inode)
+        first = self.linked.get(entry.link_key)
         if first is not None:
             os.link(first, path, follow_symlinks=False)
             return
@@ -143,8 +143,8 @@ class Restoration:
                      CHAR_DEVICE: stat.S_IFCHR, BLOCK_DEVICE: stat.S_IFBLK}
             os.mknod(path, kinds[entry.kind] | 0o600, os.makedev(*entry.device_number))
         put_metadata(entry, path)
-        if entry.kind != DIRECTORY and entry.links > 1:
-            self.linked[entry.inode] = path
+        if entry.link_key is not None:
+            self.linked[entry.link_key] = path
 
     def file(self, entry, path: bytes):
         with open(path, "xb") as file:
@@ -162,13 +162,14 @@ class Entry:
     def __init__(self, fields: dict):
         self.name, self.kind, self.mode, self.uid, self.gid = (fields[key] for key in range(5))
         self.mtime = fields[7]
-        self.inode = (fields[10], fields[9])  # device and inode number
-        self.links = fields.get(11, 1)
         self.recipe = fields.get(13)
         self.target = fields.get(14)
         self.device_number = fields.get(15, [0, 0])
         xattrs = iter(fields.get(16, []))
         self.xattrs = list(zip(xattrs, xattrs))
+        # Names are one file if all but the name agrees: device, inode, ctime and all the rest.
+        has_other_names = self.kind != DIRECTORY and fields.get(11, 1) > 1
+        self.link_key = repr(sorted(fields.items())[1:]) if has_other_names else None
         if self.name in (b"", b".", b"..") or b"/" in self.name or b"\0" in self.name:
             raise Damaged(f"{self.name!r} is no name")
 

@@ -79,9 +79,9 @@ pub struct Metadata {
     pub ctime: Timestamp,
     /// Inode number.
     pub inode: u64,
-    /// Device the inode is on, as `st_dev`; with the inode it joins hard links within a snapshot.
+    /// Device the inode is on, as `st_dev`.
     pub device: u64,
-    /// How many names the inode has. Hard links are joined where it is above one.
+    /// How many names the inode has. [`LinkKey`](crate::LinkKey) says which names are one file.
     pub links: u64,
     /// Size in bytes as `st_size` told it (for files equal to the content's length).
     pub size: u64,

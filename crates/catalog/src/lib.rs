@@ -5,6 +5,7 @@
 
 pub mod entry;
 pub mod format;
+mod links;
 pub mod recipe;
 mod reference;
 pub mod snapshot;
@@ -15,6 +16,7 @@ pub mod tree;
 
 pub use entry::{DeviceNumber, Entry, EntryKind, Metadata, Xattr};
 pub use format::FormatError;
+pub use links::{InodeState, LinkKey, LinkTable};
 pub use recipe::{RecipeBuilder, RecipeCursor, RecipeReader};
 pub use reference::{ChunkRef, Location, Recipe};
 pub use snapshot::{Snapshot, SnapshotStats};

@@ -11,7 +11,7 @@ mod behind;
 mod dry;
 mod scope;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -20,12 +20,17 @@ use behind::FlushedTarget;
 pub(crate) use scope::Scope;
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
-use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader};
+use strongroom_catalog::{
+    Entry, EntryKind, LinkKey, LinkTable, Metadata, Recipe, Snapshot, TreeReader,
+};
 use strongroom_repository::{ChunkReader, Found, Repository, find_path};
 use strongroom_source::{DirectoryId, Target, TargetError, TargetOptions};
 
 use crate::error::EngineError;
 use crate::own::own_directories;
+
+/// At most this many files with further names to come are remembered, some 100 bytes each.
+const LINKED_MAX: usize = 300_000;
 
 /// Where a snapshot is put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,7 +129,9 @@ pub fn restore(
             cancel,
             scope,
             batch: Batch::default(),
-            linked: HashMap::new(),
+            linked: LinkTable::new(LINKED_MAX),
+            replaced: 0,
+            unjoined: 0,
             lost_linked: HashSet::new(),
             uncleared: 0,
             progress,
@@ -170,8 +177,13 @@ struct Run<'r> {
     cancel: &'r Cancel,
     scope: Scope,
     batch: Batch,
-    /// The first name of each inode that has several.
-    linked: HashMap<(u64, u64), NameIn>,
+    /// The first name of each file that has further ones to come.
+    linked: LinkTable<LinkKey, NameIn>,
+    /// Files with several names that another file, or the same one in another state, was taken
+    /// for by its inode number.
+    replaced: u64,
+    /// Files with several names for which there was no room in the table.
+    unjoined: u64,
     /// Those of them of which something is lost.
     lost_linked: HashSet<NameIn>,
     /// Directories from which nothing was removed, as the snapshot does not hold all of them.
@@ -320,14 +332,13 @@ impl Run<'_> {
     ) -> Result<(), EngineError> {
         self.outcome.files += 1;
         self.outcome.bytes += entry.content().map_or(0, Recipe::stream_bytes);
-        if entry.metadata.links > 1 {
-            let inode = (entry.metadata.device, entry.metadata.inode);
-            if let Some(first) = self.linked.get(&inode) {
-                self.batch.links.push((first.clone(), (parent, entry.name)));
+        if let Some(key) = LinkKey::of(&entry) {
+            if let Some(first) = self.linked.take(&key) {
+                self.batch.links.push((first, (parent, entry.name)));
                 self.progress.files += 1;
                 return Ok(());
             }
-            self.linked.insert(inode, (parent, entry.name.clone()));
+            self.note_first_name(key, parent, &entry);
         }
         let made = match &entry.kind {
             EntryKind::File { .. } => {
@@ -349,6 +360,21 @@ impl Run<'_> {
             Err(error) => self.problem(&error),
         }
         Ok(())
+    }
+
+    /// Remembers a file that has further names to come.
+    fn note_first_name(&mut self, key: LinkKey, parent: DirectoryId, entry: &Entry) {
+        if self.linked.holds_another(&key) {
+            self.replaced += 1;
+            let path = self.target.path_of(parent, &entry.name);
+            self.monitor.detail(&format!(
+                "{} is restored as a file of its own: it changed, or took the place of another \
+                 file, while the backup read it",
+                path.display()
+            ));
+        }
+        let name = (parent, entry.name.clone());
+        self.unjoined += u64::from(!self.linked.insert(key, entry.metadata.links, name));
     }
 
     fn close_directory(&mut self, directory: OpenDirectory) {
@@ -440,6 +466,20 @@ impl Run<'_> {
             note(&format!(
                 "nothing was removed from {directories} directories that hold more than the \
                  snapshot does, as the backup had left something of them out"
+            ));
+        }
+        if self.replaced > 0 {
+            note(&format!(
+                "files that changed while the backup read their hard links: {}; each state is \
+                 restored as a file of its own (-v names them)",
+                self.replaced
+            ));
+        }
+        if self.unjoined > 0 {
+            note(&format!(
+                "{} files have more names than could be remembered: each of these names is \
+                 restored as a file of its own",
+                self.unjoined
             ));
         }
         let heals = self.reader.store().heals();

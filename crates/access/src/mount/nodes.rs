@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use strongroom_base::{SnapshotId, Timestamp};
-use strongroom_catalog::{Entry, Recipe, Snapshot};
+use strongroom_base::SnapshotId;
+use strongroom_catalog::{Entry, LinkKey, Recipe, Snapshot};
 
 use super::shape::Shape;
 
@@ -119,12 +119,11 @@ pub struct LinkedFile {
     pub place: u32,
 }
 
-/// What makes two names one file.
+/// What tells a file that no place in a directory tells.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum LinkKey {
-    /// The same inode in the same snapshot. Size and time are compared too: one that was written
-    /// to, or removed and made anew, while the backup ran was kept in both its states.
-    Joined { root: u64, device: u64, inode: u64, size: u64, mtime: Timestamp },
+enum FileKey {
+    /// One of several names of a file of this snapshot.
+    Joined { root: u64, link: LinkKey },
     /// A place above those that a number can tell.
     Beyond { directory: u64, place: u32 },
 }
@@ -150,7 +149,7 @@ pub struct Nodes {
     hasher: RandomState,
     // Plain mutexes: held for a map operation.
     directories: Mutex<Table<DirectoryKey, Arc<Directory>>>,
-    linked: Mutex<Table<LinkKey, LinkedFile>>,
+    linked: Mutex<Table<FileKey, LinkedFile>>,
 }
 
 impl Nodes {
@@ -190,7 +189,7 @@ impl Nodes {
                 shape: OnceLock::new(),
             });
         }
-        let Some(key) = link_key(parent, place, entry) else {
+        let Some(key) = file_key(parent, place, entry) else {
             return Node::Leaf { directory: parent.number, place };
         };
         let start = self.hasher.hash_one(&key) & !TAG_LINKED;
@@ -206,7 +205,7 @@ impl Nodes {
             let key = DirectoryKey::Child { parent: parent.number, place };
             return Node::Directory(self.directory_hash(&key));
         }
-        match link_key(parent, place, entry) {
+        match file_key(parent, place, entry) {
             Some(key) => Node::Linked(self.hasher.hash_one(&key) & !TAG_LINKED),
             None => Node::Leaf { directory: parent.number, place },
         }
@@ -241,20 +240,13 @@ impl Nodes {
     }
 }
 
-/// What joins an entry with others; none for a file of one name.
-fn link_key(parent: &Directory, place: u32, entry: &Entry) -> Option<LinkKey> {
-    let metadata = &entry.metadata;
-    if metadata.links > 1 {
-        return Some(LinkKey::Joined {
-            root: parent.root,
-            device: metadata.device,
-            inode: metadata.inode,
-            size: metadata.size,
-            mtime: metadata.mtime,
-        });
+/// What tells an entry that may have other names; none for a file of one name.
+fn file_key(parent: &Directory, place: u32, entry: &Entry) -> Option<FileKey> {
+    if let Some(link) = LinkKey::of(entry) {
+        return Some(FileKey::Joined { root: parent.root, link });
     }
     let is_beyond = u64::from(place) + 1 >= PLACES;
-    is_beyond.then_some(LinkKey::Beyond { directory: parent.number, place })
+    is_beyond.then_some(FileKey::Beyond { directory: parent.number, place })
 }
 
 /// Finds what has this key, or makes it, at the first number from `start` on that is free.

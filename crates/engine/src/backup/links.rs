@@ -1,43 +1,40 @@
 //! Files that have several names.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use strongroom_base::Timestamp;
-use strongroom_catalog::{Metadata, Recipe, Xattr};
-
-type Key = (u64, u64, Timestamp);
+use strongroom_catalog::{InodeState, LinkTable, Metadata, Recipe, Xattr};
 
 /// Content of files that have several names, so that it is read once.
-#[derive(Default)]
 pub struct LinkedFiles {
-    begun: HashSet<Key>,
-    contents: HashMap<Key, Linked>,
+    begun: HashSet<InodeState>,
+    contents: LinkTable<InodeState, Linked>,
 }
 
-/// What a file's names share, beside what the walk tells of each.
+/// What a file's names share, beside what the walk reports of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Linked {
     /// Its content.
     pub content: Recipe,
     /// Its extended attributes.
     pub xattrs: Vec<Xattr>,
-    names_left: u64,
+}
+
+impl Default for LinkedFiles {
+    fn default() -> Self {
+        Self { begun: HashSet::new(), contents: LinkTable::new(Self::FILES_MAX) }
+    }
 }
 
 impl LinkedFiles {
-    /// Beyond so many, further ones are read once a name: their chunks are known by then.
+    /// Files beyond this many are read once for each name: their chunks are known by then.
     const FILES_MAX: usize = 100_000;
 
-    fn key(metadata: &Metadata) -> Key {
-        (metadata.device, metadata.inode, metadata.ctime)
-    }
-
-    /// True where another name of the file was begun before; else this one is from now on.
+    /// True if another name of the file was begun before; else this one is from now on.
     pub fn is_begun(&mut self, metadata: &Metadata) -> bool {
         if metadata.links < 2 {
             return false;
         }
-        let key = Self::key(metadata);
+        let key = metadata.inode_state();
         if self.begun.len() < Self::FILES_MAX {
             !self.begun.insert(key)
         } else {
@@ -47,18 +44,14 @@ impl LinkedFiles {
 
     /// Keeps what a file that has further names is.
     pub fn put(&mut self, metadata: &Metadata, content: &Recipe) {
-        if metadata.links > 1 && self.contents.len() < Self::FILES_MAX {
-            let (content, xattrs) = (content.clone(), metadata.xattrs.clone());
-            let linked = Linked { content, xattrs, names_left: metadata.links - 1 };
-            self.contents.insert(Self::key(metadata), linked);
+        if metadata.links > 1 {
+            let linked = Linked { content: content.clone(), xattrs: metadata.xattrs.clone() };
+            self.contents.insert(metadata.inode_state(), metadata.links, linked);
         }
     }
 
-    /// What a file is whose other name was stored before; none where that could not be read.
+    /// What was stored of a file under its other name; none if that could not be read.
     pub fn take(&mut self, metadata: &Metadata) -> Option<Linked> {
-        let key = Self::key(metadata);
-        let linked = self.contents.get_mut(&key)?;
-        linked.names_left -= 1;
-        if linked.names_left == 0 { self.contents.remove(&key) } else { Some(linked.clone()) }
+        self.contents.take(&metadata.inode_state())
     }
 }

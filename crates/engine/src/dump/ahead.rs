@@ -9,11 +9,9 @@
 //! so a block is decoded once. At most [`BATCHES_AHEAD`] batches of [`BATCH_BYTES_MAX`] are
 //! between walker and caller.
 
-use std::collections::HashMap;
-
 use crossbeam_channel::{Receiver, Sender, bounded};
-use strongroom_base::{ArenaId, Cancel, Timestamp};
-use strongroom_catalog::{ChunkRef, Entry, Metadata, Recipe, RecipeReader};
+use strongroom_base::{ArenaId, Cancel};
+use strongroom_catalog::{ChunkRef, Entry, LinkKey, LinkTable, Recipe, RecipeReader};
 use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotWalk};
 
 use crate::error::EngineError;
@@ -107,7 +105,7 @@ pub fn read_ahead(
                 reader,
                 cancel,
                 links,
-                linked: HashMap::new(),
+                linked: LinkTable::new(Walker::LINKED_MAX),
                 jobs,
                 batches,
                 steps: Vec::new(),
@@ -170,8 +168,8 @@ struct Walker<'w> {
     reader: &'w ChunkReader,
     cancel: &'w Cancel,
     links: LinkMode,
-    /// The first names of files that have further ones to come, and how many.
-    linked: HashMap<(u64, u64, Timestamp), (Vec<u8>, u64)>,
+    /// The first names of files that have further ones to come.
+    linked: LinkTable<LinkKey, Vec<u8>>,
     jobs: Sender<Job>,
     batches: Sender<Batch>,
     steps: Vec<Step>,
@@ -182,7 +180,8 @@ struct Walker<'w> {
 }
 
 impl Walker<'_> {
-    /// Of files with several names, so many are remembered; of others each name has the content.
+    /// At most this many files with several names are remembered; of others each name has the
+    /// content.
     const LINKED_MAX: usize = 100_000;
 
     fn walk(&mut self, found: &Found) -> Result<(), Stop> {
@@ -213,7 +212,7 @@ impl Walker<'_> {
 
     fn entry(&mut self, path: Vec<u8>, entry: Entry) -> Result<(), Stop> {
         let link = match self.links {
-            LinkMode::First if !entry.is_directory() => self.first_name(&path, &entry.metadata),
+            LinkMode::First if !entry.is_directory() => self.first_name(&path, &entry),
             LinkMode::First | LinkMode::Each => None,
         };
         let content = entry.content().filter(|_| link.is_none()).cloned();
@@ -221,23 +220,13 @@ impl Walker<'_> {
         content.map_or(Ok(()), |content| self.content(&content))
     }
 
-    fn first_name(&mut self, path: &[u8], metadata: &Metadata) -> Option<Vec<u8>> {
-        if metadata.links < 2 {
-            return None;
+    fn first_name(&mut self, path: &[u8], entry: &Entry) -> Option<Vec<u8>> {
+        let key = LinkKey::of(entry)?;
+        let first = self.linked.take(&key);
+        if first.is_none() {
+            self.linked.insert(key, entry.metadata.links, path.to_vec());
         }
-        let inode = (metadata.device, metadata.inode, metadata.ctime);
-        if let Some((first, left)) = self.linked.get_mut(&inode) {
-            let first = first.clone();
-            *left -= 1;
-            if *left == 0 {
-                self.linked.remove(&inode);
-            }
-            return Some(first);
-        }
-        if self.linked.len() < Self::LINKED_MAX {
-            self.linked.insert(inode, (path.to_vec(), metadata.links - 1));
-        }
-        None
+        first
     }
 
     fn content(&mut self, content: &Recipe) -> Result<(), Stop> {
