@@ -23,7 +23,7 @@ use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::{
     Entry, EntryKind, LinkKey, LinkTable, Metadata, Recipe, Snapshot, TreeReader,
 };
-use strongroom_repository::{ChunkReader, Found, Repository, find_path};
+use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, find_path};
 use strongroom_source::{DirectoryId, Target, TargetError, TargetOptions};
 
 use crate::error::EngineError;
@@ -48,8 +48,9 @@ pub struct RestoreOptions {
     pub path: Vec<u8>,
     /// Where.
     pub place: RestorePlace,
-    /// How entries are put back; with `delete`, what stands in a directory of which the snapshot
-    /// holds all, and is not in the snapshot, is removed.
+    /// How entries are put back. With `delete`, what the snapshot lacks is removed from the
+    /// directories below the paths that were backed up, unless the backup left something out of
+    /// them.
     pub target: TargetOptions,
     /// Write nothing; tell what would be done.
     pub dry_run: bool,
@@ -76,7 +77,7 @@ pub struct RestoreOutcome {
     pub chunks_read: u64,
     /// Requests to the backend that they were read by: blocks save the rest (Yuru §5.1.2).
     pub reads: u64,
-    /// What was removed because the snapshot does not have it.
+    /// What was removed because the snapshot does not have it, with all that was below it.
     pub deleted: u64,
     /// Entries, or attributes of them, that could not be put back.
     pub problems: u64,
@@ -113,6 +114,7 @@ pub fn restore(
             base
         }
     };
+    refuse_to_empty_the_machine(options)?;
     let scope = Scope::new(snapshot, options);
     if options.dry_run {
         return dry::dry_restore(&reader, &found, &base, &scope, monitor, cancel);
@@ -141,6 +143,22 @@ pub fn restore(
         run.advise();
         Ok(run.outcome)
     })
+}
+
+/// `/` is no place to be made equal to a part of a snapshot.
+fn refuse_to_empty_the_machine(options: &RestoreOptions) -> Result<(), EngineError> {
+    let is_machine = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path == Path::new("/"));
+    match &options.place {
+        RestorePlace::Into(path) if options.target.delete && is_machine(path) => {
+            Err(RepositoryError::Argument(
+                "nothing is deleted from /: to bring the paths that were backed up into the state \
+                 of the snapshot, restore in place; else choose a target other than /"
+                    .to_owned(),
+            )
+            .into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn target_error(error: TargetError) -> EngineError {
@@ -195,7 +213,7 @@ struct Run<'r> {
 impl Run<'_> {
     /// Puts back what was found; the target's own directory may have stood before.
     fn restore(&mut self, found: Found, stood: bool) -> Result<(), EngineError> {
-        let path = self.scope.start(&found);
+        let path = Scope::start(&found);
         match found {
             Found::Root { tree, partial } => self.directory(&tree, partial, None, path)?,
             Found::Entry { entry, .. } => match &entry.kind {
@@ -212,7 +230,7 @@ impl Run<'_> {
     /// What is put back of a directory itself: nothing where one stands that the backup only
     /// passed through.
     fn metadata_of(&self, entry: &Entry, path: &[u8], stood: bool) -> Option<Metadata> {
-        (self.scope.covers(path) || !stood).then(|| entry.metadata.clone())
+        self.scope.sets_metadata(path, stood).then(|| entry.metadata.clone())
     }
 
     /// Puts back what a tree holds, into the target's own directory. An explicit stack: trees are
@@ -316,7 +334,7 @@ impl Run<'_> {
         }
         for name in surplus {
             match self.target.remove(directory, &name) {
-                Ok(()) => self.outcome.deleted += 1,
+                Ok(removed) => self.outcome.deleted += removed,
                 Err(error) => self.problem(&error),
             }
             standing.remove(&name);

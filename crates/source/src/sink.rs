@@ -116,10 +116,10 @@ impl Target {
         Ok((0..names.len()).map(|place| names.name(place).to_bytes().to_vec()).collect())
     }
 
-    /// Removes a name, and all that stands below it where it is a directory; one that is not
-    /// there is as good as removed. Nothing is removed from a file system mounted inside, nor
-    /// from a directory that is to be kept.
-    pub fn remove(&self, directory: DirectoryId, name: &[u8]) -> Result<(), TargetError> {
+    /// Removes a name, and all that is below it if it is a directory. Returns how many names were
+    /// removed; none if it does not exist. Nothing is removed from a file system mounted inside,
+    /// nor from a directory that is to be kept.
+    pub fn remove(&self, directory: DirectoryId, name: &[u8]) -> Result<u64, TargetError> {
         let (fd, c_name) = self.place(directory, name)?;
         remove::remove(fd.as_fd(), &c_name, &self.kept, &|| self.path_of(directory, name))
     }

@@ -26,8 +26,8 @@ pub struct Args {
     /// Put it back where it came from
     #[arg(long, conflicts_with = "target")]
     in_place: bool,
-    /// Remove what stands there and is not in the snapshot; nothing from directories of which the
-    /// backup left something out
+    /// Remove what the snapshot lacks, below the paths that were backed up alone; nothing from
+    /// directories of which the backup left something out
     #[arg(long)]
     delete: bool,
     /// Write nothing; show what would be done (with -v, file by file)

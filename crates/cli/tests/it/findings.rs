@@ -4,5 +4,6 @@
 //! Each of these tests fails with the program of before (f7546f7) and passes with this one;
 //! `campaign/findings` shows both. So they use only commands and options that both programs know.
 
+mod deleting;
 mod links;
 mod snapshots;

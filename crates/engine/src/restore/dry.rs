@@ -22,7 +22,7 @@ pub(crate) fn dry_restore(
 ) -> Result<RestoreOutcome, EngineError> {
     let mut outcome = RestoreOutcome::default();
     let mut rest: Vec<Directory> = Vec::new();
-    let (place, path) = (base.to_owned(), scope.start(found));
+    let (place, path) = (base.to_owned(), Scope::start(found));
     match found {
         Found::Root { tree, partial } => {
             rest.push(Directory { place, path, tree: tree.clone(), partial: *partial });
@@ -56,7 +56,7 @@ pub(crate) fn dry_restore(
         if scope.clears(&directory.path) && !directory.partial {
             for standing in std::fs::read_dir(&directory.place).into_iter().flatten().flatten() {
                 if !kept.contains(standing.file_name().as_bytes()) {
-                    outcome.deleted += 1;
+                    outcome.deleted += 1 + count_below(&standing.path(), cancel)?;
                     monitor.detail(&format!("would delete {}", standing.path().display()));
                 }
             }
@@ -72,6 +72,25 @@ struct Directory {
     path: Vec<u8>,
     tree: Recipe,
     partial: bool,
+}
+
+/// How many names are below a directory, in its file system; none below anything else.
+fn count_below(path: &Path, cancel: &Cancel) -> Result<u64, EngineError> {
+    let mut count = 0;
+    let device = |path: &Path| path.symlink_metadata().map(|stat| (stat.is_dir(), stat.dev())).ok();
+    let Some(top @ (true, _)) = device(path) else { return Ok(0) };
+    let mut rest = vec![path.to_owned()];
+    while let Some(directory) = rest.pop() {
+        cancel.check()?;
+        for name in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            count += 1;
+            let path = name.path();
+            if device(&path) == Some(top) {
+                rest.push(path);
+            }
+        }
+    }
+    Ok(count)
 }
 
 fn name_of(entry: &Entry) -> &std::ffi::OsStr {

@@ -23,20 +23,21 @@ struct Level {
 }
 
 /// Removes a name of an open directory, with all below it but the directories that are `kept`.
-/// `path` tells where it is.
+/// Returns how many names were removed. `path` gives the place of the name, for messages.
 pub(super) fn remove(
     directory: BorrowedFd<'_>,
     name: &CStr,
     kept: &[InodeId],
     path: &dyn Fn() -> PathBuf,
-) -> Result<(), TargetError> {
+) -> Result<u64, TargetError> {
     let failed = |error| TargetError::io("remove", &path(), error);
     match remove_leaf(directory, name).map_err(failed)? {
-        None => Ok(()),
-        Some(stat) => {
+        Leaf::Missing => Ok(0),
+        Leaf::Removed => Ok(1),
+        Leaf::Directory(stat) => {
             let above = inode::stat_fd(directory).map_err(failed)?;
             let is_root_user = rustix::process::geteuid().is_root();
-            Removal { levels: Vec::new(), buffer: Vec::new(), kept, path, is_root_user }
+            Removal { levels: Vec::new(), buffer: Vec::new(), kept, path, is_root_user, removed: 0 }
                 .run(directory, name, &above, &stat)
         }
     }
@@ -48,6 +49,8 @@ struct Removal<'a> {
     kept: &'a [InodeId],
     path: &'a dyn Fn() -> PathBuf,
     is_root_user: bool,
+    /// Names that were removed so far.
+    removed: u64,
 }
 
 impl Removal<'_> {
@@ -57,7 +60,7 @@ impl Removal<'_> {
         name: &CStr,
         above: &Statx,
         stat: &Statx,
-    ) -> Result<(), TargetError> {
+    ) -> Result<u64, TargetError> {
         let mut fd = self.descend(directory, name, InodeId::of(above), stat)?;
         while let Some(level) = self.levels.last_mut() {
             if level.next < level.listing.len() {
@@ -65,25 +68,27 @@ impl Removal<'_> {
                 level.next += 1;
                 let id = level.id;
                 let found = remove_leaf(fd.as_fd(), &name);
-                if let Some(stat) =
-                    found.map_err(|error| self.failed("remove", error, Some(&name)))?
-                {
-                    fd = self.descend(fd.as_fd(), &name, id, &stat)?;
+                match found.map_err(|error| self.failed("remove", error, Some(&name)))? {
+                    Leaf::Missing => {}
+                    Leaf::Removed => self.removed += 1,
+                    Leaf::Directory(stat) => fd = self.descend(fd.as_fd(), &name, id, &stat)?,
                 }
                 continue;
             }
             // The directory is empty: it is removed from the one above.
             let name = level.name.clone();
+            self.removed += 1;
             if self.levels.len() == 1 {
-                return remove_empty(directory, &name)
-                    .map_err(|error| self.failed("remove", error, None));
+                remove_empty(directory, &name)
+                    .map_err(|error| self.failed("remove", error, None))?;
+                return Ok(self.removed);
             }
             fd = self.ascend(&fd)?;
             self.levels.pop();
             remove_empty(fd.as_fd(), &name)
                 .map_err(|error| self.failed("remove", error, Some(&name)))?;
         }
-        Ok(())
+        Ok(self.removed)
     }
 
     fn descend(
@@ -152,18 +157,27 @@ impl Removal<'_> {
     }
 }
 
-/// Removes a name that is no directory; tells what it is if it is one.
-fn remove_leaf(directory: BorrowedFd<'_>, name: &CStr) -> Result<Option<Statx>, Errno> {
+/// What became of a name that was to be removed.
+enum Leaf {
+    Missing,
+    Removed,
+    /// It is a directory, and still there.
+    Directory(Box<Statx>),
+}
+
+/// Removes a name that is no directory.
+fn remove_leaf(directory: BorrowedFd<'_>, name: &CStr) -> Result<Leaf, Errno> {
     let stat = match inode::stat_at(directory, name) {
         Ok(stat) => stat,
-        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::NOENT) => return Ok(Leaf::Missing),
         Err(error) => return Err(error),
     };
     if inode::kind_of(&stat) == FileType::Directory {
-        return Ok(Some(stat));
+        return Ok(Leaf::Directory(Box::new(stat)));
     }
     match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(None),
+        Ok(()) => Ok(Leaf::Removed),
+        Err(Errno::NOENT) => Ok(Leaf::Missing),
         Err(error) => Err(error),
     }
 }

@@ -102,7 +102,7 @@ fn links_inside_lead_nowhere() {
     for result in [
         target.open_file_for_write(through, b"file", 0).map(|_| ()),
         target.create_symlink(through, b"file", b"x", &metadata(0)).map(|_| ()),
-        target.remove(through, b"file"),
+        target.remove(through, b"file").map(drop),
         target.create_directory(through, b"sub").map(|_| ()),
         target.apply_directory_metadata(through, &metadata(0)).map(|_| ()),
         target.list(through).map(|_| ()),
@@ -126,7 +126,7 @@ fn names_that_lead_elsewhere_are_refused() {
             target.open_file_for_write(TOP, name, 0).map(|_| ()),
             target.create_directory(TOP, name).map(|_| ()),
             target.add_directory(TOP, name).map(|_| ()),
-            target.remove(TOP, name),
+            target.remove(TOP, name).map(drop),
             target.hard_link((TOP, b"x"), (TOP, name)),
         ] {
             assert!(matches!(result, Err(TargetError::BadName { .. })), "{name:?}: {result:?}");
