@@ -6,6 +6,7 @@
 
 mod links;
 mod parent;
+mod racy;
 mod readers;
 mod run;
 mod tally;
@@ -17,6 +18,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use parent::find_parent;
+use racy::RacyTimes;
 use readers::Readers;
 use run::{Queue, Run, Walked};
 use strongroom_arena::CacheLimits;
@@ -78,7 +80,8 @@ pub struct BackupOutcome {
     pub snapshot: Snapshot,
     /// False for a dry run.
     pub committed: bool,
-    /// Files taken over from the parent without being opened.
+    /// Files that are what the parent has. They were not opened, unless they had changed so
+    /// shortly before the parent was made that their times prove nothing.
     pub files_unchanged: u64,
     /// Files that the parent did not have.
     pub files_new: u64,
@@ -123,6 +126,7 @@ pub fn backup(
         tally: Tally::new(monitor, totals),
         path: PathBuf::new(),
         force: options.force,
+        racy: parent.as_ref().map(RacyTimes::of),
         cancel,
         queue: Queue::default(),
     };

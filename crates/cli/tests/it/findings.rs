@@ -6,4 +6,5 @@
 
 mod deleting;
 mod links;
+mod racy;
 mod snapshots;

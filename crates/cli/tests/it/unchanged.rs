@@ -10,6 +10,7 @@ use crate::world::{World, bytes_below, has_program, program, skipped};
 fn an_unchanged_tree_adds_next_to_nothing() {
     let world = World::with_repository();
     grow(&world.tree(), 15, TreeOptions { entries: 300, ..TreeOptions::default() });
+    world.settle();
     world.backup().exits(0);
     let before = bytes_below(&world.repository());
     let run = world.say(&format!("--json backup {}", world.tree().display())).exits(0);
@@ -24,6 +25,7 @@ fn an_unchanged_file_is_not_opened() {
         return;
     }
     let world = World::with_tree(16);
+    world.settle();
     world.backup().exits(0);
     // A log for each thread (`-ff`), so that no call is torn in two by another's.
     let logs = world.path("trace");

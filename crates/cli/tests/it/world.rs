@@ -96,6 +96,12 @@ impl World {
         world
     }
 
+    /// Waits until a backup takes the files that exist for unchanged ever after: what changed
+    /// within two seconds before a backup is read again by the next.
+    pub fn settle(&self) {
+        std::thread::sleep(std::time::Duration::from_millis(2100));
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -11,11 +11,14 @@ use std::path::PathBuf;
 
 use strongroom_base::Cancel;
 use strongroom_catalog::recipe::for_each_chunk;
-use strongroom_catalog::{ChunkRef, Entry, EntryKind, Recipe, Snapshot, TreeReader, Xattr};
+use strongroom_catalog::{
+    ChunkRef, Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader, Xattr,
+};
 use strongroom_repository::ChunkReader;
 use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
 
 use super::parent::ParentDirectory;
+use super::racy::RacyTimes;
 use super::readers::{AHEAD_BYTES, AHEAD_FILES, Readers};
 use super::tally::Tally;
 use super::trees::{Before, NewFile, RootTree, Step, Trees};
@@ -42,6 +45,8 @@ pub struct Run<'r, 'w> {
     pub path: PathBuf,
     /// Read every file, whatever the parent knows.
     pub force: bool,
+    /// Times of change for which the parent is no proof.
+    pub racy: Option<RacyTimes>,
     /// The wish to stop.
     pub cancel: &'r Cancel,
 }
@@ -128,7 +133,9 @@ impl<'r> Run<'r, '_> {
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         let above = parents.last_mut();
         let found = above.and_then(|above| above.find(&name, self.tally.monitor));
-        let same = found.filter(|found| found.entry().metadata.same_version_as(&metadata));
+        let same = found
+            .filter(|found| found.entry().metadata.same_version_as(&metadata))
+            .filter(|_| !self.is_racy(&metadata));
         metadata.xattrs = match same {
             Some(same) => same.entry().metadata.xattrs.clone(),
             None => self.xattrs(entry),
@@ -158,8 +165,10 @@ impl<'r> Run<'r, '_> {
         self.tally.monitor.working_on(&self.path);
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         let before = directory.find(&name, self.tally.monitor);
-        let same = before
+        let same_version = before
             .filter(|before| !self.force && before.entry().metadata.same_version_as(&metadata));
+        let same = same_version.filter(|_| !self.is_racy(&metadata));
+        let racy = same_version.is_some() && same.is_none();
         if let Some(same) = same {
             metadata.xattrs.clone_from(&same.entry().metadata.xattrs);
         }
@@ -193,11 +202,16 @@ impl<'r> Run<'r, '_> {
         let before = before.and_then(|before| before.entry().content()).cloned();
         let (path, bytes) = (self.path.clone(), metadata.size);
         let is_link = self.trees.links().is_begun(&metadata);
-        let file = NewFile { name, path, metadata: Box::new(metadata), before };
+        let file = NewFile { name, path, metadata: Box::new(metadata), before, racy };
         Ok(match is_link {
             true => Step::Link(file, entry),
             false => Step::File(file, self.readers.begin(entry, bytes)),
         })
+    }
+
+    /// True if the parent's times are no proof that an entry is what it was.
+    fn is_racy(&self, metadata: &Metadata) -> bool {
+        self.racy.is_some_and(|racy| racy.may_hide_a_change(metadata))
     }
 
     /// True where every chunk that a recipe needs is still there.

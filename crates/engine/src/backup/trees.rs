@@ -69,6 +69,8 @@ pub struct NewFile {
     pub metadata: Box<Metadata>,
     /// Its content in the parent.
     pub before: Option<Recipe>,
+    /// It is read only because the parent's times are no proof that it did not change.
+    pub racy: bool,
 }
 
 /// One directory on the way.
@@ -248,7 +250,11 @@ impl<'r, 'w> Trees<'r, 'w> {
         content: Recipe,
         tally: &mut Tally<'_>,
     ) -> Result<(), EngineError> {
-        *(if file.before.is_none() { &mut tally.new } else { &mut tally.changed }) += 1;
+        *match &file.before {
+            None => &mut tally.new,
+            Some(before) if file.racy && *before == content => &mut tally.unchanged,
+            Some(_) => &mut tally.changed,
+        } += 1;
         let kind = EntryKind::File { content };
         self.push(Entry { name: file.name, kind, metadata: *file.metadata }, tally)
     }
