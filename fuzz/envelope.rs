@@ -8,11 +8,12 @@
 use libfuzzer_sys::fuzz_target;
 use strongroom_arena::Redundancy;
 use strongroom_arena::envelope::format::{
-    HEADER_BYTES, Header, HeaderError, Layout, ObjectKind, unpack_table,
+    HEADER_BYTES, Header, HeaderError, Layout, ObjectKind, Origin, RESERVED_BYTES, unpack_table,
 };
 use strongroom_arena::envelope::{
     EnvelopeError, HEADROOM, Identity, Inspection, inspect, open, peek, repair, salvage, seal,
 };
+use strongroom_base::SnapshotId;
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 use strongroom_galois::signature;
 
@@ -50,7 +51,8 @@ fn forge(object: &mut [u8], mode: u8) {
             && let Some(body) = object.get(HEADROOM..layout.first_table)
         {
             let hash = *blake3::hash(body).as_bytes();
-            object[HEADER_BYTES - 36..HEADER_BYTES - 4].copy_from_slice(&hash);
+            let end = HEADER_BYTES - 4 - RESERVED_BYTES;
+            object[end - 32..end].copy_from_slice(&hash);
             fix_header(object, true);
         }
         if mode & FIX_TABLES != 0 {
@@ -139,6 +141,12 @@ fn check_salvage(object: &[u8], inspection: &Inspection) {
 
 fn check_open(object: &[u8], inspection: &Inspection, repaired: &Result<Vec<u8>, EnvelopeError>) {
     let header = &inspection.header;
+    if header.is_unknown() {
+        for kind in ObjectKind::KNOWN {
+            assert_eq!(open(object, kind, None), Err(EnvelopeError::Unknown));
+        }
+        return;
+    }
     match open(object, header.kind, Some(&header.id)) {
         Ok((opened, body, was_repaired)) => {
             assert_eq!(&opened, header);
@@ -148,7 +156,7 @@ fn check_open(object: &[u8], inspection: &Inspection, repaired: &Result<Vec<u8>,
         }
         Err(error) => assert_eq!(Some(&error), repaired.as_ref().err()),
     }
-    let wanted = ObjectKind::ALL.into_iter().find(|kind| *kind != header.kind);
+    let wanted = ObjectKind::KNOWN.into_iter().find(|kind| *kind != header.kind);
     let wanted = wanted.expect("there is more than one kind");
     let swapped = Err(EnvelopeError::Swapped { wanted, found: header.kind });
     assert_eq!(open(object, wanted, None), swapped);
@@ -159,8 +167,10 @@ fn check_open(object: &[u8], inspection: &Inspection, repaired: &Result<Vec<u8>,
 
 /// Seals a body, damages the object, and repairs it.
 fn check_damaged(input: &mut Input<'_>) {
-    let kind = ObjectKind::ALL[input.below(ObjectKind::ALL.len())];
-    let identity = Identity { kind, id: input.array(), generation: input.u32() };
+    let kind = ObjectKind::KNOWN[input.below(ObjectKind::KNOWN.len())];
+    let (id, generation) = (input.array(), input.u32());
+    let origin = Origin { session: SnapshotId([9; 16]), sequence: u64::from(generation) << 7 };
+    let identity = Identity { kind, id, generation, origin };
     let redundancy = Redundancy { per_mille: u32::from(input.u16() & 0x7ff) };
     let body_bytes = 1 + usize::from(input.u16() & 0x7fff);
     let mut object = vec![0; HEADROOM];
@@ -255,7 +265,8 @@ fn seeds() -> Vec<Vec<u8>> {
     let sealed = |body_bytes: u8, per_mille| {
         let mut object = vec![0; HEADROOM];
         object.extend(0..body_bytes);
-        let identity = Identity { kind: ObjectKind::Snapshot, id: [7; 16], generation: 1 };
+        let kind = ObjectKind::Snapshot;
+        let identity = Identity { kind, id: [7; 16], generation: 1, origin: Origin::NONE };
         seal(object, identity, Redundancy { per_mille })
     };
     let forged = |mode: u8, object: Vec<u8>| [vec![mode], object].concat();

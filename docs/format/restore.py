@@ -13,7 +13,7 @@ The format, in short. Numbers are little-endian; each part has a document beside
 
   repository  a folder: config, keys/SLOT, arenas/ARENA, snapshots/SNAPSHOT; config and slots have
               a second copy, NAME.copy.
-  envelope    what every object is wrapped in: header (96) | body | table | parity | table |
+  envelope    what every object is wrapped in: header (128) | body | table | parity | table |
               trailer. The trailer is the header again; the header has the body's length and hash.
   key slot    CBOR; Argon2id makes of the passphrase the key that opens the master secret. Private
               key and write secret are derived from that; fingerprint key and summary key from the
@@ -477,13 +477,16 @@ class Header(NamedTuple):
     shard_bytes_log2: int
     generation: int
     id: bytes
+    session: bytes
+    sequence: int
     body_bytes: int
     parity_shards: int
-    zero: bytes
+    required_features: int
     body_hash: bytes
+    zero: bytes
     checksum: int
 
-    BYTES = 96
+    BYTES = 128
 
 
 def read_header(path: Path, kind: int, object_id: bytes | None = None) -> Header:
@@ -491,9 +494,11 @@ def read_header(path: Path, kind: int, object_id: bytes | None = None) -> Header
     for offset in (0, path.stat().st_size - Header.BYTES):
         packed = read_at(path, max(offset, 0), Header.BYTES)
         if packed[:8] == b"STRONGRM" and checksum_is_right(packed):
-            header = Header(*struct.unpack("<8sHBBI16sQI16s32sI", packed))
+            header = Header(*struct.unpack("<8sHBBI16s16sQQII32s20sI", packed))
             if header.version > 0:
                 raise Damaged(f"{path}: format version {header.version} is newer than this file")
+            if header.kind not in range(CONFIG, SESSION + 1) or header.required_features:
+                raise Damaged(f"{path}: a newer program made it: not damaged, but not known here")
             if header.kind != kind or object_id not in (None, header.id):
                 raise Damaged(f"{path}: another object stands in its place")
             return header
@@ -526,7 +531,7 @@ def read_at(path: Path, offset: int, length: int) -> bytes:
 
 
 def checksum_is_right(packed: bytes) -> bool:
-    """True where the last four bytes are the CRC-32C of those before."""
+    """Whether the last four bytes are the CRC-32C of those before."""
     crc = 0xFFFFFFFF
     for byte in packed[:-4]:
         crc ^= byte

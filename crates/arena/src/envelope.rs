@@ -16,8 +16,8 @@ use strongroom_galois::Code;
 use strongroom_galois::{Signature, signature};
 
 use format::{
-    HEADER_BYTES, Header, HeaderError, Layout, ObjectKind, SHARD_BYTES_LOG2_MAX, pack_table,
-    unpack_table,
+    HEADER_BYTES, Header, HeaderError, Layout, ObjectKind, Origin, RESERVED_BYTES,
+    SHARD_BYTES_LOG2_MAX, pack_table, unpack_table,
 };
 
 /// How much parity an object gets.
@@ -48,8 +48,10 @@ pub struct Identity {
     pub kind: ObjectKind,
     /// Which one.
     pub id: [u8; 16],
-    /// The how-manieth writing under this name.
+    /// How often it was rewritten with other content.
     pub generation: u32,
+    /// Which writer made it.
+    pub origin: Origin,
 }
 
 /// Bytes to be put in front of a body before [`seal`].
@@ -64,10 +66,13 @@ pub fn seal(mut object: Vec<u8>, identity: Identity, redundancy: Redundancy) -> 
         kind: identity.kind,
         generation: identity.generation,
         id: identity.id,
+        origin: identity.origin,
         body_bytes: body.len() as u64,
         shard_bytes_log2,
         parity_shards: redundancy.parity_shards(body.len().div_ceil(1 << shard_bytes_log2)),
+        required_features: 0,
         body_hash: *blake3::hash(body).as_bytes(),
+        reserved: [0; RESERVED_BYTES],
     };
     append_proofs(&mut object, &header);
     object
@@ -121,6 +126,9 @@ pub enum EnvelopeError {
         /// What is there.
         found: ObjectKind,
     },
+    /// A whole object, or one that parity can repair, that a newer program made.
+    #[error("it was made by a newer program: update Strongroom")]
+    Unknown,
     /// More is lost than parity can give back.
     #[error("{lost} of its {shards} shards are damaged and only {parity} can be computed anew")]
     BeyondRepair {
@@ -319,6 +327,9 @@ pub fn open(
 ) -> Result<(Header, Vec<u8>, bool), EnvelopeError> {
     let inspection = inspect(object)?;
     let header = &inspection.header;
+    if header.is_unknown() {
+        return Err(EnvelopeError::Unknown);
+    }
     if header.kind != kind || id.is_some_and(|id| *id != header.id) {
         return Err(EnvelopeError::Swapped { wanted: kind, found: header.kind });
     }

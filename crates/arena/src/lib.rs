@@ -13,6 +13,7 @@ pub mod writer;
 
 pub use block::{BlockDraft, BlockSealer, CompressionLevel, OpenBlock, SealedBlock, StoredChunk};
 pub use envelope::Redundancy;
+pub use envelope::format::Origin;
 pub use format::{BaseLocation, SummarySlot};
 pub use store::{ARENAS_FOLDER, Arena, ArenaError, ArenaStore, CacheLimits, arena_object};
 pub use writer::{ArenaBuilder, ArenaContent, ArenaSeed, FinishedArena};

@@ -39,6 +39,9 @@ pub fn rescue(
     resolve: &mut ResolveDelta<'_>,
 ) -> Result<Rescued, ArenaError> {
     let salvage = envelope::salvage(object).map_err(|error| envelope_error(id, error))?;
+    if salvage.header.is_unknown() {
+        return Err(ArenaError::Unknown { arena: id });
+    }
     if salvage.header.id != id.0 {
         return Err(damaged(id, "another object stands in its place"));
     }
@@ -50,7 +53,7 @@ pub fn rescue(
         builder.push(sealed, slots_of(opened, &keys.fingerprinter, resolve));
     }
     let generation = salvage.header.generation.saturating_add(1);
-    let arena = builder.finish(generation, keys, redundancy);
+    let arena = builder.finish(generation, salvage.header.origin, keys, redundancy);
     Ok(Rescued { arena, blocks_saved: blocks.len(), blocks_before: Some(head.block_count) })
 }
 

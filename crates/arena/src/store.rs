@@ -44,7 +44,13 @@ pub enum ArenaError {
         /// What of it.
         what: String,
     },
-    /// The arena stands, but this slot of it was lost.
+    /// A newer program made it: it is not damaged, but this program does not understand it.
+    #[error("arena {arena} was made by a newer program: update Strongroom")]
+    Unknown {
+        /// The arena.
+        arena: ArenaId,
+    },
+    /// The arena exists, but this slot of it was lost.
     #[error("arena {arena} has lost slot {slot}")]
     SlotLost {
         /// The arena.
@@ -58,6 +64,13 @@ pub enum ArenaError {
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
+}
+
+impl ArenaError {
+    /// Whether the arena as a whole cannot be read, by this program or by any.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Missing { .. } | Self::Damaged { .. } | Self::Unknown { .. })
+    }
 }
 
 /// An arena that was opened: what is where in it, and the key to its blocks.
@@ -405,6 +418,9 @@ impl ArenaStore {
 
 fn heads_of(id: ArenaId, object: &[u8]) -> Result<(Header, ArenaHead), ArenaError> {
     let header = envelope::peek(object).map_err(|error| damaged(id, error))?;
+    if header.is_unknown() {
+        return Err(ArenaError::Unknown { arena: id });
+    }
     if header.kind != ArenaContent::of(id).object_kind() || header.id != id.0 {
         return Err(damaged(id, "another object stands in its place"));
     }

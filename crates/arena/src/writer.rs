@@ -6,7 +6,7 @@ use strongroom_base::seal::SealKey;
 use strongroom_base::{ArenaId, Entropy, WriteKeys};
 
 use crate::block::SealedBlock;
-use crate::envelope::format::ObjectKind;
+use crate::envelope::format::{ObjectKind, Origin};
 use crate::envelope::{self, HEADROOM, Identity, Redundancy};
 use crate::format::{
     ArenaHead, HEAD_BYTES, SEALED_KEY_BYTES, SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES, Summary,
@@ -134,6 +134,7 @@ impl ArenaBuilder {
     pub fn finish(
         mut self,
         generation: u32,
+        origin: Origin,
         keys: &WriteKeys,
         redundancy: Redundancy,
     ) -> FinishedArena {
@@ -148,7 +149,7 @@ impl ArenaBuilder {
         self.object.extend_from_slice(&head.pack());
         self.object[HEADROOM..BLOCKS_START].copy_from_slice(&head.pack());
         let kind = ArenaContent::of(self.id).object_kind();
-        let identity = Identity { kind, id: self.id.0, generation };
+        let identity = Identity { kind, id: self.id.0, generation, origin };
         let object = envelope::seal(self.object, identity, redundancy);
         FinishedArena { id: self.id, object, summary: self.summary }
     }

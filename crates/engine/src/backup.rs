@@ -107,8 +107,10 @@ pub fn backup(
     let paths: Vec<Vec<u8>> = source.roots().iter().map(|root| path_bytes(root)).collect();
     let session = options.session(repository)?;
     let reader = ChunkReader::for_parents(repository, CacheLimits::default());
+    let origin = session.origin();
+    let (pack, dry_run) = (options.pack, options.dry_run);
     let mut writer =
-        ChunkWriter::open(repository, &reader, options.pack, options.dry_run, monitor, cancel)?;
+        ChunkWriter::open(repository, &reader, origin, pack, dry_run, monitor, cancel)?;
     let parent = find_parent(repository, options, &paths)?;
     let totals = Totals::start(
         &options.paths,
@@ -171,8 +173,10 @@ pub fn backup_reader(
     let started = repository.surroundings.clock.now();
     let session = options.session(repository)?;
     let reader = ChunkReader::for_parents(repository, CacheLimits::default());
+    let origin = session.origin();
+    let (pack, dry_run) = (options.pack, options.dry_run);
     let mut writer =
-        ChunkWriter::open(repository, &reader, options.pack, options.dry_run, monitor, cancel)?;
+        ChunkWriter::open(repository, &reader, origin, pack, dry_run, monitor, cancel)?;
     let paths = vec![[b"/", name].concat()];
     let parent = find_parent(repository, options, &paths)?;
     let before = parent.as_ref().and_then(|parent| find_entry(&parent.root, name, &reader).ok()?);

@@ -50,6 +50,11 @@ by_way_of_the_repository! {
 }
 
 impl EngineError {
+    /// Whether it is an object that a newer program made.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Repository(error) if error.is_unknown())
+    }
+
     /// True where stored data, and not the caller or the machine, is what is wrong.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Repository(error) if error.is_damage())

@@ -109,7 +109,7 @@ pub fn plan_repair(
         cancel.check()?;
         monitor.working_on(info.name.as_str().as_ref());
         match look_whole(backend, &info.name) {
-            Ok((_, None)) => {}
+            Ok((_, None | Some(Fault::Unknown))) => {}
             Ok((_, Some(fault))) => faults.push((&info.name, fault)),
             // Removed since it was listed: a session that ended.
             Err(error) if error.is_not_found() => {}
@@ -178,7 +178,9 @@ fn step_for(
 /// True for an object that is whole, or that parity can make whole.
 fn can_be_had(backend: &dyn Backend, name: &ObjectName) -> Result<bool, BackendError> {
     match look_whole(backend, name) {
-        Ok((_, fault)) => Ok(matches!(fault, None | Some(Fault::Repairable { .. }))),
+        Ok((_, fault)) => {
+            Ok(matches!(fault, None | Some(Fault::Repairable { .. } | Fault::Unknown)))
+        }
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),
     }

@@ -64,9 +64,9 @@ pub struct VerifyOutcome {
 }
 
 impl VerifyOutcome {
-    /// True where nothing is wrong.
+    /// Whether nothing is wrong. What a newer program made is not wrong.
     pub fn is_sound(&self) -> bool {
-        self.faults.is_empty() && self.affected.is_empty()
+        self.faults.iter().all(|(_, fault)| *fault == Fault::Unknown) && self.affected.is_empty()
     }
 }
 
@@ -93,9 +93,10 @@ pub fn verify(
     let mut verifier = Verifier::new(repository.backend(), monitor, cancel);
     verifier.objects(depth, Some((&reader, repository.write_keys())))?;
     let list = list_snapshots(repository)?;
-    for (id, error) in &list.unreadable {
+    // What a newer program made was reported with the other objects.
+    for (id, error) in list.unreadable.iter().filter(|(_, error)| !error.is_unknown()) {
         let path = format!("snapshot {}", id.short());
-        verifier.tell(&path, &error.to_string());
+        verifier.tell(Severity::Damage, &path, &error.to_string());
     }
     let bad = std::mem::take(&mut verifier.bad);
     let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
@@ -192,13 +193,17 @@ impl<'v> Verifier<'v> {
     }
 
     fn note(&mut self, name: &ObjectName, fault: Fault) {
-        self.tell(name.as_str(), &fault.to_string());
+        let severity = match fault {
+            Fault::Unknown => Severity::Warning,
+            _ => Severity::Damage,
+        };
+        self.tell(severity, name.as_str(), &fault.to_string());
         self.outcome.faults.push((name.clone(), fault));
     }
 
-    fn tell(&self, what: &str, message: &str) {
+    fn tell(&self, severity: Severity, what: &str, message: &str) {
         let path = Some(what.as_ref());
-        self.monitor.problem(Problem { severity: Severity::Damage, path, message });
+        self.monitor.problem(Problem { severity, path, message });
     }
 }
 

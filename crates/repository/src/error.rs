@@ -179,6 +179,15 @@ impl RepositoryError {
         }
     }
 
+    /// Whether it is an object that a newer program made.
+    pub fn is_unknown(&self) -> bool {
+        matches!(
+            self,
+            Self::Object { source: EnvelopeError::Unknown, .. }
+                | Self::Arena(ArenaError::Unknown { .. })
+        )
+    }
+
     /// True where stored data, and not the caller or the machine, is what is wrong.
     pub fn is_damage(&self) -> bool {
         matches!(
@@ -194,6 +203,7 @@ impl RepositoryError {
                 | Self::Arena(
                     ArenaError::Missing { .. }
                         | ArenaError::Damaged { .. }
+                        | ArenaError::Unknown { .. }
                         | ArenaError::SlotLost { .. }
                 )
         )

@@ -98,17 +98,18 @@ pub fn is_as_named(name: &ObjectName, header: &Header) -> bool {
     })
 }
 
-/// The name that an object should have, by its header.
-pub fn rightful_name(header: &Header) -> ObjectName {
+/// The name that an object should have, by its header; none if its kind is unknown.
+pub fn rightful_name(header: &Header) -> Option<ObjectName> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let id = hex(&header.id);
-    match header.kind {
+    Some(match header.kind {
+        ObjectKind::Unknown(_) => return None,
         ObjectKind::Config => ObjectName::top(CONFIG),
         ObjectKind::KeySlot => ObjectName::new(KEYS_FOLDER, hex(&header.id[..SlotId::BYTES])),
         ObjectKind::DataArena | ObjectKind::MetadataArena => ObjectName::new(ARENAS_FOLDER, id),
         ObjectKind::Snapshot => ObjectName::new(SNAPSHOTS_FOLDER, id),
         ObjectKind::Session => ObjectName::new(SESSIONS_FOLDER, id),
-    }
+    })
 }
 
 /// The two objects of a key slot.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use strongroom_arena::envelope::format::{HeaderError, ObjectKind};
 use strongroom_arena::envelope::{self, EnvelopeError, Identity};
-use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, Redundancy};
+use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, Origin, Redundancy};
 use strongroom_backend::{Backend, BackendError, ObjectName, Place};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{
@@ -115,7 +115,8 @@ impl Repository {
         // The key before the configuration: what has a configuration is a repository, and one
         // whose making was cut short can be made again.
         write_slot(backend, &slot)?;
-        let identity = Identity { kind: ObjectKind::Config, id: config.id.0, generation: 0 };
+        let kind = ObjectKind::Config;
+        let identity = Identity { kind, id: config.id.0, generation: 0, origin: Origin::NONE };
         let object = envelope::seal_small(&config.pack(&keys.write), identity);
         backend.create(&ObjectName::top(&format!("{CONFIG}{COPY}")), &object)?;
         backend.create(&ObjectName::top(CONFIG), &object)?;

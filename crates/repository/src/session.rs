@@ -5,6 +5,7 @@
 //! name first; whoever creates first wins (`docs/concurrency.md`).
 
 use minicbor::Encoder;
+use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
 use strongroom_backend::ObjectName;
@@ -25,6 +26,8 @@ pub struct Session<'r> {
     repository: &'r Repository,
     /// The name of the session and of its snapshot.
     pub id: SnapshotId,
+    /// One more than the greatest sequence that was known when it began to write.
+    pub sequence: u64,
     ended: bool,
 }
 
@@ -38,25 +41,32 @@ impl<'r> Session<'r> {
             .and_then(|cbor| cbor.u64(0))
             .and_then(|cbor| cbor.i64(repository.surroundings.clock.now().0))
             .expect("a vector takes all that is written to it");
-        let identity = Identity { kind: ObjectKind::Session, id: id.0, generation: 0 };
+        // What sequence it will have is known once the session has looked at what exists.
+        let origin = Origin { session: id, sequence: 0 };
+        let identity = Identity { kind: ObjectKind::Session, id: id.0, generation: 0, origin };
         let object = envelope::seal_small(&body, identity);
         repository.backend().create(&session_object(id), &object)?;
-        Ok(Self { repository, id, ended: false })
+        Ok(Self { repository, id, sequence: 0, ended: false })
     }
 
     /// A session for a dry run: nobody is told of it, and it commits nothing.
     pub fn pretend(repository: &'r Repository) -> Self {
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
-        Self { repository, id, ended: true }
+        Self { repository, id, sequence: 0, ended: true }
     }
 
     /// Commits: from here on the snapshot is there, and all it needs is on the medium.
     pub fn commit(mut self, snapshot: &Snapshot) -> Result<u64, RepositoryError> {
         assert_eq!(snapshot.id, self.id, "a session commits its own snapshot");
-        let object = seal_snapshot(self.repository, snapshot);
+        let object = seal_snapshot(self.repository, snapshot, self.origin());
         self.repository.backend().create(&snapshot_object(self.id), &object)?;
         self.end();
         Ok(object.len() as u64)
+    }
+
+    /// What the headers of its objects say of the writer.
+    pub fn origin(&self) -> Origin {
+        Origin { session: self.id, sequence: self.sequence }
     }
 
     /// Removes the session's object. One that cannot be removed is fenced by a collector later.
@@ -86,14 +96,15 @@ pub fn snapshot_object(id: SnapshotId) -> ObjectName {
 }
 
 /// A snapshot's object: sealed so that only a reader opens it.
-fn seal_snapshot(repository: &Repository, snapshot: &Snapshot) -> Vec<u8> {
+fn seal_snapshot(repository: &Repository, snapshot: &Snapshot, origin: Origin) -> Vec<u8> {
     let sealed = repository.write_keys().public_key.seal(
         SNAPSHOT_INFO,
         &snapshot.id.0,
         &pack_snapshot(snapshot),
         &*repository.surroundings.entropy,
     );
-    let identity = Identity { kind: ObjectKind::Snapshot, id: snapshot.id.0, generation: 0 };
+    let kind = ObjectKind::Snapshot;
+    let identity = Identity { kind, id: snapshot.id.0, generation: 0, origin };
     envelope::seal_small(&sealed, identity)
 }
 

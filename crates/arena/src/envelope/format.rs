@@ -1,5 +1,6 @@
 //! The bytes of an envelope's header and signature table. The document: `docs/format/envelope.md`.
 
+use strongroom_base::SnapshotId;
 use strongroom_base::le::{LeReader, LeWrite, LengthError};
 use strongroom_galois::Signature;
 
@@ -8,39 +9,46 @@ pub const MAGIC: [u8; 8] = *b"STRONGRM";
 /// The format that this program writes.
 pub const VERSION: u16 = 0;
 /// Bytes of a header, and of the trailer, which is the header again.
-pub const HEADER_BYTES: usize = 96;
+pub const HEADER_BYTES: usize = 128;
+/// Bytes of a header that have no meaning yet.
+pub const RESERVED_BYTES: usize = 20;
 /// Bytes of one signature in the table: two symbols of GF(2^16).
 pub const SIGNATURE_BYTES: usize = 4;
 /// Bytes of a table besides its signatures: its checksum.
 pub const TABLE_EXTRA_BYTES: usize = 4;
-/// Shards are at most so long (2^16): longer ones would outgrow a signature's certainty.
+/// Shards have at most 2^16 bytes: longer ones would outgrow a signature's certainty.
 pub const SHARD_BYTES_LOG2_MAX: u8 = 16;
-/// Shards are at least so long (2^6).
+/// Shards have at least 2^6 bytes.
 pub const SHARD_BYTES_LOG2_MIN: u8 = 6;
-/// A code over GF(2^16) has so many positions.
+/// The positions that a code over GF(2^16) has.
 pub const SHARDS_MAX: u64 = 1 << 16;
+
+/// The required features that this program knows, a bit each: none yet.
+pub const FEATURES_KNOWN: u32 = 0;
 
 /// What an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
 pub enum ObjectKind {
     /// The repository's configuration.
-    Config = 1,
+    Config,
     /// A key slot.
-    KeySlot = 2,
+    KeySlot,
     /// An arena of data.
-    DataArena = 3,
+    DataArena,
     /// An arena of metadata: trees and recipe nodes.
-    MetadataArena = 4,
+    MetadataArena,
     /// A snapshot.
-    Snapshot = 5,
+    Snapshot,
     /// A writer at work.
-    Session = 6,
+    Session,
+    /// A kind that this program does not know, by its number: one that is reserved, or one that a
+    /// newer program added. Never one of the numbers above.
+    Unknown(u8),
 }
 
 impl ObjectKind {
-    /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 6] = [
+    /// All kinds that this program knows, in the order of their numbers, from 1 on.
+    pub const KNOWN: [Self; 6] = [
         Self::Config,
         Self::KeySlot,
         Self::DataArena,
@@ -49,20 +57,52 @@ impl ObjectKind {
         Self::Session,
     ];
 
-    fn from_number(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
+    /// The number in a header.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Config => 1,
+            Self::KeySlot => 2,
+            Self::DataArena => 3,
+            Self::MetadataArena => 4,
+            Self::Snapshot => 5,
+            Self::Session => 6,
+            Self::Unknown(number) => number,
+        }
+    }
+
+    /// The kind of a number.
+    pub fn from_number(number: u8) -> Self {
+        let known = Self::KNOWN.into_iter().find(|kind| kind.number() == number);
+        known.unwrap_or(Self::Unknown(number))
     }
 }
 
-/// A header: what stands at both ends of every object.
+/// Which writer made an object. Anybody can write a header, so what is decided by these is decided
+/// by their sealed copies alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The writer's session; zero for what belongs to none.
+    pub session: SnapshotId,
+    /// One more than the greatest sequence that the writer knew of (a Lamport clock).
+    pub sequence: u64,
+}
+
+impl Origin {
+    /// Of what belongs to no session: the configuration and key slots.
+    pub const NONE: Self = Self { session: SnapshotId::ZERO, sequence: 0 };
+}
+
+/// A header: the first and the last bytes of every object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// What is inside.
     pub kind: ObjectKind,
-    /// Raised each time the object is written anew under its name.
+    /// How often the object was rewritten with other content: 0 for the first writing.
     pub generation: u32,
-    /// Which one: the object's identifier, zero-padded. It tells swapped files.
+    /// Which one: the object's identifier, zero-padded. It reveals swapped files.
     pub id: [u8; 16],
+    /// Which writer made it.
+    pub origin: Origin,
     /// Bytes of the body.
     pub body_bytes: u64,
     /// Shards have 2^this bytes; the last one of the body may be short.
@@ -70,8 +110,13 @@ pub struct Header {
     /// Parity shards that follow; at most as many as data shards, so that what a header claims is
     /// bounded by the body that is there.
     pub parity_shards: u32,
+    /// What a reader must know to understand the body, a bit each. Envelopes are checked and
+    /// repaired without.
+    pub required_features: u32,
     /// BLAKE3-256 of the body.
     pub body_hash: [u8; 32],
+    /// Zero, as this program writes them. What a newer one wrote is kept by a repair.
+    pub reserved: [u8; RESERVED_BYTES],
 }
 
 /// Why bytes are no header.
@@ -105,14 +150,17 @@ impl Header {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.put(&MAGIC);
         bytes.put_u16(VERSION);
-        bytes.put_u8(self.kind as u8);
+        bytes.put_u8(self.kind.number());
         bytes.put_u8(self.shard_bytes_log2);
         bytes.put_u32(self.generation);
         bytes.put(&self.id);
+        bytes.put(&self.origin.session.0);
+        bytes.put_u64(self.origin.sequence);
         bytes.put_u64(self.body_bytes);
         bytes.put_u32(self.parity_shards);
-        bytes.put(&[0; 16]);
+        bytes.put_u32(self.required_features);
         bytes.put(&self.body_hash);
+        bytes.put(&self.reserved);
         bytes.put_u32(crc32c::crc32c(&bytes));
         bytes.try_into().expect("the fields of a header add up to its size")
     }
@@ -132,19 +180,39 @@ impl Header {
         if version > VERSION {
             return Err(HeaderError::NewerVersion { version });
         }
-        let kind = ObjectKind::from_number(fields.u8()?).ok_or(HeaderError::Damaged)?;
+        let kind = ObjectKind::from_number(fields.u8()?);
         let shard_bytes_log2 = fields.u8()?;
         let generation = fields.u32()?;
         let id = fields.array()?;
+        let session = SnapshotId(fields.array()?);
+        let origin = Origin { session, sequence: fields.u64()? };
         let body_bytes = fields.u64()?;
         let parity_shards = fields.u32()?;
-        fields.take(16)?;
+        let required_features = fields.u32()?;
         let body_hash = fields.array()?;
+        let reserved = fields.array()?;
         fields.u32()?;
         fields.finish()?;
-        let header =
-            Self { kind, generation, id, body_bytes, shard_bytes_log2, parity_shards, body_hash };
+        let header = Self {
+            kind,
+            generation,
+            id,
+            origin,
+            body_bytes,
+            shard_bytes_log2,
+            parity_shards,
+            required_features,
+            body_hash,
+            reserved,
+        };
         if header.is_consistent() { Ok(header) } else { Err(HeaderError::Damaged) }
+    }
+
+    /// Whether a newer program made the object: its kind, or a feature that a reader must know, is
+    /// unknown to this one. Its body means nothing to this program, and is not damaged for that.
+    pub fn is_unknown(&self) -> bool {
+        let known = ObjectKind::KNOWN.contains(&self.kind);
+        !known || self.required_features & !FEATURES_KNOWN != 0
     }
 
     fn is_consistent(&self) -> bool {
@@ -176,7 +244,7 @@ impl Header {
         usize::try_from(self.body_bytes).expect("at most 2^16 shards of 2^16 bytes")
     }
 
-    /// Where the parts of the object stand.
+    /// Where the parts of the object are.
     pub fn layout(&self) -> Layout {
         let table_bytes = self.shards() * SIGNATURE_BYTES + TABLE_EXTRA_BYTES;
         let parity_bytes = self.parity_shards as usize * self.shard_bytes();
@@ -226,7 +294,7 @@ pub fn pack_table(signatures: &[Signature<2>]) -> Vec<u8> {
     bytes
 }
 
-/// The signatures in a table's bytes; none where the checksum is wrong.
+/// The signatures in a table's bytes; none if the checksum is wrong.
 pub fn unpack_table(bytes: &[u8]) -> Option<Vec<Signature<2>>> {
     let (signatures, checksum) = bytes.split_last_chunk::<TABLE_EXTRA_BYTES>()?;
     if crc32c::crc32c(signatures).to_le_bytes() != *checksum {
@@ -236,4 +304,5 @@ pub fn unpack_table(bytes: &[u8]) -> Option<Vec<Signature<2>>> {
     Some(signatures.iter().map(|bytes| Signature::from_le_bytes(*bytes)).collect())
 }
 
-const _: () = assert!(HEADER_BYTES == 8 + 2 + 1 + 1 + 4 + 16 + 8 + 4 + 16 + 32 + 4);
+const _: () =
+    assert!(HEADER_BYTES == 8 + 2 + 1 + 1 + 4 + 16 + 16 + 8 + 8 + 4 + 4 + 32 + RESERVED_BYTES + 4);

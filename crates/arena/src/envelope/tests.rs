@@ -5,11 +5,17 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
+use strongroom_base::SnapshotId;
+
 use super::format::{SIGNATURE_BYTES, VERSION};
 use super::*;
 
-const IDENTITY: Identity =
-    Identity { kind: ObjectKind::DataArena, id: *b"sixteen bytes id", generation: 7 };
+const IDENTITY: Identity = Identity {
+    kind: ObjectKind::DataArena,
+    id: *b"sixteen bytes id",
+    generation: 7,
+    origin: Origin { session: SnapshotId([0x5e; 16]), sequence: 0x0102_0304_0506_0708 },
+};
 
 /// Bytes that do not repeat.
 fn noise(bytes: usize, seed: u64) -> Vec<u8> {
@@ -135,7 +141,7 @@ proptest! {
     fn lying_headers_never_panic_nor_give_other_bytes(
         bytes in 1_usize..5000,
         rate in 0_u32..=1000,
-        (shard_bytes_log2, kind) in (0_u8..20, 0_u8..8),
+        (shard_bytes_log2, kind) in (0_u8..20, 0_u8..18),
         body_bytes in prop_oneof![0_u64..6000, any::<u64>(), (0_u32..40).prop_map(|n| 1 << n)],
         parity_shards in prop_oneof![0_u32..70, any::<u32>(), (0_u32..32).prop_map(|n| 1 << n)],
         places in 1_u8..4,
@@ -186,7 +192,7 @@ proptest! {
 /// Everything that looks at objects looks at these bytes.
 fn check_all(bytes: &[u8]) {
     let _ = (peek(bytes), inspect(bytes), salvage(bytes));
-    for kind in ObjectKind::ALL {
+    for kind in ObjectKind::KNOWN {
         let _ = open(bytes, kind, None);
     }
     if let Ok(repaired) = repair(bytes) {
@@ -208,6 +214,8 @@ fn a_sealed_object_is_whole_and_opens() {
         assert_eq!(repair(&object).unwrap(), object);
         let (header, opened, healed) = open(&object, IDENTITY.kind, Some(&IDENTITY.id)).unwrap();
         assert_eq!((header.generation, opened == body, healed), (7, true, false));
+        assert_eq!((header.kind, header.id), (IDENTITY.kind, IDENTITY.id));
+        assert_eq!((header.origin, header.required_features), (IDENTITY.origin, 0));
         assert_eq!(salvage(&object).unwrap().body, body);
         let least = (header.data_shards() as u64 * u64::from(rate)).div_ceil(1000);
         assert_eq!(u64::from(header.parity_shards), least);
@@ -340,6 +348,50 @@ fn a_newer_version_is_told() {
     object[..HEADER_BYTES].copy_from_slice(&packed);
     let error = HeaderError::NewerVersion { version: VERSION + 1 };
     assert_eq!(inspect(&object), Err(error.into()));
+}
+
+/// Kinds that this program does not know, features that it must know, and bytes that have no
+/// meaning to it: the envelope is checked and repaired as any other, and nothing in it is lost.
+#[test]
+fn what_a_newer_program_made_is_unknown_and_repaired_as_it_was() {
+    let whole = sealed(&noise(10_000, 5), 100);
+    let (header, layout) = layout_of(&whole);
+    let cases: [(&str, bool, fn(&mut Header)); 5] = [
+        ("no change", false, |_| {}),
+        ("a kind that is reserved", true, |h| h.kind = ObjectKind::Unknown(7)),
+        ("the last kind", true, |h| h.kind = ObjectKind::from_number(255)),
+        ("a required feature", true, |h| h.required_features = 1 << 31),
+        ("bytes that mean nothing yet", false, |h| h.reserved = [9; RESERVED_BYTES]),
+    ];
+    for (name, is_unknown, change) in cases {
+        let mut newer = header.clone();
+        change(&mut newer);
+        assert_eq!(Header::unpack(&newer.pack()), Ok(newer.clone()), "{name}");
+        assert_eq!(newer.is_unknown(), is_unknown, "{name}");
+        let mut object = whole.clone();
+        object[..HEADER_BYTES].copy_from_slice(&newer.pack());
+        object[layout.trailer..].copy_from_slice(&newer.pack());
+        assert!(inspect(&object).unwrap().is_whole(), "{name}");
+        let opened = open(&object, IDENTITY.kind, None).map(|(header, ..)| header);
+        let expected = if is_unknown { Err(EnvelopeError::Unknown) } else { Ok(newer) };
+        assert_eq!(opened, expected, "{name}");
+        let mut damaged = object.clone();
+        damaged[HEADROOM + 300] ^= 1;
+        damaged[layout.trailer..].fill(0);
+        assert_eq!(inspect(&damaged).unwrap().lost_shards, [1], "{name}");
+        assert_eq!(repair(&damaged).unwrap(), object, "{name}");
+    }
+}
+
+#[test]
+fn numbers_and_kinds_belong_together() {
+    for (number, kind) in (1..).zip(ObjectKind::KNOWN) {
+        assert_eq!((kind.number(), ObjectKind::from_number(number)), (number, kind));
+    }
+    for number in (0..=255).filter(|number| !(1..=6).contains(number)) {
+        assert_eq!(ObjectKind::from_number(number), ObjectKind::Unknown(number));
+        assert_eq!(ObjectKind::Unknown(number).number(), number);
+    }
 }
 
 #[test]

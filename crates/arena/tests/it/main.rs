@@ -11,13 +11,13 @@ mod summary;
 use std::sync::Arc;
 
 use strongroom_arena::envelope::{self, HEADROOM};
-use strongroom_arena::format::SummarySlot;
+use strongroom_arena::format::{HEAD_BYTES, SummarySlot};
 use strongroom_arena::{
     Arena, ArenaBuilder, ArenaContent, ArenaError, ArenaSeed, ArenaStore, BlockDraft, BlockSealer,
-    CacheLimits, CompressionLevel, FinishedArena, Redundancy, StoredChunk, arena_object,
+    CacheLimits, CompressionLevel, FinishedArena, Origin, Redundancy, StoredChunk, arena_object,
 };
 use strongroom_backend::{Backend, MemoryBackend};
-use strongroom_base::{ArenaId, MasterSecret, RepositoryKeys, SeededEntropy};
+use strongroom_base::{ArenaId, MasterSecret, RepositoryKeys, SeededEntropy, SnapshotId};
 
 /// A place, and a store that reads from it.
 struct World {
@@ -26,6 +26,9 @@ struct World {
     entropy: SeededEntropy,
     store: ArenaStore,
 }
+
+/// The writer of test arenas.
+const ORIGIN: Origin = Origin { session: SnapshotId([0x5e; 16]), sequence: 3 };
 
 /// Chunks that a block of a test arena holds.
 const BLOCK_CHUNKS: usize = 3;
@@ -57,7 +60,7 @@ impl World {
                 .collect();
             builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
         }
-        builder.finish(0, keys, redundancy)
+        builder.finish(0, ORIGIN, keys, redundancy)
     }
 
     fn put(&self, id: ArenaId, object: &[u8]) {
@@ -90,10 +93,15 @@ fn chunks(count: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Where a block's bytes stand in the object.
+/// Where the first head is in the object.
+fn head_range() -> std::ops::Range<usize> {
+    HEADROOM..HEADROOM + HEAD_BYTES
+}
+
+/// Where a block's bytes are in the object.
 fn block_range(finished: &FinishedArena, place: usize) -> std::ops::Range<usize> {
     let block = &finished.summary.blocks[place];
-    let start = HEADROOM + strongroom_arena::format::HEAD_BYTES + block.offset as usize;
+    let start = HEADROOM + HEAD_BYTES + block.offset as usize;
     start..start + strongroom_arena::format::FRAME_BYTES + block.frame.sealed_bytes as usize
 }
 
@@ -101,5 +109,5 @@ fn block_range(finished: &FinishedArena, place: usize) -> std::ops::Range<usize>
 fn summary_range(finished: &FinishedArena) -> std::ops::Range<usize> {
     let last = finished.summary.blocks.len() - 1;
     let layout = envelope::peek(&finished.object).unwrap().layout();
-    block_range(finished, last).end..layout.first_table - strongroom_arena::format::HEAD_BYTES
+    block_range(finished, last).end..layout.first_table - HEAD_BYTES
 }

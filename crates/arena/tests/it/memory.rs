@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use strongroom_arena::envelope::format::{HEADER_BYTES, Header, ObjectKind};
+use strongroom_arena::envelope::format::{HEADER_BYTES, Header, ObjectKind, Origin};
 use strongroom_arena::envelope::{self, HEADROOM, Identity, Redundancy};
 
 /// Counts what each thread holds.
@@ -48,7 +48,8 @@ fn peak_of(work: impl FnOnce()) -> usize {
 }
 
 fn sealed(body_bytes: usize, per_mille: u32) -> Vec<u8> {
-    let identity = Identity { kind: ObjectKind::DataArena, id: [1; 16], generation: 0 };
+    let kind = ObjectKind::DataArena;
+    let identity = Identity { kind, id: [1; 16], generation: 0, origin: Origin::NONE };
     envelope::seal(vec![1; HEADROOM + body_bytes], identity, Redundancy { per_mille })
 }
 

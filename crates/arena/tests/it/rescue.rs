@@ -1,10 +1,11 @@
 //! What is saved of an arena that parity cannot repair.
 
-use strongroom_arena::envelope::Redundancy;
+use strongroom_arena::envelope::{HEADROOM, Redundancy};
+use strongroom_arena::format::HEAD_BYTES;
 use strongroom_arena::scan::{Rescued, rescue};
 use strongroom_arena::{ArenaError, FinishedArena};
 
-use crate::{BLOCK_CHUNKS, World, block_range, chunks, read, summary_range};
+use crate::{BLOCK_CHUNKS, World, block_range, chunks, head_range, read, summary_range};
 
 fn rescued(world: &World, finished: &FinishedArena, object: &[u8]) -> Result<Rescued, ArenaError> {
     let keys = &world.keys.write;
@@ -59,9 +60,9 @@ fn all_blocks_but_the_destroyed_ones_are_saved() {
     check("the end", &[6, 7, 8, 9], |finished, object| {
         object.truncate(block_range(finished, 6).end - 1);
     });
-    check("the first head", &[], |_, object| object[96..96 + 128].fill(0));
+    check("the first head", &[], |_, object| object[head_range()].fill(0));
     check("the header", &[5], |finished, object| {
-        object[..96].fill(0);
+        object[..HEADROOM].fill(0);
         object[block_range(finished, 5)].fill(0);
     });
     check("bytes that look like frames", &[1], |finished, object| {
@@ -90,9 +91,9 @@ fn without_its_key_an_arena_is_lost() {
     let world = World::new();
     let finished = world.build(&chunks(6), Redundancy { per_mille: 0 });
     let mut damaged = finished.object.clone();
-    damaged[96..96 + 128].fill(0);
+    damaged[head_range()].fill(0);
     let last_head = summary_range(&finished).end;
-    damaged[last_head..last_head + 128].fill(0);
+    damaged[last_head..last_head + HEAD_BYTES].fill(0);
     assert!(matches!(rescued(&world, &finished, &damaged), Err(ArenaError::Damaged { .. })));
     assert!(matches!(rescued(&world, &finished, b""), Err(ArenaError::Damaged { .. })));
 }

@@ -1,11 +1,12 @@
 //! Reading what was stored, whole or damaged.
 
+use strongroom_arena::envelope::HEADROOM;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::{ArenaContent, ArenaError, Redundancy, arena_object};
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, MasterSecret, RepositoryKeys};
 
-use crate::{BLOCK_CHUNKS, World, block_range, chunks, read, summary_range};
+use crate::{BLOCK_CHUNKS, World, block_range, chunks, head_range, read, summary_range};
 
 #[test]
 fn every_chunk_comes_back() {
@@ -36,8 +37,8 @@ fn damage_within_parity_is_healed_and_counted() {
     let chunks = chunks(20);
     let finished = world.build(&chunks, Redundancy { per_mille: 200 });
     let places = [
-        ("header", 0..96),
-        ("head", 96..96 + 128),
+        ("header", 0..HEADROOM),
+        ("head", head_range()),
         ("a block's frame", block_range(&finished, 2).start..block_range(&finished, 2).start + 32),
         ("a block", block_range(&finished, 2)),
         ("the last block", block_range(&finished, 6)),

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use strongroom_arena::{ArenaError, BaseLocation};
+use strongroom_arena::BaseLocation;
 use strongroom_base::{ArenaId, Fingerprint, WriteKeys};
 use strongroom_catalog::{ChunkRef, Location};
 use strongroom_repository::{ChunkReader, RepositoryError};
@@ -55,7 +55,7 @@ impl BadPlaces {
                 let slot = arena.slot(place.slot).filter(|slot| is_wanted(slot.fingerprint));
                 Ok(slot.map(|slot| slot.bases.clone()))
             }
-            Err(ArenaError::Missing { .. } | ArenaError::Damaged { .. }) => Ok(None),
+            Err(error) if error.is_unreadable() => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

@@ -33,6 +33,8 @@ pub enum Fault {
     },
     /// Not there, though its copy is.
     Missing,
+    /// Whole, and made by a newer program: not damaged, but not understood either.
+    Unknown,
 }
 
 impl std::fmt::Display for Fault {
@@ -55,6 +57,7 @@ impl std::fmt::Display for Fault {
                 write!(f, "{rightful} stands in its place")
             }
             Self::Missing => write!(f, "missing; its copy is there"),
+            Self::Unknown => write!(f, "made by a newer program; update Strongroom to read it"),
         }
     }
 }
@@ -90,15 +93,16 @@ fn fault_of(name: &ObjectName, inspected: Result<Inspection, EnvelopeError>) -> 
         Ok(inspection) => inspection,
         Err(error) => return Some(Fault::Beyond { why: error.to_string() }),
     };
-    if !is_as_named(name, &inspection.header) {
-        return Some(Fault::Swapped { rightful: rightful_name(&inspection.header) });
+    let header = &inspection.header;
+    let rightful = if header.is_unknown() { None } else { rightful_name(header) };
+    if let Some(rightful) = rightful.filter(|_| !is_as_named(name, header)) {
+        return Some(Fault::Swapped { rightful });
     }
     let lost_shards = inspection.lost_shards.len();
     match (inspection.is_whole(), inspection.is_repairable()) {
-        (true, _) => None,
+        (true, _) => header.is_unknown().then_some(Fault::Unknown),
         (false, true) => Some(Fault::Repairable { lost_shards }),
         (false, false) => {
-            let header = &inspection.header;
             let why = EnvelopeError::BeyondRepair {
                 lost: lost_shards,
                 shards: header.shards(),

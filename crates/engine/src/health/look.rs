@@ -51,6 +51,7 @@ pub fn look_at(
     let arena = arena.filter(|_| info.name.folder() == ARENAS_FOLDER);
     let (Some(id), Some((reader, keys))) = (arena, keyed) else { return Ok(looked) };
     Ok(match &looked.fault {
+        Some(Fault::Unknown) => looked,
         None => match reader.store().open_arena_in(id, &object) {
             Ok(arena) => look_into(&arena, &object, reader, looked),
             Err(error) => Looked {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
 use strongroom_backend::ObjectName;
@@ -74,7 +75,8 @@ fn a_forged_configuration_is_refused() {
     // Somebody without the keys can do all but the tag.
     let other = strongroom_base::MasterSecret([1; 32]).keys();
     let keys: &WriteKeys = &other.write;
-    let identity = Identity { kind: ObjectKind::Config, id: forged.id.0, generation: 0 };
+    let kind = ObjectKind::Config;
+    let identity = Identity { kind, id: forged.id.0, generation: 0, origin: Origin::NONE };
     let object = envelope::seal_small(&forged.pack(keys), identity);
     let mut objects = world.objects.snapshot();
     for name in small("", &objects) {

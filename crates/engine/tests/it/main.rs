@@ -12,6 +12,7 @@ mod deltas;
 mod faults;
 mod keys;
 mod model;
+mod newer;
 mod parents;
 mod read_back;
 mod repair;

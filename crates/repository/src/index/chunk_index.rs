@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use strongroom_arena::{ARENAS_FOLDER, Arena, ArenaError, ArenaStore, BaseLocation};
+use strongroom_arena::{ARENAS_FOLDER, Arena, ArenaStore, BaseLocation};
 use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
 use strongroom_catalog::Location;
@@ -112,8 +112,8 @@ impl ChunkIndex {
                     // Read once and not needed again soon.
                     store.forget(id);
                 }
-                Err(ArenaError::Damaged { .. } | ArenaError::Missing { .. }) => {
-                    monitor.detail(&format!("arena {id}: its summary cannot be read"));
+                Err(error) if error.is_unreadable() => {
+                    monitor.detail(&format!("its summary cannot be read: {error}"));
                     refreshed.unreadable += 1;
                 }
                 Err(error) => return Err(error.into()),
@@ -239,7 +239,7 @@ impl ChunkIndex {
         let mut copies: HashMap<Fingerprint, Vec<Location>> = HashMap::new();
         for (id, _) in Listed::of(backend)?.arenas {
             let arena = match store.arena(id) {
-                Err(ArenaError::Damaged { .. } | ArenaError::Missing { .. }) => continue,
+                Err(error) if error.is_unreadable() => continue,
                 other => other?,
             };
             for (slot, entry) in arena.slots() {
@@ -352,7 +352,7 @@ fn are_there(
             Ok(arena) => arena
                 .slot(base.slot)
                 .is_some_and(|slot| slot.fingerprint != Fingerprint::ZERO && slot.bases.is_empty()),
-            Err(ArenaError::Damaged { .. } | ArenaError::Missing { .. }) => false,
+            Err(error) if error.is_unreadable() => false,
             Err(error) => return Err(error.into()),
         };
         if !is_there {

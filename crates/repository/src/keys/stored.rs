@@ -1,6 +1,7 @@
 //! Key slots as they are stored: each twice, for losing a file of a kilobyte must not cost a
 //! repository.
 
+use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
 use strongroom_backend::Backend;
@@ -47,7 +48,8 @@ fn read_slot(backend: &dyn Backend, id: SlotId) -> Result<Option<KeySlot>, Repos
 /// Stores a new key slot.
 pub fn write_slot(backend: &dyn Backend, slot: &KeySlot) -> Result<(), RepositoryError> {
     let id = slot_object_id(slot.id);
-    let identity = Identity { kind: ObjectKind::KeySlot, id, generation: 0 };
+    let kind = ObjectKind::KeySlot;
+    let identity = Identity { kind, id, generation: 0, origin: Origin::NONE };
     let object = envelope::seal_small(&slot.pack(), identity);
     for name in slot_names(slot.id).iter().rev() {
         backend.create(name, &object)?;

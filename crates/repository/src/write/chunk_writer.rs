@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use strongroom_arena::{ArenaContent, StoredChunk};
+use strongroom_arena::{ArenaContent, Origin, StoredChunk};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, Stopwatch};
 use strongroom_catalog::{ChunkRef, Location, Part, WriteChunk};
 
@@ -75,6 +75,7 @@ impl<'r> ChunkWriter<'r> {
     pub fn open(
         repository: &Repository,
         reader: &'r ChunkReader,
+        origin: Origin,
         pack: PackOptions,
         dry_run: bool,
         monitor: &dyn Monitor,
@@ -88,7 +89,7 @@ impl<'r> ChunkWriter<'r> {
             index.begin_arena(id);
             Packing::Nowhere { next_slot: 0, id }
         } else {
-            Packing::Packer(Box::new(Packer::start(repository, pack, &times)))
+            Packing::Packer(Box::new(Packer::start(repository, origin, pack, &times)))
         };
         let deltas = pack.deltas && reader.can_read() && !dry_run;
         let (neighbours, stats) = (Neighbours::default(), WriteStats::default());

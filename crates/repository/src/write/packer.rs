@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use strongroom_arena::{
     ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel,
-    FinishedArena, Redundancy, SealedBlock, StoredChunk, SummarySlot, arena_object,
+    FinishedArena, Origin, Redundancy, SealedBlock, StoredChunk, SummarySlot, arena_object,
 };
 use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{ArenaId, Entropy, Fingerprint, WriteKeys};
@@ -186,7 +186,12 @@ pub struct Packer {
 
 impl Packer {
     /// Starts the threads.
-    pub fn start(repository: &Repository, options: PackOptions, times: &Arc<StageTimes>) -> Self {
+    pub fn start(
+        repository: &Repository,
+        origin: Origin,
+        options: PackOptions,
+        times: &Arc<StageTimes>,
+    ) -> Self {
         let workers = options.workers.max(1);
         let (jobs, job_queue) = bounded::<Job>(workers);
         let (closed, closed_queue) = bounded::<ClosedArena>(0);
@@ -218,7 +223,7 @@ impl Packer {
         threads.push(std::thread::spawn(move || {
             for arena in closed_queue {
                 // The writer ends early only once nobody listens; then nobody waits for this arena.
-                let _ = finished.send(finish_arena(arena, &keys, redundancy, &of_sealer));
+                let _ = finished.send(finish_arena(arena, origin, &keys, redundancy, &of_sealer));
             }
         }));
         let backend = repository.surroundings.backend.clone();
@@ -438,6 +443,7 @@ fn seal_blocks(
 /// Takes in the last blocks of an arena, and adds what proves and repairs it.
 fn finish_arena(
     mut arena: ClosedArena,
+    origin: Origin,
     keys: &WriteKeys,
     redundancy: Redundancy,
     times: &StageTimes,
@@ -447,7 +453,7 @@ fn finish_arena(
     for block in arena.in_flight.drain(..) {
         block.push_to(&mut arena.builder, &unwatched);
     }
-    times.time(Stage::Protect, || arena.builder.finish(0, keys, redundancy))
+    times.time(Stage::Protect, || arena.builder.finish(0, origin, keys, redundancy))
 }
 
 fn write_arena(
