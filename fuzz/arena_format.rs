@@ -8,12 +8,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use strongroom_arena::format::{
-    ArenaHead, BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_RAW_BYTES_MAX, BaseLocation,
-    BlockFrame, Codec, DIRECTORY_ENTRY_BYTES, DirectoryEntry, FRAME_BYTES, HEAD_BYTES, HEAD_MAGIC,
-    SEALED_KEY_BYTES, SUITE, SUMMARY_BYTES_MAX, SUMMARY_HEAD_BYTES, Summary, SummaryBlock,
-    SummarySlot, pack_directory, unpack_directory,
+    ARENA_BYTES_MAX, ArenaHead, BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_HEAD_BYTES,
+    BLOCK_RAW_BYTES_MAX, BLOCKS_ALIGNMENT, BaseLocation, BlockFrame, BlockHead, Codec,
+    DIRECTORY_ENTRY_BYTES, DirectoryEntry, FRAME_BYTES, HEAD_BYTES, HEAD_MAGIC, SEALED_BYTES_MAX,
+    SEALED_KEY_BYTES, SUITE, SUMMARY_BYTES_MAX, SUMMARY_HEAD_BYTES, SUMMARY_START, Summary,
+    SummaryBlock, SummarySlot, pack_directory, unpack_directory,
 };
-use strongroom_base::{ArenaId, Fingerprint};
+use strongroom_base::{ArenaId, DomainId, Fingerprint};
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 
 const FIX: u8 = 0x80;
@@ -29,7 +30,8 @@ fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
         3 => check_summary(input.rest()),
         4 => round_directory(&mut input),
         5 => round_summary(&mut input),
-        _ => round_head_and_frame(&mut input),
+        6 => round_head_and_frame(&mut input),
+        _ => check_block_head(input.rest()),
     }
 });
 
@@ -51,9 +53,10 @@ fn check_head(mut bytes: Vec<u8>, is_fixed: bool) {
     }
     let Ok(head) = ArenaHead::unpack(&bytes) else { return };
     assert!(head.summary_bytes <= SUMMARY_BYTES_MAX as u64);
-    assert!(head.summary_offset() <= u64::from(u32::MAX) + HEAD_BYTES as u64);
+    assert!(head.blocks_bytes <= ARENA_BYTES_MAX);
+    assert!(head.blocks_start().is_multiple_of(BLOCKS_ALIGNMENT as u64));
     bytes[9..12].fill(0);
-    bytes[112..124].fill(0);
+    bytes[128..140].fill(0);
     fix_crc(&mut bytes, HEAD_BYTES);
     assert_eq!(head.pack(), bytes[..HEAD_BYTES]);
 }
@@ -63,16 +66,26 @@ fn check_frame(mut bytes: Vec<u8>, is_fixed: bool) {
         fix_crc(&mut bytes, FRAME_BYTES);
     }
     let Ok(frame) = BlockFrame::unpack(&bytes) else { return };
-    check_frame_bounds(&frame);
+    let sealed_bytes = frame.sealed_bytes as usize;
+    assert!((BLOCK_HEAD_BYTES + 16..=SEALED_BYTES_MAX).contains(&sealed_bytes));
     assert_eq!(frame.pack(), bytes[..FRAME_BYTES]);
     assert_eq!(frame.aad(ArenaId([3; 16]))[..FRAME_BYTES - 4], bytes[..FRAME_BYTES - 4]);
 }
 
-fn check_frame_bounds(frame: &BlockFrame) {
-    assert!(frame.raw_bytes as usize <= BLOCK_RAW_BYTES_MAX);
-    assert!((16..=BLOCK_RAW_BYTES_MAX + 16).contains(&(frame.sealed_bytes as usize)));
-    assert!((1..=BLOCK_CHUNKS_MAX).contains(&(frame.chunk_count as usize)));
-    assert!(frame.first_slot.checked_add(frame.chunk_count).is_some());
+fn check_block_head(bytes: &[u8]) {
+    let Ok(head) = BlockHead::unpack(bytes) else { return };
+    check_block_head_bounds(&head);
+    assert_eq!(head.pack()[..13], bytes[..13]);
+}
+
+fn check_block_head_bounds(head: &BlockHead) {
+    if head.codec == Codec::Padding {
+        assert_eq!(*head, BlockHead::PADDING);
+        return;
+    }
+    assert!(head.raw_bytes as usize <= BLOCK_RAW_BYTES_MAX);
+    assert!((1..=BLOCK_CHUNKS_MAX).contains(&(head.chunk_count as usize)));
+    assert!(head.first_slot.checked_add(head.chunk_count).is_some());
 }
 
 fn check_directory(input: &mut Input<'_>) {
@@ -118,15 +131,15 @@ fn check_summary(bytes: &[u8]) {
 fn check_summary_bounds(summary: &Summary) {
     let mut chunks = 0;
     for block in &summary.blocks {
-        check_frame_bounds(&block.frame);
-        chunks += block.frame.chunk_count as usize;
+        assert!(block.head.codec != Codec::Padding);
+        check_block_head_bounds(&block.head);
+        chunks += block.head.chunk_count as usize;
     }
     assert_eq!(chunks, summary.slots.len());
     for pair in summary.blocks.windows(2) {
         let [before, after] = [&pair[0], &pair[1]];
         assert!(before.frame.number < after.frame.number);
-        let next_slot = before.frame.first_slot + before.frame.chunk_count;
-        assert!(next_slot <= after.frame.first_slot);
+        assert!(before.head.slots().end <= after.head.first_slot);
         let end =
             u64::from(before.offset) + FRAME_BYTES as u64 + u64::from(before.frame.sealed_bytes);
         assert!(end <= u64::from(after.offset));
@@ -176,15 +189,9 @@ fn round_summary(input: &mut Input<'_>) {
         slot += u32::from(input.u8());
         offset += u32::from(input.u8());
         let chunk_count = 1 + u32::from(input.u8() & 7);
-        let frame = BlockFrame {
-            number,
-            first_slot: slot,
-            chunk_count,
-            raw_bytes: input.u32() % (BLOCK_RAW_BYTES_MAX as u32 + 1),
-            sealed_bytes: 16 + input.u32() % (BLOCK_RAW_BYTES_MAX as u32 + 1),
-            codec: if input.u8() & 1 == 0 { Codec::Raw } else { Codec::Zstd },
-        };
-        summary.blocks.push(SummaryBlock { frame, offset });
+        let head = BlockHead { first_slot: slot, chunk_count, ..block_head(input) };
+        let frame = BlockFrame { number, sealed_bytes: sealed_bytes(input) };
+        summary.blocks.push(SummaryBlock { frame, head, offset });
         number += 1;
         slot += chunk_count;
         offset += FRAME_BYTES as u32 + frame.sealed_bytes;
@@ -201,45 +208,54 @@ fn round_summary(input: &mut Input<'_>) {
     assert!(Summary::unpack(&packed).is_err());
 }
 
+fn sealed_bytes(input: &mut Input<'_>) -> u32 {
+    32 + input.u32() % (BLOCK_RAW_BYTES_MAX as u32 + 1)
+}
+
+fn block_head(input: &mut Input<'_>) -> BlockHead {
+    BlockHead {
+        first_slot: input.u32() >> 1,
+        chunk_count: 1 + input.u32() % BLOCK_CHUNKS_MAX as u32,
+        raw_bytes: input.u32() % (BLOCK_RAW_BYTES_MAX as u32 + 1),
+        codec: if input.u8() & 1 == 0 { Codec::Raw } else { Codec::Zstd },
+    }
+}
+
 fn round_head_and_frame(input: &mut Input<'_>) {
     let mut sealed_key = [0; SEALED_KEY_BYTES];
     sealed_key[..16].copy_from_slice(&input.array::<16>());
     let head = ArenaHead {
         block_count: input.u32(),
         blocks_bytes: u64::from(input.u32()),
-        summary_bytes: input.u64() % (SUMMARY_BYTES_MAX as u64 + 1),
+        summary_bytes: summary_bytes(1 + usize::from(input.u16()) % 1000),
         sealed_key,
+        domain: DomainId(input.array()),
     };
     assert_eq!(ArenaHead::unpack(&head.pack()), Ok(head));
-    let frame = BlockFrame {
-        number: input.u32(),
-        first_slot: input.u32() >> 1,
-        chunk_count: 1 + input.u32() % BLOCK_CHUNKS_MAX as u32,
-        raw_bytes: input.u32() % (BLOCK_RAW_BYTES_MAX as u32 + 1),
-        sealed_bytes: 16 + input.u32() % (BLOCK_RAW_BYTES_MAX as u32 + 1),
-        codec: if input.u8() & 1 == 0 { Codec::Raw } else { Codec::Zstd },
-    };
+    let block = block_head(input);
+    assert_eq!(BlockHead::unpack(&block.pack()), Ok(block));
+    let frame = BlockFrame { number: input.u32(), sealed_bytes: sealed_bytes(input) };
     let mut packed = frame.pack();
     assert_eq!(BlockFrame::unpack(&packed), Ok(frame));
     packed[usize::from(input.u8()) % FRAME_BYTES] ^= 1 << (input.u8() & 7);
     assert!(BlockFrame::unpack(&packed).is_err(), "one bit is always noticed");
 }
 
+/// A length of a summary behind which the blocks begin at so many times their alignment.
+fn summary_bytes(times: usize) -> u64 {
+    (times * BLOCKS_ALIGNMENT - SUMMARY_START) as u64
+}
+
 fn seeds() -> Vec<Vec<u8>> {
     let head = ArenaHead {
         block_count: 2,
         blocks_bytes: 900,
-        summary_bytes: 300,
+        summary_bytes: summary_bytes(1),
         sealed_key: [5; SEALED_KEY_BYTES],
+        domain: DomainId([6; 16]),
     };
-    let frame = BlockFrame {
-        number: 1,
-        first_slot: 4,
-        chunk_count: 2,
-        raw_bytes: 300,
-        sealed_bytes: 200,
-        codec: Codec::Zstd,
-    };
+    let frame = BlockFrame { number: 1, sealed_bytes: 200 };
+    let block = BlockHead { first_slot: 4, chunk_count: 2, raw_bytes: 300, codec: Codec::Zstd };
     let base = BaseLocation { arena: ArenaId([9; 16]), slot: 3 };
     let entries = [
         DirectoryEntry { stored_bytes: 3, chunk_bytes: 3, bases: Vec::new() },
@@ -247,7 +263,7 @@ fn seeds() -> Vec<Vec<u8>> {
     ];
     let slot = |bases| SummarySlot { fingerprint: Fingerprint([8; 32]), chunk_bytes: 9, bases };
     let summary = Summary {
-        blocks: vec![SummaryBlock { frame, offset: 40 }],
+        blocks: vec![SummaryBlock { frame, head: block, offset: 40 }],
         slots: vec![slot(vec![base]), slot(vec![base, base])],
     };
     assert!(summary.pack().len() > SUMMARY_HEAD_BYTES);
@@ -264,5 +280,7 @@ fn seeds() -> Vec<Vec<u8>> {
         after(4, &ramp),
         after(5, &ramp),
         after(6, &ramp),
+        after(7, &block.pack()),
+        after(7, &BlockHead::PADDING.pack()),
     ]
 }

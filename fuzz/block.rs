@@ -8,7 +8,7 @@
 use libfuzzer_sys::fuzz_target;
 use strongroom_arena::block::{BlockError, open_block};
 use strongroom_arena::format::{
-    BLOCK_RAW_BYTES_MAX, BaseLocation, BlockFrame, Codec, DirectoryEntry, FRAME_BYTES,
+    BLOCK_RAW_BYTES_MAX, BaseLocation, BlockFrame, BlockHead, Codec, DirectoryEntry, FRAME_BYTES,
     pack_directory, unpack_directory,
 };
 use strongroom_arena::{BlockDraft, BlockSealer, CompressionLevel, OpenBlock, StoredChunk};
@@ -26,9 +26,9 @@ const PAYLOAD_EXPANDED: u8 = 2;
 const SEALER: u8 = 3;
 /// The payload is compressed by the target.
 const COMPRESS: u8 = 4;
-/// The frame says that it is compressed.
+/// The head says that it is compressed.
 const SAY_ZSTD: u8 = 8;
-/// The frame tells the lengths that are right.
+/// Frame and head say the lengths that are right.
 const RIGHT_LENGTHS: u8 = 16;
 
 fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
@@ -59,7 +59,7 @@ fn check_hostile(mode: u8, input: &mut Input<'_>) {
         }
         _ => input.rest().to_vec(),
     };
-    let mut sealed = if mode & COMPRESS != 0 {
+    let kept = if mode & COMPRESS != 0 {
         zstd::bulk::compress(&payload, 1).expect("zstd compresses anything")
     } else {
         payload.clone()
@@ -68,12 +68,14 @@ fn check_hostile(mode: u8, input: &mut Input<'_>) {
     if is_right {
         raw_bytes = u32::try_from(payload.len()).expect("a payload is short");
     }
+    let codec = if mode & SAY_ZSTD != 0 { Codec::Zstd } else { Codec::Raw };
+    let head = BlockHead { first_slot, chunk_count, raw_bytes, codec };
+    let mut sealed = [&head.pack()[..], &kept].concat();
     let mut sealed_bytes = u32::try_from(sealed.len() + TAG_BYTES).expect("a payload is short");
     if !is_right {
         sealed_bytes = sealed_bytes.wrapping_add(u32::from(sealed_error)).wrapping_sub(128);
     }
-    let codec = if mode & SAY_ZSTD != 0 { Codec::Zstd } else { Codec::Raw };
-    let frame = BlockFrame { number, first_slot, chunk_count, raw_bytes, sealed_bytes, codec };
+    let frame = BlockFrame { number, sealed_bytes };
     let key = SealKey::new(&KEY);
     key.seal(u64::from(number), &frame.aad(ARENA), &mut sealed);
     let bytes = [&frame.pack()[..], &sealed].concat();
@@ -85,13 +87,15 @@ fn check_hostile(mode: u8, input: &mut Input<'_>) {
     match opened.value {
         Ok(block) => {
             let is_mine = is_known_codec.then_some(&payload[..]);
-            check_open(&block, &frame, is_mine);
+            assert_eq!(block.head(), head);
+            check_open(&block, is_mine);
             check_bound_to_place(bytes, &key);
         }
         Err(_) => {
             let is_sound = is_right
                 && is_known_codec
                 && BlockFrame::unpack(&frame.pack()).is_ok()
+                && BlockHead::unpack(&head.pack()).is_ok()
                 && unpack_directory(&payload, chunk_count).is_ok();
             assert!(!is_sound, "a sound block is refused");
         }
@@ -121,12 +125,12 @@ fn directory_payload(input: &mut Input<'_>) -> (u32, Vec<u8>) {
     (u32::try_from(entries.len()).expect("at most forty"), payload)
 }
 
-/// An opened block is what its frame and its directory say.
-fn check_open(block: &OpenBlock, frame: &BlockFrame, payload: Option<&[u8]>) {
-    let end = frame.first_slot + frame.chunk_count;
-    assert_eq!(block.slots(), frame.first_slot..end);
-    assert_eq!(block.chunk(end), None);
-    assert!(frame.first_slot == 0 || block.chunk(frame.first_slot - 1).is_none());
+/// An opened block is what its head and its directory say.
+fn check_open(block: &OpenBlock, payload: Option<&[u8]>) {
+    let head = block.head();
+    assert_eq!(block.slots(), head.slots());
+    assert_eq!(block.chunk(head.slots().end), None);
+    assert!(head.first_slot == 0 || block.chunk(head.first_slot - 1).is_none());
     let mut stored = Vec::new();
     for slot in block.slots() {
         match block.chunk(slot).expect("the block holds its slots") {
@@ -137,12 +141,12 @@ fn check_open(block: &OpenBlock, frame: &BlockFrame, payload: Option<&[u8]>) {
             }
         }
     }
-    assert!(stored.len() < frame.raw_bytes as usize);
+    assert!(stored.len() < head.raw_bytes as usize);
     if let Some(payload) = payload {
         assert!(payload.ends_with(&stored));
         let (entries, directory_bytes) =
-            unpack_directory(payload, frame.chunk_count).expect("the block opened");
-        assert_eq!(entries.len(), frame.chunk_count as usize);
+            unpack_directory(payload, head.chunk_count).expect("the block opened");
+        assert_eq!(entries.len(), head.chunk_count as usize);
         assert_eq!(directory_bytes + stored.len(), payload.len());
     }
 }
@@ -179,7 +183,8 @@ fn check_sealed(input: &mut Input<'_>) {
     let key = SealKey::new(&KEY);
     let sealed = BlockSealer::new(level).seal(draft, ARENA, &key);
     let block = open_block(&sealed.bytes, ARENA, &key).expect("what was sealed opens");
-    check_open(&block, &sealed.frame, None);
+    assert_eq!(block.head(), sealed.head);
+    check_open(&block, None);
     for (slot, chunk) in block.slots().zip(&chunks) {
         assert_eq!(block.chunk(slot), Some(StoredChunk::Whole(chunk)));
     }

@@ -26,10 +26,10 @@ The format, in short. Numbers are little-endian; each part has a document beside
               A fingerprint of zeros is a hole.
   tree        a directory: a stream whose chunks hold entries, CBOR maps with small integer keys.
               A file's entry has the recipe of its content, a directory's that of its tree.
-  arena       head (128) | blocks | summary | head. The head has the arena's key, sealed by HPKE.
-              The summary, sealed with a derived key, tells which slots each block holds.
-  block       frame (32) | sealed payload; the payload, perhaps compressed by zstd, is a directory
-              of the chunks and then their bytes. Block n is sealed under number n.
+  arena       head (144) | summary | blocks | head. The head has the arena's key, sealed by HPKE.
+              The summary, sealed with a derived key, says which slots each block holds.
+  block       frame (16) | sealed: head (16), payload. The payload, perhaps compressed by zstd, is a
+              directory of the chunks and then their bytes. Block n is sealed under number n.
   chunk       a run of bytes, named by its keyed BLAKE3-256: its fingerprint.
 """
 
@@ -287,7 +287,7 @@ class Stored(NamedTuple):
 
 
 class Arena:
-    HEAD_BYTES, FRAME_BYTES = 128, 32
+    HEAD_BYTES, FRAME_BYTES, BLOCK_HEAD_BYTES = 144, 16, 16
 
     def __init__(self, path: Path, arena_id: bytes, keys):
         self.path, self.id = path, arena_id
@@ -296,13 +296,15 @@ class Arena:
         first = read_at(path, Header.BYTES, self.HEAD_BYTES)
         last = read_at(path, Header.BYTES + header.body_bytes - self.HEAD_BYTES, self.HEAD_BYTES)
         head = first if checksum_is_right(first) else last
-        magic, suite, _, _, blocks_bytes, summary_bytes, sealed_key = struct.unpack_from(
-            "<8sB3sIQQ80s", head)
+        magic, suite, _, _, _, summary_bytes, sealed_key, domain = struct.unpack_from(
+            "<8sB3sIQQ80s16s", head)
         if not checksum_is_right(head) or magic != b"ARENA HD" or suite != 1:
             raise Damaged(f"{path}: its head is damaged")
         self.key = AESGCM(keys.open(b"strongroom v0 arena key", arena_id, sealed_key))
-        sealed = read_at(path, Header.BYTES + self.HEAD_BYTES + blocks_bytes, summary_bytes)
-        self.read_summary(open_summary(sealed, arena_id, header.generation, keys.summary_key))
+        summary_start = Header.BYTES + self.HEAD_BYTES
+        self.blocks_start = summary_start + summary_bytes
+        sealed = read_at(path, summary_start, summary_bytes)
+        self.read_summary(open_summary(sealed, header, domain, keys.summary_key))
 
     def read_summary(self, summary: bytes):
         magic, _, blocks, slots, _ = struct.unpack_from("<4s4I", summary)
@@ -325,11 +327,12 @@ class Arena:
     @functools.lru_cache(maxsize=4)
     def open_block(self, block: Block) -> list:
         """The chunks of a block."""
-        at = Header.BYTES + self.HEAD_BYTES + block.offset
+        at = self.blocks_start + block.offset
         frame = read_at(self.path, at, self.FRAME_BYTES)
         sealed = read_at(self.path, at + self.FRAME_BYTES, block.sealed_bytes)
         try:
-            payload = open_sealed(self.key, block.number, sealed, frame[:28] + self.id)
+            payload = open_sealed(self.key, block.number, sealed, frame[:12] + self.id)
+            payload = payload[self.BLOCK_HEAD_BYTES:]
             if block.codec == 1:
                 payload = decompress(payload, block.raw_bytes)
         except Damaged as error:
@@ -377,12 +380,15 @@ def apply_delta(delta: bytes, basis: bytes, chunk_bytes: int) -> bytes:
     return bytes(chunk)
 
 
-def open_summary(sealed: bytes, arena_id: bytes, generation: int, summary_key: bytes) -> bytes:
+def open_summary(sealed: bytes, header: "Header", domain: bytes, summary_key: bytes) -> bytes:
     context = "strongroom v0 arena summary"
-    length, salt = sealed[:8], sealed[8:24]
-    key = derive(context, summary_key + arena_id + struct.pack("<I", generation) + salt)
-    compressed = open_sealed(AESGCM(key), 0, sealed[24:], length)
-    return decompress(compressed, int.from_bytes(length, "little"))
+    salt, generation = sealed[:16], struct.pack("<I", header.generation)
+    key = derive(context, summary_key + header.id + generation + salt)
+    aad = (header.id + generation + header.session + struct.pack("<Q", header.sequence)
+           + domain + struct.pack("<Q", len(sealed)))
+    opened = open_sealed(AESGCM(key), 0, sealed[16:], aad)
+    length, compressed_bytes = struct.unpack_from("<II", opened)
+    return decompress(opened[8:8 + compressed_bytes], length)
 
 
 # --- Keys and seals: keys.md --------------------------------------------------------------------

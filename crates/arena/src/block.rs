@@ -11,8 +11,9 @@ use strongroom_base::{ArenaId, Fingerprint};
 use zstd::zstd_safe::CParameter;
 
 use crate::format::{
-    BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_RAW_BYTES_MAX, BaseLocation, BlockFrame, Codec,
-    DirectoryEntry, FRAME_BYTES, FormatError, SummarySlot, pack_directory, unpack_directory,
+    BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_HEAD_BYTES, BLOCK_RAW_BYTES_MAX, BaseLocation,
+    BlockFrame, BlockHead, CHUNK_BYTES_MAX, Codec, DirectoryEntry, FRAME_BYTES, FormatError,
+    SEALED_BYTES_MAX, SummarySlot, pack_directory, unpack_directory,
 };
 
 /// Chunks on their way into a block.
@@ -109,11 +110,13 @@ impl BlockDraft {
     }
 }
 
-/// A block as it stands in an arena.
+/// A block as it is in an arena.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedBlock {
-    /// What stands in front of it.
+    /// What is in front of it.
     pub frame: BlockFrame,
+    /// What is sealed with its payload.
+    pub head: BlockHead,
     /// Frame, ciphertext and tag.
     pub bytes: Vec<u8>,
 }
@@ -150,7 +153,7 @@ impl BlockSealer {
     pub fn new(level: CompressionLevel) -> Self {
         let mut compressor = zstd::bulk::Compressor::default();
         compressor
-            .set_parameter(CParameter::WindowLog(BLOCK_RAW_BYTES_MAX.ilog2()))
+            .set_parameter(CParameter::WindowLog(CHUNK_BYTES_MAX.ilog2()))
             .expect("zstd takes every window from 1 KiB to 1 GiB");
         let mut sealer = Self { compressor };
         sealer.set_level(level);
@@ -178,28 +181,19 @@ impl BlockSealer {
         let payload = draft.payload();
         assert!(payload.len() <= BLOCK_RAW_BYTES_MAX, "a block keeps to its bound");
         bytes.clear();
-        bytes.resize(FRAME_BYTES, 0);
+        bytes.resize(PAYLOAD_START, 0);
         let codec = match !is_random && self.compress_behind(&mut bytes, payload) {
             true => Codec::Zstd,
             false => {
-                bytes.truncate(FRAME_BYTES);
+                bytes.truncate(PAYLOAD_START);
                 bytes.reserve(payload.len() + TAG_BYTES);
                 bytes.extend_from_slice(payload);
                 Codec::Raw
             }
         };
-        let sealed_bytes = bytes.len() - FRAME_BYTES + TAG_BYTES;
-        let frame = BlockFrame {
-            number,
-            first_slot,
-            chunk_count,
-            raw_bytes: u32::try_from(payload.len()).expect("checked above"),
-            sealed_bytes: u32::try_from(sealed_bytes).expect("checked above"),
-            codec,
-        };
-        bytes[..FRAME_BYTES].copy_from_slice(&frame.pack());
-        key.seal_from(FRAME_BYTES, u64::from(frame.number), &frame.aad(arena), &mut bytes);
-        SealedBlock { frame, bytes }
+        let raw_bytes = u32::try_from(payload.len()).expect("checked above");
+        let head = BlockHead { first_slot, chunk_count, raw_bytes, codec };
+        seal_block(number, head, bytes, arena, key)
     }
 
     /// Compresses at another level from now on.
@@ -224,6 +218,47 @@ impl BlockSealer {
             .expect("zstd compresses anything into a buffer of its own bound");
         compressed_bytes * 100 <= payload.len() * 97
     }
+}
+
+/// Bytes in front of a block's payload.
+const PAYLOAD_START: usize = FRAME_BYTES + BLOCK_HEAD_BYTES;
+
+/// Fills in frame and head, and seals what is behind the frame.
+fn seal_block(
+    number: u32,
+    head: BlockHead,
+    mut bytes: Vec<u8>,
+    arena: ArenaId,
+    key: &SealKey,
+) -> SealedBlock {
+    let sealed_bytes = bytes.len() - FRAME_BYTES + TAG_BYTES;
+    let sealed_bytes = u32::try_from(sealed_bytes).expect("a block keeps to its bound");
+    let frame = BlockFrame { number, sealed_bytes };
+    bytes[..FRAME_BYTES].copy_from_slice(&frame.pack());
+    bytes[FRAME_BYTES..PAYLOAD_START].copy_from_slice(&head.pack());
+    key.seal_from(FRAME_BYTES, u64::from(number), &frame.aad(arena), &mut bytes);
+    SealedBlock { frame, head, bytes }
+}
+
+/// Bytes of the shortest block of padding.
+pub(crate) const PADDING_BYTES_MIN: usize = PAYLOAD_START + TAG_BYTES;
+/// Bytes of the longest block of padding.
+pub(crate) const PADDING_BYTES_MAX: usize = FRAME_BYTES + SEALED_BYTES_MAX;
+
+/// A block of padding that has this many bytes with its frame.
+pub(crate) fn seal_padding(
+    number: u32,
+    block_bytes: usize,
+    arena: ArenaId,
+    key: &SealKey,
+) -> SealedBlock {
+    assert!(
+        (PADDING_BYTES_MIN..=PADDING_BYTES_MAX).contains(&block_bytes),
+        "it keeps to its bound"
+    );
+    let mut bytes = Vec::with_capacity(block_bytes);
+    bytes.resize(block_bytes - TAG_BYTES, 0);
+    seal_block(number, BlockHead::PADDING, bytes, arena, key)
 }
 
 /// Parts of a block's data that are looked at before it is compressed.
@@ -265,18 +300,20 @@ fn is_flat(sample: &[u8]) -> bool {
 /// A block's chunks, in memory.
 #[derive(Debug, Clone)]
 pub struct OpenBlock {
-    first_slot: u32,
+    head: BlockHead,
+    /// The payload, perhaps with other bytes in front of it.
     payload: Arc<Vec<u8>>,
     chunks: Vec<OpenChunk>,
 }
 
 #[derive(Debug, Clone)]
 struct OpenChunk {
+    /// Where its bytes begin in what holds the payload.
     start: usize,
     entry: DirectoryEntry,
 }
 
-/// A chunk as it stands in a block.
+/// A chunk as it is kept in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoredChunk<'b> {
     /// Its bytes.
@@ -332,7 +369,7 @@ impl SummarySlot {
 impl OpenBlock {
     /// The chunk in a slot of the arena, if this block holds it.
     pub fn chunk(&self, slot: u32) -> Option<StoredChunk<'_>> {
-        let place = slot.checked_sub(self.first_slot)? as usize;
+        let place = slot.checked_sub(self.head.first_slot)? as usize;
         let chunk = self.chunks.get(place)?;
         let end = chunk.start + chunk.entry.stored_bytes as usize;
         let stored = &self.payload[chunk.start..end];
@@ -347,10 +384,14 @@ impl OpenBlock {
         })
     }
 
+    /// What was sealed with its payload.
+    pub fn head(&self) -> BlockHead {
+        self.head
+    }
+
     /// The slots it holds.
     pub fn slots(&self) -> std::ops::Range<u32> {
-        // An opened block has as many chunks as its frame says, which is consistent.
-        self.first_slot..self.first_slot + self.chunks.len() as u32
+        self.head.slots()
     }
 
     /// Bytes it takes in memory, about.
@@ -379,18 +420,26 @@ pub fn open_block(bytes: &[u8], arena: ArenaId, key: &SealKey) -> Result<OpenBlo
     let damaged = BlockError::Damaged { number: frame.number };
     let end = FRAME_BYTES + frame.sealed_bytes as usize;
     let mut sealed = bytes.get(FRAME_BYTES..end).ok_or(damaged)?.to_vec();
-    key.open(u64::from(frame.number), &frame.aad(arena), &mut sealed).map_err(|_| damaged)?;
-    sealed.truncate(sealed.len() - TAG_BYTES);
-    let payload = match frame.codec {
-        Codec::Raw => sealed,
-        Codec::Zstd => {
-            zstd::bulk::decompress(&sealed, frame.raw_bytes as usize).map_err(|_| damaged)?
+    let opened = key.open(u64::from(frame.number), &frame.aad(arena), &mut sealed);
+    let (head, kept) = opened.map_err(|_| damaged)?.split_at(BLOCK_HEAD_BYTES);
+    let head = BlockHead::unpack(head)?;
+    let raw_bytes = head.raw_bytes as usize;
+    let (payload, start) = match head.codec {
+        Codec::Raw => {
+            sealed.truncate(sealed.len() - TAG_BYTES);
+            (sealed, BLOCK_HEAD_BYTES)
         }
+        Codec::Zstd => {
+            let payload = zstd::bulk::decompress(kept, raw_bytes).map_err(|_| damaged)?;
+            (payload, 0)
+        }
+        Codec::Padding => (Vec::new(), 0),
     };
-    if payload.len() != frame.raw_bytes as usize {
+    if payload.len() - start != raw_bytes {
         return Err(damaged);
     }
-    let (entries, mut start) = unpack_directory(&payload, frame.chunk_count)?;
+    let (entries, directory_bytes) = unpack_directory(&payload[start..], head.chunk_count)?;
+    let mut start = start + directory_bytes;
     let chunks = entries
         .into_iter()
         .map(|entry| {
@@ -399,7 +448,7 @@ pub fn open_block(bytes: &[u8], arena: ArenaId, key: &SealKey) -> Result<OpenBlo
             chunk
         })
         .collect();
-    Ok(OpenBlock { first_slot: frame.first_slot, payload: Arc::new(payload), chunks })
+    Ok(OpenBlock { head, payload: Arc::new(payload), chunks })
 }
 
 #[cfg(test)]

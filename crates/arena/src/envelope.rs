@@ -59,8 +59,14 @@ pub const HEADROOM: usize = HEADER_BYTES;
 
 /// Wraps the body that `object` holds behind [`HEADROOM`] spare bytes, in place.
 pub fn seal(mut object: Vec<u8>, identity: Identity, redundancy: Redundancy) -> Vec<u8> {
-    assert!(object.len() > HEADROOM, "an object has a body");
-    let body = &object[HEADROOM..];
+    seal_from(0, &mut object, identity, redundancy);
+    object
+}
+
+/// As [`seal`], of the object that begins at `start` in `memory`.
+pub fn seal_from(start: usize, memory: &mut Vec<u8>, identity: Identity, redundancy: Redundancy) {
+    assert!(memory.len() > start + HEADROOM, "an object has a body");
+    let body = &memory[start + HEADROOM..];
     let shard_bytes_log2 = shard_bytes_log2(body.len());
     let header = Header {
         kind: identity.kind,
@@ -74,15 +80,15 @@ pub fn seal(mut object: Vec<u8>, identity: Identity, redundancy: Redundancy) -> 
         body_hash: *blake3::hash(body).as_bytes(),
         reserved: [0; RESERVED_BYTES],
     };
-    append_proofs(&mut object, &header);
-    object
+    append_proofs(start, memory, &header);
 }
 
-/// Fills in the header and appends tables, parity and trailer to a header and body.
-fn append_proofs(object: &mut Vec<u8>, header: &Header) {
+/// Fills in the header of an object that begins at `start` and ends with its body, and appends
+/// tables, parity and trailer.
+fn append_proofs(start: usize, memory: &mut Vec<u8>, header: &Header) {
     let layout = header.layout();
     let shard_bytes = header.shard_bytes();
-    let body = &object[HEADROOM..layout.first_table];
+    let body = &memory[start..][HEADROOM..layout.first_table];
     let mut parity = vec![0; layout.parity_bytes];
     if header.parity_shards > 0 {
         code_of(header)
@@ -91,13 +97,13 @@ fn append_proofs(object: &mut Vec<u8>, header: &Header) {
     }
     let shards = body.chunks(shard_bytes).chain(parity.chunks(shard_bytes));
     let table = pack_table(&shards.map(signature::<2>).collect::<Vec<_>>());
-    object.reserve_exact(layout.object_bytes - object.len());
-    object[..HEADER_BYTES].copy_from_slice(&header.pack());
-    object.extend_from_slice(&table);
-    object.extend_from_slice(&parity);
-    object.extend_from_slice(&table);
-    object.extend_from_slice(&header.pack());
-    assert_eq!(object.len(), layout.object_bytes, "the layout is what was written");
+    memory.reserve_exact(layout.object_bytes - (memory.len() - start));
+    memory[start..][..HEADER_BYTES].copy_from_slice(&header.pack());
+    memory.extend_from_slice(&table);
+    memory.extend_from_slice(&parity);
+    memory.extend_from_slice(&table);
+    memory.extend_from_slice(&header.pack());
+    assert_eq!(memory.len() - start, layout.object_bytes, "the layout is what was written");
 }
 
 /// The largest shard, up to 64 KiB, of which the body fills 128; at least 256 bytes. So parity
@@ -286,7 +292,7 @@ pub fn repair(object: &[u8]) -> Result<Vec<u8>, EnvelopeError> {
     let mut repaired = Vec::with_capacity(layout.object_bytes);
     repaired.resize(HEADROOM, 0);
     repaired.append(&mut data);
-    append_proofs(&mut repaired, header);
+    append_proofs(0, &mut repaired, header);
     Ok(repaired)
 }
 

@@ -2,32 +2,49 @@
 //! The document: `docs/format/arena.md`.
 //!
 //! ```text
-//! head | block … block | summary | head again
-//! block   = frame | sealed payload
-//! payload = directory | the chunks' bytes
+//! head | sealed summary | block … block | head again
+//! block          = frame | sealed( head | payload, perhaps compressed )
+//! payload        = directory | the chunks' bytes
+//! sealed summary = salt | sealed( lengths | compressed summary | zeros )
 //! ```
 
 use strongroom_base::le::{LeReader, LeWrite, LengthError};
-use strongroom_base::{ArenaId, Fingerprint};
+use strongroom_base::seal::TAG_BYTES;
+use strongroom_base::{ArenaId, DomainId, Fingerprint};
+
+use crate::envelope::HEADROOM;
 
 /// First bytes of an arena's head.
 pub const HEAD_MAGIC: [u8; 8] = *b"ARENA HD";
 /// Bytes of an arena's head.
-pub const HEAD_BYTES: usize = 128;
+pub const HEAD_BYTES: usize = 144;
 /// The cipher suite this program writes: AES-256-GCM blocks, HPKE with X25519 for the arena key.
 pub const SUITE: u8 = 1;
 /// Bytes of a sealed arena key.
 pub const SEALED_KEY_BYTES: usize = 80;
 
+/// Where the sealed summary begins in the object.
+pub const SUMMARY_START: usize = HEADROOM + HEAD_BYTES;
+/// The blocks begin at a multiple of this in the object.
+pub const BLOCKS_ALIGNMENT: usize = 4096;
+/// Blocks and the rest of an arena have at most this many bytes together.
+pub const ARENA_BYTES_MAX: u64 = u32::MAX as u64;
+
 /// First bytes of a block's frame.
 pub const FRAME_MAGIC: [u8; 4] = *b"BLK.";
-/// Bytes of a block's frame.
-pub const FRAME_BYTES: usize = 32;
+/// Bytes of a block's frame, which is in the clear.
+pub const FRAME_BYTES: usize = 16;
 /// The part of a frame that is authenticated with the block.
-pub const FRAME_AUTHENTICATED_BYTES: usize = 28;
-/// A block holds at most so many bytes before compression.
-pub const BLOCK_RAW_BYTES_MAX: usize = 4 << 20;
-/// A block holds at most so many chunks.
+pub const FRAME_AUTHENTICATED_BYTES: usize = 12;
+/// Bytes of a block's head, which is sealed with its payload.
+pub const BLOCK_HEAD_BYTES: usize = 16;
+/// A chunk has at most this many bytes.
+pub const CHUNK_BYTES_MAX: usize = 1 << 22;
+/// A block has at most this many bytes before compression: the longest chunk and its directory.
+pub const BLOCK_RAW_BYTES_MAX: usize = CHUNK_BYTES_MAX + (1 << 12);
+/// Bytes that follow the longest frame.
+pub const SEALED_BYTES_MAX: usize = BLOCK_HEAD_BYTES + BLOCK_RAW_BYTES_MAX + TAG_BYTES;
+/// A block has at most this many chunks.
 pub const BLOCK_CHUNKS_MAX: usize = 1 << 14;
 
 /// Bytes of a chunk's entry in a block's directory, without its bases.
@@ -47,20 +64,29 @@ pub const SUMMARY_BLOCK_BYTES: usize = 28;
 pub const SUMMARY_SLOT_BYTES: usize = 40;
 /// Bytes of a base's entry in a summary.
 pub const SUMMARY_BASE_BYTES: usize = 24;
-/// Bytes of what stands before a sealed summary: its length in the clear, and its salt.
-pub const SEALED_SUMMARY_HEAD_BYTES: usize = 8 + SUMMARY_SALT_BYTES;
+/// Bytes of a sealed summary besides the compressed one and the zeros: salt, lengths and tag.
+pub const SEALED_SUMMARY_EXTRA_BYTES: usize =
+    SUMMARY_SALT_BYTES + SUMMARY_LENGTHS_BYTES + TAG_BYTES;
 /// Bytes of a summary's salt.
 pub const SUMMARY_SALT_BYTES: usize = 16;
-/// A summary is at most so long; a length beyond it is damage.
+/// Bytes of the two lengths that are sealed with a summary.
+pub const SUMMARY_LENGTHS_BYTES: usize = 8;
+/// A summary has at most this many bytes; a length beyond it is damage.
 pub const SUMMARY_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes that are not the structure they should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("damaged {0}")]
-pub struct FormatError(pub &'static str);
+pub enum FormatError {
+    /// They contradict themselves.
+    #[error("damaged {0}")]
+    Damaged(&'static str),
+    /// They use an algorithm that this program does not know: a newer one made them.
+    #[error("unknown {0}: a newer program made it")]
+    Unknown(&'static str),
+}
 
 fn wrong(what: &'static str) -> impl Fn(LengthError) -> FormatError {
-    move |_| FormatError(what)
+    move |_| FormatError::Damaged(what)
 }
 
 /// How a block's payload is kept.
@@ -71,6 +97,8 @@ pub enum Codec {
     Raw = 0,
     /// One zstd frame.
     Zstd = 1,
+    /// No chunks, only bytes that make the arena longer.
+    Padding = 2,
 }
 
 impl Codec {
@@ -78,22 +106,26 @@ impl Codec {
         match number {
             0 => Ok(Self::Raw),
             1 => Ok(Self::Zstd),
-            _ => Err(FormatError("codec")),
+            2 => Ok(Self::Padding),
+            _ => Err(FormatError::Unknown("codec")),
         }
     }
 }
 
-/// What stands at both ends of an arena's body.
+/// The first and the last bytes of an arena's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArenaHead {
-    /// How many blocks follow.
+    /// How many blocks there are, those of padding not counted.
     pub block_count: u32,
-    /// Bytes of all blocks with their frames.
+    /// Bytes of all blocks with their frames, and of padding.
     pub blocks_bytes: u64,
-    /// Bytes of the sealed summary.
+    /// Bytes of the sealed summary. The blocks begin behind it, at a multiple of
+    /// [`BLOCKS_ALIGNMENT`] in the object.
     pub summary_bytes: u64,
     /// The arena's key, sealed to the repository's public key.
     pub sealed_key: [u8; SEALED_KEY_BYTES],
+    /// Whose summary key opens the summary.
+    pub domain: DomainId,
 }
 
 impl ArenaHead {
@@ -107,6 +139,7 @@ impl ArenaHead {
         bytes.put_u64(self.blocks_bytes);
         bytes.put_u64(self.summary_bytes);
         bytes.put(&self.sealed_key);
+        bytes.put(&self.domain.0);
         bytes.put(&[0; 12]);
         bytes.put_u32(crc32c::crc32c(&bytes));
         bytes.try_into().expect("the fields of a head add up to its size")
@@ -115,14 +148,14 @@ impl ArenaHead {
     /// The head in `bytes`, checksum first.
     pub fn unpack(bytes: &[u8]) -> Result<Self, FormatError> {
         let damaged = wrong("arena head");
-        let bytes = bytes.get(..HEAD_BYTES).ok_or(FormatError("arena head"))?;
-        check_crc(bytes).ok_or(FormatError("arena head"))?;
+        let bytes = bytes.get(..HEAD_BYTES).ok_or(FormatError::Damaged("arena head"))?;
+        check_crc(bytes).ok_or(FormatError::Damaged("arena head"))?;
         let mut fields = LeReader::new(bytes);
         if fields.array().map_err(&damaged)? != HEAD_MAGIC {
-            return Err(FormatError("arena head"));
+            return Err(FormatError::Damaged("arena head"));
         }
         if fields.u8().map_err(&damaged)? != SUITE {
-            return Err(FormatError("arena head: its cipher suite is not known to this program"));
+            return Err(FormatError::Unknown("cipher suite"));
         }
         fields.take(3).map_err(&damaged)?;
         let head = Self {
@@ -130,37 +163,37 @@ impl ArenaHead {
             blocks_bytes: fields.u64().map_err(&damaged)?,
             summary_bytes: fields.u64().map_err(&damaged)?,
             sealed_key: fields.array().map_err(&damaged)?,
+            domain: DomainId(fields.array().map_err(&damaged)?),
         };
         fields.take(16).map_err(&damaged)?;
         fields.finish().map_err(&damaged)?;
-        if head.summary_bytes > SUMMARY_BYTES_MAX as u64 || head.blocks_bytes > u64::from(u32::MAX)
-        {
-            return Err(FormatError("arena head"));
-        }
-        Ok(head)
+        if head.is_consistent() { Ok(head) } else { Err(FormatError::Damaged("arena head")) }
     }
 
-    /// Where the sealed summary begins in the body.
-    pub fn summary_offset(&self) -> u64 {
-        HEAD_BYTES as u64 + self.blocks_bytes
+    fn is_consistent(&self) -> bool {
+        (SEALED_SUMMARY_EXTRA_BYTES as u64..=SUMMARY_BYTES_MAX as u64).contains(&self.summary_bytes)
+            && self.blocks_bytes <= ARENA_BYTES_MAX
+            && self.blocks_start().is_multiple_of(BLOCKS_ALIGNMENT as u64)
+    }
+
+    /// Where the blocks begin in the object.
+    pub fn blocks_start(&self) -> u64 {
+        SUMMARY_START as u64 + self.summary_bytes
+    }
+
+    /// Bytes of the body of an arena with this head.
+    pub fn body_bytes(&self) -> u64 {
+        2 * HEAD_BYTES as u64 + self.summary_bytes + self.blocks_bytes
     }
 }
 
-/// What stands in front of each block, in the clear: enough to find and check it alone.
+/// What is in front of each block, in the clear: enough to find it and check it alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockFrame {
     /// The block's number in its arena, and its nonce. Numbers ascend; rewriting leaves gaps.
     pub number: u32,
-    /// The slot of its first chunk.
-    pub first_slot: u32,
-    /// How many chunks it holds.
-    pub chunk_count: u32,
-    /// Bytes of the payload before compression.
-    pub raw_bytes: u32,
     /// Bytes that follow the frame: ciphertext and tag.
     pub sealed_bytes: u32,
-    /// How the payload is kept.
-    pub codec: Codec,
 }
 
 impl BlockFrame {
@@ -169,12 +202,7 @@ impl BlockFrame {
         let mut bytes = Vec::with_capacity(FRAME_BYTES);
         bytes.put(&FRAME_MAGIC);
         bytes.put_u32(self.number);
-        bytes.put_u32(self.first_slot);
-        bytes.put_u32(self.chunk_count);
-        bytes.put_u32(self.raw_bytes);
         bytes.put_u32(self.sealed_bytes);
-        bytes.put_u8(self.codec as u8);
-        bytes.put(&[0; 3]);
         bytes.put_u32(crc32c::crc32c(&bytes));
         bytes.try_into().expect("the fields of a frame add up to its size")
     }
@@ -182,36 +210,21 @@ impl BlockFrame {
     /// The frame in `bytes`, checksum first.
     pub fn unpack(bytes: &[u8]) -> Result<Self, FormatError> {
         let damaged = wrong("block frame");
-        let bytes = bytes.get(..FRAME_BYTES).ok_or(FormatError("block frame"))?;
-        check_crc(bytes).ok_or(FormatError("block frame"))?;
+        let bytes = bytes.get(..FRAME_BYTES).ok_or(FormatError::Damaged("block frame"))?;
+        check_crc(bytes).ok_or(FormatError::Damaged("block frame"))?;
         let mut fields = LeReader::new(bytes);
         if fields.array().map_err(&damaged)? != FRAME_MAGIC {
-            return Err(FormatError("block frame"));
+            return Err(FormatError::Damaged("block frame"));
         }
-        let frame = Self {
-            number: fields.u32().map_err(&damaged)?,
-            first_slot: fields.u32().map_err(&damaged)?,
-            chunk_count: fields.u32().map_err(&damaged)?,
-            raw_bytes: fields.u32().map_err(&damaged)?,
-            sealed_bytes: fields.u32().map_err(&damaged)?,
-            codec: Codec::from_number(fields.u8().map_err(&damaged)?)?,
-        };
-        // Authenticated as zeros, so other bytes would go unnoticed by who reads the frame.
-        let reserved: [u8; 3] = fields.array().map_err(&damaged)?;
+        let number = fields.u32().map_err(&damaged)?;
+        let frame = Self { number, sealed_bytes: fields.u32().map_err(&damaged)? };
         fields.take(4).map_err(&damaged)?;
         fields.finish().map_err(&damaged)?;
-        if reserved != [0; 3] {
-            return Err(FormatError("block frame"));
-        }
-        if frame.is_consistent() { Ok(frame) } else { Err(FormatError("block frame")) }
+        if frame.is_consistent() { Ok(frame) } else { Err(FormatError::Damaged("block frame")) }
     }
 
     fn is_consistent(&self) -> bool {
-        self.raw_bytes as usize <= BLOCK_RAW_BYTES_MAX
-            && self.sealed_bytes as usize <= BLOCK_RAW_BYTES_MAX + 16
-            && self.sealed_bytes >= 16
-            && (1..=BLOCK_CHUNKS_MAX as u32).contains(&self.chunk_count)
-            && self.first_slot.checked_add(self.chunk_count).is_some()
+        (BLOCK_HEAD_BYTES + TAG_BYTES..=SEALED_BYTES_MAX).contains(&(self.sealed_bytes as usize))
     }
 
     /// What is authenticated with the block: the frame, and which arena it belongs to.
@@ -220,6 +233,63 @@ impl BlockFrame {
         aad[..FRAME_AUTHENTICATED_BYTES].copy_from_slice(&self.pack()[..FRAME_AUTHENTICATED_BYTES]);
         aad[FRAME_AUTHENTICATED_BYTES..].copy_from_slice(&arena.0);
         aad
+    }
+}
+
+/// What is sealed in front of a block's payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockHead {
+    /// The slot of its first chunk.
+    pub first_slot: u32,
+    /// How many chunks it holds: none in a block of padding, else at least one.
+    pub chunk_count: u32,
+    /// Bytes of the payload before compression.
+    pub raw_bytes: u32,
+    /// How the payload is kept.
+    pub codec: Codec,
+}
+
+impl BlockHead {
+    /// The head of a block of padding.
+    pub const PADDING: Self =
+        Self { first_slot: 0, chunk_count: 0, raw_bytes: 0, codec: Codec::Padding };
+
+    /// The head's bytes.
+    pub fn pack(&self) -> [u8; BLOCK_HEAD_BYTES] {
+        let mut bytes = Vec::with_capacity(BLOCK_HEAD_BYTES);
+        bytes.put_u32(self.first_slot);
+        bytes.put_u32(self.chunk_count);
+        bytes.put_u32(self.raw_bytes);
+        bytes.put_u8(self.codec as u8);
+        bytes.put(&[0; 3]);
+        bytes.try_into().expect("the fields of a block's head add up to its size")
+    }
+
+    /// The head in `bytes`.
+    pub fn unpack(bytes: &[u8]) -> Result<Self, FormatError> {
+        let damaged = wrong("block head");
+        let mut fields = LeReader::new(bytes);
+        let head = Self {
+            first_slot: fields.u32().map_err(&damaged)?,
+            chunk_count: fields.u32().map_err(&damaged)?,
+            raw_bytes: fields.u32().map_err(&damaged)?,
+            codec: Codec::from_number(fields.u8().map_err(&damaged)?)?,
+        };
+        fields.take(3).map_err(&damaged)?;
+        fields.finish().map_err(&damaged)?;
+        if head.is_consistent() { Ok(head) } else { Err(FormatError::Damaged("block head")) }
+    }
+
+    fn is_consistent(&self) -> bool {
+        let has_chunks = (1..=BLOCK_CHUNKS_MAX as u32).contains(&self.chunk_count)
+            && self.raw_bytes as usize <= BLOCK_RAW_BYTES_MAX
+            && self.first_slot.checked_add(self.chunk_count).is_some();
+        if self.codec == Codec::Padding { *self == Self::PADDING } else { has_chunks }
+    }
+
+    /// The slots of the block's chunks.
+    pub fn slots(&self) -> std::ops::Range<u32> {
+        self.first_slot..self.first_slot + self.chunk_count
     }
 }
 
@@ -232,7 +302,7 @@ pub struct BaseLocation {
     pub slot: u32,
 }
 
-/// How one chunk stands in a block.
+/// How one chunk is kept in a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
     /// Bytes it takes in the payload.
@@ -266,7 +336,7 @@ pub fn unpack_directory(
     let damaged = wrong("chunk directory");
     let mut fields = LeReader::new(payload);
     if payload.len() / DIRECTORY_ENTRY_BYTES < chunk_count as usize {
-        return Err(FormatError("chunk directory"));
+        return Err(FormatError::Damaged("chunk directory"));
     }
     let mut entries = Vec::with_capacity(chunk_count as usize);
     let mut stored_sum = 0;
@@ -276,10 +346,10 @@ pub fn unpack_directory(
         let base_count = fields.u32().map_err(&damaged)? as usize;
         let fits = match base_count {
             0 => stored_bytes == chunk_bytes,
-            _ => base_count <= BASES_MAX && chunk_bytes as usize <= BLOCK_RAW_BYTES_MAX,
+            _ => base_count <= BASES_MAX && chunk_bytes as usize <= CHUNK_BYTES_MAX,
         };
         if !fits {
-            return Err(FormatError("chunk directory"));
+            return Err(FormatError::Damaged("chunk directory"));
         }
         let mut bases = Vec::with_capacity(base_count);
         for _ in 0..base_count {
@@ -290,7 +360,7 @@ pub fn unpack_directory(
         entries.push(DirectoryEntry { stored_bytes, chunk_bytes, bases });
     }
     if fields.remaining() != stored_sum {
-        return Err(FormatError("chunk directory"));
+        return Err(FormatError::Damaged("chunk directory"));
     }
     Ok((entries, payload.len() - stored_sum))
 }
@@ -307,14 +377,16 @@ pub struct Summary {
 /// A block, as a summary tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SummaryBlock {
-    /// What stands in its frame.
+    /// What its frame says.
     pub frame: BlockFrame,
-    /// Where its frame begins, counted from the end of the arena's head.
+    /// What its sealed head says.
+    pub head: BlockHead,
+    /// Where its frame begins, counted from where the blocks begin.
     pub offset: u32,
 }
 
 impl SummaryBlock {
-    /// Where the block ends, counted from the end of the arena's head.
+    /// Where the block ends, counted from where the blocks begin.
     fn end(&self) -> u64 {
         u64::from(self.offset) + FRAME_BYTES as u64 + u64::from(self.frame.sealed_bytes)
     }
@@ -349,12 +421,12 @@ impl Summary {
         bytes.put_u32(count(base_count));
         for block in &self.blocks {
             bytes.put_u32(block.frame.number);
-            bytes.put_u32(block.frame.first_slot);
-            bytes.put_u32(block.frame.chunk_count);
-            bytes.put_u32(block.frame.raw_bytes);
+            bytes.put_u32(block.head.first_slot);
+            bytes.put_u32(block.head.chunk_count);
+            bytes.put_u32(block.head.raw_bytes);
             bytes.put_u32(block.frame.sealed_bytes);
             bytes.put_u32(block.offset);
-            bytes.put_u32(block.frame.codec as u32);
+            bytes.put_u32(block.head.codec as u32);
         }
         // Column by column: fingerprints do not compress, the rest does.
         for slot in &self.slots {
@@ -381,7 +453,7 @@ impl Summary {
         let damaged = wrong("summary");
         let mut fields = LeReader::new(bytes);
         if fields.array().map_err(&damaged)? != SUMMARY_MAGIC {
-            return Err(FormatError("summary"));
+            return Err(FormatError::Damaged("summary"));
         }
         fields.u32().map_err(&damaged)?;
         let block_count = fields.u32().map_err(&damaged)? as usize;
@@ -391,25 +463,29 @@ impl Summary {
             + (slot_count as u128) * SUMMARY_SLOT_BYTES as u128
             + (base_count as u128) * SUMMARY_BASE_BYTES as u128;
         if fields.remaining() as u128 != expected {
-            return Err(FormatError("summary"));
+            return Err(FormatError::Damaged("summary"));
         }
         let blocks = unpack_summary_blocks(&mut fields, block_count)?;
         let slots = unpack_summary_slots(&mut fields, slot_count, base_count)?;
         fields.finish().map_err(&damaged)?;
         let summary = Self { blocks, slots };
-        if summary.is_consistent() { Ok(summary) } else { Err(FormatError("summary")) }
+        if summary.is_consistent() { Ok(summary) } else { Err(FormatError::Damaged("summary")) }
     }
 
     fn is_consistent(&self) -> bool {
-        let chunks: u64 = self.blocks.iter().map(|block| u64::from(block.frame.chunk_count)).sum();
+        let chunks: u64 = self.blocks.iter().map(|block| u64::from(block.head.chunk_count)).sum();
         let ascending = |pair: &[SummaryBlock]| {
-            let [before, after] = [&pair[0].frame, &pair[1].frame];
-            before.number < after.number
-                && before.first_slot + before.chunk_count <= after.first_slot
+            pair[0].frame.number < pair[1].frame.number
+                && pair[0].head.slots().end <= pair[1].head.first_slot
                 && pair[0].end() <= u64::from(pair[1].offset)
         };
-        // The frames first: their sums are within bounds only if they are.
-        self.blocks.iter().all(|block| block.frame.is_consistent())
+        let is_consistent = |block: &SummaryBlock| {
+            block.frame.is_consistent()
+                && block.head.is_consistent()
+                && block.head.codec != Codec::Padding
+        };
+        // Each block first: their sums are within bounds only if they are.
+        self.blocks.iter().all(is_consistent)
             && self.blocks.windows(2).all(ascending)
             && chunks == self.slots.len() as u64
     }
@@ -425,10 +501,11 @@ fn unpack_summary_blocks(
         let mut next = || fields.u32().map_err(&damaged);
         let [number, first_slot, chunk_count] = [next()?, next()?, next()?];
         let [raw_bytes, sealed_bytes, offset] = [next()?, next()?, next()?];
-        let codec = u8::try_from(next()?).map_err(|_| FormatError("summary"))?;
+        let codec = u8::try_from(next()?).map_err(|_| FormatError::Damaged("summary"))?;
         let codec = Codec::from_number(codec)?;
-        let frame = BlockFrame { number, first_slot, chunk_count, raw_bytes, sealed_bytes, codec };
-        blocks.push(SummaryBlock { frame, offset });
+        let frame = BlockFrame { number, sealed_bytes };
+        let head = BlockHead { first_slot, chunk_count, raw_bytes, codec };
+        blocks.push(SummaryBlock { frame, head, offset });
     }
     Ok(blocks)
 }
@@ -455,10 +532,10 @@ fn unpack_summary_slots(
         let place = fields.u32().map_err(&damaged)? as usize;
         let arena = ArenaId(fields.array().map_err(&damaged)?);
         let base = BaseLocation { arena, slot: fields.u32().map_err(&damaged)? };
-        slots.get_mut(place).ok_or(FormatError("summary"))?.bases.push(base);
+        slots.get_mut(place).ok_or(FormatError::Damaged("summary"))?.bases.push(base);
     }
     let counted = slots.iter().zip(&base_counts).all(|(slot, count)| slot.bases.len() == *count);
-    if counted { Ok(slots) } else { Err(FormatError("summary")) }
+    if counted { Ok(slots) } else { Err(FormatError::Damaged("summary")) }
 }
 
 fn check_crc(bytes: &[u8]) -> Option<()> {
@@ -467,8 +544,9 @@ fn check_crc(bytes: &[u8]) -> Option<()> {
 }
 
 const _: () = {
-    assert!(HEAD_BYTES == 8 + 1 + 3 + 4 + 8 + 8 + SEALED_KEY_BYTES + 12 + 4);
-    assert!(FRAME_BYTES == 4 + 5 * 4 + 1 + 3 + 4);
+    assert!(HEAD_BYTES == 8 + 1 + 3 + 4 + 8 + 8 + SEALED_KEY_BYTES + DomainId::BYTES + 12 + 4);
+    assert!(FRAME_BYTES == FRAME_AUTHENTICATED_BYTES + 4);
+    assert!(BLOCK_HEAD_BYTES == 3 * 4 + 1 + 3);
     assert!(SUMMARY_SLOT_BYTES == Fingerprint::BYTES + 4 + 4);
     assert!(SUMMARY_BASE_BYTES == 4 + BASE_BYTES);
 };

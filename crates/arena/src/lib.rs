@@ -16,4 +16,4 @@ pub use envelope::Redundancy;
 pub use envelope::format::Origin;
 pub use format::{BaseLocation, SummarySlot};
 pub use store::{ARENAS_FOLDER, Arena, ArenaError, ArenaStore, CacheLimits, arena_object};
-pub use writer::{ArenaBuilder, ArenaContent, ArenaSeed, FinishedArena};
+pub use writer::{ArenaBuilder, ArenaContent, ArenaSeed, FinishedArena, Finishing};

@@ -1,5 +1,5 @@
-//! What can still be had of an arena that parity cannot repair: every block that opens, and a
-//! summary made anew from them.
+//! What can be recovered of an arena that parity cannot repair: every block that opens, and a new
+//! summary of them.
 //!
 //! Blocks carry their own frame, directory and authentication, so none needs another, nor the
 //! summary (Foundation §3.4: everything but the log can be recreated by scanning the log). The
@@ -9,19 +9,21 @@ use strongroom_base::keys::WriteKeys;
 use strongroom_base::seal::SealKey;
 use strongroom_base::{ArenaId, Fingerprint, Fingerprinter};
 
-use crate::block::{OpenBlock, SealedBlock, StoredChunk, open_block};
+use crate::block::{BlockError, OpenBlock, SealedBlock, StoredChunk, open_block};
 use crate::envelope::{self, Redundancy};
-use crate::format::{ArenaHead, BlockFrame, FRAME_BYTES, HEAD_BYTES, SummarySlot};
+use crate::format::{
+    ArenaHead, BlockFrame, Codec, FRAME_BYTES, FormatError, HEAD_BYTES, SummarySlot,
+};
 use crate::store::{ArenaError, ArenaStore, damaged, envelope_error};
-use crate::writer::{ArenaBuilder, FinishedArena};
+use crate::writer::{ArenaBuilder, FinishedArena, Finishing};
 
 /// Resolves a delta to the chunk it stands for.
 pub type ResolveDelta<'r> = dyn FnMut(StoredChunk<'_>) -> Option<Vec<u8>> + 'r;
 
 /// An arena made of what could be saved of a damaged one.
 pub struct Rescued {
-    /// The arena's next generation, ready to take the place of the damaged one. Where no block at
-    /// all was left it is empty, so that nobody takes its slots for filled.
+    /// The arena's next generation, ready to take the place of the damaged one. If no block was
+    /// left it is empty, so that its slots are not taken for filled.
     pub arena: FinishedArena,
     /// How many blocks were saved.
     pub blocks_saved: usize,
@@ -47,13 +49,21 @@ pub fn rescue(
     }
     let head = head_of(&salvage.body).ok_or_else(|| damaged(id, "its key is lost"))?;
     let key = store.arena_key(id, &head)?.ok_or(ArenaError::PutOnly)?;
-    let blocks = scan_blocks(&salvage.body, id, &key);
+    let mut blocks = scan_blocks(&salvage.body, id, &key)?;
+    let found = blocks.len();
+    blocks.retain(|(sealed, _)| sealed.head.codec != Codec::Padding);
+    let is_padded = blocks.len() < found;
     let mut builder = ArenaBuilder::rebuilding(id, head.sealed_key);
     for (sealed, opened) in &blocks {
         builder.push(sealed, slots_of(opened, &keys.fingerprinter, resolve));
     }
-    let generation = salvage.header.generation.saturating_add(1);
-    let arena = builder.finish(generation, salvage.header.origin, keys, redundancy);
+    let arena = builder.finish(Finishing {
+        generation: salvage.header.generation.saturating_add(1),
+        origin: salvage.header.origin,
+        keys,
+        redundancy,
+        padding: is_padded.then_some(&key),
+    });
     Ok(Rescued { arena, blocks_saved: blocks.len(), blocks_before: Some(head.block_count) })
 }
 
@@ -63,8 +73,12 @@ fn head_of(body: &[u8]) -> Option<ArenaHead> {
     first.or_else(|| ArenaHead::unpack(&body[body.len().checked_sub(HEAD_BYTES)?..]).ok())
 }
 
-/// Every block that opens, in order, however torn what lies between them.
-fn scan_blocks(body: &[u8], id: ArenaId, key: &SealKey) -> Vec<(SealedBlock, OpenBlock)> {
+/// Every block that opens, in order, whatever happened to the bytes between them. Padding too.
+fn scan_blocks(
+    body: &[u8],
+    id: ArenaId,
+    key: &SealKey,
+) -> Result<Vec<(SealedBlock, OpenBlock)>, ArenaError> {
     let mut blocks: Vec<(SealedBlock, OpenBlock)> = Vec::new();
     let mut at = HEAD_BYTES.min(body.len());
     while at + FRAME_BYTES <= body.len() {
@@ -76,13 +90,18 @@ fn scan_blocks(body: &[u8], id: ArenaId, key: &SealKey) -> Vec<(SealedBlock, Ope
         match open_block(&body[at..], id, key) {
             Ok(opened) if is_later => {
                 let end = at + FRAME_BYTES + frame.sealed_bytes as usize;
-                blocks.push((SealedBlock { frame, bytes: body[at..end].to_vec() }, opened));
+                let (head, bytes) = (opened.head(), body[at..end].to_vec());
+                blocks.push((SealedBlock { frame, head, bytes }, opened));
                 at = end;
+            }
+            // A rescue without this block would lose it.
+            Err(BlockError::Format(FormatError::Unknown(_))) => {
+                return Err(ArenaError::Unknown { arena: id });
             }
             _ => at += next_frame(&body[at..]),
         }
     }
-    blocks
+    Ok(blocks)
 }
 
 /// How far it is to the next bytes that could begin a frame.

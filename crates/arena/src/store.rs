@@ -15,12 +15,15 @@ use strongroom_base::{ArenaId, RepositoryKeys};
 
 use crate::block::{BlockError, OpenBlock, open_block};
 use crate::envelope::format::{HEADER_BYTES, Header};
-use crate::envelope::{self, EnvelopeError, HEADROOM};
-use crate::format::{ArenaHead, HEAD_BYTES, Summary, SummarySlot};
-use crate::writer::{ArenaContent, KEY_INFO, open_summary};
+use crate::envelope::{self, EnvelopeError};
+use crate::format::{ArenaHead, FRAME_BYTES, FormatError, SUMMARY_START, Summary, SummarySlot};
+use crate::writer::{ArenaContent, KEY_INFO, SummaryBinding, open_summary};
 
 /// The folder of arenas.
 pub const ARENAS_FOLDER: &str = "arenas";
+
+/// Bytes that are read to open an arena: header, head and, of most arenas, the summary.
+const OPENING_BYTES: usize = 64 << 10;
 
 /// The object of an arena.
 pub fn arena_object(id: ArenaId) -> ObjectName {
@@ -81,13 +84,21 @@ pub struct Arena {
     pub generation: u32,
     /// What it holds.
     pub summary: Summary,
+    /// Where its blocks begin in the object.
+    blocks_start: u64,
     /// For each block, the place of its first chunk in the summary's slots.
     first_places: Vec<u32>,
     key: Option<Arc<SealKey>>,
 }
 
 impl Arena {
-    fn new(id: ArenaId, generation: u32, summary: Summary, key: Option<SealKey>) -> Self {
+    fn new(
+        id: ArenaId,
+        generation: u32,
+        summary: Summary,
+        blocks_start: u64,
+        key: Option<SealKey>,
+    ) -> Self {
         let key = key.map(Arc::new);
         let mut place = 0;
         let first_places = summary
@@ -95,53 +106,47 @@ impl Arena {
             .iter()
             .map(|block| {
                 let first = place;
-                place += block.frame.chunk_count;
+                place += block.head.chunk_count;
                 first
             })
             .collect();
-        Self { id, generation, summary, first_places, key }
+        Self { id, generation, summary, blocks_start, first_places, key }
     }
 
-    /// The same arena, of which no single slot is known: it takes a few bytes a block.
+    /// The same arena without what is known of each slot: it takes a few bytes a block.
     pub fn outline(&self) -> Self {
         let summary = Summary { blocks: self.summary.blocks.clone(), slots: Vec::new() };
+        let Self { id, generation, blocks_start, .. } = *self;
         let (first_places, key) = (Vec::new(), self.key.clone());
-        Self { id: self.id, generation: self.generation, summary, first_places, key }
+        Self { id, generation, summary, blocks_start, first_places, key }
     }
 
     /// The block, by its place in the summary, that holds a slot.
     pub fn block_of(&self, slot: u32) -> Option<usize> {
         let blocks = &self.summary.blocks;
-        let place =
-            blocks.partition_point(|block| block.frame.first_slot <= slot).checked_sub(1)?;
-        let frame = &blocks[place].frame;
-        (slot - frame.first_slot < frame.chunk_count).then_some(place)
+        let place = blocks.partition_point(|block| block.head.first_slot <= slot).checked_sub(1)?;
+        blocks[place].head.slots().contains(&slot).then_some(place)
     }
 
     /// What the summary says of a slot.
     pub fn slot(&self, slot: u32) -> Option<&SummarySlot> {
         let block = self.block_of(slot)?;
-        let within = slot - self.summary.blocks[block].frame.first_slot;
+        let within = slot - self.summary.blocks[block].head.first_slot;
         self.summary.slots.get((self.first_places.get(block)? + within) as usize)
     }
 
     /// Every slot that the arena still holds, with its number.
     pub fn slots(&self) -> impl Iterator<Item = (u32, &SummarySlot)> {
-        let numbers = self
-            .summary
-            .blocks
-            .iter()
-            .flat_map(|block| (0..block.frame.chunk_count).map(|i| block.frame.first_slot + i));
+        let numbers = self.summary.blocks.iter().flat_map(|block| block.head.slots());
         numbers.zip(&self.summary.slots)
     }
 
-    /// Where a run of blocks stands in the object: offset and length in bytes.
+    /// Where a run of blocks is in the object: offset and length in bytes.
     pub fn span(&self, blocks: std::ops::RangeInclusive<usize>) -> (u64, usize) {
-        let start = self.summary.blocks[*blocks.start()].offset as usize;
+        let start = self.summary.blocks[*blocks.start()].offset;
         let last = &self.summary.blocks[*blocks.end()];
-        let end =
-            last.offset as usize + crate::format::FRAME_BYTES + last.frame.sealed_bytes as usize;
-        ((HEADROOM + HEAD_BYTES + start) as u64, end - start)
+        let end = last.offset as usize + FRAME_BYTES + last.frame.sealed_bytes as usize;
+        (self.blocks_start + u64::from(start), end - start as usize)
     }
 
     /// Opens one block from the bytes of a run that begins with the block `first`.
@@ -170,16 +175,17 @@ impl Arena {
                 let block = &self.summary.blocks[place];
                 let start = (block.offset as usize - base).min(bytes.len());
                 let opened = open_block(&bytes[start..], self.id, key)?;
-                let expected =
-                    block.frame.first_slot..block.frame.first_slot + block.frame.chunk_count;
-                if opened.slots() == expected {
+                if opened.head() == block.head {
                     Ok(opened)
                 } else {
                     Err(BlockError::Damaged { number: block.frame.number })
                 }
             })
             .collect::<Result<_, BlockError>>()
-            .map_err(|error| ArenaError::Damaged { arena: self.id, what: error.to_string() })
+            .map_err(|error| match error {
+                BlockError::Format(error) => format_error(self.id, error),
+                BlockError::Damaged { .. } => damaged(self.id, error),
+            })
     }
 }
 
@@ -238,7 +244,7 @@ impl ArenaStore {
         self.heals.load(Ordering::Relaxed)
     }
 
-    /// Opens an arena: its summary from the cache or by two short reads.
+    /// Opens an arena: its summary from the cache or by one read, or two if the summary is long.
     pub fn arena(&self, id: ArenaId) -> Result<Arc<Arena>, ArenaError> {
         if let Some(arena) = lock(&self.arenas).get(&id) {
             return Ok(arena.clone());
@@ -304,7 +310,7 @@ impl ArenaStore {
         }
         let mut opened = Vec::new();
         for block in &arena.summary.blocks[places] {
-            let lost = ArenaError::SlotLost { arena: arena.id, slot: block.frame.first_slot };
+            let lost = ArenaError::SlotLost { arena: arena.id, slot: block.head.first_slot };
             let place = now
                 .summary
                 .blocks
@@ -352,20 +358,21 @@ impl ArenaStore {
     }
 
     fn open_arena(&self, id: ArenaId) -> Result<Arena, ArenaError> {
-        let start = self.read(id, 0, HEADER_BYTES + HEAD_BYTES)?;
-        let (header, head) = heads_of(id, &start)?;
-        let offset = HEADER_BYTES as u64 + head.summary_offset();
+        let mut start = self.read(id, 0, OPENING_BYTES)?;
+        let (_, head) = heads_of(id, &start)?;
         // The head bounds the length; see ArenaHead::unpack.
-        let sealed = self.read(id, offset, head.summary_bytes as usize)?;
-        self.assemble(id, &header, &head, &sealed)
+        let missing = (head.blocks_start() as usize).saturating_sub(start.len());
+        if missing > 0 {
+            start.append(&mut self.read(id, start.len() as u64, missing)?);
+        }
+        self.open_arena_in(id, &start)
     }
 
-    /// Opens an arena from the bytes of its whole object.
+    /// Opens an arena from the bytes of its object, or as many of them as end with its summary.
     pub fn open_arena_in(&self, id: ArenaId, object: &[u8]) -> Result<Arena, ArenaError> {
         let (header, head) = heads_of(id, object)?;
-        let start = HEADER_BYTES + head.summary_offset() as usize;
-        let end = start + head.summary_bytes as usize;
-        let sealed = object.get(start..end).ok_or_else(|| damaged(id, "it is too short"))?;
+        let summary = SUMMARY_START..head.blocks_start() as usize;
+        let sealed = object.get(summary).ok_or_else(|| damaged(id, "it is too short"))?;
         self.assemble(id, &header, &head, sealed)
     }
 
@@ -376,10 +383,12 @@ impl ArenaStore {
         head: &ArenaHead,
         sealed_summary: &[u8],
     ) -> Result<Arena, ArenaError> {
-        let summary = open_summary(sealed_summary, id, header.generation, &self.summary_key)
-            .ok_or_else(|| damaged(id, "its summary does not open"))?;
+        let (generation, origin, domain) = (header.generation, header.origin, head.domain);
+        let binding = SummaryBinding { arena: id, generation, origin, domain };
+        let summary = open_summary(sealed_summary, &binding, &self.summary_key)
+            .map_err(|error| format_error(id, error))?;
         let key = self.arena_key(id, head)?;
-        Ok(Arena::new(id, header.generation, summary, key))
+        Ok(Arena::new(id, generation, summary, head.blocks_start(), key))
     }
 
     /// The key of an arena's blocks; none for a put-only holder.
@@ -424,11 +433,19 @@ fn heads_of(id: ArenaId, object: &[u8]) -> Result<(Header, ArenaHead), ArenaErro
     if header.kind != ArenaContent::of(id).object_kind() || header.id != id.0 {
         return Err(damaged(id, "another object stands in its place"));
     }
-    let head = ArenaHead::unpack(&object[HEADER_BYTES..]).map_err(|error| damaged(id, error))?;
-    if HEAD_BYTES as u64 * 2 + head.blocks_bytes + head.summary_bytes != header.body_bytes {
+    let head =
+        ArenaHead::unpack(&object[HEADER_BYTES..]).map_err(|error| format_error(id, error))?;
+    if head.body_bytes() != header.body_bytes {
         return Err(damaged(id, "its head contradicts its header"));
     }
     Ok((header, head))
+}
+
+fn format_error(arena: ArenaId, error: FormatError) -> ArenaError {
+    match error {
+        FormatError::Unknown(_) => ArenaError::Unknown { arena },
+        FormatError::Damaged(_) => damaged(arena, error),
+    }
 }
 
 pub(crate) fn envelope_error(arena: ArenaId, error: EnvelopeError) -> ArenaError {

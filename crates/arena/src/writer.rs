@@ -2,14 +2,15 @@
 
 use strongroom_base::keys::{authenticate, derive_object_key};
 use strongroom_base::le::{LeReader, LeWrite};
-use strongroom_base::seal::SealKey;
-use strongroom_base::{ArenaId, Entropy, WriteKeys};
+use strongroom_base::seal::{SealKey, TAG_BYTES};
+use strongroom_base::{ArenaId, DomainId, Entropy, WriteKeys};
 
-use crate::block::SealedBlock;
+use crate::block::{PADDING_BYTES_MAX, PADDING_BYTES_MIN, SealedBlock, seal_padding};
 use crate::envelope::format::{ObjectKind, Origin};
 use crate::envelope::{self, HEADROOM, Identity, Redundancy};
 use crate::format::{
-    ArenaHead, HEAD_BYTES, SEALED_KEY_BYTES, SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES, Summary,
+    ArenaHead, BLOCKS_ALIGNMENT, FormatError, HEAD_BYTES, SEALED_KEY_BYTES,
+    SEALED_SUMMARY_EXTRA_BYTES, SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES, SUMMARY_START, Summary,
     SummaryBlock, SummarySlot,
 };
 
@@ -31,8 +32,8 @@ impl ArenaContent {
         }
     }
 
-    /// What the arena of this name holds: the first bit of the name tells, so that a listing
-    /// parts the few arenas of metadata from the many of data without opening any.
+    /// What the arena of this name holds: the first bit of the name decides, so that a listing
+    /// separates the few arenas of metadata from the many of data without opening any.
     pub fn of(id: ArenaId) -> Self {
         if id.0[0] & 0x80 == 0 { Self::Data } else { Self::Metadata }
     }
@@ -78,33 +79,57 @@ impl ArenaSeed {
 pub struct ArenaBuilder {
     id: ArenaId,
     sealed_key: [u8; SEALED_KEY_BYTES],
-    /// Headroom of the envelope, room for the head, then the blocks.
-    object: Vec<u8>,
+    /// Room for what comes before the blocks, then the blocks.
+    memory: Vec<u8>,
+    room_bytes: usize,
     summary: Summary,
 }
 
-/// Room for what stands before the blocks.
-const BLOCKS_START: usize = HEADROOM + HEAD_BYTES;
+/// How an arena is finished.
+pub struct Finishing<'f> {
+    /// How often the arena was rewritten.
+    pub generation: u32,
+    /// Which writer made it.
+    pub origin: Origin,
+    /// The writer's keys.
+    pub keys: &'f WriteKeys,
+    /// How much parity it gets.
+    pub redundancy: Redundancy,
+    /// The arena's key, if the arena is padded so that the length of its body is one of few
+    /// ([`padme`]).
+    pub padding: Option<&'f SealKey>,
+}
+
+/// Of so many bytes of blocks, one is reserved for what comes before them. Chunks of 2 KiB, as they
+/// are stored, need that much.
+const ROOM_RATIO: usize = 64;
 
 impl ArenaBuilder {
     /// An empty arena, in the memory of an object that is no longer needed, with room for blocks
-    /// of so many bytes and what comes behind them: an arena that outgrows its room is moved, and
-    /// takes twice its memory meanwhile.
+    /// of `blocks_bytes` and for what comes before and behind them. An arena that outgrows the room
+    /// behind is moved, and takes twice its memory meanwhile; if its summary outgrows the room
+    /// before, its blocks are moved.
     pub fn new(seed: &ArenaSeed, memory: Vec<u8>, blocks_bytes: usize) -> Self {
-        let mut builder = Self::within(memory, seed.id, seed.sealed_key);
-        builder.object.reserve_exact(blocks_bytes + blocks_bytes / 16);
+        let room_bytes = (blocks_bytes / ROOM_RATIO).next_multiple_of(BLOCKS_ALIGNMENT);
+        let mut builder = Self::within(memory, room_bytes, seed.id, seed.sealed_key);
+        builder.memory.reserve_exact(blocks_bytes + blocks_bytes / 16);
         builder
     }
 
     /// An arena that takes the place of an older generation of itself.
     pub(crate) fn rebuilding(id: ArenaId, sealed_key: [u8; SEALED_KEY_BYTES]) -> Self {
-        Self::within(Vec::new(), id, sealed_key)
+        Self::within(Vec::new(), BLOCKS_ALIGNMENT, id, sealed_key)
     }
 
-    fn within(mut object: Vec<u8>, id: ArenaId, sealed_key: [u8; SEALED_KEY_BYTES]) -> Self {
-        object.clear();
-        object.resize(BLOCKS_START, 0);
-        Self { id, sealed_key, object, summary: Summary::default() }
+    fn within(
+        mut memory: Vec<u8>,
+        room_bytes: usize,
+        id: ArenaId,
+        sealed_key: [u8; SEALED_KEY_BYTES],
+    ) -> Self {
+        memory.clear();
+        memory.resize(room_bytes, 0);
+        Self { id, sealed_key, memory, room_bytes, summary: Summary::default() }
     }
 
     /// Appends a block and what it holds. Blocks come in ascending order.
@@ -114,100 +139,183 @@ impl ArenaBuilder {
         self.summary.slots.extend(slots);
         assert_eq!(
             self.summary.slots.len() - before,
-            block.frame.chunk_count as usize,
+            block.head.chunk_count as usize,
             "each chunk of a block has its slot"
         );
         assert!(
             self.summary.blocks.last().is_none_or(|last| last.frame.number < block.frame.number),
             "blocks come in order"
         );
-        self.summary.blocks.push(SummaryBlock { frame: block.frame, offset });
-        self.object.extend_from_slice(&block.bytes);
+        let (frame, head) = (block.frame, block.head);
+        self.summary.blocks.push(SummaryBlock { frame, head, offset });
+        self.memory.extend_from_slice(&block.bytes);
     }
 
     /// Bytes of the blocks so far.
     pub fn blocks_bytes(&self) -> usize {
-        self.object.len() - BLOCKS_START
+        self.memory.len() - self.room_bytes
     }
 
-    /// Seals the summary, adds parity, and gives the object and its summary.
-    pub fn finish(
-        mut self,
-        generation: u32,
-        origin: Origin,
-        keys: &WriteKeys,
-        redundancy: Redundancy,
-    ) -> FinishedArena {
-        let sealed = seal_summary(&self.summary, self.id, generation, &keys.summary_key);
+    /// Seals the summary, adds padding and parity, and gives the object and its summary.
+    pub fn finish(mut self, finishing: Finishing<'_>) -> FinishedArena {
+        let Finishing { generation, origin, keys, redundancy, padding } = finishing;
+        let binding = SummaryBinding { arena: self.id, generation, origin, domain: keys.domain };
+        let sealed = seal_summary(&self.summary, &binding, &keys.summary_key);
+        if let Some(key) = padding {
+            self.pad(sealed.len(), key);
+        }
         let head = ArenaHead {
             block_count: u32::try_from(self.summary.blocks.len()).expect("blocks have u32 numbers"),
             blocks_bytes: self.blocks_bytes() as u64,
             summary_bytes: sealed.len() as u64,
             sealed_key: self.sealed_key,
+            domain: keys.domain,
         };
-        self.object.extend_from_slice(&sealed);
-        self.object.extend_from_slice(&head.pack());
-        self.object[HEADROOM..BLOCKS_START].copy_from_slice(&head.pack());
+        let start = self.begin_object(SUMMARY_START + sealed.len());
+        self.memory[start + HEADROOM..][..HEAD_BYTES].copy_from_slice(&head.pack());
+        self.memory[start + SUMMARY_START..][..sealed.len()].copy_from_slice(&sealed);
+        self.memory.extend_from_slice(&head.pack());
         let kind = ArenaContent::of(self.id).object_kind();
         let identity = Identity { kind, id: self.id.0, generation, origin };
-        let object = envelope::seal(self.object, identity, redundancy);
-        FinishedArena { id: self.id, object, summary: self.summary }
+        envelope::seal_from(start, &mut self.memory, identity, redundancy);
+        FinishedArena { id: self.id, memory: self.memory, start, summary: self.summary }
     }
+
+    /// Where the object begins, so that its blocks are behind this many bytes. The blocks are moved
+    /// if there is not enough room.
+    fn begin_object(&mut self, front_bytes: usize) -> usize {
+        if let Some(start) = self.room_bytes.checked_sub(front_bytes) {
+            return start;
+        }
+        let blocks_bytes = self.blocks_bytes();
+        let further = front_bytes - self.room_bytes;
+        self.memory.resize(self.memory.len() + further, 0);
+        self.memory.copy_within(self.room_bytes..self.room_bytes + blocks_bytes, front_bytes);
+        self.room_bytes = front_bytes;
+        0
+    }
+
+    /// Appends blocks of padding until the body has one of the lengths that [`padme`] gives.
+    fn pad(&mut self, summary_bytes: usize, key: &SealKey) {
+        let body_bytes = 2 * HEAD_BYTES + summary_bytes + self.blocks_bytes();
+        let mut missing = padme(body_bytes + PADDING_BYTES_MIN) - body_bytes;
+        let mut number = self.summary.blocks.last().map_or(0, |last| last.frame.number + 1);
+        while missing > 0 {
+            let mut block_bytes = missing.min(PADDING_BYTES_MAX);
+            if (1..PADDING_BYTES_MIN).contains(&(missing - block_bytes)) {
+                block_bytes -= PADDING_BYTES_MIN;
+            }
+            let block = seal_padding(number, block_bytes, self.id, key);
+            self.memory.extend_from_slice(&block.bytes);
+            (missing, number) = (missing - block_bytes, number + 1);
+        }
+    }
+}
+
+/// The least length that is at least this long and one of few: a number whose binary digits behind
+/// the first log2(log2(length)) + 1 are zero. It is at most 12 % longer (Nikitin et al., PETS 2019,
+/// "Reducing Metadata Leakage from Encrypted Files and Communication with PURBs", §4.4).
+pub fn padme(length: usize) -> usize {
+    let Some(digits) = length.checked_ilog2().filter(|digits| *digits > 0) else { return length };
+    let kept = digits.ilog2() + 1;
+    length.next_multiple_of(1 << (digits - kept.min(digits)))
 }
 
 /// An arena ready to be written.
 pub struct FinishedArena {
     /// Its name.
     pub id: ArenaId,
-    /// Its bytes.
-    pub object: Vec<u8>,
     /// What it holds.
     pub summary: Summary,
+    /// The object, perhaps with other bytes in front of it.
+    memory: Vec<u8>,
+    start: usize,
 }
 
-/// The key of one summary. The salt is a tag of what is sealed, so that two who rewrite an arena
-/// at the same time, differently, never seal two messages under one key and number.
-fn summary_key(
-    arena: ArenaId,
-    generation: u32,
-    salt: [u8; SUMMARY_SALT_BYTES],
-    key: &[u8; 32],
-) -> SealKey {
-    let mut object = arena.0.to_vec();
-    object.put_u32(generation);
-    object.put(&salt);
-    SealKey::new(&derive_object_key(SUMMARY_CONTEXT, key, &object))
+impl FinishedArena {
+    /// Its bytes.
+    pub fn object(&self) -> &[u8] {
+        &self.memory[self.start..]
+    }
+
+    /// The memory of an arena that is no longer needed.
+    pub fn into_memory(self) -> Vec<u8> {
+        self.memory
+    }
 }
 
-fn seal_summary(summary: &Summary, arena: ArenaId, generation: u32, key: &[u8; 32]) -> Vec<u8> {
+/// What a summary is bound to, besides its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SummaryBinding {
+    pub arena: ArenaId,
+    pub generation: u32,
+    pub origin: Origin,
+    pub domain: DomainId,
+}
+
+impl SummaryBinding {
+    /// The additional data of the seal.
+    fn aad(&self, sealed_bytes: usize) -> Vec<u8> {
+        let mut bytes = self.arena.0.to_vec();
+        bytes.put_u32(self.generation);
+        bytes.put(&self.origin.session.0);
+        bytes.put_u64(self.origin.sequence);
+        bytes.put(&self.domain.0);
+        bytes.put_u64(sealed_bytes as u64);
+        bytes
+    }
+
+    /// The key of one summary. The salt is a tag of all that is sealed and authenticated, so that
+    /// two that rewrite an arena at the same time, differently, never seal two messages under one
+    /// key and number.
+    fn key(&self, salt: [u8; SUMMARY_SALT_BYTES], summary_key: &[u8; 32]) -> SealKey {
+        let mut object = self.arena.0.to_vec();
+        object.put_u32(self.generation);
+        object.put(&salt);
+        SealKey::new(&derive_object_key(SUMMARY_CONTEXT, summary_key, &object))
+    }
+}
+
+/// The sealed summary, as long as it takes for the blocks behind it to begin where they should.
+fn seal_summary(summary: &Summary, binding: &SummaryBinding, summary_key: &[u8; 32]) -> Vec<u8> {
     let plain = summary.pack();
-    let length = (plain.len() as u64).to_le_bytes();
-    let mut sealed = zstd::bulk::compress(&plain, 3).expect("zstd compresses into its own bound");
-    let tag = authenticate(key, &sealed);
+    let compressed = zstd::bulk::compress(&plain, 3).expect("zstd compresses into its own bound");
+    let length = |bytes: usize| u32::try_from(bytes).expect("a summary is at most 64 MiB");
+    let least_bytes = SEALED_SUMMARY_EXTRA_BYTES + compressed.len();
+    let sealed_bytes =
+        (SUMMARY_START + least_bytes).next_multiple_of(BLOCKS_ALIGNMENT) - SUMMARY_START;
+    let aad = binding.aad(sealed_bytes);
+    let mut message = Vec::with_capacity(sealed_bytes);
+    message.put_u32(length(plain.len()));
+    message.put_u32(length(compressed.len()));
+    message.put(&compressed);
+    message.resize(sealed_bytes - SUMMARY_SALT_BYTES - TAG_BYTES, 0);
+    let tag = authenticate(summary_key, &[&aad[..], &message].concat());
     let salt = *tag.first_chunk().expect("a tag is longer than a salt");
-    summary_key(arena, generation, salt, key).seal(0, &length, &mut sealed);
-    let mut bytes = length.to_vec();
-    bytes.put(&salt);
-    bytes.append(&mut sealed);
-    bytes
+    let mut sealed = Vec::with_capacity(sealed_bytes);
+    sealed.put(&salt);
+    sealed.append(&mut message);
+    binding.key(salt, summary_key).seal_from(SUMMARY_SALT_BYTES, 0, &aad, &mut sealed);
+    sealed
 }
 
 /// Opens what [`ArenaBuilder::finish`] sealed.
 pub(crate) fn open_summary(
     sealed: &[u8],
-    arena: ArenaId,
-    generation: u32,
-    key: &[u8; 32],
-) -> Option<Summary> {
-    let mut fields = LeReader::new(sealed);
-    let length: [u8; 8] = fields.array().ok()?;
-    let salt = fields.array().ok()?;
-    let mut sealed = fields.take(fields.remaining()).ok()?.to_vec();
-    let opened = summary_key(arena, generation, salt, key).open(0, &length, &mut sealed).ok()?;
-    let length = usize::try_from(u64::from_le_bytes(length)).ok()?;
-    if length > SUMMARY_BYTES_MAX {
-        return None;
+    binding: &SummaryBinding,
+    summary_key: &[u8; 32],
+) -> Result<Summary, FormatError> {
+    let damaged = FormatError::Damaged("summary");
+    let (salt, message) = sealed.split_first_chunk().ok_or(damaged)?;
+    let (mut message, aad) = (message.to_vec(), binding.aad(sealed.len()));
+    let opened = binding.key(*salt, summary_key).open(0, &aad, &mut message);
+    let mut fields = LeReader::new(opened.map_err(|_| damaged)?);
+    let mut next = || fields.u32().map(|length| length as usize).map_err(|_| damaged);
+    let (plain_bytes, compressed_bytes) = (next()?, next()?);
+    let compressed = fields.take(compressed_bytes).map_err(|_| damaged)?;
+    if plain_bytes > SUMMARY_BYTES_MAX {
+        return Err(damaged);
     }
-    let plain = zstd::bulk::decompress(opened, length).ok()?;
-    Summary::unpack(&plain).ok()
+    let plain = zstd::bulk::decompress(compressed, plain_bytes).map_err(|_| damaged)?;
+    Summary::unpack(&plain)
 }

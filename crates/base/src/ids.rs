@@ -89,6 +89,11 @@ identifier! {
     SlotId, 8
 }
 identifier! {
+    /// Names a domain: a machine, or a group of machines that trust each other. Zero is the
+    /// owner's.
+    DomainId, 16
+}
+identifier! {
     /// Names a chunk: keyed BLAKE3-256 of its bytes.
     Fingerprint, 32
 }

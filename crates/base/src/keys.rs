@@ -18,7 +18,7 @@
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::ids::Fingerprint;
+use crate::ids::{DomainId, Fingerprint};
 use crate::seal::{PrivateKey, PublicKey};
 
 /// Derivation contexts, frozen.
@@ -42,6 +42,8 @@ pub struct WriteSecret(pub [u8; 32]);
 /// What is needed to store into a repository.
 #[derive(Clone)]
 pub struct WriteKeys {
+    /// Whose keys they are.
+    pub domain: DomainId,
     /// Names chunks.
     pub fingerprinter: Fingerprinter,
     /// Decides where streams are cut.
@@ -83,6 +85,7 @@ impl WriteSecret {
         let derive = |context| blake3::derive_key(context, &self.0);
         let chunker = derive(context::CHUNKER);
         WriteKeys {
+            domain: DomainId::ZERO,
             fingerprinter: Fingerprinter { key: derive(context::FINGERPRINT) },
             chunker_key: chunker[..8].try_into().expect("eight bytes are an array of eight"),
             summary_key: derive(context::SUMMARY),

@@ -19,6 +19,6 @@ pub mod units;
 pub use cancel::{Cancel, Cancelled};
 pub use clock::{Clock, FixedClock, Stopwatch, SystemClock, Timestamp};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
-pub use ids::{ArenaId, Fingerprint, ParseIdError, RepositoryId, SlotId, SnapshotId};
+pub use ids::{ArenaId, DomainId, Fingerprint, ParseIdError, RepositoryId, SlotId, SnapshotId};
 pub use keys::{Fingerprinter, MasterSecret, RepositoryKeys, WriteKeys, WriteSecret};
 pub use monitor::{Monitor, Problem, Progress, Severity, Silent};

@@ -330,7 +330,7 @@ impl Rescue<'_> {
             lose(outcome, &name, why, monitor);
             return Ok(true);
         };
-        repository.backend().replace(&name, &rescued.arena.object)?;
+        repository.backend().replace(&name, rescued.arena.object())?;
         reader.store().forget(arena);
         match rescued.blocks_saved {
             0 => lose(outcome, &name, why, monitor),

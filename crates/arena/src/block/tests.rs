@@ -38,7 +38,7 @@ proptest! {
         first_slot in 0..u32::MAX - 100,
         behind in vec(any::<u8>(), 0..50),
     ) {
-        let SealedBlock { frame, mut bytes } = sealed(&chunks, number, first_slot);
+        let SealedBlock { frame, mut bytes, .. } = sealed(&chunks, number, first_slot);
         prop_assert_eq!(bytes.len(), FRAME_BYTES + frame.sealed_bytes as usize);
         bytes.extend(behind);
         let opened = open(&bytes).unwrap();
@@ -67,7 +67,6 @@ proptest! {
     fn arbitrary_bytes_never_panic(mut bytes in vec(any::<u8>(), 0..400), is_frame in any::<bool>()) {
         if is_frame && bytes.len() >= FRAME_BYTES {
             bytes[..4].copy_from_slice(b"BLK.");
-            bytes[25..28].fill(0);
             fix_checksum(&mut bytes);
         }
         prop_assert!(open(&bytes).is_err());
@@ -78,7 +77,7 @@ proptest! {
 
     #[test]
     fn directories_come_back(
-        chunks in vec((0_u32..50, 0_u32..=BLOCK_RAW_BYTES_MAX as u32, vec(any::<(u128, u32)>(), 0..5)), 1..20)
+        chunks in vec((0_u32..50, 0_u32..=CHUNK_BYTES_MAX as u32, vec(any::<(u128, u32)>(), 0..5)), 1..20)
     ) {
         let entries: Vec<DirectoryEntry> = chunks
             .into_iter()
@@ -112,10 +111,10 @@ fn fix_checksum(bytes: &mut [u8]) {
 #[test]
 fn what_does_not_compress_is_kept_as_it_is() {
     let raw = sealed(&[noise(5000)], 0, 0);
-    assert_eq!(raw.frame.codec, Codec::Raw);
-    assert_eq!(raw.bytes.len(), FRAME_BYTES + DIRECTORY_ENTRY_BYTES + 5000 + TAG_BYTES);
+    assert_eq!(raw.head.codec, Codec::Raw);
+    assert_eq!(raw.bytes.len(), PAYLOAD_START + DIRECTORY_ENTRY_BYTES + 5000 + TAG_BYTES);
     let compressed = sealed(&[vec![5; 5000]], 0, 0);
-    assert_eq!(compressed.frame.codec, Codec::Zstd);
+    assert_eq!(compressed.head.codec, Codec::Zstd);
     assert!(compressed.bytes.len() < 200);
 }
 
@@ -133,6 +132,53 @@ fn the_wrong_key_arena_or_number_opens_nothing() {
         assert_eq!(failed(open(&block.bytes[..cut])), damaged(4), "{cut}");
     }
     assert!(matches!(open(&block.bytes[..FRAME_BYTES - 1]), Err(BlockError::Format(_))));
+}
+
+/// What somebody with the key of the arena seals, but that no writer seals.
+#[test]
+fn heads_that_lie_are_refused() {
+    let payload =
+        pack_directory(&[DirectoryEntry { stored_bytes: 0, chunk_bytes: 0, bases: vec![] }]);
+    let raw_bytes = payload.len() as u32;
+    let right = BlockHead { first_slot: 7, chunk_count: 1, raw_bytes, codec: Codec::Raw };
+    let open_with = |head: &[u8]| {
+        let mut bytes = vec![0; FRAME_BYTES];
+        bytes.extend_from_slice(head);
+        bytes.extend_from_slice(&payload);
+        let sealed_bytes = (bytes.len() - FRAME_BYTES + TAG_BYTES) as u32;
+        let frame = BlockFrame { number: 1, sealed_bytes };
+        bytes[..FRAME_BYTES].copy_from_slice(&frame.pack());
+        key().seal_from(FRAME_BYTES, 1, &frame.aad(ARENA), &mut bytes);
+        open(&bytes).map(|opened| opened.head())
+    };
+    assert_eq!(open_with(&right.pack()), Ok(right));
+    let lies: [fn(&mut BlockHead); 5] = [
+        |head| head.chunk_count = 0,
+        |head| head.chunk_count = 2,
+        |head| head.first_slot = u32::MAX,
+        |head| head.raw_bytes += 1,
+        |head| head.codec = Codec::Padding,
+    ];
+    for (number, lie) in lies.into_iter().enumerate() {
+        let mut head = right;
+        lie(&mut head);
+        assert!(open_with(&head.pack()).is_err(), "lie {number}");
+    }
+    let mut newer = right.pack();
+    newer[12] = 77;
+    let unknown = BlockError::Format(FormatError::Unknown("codec"));
+    assert_eq!(open_with(&newer), Err(unknown), "a codec of a newer program is no damage");
+}
+
+#[test]
+fn padding_opens_as_no_chunk() {
+    for length in [PADDING_BYTES_MIN, 5000, PADDING_BYTES_MAX] {
+        let padding = seal_padding(9, length, ARENA, &key());
+        assert_eq!(padding.bytes.len(), length);
+        let opened = open(&padding.bytes).unwrap();
+        assert_eq!((opened.head(), opened.slots()), (BlockHead::PADDING, 0..0));
+        assert_eq!(opened.chunk(0), None);
+    }
 }
 
 #[test]
@@ -160,7 +206,7 @@ fn directories_that_lie_are_refused() {
         ("too many bytes", entry(5, 5, 0), 6),
         ("a whole chunk of two lengths", entry(5, 6, 0), 5),
         ("too many bases", entry(5, 6, BASES_MAX + 1), 5),
-        ("a delta of too long a chunk", entry(5, BLOCK_RAW_BYTES_MAX as u32 + 1, 1), 5),
+        ("a delta of too long a chunk", entry(5, CHUNK_BYTES_MAX as u32 + 1, 1), 5),
         ("more than there can be", entry(u32::MAX, u32::MAX, 0), 5),
     ] {
         let mut payload = pack_directory(&[entry]);
@@ -188,10 +234,12 @@ fn a_draft_knows_when_it_is_full() {
 
 #[test]
 fn the_largest_block_opens() {
-    let data = BLOCK_RAW_BYTES_MAX - DIRECTORY_ENTRY_BYTES;
-    let chunk = noise(data);
-    let block = sealed(std::slice::from_ref(&chunk), 1, 1);
-    assert_eq!(open(&block.bytes).unwrap().chunk(1), Some(StoredChunk::Whole(&chunk)));
+    for length in [CHUNK_BYTES_MAX, BLOCK_RAW_BYTES_MAX - DIRECTORY_ENTRY_BYTES] {
+        for chunk in [noise(length), vec![3; length]] {
+            let block = sealed(std::slice::from_ref(&chunk), 1, 1);
+            assert_eq!(open(&block.bytes).unwrap().chunk(1), Some(StoredChunk::Whole(&chunk)));
+        }
+    }
 }
 
 #[test]
@@ -205,6 +253,6 @@ fn what_looks_random_is_not_compressed() {
     let base64: Vec<u8> = random.iter().map(|byte| b'A' + byte % 64).collect();
     assert!(!sealer.looks_random(&base64));
     assert!(!sealer.looks_random(&random[..1000]), "what is short is tried");
-    assert_eq!(sealed(&[random], 0, 0).frame.codec, Codec::Raw);
-    assert_eq!(sealed(&[base64], 0, 0).frame.codec, Codec::Zstd);
+    assert_eq!(sealed(&[random], 0, 0).head.codec, Codec::Raw);
+    assert_eq!(sealed(&[base64], 0, 0).head.codec, Codec::Zstd);
 }

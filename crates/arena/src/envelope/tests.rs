@@ -350,13 +350,16 @@ fn a_newer_version_is_told() {
     assert_eq!(inspect(&object), Err(error.into()));
 }
 
+/// What is changed, whether it is unknown then, and the change.
+type NewerCase = (&'static str, bool, fn(&mut Header));
+
 /// Kinds that this program does not know, features that it must know, and bytes that have no
 /// meaning to it: the envelope is checked and repaired as any other, and nothing in it is lost.
 #[test]
 fn what_a_newer_program_made_is_unknown_and_repaired_as_it_was() {
     let whole = sealed(&noise(10_000, 5), 100);
     let (header, layout) = layout_of(&whole);
-    let cases: [(&str, bool, fn(&mut Header)); 5] = [
+    let cases: [NewerCase; 5] = [
         ("no change", false, |_| {}),
         ("a kind that is reserved", true, |h| h.kind = ObjectKind::Unknown(7)),
         ("the last kind", true, |h| h.kind = ObjectKind::from_number(255)),

@@ -11,10 +11,11 @@ mod summary;
 use std::sync::Arc;
 
 use strongroom_arena::envelope::{self, HEADROOM};
-use strongroom_arena::format::{HEAD_BYTES, SummarySlot};
+use strongroom_arena::format::{ArenaHead, HEAD_BYTES, SUMMARY_START, SummarySlot};
 use strongroom_arena::{
     Arena, ArenaBuilder, ArenaContent, ArenaError, ArenaSeed, ArenaStore, BlockDraft, BlockSealer,
-    CacheLimits, CompressionLevel, FinishedArena, Origin, Redundancy, StoredChunk, arena_object,
+    CacheLimits, CompressionLevel, FinishedArena, Finishing, Origin, Redundancy, StoredChunk,
+    arena_object,
 };
 use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{ArenaId, MasterSecret, RepositoryKeys, SeededEntropy, SnapshotId};
@@ -25,6 +26,7 @@ struct World {
     keys: RepositoryKeys,
     entropy: SeededEntropy,
     store: ArenaStore,
+    padded: bool,
 }
 
 /// The writer of test arenas.
@@ -38,7 +40,7 @@ impl World {
         let keys = MasterSecret([5; 32]).keys();
         let backend = Arc::new(MemoryBackend::new());
         let store = ArenaStore::new(backend.clone(), &keys, CacheLimits::default());
-        Self { backend, keys, entropy: SeededEntropy::new(1), store }
+        Self { backend, keys, entropy: SeededEntropy::new(1), store, padded: false }
     }
 
     /// An arena of these chunks, three a block.
@@ -60,7 +62,13 @@ impl World {
                 .collect();
             builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
         }
-        builder.finish(0, ORIGIN, keys, redundancy)
+        builder.finish(Finishing {
+            generation: 0,
+            origin: ORIGIN,
+            keys,
+            redundancy,
+            padding: self.padded.then_some(&seed.key),
+        })
     }
 
     fn put(&self, id: ArenaId, object: &[u8]) {
@@ -98,16 +106,24 @@ fn head_range() -> std::ops::Range<usize> {
     HEADROOM..HEADROOM + HEAD_BYTES
 }
 
+/// Where the last head is in the object.
+fn last_head_range(finished: &FinishedArena) -> std::ops::Range<usize> {
+    let layout = envelope::peek(finished.object()).unwrap().layout();
+    layout.first_table - HEAD_BYTES..layout.first_table
+}
+
+fn head_of(finished: &FinishedArena) -> ArenaHead {
+    ArenaHead::unpack(&finished.object()[head_range()]).unwrap()
+}
+
 /// Where a block's bytes are in the object.
 fn block_range(finished: &FinishedArena, place: usize) -> std::ops::Range<usize> {
     let block = &finished.summary.blocks[place];
-    let start = HEADROOM + HEAD_BYTES + block.offset as usize;
+    let start = head_of(finished).blocks_start() as usize + block.offset as usize;
     start..start + strongroom_arena::format::FRAME_BYTES + block.frame.sealed_bytes as usize
 }
 
 /// Where the sealed summary stands in the object.
 fn summary_range(finished: &FinishedArena) -> std::ops::Range<usize> {
-    let last = finished.summary.blocks.len() - 1;
-    let layout = envelope::peek(&finished.object).unwrap().layout();
-    block_range(finished, last).end..layout.first_table - HEAD_BYTES
+    SUMMARY_START..head_of(finished).blocks_start() as usize
 }

@@ -1,11 +1,14 @@
 //! What is saved of an arena that parity cannot repair.
 
-use strongroom_arena::envelope::{HEADROOM, Redundancy};
-use strongroom_arena::format::HEAD_BYTES;
+use strongroom_arena::envelope::{self, HEADROOM, Redundancy};
+use strongroom_arena::format::FRAME_BYTES;
 use strongroom_arena::scan::{Rescued, rescue};
+use strongroom_arena::writer::padme;
 use strongroom_arena::{ArenaError, FinishedArena};
 
-use crate::{BLOCK_CHUNKS, World, block_range, chunks, head_range, read, summary_range};
+use crate::{
+    BLOCK_CHUNKS, World, block_range, chunks, head_range, last_head_range, read, summary_range,
+};
 
 fn rescued(world: &World, finished: &FinishedArena, object: &[u8]) -> Result<Rescued, ArenaError> {
     let keys = &world.keys.write;
@@ -17,13 +20,13 @@ fn check(name: &str, lost: &[usize], destroy: impl Fn(&FinishedArena, &mut Vec<u
     let world = World::new();
     let chunks = chunks(30);
     let finished = world.build(&chunks, Redundancy { per_mille: 0 });
-    let mut damaged = finished.object.clone();
+    let mut damaged = finished.object().to_vec();
     destroy(&finished, &mut damaged);
     let saved = rescued(&world, &finished, &damaged).unwrap();
     assert_eq!((saved.blocks_saved, saved.blocks_before), (10 - lost.len(), Some(10)), "{name}");
     let arena = saved.arena;
     assert_eq!(arena.id, finished.id);
-    world.put(arena.id, &arena.object);
+    world.put(arena.id, arena.object());
     let opened = world.store.arena(arena.id).unwrap();
     assert_eq!(opened.generation, 1, "{name}");
     assert_eq!(opened.summary, arena.summary, "{name}");
@@ -67,19 +70,34 @@ fn all_blocks_but_the_destroyed_ones_are_saved() {
     });
     check("bytes that look like frames", &[1], |finished, object| {
         let frame = block_range(finished, 2).start;
-        let frame = object[frame..frame + 32].to_vec();
+        let frame = object[frame..frame + FRAME_BYTES].to_vec();
         for place in block_range(finished, 1).step_by(100).take(20) {
             object[place..place + 4].copy_from_slice(b"BLK.");
-            object[place + 40..place + 72].copy_from_slice(&frame);
+            object[place + 40..place + 40 + FRAME_BYTES].copy_from_slice(&frame);
         }
     });
+}
+
+/// Padding is left out of a rescue, and the rescued arena gets its own.
+#[test]
+fn a_padded_arena_stays_padded() {
+    let world = World { padded: true, ..World::new() };
+    let finished = world.build(&chunks(30), Redundancy { per_mille: 0 });
+    let body_bytes = |object: &[u8]| envelope::peek(object).unwrap().body_bytes();
+    assert_eq!(padme(body_bytes(finished.object())), body_bytes(finished.object()));
+    let mut damaged = finished.object().to_vec();
+    damaged[block_range(&finished, 3)].fill(0);
+    let saved = rescued(&world, &finished, &damaged).unwrap();
+    assert_eq!((saved.blocks_saved, saved.blocks_before), (9, Some(10)));
+    assert_eq!(padme(body_bytes(saved.arena.object())), body_bytes(saved.arena.object()));
+    assert!(body_bytes(saved.arena.object()) < body_bytes(finished.object()));
 }
 
 #[test]
 fn without_any_block_nothing_is_made() {
     let world = World::new();
     let finished = world.build(&chunks(6), Redundancy { per_mille: 0 });
-    let mut damaged = finished.object.clone();
+    let mut damaged = finished.object().to_vec();
     damaged[block_range(&finished, 0).start..block_range(&finished, 1).end].fill(0);
     let saved = rescued(&world, &finished, &damaged).unwrap();
     assert_eq!(saved.arena.summary.slots, []);
@@ -90,10 +108,9 @@ fn without_any_block_nothing_is_made() {
 fn without_its_key_an_arena_is_lost() {
     let world = World::new();
     let finished = world.build(&chunks(6), Redundancy { per_mille: 0 });
-    let mut damaged = finished.object.clone();
+    let mut damaged = finished.object().to_vec();
     damaged[head_range()].fill(0);
-    let last_head = summary_range(&finished).end;
-    damaged[last_head..last_head + HEAD_BYTES].fill(0);
+    damaged[last_head_range(&finished)].fill(0);
     assert!(matches!(rescued(&world, &finished, &damaged), Err(ArenaError::Damaged { .. })));
     assert!(matches!(rescued(&world, &finished, b""), Err(ArenaError::Damaged { .. })));
 }
@@ -104,12 +121,12 @@ fn who_holds_the_generation_before_reads_on() {
     let world = World::new();
     let chunks = chunks(30);
     let finished = world.build(&chunks, Redundancy { per_mille: 0 });
-    world.put(finished.id, &finished.object);
+    world.put(finished.id, finished.object());
     let before = world.store.arena(finished.id).unwrap();
-    let mut damaged = finished.object.clone();
+    let mut damaged = finished.object().to_vec();
     damaged[block_range(&finished, 1)].fill(0);
     let arena = rescued(&world, &finished, &damaged).unwrap().arena;
-    world.put(arena.id, &arena.object);
+    world.put(arena.id, arena.object());
     assert_eq!(read(&world.store, &before, 0).unwrap(), chunks[0]);
     assert_eq!(read(&world.store, &before, 29).unwrap(), chunks[29]);
     assert!(matches!(read(&world.store, &before, 4), Err(ArenaError::SlotLost { .. })));
@@ -123,11 +140,11 @@ fn different_summaries_of_a_generation_have_different_keys() {
     let world = World::new();
     let finished = world.build(&chunks(30), Redundancy { per_mille: 0 });
     let salts = [1, 2].map(|lost| {
-        let mut damaged = finished.object.clone();
+        let mut damaged = finished.object().to_vec();
         damaged[block_range(&finished, lost)].fill(0);
         let arena = rescued(&world, &finished, &damaged).unwrap().arena;
         let start = summary_range(&arena).start;
-        arena.object[start + 8..start + 24].to_vec()
+        arena.object()[start..start + 16].to_vec()
     });
     assert_ne!(salts[0], salts[1]);
 }
@@ -138,12 +155,12 @@ fn what_was_cached_before_a_rescue_is_not_taken_for_its_neighbour() {
     let world = World::new();
     let chunks = chunks(30);
     let finished = world.build(&chunks, Redundancy { per_mille: 0 });
-    world.put(finished.id, &finished.object);
+    world.put(finished.id, finished.object());
     let old = world.store.arena(finished.id).unwrap();
-    let mut damaged = finished.object.clone();
+    let mut damaged = finished.object().to_vec();
     damaged[block_range(&finished, 1)].fill(0);
     let saved = rescued(&world, &finished, &damaged).unwrap();
-    world.put(finished.id, &saved.arena.object);
+    world.put(finished.id, saved.arena.object());
     // Healed, for it is no longer where the summary at hand says.
     let slot = |block: usize| (block * BLOCK_CHUNKS) as u32;
     assert_eq!(read(&world.store, &old, slot(2)).unwrap(), chunks[2 * BLOCK_CHUNKS]);

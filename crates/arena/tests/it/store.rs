@@ -2,6 +2,7 @@
 
 use strongroom_arena::envelope::HEADROOM;
 use strongroom_arena::envelope::format::ObjectKind;
+use strongroom_arena::format::FRAME_BYTES;
 use strongroom_arena::{ArenaContent, ArenaError, Redundancy, arena_object};
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, MasterSecret, RepositoryKeys};
@@ -13,7 +14,7 @@ fn every_chunk_comes_back() {
     let world = World::new();
     let chunks = chunks(20);
     let finished = world.build(&chunks, Redundancy::ARENA);
-    world.put(finished.id, &finished.object);
+    world.put(finished.id, finished.object());
     let arena = world.store.arena(finished.id).unwrap();
     assert_eq!(arena.summary, finished.summary);
     assert_eq!(arena.generation, 0);
@@ -39,13 +40,16 @@ fn damage_within_parity_is_healed_and_counted() {
     let places = [
         ("header", 0..HEADROOM),
         ("head", head_range()),
-        ("a block's frame", block_range(&finished, 2).start..block_range(&finished, 2).start + 32),
+        (
+            "a block's frame",
+            block_range(&finished, 2).start..block_range(&finished, 2).start + FRAME_BYTES,
+        ),
         ("a block", block_range(&finished, 2)),
         ("the last block", block_range(&finished, 6)),
         ("the summary", summary_range(&finished)),
     ];
     for (name, range) in places {
-        let mut damaged = finished.object.clone();
+        let mut damaged = finished.object().to_vec();
         damaged[range].iter_mut().for_each(|byte| *byte ^= 0x55);
         world.put(finished.id, &damaged);
         let store = world.fresh_store();
@@ -62,7 +66,7 @@ fn damage_beyond_parity_is_told_and_the_rest_is_read() {
     let world = World::new();
     let chunks = chunks(20);
     let finished = world.build(&chunks, Redundancy::ARENA);
-    let mut damaged = finished.object.clone();
+    let mut damaged = finished.object().to_vec();
     damaged[block_range(&finished, 2)].fill(0);
     world.put(finished.id, &damaged);
     let arena = world.store.arena(finished.id).unwrap();
@@ -88,7 +92,7 @@ fn what_is_missing_is_told() {
 fn an_arena_in_the_place_of_another_is_told() {
     let world = World::new();
     let [one, two] = [4, 5].map(|count| world.build(&chunks(count), Redundancy::ARENA));
-    world.put(one.id, &two.object);
+    world.put(one.id, two.object());
     let found = world.store.arena(one.id).map(|_| ());
     assert!(matches!(found, Err(ArenaError::Damaged { .. })), "{found:?}");
     assert_eq!(world.store.heals(), 0);
@@ -102,7 +106,7 @@ fn a_block_in_the_place_of_another_is_told() {
     let finished = world.build(&chunks, Redundancy { per_mille: 0 });
     let [first, second] = [block_range(&finished, 0), block_range(&finished, 1)];
     assert_eq!(first.len(), second.len());
-    let mut swapped = finished.object.clone();
+    let mut swapped = finished.object().to_vec();
     swapped.copy_within(first, second.start);
     world.put(finished.id, &swapped);
     let arena = world.store.arena(finished.id).unwrap();
@@ -113,7 +117,7 @@ fn a_block_in_the_place_of_another_is_told() {
 fn a_put_only_holder_sees_the_summary_alone() {
     let world = World::new();
     let finished = world.build(&chunks(4), Redundancy::ARENA);
-    world.put(finished.id, &finished.object);
+    world.put(finished.id, finished.object());
     let write = MasterSecret([5; 32]).write_secret();
     let keys = RepositoryKeys {
         write: write.keys(world.keys.write.public_key.clone()),
@@ -129,7 +133,7 @@ fn a_put_only_holder_sees_the_summary_alone() {
 fn another_repository_s_keys_open_nothing() {
     let world = World::new();
     let finished = world.build(&chunks(4), Redundancy::ARENA);
-    world.put(finished.id, &finished.object);
+    world.put(finished.id, finished.object());
     let keys = MasterSecret([6; 32]).keys();
     let store = strongroom_arena::ArenaStore::new(world.backend.clone(), &keys, Default::default());
     assert!(matches!(store.arena(finished.id), Err(ArenaError::Damaged { .. })));
@@ -149,7 +153,7 @@ fn a_name_tells_what_an_arena_holds() {
 fn caches_spare_reads() {
     let world = World::new();
     let finished = world.build(&chunks(6), Redundancy::ARENA);
-    world.put(finished.id, &finished.object);
+    world.put(finished.id, finished.object());
     let arena = world.store.arena(finished.id).unwrap();
     read(&world.store, &arena, 0).unwrap();
     world.backend.remove(&arena_object(finished.id)).unwrap();

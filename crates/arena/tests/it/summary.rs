@@ -3,10 +3,11 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use strongroom_arena::format::{
-    ArenaHead, BaseLocation, BlockFrame, Codec, HEAD_BYTES, SEALED_KEY_BYTES, SUMMARY_HEAD_BYTES,
-    Summary, SummaryBlock, SummarySlot,
+    ARENA_BYTES_MAX, ArenaHead, BLOCKS_ALIGNMENT, BaseLocation, BlockFrame, BlockHead, Codec,
+    FRAME_BYTES, FormatError, HEAD_BYTES, SEALED_KEY_BYTES, SUMMARY_BYTES_MAX, SUMMARY_HEAD_BYTES,
+    SUMMARY_START, Summary, SummaryBlock, SummarySlot,
 };
-use strongroom_base::{ArenaId, Fingerprint};
+use strongroom_base::{ArenaId, DomainId, Fingerprint};
 
 fn summary(blocks: &[(u32, u32)], bases: usize) -> Summary {
     let mut summary = Summary::default();
@@ -14,12 +15,11 @@ fn summary(blocks: &[(u32, u32)], bases: usize) -> Summary {
     for (number, &(chunk_count, gap)) in (0..).zip(blocks) {
         first_slot += gap;
         let sealed_bytes = 100 + chunk_count;
-        let codec = Codec::Zstd;
-        let frame =
-            BlockFrame { number, first_slot, chunk_count, raw_bytes: 9, sealed_bytes, codec };
-        summary.blocks.push(SummaryBlock { frame, offset });
+        let frame = BlockFrame { number, sealed_bytes };
+        let head = BlockHead { first_slot, chunk_count, raw_bytes: 9, codec: Codec::Zstd };
+        summary.blocks.push(SummaryBlock { frame, head, offset });
         first_slot += chunk_count;
-        offset += 32 + sealed_bytes;
+        offset += FRAME_BYTES as u32 + sealed_bytes;
         for place in 0..chunk_count {
             let base = BaseLocation { arena: ArenaId([1; 16]), slot: place };
             let bases = vec![base; if place == 0 { bases } else { 0 }];
@@ -73,13 +73,14 @@ proptest! {
 fn summaries_whose_blocks_overlap_are_refused() {
     let whole = summary(&[(3, 0), (4, 5), (2, 0)], 0);
     assert!(Summary::unpack(&whole.pack()).is_ok());
-    let cases: [fn(&mut Summary); 6] = [
+    let cases: [fn(&mut Summary); 7] = [
+        |s| s.blocks[0].head.codec = Codec::Padding,
         |s| s.blocks[1].offset -= 1,
         |s| s.blocks[2].offset = 0,
         |s| s.blocks[1].frame.number = 0,
-        |s| s.blocks[1].frame.first_slot = 2,
-        |s| s.blocks[0].frame.first_slot = u32::MAX,
-        |s| s.blocks[2].frame.chunk_count = 1,
+        |s| s.blocks[1].head.first_slot = 2,
+        |s| s.blocks[0].head.first_slot = u32::MAX,
+        |s| s.blocks[2].head.chunk_count = 1,
     ];
     for (number, change) in cases.into_iter().enumerate() {
         let mut changed = whole.clone();
@@ -93,8 +94,9 @@ fn heads_come_back_and_lies_are_refused() {
     let head = ArenaHead {
         block_count: 3,
         blocks_bytes: 4,
-        summary_bytes: 5,
+        summary_bytes: (3 * BLOCKS_ALIGNMENT - SUMMARY_START) as u64,
         sealed_key: [6; SEALED_KEY_BYTES],
+        domain: DomainId([7; 16]),
     };
     let packed = head.pack();
     assert_eq!(ArenaHead::unpack(&packed), Ok(head.clone()));
@@ -103,10 +105,20 @@ fn heads_come_back_and_lies_are_refused() {
         changed[place] ^= 1;
         assert!(ArenaHead::unpack(&changed).is_err(), "{place}");
     }
-    for huge in [
+    let alignment = BLOCKS_ALIGNMENT as u64;
+    for lie in [
+        ArenaHead { blocks_bytes: ARENA_BYTES_MAX + 1, ..head.clone() },
         ArenaHead { blocks_bytes: u64::MAX, ..head.clone() },
-        ArenaHead { summary_bytes: u64::MAX, ..head },
+        ArenaHead { summary_bytes: SUMMARY_BYTES_MAX as u64 + alignment, ..head.clone() },
+        ArenaHead { summary_bytes: u64::MAX, ..head.clone() },
+        ArenaHead { summary_bytes: head.summary_bytes + 1, ..head.clone() },
+        ArenaHead { summary_bytes: 0, ..head },
     ] {
-        assert!(ArenaHead::unpack(&huge.pack()).is_err());
+        assert_eq!(ArenaHead::unpack(&lie.pack()), Err(FormatError::Damaged("arena head")));
     }
+    let mut newer = packed;
+    newer[8] = 99;
+    let checksum = crc32c::crc32c(&newer[..HEAD_BYTES - 4]);
+    newer[HEAD_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
+    assert_eq!(ArenaHead::unpack(&newer), Err(FormatError::Unknown("cipher suite")));
 }

@@ -127,15 +127,15 @@ fn show_arena(context: &Context, wanted: &str) -> Result<(), CliError> {
         arena.summary.blocks.len(),
     ))?;
     for (place, block) in arena.summary.blocks.iter().enumerate() {
-        let frame = block.frame;
+        let (frame, head) = (block.frame, block.head);
         let (offset, length) = arena.span(place..=place);
         context.terminal.result(format!(
             "block {:>4} at {offset:>9}: {length:>8} bytes, {:>8} raw, {:?}, slots {}..{}",
             frame.number,
-            frame.raw_bytes,
-            frame.codec,
-            frame.first_slot,
-            frame.first_slot + frame.chunk_count,
+            head.raw_bytes,
+            head.codec,
+            head.slots().start,
+            head.slots().end,
         ))?;
     }
     if context.terminal.is_verbose() {

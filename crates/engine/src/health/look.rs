@@ -74,9 +74,7 @@ pub fn survivors(id: ArenaId, object: &[u8], reader: &ChunkReader, keys: &WriteK
     let Ok(summary) = rescued.map(|rescued| rescued.arena.summary) else {
         return Survivors::new();
     };
-    let numbers = summary.blocks.iter().flat_map(|block| {
-        (0..block.frame.chunk_count).map(|within| block.frame.first_slot + within)
-    });
+    let numbers = summary.blocks.iter().flat_map(|block| block.head.slots());
     numbers.zip(summary.slots).collect()
 }
 
@@ -88,8 +86,7 @@ fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked: Loo
         // The arena opened, so its spans are within the object.
         let start = offset as usize;
         let opened = arena.open_blocks(place..=place, &object[start..start + length]);
-        let frame = arena.summary.blocks[place].frame;
-        for slot in frame.first_slot..frame.first_slot + frame.chunk_count {
+        for slot in arena.summary.blocks[place].head.slots() {
             let stored = opened.as_ref().ok().and_then(|blocks| blocks.first()?.chunk(slot));
             let found = match (stored, arena.slot(slot)) {
                 (Some(stored), Some(named)) => look_at_chunk(reader, stored, named),

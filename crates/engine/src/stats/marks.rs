@@ -121,9 +121,9 @@ impl ArenaMarks {
             .blocks
             .iter()
             .map(|block| {
-                let chunks = slots.by_ref().take(block.frame.chunk_count as usize);
+                let chunks = slots.by_ref().take(block.head.chunk_count as usize);
                 BlockShare {
-                    first_slot: block.frame.first_slot,
+                    first_slot: block.head.first_slot,
                     sealed_bytes: block.frame.sealed_bytes,
                     chunk_bytes: chunks.map(|slot| u64::from(slot.chunk_bytes)).sum(),
                 }

@@ -5,8 +5,8 @@ use strongroom_arena::envelope::format::{Header, ObjectKind};
 use strongroom_arena::envelope::{self, HEADROOM};
 use strongroom_backend::{Backend, ObjectName, read_all};
 use strongroom_base::{Cancel, Silent};
-use strongroom_engine::objects::Fault;
-use strongroom_engine::{VerifyDepth, list_snapshots, plan_repair, repair_objects, verify};
+use strongroom_engine::{Fault, VerifyDepth, plan_repair, repair_objects, verify};
+use strongroom_repository::list_snapshots;
 use strongroom_testkit::damage::names_in;
 
 use crate::world::World;

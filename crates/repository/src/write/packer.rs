@@ -21,7 +21,8 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use strongroom_arena::{
     ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel,
-    FinishedArena, Origin, Redundancy, SealedBlock, StoredChunk, SummarySlot, arena_object,
+    FinishedArena, Finishing, Origin, Redundancy, SealedBlock, StoredChunk, SummarySlot,
+    arena_object,
 };
 use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{ArenaId, Entropy, Fingerprint, WriteKeys};
@@ -232,7 +233,7 @@ impl Packer {
             for arena in finished_queue {
                 let result = write_arena(&arena, &*backend, &of_writer);
                 // Where there are enough of them already, it is given back.
-                let _ = spare_in.try_send(arena.object);
+                let _ = spare_in.try_send(arena.into_memory());
                 if written_in.send(result).is_err() {
                     return;
                 }
@@ -453,7 +454,8 @@ fn finish_arena(
     for block in arena.in_flight.drain(..) {
         block.push_to(&mut arena.builder, &unwatched);
     }
-    times.time(Stage::Protect, || arena.builder.finish(0, origin, keys, redundancy))
+    let finishing = Finishing { generation: 0, origin, keys, redundancy, padding: None };
+    times.time(Stage::Protect, || arena.builder.finish(finishing))
 }
 
 fn write_arena(
@@ -462,10 +464,10 @@ fn write_arena(
     times: &StageTimes,
 ) -> Result<WrittenArena, BackendError> {
     let object = arena_object(arena.id);
-    times.time(Stage::Write, || backend.create(&object, &arena.object))?;
+    times.time(Stage::Write, || backend.create(&object, arena.object()))?;
     Ok(WrittenArena {
         id: arena.id,
-        object_bytes: arena.object.len() as u64,
+        object_bytes: arena.object().len() as u64,
         blocks: arena.summary.blocks.len(),
     })
 }
