@@ -349,6 +349,7 @@ fn check_snapshot_of_recipe(input: &mut Input<'_>) {
     snapshot.root.depth = input.u8() % (Recipe::DEPTH_MAX + 1);
     snapshot.root.refs = short_refs(input);
     snapshot.stats.bytes = input.u64();
+    snapshot.sequence = input.u64();
     snapshot.parent = (input.u8() & 1 != 0).then(|| SnapshotId(input.array()));
     for _ in 0..input.u8() & 3 {
         let length = usize::from(input.u8());

@@ -42,7 +42,7 @@ import stat
 import struct
 import sys
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +54,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 CONFIG, KEY_SLOT, DATA_ARENA, METADATA_ARENA, SNAPSHOT, SESSION = range(1, 7)  # envelope.md
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, CHAR_DEVICE, BLOCK_DEVICE = range(7)  # tree.md
 
 
@@ -85,7 +86,7 @@ def main() -> int:
 
 def list_snapshots(repository) -> int:
     for snapshot_id, snapshot in repository.snapshots():
-        started = datetime.fromtimestamp(snapshot[1] // 10**9, timezone.utc)
+        started = EPOCH + timedelta(microseconds=snapshot[1] // 1000)
         paths = b" ".join(snapshot[5]).decode(errors="replace")
         partial = " (partial)" if snapshot.get(9) else ""
         print(f"{snapshot_id}  {started:%Y-%m-%d %H:%M:%S}  {snapshot[3]}  {paths}{partial}")
@@ -96,14 +97,17 @@ def list_snapshots(repository) -> int:
 
 
 def restore(repository, name: str, target: Path) -> int:
-    snapshots = [s for s in repository.snapshots() if name == "latest" or s[0].startswith(name)]
-    if not snapshots or (len(snapshots) > 1 and name != "latest"):
+    if name == "latest":  # of those that are complete
+        snapshots = [s for s in repository.snapshots() if not s[1].get(9)][-1:]
+    else:
+        snapshots = [s for s in repository.snapshots() if s[0].startswith(name)]
+    if len(snapshots) != 1:
         raise Damaged(f"{name} names {len(snapshots)} snapshots")
     target.mkdir(parents=True, exist_ok=True)
     if any(target.iterdir()):
         raise FileExistsError(f"{target} is not empty")
     restoration = Restoration(repository, {}, 0)
-    restoration.tree(snapshots[-1][1][8], os.fsencode(target))
+    restoration.tree(snapshots[0][1][8], os.fsencode(target))
     return 1 if restoration.problems else 0
 
 
@@ -210,7 +214,8 @@ class Repository:
                 found.append((path.name, Cbor(body).value()))
             except (Damaged, ValueError) as error:
                 print(f"{path}: {error}", file=sys.stderr)
-        return sorted(found, key=lambda snapshot: (snapshot[1][1], snapshot[0]))
+        # By sequence, which is a snapshot's own count; its clock decides only between equals.
+        return sorted(found, key=lambda snapshot: (snapshot[1].get(13, 0), snapshot[1][1], snapshot[0]))
 
     def stream(self, recipe):
         """The chunks of a stream, in order; None and a length for a hole."""

@@ -2,11 +2,19 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Nanoseconds since the Unix epoch, UTC, negative before it.
+/// Nanoseconds since the Unix epoch, UTC, negative before it: the years 1677 to 2262. A time
+/// outside of these becomes the nearest one inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub i64);
 
-/// Says what time it is.
+impl Timestamp {
+    /// In the year 2262, and whatever comes after it.
+    pub const LATEST: Self = Self(i64::MAX);
+    /// In the year 1677, and whatever came before it.
+    pub const EARLIEST: Self = Self(i64::MIN);
+}
+
+/// A source of the time.
 pub trait Clock: Send + Sync {
     /// The time now.
     fn now(&self) -> Timestamp;
@@ -19,15 +27,15 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "the one place that asks the machine")]
     fn now(&self) -> Timestamp {
-        let nanos = match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(after) => i64::try_from(after.as_nanos()),
-            Err(before) => i64::try_from(before.duration().as_nanos()).map(|nanos| -nanos),
-        };
-        Timestamp(nanos.unwrap_or(i64::MAX))
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_nanos()).map_or(Timestamp::LATEST, Timestamp),
+            Err(before) => i64::try_from(before.duration().as_nanos())
+                .map_or(Timestamp::EARLIEST, |nanos| Timestamp(-nanos)),
+        }
     }
 }
 
-/// A clock that always says the same: for tests, and for `--time`.
+/// A clock that does not move, for tests.
 #[derive(Debug, Clone, Copy)]
 pub struct FixedClock(pub Timestamp);
 

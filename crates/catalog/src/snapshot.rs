@@ -9,6 +9,9 @@ use crate::reference::Recipe;
 pub struct Snapshot {
     /// Its name: that of the session that made it.
     pub id: SnapshotId,
+    /// One more than the greatest sequence that its writer knew of. It orders snapshots; clocks do
+    /// not, for they may be wrong.
+    pub sequence: u64,
     /// When the backup began. Dates on the command line mean this one.
     pub started: Timestamp,
     /// When it was committed.
@@ -25,7 +28,7 @@ pub struct Snapshot {
     pub parent: Option<SnapshotId>,
     /// The tree of `/`.
     pub root: Recipe,
-    /// True where the backup was stopped before its end.
+    /// Whether the backup was stopped before its end.
     pub partial: bool,
     /// Not all that stood in `/` is in its tree, as an entry tells it of other directories.
     pub root_partial: bool,
@@ -53,10 +56,28 @@ pub struct SnapshotStats {
 }
 
 impl Snapshot {
+    /// What snapshots are sorted by, from the oldest to the newest. Of two that did not know of
+    /// each other, the one that began later is the newer.
+    pub fn order(&self) -> (u64, Timestamp, SnapshotId) {
+        (self.sequence, self.started, self.id)
+    }
+
+    /// Whether the path, or a directory above it, was asked for in the backup.
+    pub fn holds(&self, path: &[u8]) -> bool {
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        self.paths.iter().any(|kept| {
+            let kept = kept.strip_prefix(b"/").unwrap_or(kept);
+            let kept = kept.strip_suffix(b"/").unwrap_or(kept);
+            let rest = path.strip_prefix(kept);
+            kept.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        })
+    }
+
     /// A snapshot of nothing.
     pub fn empty(id: SnapshotId) -> Self {
         Self {
             id,
+            sequence: 0,
             started: Timestamp::default(),
             ended: Timestamp::default(),
             host: String::new(),

@@ -3,11 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use strongroom_base::Severity;
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{Repository, SnapshotName, find_snapshot, list_snapshots};
 
+use crate::context::Context;
 use crate::dates;
-use crate::exit::CliError;
+use crate::exit::{CliError, Exit};
 
 /// A snapshot, and a path in it, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,11 +21,11 @@ pub struct SnapshotArg {
 }
 
 impl From<&OsStr> for SnapshotArg {
-    /// The path begins behind the colon that ends the longest name that makes sense.
+    /// The path begins after the colon that ends the longest valid name.
     fn from(text: &OsStr) -> Self {
         let bytes = text.as_bytes();
         let name_bytes = plain_name(bytes).or_else(|| name_with_place(bytes));
-        // A name that makes no sense is told in the error, without the path.
+        // If no name is valid, the error quotes the text before the first colon.
         let first_colon = || bytes.iter().position(|byte| *byte == b':');
         let name_bytes = name_bytes.or_else(first_colon).unwrap_or(bytes.len());
         let name = String::from_utf8_lossy(&bytes[..name_bytes]).into_owned();
@@ -31,7 +33,7 @@ impl From<&OsStr> for SnapshotArg {
     }
 }
 
-/// The bytes of the longest begin that names a snapshot without an `@`.
+/// The length of the longest prefix that names a snapshot without an `@`.
 fn plain_name(bytes: &[u8]) -> Option<usize> {
     let ends = (0..=bytes.len()).rev().filter(|end| matches!(bytes.get(*end), None | Some(b':')));
     let mut names = ends.filter_map(|end| Some((end, std::str::from_utf8(&bytes[..end]).ok()?)));
@@ -40,7 +42,7 @@ fn plain_name(bytes: &[u8]) -> Option<usize> {
     names.find(|(_, name)| is_plain(name)).map(|(end, _)| end)
 }
 
-/// The bytes of a begin such as `host:path@date`.
+/// The length of a prefix such as `host:path@date`.
 fn name_with_place(bytes: &[u8]) -> Option<usize> {
     let ats = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'@');
     let mut ends = ats.filter_map(|(at, _)| {
@@ -67,8 +69,20 @@ impl SnapshotArg {
     /// The snapshot that is meant, among these.
     pub fn find_in<'s>(&self, snapshots: &'s [Snapshot]) -> Result<&'s Snapshot, CliError> {
         let name = SnapshotName::parse(&self.name, dates::last_moment)?;
-        Ok(find_snapshot(snapshots, &name, &self.name)?)
+        Ok(find_snapshot(snapshots, &name, &self.path, &self.name)?)
     }
+}
+
+/// Warns if a snapshot is incomplete. What a command that gives out its content then ends with, if
+/// nothing worse happened.
+pub fn check_complete(context: &Context, snapshot: &Snapshot) -> Exit {
+    if !snapshot.partial {
+        return Exit::Done;
+    }
+    let id = snapshot.id.short();
+    let message = format!("snapshot {id} is incomplete: its backup was stopped before the end");
+    context.terminal.problem(Severity::Warning, &message);
+    Exit::Incomplete
 }
 
 #[cfg(test)]
@@ -76,11 +90,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_paths_are_told_apart() {
+    fn a_name_ends_where_the_path_begins() {
         for (text, name, path) in [
             ("latest", "latest", ""),
             ("latest:/home/me", "latest", "/home/me"),
             ("latest~2:home/me", "latest~2", "home/me"),
+            ("latest-partial:/etc", "latest-partial", "/etc"),
             ("3fa2:a:b", "3fa2", "a:b"),
             ("2026-11-20", "2026-11-20", ""),
             ("2026-11-20 08:15", "2026-11-20 08:15", ""),

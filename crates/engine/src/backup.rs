@@ -17,7 +17,7 @@ mod walker;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use parent::find_parent;
+use parent::History;
 use racy::RacyTimes;
 use readers::Readers;
 use run::{Queue, Run, Walked};
@@ -78,8 +78,12 @@ pub struct BackupOptions {
 pub struct BackupOutcome {
     /// The snapshot; its stats tell the amounts.
     pub snapshot: Snapshot,
-    /// False for a dry run.
+    /// Whether there is a snapshot now: not after a dry run, nor if the backup was stopped before
+    /// it had stored a file.
     pub committed: bool,
+    /// A snapshot of before, and the time that it bears, if that is later than this machine's
+    /// clock: one of the two clocks is wrong.
+    pub from_the_future: Option<(SnapshotId, Timestamp)>,
     /// Files that are what the parent has. They were not opened, unless they had changed so
     /// shortly before the parent was made that their times prove nothing.
     pub files_unchanged: u64,
@@ -105,13 +109,16 @@ pub fn backup(
     let started = repository.surroundings.clock.now();
     let source = TreeSource::open(&options.paths, &source_options(repository, options))?;
     let paths: Vec<Vec<u8>> = source.roots().iter().map(|root| path_bytes(root)).collect();
-    let session = options.session(repository)?;
+    let mut session = options.session(repository)?;
+    let history = History::read(repository)?;
+    session.sequence = history.next_sequence();
+    let from_the_future = history.from_the_future(started).map(|s| (s.id, s.started));
+    let parent = history.into_parent(options, &paths);
     let reader = ChunkReader::for_parents(repository, CacheLimits::default());
     let origin = session.origin();
     let (pack, dry_run) = (options.pack, options.dry_run);
     let mut writer =
         ChunkWriter::open(repository, &reader, origin, pack, dry_run, monitor, cancel)?;
-    let parent = find_parent(repository, options, &paths)?;
     let totals = Totals::start(
         &options.paths,
         source_options(repository, options),
@@ -138,15 +145,18 @@ pub fn backup(
     tally.stats.bytes_new = written.data_bytes;
     tally.stats.bytes_stored = written.stored_bytes;
     let mut snapshot = options.snapshot(session.id, started, repository.surroundings.clock.now());
+    snapshot.sequence = session.sequence;
     snapshot.parent = parent.as_ref().map(|parent| parent.id);
-    (snapshot.paths, snapshot.root, snapshot.root_partial) = (paths, root.recipe, root.partial);
-    (snapshot.stats, snapshot.partial) = (tally.stats, stopped);
-    if !options.dry_run {
-        session.commit(&snapshot)?;
-    }
+    snapshot.paths = paths;
+    snapshot.root = root.recipe;
+    snapshot.root_partial = root.partial;
+    snapshot.stats = tally.stats;
+    snapshot.partial = stopped;
+    let committed = commit_if_worth(session, &snapshot, options)?;
     Ok(BackupOutcome {
         snapshot,
-        committed: !options.dry_run,
+        committed,
+        from_the_future,
         files_unchanged: tally.unchanged,
         files_new: tally.new,
         files_changed: tally.changed,
@@ -171,14 +181,17 @@ pub fn backup_reader(
         return Err(RepositoryError::Argument(message).into());
     }
     let started = repository.surroundings.clock.now();
-    let session = options.session(repository)?;
+    let paths = vec![[b"/", name].concat()];
+    let mut session = options.session(repository)?;
+    let history = History::read(repository)?;
+    session.sequence = history.next_sequence();
+    let from_the_future = history.from_the_future(started).map(|s| (s.id, s.started));
+    let parent = history.into_parent(options, &paths);
     let reader = ChunkReader::for_parents(repository, CacheLimits::default());
     let origin = session.origin();
     let (pack, dry_run) = (options.pack, options.dry_run);
     let mut writer =
         ChunkWriter::open(repository, &reader, origin, pack, dry_run, monitor, cancel)?;
-    let paths = vec![[b"/", name].concat()];
-    let parent = find_parent(repository, options, &paths)?;
     let before = parent.as_ref().and_then(|parent| find_entry(&parent.root, name, &reader).ok()?);
     let before = before.as_ref().and_then(Entry::content);
     let begun = Stopwatch::start();
@@ -201,22 +214,25 @@ pub fn backup_reader(
     let root = tree.finish(&mut writer.metadata(None))?;
     let (written, profile) = writer.finish(begun, 1, monitor)?;
     let stats = SnapshotStats {
-        files: 1,
+        // Of a stream that was stopped before its first byte nothing is worth a snapshot.
+        files: u64::from(bytes > 0 || !stopped),
         bytes,
         bytes_new: written.data_bytes,
         bytes_stored: written.stored_bytes,
         ..SnapshotStats::default()
     };
     let mut snapshot = options.snapshot(session.id, started, repository.surroundings.clock.now());
+    snapshot.sequence = session.sequence;
     snapshot.parent = parent.map(|parent| parent.id);
-    (snapshot.paths, snapshot.root) = (paths, root);
-    (snapshot.stats, snapshot.partial) = (stats, stopped);
-    if !options.dry_run {
-        session.commit(&snapshot)?;
-    }
+    snapshot.paths = paths;
+    snapshot.root = root;
+    snapshot.stats = stats;
+    snapshot.partial = stopped;
+    let committed = commit_if_worth(session, &snapshot, options)?;
     let outcome = BackupOutcome {
         snapshot,
-        committed: !options.dry_run,
+        committed,
+        from_the_future,
         files_unchanged: 0,
         files_new: 1,
         files_changed: 0,
@@ -265,6 +281,20 @@ fn store_reader(
         Ok(())
     })?;
     Ok(recipe.finish(&mut writer.metadata(basis.as_mut()))?)
+}
+
+/// Commits what a backup stored, unless it is a dry run or was stopped before the first file.
+/// Whether it did.
+fn commit_if_worth(
+    session: Session<'_>,
+    snapshot: &Snapshot,
+    options: &BackupOptions,
+) -> Result<bool, EngineError> {
+    if options.dry_run || (snapshot.partial && snapshot.stats.files == 0) {
+        return Ok(false);
+    }
+    session.commit(snapshot)?;
+    Ok(true)
 }
 
 impl BackupOptions {

@@ -93,6 +93,17 @@ pub enum RepositoryError {
         /// What was asked for.
         name: String,
     },
+    /// The name stands for a complete snapshot, and those that it could mean are all incomplete.
+    #[error(
+        "there is no complete snapshot for \"{name}\"; the newest incomplete one is {}",
+        .newest.short()
+    )]
+    OnlyPartial {
+        /// What was asked for.
+        name: String,
+        /// The newest incomplete one.
+        newest: SnapshotId,
+    },
     /// Several snapshots have this name.
     #[error("\"{name}\" could be any of {}", ids(.candidates))]
     AmbiguousSnapshot {

@@ -1,5 +1,6 @@
-//! Listing snapshots, and finding the one that a person means.
+//! Listing snapshots, their order, and finding the one that a person means.
 
+use strongroom_arena::envelope::format::{HEADER_BYTES, Header};
 use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 
@@ -29,18 +30,40 @@ pub fn list_snapshots(repository: &Repository) -> Result<SnapshotList, Repositor
             Err(error) => return Err(error),
         }
     }
-    list.snapshots.sort_by_key(|snapshot| (snapshot.started, snapshot.id));
+    list.snapshots.sort_by_key(Snapshot::order);
     Ok(list)
 }
 
-/// How a person names a snapshot, as told apart by form alone.
+/// The greatest sequence that is known to be taken; the next snapshot gets one more. `readable`:
+/// the snapshots that this key could open. A key that can only store opens none, and uses what
+/// their headers say in the clear.
+pub fn greatest_sequence(
+    repository: &Repository,
+    readable: &[Snapshot],
+) -> Result<u64, RepositoryError> {
+    if repository.keys.private_key.is_some() {
+        return Ok(readable.iter().map(|snapshot| snapshot.sequence).max().unwrap_or(0));
+    }
+    let mut greatest = 0;
+    for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
+        // One that cannot be read, or is gone since the listing, says nothing.
+        let Ok(bytes) = repository.backend().read(&info.name, 0, HEADER_BYTES) else { continue };
+        let sequence = Header::unpack(&bytes).map_or(0, |header| header.origin.sequence);
+        greatest = greatest.max(sequence);
+    }
+    Ok(greatest)
+}
+
+/// How a person names a snapshot, recognised by its form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotName {
-    /// `latest`, `latest~2`: counted back from the newest.
+    /// `latest`, `latest~2`: counted back from the newest that is complete.
     Latest(usize),
+    /// `latest-partial`, `latest-partial~1`: counted back from the newest that is not complete.
+    LatestPartial(usize),
     /// A prefix of an identifier.
     Prefix(String),
-    /// A moment: the newest snapshot that began at or before it.
+    /// A moment: the newest complete snapshot that began at or before it.
     AtOrBefore(Timestamp),
     /// `host:path@…`: of this host, holding this path.
     Of {
@@ -77,13 +100,17 @@ impl SnapshotName {
                 which: Box::new(Self::parse_with(which, date)?),
             });
         }
-        if let Some(back) = text.strip_prefix("latest") {
+        if let Some(rest) = text.strip_prefix("latest") {
+            let (partial, back) = match rest.strip_prefix("-partial") {
+                Some(back) => (true, back),
+                None => (false, rest),
+            };
             let back = match back.strip_prefix('~') {
                 Some(count) => count.parse().map_err(|_| none())?,
                 None if back.is_empty() => 0,
                 None => return Err(none()),
             };
-            return Ok(Self::Latest(back));
+            return Ok(if partial { Self::LatestPartial(back) } else { Self::Latest(back) });
         }
         if let Some(moment) = date(text) {
             return Ok(Self::AtOrBefore(moment));
@@ -94,13 +121,23 @@ impl SnapshotName {
     }
 }
 
-/// The snapshot that a name means. `text` is what the person wrote, for the error.
+/// The snapshot that a name means, among these, which come oldest first. `path` is what is wanted
+/// of it: if there are snapshots that hold it, `latest` and dates mean one of those. `text` is what
+/// the person wrote, for the error.
 pub fn find_snapshot<'s>(
     snapshots: &'s [Snapshot],
     name: &SnapshotName,
+    path: &[u8],
     text: &str,
 ) -> Result<&'s Snapshot, RepositoryError> {
     let all: Vec<&Snapshot> = snapshots.iter().collect();
+    let chosen_by_time = !matches!(name, SnapshotName::Prefix(_) | SnapshotName::Of { .. });
+    if chosen_by_time && !path.is_empty() {
+        let holding: Vec<&Snapshot> = all.iter().filter(|s| s.holds(path)).copied().collect();
+        if !holding.is_empty() {
+            return select(&holding, name, text);
+        }
+    }
     select(&all, name, text)
 }
 
@@ -109,11 +146,14 @@ fn select<'s>(
     name: &SnapshotName,
     text: &str,
 ) -> Result<&'s Snapshot, RepositoryError> {
+    let newest_first = || snapshots.iter().rev().copied();
+    let complete = || newest_first().filter(|snapshot| !snapshot.partial);
     let found = match name {
-        SnapshotName::Latest(back) => snapshots.iter().rev().nth(*back).copied(),
-        SnapshotName::AtOrBefore(moment) => {
-            snapshots.iter().rev().find(|snapshot| snapshot.started <= *moment).copied()
+        SnapshotName::Latest(back) => complete().nth(*back),
+        SnapshotName::LatestPartial(back) => {
+            newest_first().filter(|snapshot| snapshot.partial).nth(*back)
         }
+        SnapshotName::AtOrBefore(moment) => complete().find(|s| s.started <= *moment),
         SnapshotName::Prefix(prefix) => {
             let mut named = snapshots.iter().filter(|snapshot| snapshot.id.starts_with(prefix));
             let first = named.next().copied();
@@ -131,20 +171,20 @@ fn select<'s>(
             let of: Vec<&Snapshot> = snapshots
                 .iter()
                 .filter(|snapshot| host.is_empty() || snapshot.host == *host)
-                .filter(|snapshot| path.is_empty() || holds_path(snapshot, path))
+                .filter(|snapshot| path.is_empty() || snapshot.holds(path))
                 .copied()
                 .collect();
             return select(&of, which, text);
         }
     };
-    found.ok_or_else(|| RepositoryError::NoSuchSnapshot { name: text.to_owned() })
-}
-
-/// True where the path, or one above it, was asked for in the backup.
-fn holds_path(snapshot: &Snapshot, path: &[u8]) -> bool {
-    snapshot.paths.iter().any(|kept| {
-        let kept = kept.strip_suffix(b"/").unwrap_or(kept);
-        path.strip_prefix(kept).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    found.ok_or_else(|| {
+        let wants_complete = matches!(name, SnapshotName::Latest(_) | SnapshotName::AtOrBefore(_));
+        match newest_first().next() {
+            Some(newest) if wants_complete && complete().next().is_none() => {
+                RepositoryError::OnlyPartial { name: text.to_owned(), newest: newest.id }
+            }
+            _ => RepositoryError::NoSuchSnapshot { name: text.to_owned() },
+        }
     })
 }
 
@@ -156,6 +196,7 @@ mod tests {
         let mut id = [0x11; 16];
         id[1] = number;
         Snapshot {
+            sequence: number.into(),
             started: Timestamp(i64::from(number) * 100),
             host: host.to_owned(),
             paths: vec![path.as_bytes().to_vec()],
@@ -168,7 +209,7 @@ mod tests {
             [snapshot(1, "a", "/home"), snapshot(2, "b", "/srv"), snapshot(0x20, "a", "/")];
         let date = |text: &str| text.strip_prefix("t").and_then(|t| t.parse().ok()).map(Timestamp);
         let name = SnapshotName::parse(text, date)?;
-        find_snapshot(&snapshots, &name, text).map(|snapshot| snapshot.id.0[1])
+        find_snapshot(&snapshots, &name, b"", text).map(|snapshot| snapshot.id.0[1])
     }
 
     #[test]
@@ -193,16 +234,67 @@ mod tests {
 
     #[test]
     fn what_names_none_or_many_is_refused() {
-        for text in ["latest~3", "latestx", "latest~x", "110", "zzzz", "t50", "c@latest", ""] {
+        for text in [
+            "latest~3",
+            "latestx",
+            "latest~x",
+            "latest-partial",
+            "latest-whole",
+            "110",
+            "zzzz",
+            "t50",
+            "c@latest",
+            "",
+        ] {
             assert!(matches!(check(text), Err(RepositoryError::NoSuchSnapshot { .. })), "{text}");
         }
         assert!(matches!(
             find_snapshot(
                 &[snapshot(1, "a", "/"), snapshot(1, "a", "/")],
                 &SnapshotName::Prefix("1101".to_owned()),
+                b"",
                 "1101"
             ),
             Err(RepositoryError::AmbiguousSnapshot { .. })
         ));
+    }
+
+    fn found(snapshots: &[Snapshot], name: SnapshotName, path: &str) -> Result<u8, RepositoryError> {
+        find_snapshot(snapshots, &name, path.as_bytes(), "x").map(|snapshot| snapshot.id.0[1])
+    }
+
+    #[test]
+    fn latest_is_complete_and_a_partial_one_is_named() {
+        let mut snapshots = [snapshot(1, "a", "/"), snapshot(2, "a", "/"), snapshot(3, "a", "/")];
+        snapshots[2].partial = true;
+        assert_eq!(found(&snapshots, SnapshotName::Latest(0), "").ok(), Some(2));
+        assert_eq!(found(&snapshots, SnapshotName::Latest(1), "").ok(), Some(1));
+        assert_eq!(found(&snapshots, SnapshotName::LatestPartial(0), "").ok(), Some(3));
+        assert_eq!(found(&snapshots, SnapshotName::AtOrBefore(Timestamp(999)), "").ok(), Some(2));
+        let only = &snapshots[2..];
+        let error = found(only, SnapshotName::Latest(0), "");
+        assert!(
+            matches!(error, Err(RepositoryError::OnlyPartial { newest, .. }) if newest == only[0].id)
+        );
+    }
+
+    #[test]
+    fn a_path_is_looked_for_in_a_snapshot_that_holds_it() {
+        let snapshots =
+            [snapshot(1, "a", "/home"), snapshot(2, "a", "/home/me"), snapshot(3, "b", "/srv")];
+        for (path, back, expected) in [
+            ("/home/me/x", 0, Some(2)),
+            ("home/me/", 1, Some(1)),
+            ("/home", 0, Some(1)),
+            ("/home", 1, None),
+            ("/homes", 0, Some(3)),
+            ("/", 0, Some(3)),
+        ] {
+            assert_eq!(
+                found(&snapshots, SnapshotName::Latest(back), path).ok(),
+                expected,
+                "{path}"
+            );
+        }
     }
 }

@@ -3,13 +3,14 @@
 //! ```text
 //! ids/0123abcd/                            every snapshot, by the start of its name
 //! hosts/HOST/PATHS/2026-07-30T23-59-01/    by host, then by the paths that were backed up
-//! hosts/HOST/PATHS/latest                  a link to the newest of them
+//! hosts/HOST/PATHS/latest                  a link to the newest complete one of them
 //! snapshot/2026/07/30/235901/              by day (Foundation §2.1)
 //! ```
 //!
-//! Below each of these stands the whole snapshot, from `/` on: a file has the same path in every
-//! snapshot. Snapshots that would get the same name are numbered in the order in which they
-//! began, from the second on: `235901-2`.
+//! Each of these holds the whole snapshot, from `/` on: a file has the same path in every
+//! snapshot. The name of a snapshot whose backup was stopped before its end has `-incomplete`
+//! appended, except in `ids`. Snapshots that would get the same name are numbered in their order,
+//! from the second on: `235901-2`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use strongroom_catalog::Snapshot;
 
 use super::naming::{MomentNames, host_name, paths_name};
 
-/// The link to the newest snapshot of the same host and paths.
+/// The link to the newest complete snapshot of the same host and paths.
 pub const LATEST: &[u8] = b"latest";
 
 /// All directories above the snapshots, by their paths: `""`, `"ids"`, `"hosts/laptop"`, ….
@@ -71,12 +72,14 @@ impl Layout {
             layout.add(&[b"ids"], id.as_bytes(), snapshot);
             let names = MomentNames::new(snapshot.started, zone);
             let series = [b"hosts", &*host_name(&snapshot.host), &*paths_name(&snapshot.paths)];
-            let target = layout.add(&series, names.moment.as_bytes(), snapshot);
-            let latest = TopChild::Link { target, changed: snapshot.started };
-            layout.enter(&series, snapshot.started).children.insert(LATEST.to_vec(), latest);
+            let target = layout.add(&series, &labelled(&names.moment, snapshot), snapshot);
+            if !snapshot.partial {
+                let latest = TopChild::Link { target, changed: snapshot.started };
+                layout.enter(&series, snapshot.started).children.insert(LATEST.to_vec(), latest);
+            }
             let day = [names.year.as_bytes(), names.month.as_bytes(), names.day.as_bytes()];
             let day = [b"snapshot", day[0], day[1], day[2]];
-            layout.add(&day, names.time.as_bytes(), snapshot);
+            layout.add(&day, &labelled(&names.time, snapshot), snapshot);
         }
         layout
     }
@@ -117,6 +120,12 @@ impl Layout {
         directory.changed = directory.changed.max(changed);
         directory
     }
+}
+
+/// A moment's name, which says if the snapshot is incomplete.
+fn labelled(moment: &str, snapshot: &Snapshot) -> Vec<u8> {
+    let label = if snapshot.partial { "-incomplete" } else { "" };
+    format!("{moment}{label}").into_bytes()
 }
 
 /// The path of a name in a directory above the snapshots.
@@ -173,6 +182,22 @@ mod tests {
             panic!("latest is a link")
         };
         assert_eq!(target, b"1970-01-01T00-00-00-2");
+    }
+
+    #[test]
+    fn an_incomplete_snapshot_says_so_and_is_never_the_latest() {
+        let whole = snapshot(1, 0, "laptop", "/");
+        let mut stopped = (*snapshot(2, 60, "laptop", "/")).clone();
+        stopped.partial = true;
+        let layout = Layout::new(&[whole, Arc::new(stopped)], &TimeZone::UTC);
+        let expected = ["1970-01-01T00-00-00", "1970-01-01T00-01-00-incomplete", "latest"];
+        assert_eq!(names(&layout, "hosts/laptop/_"), expected);
+        let series = layout.directory(b"hosts/laptop/_").expect("it is there");
+        let TopChild::Link { target, .. } = &series.children[LATEST] else {
+            panic!("latest is a link")
+        };
+        assert_eq!(target, b"1970-01-01T00-00-00");
+        assert_eq!(names(&layout, "ids"), ["01010101", "02020202"]);
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Tops {
         known.unreadable.retain(|id| ids.contains(id));
         if is_changed || known.snapshots.len() != before || self.layout().is_empty() {
             let mut snapshots: Vec<_> = known.snapshots.values().cloned().collect();
-            snapshots.sort_by_key(|snapshot| (snapshot.started, snapshot.id));
+            snapshots.sort_by_key(|snapshot| snapshot.order());
             let layout = Arc::new(Layout::new(&snapshots, &self.zone));
             *self.layout.write().unwrap_or_else(PoisonError::into_inner) = layout;
         }

@@ -25,6 +25,7 @@ mod snapshot_key {
     pub const STATS: u64 = 10;
     pub const PROGRAM: u64 = 11;
     pub const ROOT_PARTIAL: u64 = 12;
+    pub const SEQUENCE: u64 = 13;
 }
 
 /// Number of the one kind of snapshot there is yet: a file tree.
@@ -48,7 +49,7 @@ fn encode_snapshot(
         snapshot.partial,
         snapshot.root_partial,
     ];
-    cbor.map(9 + optional.into_iter().filter(|present| *present).count() as u64)?;
+    cbor.map(10 + optional.into_iter().filter(|present| *present).count() as u64)?;
     cbor.u64(KIND)?.u8(SNAPSHOT_OF_FILE_TREE)?;
     cbor.u64(STARTED)?.i64(snapshot.started.0)?;
     cbor.u64(ENDED)?.i64(snapshot.ended.0)?;
@@ -80,6 +81,7 @@ fn encode_snapshot(
     if snapshot.root_partial {
         cbor.u64(ROOT_PARTIAL)?.bool(true)?;
     }
+    cbor.u64(SEQUENCE)?.u64(snapshot.sequence)?;
     Ok(())
 }
 
@@ -135,6 +137,7 @@ fn decode_snapshot(cbor: &mut Decoder<'_>, id: SnapshotId) -> Result<Snapshot, C
             }
             PROGRAM => snapshot.program = cbor.str()?.to_owned(),
             ROOT_PARTIAL => snapshot.root_partial = cbor.bool()?,
+            SEQUENCE => snapshot.sequence = cbor.u64()?,
             _ => cbor.skip()?,
         }
         Ok(())

@@ -192,14 +192,15 @@ proptest! {
         paths in any::<Vec<Vec<u8>>>(),
         parent in any::<Option<[u8; 16]>>(),
         partial in any::<[bool; 2]>(),
-        numbers in any::<[u64; 6]>(),
+        numbers in any::<[u64; 7]>(),
     ) {
         let (host, user, program, labels) = texts;
         let [partial, root_partial] = partial;
-        let [files, directories, bytes, bytes_new, bytes_stored, problems] = numbers;
+        let [files, directories, bytes, bytes_new, bytes_stored, problems, sequence] = numbers;
         let stats = SnapshotStats { files, directories, bytes, bytes_new, bytes_stored, problems };
         let snapshot = Snapshot {
             id: SnapshotId([9; 16]),
+            sequence,
             started: Timestamp(times.0),
             ended: Timestamp(times.1),
             parent: parent.map(SnapshotId),

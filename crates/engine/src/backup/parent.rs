@@ -1,36 +1,62 @@
-//! The snapshot that a backup takes unchanged files over from.
+//! The snapshots of before: which of them a backup takes unchanged files over from, and which
+//! sequence its own snapshot gets.
 
 use std::cmp::Ordering;
 
-use strongroom_base::Monitor;
+use strongroom_base::{Monitor, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, TreeReader};
-use strongroom_repository::{ChunkReader, Repository, list_snapshots};
+use strongroom_repository::{ChunkReader, Repository, greatest_sequence, list_snapshots};
 
 use super::BackupOptions;
 use crate::error::EngineError;
 
-/// The newest snapshot of the same host and paths; a complete one where there is any.
-pub fn find_parent(
-    repository: &Repository,
-    options: &BackupOptions,
-    paths: &[Vec<u8>],
-) -> Result<Option<Snapshot>, EngineError> {
-    if repository.keys.private_key.is_none() {
-        return Ok(None);
+/// Clocks of two machines may differ by so much without a word, in nanoseconds: ten minutes.
+const CLOCK_DIFFERENCE_MAX: i64 = 600 * 1_000_000_000;
+
+/// What was known of the repository's snapshots when a backup began.
+pub struct History {
+    /// Oldest first; none for a key that may only store.
+    snapshots: Vec<Snapshot>,
+    greatest_sequence: u64,
+}
+
+impl History {
+    /// Reads it.
+    pub fn read(repository: &Repository) -> Result<Self, EngineError> {
+        let snapshots = match repository.keys.private_key {
+            Some(_) => list_snapshots(repository)?.snapshots,
+            None => Vec::new(),
+        };
+        let greatest_sequence = greatest_sequence(repository, &snapshots)?;
+        Ok(Self { snapshots, greatest_sequence })
     }
-    let snapshots = list_snapshots(repository)?.snapshots;
-    if let Some(id) = options.parent {
-        return Ok(snapshots.into_iter().find(|snapshot| snapshot.id == id));
+
+    /// The sequence of the next snapshot.
+    pub fn next_sequence(&self) -> u64 {
+        self.greatest_sequence.saturating_add(1)
     }
-    let mut fitting: Vec<Snapshot> = snapshots
-        .into_iter()
-        .filter(|snapshot| snapshot.host == options.host && snapshot.paths == paths)
-        .collect();
-    let complete = fitting.iter().rposition(|snapshot| !snapshot.partial);
-    Ok(match complete {
-        Some(place) => Some(fitting.swap_remove(place)),
-        None => fitting.pop(),
-    })
+
+    /// The snapshot with the latest time that a clock of before gave, if that is later than `now`
+    /// by more than clocks may differ: one of the two clocks is wrong.
+    pub fn from_the_future(&self, now: Timestamp) -> Option<&Snapshot> {
+        let latest = self.snapshots.iter().max_by_key(|snapshot| snapshot.started)?;
+        let limit = now.0.saturating_add(CLOCK_DIFFERENCE_MAX);
+        (latest.started.0 > limit).then_some(latest)
+    }
+
+    /// The parent: the one that was asked for, else the newest snapshot of the same host and paths,
+    /// and of those a complete one if there is any.
+    pub fn into_parent(self, options: &BackupOptions, paths: &[Vec<u8>]) -> Option<Snapshot> {
+        if let Some(id) = options.parent {
+            return self.snapshots.into_iter().find(|snapshot| snapshot.id == id);
+        }
+        let fits = |snapshot: &Snapshot| snapshot.host == options.host && snapshot.paths == paths;
+        let mut fitting: Vec<Snapshot> = self.snapshots.into_iter().filter(fits).collect();
+        match fitting.iter().rposition(|snapshot| !snapshot.partial) {
+            Some(place) => Some(fitting.swap_remove(place)),
+            None => fitting.pop(),
+        }
+    }
 }
 
 /// The parent's counterpart of a directory, read along with the walk.
@@ -47,7 +73,7 @@ impl<'r> ParentDirectory<'r> {
     }
 
     /// The tree, at the entry of a name that comes after all asked for before. A tree that cannot
-    /// be read is as good as none: its files are read again, and that heals it.
+    /// be read counts as none: its files are read again, and that heals it.
     pub fn find(
         &mut self,
         name: &[u8],

@@ -185,7 +185,13 @@ fn a_stopped_backup_is_a_partial_snapshot_and_a_parent() {
             }
         });
         let stopped = backup(&world.open(), &options(&world.tree()), &listener, &cancel).unwrap();
-        assert!(stopped.committed && stopped.snapshot.partial, "{stop_after}");
+        assert!(stopped.snapshot.partial, "{stop_after}");
+        // A snapshot of nothing would only be in the way.
+        assert_eq!(stopped.committed, stopped.snapshot.stats.files > 0, "{stop_after}");
+        if !stopped.committed {
+            assert!(snapshot_ids(&world.open()).is_empty());
+            continue;
+        }
         let repository = world.open();
         let kept = read_back(&repository, stopped.snapshot.id, &world.tree()).unwrap();
         let missing = world.image().differences(&kept);
