@@ -118,6 +118,15 @@ fn code_of(header: &Header) -> Code {
         .expect("a header that is consistent names a code that exists")
 }
 
+/// What is wrong with an object that has the name of another one.
+fn swapped(wanted: ObjectKind, found: ObjectKind) -> String {
+    if wanted == found {
+        format!("it is another {} than its name says", wanted.noun())
+    } else {
+        format!("it is a {} where a {} should be", found.noun(), wanted.noun())
+    }
+}
+
 /// Why an object is not what it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
@@ -125,7 +134,7 @@ pub enum EnvelopeError {
     #[error(transparent)]
     Header(#[from] HeaderError),
     /// A whole object, but another one.
-    #[error("it is another object: {found:?} instead of {wanted:?}")]
+    #[error("{}", swapped(*.wanted, *.found))]
     Swapped {
         /// What was wanted.
         wanted: ObjectKind,
@@ -136,7 +145,7 @@ pub enum EnvelopeError {
     #[error("it was made by a newer program: update Strongroom")]
     Unknown,
     /// More is lost than parity can give back.
-    #[error("{lost} of its {shards} shards are damaged and only {parity} can be computed anew")]
+    #[error("{lost} of its {shards} shards are damaged, and its parity can repair only {parity}")]
     BeyondRepair {
         /// Damaged shards; all of them where it cannot be told which.
         lost: usize,

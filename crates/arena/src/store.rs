@@ -54,7 +54,7 @@ pub enum ArenaError {
         arena: ArenaId,
     },
     /// The arena exists, but this slot of it was lost.
-    #[error("arena {arena} has lost slot {slot}")]
+    #[error("slot {slot} of arena {arena} is lost")]
     SlotLost {
         /// The arena.
         arena: ArenaId,
@@ -62,7 +62,7 @@ pub enum ArenaError {
         slot: u32,
     },
     /// Reading needs the private key, and only put-only keys are at hand.
-    #[error("this key may only store, not read")]
+    #[error("this key can only store, not read")]
     PutOnly,
     /// The backend failed.
     #[error(transparent)]

@@ -45,7 +45,7 @@ pub enum BackendError {
         name: ObjectName,
     },
     /// The name is taken, by an object with other bytes.
-    #[error("{name} exists already")]
+    #[error("{name} already exists")]
     AlreadyExists {
         /// The object.
         name: ObjectName,
@@ -57,7 +57,7 @@ pub enum BackendError {
         name: ObjectName,
     },
     /// An object too large for this machine's memory.
-    #[error("{name} has {bytes} bytes, too many to read whole")]
+    #[error("{name} has {bytes} bytes, too many to be read as a whole")]
     TooLarge {
         /// The object.
         name: ObjectName,

@@ -9,7 +9,7 @@ pub struct Cancel(Arc<AtomicBool>);
 
 /// The work stopped because it was asked to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("stopped as asked")]
+#[error("stopped")]
 pub struct Cancelled;
 
 impl Cancel {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// In the year 2262, and whatever comes after it.
+    /// In the year 2262, and any later time.
     pub const LATEST: Self = Self(i64::MAX);
-    /// In the year 1677, and whatever came before it.
+    /// In the year 1677, and any earlier time.
     pub const EARLIEST: Self = Self(i64::MIN);
 }
 

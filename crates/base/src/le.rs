@@ -5,7 +5,7 @@
 
 /// Bytes ended too early, or went on too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a structure has not the length it should have")]
+#[error("a structure has the wrong length")]
 pub struct LengthError;
 
 /// Takes fields from the front of a slice.

@@ -1,8 +1,8 @@
 //! Floor 0: what every other crate may use and what none of them owns.
 //!
 //! Identifiers, units for people, clock and randomness as parameters, the keys of a repository
-//! with the few cryptographic operations built on them, writes cut to where they are aligned, and
-//! the monitor that is told what goes on.
+//! with the few cryptographic operations built on them, writes cut to where they are aligned,
+//! names made safe for a terminal, and the monitor that verbs report to.
 //! Nothing here touches a disk, prints, or knows what a chunk is stored in.
 
 pub mod aligned;
@@ -13,6 +13,7 @@ pub mod ids;
 pub mod keys;
 pub mod le;
 pub mod monitor;
+pub mod printable;
 pub mod seal;
 pub mod units;
 
@@ -22,3 +23,4 @@ pub use entropy::{Entropy, OsEntropy, SeededEntropy};
 pub use ids::{ArenaId, DomainId, Fingerprint, ParseIdError, RepositoryId, SlotId, SnapshotId};
 pub use keys::{Fingerprinter, MasterSecret, RepositoryKeys, WriteKeys, WriteSecret};
 pub use monitor::{Monitor, Problem, Progress, Severity, Silent};
+pub use printable::Printable;

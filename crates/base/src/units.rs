@@ -37,6 +37,11 @@ pub fn count_text(count: u64) -> String {
     text
 }
 
+/// `1 file`, `78,612 files`.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count_text(count), if count == 1 { one } else { many })
+}
+
 /// `820 ms`, `9.3 s`, `4 min 05 s`, `2 h 10 min`.
 pub fn duration_text(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -111,6 +116,8 @@ mod tests {
     fn counts_and_durations() {
         assert_eq!(count_text(0), "0");
         assert_eq!(count_text(1_234_567), "1,234,567");
+        assert_eq!(counted(1, "entry", "entries"), "1 entry");
+        assert_eq!(counted(0, "entry", "entries"), "0 entries");
         assert_eq!(duration_text(Duration::from_millis(820)), "820 ms");
         assert_eq!(duration_text(Duration::from_millis(9_399)), "9.3 s");
         assert_eq!(duration_text(Duration::from_secs(245)), "4 min 05 s");

@@ -29,13 +29,13 @@ use crate::terminal::Events;
 /// What the program can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make a new repository
+    /// Create a new repository
     Init(init::Args),
     /// Store files and directories as a new snapshot
     Backup(Box<backup::Args>),
     /// List the snapshots
     Snapshots(snapshots::Args),
-    /// List what a snapshot holds
+    /// List the files of a snapshot
     Ls(ls::Args),
     /// Find files by name in all snapshots
     Find(find::Args),
@@ -43,25 +43,25 @@ pub enum Command {
     Diff(diff::Args),
     /// Write a file of a snapshot to standard output
     Cat(cat::Args),
-    /// Put a snapshot, or a part of it, back
+    /// Restore a snapshot, or a part of it
     Restore(restore::Args),
     /// Write a part of a snapshot to standard output as a tar or zip archive
     Dump(dump::Args),
-    /// Show all snapshots as a read-only file system
+    /// Mount all snapshots as a read-only file system
     Mount(mount::Args),
-    /// Check that all that was stored is still there
+    /// Check that everything that was stored can still be read
     Verify(verify::Args),
-    /// Undo damage: from parity, from copies, from what is left
+    /// Repair damage: from parity, from copies, from what is left
     Repair(repair::Args),
-    /// Show how much is stored, and what each snapshot takes
+    /// Show how much is stored, and how much each snapshot takes
     Stats(stats::Args),
-    /// List, draw, add, change and remove passphrases
+    /// List, generate, add, change and remove passphrases
     Key(key::Args),
-    /// Show a structure of the repository as it stands
+    /// Show a structure of the repository
     Debug(debug::Args),
     /// Print completions for a shell
     Completions(completions::Args),
-    /// Write manual pages into a folder
+    /// Write the manual pages into a folder
     Manpages(manpages::Args),
 }
 
@@ -69,7 +69,7 @@ impl Command {
     /// Where events for programs go.
     pub fn events(&self) -> Events {
         match self {
-            // Standard output is for what was asked for, and for nothing else.
+            // Standard output is for the content alone.
             Self::Cat(_) | Self::Dump(_) => Events::StandardError,
             _ => Events::StandardOutput,
         }

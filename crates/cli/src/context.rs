@@ -1,4 +1,4 @@
-//! What every command is given: the repository's place, the passphrase, the terminal.
+//! What every command gets: the repository's place, the passphrase, the terminal.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::exit::{CliError, Exit};
 use crate::passphrase::PassphraseArgs;
 use crate::terminal::{Events, Terminal};
 
-/// What every command takes.
+/// The options of every command.
 #[derive(Debug, Clone, clap::Args)]
 pub struct GlobalArgs {
     /// The repository: a folder
@@ -28,7 +28,7 @@ pub struct GlobalArgs {
     pub repo: Option<String>,
     #[command(flatten)]
     pub passphrase: PassphraseArgs,
-    /// Keep caches in this folder instead of the user's cache folder
+    /// Keep caches in this folder instead of ~/.cache/strongroom
     #[arg(
         long,
         global = true,
@@ -41,28 +41,36 @@ pub struct GlobalArgs {
     /// Keep no caches
     #[arg(long, global = true, conflicts_with = "cache", help_heading = "Repository")]
     pub no_cache: bool,
-    /// Print a JSON object a line, for programs
+    /// Print one JSON object per line, for programs
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
-    /// Print nothing but errors and warnings
+    /// Print only errors and warnings
     #[arg(long, short, global = true, conflicts_with = "json", help_heading = "Output")]
     pub quiet: bool,
-    /// Print details
+    /// Print more details
     #[arg(long, short, global = true, help_heading = "Output")]
     pub verbose: bool,
 }
 
-/// What every command is given.
+/// A repository, and whether it was created just now.
+pub struct OpenedOrCreated {
+    /// The repository.
+    pub repository: Repository,
+    /// Whether this process created it.
+    pub created: bool,
+}
+
+/// What every command gets.
 pub struct Context {
     args: GlobalArgs,
-    /// Where people, or programs, are told things.
+    /// Where output goes.
     pub terminal: Terminal,
     /// Set by Ctrl-C.
     pub cancel: Cancel,
 }
 
 impl Context {
-    /// Takes over signals; a second Ctrl-C ends the program at once.
+    /// Installs the signal handlers; a second Ctrl-C ends the program at once.
     pub fn new(args: GlobalArgs, events: Events) -> Result<Self, CliError> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -79,7 +87,7 @@ impl Context {
         self.args.repo.as_deref().ok_or_else(|| {
             CliError::new(
                 Exit::Failed,
-                "no repository was named",
+                "no repository was given",
                 "give --repo FOLDER, or set STRONGROOM_REPOSITORY",
             )
         })
@@ -98,7 +106,7 @@ impl Context {
         }
     }
 
-    /// The place that keeps the repository, which must exist.
+    /// The place of the repository, which must exist.
     pub fn backend(&self) -> Result<Arc<dyn Backend>, CliError> {
         let path = self.path()?;
         if !path.exists() {
@@ -118,7 +126,7 @@ impl Context {
         Ok(Repository::open(self.surroundings(backend), &passphrase)?)
     }
 
-    /// Makes the repository.
+    /// Creates the repository.
     pub fn init(&self, options: &InitOptions) -> Result<Repository, CliError> {
         let path = self.path()?;
         if path.exists() {
@@ -135,14 +143,27 @@ impl Context {
         Ok(Repository::init(self.surroundings(backend), &passphrase, options)?)
     }
 
-    /// Opens the repository, or makes it where there is none. The flag tells that it was made.
-    pub fn open_or_init(&self, options: &InitOptions) -> Result<(Repository, bool), CliError> {
-        let path = self.path()?;
-        let stands = path.exists() && strongroom_repository::exists(&LocalBackend::open(&path)?)?;
-        if stands { Ok((self.open()?, false)) } else { Ok((self.init(options)?, true)) }
+    /// Opens the repository, or creates it if there is none.
+    pub fn open_or_init(&self, options: &InitOptions) -> Result<OpenedOrCreated, CliError> {
+        if self.has_repository()? {
+            return Ok(OpenedOrCreated { repository: self.open()?, created: false });
+        }
+        match self.init(options) {
+            Ok(repository) => Ok(OpenedOrCreated { repository, created: true }),
+            // Another process created it in the meantime: theirs is as good.
+            Err(_) if self.has_repository()? => {
+                Ok(OpenedOrCreated { repository: self.open()?, created: false })
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    /// True where output is for programs.
+    fn has_repository(&self) -> Result<bool, CliError> {
+        let path = self.path()?;
+        Ok(path.exists() && strongroom_repository::exists(&LocalBackend::open(&path)?)?)
+    }
+
+    /// Whether output is for programs.
     pub fn json(&self) -> bool {
         self.args.json
     }

@@ -5,7 +5,8 @@ use jiff::tz::TimeZone;
 use jiff::{ToSpan, Zoned};
 use strongroom_base::Timestamp;
 
-/// The last moment that a date or time of day means: a day means its end, a minute its last second.
+/// The last moment that a date or time of day means: a day means its end, a minute its last
+/// second.
 pub fn last_moment(text: &str) -> Option<Timestamp> {
     last_moment_at(text, &Zoned::now())
 }
@@ -34,12 +35,20 @@ fn last_moment_at(text: &str, now: &Zoned) -> Option<Timestamp> {
 
 fn timestamp(zoned: &Zoned) -> Timestamp {
     let nanos = zoned.timestamp().as_nanosecond();
-    Timestamp(i64::try_from(nanos).unwrap_or(i64::MAX))
+    match i64::try_from(nanos) {
+        Ok(nanos) => Timestamp(nanos),
+        Err(_) if nanos < 0 => Timestamp::EARLIEST,
+        Err(_) => Timestamp::LATEST,
+    }
 }
 
-/// `2026-11-21 12:30:05`.
+/// `2026-11-21 12:30:05`. A time at either end of what can be recorded is not exact.
 pub fn text(time: Timestamp) -> String {
-    in_zone(time, TimeZone::system())
+    match time {
+        Timestamp::LATEST => "2262 or later".to_owned(),
+        Timestamp::EARLIEST => "1677 or earlier".to_owned(),
+        time => in_zone(time, TimeZone::system()),
+    }
 }
 
 fn in_zone(time: Timestamp, zone: TimeZone) -> String {
@@ -79,5 +88,14 @@ mod tests {
         {
             assert_eq!(at(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn years_that_cannot_be_recorded_keep_their_side() {
+        let now = Zoned::now();
+        assert_eq!(last_moment_at("2300-01-01", &now), Some(Timestamp::LATEST));
+        assert_eq!(last_moment_at("1066-10-14", &now), Some(Timestamp::EARLIEST));
+        assert_eq!(text(Timestamp::LATEST), "2262 or later");
+        assert_eq!(in_zone(Timestamp(-1), TimeZone::UTC), "1969-12-31 23:59:59");
     }
 }

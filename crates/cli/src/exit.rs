@@ -1,7 +1,5 @@
 //! Exit codes, errors as people see them, and the next step for each.
 
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use strongroom_access::MountError;
@@ -9,21 +7,22 @@ use strongroom_arena::ArenaError;
 use strongroom_arena::envelope::EnvelopeError;
 use strongroom_arena::envelope::format::HeaderError;
 use strongroom_backend::BackendError;
+use strongroom_base::Printable;
 use strongroom_engine::EngineError;
 use strongroom_repository::RepositoryError;
 use strongroom_source::SourceError;
 
-use crate::terminal::{Events, printable_bytes};
+use crate::terminal::{Events, write_wrapped};
 
-/// What the program ends with.
+/// What the program ends with. `EXIT_CODES` has the words for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// All was done.
+    /// Everything was done.
     Done = 0,
     /// Nothing was done, or not what was asked.
     Failed = 1,
-    /// Done, but for some files, which were named.
+    /// Finished, except for some files, which were listed; or from an incomplete snapshot.
     Incomplete = 3,
     /// Something stored is damaged or lost.
     Damaged = 4,
@@ -35,20 +34,17 @@ pub enum Exit {
     Interrupted = 130,
 }
 
-/// The end of the long help.
-pub const EXIT_CODES_HELP: &str = "\
-The passphrase is taken from --password-file or --password-command, or else from the variable
-STRONGROOM_PASSWORD, or else asked for.
-
-Exit codes:
-  0    all was done
-  1    it failed
-  2    the command line makes no sense
-  3    done, but for some files, which were named
-  4    something stored is damaged or lost
-  5    the passphrase is wrong or missing
-  6    there is no repository at that place
-  130  stopped by Ctrl-C or a signal";
+/// The exit codes and what each means, for the help and the manual pages.
+pub const EXIT_CODES: [(&str, &str); 8] = [
+    ("0", "success"),
+    ("1", "failed"),
+    ("2", "invalid command line"),
+    ("3", "finished, but some files could not be handled, or the snapshot is incomplete"),
+    ("4", "something that was stored is damaged or lost"),
+    ("5", "the passphrase is wrong or missing"),
+    ("6", "there is no repository at that place"),
+    ("130", "stopped by Ctrl-C or a signal"),
+];
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
@@ -70,8 +66,16 @@ impl CliError {
         Self { exit, message: message.into(), hint: Some(hint.into()) }
     }
 
-    /// Tells it and gives the exit code.
+    /// The reader of the output closed it, so there is no reader to report to.
+    fn closed_output() -> Self {
+        Self { exit: Exit::Failed, message: String::new(), hint: None }
+    }
+
+    /// Reports it and gives the exit code.
     pub fn report(&self, json: Option<Events>) -> ExitCode {
+        if self.message.is_empty() {
+            return self.exit.into();
+        }
         if let Some(events) = json {
             let line = serde_json::json!({
                 "event": "error",
@@ -79,14 +83,13 @@ impl CliError {
                 "hint": self.hint,
                 "exit": self.exit as u8,
             });
-            // Whoever closed the stream does not want to hear.
-            let _ = events.tell(&line.to_string());
-        } else if !self.message.is_empty() {
-            let mut text = format!("error: {}\n", printable_bytes(self.message.as_bytes()));
+            // If that stream is closed, there is nowhere left to report to.
+            let _ = events.write(&line);
+        } else {
+            write_wrapped("error: ", &self.message);
             if let Some(hint) = &self.hint {
-                let _ = writeln!(text, " hint: {hint}");
+                write_wrapped(" hint: ", hint);
             }
-            let _ = std::io::stderr().write_all(text.as_bytes());
         }
         self.exit.into()
     }
@@ -99,10 +102,9 @@ impl std::fmt::Display for CliError {
 }
 
 impl From<std::io::Error> for CliError {
-    /// The output was closed: nobody is left to be told.
     fn from(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
-            return Self { exit: Exit::Failed, message: String::new(), hint: None };
+            return Self::closed_output();
         }
         Self {
             exit: Exit::Failed,
@@ -148,11 +150,14 @@ impl From<MountError> for CliError {
         let hint = match &error {
             MountError::Repository(_) => None,
             MountError::Mount { .. } => Some(
-                "DIR must be a folder that exists and is yours; mounting needs /dev/fuse and the program fusermount3",
+                "DIR must be an existing folder that you own; mounting needs /dev/fuse and the program fusermount3 (package fuse3)",
             ),
-            MountError::Busy { .. } => Some("close what is open there, and leave the folder"),
+            MountError::Busy { .. } => {
+                Some("close the files that are open there, and leave the folder")
+            }
             MountError::Unmount { mountpoint, .. } | MountError::Session { mountpoint, .. } => {
-                let hint = format!("`fusermount3 -uz {}` takes it away", mountpoint.display());
+                let hint =
+                    format!("`fusermount3 -uz {}` removes the mount", Printable::path(mountpoint));
                 return Self::new(Exit::Failed, error.to_string(), hint);
             }
         };
@@ -172,14 +177,20 @@ fn classify(error: &RepositoryError) -> (Exit, Option<&'static str>) {
         RepositoryError::Object {
             source: EnvelopeError::Header(HeaderError::NewerVersion { .. }),
             ..
-        } => (Exit::Failed, Some("a newer Strongroom made this; nothing is wrong with it")),
+        } => (
+            Exit::Failed,
+            Some("a newer Strongroom wrote this; it is not damaged: update this program"),
+        ),
         RepositoryError::NotARepository { .. } => (
             Exit::NoRepository,
-            Some("check --repo, or make one: `strongroom init`, or `strongroom backup --init`"),
+            Some(
+                "check --repo, or create one with `strongroom init` or `strongroom backup --init`",
+            ),
         ),
-        RepositoryError::RepositoryExists { .. } => {
-            (Exit::Failed, Some("leave out `init`; to begin anew, choose another place"))
-        }
+        RepositoryError::RepositoryExists { .. } => (
+            Exit::Failed,
+            Some("use it without `init`, or choose another place for a new repository"),
+        ),
         RepositoryError::PlaceNotEmpty { .. } => {
             (Exit::Failed, Some("choose an empty folder, or one that does not exist yet"))
         }
@@ -188,14 +199,16 @@ fn classify(error: &RepositoryError) -> (Exit, Option<&'static str>) {
         }
         RepositoryError::NoKeySlot { .. } => (
             Exit::Damaged,
-            Some("bring back a file of the folder `keys` from wherever it was copied to"),
+            Some("restore a file of the folder `keys` from any other copy of the repository"),
         ),
         RepositoryError::LastKeySlot { .. } => {
             (Exit::Failed, Some("add another key first: `strongroom key add`"))
         }
         RepositoryError::ForgedConfig => (
             Exit::Damaged,
-            Some("somebody without a key changed `config`; bring back the file as it was"),
+            Some(
+                "`config` was changed without a key; restore the file from another copy of the repository",
+            ),
         ),
         RepositoryError::NoSuchSnapshot { .. } => (
             Exit::Failed,
@@ -203,25 +216,31 @@ fn classify(error: &RepositoryError) -> (Exit, Option<&'static str>) {
                 "`strongroom snapshots` lists them; name one by its id, `latest`, `latest~1`, a date, or host:path@date",
             ),
         ),
-        RepositoryError::AmbiguousSnapshot { .. } => (Exit::Failed, Some("write more of its id")),
+        RepositoryError::OnlyPartial { .. } => (
+            Exit::Failed,
+            Some(
+                "run the backup again to complete it, or name the incomplete one by its id or as `latest-partial`",
+            ),
+        ),
+        RepositoryError::AmbiguousSnapshot { .. } => {
+            (Exit::Failed, Some("give more digits of the id"))
+        }
         RepositoryError::NoSuchPath { .. } => {
-            (Exit::Failed, Some("`strongroom ls SNAPSHOT` shows what is there"))
+            (Exit::Failed, Some("`strongroom ls SNAPSHOT` lists what the snapshot holds"))
         }
         RepositoryError::PutOnly | RepositoryError::Arena(ArenaError::PutOnly) => {
-            (Exit::Failed, Some("use a passphrase that opens the repository for reading"))
+            (Exit::Failed, Some("use the passphrase of a key that may read"))
         }
         RepositoryError::Backend(BackendError::NoSpace { .. }) => (
             Exit::Failed,
-            Some(
-                "nothing that was stored before is touched; free some space and run it again, it goes on where it stopped",
-            ),
+            Some("free some space and run it again; snapshots made before are not affected"),
         ),
         RepositoryError::Index(_) => (
             Exit::Failed,
-            Some("the cache can be removed at any time; it is made anew: `strongroom repair`"),
+            Some("the cache can be removed at any time; the next command builds it again"),
         ),
         RepositoryError::Cancelled(_) => {
-            (Exit::Interrupted, Some("what was done is kept; run it again to go on"))
+            (Exit::Interrupted, Some("what was done is kept; run it again to continue"))
         }
         error if error.is_damage() => {
             (Exit::Damaged, Some("run `strongroom verify`, then `strongroom repair`"))

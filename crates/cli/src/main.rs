@@ -1,17 +1,19 @@
 //! The program `strongroom`: its table of contents.
 //!
-//! One file per command under `commands`, each with its arguments (whose comments are the help)
-//! and what it runs. This crate alone prints, exits, and reads the environment; what a command
-//! does is done below, in `strongroom-engine`.
+//! Each command has a file under `commands`, with its arguments (whose comments are the help) and
+//! the function that runs it. Only this crate prints, exits, and reads the environment; the work
+//! itself is done in `strongroom-engine`.
 #![expect(
     clippy::disallowed_methods,
     reason = "this crate reads the environment and the clock for all others"
 )]
 
+mod columns;
 mod commands;
 mod context;
 mod dates;
 mod exit;
+mod manual;
 mod passphrase;
 mod progress;
 mod prompt;
@@ -20,7 +22,7 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{FromArgMatches, Parser};
 
 use commands::Command;
 use context::GlobalArgs;
@@ -32,7 +34,6 @@ use exit::CliError;
     name = "strongroom",
     version,
     max_term_width = 100,
-    after_help = exit::EXIT_CODES_HELP,
     subcommand_required = true,
     arg_required_else_help = true,
     disable_help_subcommand = true
@@ -45,7 +46,10 @@ pub struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match manual::command().try_get_matches() {
+        Ok(matches) => Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()),
+        Err(error) => return manual::explain(&error),
+    };
     keep_one_heap(&cli.command);
     let json = cli.global.json.then(|| cli.command.events());
     match run(cli) {
@@ -54,23 +58,23 @@ fn main() -> ExitCode {
     }
 }
 
-/// One heap for all threads, which keeps what is freed: to give pages back and have them mapped
-/// anew for the next buffer takes longer than to fill it. The C library would begin a heap for
-/// each thread, and what one makes and another drops then lies fallow in all of them.
+/// Makes all threads share one heap that keeps freed memory: returning pages to the system and
+/// mapping them again for the next buffer takes longer than filling it. By default the C library
+/// gives each thread a heap of its own, and memory that another thread frees is stranded in it.
 ///
-/// A backup has its largest buffers outside of the heap, where they would leave holes, and uses
-/// them again by itself. What that saves: `docs/design/0002-dependencies.md`.
+/// A backup allocates its largest buffers outside of the heap, where they would leave holes, and
+/// reuses them itself. What that saves: `docs/design/0002-dependencies.md`.
 fn keep_one_heap(command: &Command) {
     let (largest, kept) = match command {
         Command::Backup(_) => (2 << 20, 8 << 20),
-        // Whole objects, as a verification reads them, are longer.
+        // A verification reads whole objects, which are longer.
         _ => (8 << 20, 32 << 20),
     };
     #[cfg(not(target_env = "gnu"))]
     let _: (i32, i32) = (largest, kept);
     #[cfg(target_env = "gnu")]
     // SAFETY: the function takes two numbers, no pointer, and is called before there is a second
-    // thread. What it answers is of no matter: at worst all stays as it was.
+    // thread. Its result does not matter: if it fails, the defaults stay.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_MMAP_THRESHOLD, largest);

@@ -9,9 +9,9 @@ use zeroize::Zeroizing;
 
 use crate::exit::{CliError, Exit};
 use crate::prompt::{PromptError, ask};
-use crate::terminal::printable;
+use crate::terminal::{printable, write_wrapped};
 
-/// A passphrase, wiped from memory when it is no longer needed.
+/// A passphrase, wiped from memory after use.
 pub type Passphrase = Zeroizing<Vec<u8>>;
 
 /// How the passphrase is given.
@@ -39,8 +39,11 @@ pub struct PassphraseArgs {
     password_command: Option<String>,
 }
 
+/// How many times a person is asked for a new passphrase.
+const ATTEMPTS_MAX: usize = 3;
 const VARIABLE: &str = "STRONGROOM_PASSWORD";
-const HINT: &str = "set STRONGROOM_PASSWORD, or give --password-file or --password-command, or run it in a terminal";
+const HINT: &str =
+    "set STRONGROOM_PASSWORD, give --password-file or --password-command, or run it in a terminal";
 
 impl PassphraseArgs {
     /// The passphrase of a repository that exists.
@@ -121,20 +124,26 @@ fn prompt(question: &str, cancel: &Cancel) -> Result<Passphrase, CliError> {
     })
 }
 
+/// Asks until the same passphrase was typed twice.
 fn prompt_twice(question: &str, cancel: &Cancel) -> Result<Passphrase, CliError> {
-    let first = not_empty(prompt(question, cancel)?)?;
-    let second = prompt("The same again: ", cancel)?;
-    if first == second {
-        Ok(first)
-    } else {
-        Err(CliError::new(Exit::Passphrase, "the two passphrases differ", "run it again"))
+    for _ in 0..ATTEMPTS_MAX {
+        let first = prompt(question, cancel)?;
+        if first.is_empty() {
+            write_wrapped("", "An empty passphrase protects nothing; try again.");
+            continue;
+        }
+        if first == prompt("The same again: ", cancel)? {
+            return Ok(first);
+        }
+        write_wrapped("", "The two passphrases differ; try again.");
     }
+    Err(CliError::new(Exit::Passphrase, "no passphrase was given", HINT))
 }
 
 fn not_empty(passphrase: Passphrase) -> Result<Passphrase, CliError> {
     if passphrase.is_empty() {
         let message = "an empty passphrase protects nothing";
-        return Err(CliError::new(Exit::Passphrase, message, "choose one that nobody guesses"));
+        return Err(CliError::new(Exit::Passphrase, message, "choose one that is hard to guess"));
     }
     Ok(passphrase)
 }

@@ -1,7 +1,7 @@
-//! How a verb gets on, told to a person or a program.
+//! The progress of a verb, for a person or a program.
 //!
-//! On a terminal two lines are kept up to date: how far it has come, and what it is at. They are
-//! taken away at the end.
+//! On a terminal, two lines are kept up to date: how much is done, and what is being worked on.
+//! They are cleared at the end.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -10,37 +10,38 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
-use strongroom_base::units::{bytes_text, count_text, duration_text};
+use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
 use strongroom_base::{Monitor, Problem, Progress, Severity};
 
-use crate::terminal::{Terminal, printable_bytes};
+use crate::columns::{console_columns, shorten};
+use crate::terminal::{Terminal, printable_bytes, write_wrapped};
 
-/// Progress is shown so often at most.
+/// How often progress is shown to a person, at most.
 const SHOW_EVERY: Duration = Duration::from_millis(100);
-/// Programs are told so often at most.
-const TELL_EVERY: Duration = Duration::from_millis(500);
-/// What was longer ago counts little for the rate.
+/// How often progress is reported to a program, at most.
+const REPORT_EVERY: Duration = Duration::from_millis(500);
+/// The rate is an average over about this time.
 const RATE_SECONDS: f64 = 5.0;
 /// Columns of the bar between its brackets.
 const BAR_COLUMNS: usize = 16;
 
-/// What a verb calls what it did.
+/// How the progress of a verb is worded.
 #[derive(Debug, Clone, Copy)]
 pub struct Words {
-    /// With all bytes, such as `stored`.
+    /// For all bytes, such as `stored`.
     pub done: &'static str,
-    /// With new bytes and with the others, where they are told apart.
+    /// For new bytes and for the others, if they are counted apart.
     pub new_and_known: Option<(&'static str, &'static str)>,
 }
 
 impl Words {
-    /// New bytes are not told apart.
+    /// New bytes are not counted apart.
     pub const fn plain(done: &'static str) -> Self {
         Self { done, new_and_known: None }
     }
 }
 
-/// Tells a person, or a program, how a verb gets on.
+/// Shows the progress and the problems of a verb.
 pub struct TerminalMonitor {
     terminal: Terminal,
     words: Words,
@@ -51,13 +52,13 @@ pub struct TerminalMonitor {
 }
 
 struct State {
-    told: Option<Instant>,
+    shown: Option<Instant>,
     rate: Rate,
-    /// The path that is being worked on, as it is.
+    /// The path that is being worked on, not yet escaped.
     what: Vec<u8>,
 }
 
-/// Bytes a second, of late.
+/// Recent bytes per second.
 struct Rate {
     at: Duration,
     bytes: u64,
@@ -70,11 +71,11 @@ impl Rate {
         if seconds <= 0.0 {
             return;
         }
-        let of_late = bytes.saturating_sub(self.bytes) as f64 / seconds;
-        // At first there is no past to weigh against.
+        let recent = bytes.saturating_sub(self.bytes) as f64 / seconds;
+        // The first measurement has nothing to be averaged with.
         let weight = 1.0 - (-seconds / now.as_secs_f64().min(RATE_SECONDS)).exp();
         let weight = if self.at.is_zero() { 1.0 } else { weight };
-        self.bytes_per_second += weight * (of_late - self.bytes_per_second);
+        self.bytes_per_second += weight * (recent - self.bytes_per_second);
         (self.at, self.bytes) = (now, bytes);
     }
 }
@@ -107,7 +108,7 @@ impl TerminalMonitor {
             bar
         });
         let rate = Rate { at: Duration::ZERO, bytes: 0, bytes_per_second: 0.0 };
-        let state = Mutex::new(State { told: None, rate, what: Vec::new() });
+        let state = Mutex::new(State { shown: None, rate, what: Vec::new() });
         Self { terminal, words, bar, began: Instant::now(), state }
     }
 
@@ -118,7 +119,7 @@ impl TerminalMonitor {
         }
     }
 
-    /// How long the verb has been at it.
+    /// How long the verb has been running.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
@@ -133,11 +134,7 @@ impl TerminalMonitor {
 
     /// A line for the person, above the progress.
     fn above(&self, text: &str) {
-        let print = || {
-            // Whoever closed the stream does not want to hear.
-            let _ =
-                std::io::Write::write_all(&mut std::io::stderr(), format!("{text}\n").as_bytes());
-        };
+        let print = || write_wrapped("", text);
         match &self.bar {
             Some(bar) => bar.suspend(print),
             None => print(),
@@ -165,14 +162,14 @@ struct View<'v> {
 }
 
 impl View<'_> {
-    /// Both lines, each at most so many columns wide.
+    /// Both lines, each at most `columns` wide.
     fn lines(&self, columns: usize) -> String {
         let first = self.first(columns);
         let second = self.second(columns);
         if second.is_empty() { first } else { format!("{first}\n  {second}") }
     }
 
-    /// How far it has come: what matters least gives way where there is no room.
+    /// How much is done. If there is not enough room, the least important parts are left out.
     fn first(&self, columns: usize) -> String {
         let Progress { bytes, files, bytes_total, files_total, .. } = *self.progress;
         let total = bytes_total.filter(|total| *total > 0);
@@ -186,12 +183,12 @@ impl View<'_> {
         let left = self.left().map(|left| format!("{} left", left_text(left)));
         let rate = (bytes > 0).then(|| format!("{}/s", bytes_text(self.bytes_per_second as u64)));
         let file_count = match files_total {
-            Some(total) => format!("{} of {} files", count_text(files), count_text(total)),
-            None => format!("{} files", count_text(files)),
+            Some(total) => format!("{} of {}", count_text(files), counted(total, "file", "files")),
+            None => counted(files, "file", "files"),
         };
         let file_count = (files > 0).then_some(file_count);
         let bar = total.map(|total| bar_text(bytes, total));
-        // In the order of their weight, each with its place in the line.
+        // Most important first, each with its place in the line.
         let parts = [(1, Some(done)), (4, left), (3, rate), (2, file_count), (0, bar)];
         let mut shown: Vec<(usize, String)> = Vec::new();
         let mut used = 0;
@@ -209,7 +206,7 @@ impl View<'_> {
         shorten(&texts.join("  "), columns)
     }
 
-    /// What is new, and what it is at.
+    /// What is new, and which file is being worked on.
     fn second(&self, columns: usize) -> String {
         let Progress { bytes, bytes_new, .. } = *self.progress;
         let what = printable_bytes(self.what);
@@ -227,7 +224,7 @@ impl View<'_> {
         }
     }
 
-    /// Once a hundredth is done and the rate has settled, the rest is thought to go as fast.
+    /// The time that the rest takes at the present rate, once that has settled.
     fn left(&self) -> Option<Duration> {
         let Progress { bytes, bytes_total, .. } = *self.progress;
         let total = bytes_total?;
@@ -240,7 +237,7 @@ impl View<'_> {
     }
 }
 
-/// Tenths of seconds would only flicker.
+/// Without tenths of seconds, which would only flicker.
 fn left_text(left: Duration) -> String {
     match left.as_secs() {
         seconds @ 0..60 => format!("{seconds} s"),
@@ -255,36 +252,18 @@ fn bar_text(bytes: u64, total: u64) -> String {
     format!("[{:BAR_COLUMNS$}]", format!("{done}{head}"))
 }
 
-fn console_columns() -> usize {
-    rustix::termios::tcgetwinsize(std::io::stderr())
-        .map_or(80, |size| usize::from(size.ws_col).max(20))
-}
-
-/// Cut in the middle, nearer to its begin: the end of a path tells most.
-fn shorten(text: &str, columns: usize) -> String {
-    let length = text.chars().count();
-    if length <= columns {
-        return text.to_owned();
-    }
-    let Some(room) = columns.checked_sub(1) else { return String::new() };
-    let head = room / 3;
-    let tail: String = text.chars().skip(length - (room - head)).collect();
-    let head: String = text.chars().take(head).collect();
-    format!("{head}…{tail}")
-}
-
 impl Monitor for TerminalMonitor {
     fn progress(&self, progress: &Progress) {
         let is_json = self.terminal.is_json();
         if !is_json && self.bar.is_none() {
             return;
         }
-        let every = if is_json { TELL_EVERY } else { SHOW_EVERY };
+        let every = if is_json { REPORT_EVERY } else { SHOW_EVERY };
         let mut state = self.lock();
-        if state.told.is_some_and(|told| told.elapsed() < every) {
+        if state.shown.is_some_and(|shown| shown.elapsed() < every) {
             return;
         }
-        state.told = Some(Instant::now());
+        state.shown = Some(Instant::now());
         let elapsed = self.elapsed();
         state.rate.update(elapsed, progress.bytes);
         if let Some(bar) = &self.bar {
@@ -310,7 +289,7 @@ impl Monitor for TerminalMonitor {
             "bytes_total": progress.bytes_total,
             "file": String::from_utf8_lossy(&state.what),
         });
-        // A closed stream is noticed where the result is told.
+        // A closed stream is noticed when the result is written.
         let _ = self.terminal.json(&value);
     }
 
@@ -341,9 +320,9 @@ impl Monitor for TerminalMonitor {
         if self.terminal.is_quiet() && problem.severity == Severity::Note {
             return;
         }
-        let message = printable_bytes(problem.message.as_bytes());
+        let message = problem.message;
         match problem.path {
-            Some(path) if !problem.message.contains(&*path.to_string_lossy()) => {
+            Some(path) if !message.contains(&*path.to_string_lossy()) => {
                 let path = printable_bytes(path.as_os_str().as_bytes());
                 self.above(&format!("{severity}: {path}: {message}"));
             }
@@ -358,7 +337,7 @@ impl Monitor for TerminalMonitor {
         if self.terminal.is_json() {
             let _ = self.terminal.json(&json!({ "event": "detail", "message": line }));
         } else {
-            self.above(&printable_bytes(line.as_bytes()));
+            self.above(line);
         }
     }
 }
@@ -380,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_least_gives_way() {
+    fn the_least_important_part_is_left_out() {
         let progress = Progress {
             files: 12_345,
             bytes: 1 << 30,
@@ -430,12 +409,5 @@ mod tests {
             rate.update(Duration::from_millis(tick * 100), 100_000);
         }
         assert!(rate.bytes_per_second < 100.0);
-    }
-
-    #[test]
-    fn long_lines_keep_their_end() {
-        assert_eq!(shorten("0123456789", 10), "0123456789");
-        assert_eq!(shorten("0123456789ab", 10), "012…6789ab");
-        assert_eq!(shorten("0123456789ab", 0), "");
     }
 }

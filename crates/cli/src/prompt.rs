@@ -1,7 +1,7 @@
-//! Asks for a passphrase on the terminal, whatever standard input is, and never shows it.
+//! Asks for a passphrase on the terminal, even if standard input is another one, and never shows it.
 //!
-//! The terminal is waited for rather than read from at once, so that Ctrl-C is seen: the echo is
-//! turned on again before the program ends.
+//! Reading waits for input with a time limit, so that Ctrl-C is noticed: the echo is turned on
+//! again before the program ends.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 pub enum PromptError {
     /// There is no terminal, or it is gone.
     NoTerminal,
-    /// Somebody asked to stop.
+    /// The user asked to stop.
     Cancelled,
 }
 
@@ -32,9 +32,9 @@ impl From<rustix::io::Errno> for PromptError {
     }
 }
 
-/// The wish to stop is looked at so often.
+/// How often the program looks if it was asked to stop.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Longer lines are cut by the terminal itself.
+/// The longest line that a terminal delivers.
 const LINE_BYTES_MAX: usize = 4096;
 
 /// The line that is typed, without its end.
@@ -43,14 +43,14 @@ pub fn ask(question: &str, cancel: &Cancel) -> Result<Zeroizing<Vec<u8>>, Prompt
     let silence = Silence::begin(terminal.try_clone()?)?;
     terminal.write_all(question.as_bytes())?;
     let line = read_line(&mut terminal, cancel);
-    // The end of the line was not shown either.
+    // With the echo off, the terminal did not show the end of the line.
     let _ = terminal.write_all(b"\n");
     drop(silence);
     line
 }
 
 fn read_line(terminal: &mut File, cancel: &Cancel) -> Result<Zeroizing<Vec<u8>>, PromptError> {
-    // As long as it may get, so that no part of it is left behind where it grew.
+    // Allocated at its full size, so that no copy of it is left in memory when it grows.
     let mut line = Zeroizing::new(Vec::with_capacity(LINE_BYTES_MAX));
     let mut buffer = Zeroizing::new([0; LINE_BYTES_MAX]);
     loop {
@@ -86,7 +86,7 @@ impl Silence {
         let before = tcgetattr(&terminal)?;
         let mut silent = before.clone();
         silent.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL);
-        // What was typed before the question is no answer to it.
+        // What was typed before the question is not an answer to it.
         tcsetattr(&terminal, OptionalActions::Flush, &silent)?;
         Ok(Self { terminal, before })
     }

@@ -1,23 +1,30 @@
 //! What people see, and what programs read: lines, tables, names.
+//!
+//! Everything that is printed goes through here, and no line for a person has a control character in
+//! it, even if its author forgot to escape a name: hosts, labels and paths were chosen by others.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use serde_json::Value;
+use strongroom_base::Printable;
+use strongroom_base::printable::{is_unsafe, printable_line};
+
+use crate::columns::{console_columns, wrapped};
 
 /// Where events for programs go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Events {
-    /// Where results go.
+    /// With the results.
     StandardOutput,
-    /// Beside what a command writes to standard output.
+    /// Apart from the content that a command writes to standard output.
     StandardError,
 }
 
 impl Events {
-    /// Tells a line.
-    pub fn tell(self, line: &str) -> std::io::Result<()> {
-        let line = format!("{line}\n");
+    /// Writes an event as one line.
+    pub fn write(self, event: &Value) -> std::io::Result<()> {
+        let line = format!("{}\n", json_line(event));
         match self {
             Self::StandardOutput => std::io::stdout().write_all(line.as_bytes()),
             Self::StandardError => std::io::stderr().write_all(line.as_bytes()),
@@ -25,43 +32,61 @@ impl Events {
     }
 }
 
-/// How the program talks.
+/// JSON without characters on which a terminal could act. JSON itself only escapes the first 32.
+fn json_line(event: &Value) -> String {
+    let text = event.to_string();
+    if !text.contains(is_unsafe) {
+        return text;
+    }
+    let mut line = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        // All of these are below U+10000, and occur in strings only.
+        if is_unsafe(character) {
+            line.push_str(&format!("\\u{:04x}", character as u32));
+        } else {
+            line.push(character);
+        }
+    }
+    line
+}
+
+/// Where output goes, and how much of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Terminal {
-    /// None where people are talked to.
+    /// None if the output is for people.
     json: Option<Events>,
     quiet: bool,
     verbose: bool,
 }
 
 impl Terminal {
-    /// As the command line says; with `json`, events for programs go there.
+    /// As the command line says; with `json`, the output is events for programs.
     pub fn new(json: Option<Events>, quiet: bool, verbose: bool) -> Self {
         Self { json, quiet, verbose }
     }
 
-    /// True where events are told to a program.
+    /// Whether the output is events for a program.
     pub fn is_json(&self) -> bool {
         self.json.is_some()
     }
 
-    /// True where progress is shown to a person.
+    /// Whether progress is shown to a person.
     pub fn shows_progress(&self) -> bool {
         let can_move = std::env::var_os("TERM").is_some_and(|term| term != "dumb");
         self.json.is_none() && !self.quiet && can_move && std::io::stderr().is_terminal()
     }
 
-    /// True where details are wanted.
+    /// Whether details are wanted.
     pub fn is_verbose(&self) -> bool {
         self.verbose
     }
 
-    /// True where nothing but errors and warnings is.
+    /// Whether only errors and warnings are wanted.
     pub fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// A line of the result; nothing for programs and with `--quiet`.
+    /// A line of the result; not printed for programs and with `--quiet`.
     pub fn line(&self, text: impl AsRef<str>) -> std::io::Result<()> {
         if self.json.is_some() || self.quiet {
             return Ok(());
@@ -71,15 +96,20 @@ impl Terminal {
 
     /// A line that was asked for, such as an entry of a list.
     pub fn result(&self, text: impl AsRef<str>) -> std::io::Result<()> {
+        self.raw(&printable_line(text.as_ref()))
+    }
+
+    /// Text of several lines that holds nothing from a repository, such as a script.
+    pub fn raw(&self, text: &str) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
-        out.write_all(text.as_ref().as_bytes())?;
+        out.write_all(text.as_bytes())?;
         out.write_all(b"\n")
     }
 
     /// An object for programs; nothing for people.
     pub fn json(&self, value: &Value) -> std::io::Result<()> {
         match self.json {
-            Some(events) => events.tell(&value.to_string()),
+            Some(events) => events.write(value),
             None => Ok(()),
         }
     }
@@ -87,8 +117,7 @@ impl Terminal {
     /// A note beside the result, for people.
     pub fn note(&self, text: impl AsRef<str>) {
         if self.json.is_none() && !self.quiet {
-            // Whoever closed the stream does not want to hear.
-            let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
+            write_wrapped("", text.as_ref());
         }
     }
 }
@@ -110,25 +139,30 @@ pub fn table(rows: &[Vec<String>], right: &[usize]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// A path as a terminal can take it: control characters are spelt out.
+/// A path as a terminal can take it.
 pub fn printable(path: &Path) -> String {
-    printable_bytes(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))
+    Printable::path(path).to_string()
 }
 
 /// As [`printable`], of bytes.
 pub fn printable_bytes(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            if character.is_control() {
-                text.extend(character.escape_default());
-            } else {
-                text.push(character);
-            }
-        }
-        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
-    }
-    text
+    Printable::bytes(bytes).to_string()
+}
+
+/// As [`printable`], of a text.
+pub fn printable_text(text: &str) -> String {
+    Printable::text(text).to_string()
+}
+
+/// Writes a message to standard error, broken between words if that is a terminal.
+pub fn write_wrapped(head: &str, message: &str) {
+    let columns = match std::io::stderr().is_terminal() {
+        true => console_columns(),
+        false => usize::MAX,
+    };
+    let text = wrapped(head, &printable_line(message), columns);
+    // If that stream is closed, there is nowhere left to report to.
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 #[cfg(test)]
@@ -143,7 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_command_the_terminal() {
-        assert_eq!(printable_bytes(b"a\x1b[2J\xffb\n"), "a\\u{1b}[2J\\xffb\\n");
+    fn json_is_safe_on_a_terminal_and_means_the_same() {
+        let event = serde_json::json!({ "host": "a\u{9b}31m\u{202e}\x1b\\" });
+        let line = json_line(&event);
+        assert!(!line.contains(is_unsafe), "{line}");
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), event);
     }
 }

@@ -112,7 +112,7 @@ pub fn backup(
     let mut session = options.session(repository)?;
     let history = History::read(repository)?;
     session.sequence = history.next_sequence();
-    let from_the_future = history.from_the_future(started).map(|s| (s.id, s.started));
+    let from_the_future = history.dated_after(started).map(|s| (s.id, s.started));
     let parent = history.into_parent(options, &paths);
     let reader = ChunkReader::for_parents(repository, CacheLimits::default());
     let origin = session.origin();
@@ -185,7 +185,7 @@ pub fn backup_reader(
     let mut session = options.session(repository)?;
     let history = History::read(repository)?;
     session.sequence = history.next_sequence();
-    let from_the_future = history.from_the_future(started).map(|s| (s.id, s.started));
+    let from_the_future = history.dated_after(started).map(|s| (s.id, s.started));
     let parent = history.into_parent(options, &paths);
     let reader = ChunkReader::for_parents(repository, CacheLimits::default());
     let origin = session.origin();

@@ -293,7 +293,7 @@ impl Differ<'_, '_> {
                     level.incomplete[place] = true;
                     self.outcome.damaged += 1;
                     let path = PathBuf::from(OsStr::from_bytes(&self.path));
-                    let message = format!("names in this directory are lost: {error}");
+                    let message = format!("some entries of this directory are lost: {error}");
                     tell(self.monitor, Severity::Damage, &path, &message);
                 }
                 Err(error) => return Err(error),

@@ -144,7 +144,7 @@ fn kind_text(kind: &EntryKind) -> &'static str {
 
 fn advise_repair(reader: &ChunkReader, monitor: &dyn Monitor) {
     if reader.store().heals() > 0 {
-        let message = "parts of the repository are damaged and were computed anew from parity: run `strongroom repair`";
+        let message = "parts of the repository are damaged, and were repaired in memory from parity: run `strongroom repair`";
         monitor.problem(Problem { severity: Severity::Warning, path: None, message });
     }
 }
@@ -231,7 +231,7 @@ impl Dumper<'_> {
             }
             Item::Hole(bytes) => self.zeros(bytes, archive),
             Item::LostNames { path, error } => {
-                let message = format!("names in this directory are lost: {error}");
+                let message = format!("some entries of this directory are lost: {error}");
                 self.damage(&path, &message);
                 Ok(())
             }
@@ -295,7 +295,7 @@ impl Dumper<'_> {
         let Some(current) = &mut self.current else { return };
         if !std::mem::replace(&mut current.damaged, true) {
             let path = current.path.clone();
-            self.damage(&path, &format!("zeros stand for what is lost of it: {error}"));
+            self.damage(&path, &format!("the lost parts of it are zeros in the archive: {error}"));
         }
     }
 

@@ -20,19 +20,19 @@ pub enum RepositoryError {
         place: String,
     },
     /// `init` where something is already.
-    #[error("{place} holds a repository already")]
+    #[error("there is already a repository at {place}")]
     RepositoryExists {
         /// The place.
         place: String,
     },
     /// `init` into a folder that is in use for something else.
-    #[error("{place} is not empty and holds no repository")]
+    #[error("{place} is not empty, and it is not a repository")]
     PlaceNotEmpty {
         /// The place.
         place: String,
     },
     /// No key slot opens with this passphrase.
-    #[error("the passphrase opens none of the {slots} key slots")]
+    #[error("wrong passphrase")]
     WrongPassphrase {
         /// How many there are.
         slots: usize,
@@ -44,13 +44,13 @@ pub enum RepositoryError {
         found: usize,
     },
     /// The last key that reads cannot be removed.
-    #[error("key slot {slot} is the last that opens the repository for reading")]
+    #[error("key {slot} is the last one that can read")]
     LastKeySlot {
         /// The slot.
         slot: String,
     },
     /// The configuration was changed by somebody without a key.
-    #[error("the repository's configuration is forged: its authentication does not fit the key")]
+    #[error("the repository's configuration was changed by someone without a key")]
     ForgedConfig,
     /// A small object cannot be read.
     #[error("{name} cannot be read: {source}")]
@@ -75,7 +75,7 @@ pub enum RepositoryError {
         name: ObjectName,
     },
     /// The key at hand may only store.
-    #[error("this key may only store, not read")]
+    #[error("this key can only store, not read")]
     PutOnly,
     /// A chunk is lost.
     #[error("chunk {fingerprint} is lost: {why}")]
@@ -105,7 +105,7 @@ pub enum RepositoryError {
         newest: SnapshotId,
     },
     /// Several snapshots have this name.
-    #[error("\"{name}\" could be any of {}", ids(.candidates))]
+    #[error("\"{name}\" is ambiguous: it could be {}", ids(.candidates))]
     AmbiguousSnapshot {
         /// What was asked for.
         name: String,
@@ -133,7 +133,7 @@ pub enum RepositoryError {
     /// A text is no identifier.
     #[error(transparent)]
     Id(#[from] ParseIdError),
-    /// A pattern or date on the command line makes no sense.
+    /// A pattern or date on the command line is invalid.
     #[error("{0}")]
     Argument(String),
     /// An arena cannot be read.

@@ -24,9 +24,7 @@ pub use repository::{
     InitOptions, Repository, Surroundings, check_vacant, exists, read_config, refuse_newer,
 };
 pub use session::{Session, read_snapshot, session_object, snapshot_object};
-pub use snapshots::{
-    SnapshotList, SnapshotName, find_snapshot, greatest_sequence, list_snapshots,
-};
+pub use snapshots::{SnapshotList, SnapshotName, find_snapshot, greatest_sequence, list_snapshots};
 pub use write::basis::StreamBasis;
 pub use write::chunk_writer::{ChunkWriter, MetadataLane, WriteStats};
 pub use write::packer::{Compression, PackOptions};

@@ -259,7 +259,11 @@ mod tests {
         ));
     }
 
-    fn found(snapshots: &[Snapshot], name: SnapshotName, path: &str) -> Result<u8, RepositoryError> {
+    fn found(
+        snapshots: &[Snapshot],
+        name: SnapshotName,
+        path: &str,
+    ) -> Result<u8, RepositoryError> {
         find_snapshot(snapshots, &name, path.as_bytes(), "x").map(|snapshot| snapshot.id.0[1])
     }
 

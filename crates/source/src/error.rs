@@ -53,8 +53,8 @@ pub enum SourceError {
         /// The type bits of its mode.
         kind: u16,
     },
-    /// An exclude pattern that makes no sense.
-    #[error("{}the pattern {pattern:?} makes no sense: {reason}", place(file.as_deref(), *line))]
+    /// An invalid exclude pattern.
+    #[error("{}invalid pattern {pattern:?}: {reason}", place(file.as_deref(), *line))]
     Pattern {
         /// The file it stands in; none for one that was given alone.
         file: Option<PathBuf>,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{Errno, FileAttr, FileType};
+use strongroom_base::units::counted;
 use strongroom_base::{Monitor, Problem, Severity};
 use strongroom_catalog::{Entry, EntryKind};
 
@@ -416,9 +417,10 @@ impl View {
     fn tell_heals(&self) {
         let heals = self.chunks.take_heals();
         if heals > 0 {
+            let arenas = counted(heals, "damaged arena was", "damaged arenas were");
             let message = format!(
-                "{heals} damaged arenas were computed anew from their parity; what was read is \
-                 right, but the repository wants a repair"
+                "{arenas} repaired in memory, from parity: what was read is right; run \
+                 `strongroom repair` to repair the repository"
             );
             let severity = Severity::Warning;
             self.monitor.problem(Problem { severity, path: None, message: &message });

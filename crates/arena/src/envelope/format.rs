@@ -57,6 +57,19 @@ impl ObjectKind {
         Self::Session,
     ];
 
+    /// What it is called in messages.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Config => "configuration",
+            Self::KeySlot => "key slot",
+            Self::DataArena => "data arena",
+            Self::MetadataArena => "metadata arena",
+            Self::Snapshot => "snapshot",
+            Self::Session => "session",
+            Self::Unknown(_) => "thing of an unknown kind",
+        }
+    }
+
     /// The number in a header.
     pub fn number(self) -> u8 {
         match self {
@@ -123,7 +136,7 @@ pub struct Header {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// They do not begin as one.
-    #[error("it does not begin like an object of Strongroom")]
+    #[error("it is not an object of a Strongroom repository")]
     NotAnObject,
     /// Written by a newer program.
     #[error(

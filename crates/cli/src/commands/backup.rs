@@ -8,9 +8,10 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use strongroom_arena::CompressionLevel;
-use strongroom_base::units::{bytes_text, count_text, duration_text, parse_bytes};
+use strongroom_base::units::{bytes_text, count_text, counted, duration_text, parse_bytes};
+use strongroom_base::{Severity, Timestamp};
 use strongroom_engine::{BackupOptions, BackupOutcome, EngineError, backup};
-use strongroom_repository::{Compression, PackOptions, Profile};
+use strongroom_repository::{Compression, PackOptions, Profile, Repository};
 use strongroom_source::{Accounts, SourceOptions};
 
 use super::init;
@@ -21,7 +22,7 @@ use crate::progress::Words;
 use crate::snapshot_arg::SnapshotArg;
 use crate::terminal::printable_bytes;
 
-/// What progress is called.
+/// How the progress is worded.
 const WORDS: Words = Words { done: "stored", new_and_known: Some(("new", "known")) };
 
 /// What is stored, and how.
@@ -30,41 +31,41 @@ pub struct Args {
     /// Files and directories to store
     #[arg(required_unless_present = "stdin", conflicts_with = "stdin")]
     paths: Vec<PathBuf>,
-    /// Store what comes from standard input, as a file of this name
+    /// Store standard input as a file of this name
     #[arg(long, value_name = "NAME")]
     stdin: Option<OsString>,
-    /// Make the repository first where there is none
+    /// Create the repository first if there is none
     #[arg(long)]
     init: bool,
-    /// Write this on the snapshot; may be given several times
-    #[arg(long = "label", value_name = "TEXT")]
+    /// Add this label to the snapshot; may be given several times
+    #[arg(long = "label", alias = "tag", value_name = "TEXT")]
     labels: Vec<String>,
-    /// Read every file, also those that did not change since the last snapshot
+    /// Read every file, even those that did not change since the last snapshot
     #[arg(long)]
     force: bool,
     /// Store nothing; show what would be stored
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// Compare with this snapshot instead of the newest of the same paths
+    /// Compare with this snapshot instead of the newest one of the same host and paths
     #[arg(long, value_name = "SNAPSHOT")]
     parent: Option<OsString>,
-    /// Bear this host name on the snapshot
+    /// Record this host name instead of the machine's
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// How hard to compress: a zstd level from -7 (fastest) to 22 (smallest), or "auto": harder
-    /// while the processor has time
+    /// Compression: a zstd level from -7 (fastest) to 22 (smallest), or "auto" for as much as the
+    /// processor has time for
     #[arg(long, value_name = "LEVEL", allow_hyphen_values = true, default_value = "3")]
     compression: String,
-    /// Store every new chunk whole, none as a delta of what it was before
+    /// Store every new chunk whole, never as a delta against the previous version
     #[arg(long)]
     no_deltas: bool,
-    /// Files that are read at a time: two on a disk that seeks, else twice as many as cores
+    /// How many files are read at a time [default: 2 on a spinning disk, else two per core]
     #[arg(long, value_name = "COUNT")]
     readers: Option<usize>,
-    /// Tell how busy each stage was, and so which one bound the backup
+    /// Report how busy each stage was, to show the bottleneck
     #[arg(long)]
     profile: bool,
-    /// Threads that compress, one for each core unless told otherwise
+    /// How many threads compress [default: one per core]
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
     #[command(flatten)]
@@ -73,26 +74,26 @@ pub struct Args {
     new_repository: init::NewRepositoryArgs,
 }
 
-/// What is left out.
+/// What is excluded.
 #[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Leaving out")]
+#[command(next_help_heading = "Excluding")]
 struct ExcludeArgs {
-    /// Leave out what this gitignore pattern matches; a leading slash means a path of this machine
+    /// Exclude what matches this gitignore pattern; with a leading slash it is an absolute path
     #[arg(long, short = 'e', value_name = "PATTERN")]
     exclude: Vec<String>,
-    /// Leave out what the patterns in this file match, one a line
+    /// Exclude what matches a pattern in this file, one per line
     #[arg(long, value_name = "FILE")]
     exclude_file: Vec<PathBuf>,
-    /// Leave out what stands in a directory that holds a file of this name
+    /// Exclude the content of directories that hold a file of this name, such as .nobackup
     #[arg(long, value_name = "NAME")]
     exclude_if_present: Vec<OsString>,
-    /// Leave out the content of caches: directories with a CACHEDIR.TAG
+    /// Exclude the content of caches: directories with a CACHEDIR.TAG
     #[arg(long)]
     exclude_caches: bool,
-    /// Leave out files larger than this, such as 500MiB
+    /// Exclude files larger than this, such as 500MiB
     #[arg(long, value_name = "SIZE")]
     exclude_larger_than: Option<String>,
-    /// Leave out what is mounted below the given paths
+    /// Exclude other file systems mounted below the given paths
     #[arg(long, short = 'x')]
     one_file_system: bool,
 }
@@ -124,15 +125,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     if args.stdin.is_none() {
         strongroom_source::TreeSource::open(&args.paths, &source).map_err(EngineError::from)?;
     }
-    let (repository, made) = if args.init {
-        context.open_or_init(&args.new_repository.options()?)?
-    } else {
-        (context.open()?, false)
-    };
-    if made {
-        context.terminal.line(format!("made repository {}", repository.backend().describe()))?;
-        context.terminal.note(init::KEEP_THE_PASSPHRASE);
-    }
+    let repository = if args.init { open_or_init(context, &args)? } else { context.open()? };
     let parent = match &args.parent {
         Some(name) => Some(SnapshotArg::from(name.as_os_str()).find(&repository)?.id),
         None => None,
@@ -177,6 +170,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     };
     monitor.finish();
     let outcome = outcome?;
+    warn_of_clocks(context, &outcome);
     context.terminal.json(&summary_json(&outcome, monitor.elapsed().as_secs_f64()))?;
     for line in summary(&outcome, monitor.elapsed()) {
         context.terminal.line(line)?;
@@ -187,18 +181,49 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     Ok(exit_of(&outcome).into())
 }
 
+fn open_or_init(context: &Context, args: &Args) -> Result<Repository, CliError> {
+    let opened = context.open_or_init(&args.new_repository.options()?)?;
+    if opened.created {
+        init::report_created(context, &opened.repository)?;
+    }
+    Ok(opened.repository)
+}
+
+/// Snapshots are ordered by their sequence, so a wrong clock harms nothing; but dates lead astray.
+fn warn_of_clocks(context: &Context, outcome: &BackupOutcome) {
+    let started = outcome.snapshot.started;
+    if matches!(started, Timestamp::LATEST | Timestamp::EARLIEST) {
+        let message = format!(
+            "this machine's clock is outside of the years that a snapshot can record; it is dated \
+             \"{}\": set the clock",
+            dates::text(started)
+        );
+        context.terminal.problem(Severity::Warning, &message);
+    }
+    if let Some((id, future)) = outcome.from_the_future {
+        let message = format!(
+            "a snapshot from the future: {} is dated {}, and this machine's clock says {}. One of \
+             the clocks is wrong; `latest` follows the order of the backups, dates do not",
+            id.short(),
+            dates::text(future),
+            dates::text(started)
+        );
+        context.terminal.problem(Severity::Warning, &message);
+    }
+}
+
 fn parse_compression(text: &str) -> Result<Compression, CliError> {
     if text == "auto" {
         return Ok(Compression::Auto);
     }
     let level = text.parse().ok().and_then(CompressionLevel::new);
     level.map(Compression::Level).ok_or_else(|| {
-        let message = format!("there is no compression level {text}");
+        let message = format!("invalid compression level \"{text}\"");
         CliError::new(Exit::Failed, message, "give a number from -7 to 22, or \"auto\"")
     })
 }
 
-/// Threads that read files on what these paths lie on.
+/// How many threads read files, for the disks that these paths are on.
 fn readers_for(paths: &[PathBuf]) -> usize {
     if paths.iter().any(|path| strongroom_source::seeks(path)) {
         return 2;
@@ -210,8 +235,8 @@ fn readers_for(paths: &[PathBuf]) -> usize {
 fn profile_line(profile: &Profile) -> String {
     let shares = profile.shares();
     let busiest = shares.iter().fold(shares[0], |a, b| if b.1 > a.1 { *b } else { a }).0;
-    let told = shares.map(|(stage, share)| format!("{stage} {:.0} %", share * 100.0)).join(", ");
-    format!("stages at work: {told}; bound by: {busiest}")
+    let busy = shares.map(|(stage, share)| format!("{stage} {:.0} %", share * 100.0)).join(", ");
+    format!("stages busy: {busy}; bottleneck: {busiest}")
 }
 
 fn exit_of(outcome: &BackupOutcome) -> Exit {
@@ -234,42 +259,64 @@ fn summary(outcome: &BackupOutcome, elapsed: std::time::Duration) -> Vec<String>
     let snapshot = &outcome.snapshot;
     let stats = &snapshot.stats;
     let paths: Vec<String> = snapshot.paths.iter().map(|path| printable_bytes(path)).collect();
+    let (id, paths) = (snapshot.id.short(), paths.join(", "));
     let head = match (outcome.committed, snapshot.partial) {
-        (false, _) => "dry run; nothing was stored".to_owned(),
-        (true, true) => {
-            format!("stopped: partial snapshot {} of {}", snapshot.id.short(), paths.join(", "))
-        }
-        (true, false) => format!("snapshot {} of {}", snapshot.id.short(), paths.join(", ")),
+        (true, true) => format!("stopped: incomplete snapshot {id} of {paths}"),
+        (true, false) => format!("snapshot {id} of {paths}"),
+        (false, true) => "stopped before a file was stored: there is no snapshot".to_owned(),
+        (false, false) => "dry run: nothing was stored".to_owned(),
     };
     let rate = (stats.bytes as f64 / elapsed.as_secs_f64().max(0.001)) as u64;
     let mut lines = vec![
         head,
         format!(
-            "  {} files, {} in {} ({}/s)",
-            count_text(stats.files),
+            "  {}, {} in {} ({}/s)",
+            counted(stats.files, "file", "files"),
             bytes_text(stats.bytes),
             duration_text(elapsed),
             bytes_text(rate)
         ),
-        format!(
-            "  {} new, {} changed, {} unchanged",
-            count_text(outcome.files_new),
-            count_text(outcome.files_changed),
-            count_text(outcome.files_unchanged)
-        ),
-        format!(
-            "  {} of content were new; the repository grew by {}",
-            bytes_text(stats.bytes_new),
-            bytes_text(stats.bytes_stored)
-        ),
+        format!("  {}", files_line(outcome)),
+        format!("  {}", growth_line(outcome)),
     ];
     if outcome.excluded > 0 {
-        lines.push(format!("  {} left out as asked", count_text(outcome.excluded)));
+        lines.push(format!("  {} excluded", count_text(outcome.excluded)));
     }
     if stats.problems > 0 {
-        lines.push(format!("  problems: {}; see the warnings above", count_text(stats.problems)));
+        let problems = counted(stats.problems, "problem", "problems");
+        lines.push(format!("  {problems}: see the warnings above"));
     }
     lines
+}
+
+/// Links and special files are kept without being compared, so they are counted apart.
+fn files_line(outcome: &BackupOutcome) -> String {
+    let BackupOutcome { files_new, files_changed, files_unchanged, .. } = *outcome;
+    let compared = files_new + files_changed + files_unchanged;
+    let other = outcome.snapshot.stats.files.saturating_sub(compared);
+    let mut line = format!(
+        "{} new, {} changed, {} unchanged",
+        count_text(files_new),
+        count_text(files_changed),
+        count_text(files_unchanged)
+    );
+    if other > 0 {
+        line.push_str(&format!(
+            ", {}",
+            counted(other, "link or special file", "links and special files")
+        ));
+    }
+    line
+}
+
+fn growth_line(outcome: &BackupOutcome) -> String {
+    let stats = &outcome.snapshot.stats;
+    let new = bytes_text(stats.bytes_new);
+    if outcome.committed {
+        format!("{new} of new content; the repository grew by {}", bytes_text(stats.bytes_stored))
+    } else {
+        format!("{new} of new content, before compression")
+    }
 }
 
 fn summary_json(outcome: &BackupOutcome, seconds: f64) -> Value {
@@ -277,6 +324,7 @@ fn summary_json(outcome: &BackupOutcome, seconds: f64) -> Value {
     json!({
         "event": "summary",
         "snapshot": snapshot.id.to_string(),
+        "sequence": snapshot.sequence,
         "committed": outcome.committed,
         "partial": snapshot.partial,
         "started": dates::rfc3339(snapshot.started),

@@ -10,9 +10,9 @@ use strongroom_engine::cat;
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
-use crate::snapshot_arg::SnapshotArg;
+use crate::snapshot_arg::{SnapshotArg, check_complete};
 
-/// Which file is written.
+/// Which file is printed.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// The snapshot, and the path of a file in it: `latest:/etc/fstab`
@@ -24,11 +24,12 @@ pub struct Args {
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let what = SnapshotArg::from(args.what);
     if what.path.is_empty() {
-        let hint = "name the file behind a colon, such as latest:/etc/fstab";
-        return Err(CliError::new(Exit::Failed, "cat writes one file, and none was named", hint));
+        let hint = "name the file after a colon, such as latest:/etc/fstab";
+        return Err(CliError::new(Exit::Failed, "no file was named", hint));
     }
     let repository = context.open()?;
     let snapshot = what.find(&repository)?;
+    let exit = check_complete(context, &snapshot);
     let mut out = Stoppable { out: std::io::stdout().lock(), cancel: &context.cancel };
     let written = cat(&repository, &snapshot, &what.path, &mut out);
     let bytes = written.map_err(|error| match context.cancel.is_cancelled() {
@@ -38,13 +39,14 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     context.terminal.json(&json!({
         "event": "summary",
         "snapshot": snapshot.id.to_string(),
+        "partial": snapshot.partial,
         "path": String::from_utf8_lossy(&what.path),
         "bytes": bytes,
     }))?;
-    Ok(Exit::Done.into())
+    Ok(exit.into())
 }
 
-/// An output that fails once somebody asked to stop.
+/// An output that fails once the user asked to stop.
 struct Stoppable<'c, W> {
     out: W,
     cancel: &'c Cancel,

@@ -9,7 +9,7 @@ use crate::Cli;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 
-/// For which shell.
+/// The shell to complete for.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// The shell
@@ -20,6 +20,6 @@ pub struct Args {
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "strongroom", &mut script);
-    context.terminal.result(String::from_utf8_lossy(&script))?;
+    context.terminal.raw(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Done.into())
 }

@@ -1,4 +1,4 @@
-//! `strongroom debug`: each structure as it stands, for whoever wants to know or to mend.
+//! `strongroom debug`: shows each structure of a repository, to study or repair it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
 use crate::snapshot_arg::SnapshotArg;
+use crate::terminal::{printable, printable_bytes};
 
 /// Which structure.
 #[derive(Debug, Clone, clap::Args)]
@@ -27,24 +28,24 @@ pub struct Args {
 
 #[derive(Debug, Clone, Subcommand)]
 enum What {
-    /// The envelope of any file of a repository: needs no key
+    /// The envelope of any file of a repository; needs no key
     Envelope {
         /// The file
         file: PathBuf,
     },
     /// An arena: its blocks, and with -v its chunks
     Arena {
-        /// Its id, or the first digits
+        /// Its id, or the first digits of it
         arena: String,
     },
-    /// The index in the cache, brought up to date first
+    /// The index in the cache, after bringing it up to date
     Index,
     /// A snapshot's record
     Snapshot {
         /// The snapshot
         snapshot: OsString,
     },
-    /// The tree of a directory, with the recipes of what it holds
+    /// The tree of a directory, with the recipes of its entries
     Tree {
         /// The snapshot and the directory
         #[arg(value_name = "SNAPSHOT[:PATH]")]
@@ -61,7 +62,9 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         What::Snapshot { snapshot } => {
             let repository = context.open()?;
             let snapshot = SnapshotArg::from(snapshot).find(&repository)?;
-            context.terminal.result(format!("{snapshot:#?}"))?;
+            for line in format!("{snapshot:#?}").lines() {
+                context.terminal.result(line)?;
+            }
         }
         What::Tree { what } => tree(context, &SnapshotArg::from(what))?,
     }
@@ -70,12 +73,12 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
 
 fn envelope_of(context: &Context, file: &std::path::Path) -> Result<(), CliError> {
     let object = std::fs::read(file).map_err(|error| {
-        let message = format!("cannot read {}: {error}", file.display());
+        let message = format!("cannot read {}: {error}", printable(file));
         CliError::new(Exit::Failed, message, "name a file of a repository, such as room/config")
     })?;
     let inspection = envelope::inspect(&object).map_err(|error| {
-        let message = format!("{}: {error}", file.display());
-        CliError::new(Exit::Damaged, message, "`strongroom repair` mends what can be mended")
+        let message = format!("{}: {error}", printable(file));
+        CliError::new(Exit::Damaged, message, "`strongroom repair` repairs what can be repaired")
     })?;
     let header = &inspection.header;
     let layout = header.layout();
@@ -185,9 +188,8 @@ fn tree(context: &Context, what: &SnapshotArg) -> Result<(), CliError> {
         Found::Entry { entry, .. } => match entry.tree() {
             Some(tree) => tree.clone(),
             None => {
-                let path = String::from_utf8_lossy(&what.path).into_owned();
-                let hint = "name a directory";
-                return Err(CliError::new(Exit::Failed, format!("{path} is no directory"), hint));
+                let message = format!("{} is not a directory", printable_bytes(&what.path));
+                return Err(CliError::new(Exit::Failed, message, "name a directory"));
             }
         },
     };

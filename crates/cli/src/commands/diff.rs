@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use strongroom_base::units::{bytes_text, count_text};
+use strongroom_base::units::{bytes_text, count_text, counted};
 use strongroom_catalog::Snapshot;
 use strongroom_engine::{
     Change, ChangeKind, DiffOptions, DiffOutcome, DiffSide, EngineError, Modified, Node, NodeKind,
@@ -17,10 +17,10 @@ use strongroom_repository::list_snapshots;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::{TerminalMonitor, Words};
-use crate::snapshot_arg::SnapshotArg;
+use crate::snapshot_arg::{SnapshotArg, check_complete};
 use crate::terminal::printable_bytes;
 
-/// What is compared, and how closely.
+/// What is compared, and how thoroughly.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -30,25 +30,25 @@ pub struct Args {
     /// Another snapshot, and the path in it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     after: Option<OsString>,
-    /// Compare with this directory of the machine
+    /// Compare with this directory of this machine
     #[arg(long, value_name = "DIR", conflicts_with = "after")]
     with: Option<PathBuf>,
-    /// Read files of the machine also where size and times are those of the snapshot
+    /// Read files of this machine even if their size and times are the same as in the snapshot
     #[arg(long)]
     content: bool,
-    /// Show also what differs in nothing but its time
+    /// Also show what differs only in its time
     #[arg(long)]
     times: bool,
 }
 
 const HELP: &str = "\
-Two snapshots are compared with one another; with --with, a snapshot with a directory; with
-neither, a snapshot with what now stands where it was made.
+With two snapshots, compares them; with --with, compares a snapshot with a directory; with neither,
+compares a snapshot with the present state of the paths that it was made from.
 
-  + path            only the second has it
-  - path            only the first has it
-  M path (what)     both have it, and it differs in content, mode, owner, time or xattrs
-  T path (a to b)   it is something of another kind";
+  + path            only in the second
+  - path            only in the first
+  M path (what)     in both, with another content, mode, owner, time or xattrs
+  T path (a to b)   in both, of another kind";
 
 /// Compares.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
@@ -63,15 +63,20 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     };
     let monitor = context.terminal.monitor(Words::plain("compared"));
     let mut total = DiffOutcome::default();
+    let mut hidden = 0;
+    check_complete(context, first);
+    second.map(|second| check_complete(context, second));
     for pair in pairs(first, &before, second.zip(after.as_ref()), args.with.as_deref()) {
         let options = DiffOptions { content: args.content };
         let mut visit = |change: &Change| {
             let path = pair.shown(&change.path);
             context.terminal.json(&change_json(change, &path)).map_err(EngineError::Output)?;
-            if context.json() || (!args.times && differs_in_time_alone(change)) {
+            let is_hidden = !args.times && differs_only_in_time(change);
+            hidden += u64::from(is_hidden);
+            if context.json() || is_hidden {
                 return Ok(());
             }
-            tell(change, &path, context.terminal.is_quiet(), &monitor)
+            show(change, &path, context.terminal.is_quiet(), &monitor)
         };
         let (before, after) = (pair.before(), pair.after());
         let outcome =
@@ -80,7 +85,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     }
     monitor.finish();
     context.terminal.json(&summary_json(first, second, &total))?;
-    for line in summary(&total) {
+    for line in summary(&total, hidden) {
         context.terminal.line(line)?;
     }
     Ok(if total.damaged > 0 {
@@ -93,7 +98,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     .into())
 }
 
-/// What is no snapshot may be a directory that was meant.
+/// If no snapshot has the name, a directory may be meant.
 fn with_hint(after: &SnapshotArg, error: CliError) -> CliError {
     if after.path.is_empty() && Path::new(&after.name).exists() {
         let hint = format!("to compare with a directory of this machine: --with {}", after.name);
@@ -166,12 +171,12 @@ impl Pair<'_> {
     }
 }
 
-fn differs_in_time_alone(change: &Change) -> bool {
+fn differs_only_in_time(change: &Change) -> bool {
     let time = Modified { mtime: true, ..Modified::default() };
     change.kind == ChangeKind::Modified(time)
 }
 
-fn tell(
+fn show(
     change: &Change,
     path: &[u8],
     quiet: bool,
@@ -199,7 +204,7 @@ fn tell(
     monitor.result(&text).map_err(EngineError::Output)
 }
 
-/// In what an entry differs, in words.
+/// What differs in an entry, in words.
 fn parts(modified: Modified) -> Vec<&'static str> {
     let Modified { content, mode, owner, mtime, xattrs } = modified;
     let all = [
@@ -259,28 +264,33 @@ fn add(total: &mut DiffOutcome, outcome: &DiffOutcome) {
     total.damaged += outcome.damaged;
 }
 
-fn summary(total: &DiffOutcome) -> Vec<String> {
+/// `hidden`: how many changes are not shown because they are only in a time.
+fn summary(total: &DiffOutcome, hidden: u64) -> Vec<String> {
     let mut lines = Vec::new();
     if total.is_same() {
         lines.push("no differences".to_owned());
     } else {
         lines.push(format!(
-            "{} added, {} removed, {} changed, {} in metadata alone; {} came, {} went",
+            "{} added, {} removed, {} changed, {} only in metadata; {} added, {} removed",
             count_text(total.added),
             count_text(total.removed),
             count_text(total.changed),
-            count_text(total.metadata),
+            count_text(total.metadata.saturating_sub(hidden)),
             bytes_text(total.bytes_added),
             bytes_text(total.bytes_removed),
         ));
+        if hidden > 0 {
+            let hidden = count_text(hidden);
+            lines.push(format!("  {hidden} more only in a time: shown with --times"));
+        }
     }
     if total.problems > 0 {
-        let problems = count_text(total.problems);
+        let problems = counted(total.problems, "entry", "entries");
         lines.push(format!("  {problems} could not be compared: see the warnings above"));
     }
     if total.damaged > 0 {
-        let damaged = count_text(total.damaged);
-        lines.push(format!("  {damaged} could not be read in a snapshot: see above"));
+        let damaged = counted(total.damaged, "directory is", "directories are");
+        lines.push(format!("  {damaged} damaged in the repository: see above"));
     }
     lines
 }

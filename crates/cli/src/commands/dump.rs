@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use serde_json::json;
-use strongroom_base::units::{bytes_text, count_text, duration_text};
+use strongroom_base::units::{bytes_text, counted, duration_text};
 use strongroom_engine::{DumpFormat, dump};
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
-use crate::snapshot_arg::SnapshotArg;
+use crate::snapshot_arg::{SnapshotArg, check_complete};
 
 /// What is written, and how.
 #[derive(Debug, Clone, clap::Args)]
@@ -20,16 +20,14 @@ pub struct Args {
     /// The snapshot, and the path in it: `latest`, `latest:/home/me`
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
-    /// The kind of archive
-    #[arg(long, short, value_name = "FORMAT", default_value = "tar")]
+    /// tar, or zip, which has no owners, ACLs, xattrs, devices and sockets
+    #[arg(long, short, value_name = "FORMAT", default_value = "tar", hide_possible_values = true)]
     format: Format,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Format {
-    /// With owners, modes, times, links, devices, extended attributes and ACLs
     Tar,
-    /// Directories, files and symbolic links, with modes and times
     Zip,
 }
 
@@ -42,20 +40,21 @@ impl From<Format> for DumpFormat {
     }
 }
 
-/// Bytes that are gathered before they are written.
+/// How many bytes are gathered before they are written.
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Writes it.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let stdout = std::io::stdout();
     if stdout.is_terminal() {
-        let message = "an archive makes no sense on a terminal";
+        let message = "an archive is not written to a terminal";
         let hint = "write it to a file or a pipe, such as `strongroom dump latest > latest.tar`";
         return Err(CliError::new(Exit::Failed, message, hint));
     }
     let repository = context.open()?;
     let what = SnapshotArg::from(args.what);
     let snapshot = what.find(&repository)?;
+    let exit = check_complete(context, &snapshot);
     let monitor = context.terminal.monitor(Words::plain("written"));
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, stdout.lock());
     let format = args.format.into();
@@ -67,6 +66,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     context.terminal.json(&json!({
         "event": "summary",
         "snapshot": snapshot.id.to_string(),
+        "partial": snapshot.partial,
         "path": String::from_utf8_lossy(&what.path),
         "seconds": monitor.elapsed().as_secs_f64(),
         "files": outcome.files,
@@ -76,21 +76,23 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         "damaged": outcome.damaged.iter().map(|p| p.to_string_lossy()).collect::<Vec<_>>(),
     }))?;
     context.terminal.note(format!(
-        "wrote {} files, {} from snapshot {} in {}",
-        count_text(outcome.files),
+        "wrote {}, {} from {}snapshot {} in {}",
+        counted(outcome.files, "file", "files"),
         bytes_text(outcome.bytes),
+        if snapshot.partial { "incomplete " } else { "" },
         snapshot.id.short(),
         duration_text(monitor.elapsed()),
     ));
     if outcome.left_out > 0 {
-        let left_out = count_text(outcome.left_out);
-        context.terminal.note(format!("  {left_out} left out, in whole or in part: see above"));
+        let left_out = counted(outcome.left_out, "entry", "entries");
+        let what = "the format cannot hold all of it: see above";
+        context.terminal.note(format!("  {left_out} left out, in whole or in part; {what}"));
     }
     if !outcome.damaged.is_empty() {
-        let damaged = count_text(outcome.damaged.len() as u64);
-        context.terminal.note(format!("  {damaged} could not be had whole: see above"));
+        let damaged = counted(outcome.damaged.len() as u64, "file is", "files are");
+        context.terminal.note(format!("  {damaged} damaged in the repository: see above"));
         return Ok(Exit::Damaged.into());
     }
-    // That a format has no place for a socket is no failure.
-    Ok(Exit::Done.into())
+    // It is not a failure that a format cannot hold a socket.
+    Ok(exit.into())
 }

@@ -1,5 +1,6 @@
 //! `strongroom find`
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -8,6 +9,8 @@ use std::process::ExitCode;
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
 use strongroom_arena::CacheLimits;
+use strongroom_base::SnapshotId;
+use strongroom_base::units::counted;
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotWalk, list_snapshots};
 
@@ -19,12 +22,12 @@ use crate::snapshot_arg::SnapshotArg;
 /// What is looked for, and where.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// A name with `*`, `?` and `[…]`; with a slash in it, a whole path
+    /// A name with `*`, `?` and `[…]`; if it has a slash, a whole path
     pattern: String,
-    /// In this snapshot alone; may be given several times
+    /// Search only this snapshot; may be given several times
     #[arg(long = "snapshot", short, value_name = "SNAPSHOT")]
     snapshots: Vec<OsString>,
-    /// Upper and lower case are the same
+    /// Ignore the difference of upper and lower case
     #[arg(long, short)]
     ignore_case: bool,
 }
@@ -38,7 +41,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         .build()
         .map_err(|error| {
             let hint = "put the pattern in quotes, such as '*.txt'";
-            CliError::new(Exit::Failed, format!("the pattern makes no sense: {error}"), hint)
+            CliError::new(Exit::Failed, format!("invalid pattern: {error}"), hint)
         })?
         .compile_matcher();
     let repository = context.open()?;
@@ -51,14 +54,74 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         wanted = all.iter().collect();
     }
     let reader = ChunkReader::new(&repository, CacheLimits::default())?;
-    let mut found = 0_u64;
+    let mut sightings = Sightings::default();
     for snapshot in wanted {
-        found += find_in(context, snapshot, &matcher, whole_path, &reader)?;
+        find_in(context, snapshot, &matcher, whole_path, &reader, &mut sightings)?;
     }
-    if found == 0 {
+    if sightings.found == 0 {
         context.terminal.note("nothing of that name");
     }
+    sightings.print(context)?;
     Ok(Exit::Done.into())
+}
+
+/// How many sightings are kept before they are printed.
+const SIGHTINGS_MAX: usize = 100_000;
+
+/// What was found, with equal lines of successive snapshots joined.
+#[derive(Default)]
+struct Sightings {
+    /// How many entries were found.
+    found: u64,
+    lines: Vec<Sighting>,
+    /// The newest line of each path.
+    newest: HashMap<Vec<u8>, usize>,
+}
+
+/// An entry that looks the same in some successive snapshots.
+struct Sighting {
+    line: String,
+    first: SnapshotId,
+    last: SnapshotId,
+    snapshots: u64,
+}
+
+impl Sightings {
+    fn add(
+        &mut self,
+        context: &Context,
+        path: &[u8],
+        line: String,
+        snapshot: SnapshotId,
+    ) -> std::io::Result<()> {
+        self.found += 1;
+        if let Some(known) = self.newest.get(path).map(|place| &mut self.lines[*place])
+            && known.line == line
+        {
+            known.last = snapshot;
+            known.snapshots += 1;
+            return Ok(());
+        }
+        if self.lines.len() >= SIGHTINGS_MAX {
+            self.print(context)?;
+        }
+        self.newest.insert(path.to_vec(), self.lines.len());
+        self.lines.push(Sighting { line, first: snapshot, last: snapshot, snapshots: 1 });
+        Ok(())
+    }
+
+    fn print(&mut self, context: &Context) -> std::io::Result<()> {
+        self.newest.clear();
+        for Sighting { line, first, last, snapshots } in self.lines.drain(..) {
+            let ids = match snapshots {
+                1 => first.short(),
+                _ => format!("{} to {}", first.short(), last.short()),
+            };
+            let count = counted(snapshots, "snapshot ", "snapshots");
+            context.terminal.result(format!("{ids:<20}  {count:>13}  {line}"))?;
+        }
+        Ok(())
+    }
 }
 
 fn find_in(
@@ -67,24 +130,24 @@ fn find_in(
     matcher: &GlobMatcher,
     whole_path: bool,
     reader: &ChunkReader,
-) -> Result<u64, CliError> {
+    sightings: &mut Sightings,
+) -> Result<(), CliError> {
     let mut walk = SnapshotWalk::new(&Found::root(snapshot), reader);
-    let mut found = 0;
     while let Some(entry) = walk.next()? {
         context.cancel.check().map_err(RepositoryError::from)?;
         let subject = if whole_path { walk.path() } else { entry.name.as_slice() };
         if !matcher.is_match(Path::new(std::ffi::OsStr::from_bytes(subject))) {
             continue;
         }
-        found += 1;
         if context.json() {
+            sightings.found += 1;
             let mut value = ls::entry_json(&entry, walk.path());
             value["snapshot"] = json!(snapshot.id.to_string());
             context.terminal.json(&value)?;
         } else {
             let line = ls::long(&entry, walk.path());
-            context.terminal.result(format!("{}  {line}", snapshot.id.short()))?;
+            sightings.add(context, walk.path(), line, snapshot.id)?;
         }
     }
-    Ok(found)
+    Ok(())
 }

@@ -4,50 +4,51 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_arena::Redundancy;
-use strongroom_repository::InitOptions;
 use strongroom_repository::keys::KdfCost;
+use strongroom_repository::{InitOptions, Repository};
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
+use crate::terminal::printable_text;
 
-/// How a new repository is made.
+/// How a new repository is created.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     new: NewRepositoryArgs,
 }
 
-/// What a new repository is to be; for `init`, and for `backup --init`.
+/// The options of a new repository, for `init` and for `backup --init`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "New repository")]
 pub struct NewRepositoryArgs {
-    /// Parity added to every arena, in percent of its size: 0 for none
+    /// Parity added to everything that is stored, in percent of its size; 0 for none
     #[arg(long, value_name = "PERCENT", default_value = "3")]
     parity: f64,
-    /// What the first passphrase is called in the list of keys
+    /// Name of the first passphrase in the list of keys
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     key_label: String,
     #[command(flatten)]
     kdf: KdfArgs,
 }
 
-/// What opening a key is to cost; for every command that makes one.
+/// What opening a key costs, for every command that makes one.
 #[derive(Debug, Clone, clap::Args)]
 pub struct KdfArgs {
-    /// Memory that guessing the passphrase takes (Argon2id) [default: 64MiB, or next to none where
-    /// `key generate` made it]
+    /// Memory that each guess of the passphrase needs (Argon2id) [default: 64MiB; minimal for keys
+    /// from `key generate`]
     #[arg(long, value_name = "SIZE")]
     kdf_memory: Option<String>,
 }
 
 impl NewRepositoryArgs {
-    /// What they decide.
+    /// The options as the engine takes them.
     pub fn options(&self) -> Result<InitOptions, CliError> {
         if !(0.0..=100.0).contains(&self.parity) {
-            let message = format!("a parity of {} % makes no sense", self.parity);
+            let message = format!("invalid parity {}: it must be 0 to 100 %", self.parity);
             return Err(CliError::new(Exit::Failed, message, "give a number from 0 to 100"));
         }
-        // At most a hundred percent, so a thousand.
+        // At most 100 %, so the result is at most 1000.
         let per_mille = (self.parity * 10.0).ceil() as u32;
         Ok(InitOptions {
             redundancy: Redundancy { per_mille },
@@ -59,7 +60,7 @@ impl NewRepositoryArgs {
 }
 
 impl KdfArgs {
-    /// What was asked for; nothing where that is left to the passphrase.
+    /// The cost that was asked for, if any; the default depends on the passphrase.
     pub fn cost(&self) -> Result<Option<KdfCost>, CliError> {
         let wrong = |message: String| {
             CliError::new(Exit::Failed, message, "give a size from 32KiB to 1GiB, such as 64MiB")
@@ -74,7 +75,7 @@ impl KdfArgs {
     }
 }
 
-/// Makes it.
+/// Creates it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.init(&args.new.options()?)?;
     context.terminal.json(&json!({
@@ -82,11 +83,18 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "repository": repository.config.id.to_string(),
         "place": repository.backend().describe(),
     }))?;
-    context.terminal.line(format!("made repository {}", repository.backend().describe()))?;
-    context.terminal.note(KEEP_THE_PASSPHRASE);
+    report_created(context, &repository)?;
     Ok(Exit::Done.into())
 }
 
+/// Says that a repository was created, and what its owner must know.
+pub fn report_created(context: &Context, repository: &Repository) -> Result<(), CliError> {
+    let place = printable_text(&repository.backend().describe());
+    context.terminal.line(format!("created repository {place}"))?;
+    context.terminal.note(KEEP_THE_PASSPHRASE);
+    Ok(())
+}
+
 /// What everybody must know.
-pub const KEEP_THE_PASSPHRASE: &str =
-    "Keep the passphrase where a fire does not reach it: without it nothing can be read back.";
+pub const KEEP_THE_PASSPHRASE: &str = "Store the passphrase somewhere safe, away from this \
+                                       machine: without it the data cannot be recovered.";

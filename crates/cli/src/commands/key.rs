@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::passphrase::new_passphrase;
-use crate::terminal::table;
+use crate::terminal::{printable, printable_text, table};
 
 /// What is done with keys.
 #[derive(Debug, Clone, clap::Args)]
@@ -32,18 +32,18 @@ pub struct Args {
 enum What {
     /// List the keys
     List,
-    /// Draw a passphrase for a machine and write it to a new file, for --password-file
+    /// Generate a random passphrase for a machine, into a new file for --password-file
     Generate {
-        /// The file, which only its owner will be able to read
+        /// The new file; only its owner may read it
         file: PathBuf,
     },
     /// Add a passphrase
     Add(AddArgs),
-    /// Give the key that is used now another passphrase
+    /// Change the passphrase of the key in use
     Change(NewArgs),
     /// Remove a key
     Remove {
-        /// Its id, as `key list` shows it
+        /// Its id, as shown by `key list`
         slot: String,
     },
 }
@@ -59,10 +59,10 @@ struct NewArgs {
 
 #[derive(Debug, Clone, clap::Args)]
 struct AddArgs {
-    /// What the key is called in the list
+    /// Name of the key in the list
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     label: String,
-    /// The key may store, but not read
+    /// The key can store new snapshots, but not read anything
     #[arg(long)]
     put_only: bool,
     #[command(flatten)]
@@ -80,13 +80,13 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             let access = if args.put_only { Access::PutOnly } else { Access::Full };
             let cost = args.new.kdf.cost()?;
             let slot = add_key(&repository, &passphrase, &args.label, access, cost)?;
-            told(context, "added", slot)?;
+            report(context, "added", slot)?;
         }
         What::Change(args) => {
             let repository = context.open()?;
             let passphrase = new_passphrase(args.new_password_file.as_ref(), &context.cancel)?;
             let slot = change_key(&repository, &passphrase, args.kdf.cost()?)?;
-            told(context, "changed; it is now", slot)?;
+            report(context, "changed; it is now", slot)?;
         }
         What::Remove { slot } => {
             let repository = context.open()?;
@@ -97,7 +97,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
                 return Err(CliError::new(Exit::Failed, format!("there is no key {wanted}"), hint));
             }
             remove_key(&repository, wanted)?;
-            told(context, "removed", wanted)?;
+            report(context, "removed", wanted)?;
         }
     }
     Ok(Exit::Done.into())
@@ -106,7 +106,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
 fn list(context: &Context) -> Result<(), CliError> {
     let repository = context.open()?;
     let slots = list_keys(&repository)?;
-    let mut rows = vec![["id", "made", "may", "label"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["id", "created", "can", "label"].map(str::to_owned).to_vec()];
     for slot in &slots {
         let may = match slot.access {
             Access::Full => "read and store",
@@ -125,7 +125,7 @@ fn list(context: &Context) -> Result<(), CliError> {
             format!("{}{used}", slot.id),
             dates::text(slot.created),
             may.to_owned(),
-            slot.label.clone(),
+            printable_text(&slot.label),
         ]);
     }
     if !context.json() {
@@ -148,7 +148,7 @@ fn generate(context: &Context, file: &Path) -> Result<(), CliError> {
         })
     });
     written.map_err(|error| {
-        let message = format!("cannot write a passphrase to {}: {error}", file.display());
+        let message = format!("cannot write a passphrase to {}: {error}", printable(file));
         CliError::new(
             Exit::Failed,
             message,
@@ -157,14 +157,14 @@ fn generate(context: &Context, file: &Path) -> Result<(), CliError> {
     })?;
     context.terminal.json(&json!({ "event": "summary", "file": file.display().to_string() }))?;
     context.terminal.line(format!(
-        "wrote a passphrase to {}: give it with --password-file, to a new repository or to `key add` as --new-password-file",
-        file.display()
+        "wrote a passphrase to {}: use it as --password-file for a new repository, or as --new-password-file for `key add`",
+        printable(file)
     ))?;
     context.terminal.note(KEEP_THE_PASSPHRASE);
     Ok(())
 }
 
-fn told(context: &Context, what: &str, slot: SlotId) -> Result<(), CliError> {
+fn report(context: &Context, what: &str, slot: SlotId) -> Result<(), CliError> {
     context.terminal.json(&json!({ "event": "summary", "key": slot.to_string() }))?;
     Ok(context.terminal.line(format!("key {what} {slot}"))?)
 }

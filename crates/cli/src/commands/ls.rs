@@ -6,24 +6,31 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use strongroom_arena::CacheLimits;
 use strongroom_catalog::{Entry, EntryKind};
-use strongroom_repository::{ChunkReader, RepositoryError, SnapshotWalk, find_path};
+use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotWalk, find_path};
 
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
-use crate::snapshot_arg::SnapshotArg;
-use crate::terminal::printable_bytes;
+use crate::snapshot_arg::{SnapshotArg, check_complete};
+use crate::terminal::{printable_bytes, printable_text};
 
 /// What is listed.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The snapshot, and the path in it: `latest`, `latest:/etc`
+    /// The snapshot, and the path in it: `latest`, `latest:/etc`; without a path, what was backed up
     #[arg(value_name = "SNAPSHOT[:PATH]", default_value = "latest")]
     what: OsString,
-    /// With what is below the directories
+    #[command(flatten)]
+    how: How,
+}
+
+/// How it is listed.
+#[derive(Debug, Clone, clap::Args)]
+struct How {
+    /// Also list what is below the directories
     #[arg(long, short = 'R')]
     recursive: bool,
-    /// With mode, owner, size and time
+    /// Show mode, owner, size and time
     #[arg(long, short)]
     long: bool,
 }
@@ -33,27 +40,44 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let repository = context.open()?;
     let what = SnapshotArg::from(args.what);
     let snapshot = what.find(&repository)?;
+    check_complete(context, &snapshot);
     let reader = ChunkReader::new(&repository, CacheLimits::default())?;
-    let found = find_path(&snapshot, &what.path, &reader)?;
-    let mut walk = SnapshotWalk::new(&found, &reader);
-    let mut is_top = !matches!(found, strongroom_repository::Found::Root { .. });
+    if !what.path.is_empty() {
+        list(context, &args.how, &find_path(&snapshot, &what.path, &reader)?, &reader)?;
+        return Ok(Exit::Done.into());
+    }
+    // What was backed up, rather than the directories above it.
+    for path in &snapshot.paths {
+        match find_path(&snapshot, path, &reader) {
+            Ok(found) => list(context, &args.how, &found, &reader)?,
+            // The backup did not get to it, or it was gone by then.
+            Err(RepositoryError::NoSuchPath { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Exit::Done.into())
+}
+
+/// Lists a file, or what is in a directory.
+fn list(context: &Context, how: &How, found: &Found, reader: &ChunkReader) -> Result<(), CliError> {
+    let mut walk = SnapshotWalk::new(found, reader);
+    let mut is_top = !matches!(found, Found::Root { .. });
     while let Some(entry) = walk.next()? {
         context.cancel.check().map_err(RepositoryError::from)?;
-        // A directory that was asked for is told by what it holds.
         if std::mem::take(&mut is_top) && entry.is_directory() {
             continue;
         }
-        if !args.recursive {
+        if !how.recursive {
             walk.skip_content();
         }
         context.terminal.json(&entry_json(&entry, walk.path()))?;
         if !context.json() {
-            let line =
-                if args.long { long(&entry, walk.path()) } else { short(&entry, walk.path()) };
+            let path = walk.path();
+            let line = if how.long { long(&entry, path) } else { short(&entry, path) };
             context.terminal.result(line)?;
         }
     }
-    Ok(Exit::Done.into())
+    Ok(())
 }
 
 fn short(entry: &Entry, path: &[u8]) -> String {
@@ -78,8 +102,8 @@ pub fn long(entry: &Entry, path: &[u8]) -> String {
         "{} {:>3} {:<8} {:<8} {size:>12} {} {}{arrow}",
         mode_text(entry),
         meta.links,
-        meta.user.as_deref().map_or(meta.uid.to_string(), str::to_owned),
-        meta.group.as_deref().map_or(meta.gid.to_string(), str::to_owned),
+        meta.user.as_deref().map_or(meta.uid.to_string(), printable_text),
+        meta.group.as_deref().map_or(meta.gid.to_string(), printable_text),
         dates::text(meta.mtime),
         printable_bytes(path),
     )

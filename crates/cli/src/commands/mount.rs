@@ -15,33 +15,36 @@ use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::terminal::printable;
 
-/// Where snapshots are shown.
+/// Where snapshots are mounted.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// The folder to show them in: an empty one, which is yours
+    /// The folder to mount on: an empty one that you own
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Let other users look as well, each at what the modes of the files allow
+    /// Let other users read as well, as far as the modes of the files allow
     #[arg(long)]
     allow_other: bool,
 }
 
 const HELP: &str = "\
-What is to be seen:
+What is in the folder:
 
   DIR/ids/0123abcd/                       every snapshot by its id
   DIR/hosts/HOST/PATHS/2026-07-30T…/      by host and by what was backed up
-  DIR/hosts/HOST/PATHS/latest             the newest of them
+  DIR/hosts/HOST/PATHS/latest             the newest complete one of them
   DIR/snapshot/2026/07/30/235901/         by day
 
-It stays mounted until Ctrl-C, or `fusermount3 -u DIR`. Snapshots that are made meanwhile appear.";
+The names of incomplete snapshots end in -incomplete. New snapshots appear while it is mounted.
+It stays mounted until Ctrl-C or `fusermount3 -u DIR`; run it with & to go on in the same shell.
+Mounting needs the program fusermount3 (package fuse3).";
 
-/// How often a wish to stop is looked for.
+/// How often the program looks if it was asked to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Shows them until somebody unmounts them, or asks to stop.
+/// Mounts them until they are unmounted, or the user asks to stop.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    refuse_used_folder(&args.folder)?;
     let repository = Arc::new(context.open()?);
     let monitor = Arc::new(context.terminal.monitor_of_problems());
     let options =
@@ -55,6 +58,17 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     context.terminal.json(&json!({ "event": "summary", "unmounted": true }))?;
     context.terminal.line("unmounted")?;
     Ok(Exit::Done.into())
+}
+
+/// A mount would hide what the folder holds.
+fn refuse_used_folder(folder: &Path) -> Result<(), CliError> {
+    // If it cannot be listed, mounting reports why.
+    let is_used = std::fs::read_dir(folder).is_ok_and(|mut names| names.next().is_some());
+    if is_used {
+        let message = format!("{} is not empty", printable(folder));
+        return Err(CliError::new(Exit::Failed, message, "choose an empty folder to mount on"));
+    }
+    Ok(())
 }
 
 fn wait(context: &Context, handle: MountHandle, folder: &Path) -> Result<(), MountError> {
@@ -75,13 +89,13 @@ fn wait(context: &Context, handle: MountHandle, folder: &Path) -> Result<(), Mou
     })
 }
 
-/// Where it is in use, nobody gets in any more, and it ends with the last who is in.
+/// Unmounts. If the mount is in use, it is detached and ends with its last user.
 fn unmount(context: &Context, unmounter: &Unmounter, folder: &Path) {
     let unmounted = match unmounter.unmount() {
         Err(MountError::Busy { .. }) => {
             let message = format!(
-                "{} is in use; waiting for who is in there. Ctrl-C again ends it at once.",
-                folder.display()
+                "{} is in use; waiting until it is not. Ctrl-C again ends the program at once.",
+                printable(folder)
             );
             context.terminal.problem(Severity::Warning, &message);
             unmounter.detach()
@@ -89,7 +103,7 @@ fn unmount(context: &Context, unmounter: &Unmounter, folder: &Path) {
         other => other,
     };
     if let Err(error) = unmounted {
-        // It goes on until somebody with more rights unmounts it.
+        // It stays mounted until a user with more rights unmounts it.
         context.terminal.problem(Severity::Warning, &error.to_string());
     }
 }

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use strongroom_base::units::{count_text, duration_text};
+use strongroom_base::units::{count_text, counted, duration_text};
 use strongroom_engine::{RepairPlan, RepairStep, plan_repair, repair, repair_objects};
 use strongroom_repository::RepositoryError;
 
-use super::verify::{affected_json, tell_affected};
+use super::verify::{BACK_UP_AGAIN, affected_json, report_affected};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
@@ -18,23 +18,23 @@ pub struct Args {
     /// Change nothing; show what would be done
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// Do what can be done without the passphrase: parity and second copies
+    /// Do only what needs no passphrase: repair from parity and from second copies
     #[arg(long)]
     keyless: bool,
 }
 
-/// What progress is called.
+/// How the progress is worded.
 const REPAIRED: Words = Words::plain("repaired");
 
 /// Repairs it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let backend = context.backend()?;
-    // A repository whose configuration is damaged is what repair is for; anything else is none.
+    // A damaged configuration can be repaired; without one, this is not a repository.
     if !strongroom_repository::exists(&*backend)? {
         let place = backend.describe();
         return Err(RepositoryError::NotARepository { place }.into());
     }
-    let monitor = context.terminal.monitor(Words::plain("looked at"));
+    let monitor = context.terminal.monitor(Words::plain("checked"));
     let plan = plan_repair(&*backend, &monitor, &context.cancel);
     monitor.finish();
     let plan = plan?;
@@ -47,9 +47,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             "objects": plan.objects,
             "steps": plan.steps.iter().map(step_text).collect::<Vec<_>>(),
         }))?;
-        let objects = count_text(plan.objects);
-        let steps = count_text(plan.steps.len() as u64);
-        context.terminal.line(format!("looked at {objects} objects; {steps} things to do"))?;
+        let objects = counted(plan.objects, "object", "objects");
+        let steps = counted(plan.steps.len() as u64, "step", "steps");
+        context.terminal.line(match plan.steps.is_empty() {
+            true => format!("checked {objects}: nothing to repair"),
+            false => format!("checked {objects}: {steps} to do"),
+        })?;
         return Ok(Exit::Done.into());
     }
     let outcome = if args.keyless {
@@ -72,21 +75,24 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "lost": outcome.lost.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
         "affected": affected_json(&outcome.affected),
     }))?;
-    tell_affected(context, &outcome.affected)?;
-    context.terminal.line(format!(
-        "looked at {} objects: {} repaired, {} saved in part, {} lost, in {}",
-        count_text(plan.objects),
-        count_text(outcome.repaired),
-        count_text(outcome.rescued),
-        count_text(outcome.lost.len() as u64),
-        duration_text(monitor.elapsed()),
-    ))?;
+    report_affected(context, &outcome.affected)?;
+    let objects = counted(plan.objects, "object", "objects");
+    let took = duration_text(monitor.elapsed());
+    if outcome.repaired == 0 && outcome.rescued == 0 && outcome.lost.is_empty() {
+        context.terminal.line(format!("checked {objects}: nothing to repair; took {took}"))?;
+    } else {
+        context.terminal.line(format!(
+            "checked {objects}: {} repaired, {} saved in part, {} lost; took {took}",
+            count_text(outcome.repaired),
+            count_text(outcome.rescued),
+            count_text(outcome.lost.len() as u64),
+        ))?;
+    }
     if outcome.affected.is_empty() && outcome.lost.is_empty() && outcome.rescued == 0 {
         return Ok(Exit::Done.into());
     }
     if !outcome.affected.is_empty() {
-        let hint = "back the same paths up again: what is still there heals what is lost";
-        context.terminal.line(hint)?;
+        context.terminal.line(BACK_UP_AGAIN)?;
     }
     Ok(Exit::Damaged.into())
 }
@@ -111,18 +117,19 @@ fn mend_what_opening_needs(context: &Context, plan: &RepairPlan) -> Result<(), C
 fn step_text(step: &RepairStep) -> String {
     match step {
         RepairStep::FromParity { name, lost_shards: 0 } => {
-            format!("{name}: write its frame anew")
+            format!("{name}: write its header and trailer again")
         }
         RepairStep::FromParity { name, lost_shards } => {
-            format!("{name}: compute {lost_shards} shards anew from parity")
+            let shards = counted(*lost_shards as u64, "shard", "shards");
+            format!("{name}: repair {shards} from parity")
         }
         RepairStep::PutAside { name, rightful } => {
-            format!("{name}: {rightful} stands in its place; put that aside")
+            format!("{name}: this is {rightful}; move it to its own name")
         }
-        RepairStep::FromCopy { name, copy } => format!("{name}: write it anew from {copy}"),
+        RepairStep::FromCopy { name, copy } => format!("{name}: write it again from {copy}"),
         RepairStep::Rescue { arena, why } => {
-            format!("arenas/{arena}: save what still opens ({why})")
+            format!("arenas/{arena}: save what can still be read ({why})")
         }
-        RepairStep::Lost { name, why } => format!("{name}: nothing can be done ({why})"),
+        RepairStep::Lost { name, why } => format!("{name}: cannot be repaired ({why})"),
     }
 }

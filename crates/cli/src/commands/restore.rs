@@ -3,61 +3,66 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::json;
-use strongroom_base::units::{bytes_text, count_text, duration_text};
-use strongroom_engine::{RestoreOptions, RestorePlace, restore};
+use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
+use strongroom_catalog::Snapshot;
+use strongroom_engine::{RestoreOptions, RestoreOutcome, RestorePlace, restore};
 use strongroom_source::TargetOptions;
 
 use crate::context::Context;
+use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
-use crate::snapshot_arg::SnapshotArg;
+use crate::snapshot_arg::{SnapshotArg, check_complete};
+use crate::terminal::{printable_bytes, printable_text};
 
-/// What is put back, and where.
+/// What is restored, and where to.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// The snapshot, and the path in it: `latest`, `latest:/home/me`
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
-    /// Put it below this directory: the whole snapshot with its paths, or what is in PATH
+    /// Restore into this directory: the whole snapshot with its paths, or what is in PATH
     #[arg(long, short, value_name = "DIR", required_unless_present = "in_place")]
     target: Option<PathBuf>,
-    /// Put it back where it came from
+    /// Restore to where it was backed up from
     #[arg(long, conflicts_with = "target")]
     in_place: bool,
-    /// Remove what the snapshot lacks, below the paths that were backed up alone; nothing from
-    /// directories of which the backup left something out
+    /// Remove what the snapshot lacks, only below the paths that were backed up, and not in
+    /// directories that the snapshot holds only in part
     #[arg(long)]
     delete: bool,
-    /// Write nothing; show what would be done (with -v, file by file)
+    /// Change nothing; show what would be done (with -v, file by file)
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// Read every file again once it is written
+    /// Read every file again after it is written
     #[arg(long)]
     verify: bool,
-    /// Leave files to whoever restores them
+    /// Do not restore owners; files belong to the user who restores them
     #[arg(long)]
     no_owner: bool,
-    /// Give files to owners by number, not by name
+    /// Restore owners by number, not by name
     #[arg(long)]
     numeric_owner: bool,
-    /// Leave out extended attributes, ACLs and capabilities
+    /// Do not restore extended attributes, ACLs and capabilities
     #[arg(long)]
     no_xattrs: bool,
-    /// Threads that read and write, two more than there are cores unless told otherwise
+    /// How many threads read and write [default: one per core, and two]
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
 }
 
-/// So many threads wait for a disk, by and large, while the others keep the cores busy.
+/// About how many threads wait for a disk while the others keep the cores busy.
 const WAITING_THREADS: usize = 2;
 
-/// Puts it back.
+/// Restores it.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let repository = context.open()?;
     let what = SnapshotArg::from(args.what);
     let snapshot = what.find(&repository)?;
+    let exit = check_complete(context, &snapshot);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let usual = TargetOptions::default();
     let options = RestoreOptions {
@@ -74,7 +79,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         workers: args.threads.unwrap_or(cores + WAITING_THREADS),
     };
     let new_and_known =
-        Some(if args.dry_run { ("to write", "right") } else { ("written", "right") });
+        Some(if args.dry_run { ("to write", "up to date") } else { ("written", "up to date") });
     let done = if args.dry_run { "compared" } else { "restored" };
     let monitor = context.terminal.monitor(Words { done, new_and_known });
     let outcome = restore(&repository, &snapshot, &options, &monitor, &context.cancel);
@@ -83,6 +88,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     context.terminal.json(&json!({
         "event": "summary",
         "snapshot": snapshot.id.to_string(),
+        "partial": snapshot.partial,
         "dry_run": args.dry_run,
         "seconds": monitor.elapsed().as_secs_f64(),
         "files": outcome.files,
@@ -96,32 +102,61 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         "problems": outcome.problems,
         "damaged": outcome.damaged.iter().map(|p| p.to_string_lossy()).collect::<Vec<_>>(),
     }))?;
-    let (did, deleted) = match args.dry_run {
-        true => ("would restore", "would be deleted"),
-        false if outcome.problems > 0 => ("restored with problems:", "deleted"),
-        false => ("restored", "deleted"),
+    for line in summary(&snapshot, &outcome, args.dry_run, monitor.elapsed()) {
+        context.terminal.line(line)?;
+    }
+    Ok(if !outcome.damaged.is_empty() {
+        Exit::Damaged
+    } else if outcome.problems > 0 {
+        Exit::Incomplete
+    } else {
+        exit
+    }
+    .into())
+}
+
+fn summary(
+    snapshot: &Snapshot,
+    outcome: &RestoreOutcome,
+    dry_run: bool,
+    elapsed: Duration,
+) -> Vec<String> {
+    let did = match outcome.problems {
+        _ if dry_run => "would restore",
+        0 => "restored",
+        _ => "restored with problems:",
     };
-    context.terminal.line(format!(
-        "{did} {} files, {} from snapshot {} in {}",
-        count_text(outcome.files),
-        bytes_text(outcome.bytes),
-        snapshot.id.short(),
-        duration_text(monitor.elapsed()),
-    ))?;
-    context.terminal.line(format!(
-        "  {} written, {} files were right already, {} {deleted}",
-        bytes_text(outcome.bytes_written),
-        count_text(outcome.files_right),
-        count_text(outcome.deleted),
-    ))?;
+    let would = if dry_run { "would be " } else { "" };
+    let paths: Vec<String> = snapshot.paths.iter().map(|path| printable_bytes(path)).collect();
+    let mut lines = vec![
+        format!(
+            "{did} {}, {} in {}",
+            counted(outcome.files, "file", "files"),
+            bytes_text(outcome.bytes),
+            duration_text(elapsed),
+        ),
+        format!(
+            "  from {}snapshot {} of {} ({}, {})",
+            if snapshot.partial { "incomplete " } else { "" },
+            snapshot.id.short(),
+            paths.join(", "),
+            printable_text(&snapshot.host),
+            dates::text(snapshot.started),
+        ),
+        format!(
+            "  {} {would}written, {} already up to date, {} {would}deleted",
+            bytes_text(outcome.bytes_written),
+            counted(outcome.files_right, "file", "files"),
+            count_text(outcome.deleted),
+        ),
+    ];
     if outcome.problems > 0 {
-        let problems = count_text(outcome.problems);
-        context.terminal.line(format!("  problems: {problems}; see the warnings above"))?;
+        let problems = counted(outcome.problems, "problem", "problems");
+        lines.push(format!("  {problems}: see the warnings above"));
     }
     if !outcome.damaged.is_empty() {
-        let damaged = count_text(outcome.damaged.len() as u64);
-        context.terminal.line(format!("  {damaged} could not be had whole: see above"))?;
-        return Ok(Exit::Damaged.into());
+        let damaged = counted(outcome.damaged.len() as u64, "file is", "files are");
+        lines.push(format!("  {damaged} damaged in the repository: see above"));
     }
-    Ok(if outcome.problems > 0 { Exit::Incomplete } else { Exit::Done }.into())
+    lines
 }

@@ -1,5 +1,7 @@
 //! `strongroom snapshots`
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -8,32 +10,31 @@ use strongroom_base::units::{bytes_text, count_text};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::list_snapshots;
 
+use crate::columns::fit;
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
-use crate::terminal::{printable_bytes, table};
+use crate::terminal::{printable_bytes, printable_text, table};
 
 /// Which snapshots are listed.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Those of this host alone
+    /// Only those of this host
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Those with this label alone
+    /// Only those with this label
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
-    /// Those that hold this path alone
+    /// Only those that hold this path
     #[arg(long, value_name = "PATH")]
-    path: Option<String>,
+    path: Option<OsString>,
 }
 
 impl Args {
     fn wants(&self, snapshot: &Snapshot) -> bool {
         self.host.as_ref().is_none_or(|host| *host == snapshot.host)
             && self.label.as_ref().is_none_or(|label| snapshot.labels.contains(label))
-            && self.path.as_ref().is_none_or(|path| {
-                snapshot.paths.iter().any(|kept| kept.as_slice() == path.as_bytes())
-            })
+            && self.path.as_ref().is_none_or(|path| snapshot.holds(path.as_bytes()))
     }
 }
 
@@ -46,6 +47,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.json(&json!({
             "event": "snapshot",
             "id": snapshot.id.to_string(),
+            "sequence": snapshot.sequence,
             "started": dates::rfc3339(snapshot.started),
             "ended": dates::rfc3339(snapshot.ended),
             "host": snapshot.host,
@@ -81,18 +83,18 @@ fn print(context: &Context, snapshots: &[&Snapshot], all: usize) -> Result<(), C
         });
         return Ok(());
     }
-    let head = ["id", "time", "host", "files", "size", "grew by", "paths and labels"];
+    let head = ["id", "time", "host", "files", "size", "added", "paths and [labels]"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for snapshot in snapshots {
         let mut what: Vec<String> = snapshot.paths.iter().map(|p| printable_bytes(p)).collect();
-        what.extend(snapshot.labels.iter().map(|label| format!("[{label}]")));
+        what.extend(snapshot.labels.iter().map(|label| format!("[{}]", printable_text(label))));
         if snapshot.partial {
-            what.push("(partial)".to_owned());
+            what.insert(0, "(incomplete)".to_owned());
         }
         rows.push(vec![
             snapshot.id.short(),
             dates::text(snapshot.started),
-            snapshot.host.clone(),
+            printable_text(&snapshot.host),
             count_text(snapshot.stats.files),
             bytes_text(snapshot.stats.bytes),
             bytes_text(snapshot.stats.bytes_stored),
@@ -100,7 +102,7 @@ fn print(context: &Context, snapshots: &[&Snapshot], all: usize) -> Result<(), C
         ]);
     }
     for line in table(&rows, &[3, 4, 5]) {
-        context.terminal.result(line)?;
+        context.terminal.result(fit(&line))?;
     }
     Ok(())
 }

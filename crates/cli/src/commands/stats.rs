@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use strongroom_base::units::{bytes_text, count_text};
+use strongroom_base::units::{bytes_text, count_text, counted};
 use strongroom_catalog::Snapshot;
 use strongroom_engine::{ArenaTotals, RepositoryStats, repository_stats, snapshot_stats};
 use strongroom_repository::list_snapshots;
@@ -30,14 +30,19 @@ pub struct Args {
 /// Counts it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.open()?;
+    let can_read = repository.keys.private_key.is_some();
     if !args.snapshots && args.names.is_empty() {
         let monitor = context.terminal.monitor(Words::plain("counted"));
         let stats = repository_stats(&repository, &monitor, &context.cancel);
         monitor.finish();
         let stats = stats?;
-        context.terminal.json(&repository_json(&stats))?;
+        context.terminal.json(&repository_json(&stats, can_read))?;
+        let lines = match can_read {
+            true => repository_lines(&stats),
+            false => put_only_lines(&stats),
+        };
         if !context.json() {
-            for line in repository_lines(&stats) {
+            for line in lines {
                 context.terminal.result(line)?;
             }
         }
@@ -58,7 +63,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let stats = snapshot_stats(&repository, &wanted, &monitor, &context.cancel);
     monitor.finish();
     let stats = stats?;
-    let head = ["id", "time", "files", "size", "unique", "its own", "stored", "stored alone"];
+    let head = ["id", "time", "files", "size", "stored", "freed if removed"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for (snapshot, stat) in wanted.iter().zip(&stats) {
         context.terminal.json(&json!({
@@ -79,14 +84,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             dates::text(snapshot.started),
             count_text(stat.files),
             bytes_text(stat.bytes),
-            bytes_text(stat.unique_bytes),
-            bytes_text(stat.own_bytes),
             bytes_text(stat.stored_bytes),
             bytes_text(stat.own_stored_bytes),
         ]);
     }
     if !context.json() {
-        for line in table(&rows, &[2, 3, 4, 5, 6, 7]) {
+        for line in table(&rows, &[2, 3, 4, 5]) {
             context.terminal.result(line)?;
         }
         context.terminal.line("")?;
@@ -98,11 +101,9 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     Ok(exit_of(unreadable + list.unreadable.len() as u64).into())
 }
 
-const LEGEND: [&str; 4] = [
-    "unique: every chunk once; its own: chunks that no other snapshot has;",
-    "stored: what its chunks and trees take, compressed;",
-    "stored alone: what would become free if this snapshot alone were forgotten.",
-    "What several snapshots share counts for each of them, and is freed by none alone.",
+const LEGEND: [&str; 2] = [
+    "stored: what the snapshot needs in the repository, compressed, shared with others or not",
+    "freed if removed: what no other snapshot needs",
 ];
 
 fn exit_of(unreadable: u64) -> Exit {
@@ -115,15 +116,32 @@ fn repository_lines(stats: &RepositoryStats) -> Vec<String> {
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let rows = [
         row("snapshots", count_text(stats.snapshots)),
-        row("restoring all of them gives", bytes_text(stats.referenced_bytes)),
-        row("content, each chunk once", bytes_text(stats.data.chunk_bytes)),
-        row("the repository takes", bytes_text(stats.stored_bytes())),
+        row("size of all of them, restored", bytes_text(stats.referenced_bytes)),
+        row("content without duplicates", bytes_text(stats.data.chunk_bytes)),
+        row("size of the repository", bytes_text(stats.stored_bytes())),
         row("deduplication", ratio(stats.dedup_ratio())),
         row("compression", ratio(stats.compression_ratio())),
-        row("in all", ratio(stats.total_ratio())),
+        row("both together", ratio(stats.total_ratio())),
     ];
     let mut lines = table(&rows, &[1]);
-    lines.push(String::new());
+    lines.extend(arena_lines(stats));
+    lines
+}
+
+/// What a key that may only store can say.
+fn put_only_lines(stats: &RepositoryStats) -> Vec<String> {
+    let rows = [
+        ["content without duplicates".to_owned(), bytes_text(stats.data.chunk_bytes)].to_vec(),
+        ["size of the repository".to_owned(), bytes_text(stats.stored_bytes())].to_vec(),
+    ];
+    let mut lines = table(&rows, &[1]);
+    lines.push("this key can only store: it cannot read the snapshots".to_owned());
+    lines.extend(arena_lines(stats));
+    lines
+}
+
+fn arena_lines(stats: &RepositoryStats) -> Vec<String> {
+    let mut lines = vec![String::new()];
     let head = ["", "arenas", "blocks", "chunks", "deltas", "content", "compressed", "overhead"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for (name, totals) in [("data", &stats.data), ("metadata", &stats.metadata)] {
@@ -140,17 +158,18 @@ fn repository_lines(stats: &RepositoryStats) -> Vec<String> {
     }
     lines.extend(table(&rows, &[1, 2, 3, 4, 5, 6, 7]));
     lines.push(format!(
-        "overhead: parity, signatures, summaries; beside the arenas: {}",
+        "overhead: parity, signatures, summaries; other objects: {}",
         bytes_text(stats.small_bytes)
     ));
     if stats.unreadable > 0 {
-        let unreadable = count_text(stats.unreadable);
-        lines.push(format!("{unreadable} arenas cannot be read: run `strongroom verify`"));
+        let unreadable = counted(stats.unreadable, "arena", "arenas");
+        lines.push(format!("{unreadable} cannot be read: run `strongroom verify`"));
     }
     lines
 }
 
-fn repository_json(stats: &RepositoryStats) -> Value {
+/// What a key that may only store cannot know is null.
+fn repository_json(stats: &RepositoryStats, can_read: bool) -> Value {
     let totals = |totals: &ArenaTotals| {
         json!({
             "arenas": totals.arenas,
@@ -165,12 +184,12 @@ fn repository_json(stats: &RepositoryStats) -> Value {
     };
     json!({
         "event": "summary",
-        "snapshots": stats.snapshots,
-        "referenced_bytes": stats.referenced_bytes,
+        "snapshots": can_read.then_some(stats.snapshots),
+        "referenced_bytes": can_read.then_some(stats.referenced_bytes),
         "stored_bytes": stats.stored_bytes(),
-        "dedup_ratio": stats.dedup_ratio(),
+        "dedup_ratio": stats.dedup_ratio().filter(|_| can_read),
         "compression_ratio": stats.compression_ratio(),
-        "total_ratio": stats.total_ratio(),
+        "total_ratio": stats.total_ratio().filter(|_| can_read),
         "data": totals(&stats.data),
         "metadata": totals(&stats.metadata),
         "small_bytes": stats.small_bytes,

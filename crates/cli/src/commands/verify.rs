@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use strongroom_base::units::{bytes_text, count_text, duration_text};
+use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
 use strongroom_engine::{Affected, VerifyDepth, verify, verify_objects};
 
 use crate::context::Context;
@@ -17,7 +17,7 @@ pub struct Args {
     /// Read everything and compare every fingerprint
     #[arg(long, conflicts_with = "sample")]
     data: bool,
-    /// Read a part of the data, such as 5%: another part each day
+    /// Read a part of the data, another one each day: with 5%, all of it is read in 20 days
     #[arg(long, value_name = "PERCENT")]
     sample: Option<String>,
     /// Check what can be checked without the passphrase
@@ -32,7 +32,7 @@ impl Args {
         };
         let percent = sample.trim_end_matches('%').trim().parse::<u8>().ok();
         let percent = percent.filter(|percent| (1..=100).contains(percent)).ok_or_else(|| {
-            let message = format!("\"{sample}\" is no share of the data");
+            let message = format!("\"{sample}\" is not a percentage");
             CliError::new(Exit::Failed, message, "give a number from 1 to 100, such as 5%")
         })?;
         let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -72,25 +72,40 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         })).collect::<Vec<_>>(),
         "affected": affected_json(&outcome.affected),
     }))?;
+    let snapshots = match args.keyless {
+        true => "; without a key, the snapshots were not read".to_owned(),
+        false => format!(", and {}", counted(outcome.snapshots, "snapshot", "snapshots")),
+    };
     context.terminal.line(format!(
-        "checked {} objects, {} of them from end to end ({}), and {} snapshots in {}",
-        count_text(outcome.objects),
+        "checked {}, {} of them completely ({}){snapshots}; took {}",
+        counted(outcome.objects, "object", "objects"),
         count_text(outcome.objects_read),
         bytes_text(outcome.bytes_read),
-        count_text(outcome.snapshots),
         duration_text(monitor.elapsed()),
     ))?;
-    tell_affected(context, &outcome.affected)?;
+    report_affected(context, &outcome.affected)?;
     if outcome.is_sound() {
         context.terminal.line("no damage was found")?;
         return Ok(Exit::Done.into());
     }
-    let faults = outcome.faults.len();
-    context.terminal.line(format!("{faults} objects are damaged: run `strongroom repair`"))?;
+    match outcome.faults.len() as u64 {
+        0 => context.terminal.line(format!(
+            "{} in the list above cannot be restored whole; {BACK_UP_AGAIN}",
+            counted(outcome.affected.len() as u64, "entry", "entries")
+        ))?,
+        faults => context.terminal.line(format!(
+            "{} damaged: run `strongroom repair`",
+            counted(faults, "object is", "objects are")
+        ))?,
+    }
     Ok(Exit::Damaged.into())
 }
 
-/// What hangs on what is lost, for programs.
+/// What to do about content that is lost.
+pub const BACK_UP_AGAIN: &str =
+    "back up the same paths again: what is still there replaces what is lost";
+
+/// The files that need what is lost, for programs.
 pub fn affected_json(affected: &[Affected]) -> serde_json::Value {
     let item = |affected: &Affected| {
         json!({
@@ -103,11 +118,11 @@ pub fn affected_json(affected: &[Affected]) -> serde_json::Value {
     affected.iter().map(item).collect()
 }
 
-/// What hangs on what is lost, for people.
-pub fn tell_affected(context: &Context, affected: &[Affected]) -> Result<(), CliError> {
+/// The files that need what is lost, for people.
+pub fn report_affected(context: &Context, affected: &[Affected]) -> Result<(), CliError> {
     for affected in affected {
         let what = if affected.is_directory {
-            "the list of its names".to_owned()
+            "a part of its list of names".to_owned()
         } else {
             bytes_text(affected.lost_bytes)
         };

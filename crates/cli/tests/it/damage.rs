@@ -44,7 +44,7 @@ fn what_is_lost_is_named_and_heals() {
     let run = world.say(&format!("restore {} --target {}", world.of("latest"), target.display()));
     run.exits(4).warns("damage: ");
     let run = world.say("repair").exits(4);
-    assert!(run.out.contains("back the same paths up again"), "{}", run.out);
+    assert!(run.out.contains("back up the same paths again"), "{}", run.out);
     world.say(&format!("backup --force {}", world.tree().display())).exits(0);
     assert!(compare(&world.tree(), &world.restored(&world.of("latest"))).is_empty());
 }

@@ -1,4 +1,4 @@
-//! What the reviews of 2026-11 found, each shown with the program alone.
+//! What the reviews of November 2026 found, each shown with the program alone.
 //!
 //! The name of a test begins with the finding's number: `engine_03_…`, `trial_02_…`, `house_…`.
 //! Each of these tests fails with the program of before (f7546f7) and passes with this one;
@@ -6,5 +6,7 @@
 
 mod deleting;
 mod links;
+mod output;
 mod racy;
 mod snapshots;
+mod words;

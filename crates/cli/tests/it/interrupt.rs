@@ -31,8 +31,8 @@ fn a_stopped_backup_keeps_what_it_did() {
     }
     signal(&child, Signal::INT);
     let run = World::finish(child).exits(130);
-    assert!(run.out.contains("stopped: partial snapshot"), "{}\n{}", run.out, run.err);
-    world.say("snapshots").exits(0).says("(partial)");
+    assert!(run.out.contains("stopped: incomplete snapshot"), "{}\n{}", run.out, run.err);
+    world.say("snapshots").exits(0).says("(incomplete)");
     world.say("verify --data").exits(0);
 
     let run = world.say(&format!("--json backup {}", world.tree().display())).exits(0);

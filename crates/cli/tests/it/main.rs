@@ -11,6 +11,7 @@ mod machine;
 mod mistakes;
 mod mount;
 mod old_repositories;
+mod output;
 mod prompt;
 mod second_reader;
 mod space;

@@ -81,5 +81,5 @@ fn a_mount_in_use_ends_with_who_is_in_it() {
 #[test]
 fn a_folder_that_is_not_there() {
     let world = World::with_repository();
-    world.say("mount /nowhere/at/all").exits(1).warns("DIR must be a folder");
+    world.say("mount /nowhere/at/all").exits(1).warns("DIR must be an existing folder");
 }

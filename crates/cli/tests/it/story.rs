@@ -87,7 +87,7 @@ fn what_is_excluded_stays_out() {
         patterns.display(),
         tree.display()
     );
-    world.say(&words).exits(0).says("left out as asked");
+    world.say(&words).exits(0).says("excluded");
     let list = world.say(&format!("ls -R {}", world.of("latest"))).exits(0).out;
     for kept in ["keep/a.txt", "cache/", "CACHEDIR.TAG", "skip/"] {
         assert!(list.contains(kept), "{kept} is not in\n{list}");
@@ -103,9 +103,9 @@ fn the_first_backup_makes_the_repository() {
     fs::create_dir(world.tree()).unwrap();
     fs::write(world.tree().join("file"), "text").unwrap();
     let words = format!("backup --init --kdf-memory 32KiB {}", world.tree().display());
-    world.say(&words).exits(0).says("made repository").warns("Keep the passphrase");
+    world.say(&words).exits(0).says("created repository").warns("Store the passphrase");
     let again = world.say(&words).exits(0);
-    assert!(!again.out.contains("made repository"));
+    assert!(!again.out.contains("created repository"));
     assert_same(&world.tree(), &world.restored(&world.of("latest")));
 }
 
@@ -147,7 +147,7 @@ fn a_machine_has_a_passphrase_of_its_own() {
     let world = World::with_tree(6);
     let file = world.path("machine");
     let generate = format!("key generate {}", file.display());
-    world.say(&generate).exits(0).says("--new-password-file").warns("Keep the passphrase");
+    world.say(&generate).exits(0).says("--new-password-file").warns("Store the passphrase");
     let passphrase = fs::read_to_string(&file).unwrap();
     assert!(passphrase.starts_with("strongroom-key-") && passphrase.ends_with('\n'));
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);

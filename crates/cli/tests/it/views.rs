@@ -59,7 +59,7 @@ fn writes_a_file() {
     assert!(json.err.contains("\"event\":\"summary\""), "{}", json.err);
     world.say(&format!("cat {}/notes", world.of("latest"))).exits(1).warns("a directory");
     world.say(&format!("cat {}/none", world.of("latest"))).exits(1).warns("strongroom ls");
-    world.say("cat latest").exits(1).warns("behind a colon");
+    world.say("cat latest").exits(1).warns("after a colon");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn counts() {
         assert!(all.contains(word), "no {word} in\n{all}");
     }
     let table = world.say("stats --snapshots").exits(0).out;
-    assert!(table.starts_with("id ") && table.contains("unique:"), "{table}");
+    assert!(table.starts_with("id ") && table.contains("freed if removed:"), "{table}");
     let quiet = world.say("stats --snapshots --quiet").exits(0).out;
     assert_eq!(quiet.lines().count(), 3, "{quiet}");
     let one = world.say("stats latest~1 latest~1 --quiet").exits(0).out;
@@ -166,7 +166,7 @@ fn how_it_was_stored() {
     let tree = world.tree();
     fs::write(tree.join("more"), "more and more ".repeat(50_000)).unwrap();
     let words = format!("backup --profile --compression auto --readers 1 {}", tree.display());
-    world.say(&words).exits(0).says("stages at work: walk ").says("bound by: ");
+    world.say(&words).exits(0).says("stages busy: walk ").says("bottleneck: ");
     fs::write(tree.join("more"), "more and less ".repeat(50_000)).unwrap();
     let words = format!("backup --json --no-deltas {}", tree.display());
     let json = world.say(&words).exits(0).out;

@@ -38,7 +38,7 @@ impl History {
 
     /// The snapshot with the latest time that a clock of before gave, if that is later than `now`
     /// by more than clocks may differ: one of the two clocks is wrong.
-    pub fn from_the_future(&self, now: Timestamp) -> Option<&Snapshot> {
+    pub fn dated_after(&self, now: Timestamp) -> Option<&Snapshot> {
         let latest = self.snapshots.iter().max_by_key(|snapshot| snapshot.started)?;
         let limit = now.0.saturating_add(CLOCK_DIFFERENCE_MAX);
         (latest.started.0 > limit).then_some(latest)

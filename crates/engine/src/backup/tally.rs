@@ -73,7 +73,7 @@ impl<'r> Tally<'r> {
     pub fn left_out(&mut self, path: &Path, why: &ExcludeReason) {
         self.excluded += 1;
         if let ExcludeReason::TooBig { .. } = why {
-            let message = "it is larger than the limit and is left out";
+            let message = "it is larger than the limit and was excluded";
             let path = Some(path);
             self.monitor.problem(Problem { severity: Severity::Note, path, message });
         } else {

@@ -213,7 +213,7 @@ impl<'r, 'w> Trees<'r, 'w> {
             Err(TreeWriteError::EntryTooLarge { .. }) => {
                 entry.metadata.xattrs.clear();
                 frame.tree.push(&entry, &mut lane)?;
-                let message = "its extended attributes are too large and are left out";
+                let message = "its extended attributes are too large and were not stored";
                 tally.problem(&self.path_of(&entry.name), message);
                 Ok(())
             }
@@ -310,7 +310,7 @@ impl<'r, 'w> Trees<'r, 'w> {
             }
         }
         if !self.cancel.is_cancelled() {
-            tally.problem(&file.path, "reading it broke off");
+            tally.problem(&file.path, "it could not be read to its end");
         }
         self.left_out();
         Ok(())

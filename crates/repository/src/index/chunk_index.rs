@@ -95,7 +95,7 @@ impl ChunkIndex {
     ) -> Result<Refreshed, RepositoryError> {
         let listed = Listed::of(backend)?;
         let vanished = self.drop_changed(&listed).unwrap_or_else(|error| {
-            monitor.detail(&format!("the index is made anew: {error}"));
+            monitor.detail(&format!("the index is built again: {error}"));
             self.begin_anew()
         });
         let mut refreshed = Refreshed { vanished, ..Refreshed::default() };
@@ -290,7 +290,7 @@ impl ChunkIndex {
     /// Commits what was inserted. A failure to write a cache is told and costs nothing else.
     pub fn flush(&mut self, monitor: &dyn Monitor) {
         if self.is_broken() {
-            monitor.detail("the index in the cache is damaged and will be made anew");
+            monitor.detail("the index in the cache is damaged and will be built again");
             self.begin_anew();
             return;
         }

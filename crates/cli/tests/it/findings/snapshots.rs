@@ -23,9 +23,10 @@ fn stopped_stream(world: &World, name: &str, bytes: &[u8]) -> Run {
     input.write_all(bytes).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let run = World::finish(child).exits(130);
+    // The program may be waiting for more, and notices the signal only when that wait ends.
+    std::thread::sleep(Duration::from_millis(300));
     drop(input);
-    run
+    World::finish(child).exits(130)
 }
 
 fn noise() -> Vec<u8> {
@@ -37,14 +38,15 @@ fn snapshots(world: &World) -> Vec<Value> {
     lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The program under a clock that is wrong by so many seconds.
+/// The program under a clock that is wrong by this many seconds.
 fn run_at(world: &World, seconds_off: i64, words: &str) -> Run {
     let shim = world.path("clock.so");
     if !shim.exists() {
         let source = world.path("clock.c");
         fs::write(&source, CLOCK).unwrap();
-        let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(&source);
-        assert!(built.status().unwrap().success());
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(&source);
+        assert!(compiler.status().unwrap().success());
     }
     let mut command = world.command(words.split(' '));
     command.env("LD_PRELOAD", &shim).env("CLOCK_OFF", seconds_off.to_string());

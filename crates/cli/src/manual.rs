@@ -1,0 +1,317 @@
+//! The parts of the help and of the manual pages that are not an option's own words: examples, exit
+//! codes, variables, and hints for words that other backup programs use.
+
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory};
+
+use crate::Cli;
+use crate::exit::EXIT_CODES;
+use crate::terminal::write_wrapped;
+
+/// A command line that can be pasted, and what it does.
+pub struct Example {
+    /// What it does, without a full stop.
+    pub what: &'static str,
+    /// The command line.
+    pub line: &'static str,
+}
+
+const fn example(what: &'static str, line: &'static str) -> Example {
+    Example { what, line }
+}
+
+/// The examples of a command; of the program itself for an empty name.
+pub fn examples(command: &str) -> &'static [Example] {
+    match command {
+        "" => {
+            const {
+                &[
+                    example(
+                        "Create a repository and make the first backup",
+                        "strongroom backup --init --repo /media/disk/backup ~/documents",
+                    ),
+                    example(
+                        "Restore the newest version of a directory",
+                        "strongroom restore latest:$HOME/documents --target ~/restored --repo /media/disk/backup",
+                    ),
+                ]
+            }
+        }
+        "init" => {
+            const {
+                &[example(
+                    "Create a repository on a disk",
+                    "strongroom init --repo /media/disk/backup",
+                )]
+            }
+        }
+        "backup" => {
+            const {
+                &[
+                    example(
+                        "Back up two directories, without caches",
+                        "strongroom backup --exclude-caches -e '*.tmp' ~/documents ~/photos",
+                    ),
+                    example(
+                        "Back up the whole machine",
+                        "strongroom backup -x -e /var/cache -e /var/tmp -e /tmp /",
+                    ),
+                    example(
+                        "Store a database dump",
+                        "pg_dump shop | strongroom backup --stdin shop.sql",
+                    ),
+                ]
+            }
+        }
+        "snapshots" => {
+            const {
+                &[example(
+                    "List the snapshots of one machine",
+                    "strongroom snapshots --host laptop",
+                )]
+            }
+        }
+        "ls" => {
+            const {
+                &[
+                    example("List what was backed up last", "strongroom ls"),
+                    example(
+                        "List a directory as of two snapshots ago",
+                        "strongroom ls -l latest~2:$HOME/documents",
+                    ),
+                ]
+            }
+        }
+        "find" => {
+            const { &[example("Find a lost file in all snapshots", "strongroom find 'thesis*.odt'")] }
+        }
+        "diff" => {
+            const {
+                &[
+                    example(
+                        "Show what changed between the last two snapshots",
+                        "strongroom diff latest~1 latest",
+                    ),
+                    example(
+                        "Show what changed on this machine since the last snapshot",
+                        "strongroom diff latest",
+                    ),
+                ]
+            }
+        }
+        "cat" => {
+            const {
+                &[example(
+                    "Compare a file with its last backup",
+                    "strongroom cat latest:/etc/fstab | diff - /etc/fstab",
+                )]
+            }
+        }
+        "restore" => {
+            const {
+                &[
+                    example(
+                        "Restore a directory into an empty one",
+                        "strongroom restore latest:$HOME/documents --target ~/restored",
+                    ),
+                    example(
+                        "Undo all changes since a date, in place",
+                        "strongroom restore 2026-11-20:$HOME/documents --in-place",
+                    ),
+                    example(
+                        "Show what a restore would do",
+                        "strongroom restore latest --in-place --dry-run -v",
+                    ),
+                ]
+            }
+        }
+        "dump" => {
+            const {
+                &[example(
+                    "Write a directory to a tar archive",
+                    "strongroom dump latest:/etc > etc.tar",
+                )]
+            }
+        }
+        "mount" => {
+            const {
+                &[example(
+                    "Browse all snapshots, then unmount",
+                    "strongroom mount ~/days & sleep 2; ls ~/days/hosts; fusermount3 -u ~/days",
+                )]
+            }
+        }
+        "verify" => {
+            const {
+                &[
+                    example(
+                        "Check the structure of the repository, which is quick",
+                        "strongroom verify",
+                    ),
+                    example(
+                        "Read another twentieth of the data each day",
+                        "strongroom verify --sample 5%",
+                    ),
+                ]
+            }
+        }
+        "repair" => {
+            const {
+                &[
+                    example("Show what a repair would do", "strongroom repair --dry-run"),
+                    example("Repair the repository", "strongroom repair"),
+                ]
+            }
+        }
+        "stats" => {
+            const {
+                &[example(
+                    "Show what removing each snapshot would free",
+                    "strongroom stats --snapshots",
+                )]
+            }
+        }
+        "key" | "key-add" => {
+            const {
+                &[
+                    example(
+                        "Let a machine store without a person and without reading anything",
+                        "strongroom key generate ~/machine.key",
+                    ),
+                    example(
+                        "Add that key to the repository",
+                        "strongroom key add --put-only --label laptop --new-password-file ~/machine.key",
+                    ),
+                ]
+            }
+        }
+        "completions" => {
+            const {
+                &[example(
+                    "Install the completions for bash",
+                    "strongroom completions bash > ~/.local/share/bash-completion/completions/strongroom",
+                )]
+            }
+        }
+        "manpages" => {
+            const {
+                &[example(
+                    "Install the manual pages",
+                    "strongroom manpages ~/.local/share/man/man1",
+                )]
+            }
+        }
+        _ => &[],
+    }
+}
+
+/// The environment variables, for the manual pages.
+pub const ENVIRONMENT: [(&str, &str); 7] = [
+    ("STRONGROOM_REPOSITORY", "the repository, if --repo is not given"),
+    ("STRONGROOM_PASSWORD", "the passphrase, if neither of the next two nor its option is given"),
+    ("STRONGROOM_PASSWORD_FILE", "a file with the passphrase, as for --password-file"),
+    (
+        "STRONGROOM_PASSWORD_COMMAND",
+        "a command that prints the passphrase, as for --password-command",
+    ),
+    ("STRONGROOM_CACHE", "the folder for caches, as for --cache"),
+    (
+        "XDG_CACHE_HOME",
+        "if --cache is not given, caches are kept in its folder strongroom; by default in ~/.cache/strongroom",
+    ),
+    ("TZ", "the time zone of dates that are printed or given"),
+];
+
+/// The command line, with examples and exit codes in its help.
+pub fn command() -> Command {
+    let mut command = Cli::command();
+    let names: Vec<String> = command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
+    for name in names {
+        let text = examples_text(&name);
+        if !text.is_empty() {
+            command = command.mut_subcommand(name, |subcommand| {
+                let before = subcommand.get_after_help().map(ToString::to_string);
+                let before = before.map(|before| format!("{before}\n\n")).unwrap_or_default();
+                subcommand.after_help(format!("{before}{text}"))
+            });
+        }
+    }
+    let codes: Vec<String> =
+        EXIT_CODES.iter().map(|(code, meaning)| format!("  {code:<4} {meaning}")).collect();
+    command.after_help(format!(
+        "The passphrase is taken from --password-file or --password-command, or else from the variable\n\
+         STRONGROOM_PASSWORD, or else asked for.\n\n{}\n\nExit codes:\n{}",
+        examples_text(""),
+        codes.join("\n")
+    ))
+}
+
+fn examples_text(command: &str) -> String {
+    let examples = examples(command);
+    if examples.is_empty() {
+        return String::new();
+    }
+    let lines = examples.iter().map(|e| format!("  # {}\n  {}", e.what, e.line));
+    format!("Examples:\n{}", lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Reports an invalid command line, or prints the help that was asked for.
+pub fn explain(error: &clap::Error) -> ExitCode {
+    if error.kind() == ErrorKind::InvalidSubcommand
+        && let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some(hint) = hint_for(name)
+    {
+        write_wrapped("error: ", &format!("there is no command `{name}`"));
+        write_wrapped(" hint: ", hint);
+        return ExitCode::from(2);
+    }
+    // If the stream is closed, there is nowhere left to report to.
+    let _ = error.print();
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// What to use instead of a command of another backup program.
+fn hint_for(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "check" => "`strongroom verify` checks the repository; with --data it reads all of it",
+        "unlock" | "break-lock" => "a repository has no locks, so there is nothing to unlock",
+        "forget" | "prune" | "delete" | "compact" => {
+            "snapshots cannot be removed yet: in this version a repository only grows"
+        }
+        "tag" => "labels are given when a snapshot is made: `strongroom backup --label TEXT`",
+        "create" => "`strongroom backup` makes a snapshot, `strongroom init` a repository",
+        "list" => "`strongroom snapshots` lists the snapshots, `strongroom ls` the files of one",
+        "extract" => "`strongroom restore` restores files, `strongroom cat` prints one",
+        "umount" => "`fusermount3 -u DIR` unmounts, and so does Ctrl-C in the mounting terminal",
+        "copy" | "sync" => "copying to another repository is not possible yet: back up to both",
+        "rebuild-index" | "recover" => "`strongroom repair` does this, and builds the index again",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_example_is_a_valid_command_line() {
+        let mut names: Vec<String> =
+            Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).collect();
+        names.push(String::new());
+        for example in names.iter().flat_map(|name| examples(name)) {
+            let line = example.line.split(" | ").find(|part| part.starts_with("strongroom"));
+            let line = line.expect(example.line).split([';', '>', '&']).next().unwrap_or_default();
+            let words = line.split_whitespace().map(|word| word.trim_matches('\''));
+            command().try_get_matches_from(words).expect(example.line);
+        }
+    }
+
+    #[test]
+    fn no_hint_hides_a_command() {
+        for subcommand in Cli::command().get_subcommands() {
+            assert_eq!(hint_for(subcommand.get_name()), None);
+        }
+    }
+}
