@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -111,8 +111,10 @@ fn trial_08_a_mount_never_hides_files() {
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("mine"), "mine").unwrap();
     let mut child = world.start(&format!("mount {}", folder.display()));
-    let began = Instant::now();
-    while child.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_secs(20) {
+    for _ in 0..400 {
+        if child.try_wait().unwrap().is_some() {
+            break;
+        }
         std::thread::sleep(Duration::from_millis(50));
     }
     if child.try_wait().unwrap().is_none() {
