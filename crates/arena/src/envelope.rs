@@ -11,6 +11,9 @@
 //! `docs/format/envelope.md`). The envelope knows nothing of what the body means.
 
 pub mod format;
+mod read;
+
+pub use read::{RawObject, read_object};
 
 use strongroom_galois::Code;
 use strongroom_galois::{Signature, signature};

@@ -15,5 +15,7 @@ pub use block::{BlockDraft, BlockSealer, CompressionLevel, OpenBlock, SealedBloc
 pub use envelope::Redundancy;
 pub use envelope::format::Origin;
 pub use format::{BaseLocation, SummarySlot};
-pub use store::{ARENAS_FOLDER, Arena, ArenaError, ArenaStore, CacheLimits, arena_object};
+pub use store::{
+    ARENAS_FOLDER, Arena, ArenaError, ArenaStore, CacheLimits, arena_object, object_bytes_max,
+};
 pub use writer::{ArenaBuilder, ArenaContent, ArenaSeed, FinishedArena, Finishing};

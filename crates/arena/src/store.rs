@@ -9,14 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
-use strongroom_backend::{Backend, BackendError, ObjectName, read_all};
+use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::seal::{PrivateKey, SealKey};
 use strongroom_base::{ArenaId, RepositoryKeys};
 
 use crate::block::{BlockError, OpenBlock, open_block};
 use crate::envelope::format::{HEADER_BYTES, Header};
-use crate::envelope::{self, EnvelopeError};
-use crate::format::{ArenaHead, FRAME_BYTES, FormatError, SUMMARY_START, Summary, SummarySlot};
+use crate::envelope::{self, EnvelopeError, read_object};
+use crate::format::{
+    ArenaHead, BLOCK_RAW_BYTES_MAX, FRAME_BYTES, FormatError, SUMMARY_BYTES_MAX, SUMMARY_START,
+    Summary, SummarySlot,
+};
 use crate::writer::{ArenaContent, KEY_INFO, SummaryBinding, open_summary};
 
 /// The folder of arenas.
@@ -28,6 +31,14 @@ const OPENING_BYTES: usize = 64 << 10;
 /// The object of an arena.
 pub fn arena_object(id: ArenaId) -> ObjectName {
     ObjectName::new(ARENAS_FOLDER, id)
+}
+
+/// The most bytes that an arena's object can have in a repository that closes an arena once its
+/// blocks have `arena_bytes`: one block may follow, then the summary, and parity at most doubles it.
+pub fn object_bytes_max(arena_bytes: u32) -> u64 {
+    const TABLES_BYTES_MAX: u64 = 1 << 20;
+    let body = u64::from(arena_bytes) + (BLOCK_RAW_BYTES_MAX + SUMMARY_BYTES_MAX) as u64;
+    2 * body + TABLES_BYTES_MAX
 }
 
 /// Why something cannot be read from an arena.
@@ -210,12 +221,21 @@ pub struct ArenaStore {
     backend: Arc<dyn Backend>,
     summary_key: [u8; 32],
     private_key: Option<PrivateKey>,
+    /// What is larger is no arena of this repository.
+    object_bytes_max: u64,
     limits: CacheLimits,
     // Plain mutexes: each is held for a map operation, never while reading from the backend.
     arenas: Mutex<LruCache<ArenaId, Arc<Arena>>>,
     blocks: Mutex<BlockCache>,
-    healed: Mutex<Option<(ArenaId, Arc<Vec<u8>>)>>,
+    healed: Mutex<Option<Healed>>,
     heals: AtomicU64,
+}
+
+/// What became of the last arena that had to be computed anew: its bytes, or why there are none.
+/// Trying again costs reading the whole object, and on a failing disk many seconds.
+struct Healed {
+    arena: ArenaId,
+    outcome: Result<Arc<Vec<u8>>, String>,
 }
 
 struct BlockCache {
@@ -226,9 +246,17 @@ struct BlockCache {
 
 impl ArenaStore {
     /// A reader of the arenas in `backend`.
-    pub fn new(backend: Arc<dyn Backend>, keys: &RepositoryKeys, limits: CacheLimits) -> Self {
+    ///
+    /// `arena_bytes` is what the repository's arenas are closed at.
+    pub fn new(
+        backend: Arc<dyn Backend>,
+        keys: &RepositoryKeys,
+        arena_bytes: u32,
+        limits: CacheLimits,
+    ) -> Self {
         Self {
             backend,
+            object_bytes_max: object_bytes_max(arena_bytes),
             summary_key: keys.write.summary_key,
             private_key: keys.private_key.clone(),
             limits,
@@ -289,8 +317,8 @@ impl ArenaStore {
         arena: &Arena,
         places: std::ops::RangeInclusive<usize>,
     ) -> Result<Vec<OpenBlock>, ArenaError> {
-        let bytes = self.read_run(arena, places.clone())?;
-        match arena.open_blocks(places.clone(), &bytes) {
+        let bytes = self.read_run(arena, places.clone());
+        match bytes.and_then(|bytes| arena.open_blocks(places.clone(), &bytes)) {
             Err(ArenaError::Damaged { .. }) => self.read_blocks_healed(arena, places),
             other => other,
         }
@@ -335,7 +363,7 @@ impl ArenaStore {
                 cache.bytes -= block.memory_bytes();
             }
         }
-        lock(&self.healed).take_if(|(arena, _)| *arena == id);
+        lock(&self.healed).take_if(|healed| healed.arena == id);
     }
 
     fn keep(&self, arena: ArenaId, number: u32, block: Arc<OpenBlock>) {
@@ -352,13 +380,17 @@ impl ArenaStore {
     }
 
     fn read(&self, id: ArenaId, offset: u64, length: usize) -> Result<Vec<u8>, ArenaError> {
-        self.backend.read(&arena_object(id), offset, length).map_err(|error| {
-            if error.is_not_found() { ArenaError::Missing { arena: id } } else { error.into() }
-        })
+        self.backend
+            .read(&arena_object(id), offset, length)
+            .map_err(|error| backend_error(id, error))
     }
 
     fn open_arena(&self, id: ArenaId) -> Result<Arena, ArenaError> {
-        let mut start = self.read(id, 0, OPENING_BYTES)?;
+        let mut start = match self.read(id, 0, OPENING_BYTES) {
+            // Perhaps a block behind the summary cannot be read: that is no reason to lose it.
+            Err(ArenaError::Damaged { .. }) => self.read(id, 0, SUMMARY_START)?,
+            other => other?,
+        };
         let (_, head) = heads_of(id, &start)?;
         // The head bounds the length; see ArenaHead::unpack.
         let missing = (head.blocks_start() as usize).saturating_sub(start.len());
@@ -408,20 +440,39 @@ impl ArenaStore {
 
     /// The whole object, computed anew from parity. The last one is kept.
     fn heal(&self, id: ArenaId) -> Result<Arc<Vec<u8>>, ArenaError> {
-        if let Some((healed, object)) = &*lock(&self.healed)
-            && *healed == id
+        if let Some(healed) = &*lock(&self.healed)
+            && healed.arena == id
         {
-            return Ok(object.clone());
+            return healed.outcome.clone().map_err(|what| damaged(id, what));
         }
-        let object = read_all(&*self.backend, &arena_object(id))?;
-        let repaired = envelope::repair(&object).map_err(|error| envelope_error(id, error))?;
+        let outcome = match self.heal_anew(id) {
+            Ok(object) => Ok(Arc::new(object)),
+            Err(ArenaError::Damaged { what, .. }) => Err(what),
+            Err(error) => return Err(error),
+        };
+        *lock(&self.healed) = Some(Healed { arena: id, outcome: outcome.clone() });
+        outcome.map_err(|what| damaged(id, what))
+    }
+
+    fn heal_anew(&self, id: ArenaId) -> Result<Vec<u8>, ArenaError> {
+        let object = read_object(&*self.backend, &arena_object(id), self.object_bytes_max)
+            .map_err(|error| backend_error(id, error))?;
+        let repaired =
+            envelope::repair(&object.bytes).map_err(|error| envelope_error(id, error))?;
         // What is whole and still does not open was not healed: it was sealed so.
-        if repaired != object {
+        if object.refused_bytes > 0 || repaired != object.bytes {
             self.heals.fetch_add(1, Ordering::Relaxed);
         }
-        let object = Arc::new(repaired);
-        *lock(&self.healed) = Some((id, object.clone()));
-        Ok(object)
+        Ok(repaired)
+    }
+}
+
+/// What an error of the backend says about an arena.
+fn backend_error(id: ArenaId, error: BackendError) -> ArenaError {
+    match error {
+        error if error.is_not_found() => ArenaError::Missing { arena: id },
+        error if error.is_damage() => damaged(id, error),
+        error => error.into(),
     }
 }
 

@@ -56,12 +56,12 @@ pub enum BackendError {
         /// The object that did not fit.
         name: ObjectName,
     },
-    /// An object too large for this machine's memory.
-    #[error("{name} has {bytes} bytes, too many to be read as a whole")]
+    /// An object that claims to be larger than an object of its kind can be.
+    #[error("{name} has {bytes} bytes, more than any object of its kind")]
     TooLarge {
         /// The object.
         name: ObjectName,
-        /// Its size.
+        /// How many bytes it has, or claims to have.
         bytes: u64,
     },
     /// The medium refuses this object, or a part of it; others may well be readable. Such as a bad
@@ -113,9 +113,15 @@ impl BackendError {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// Whether the medium refuses this object: damage, which says nothing of other objects.
+    /// Whether the medium refuses this object, or a part of it.
     pub fn is_unreadable(&self) -> bool {
         matches!(self, Self::Unreadable { .. })
+    }
+
+    /// Whether what bears the object's name cannot be read: damage, which says nothing about other
+    /// objects.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Unreadable { .. } | Self::TooLarge { .. })
     }
 }
 

@@ -4,6 +4,7 @@
 mod format_documents;
 mod golden;
 mod memory;
+mod refused;
 mod rescue;
 mod store;
 mod summary;
@@ -32,6 +33,8 @@ struct World {
 /// The writer of test arenas.
 const ORIGIN: Origin = Origin { session: SnapshotId([0x5e; 16]), sequence: 3 };
 
+/// At what arenas are closed, as far as a reader needs to know.
+const ARENA_BYTES: u32 = 1 << 20;
 /// Chunks that a block of a test arena holds.
 const BLOCK_CHUNKS: usize = 3;
 
@@ -39,7 +42,7 @@ impl World {
     fn new() -> Self {
         let keys = MasterSecret([5; 32]).keys();
         let backend = Arc::new(MemoryBackend::new());
-        let store = ArenaStore::new(backend.clone(), &keys, CacheLimits::default());
+        let store = ArenaStore::new(backend.clone(), &keys, ARENA_BYTES, CacheLimits::default());
         Self { backend, keys, entropy: SeededEntropy::new(1), store, padded: false }
     }
 
@@ -77,7 +80,7 @@ impl World {
 
     /// Another store over the same place, with nothing in its caches.
     fn fresh_store(&self) -> ArenaStore {
-        ArenaStore::new(self.backend.clone(), &self.keys, CacheLimits::default())
+        ArenaStore::new(self.backend.clone(), &self.keys, ARENA_BYTES, CacheLimits::default())
     }
 }
 

@@ -123,7 +123,12 @@ fn a_put_only_holder_sees_the_summary_alone() {
         write: write.keys(world.keys.write.public_key.clone()),
         private_key: None,
     };
-    let store = strongroom_arena::ArenaStore::new(world.backend.clone(), &keys, Default::default());
+    let store = strongroom_arena::ArenaStore::new(
+        world.backend.clone(),
+        &keys,
+        crate::ARENA_BYTES,
+        Default::default(),
+    );
     let arena = store.arena(finished.id).unwrap();
     assert_eq!(arena.summary, finished.summary);
     assert!(matches!(store.block(&arena, 0), Err(ArenaError::PutOnly)));
@@ -135,7 +140,12 @@ fn another_repository_s_keys_open_nothing() {
     let finished = world.build(&chunks(4), Redundancy::ARENA);
     world.put(finished.id, finished.object());
     let keys = MasterSecret([6; 32]).keys();
-    let store = strongroom_arena::ArenaStore::new(world.backend.clone(), &keys, Default::default());
+    let store = strongroom_arena::ArenaStore::new(
+        world.backend.clone(),
+        &keys,
+        crate::ARENA_BYTES,
+        Default::default(),
+    );
     assert!(matches!(store.arena(finished.id), Err(ArenaError::Damaged { .. })));
     assert_eq!(store.heals(), 0);
 }

@@ -1,0 +1,113 @@
+//! Reading a whole object, whatever bears its name and whatever the medium refuses.
+//!
+//! Neither the size of a file nor a header that anybody can write decides how much memory is
+//! taken: the caller gives a bound. A bad sector costs the bytes around it and no more: they are
+//! read as zeros, so the signatures of their shards do not fit, and parity computes them anew.
+
+use strongroom_backend::{Backend, BackendError, ObjectName};
+
+use super::format::{Header, HeaderError};
+
+/// The first read of an object: it has all of a small one, and the header of any.
+const START_BYTES: u64 = 64 << 10;
+/// What the medium refuses is read again in pieces of this size …
+const COARSE_BYTES: u64 = 64 << 10;
+/// … and what it refuses of these, in pieces of this size: a physical sector.
+const FINE_BYTES: u64 = 4 << 10;
+/// A medium that refuses more pieces of one object is not asked further: each takes seconds.
+const REFUSALS_MAX: u32 = 512;
+
+/// An object, as far as it can be read.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct RawObject {
+    /// Its bytes, up to one more than its header says; zeros if the medium refused them.
+    pub bytes: Vec<u8>,
+    /// How many bytes the medium refused.
+    pub refused_bytes: u64,
+}
+
+/// Reads an object whole, unless it has more than `bytes_max` bytes.
+///
+/// # Errors
+///
+/// [`BackendError::TooLarge`], and [`BackendError::Unreadable`] if not a single piece can be read:
+/// both are damage. Anything else says nothing about the object.
+pub fn read_object(
+    backend: &dyn Backend,
+    name: &ObjectName,
+    bytes_max: u64,
+) -> Result<RawObject, BackendError> {
+    let start = read_start(backend, name, START_BYTES)?;
+    if (start.bytes.len() as u64) < START_BYTES {
+        return Ok(start);
+    }
+    let wanted = match Header::unpack(&start.bytes) {
+        // One byte more shows whether something follows the object.
+        Ok(header) => header.layout().object_bytes as u64 + 1,
+        // The start is enough to say so.
+        Err(HeaderError::NewerVersion { .. }) => return Ok(start),
+        // The header at the end may still be right.
+        Err(HeaderError::NotAnObject | HeaderError::Damaged) => backend.size(name)?,
+    };
+    if wanted > bytes_max.saturating_add(1) {
+        return Err(BackendError::TooLarge { name: name.clone(), bytes: wanted });
+    }
+    if wanted <= START_BYTES { Ok(start) } else { read_start(backend, name, wanted) }
+}
+
+/// The first bytes of an object, at most `length`.
+fn read_start(
+    backend: &dyn Backend,
+    name: &ObjectName,
+    length: u64,
+) -> Result<RawObject, BackendError> {
+    match backend.read(name, 0, to_length(length)) {
+        Ok(bytes) => Ok(RawObject { bytes, refused_bytes: 0 }),
+        Err(error) if error.is_unreadable() => read_around(backend, name, length, error),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same, piece by piece, around what the medium refuses. `refusal` is what it said of them all.
+fn read_around(
+    backend: &dyn Backend,
+    name: &ObjectName,
+    length: u64,
+    refusal: BackendError,
+) -> Result<RawObject, BackendError> {
+    let end = match backend.size(name) {
+        Ok(size) => length.min(size),
+        Err(error) if error.is_unreadable() => return Err(refusal),
+        Err(error) => return Err(error),
+    };
+    let mut object = RawObject { bytes: Vec::with_capacity(to_length(end)), refused_bytes: 0 };
+    let mut refusals = 0;
+    let mut fine_until = 0;
+    loop {
+        let at = object.bytes.len() as u64;
+        if at >= end || refusals == REFUSALS_MAX {
+            break;
+        }
+        let is_fine = at < fine_until;
+        let piece = if is_fine { FINE_BYTES } else { COARSE_BYTES }.min(end - at);
+        match backend.read(name, at, to_length(piece)) {
+            // It has become shorter meanwhile.
+            Ok(bytes) if bytes.is_empty() => return Ok(object),
+            Ok(bytes) => object.bytes.extend(bytes),
+            Err(error) if !error.is_unreadable() => return Err(error),
+            Err(_) if is_fine => {
+                refusals += 1;
+                object.refused_bytes += piece;
+                object.bytes.resize(to_length(at + piece), 0);
+            }
+            Err(_) => fine_until = at + piece,
+        }
+    }
+    object.refused_bytes += end - object.bytes.len() as u64;
+    object.bytes.resize(to_length(end), 0);
+    if object.refused_bytes == end { Err(refusal) } else { Ok(object) }
+}
+
+fn to_length(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
