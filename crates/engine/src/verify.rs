@@ -14,13 +14,13 @@ use strongroom_backend::{Backend, ObjectInfo, ObjectName};
 use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::ChunkRef;
 use strongroom_repository::objects::{list_objects, twin};
-use strongroom_repository::{ChunkReader, Repository, list_snapshots};
+use strongroom_repository::{ChunkReader, Repository, arena_bytes_of, list_snapshots};
 
 use crate::error::EngineError;
 use crate::health::audit::{Affected, audit};
 use crate::health::bad::{BadPlaces, is_good};
 use crate::health::fault::Fault;
-use crate::health::look::{Keyed, Looked, look_at};
+use crate::health::look::{Depth, Keyed, Looked, look_at};
 
 /// Threads that look into objects, at most: each holds one, and blocks of it and of others that its
 /// deltas are made from, up to 50 MiB; all must stay within 150.
@@ -132,6 +132,7 @@ impl<'v> Verifier<'v> {
         let whole: u64 =
             objects.iter().filter(|info| every_byte(info)).map(|info| info.bytes).sum();
         self.progress.bytes_total = Some(whole);
+        let arena_bytes = arena_bytes_of(self.backend);
         let (backend, cancel, next) = (self.backend, self.cancel, AtomicUsize::new(0));
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.min(LOOKERS_MAX);
@@ -143,7 +144,8 @@ impl<'v> Verifier<'v> {
                     while !cancel.is_cancelled() {
                         let place = next.fetch_add(1, Ordering::Relaxed);
                         let Some(info) = objects.get(place) else { return };
-                        let looked = look_at(backend, info, every_byte(info), keyed);
+                        let depth = Depth { every_byte: every_byte(info), arena_bytes };
+                        let looked = look_at(backend, info, depth, keyed);
                         if send.send((place, looked)).is_err() {
                             return;
                         }

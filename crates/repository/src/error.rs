@@ -199,8 +199,11 @@ impl RepositoryError {
         )
     }
 
-    /// True where stored data, and not the caller or the machine, is what is wrong.
+    /// Whether stored data, and not the caller or the machine, is what is wrong.
     pub fn is_damage(&self) -> bool {
+        if let Self::Backend(error) = self {
+            return error.is_damage();
+        }
         matches!(
             self,
             Self::Object { .. }

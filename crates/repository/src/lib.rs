@@ -21,9 +21,10 @@ pub use read::chunk_reader::ChunkReader;
 pub use read::lookup::{Found, find_path};
 pub use read::walk::SnapshotWalk;
 pub use repository::{
-    InitOptions, Repository, Surroundings, check_vacant, exists, read_config, refuse_newer,
+    InitOptions, Repository, Surroundings, arena_bytes_of, check_vacant, exists, read_config,
+    refuse_newer,
 };
-pub use session::{Session, read_snapshot, session_object, snapshot_object};
+pub use session::{Session, open_snapshot, read_snapshot, session_object, snapshot_object};
 pub use snapshots::{SnapshotList, SnapshotName, find_snapshot, greatest_sequence, list_snapshots};
 pub use write::basis::StreamBasis;
 pub use write::chunk_writer::{ChunkWriter, MetadataLane, WriteStats};

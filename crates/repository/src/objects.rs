@@ -4,8 +4,8 @@
 //! its name tells what it should be. Verify and repair both begin here.
 
 use strongroom_arena::envelope::format::{Header, HeaderError, ObjectKind};
-use strongroom_arena::envelope::{self, EnvelopeError};
-use strongroom_arena::{ARENAS_FOLDER, ArenaContent};
+use strongroom_arena::envelope::{self, EnvelopeError, RawObject, read_object};
+use strongroom_arena::{ARENAS_FOLDER, ArenaContent, object_bytes_max};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{ArenaId, SlotId, SnapshotId};
 
@@ -22,8 +22,11 @@ pub const CONFIG: &str = "config";
 /// What the second copy of a small object is called by. Losing a whole file of a kilobyte must
 /// not cost a repository.
 pub const COPY: &str = ".copy";
-/// No small object is longer; of one that is, so much is looked at.
-const SMALL_OBJECT_BYTES_MAX: usize = 64 << 20;
+/// The folder of objects that a repair has put aside, each named by its rightful name and the hash of
+/// its body, so that their places can be filled. Empty but while a repair is at work, or after one was interrupted.
+pub const ASIDE_FOLDER: &str = "aside";
+/// An object that is no arena is at most this long.
+const SMALL_OBJECT_BYTES_MAX: u64 = 64 << 20;
 
 /// Folders in the order in which they are looked at: small and vital ones first.
 const FOLDERS: [&str; 5] = ["", KEYS_FOLDER, SNAPSHOTS_FOLDER, SESSIONS_FOLDER, ARENAS_FOLDER];
@@ -37,9 +40,13 @@ pub struct Expected {
     pub id: Option<[u8; 16]>,
 }
 
-/// What the name of an object says it is; none for what is not ours.
+/// What the name of an object says it is; none for what is not ours. Only the configuration and
+/// key slots have copies.
 pub fn expected(name: &ObjectName) -> Option<Expected> {
-    let file = name.file().strip_suffix(COPY).unwrap_or(name.file());
+    let file = match name.folder() {
+        "" | KEYS_FOLDER => name.file().strip_suffix(COPY).unwrap_or(name.file()),
+        _ => name.file(),
+    };
     let (kind, id) = match name.folder() {
         "" if file == CONFIG => (ObjectKind::Config, None),
         KEYS_FOLDER => (ObjectKind::KeySlot, Some(slot_object_id(file.parse::<SlotId>().ok()?))),
@@ -62,6 +69,19 @@ pub fn list_objects(backend: &dyn Backend) -> Result<Vec<ObjectInfo>, BackendErr
     }
     objects.retain(|info| expected(&info.name).is_some());
     Ok(objects)
+}
+
+/// Reads an object whole, as far as the medium gives it and within the bound of its kind.
+pub fn read_whole(
+    backend: &dyn Backend,
+    name: &ObjectName,
+    arena_bytes: u32,
+) -> Result<RawObject, BackendError> {
+    let bytes_max = match name.folder() {
+        ARENAS_FOLDER | ASIDE_FOLDER => object_bytes_max(arena_bytes),
+        _ => SMALL_OBJECT_BYTES_MAX,
+    };
+    read_object(backend, name, bytes_max)
 }
 
 /// The second copy of a small object, and the first of a copy.
@@ -91,7 +111,7 @@ fn beside(name: &ObjectName, file: &str) -> ObjectName {
     }
 }
 
-/// True for a header that says what the object's name says.
+/// Whether a header says what the object's name says.
 pub fn is_as_named(name: &ObjectName, header: &Header) -> bool {
     expected(name).is_some_and(|expected| {
         expected.kind == header.kind && expected.id.is_none_or(|id| id == header.id)
@@ -124,15 +144,15 @@ pub(crate) fn slot_object_id(id: SlotId) -> [u8; 16] {
     wide
 }
 
-/// The body of a small object, computed anew from parity where it is damaged.
+/// The body of a small object, computed anew from parity if it is damaged.
 pub fn read_small(
     backend: &dyn Backend,
     name: &ObjectName,
     kind: ObjectKind,
     id: Option<&[u8; 16]>,
 ) -> Result<Vec<u8>, RepositoryError> {
-    let object = backend.read(name, 0, SMALL_OBJECT_BYTES_MAX)?;
-    match envelope::open(&object, kind, id) {
+    let object = read_object(backend, name, SMALL_OBJECT_BYTES_MAX)?;
+    match envelope::open(&object.bytes, kind, id) {
         Ok((_, body, _)) => Ok(body),
         // Something else altogether, where a repository's configuration should be.
         Err(EnvelopeError::Header(HeaderError::NotAnObject)) if kind == ObjectKind::Config => {

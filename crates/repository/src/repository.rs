@@ -21,10 +21,13 @@ use strongroom_base::{
 };
 use strongroom_chunk::{Chunker, Key, Limits};
 
-use crate::config::{ARENA_BYTES_DEFAULT, Config};
+use crate::config::{ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, Config};
 use crate::error::RepositoryError;
 use crate::keys::{KdfCost, KeySlot, NewSlot, SlotSecret, read_slots, write_slot};
-use crate::objects::{CONFIG, COPY, KEYS_FOLDER, SNAPSHOTS_FOLDER, read_small, slot_names};
+use crate::objects::{CONFIG, COPY, KEYS_FOLDER, SNAPSHOTS_FOLDER, read_small};
+
+/// Key slots are cheap to plant and dear to try: of more than this, the cheapest are tried.
+const SLOTS_TRIED_MAX: usize = 64;
 
 /// What a verb is given of the world.
 #[derive(Clone)]
@@ -112,6 +115,9 @@ impl Repository {
             NewSlot { label: options.label.clone(), created: config.created, cost: options.cost };
         let slot = KeySlot::seal(new, &secret, passphrase, config.id, entropy)
             .map_err(|error| RepositoryError::Argument(error.to_string()))?;
+        // What an interrupted `init` left. A slot that appears once this is a repository may be
+        // somebody's who has just been given a passphrase.
+        let leftovers = backend.list(KEYS_FOLDER)?;
         // The key before the configuration: what has a configuration is a repository, and one
         // whose making was cut short can be made again.
         write_slot(backend, &slot)?;
@@ -120,10 +126,11 @@ impl Repository {
         let object = envelope::seal_small(&config.pack(&keys.write), identity);
         backend.create(&ObjectName::top(&format!("{CONFIG}{COPY}")), &object)?;
         backend.create(&ObjectName::top(CONFIG), &object)?;
-        // This is the repository now, and no slot but its own opens it.
-        for leftover in backend.list(KEYS_FOLDER)? {
-            if !slot_names(slot.id).contains(&leftover.name) {
-                backend.remove(&leftover.name)?;
+        for leftover in leftovers {
+            match backend.remove(&leftover.name) {
+                // Another `init` at the same time.
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                _ => {}
             }
         }
         Ok(Self { surroundings, config, keys, secret, slot: slot.id })
@@ -133,12 +140,15 @@ impl Repository {
     pub fn open(surroundings: Surroundings, passphrase: &[u8]) -> Result<Self, RepositoryError> {
         let backend = &*surroundings.backend;
         let (config, config_bytes) = read_config(backend)?;
-        let (slots, found) = read_slots(backend)?;
+        let (mut slots, found) = read_slots(backend)?;
+        slots.sort_by_key(|slot| slot.cost.work());
         if slots.is_empty() {
             return Err(RepositoryError::NoKeySlot { found });
         }
-        let opened =
-            slots.iter().find_map(|slot| Some((slot.id, slot.open(passphrase, config.id)?)));
+        let opened = slots
+            .iter()
+            .take(SLOTS_TRIED_MAX)
+            .find_map(|slot| Some((slot.id, slot.open(passphrase, config.id)?)));
         let (slot, secret) =
             opened.ok_or(RepositoryError::WrongPassphrase { slots: slots.len() })?;
         let keys = secret.keys();
@@ -160,7 +170,8 @@ impl Repository {
 
     /// A reader of the repository's arenas, with caches of its own.
     pub fn arena_store(&self, limits: CacheLimits) -> ArenaStore {
-        ArenaStore::new(self.surroundings.backend.clone(), &self.keys, limits)
+        let backend = self.surroundings.backend.clone();
+        ArenaStore::new(backend, &self.keys, self.config.arena_bytes, limits)
     }
 
     /// Cuts streams as this repository's are cut.
@@ -233,6 +244,12 @@ pub fn read_config(backend: &dyn Backend) -> Result<(Config, Vec<u8>), Repositor
     }
     let place = backend.describe();
     Err(first_error.unwrap_or(RepositoryError::NotARepository { place }))
+}
+
+/// At what arenas are closed, by the configuration; the most there is if that cannot be read. Needs
+/// no key.
+pub fn arena_bytes_of(backend: &dyn Backend) -> u32 {
+    read_config(backend).map_or(ARENA_BYTES_MAX, |(config, _)| config.arena_bytes)
 }
 
 /// An error where a newer program made the repository: what is new in it looks like damage here.

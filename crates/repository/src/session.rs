@@ -112,9 +112,29 @@ fn seal_snapshot(repository: &Repository, snapshot: &Snapshot, origin: Origin) -
 pub fn read_snapshot(repository: &Repository, id: SnapshotId) -> Result<Snapshot, RepositoryError> {
     let name = snapshot_object(id);
     let sealed = read_small(repository.backend(), &name, ObjectKind::Snapshot, Some(&id.0))?;
+    unseal_snapshot(repository, id, &sealed)
+}
+
+/// Opens the bytes of a snapshot's object, wherever they were found.
+pub fn open_snapshot(
+    repository: &Repository,
+    id: SnapshotId,
+    object: &[u8],
+) -> Result<Snapshot, RepositoryError> {
+    let (_, sealed, _) = envelope::open(object, ObjectKind::Snapshot, Some(&id.0))
+        .map_err(|source| RepositoryError::Object { name: snapshot_object(id), source })?;
+    unseal_snapshot(repository, id, &sealed)
+}
+
+fn unseal_snapshot(
+    repository: &Repository,
+    id: SnapshotId,
+    sealed: &[u8],
+) -> Result<Snapshot, RepositoryError> {
+    let name = snapshot_object(id);
     let key = repository.keys.private_key.as_ref().ok_or(RepositoryError::PutOnly)?;
     let body = key
-        .open(SNAPSHOT_INFO, &id.0, &sealed)
+        .open(SNAPSHOT_INFO, &id.0, sealed)
         .map_err(|_| RepositoryError::Sealed { name: name.clone() })?;
     unpack_snapshot(id, &body).map_err(|source| RepositoryError::Format { name, source })
 }

@@ -123,10 +123,10 @@ fn step_text(step: &RepairStep) -> String {
             let shards = counted(*lost_shards as u64, "shard", "shards");
             format!("{name}: repair {shards} from parity")
         }
-        RepairStep::PutAside { name, rightful } => {
-            format!("{name}: this is {rightful}; move it to its own name")
-        }
         RepairStep::FromCopy { name, copy } => format!("{name}: write it again from {copy}"),
+        RepairStep::PutBack { name, from } => {
+            format!("{name}: put it back from {from}, if that proves to be it")
+        }
         RepairStep::Rescue { arena, why } => {
             format!("arenas/{arena}: save what can still be read ({why})")
         }

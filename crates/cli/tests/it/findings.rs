@@ -6,6 +6,7 @@
 
 mod deleting;
 mod links;
+mod media;
 mod output;
 mod racy;
 mod snapshots;

@@ -5,8 +5,8 @@
 
 use strongroom_arena::envelope::format::{HEADER_BYTES, Header};
 use strongroom_arena::envelope::{self, EnvelopeError, Inspection};
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, read_all};
-use strongroom_repository::objects::{is_as_named, rightful_name};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
+use strongroom_repository::objects::{is_as_named, read_whole, rightful_name};
 
 /// What is wrong with an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl std::fmt::Display for Fault {
                 write!(f, "{count} of its chunks are not what their fingerprints say")
             }
             Self::Swapped { rightful } => {
-                write!(f, "{rightful} stands in its place")
+                write!(f, "{rightful} is in its place")
             }
             Self::Missing => write!(f, "missing; its copy is there"),
             Self::Unknown => write!(f, "made by a newer program; update Strongroom to read it"),
@@ -62,30 +62,46 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// Looks at every byte of an object. None where nothing is wrong.
+impl Fault {
+    /// Whether parity undoes it.
+    pub fn is_repairable(&self) -> bool {
+        matches!(self, Self::Repairable { .. })
+    }
+}
+
+/// Looks at every byte of an object: its bytes, zeros for what the medium refuses, and what is
+/// wrong with it, if anything. `arena_bytes` bounds what is read of an arena.
 pub fn look_whole(
     backend: &dyn Backend,
     name: &ObjectName,
+    arena_bytes: u32,
 ) -> Result<(Vec<u8>, Option<Fault>), BackendError> {
-    let object = read_all(backend, name)?;
-    let fault = fault_of(name, envelope::inspect(&object));
-    Ok((object, fault))
+    let object = match read_whole(backend, name, arena_bytes) {
+        Err(error) if error.is_damage() => {
+            return Ok((Vec::new(), Some(Fault::Beyond { why: error.to_string() })));
+        }
+        other => other?,
+    };
+    let fault = fault_of(name, envelope::inspect(&object.bytes));
+    // What the medium refuses is to be written anew, even if zeros happen to be right.
+    let refused = (object.refused_bytes > 0).then_some(Fault::Repairable { lost_shards: 0 });
+    Ok((object.bytes, fault.or(refused)))
 }
 
-/// Looks at the ends of an object alone: its header, its trailer, its length.
-pub fn look_at_ends(
-    backend: &dyn Backend,
-    info: &ObjectInfo,
-) -> Result<Option<Fault>, BackendError> {
-    let start = backend.read(&info.name, 0, HEADER_BYTES)?;
-    let end =
-        backend.read(&info.name, info.bytes.saturating_sub(HEADER_BYTES as u64), HEADER_BYTES)?;
-    let sound = start == end
+/// Looks at the ends of an object alone: its header, its trailer, its length. Whether they are
+/// sound.
+pub fn look_at_ends(backend: &dyn Backend, info: &ObjectInfo) -> Result<bool, BackendError> {
+    let read = |offset| match backend.read(&info.name, offset, HEADER_BYTES) {
+        Err(error) if error.is_damage() => Ok(Vec::new()),
+        other => other,
+    };
+    let start = read(0)?;
+    let end = read(info.bytes.saturating_sub(HEADER_BYTES as u64))?;
+    Ok(start == end
         && Header::unpack(&start).is_ok_and(|header| {
             let fits = header.layout().object_bytes as u64 == info.bytes;
             fits && is_as_named(&info.name, &header)
-        });
-    if sound { Ok(None) } else { look_whole(backend, &info.name).map(|(_, fault)| fault) }
+        }))
 }
 
 fn fault_of(name: &ObjectName, inspected: Result<Inspection, EnvelopeError>) -> Option<Fault> {

@@ -16,7 +16,7 @@ use crate::health::fault::{Fault, look_at_ends, look_whole};
 pub type Keyed<'k> = (&'k ChunkReader, &'k WriteKeys);
 
 /// What was found in an object.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Looked {
     /// Bytes that were read, where it was read whole.
     pub whole_bytes: Option<u64>,
@@ -33,18 +33,39 @@ pub struct Looked {
 /// The slots of a broken arena that still open.
 pub type Survivors = HashMap<u32, SummarySlot>;
 
-/// Looks at every byte of an object, or at its ends alone, and then at all only where these are
-/// wrong.
+/// What is asked of a look at an object.
+#[derive(Debug, Clone, Copy)]
+pub struct Depth {
+    /// Every byte is read; else the ends alone, and the rest only if these are wrong.
+    pub every_byte: bool,
+    /// At what the repository closes arenas, which bounds what is read of one.
+    pub arena_bytes: u32,
+}
+
+/// Looks at an object. One that was removed since it was listed is passed over: what ought to be
+/// there is missed by what names it.
 pub fn look_at(
     backend: &dyn Backend,
     info: &ObjectInfo,
-    every_byte: bool,
+    depth: Depth,
     keyed: Option<Keyed<'_>>,
 ) -> Result<Looked, RepositoryError> {
-    if !every_byte && look_at_ends(backend, info)?.is_none() {
+    match look_at_listed(backend, info, depth, keyed) {
+        Err(RepositoryError::Backend(error)) if error.is_not_found() => Ok(Looked::default()),
+        other => other,
+    }
+}
+
+fn look_at_listed(
+    backend: &dyn Backend,
+    info: &ObjectInfo,
+    depth: Depth,
+    keyed: Option<Keyed<'_>>,
+) -> Result<Looked, RepositoryError> {
+    if !depth.every_byte && look_at_ends(backend, info)? {
         return Ok(Looked::default());
     }
-    let (object, fault) = look_whole(backend, &info.name)?;
+    let (object, fault) = look_whole(backend, &info.name, depth.arena_bytes)?;
     let whole_bytes = Some(object.len() as u64);
     let looked = Looked { whole_bytes, fault, ..Looked::default() };
     let arena = info.name.file().parse::<ArenaId>().ok();
@@ -79,7 +100,7 @@ pub fn survivors(id: ArenaId, object: &[u8], reader: &ChunkReader, keys: &WriteK
 }
 
 /// Opens every block of an arena and compares every fingerprint.
-fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked: Looked) -> Looked {
+pub fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked: Looked) -> Looked {
     let mut wrong = 0;
     for place in 0..arena.summary.blocks.len() {
         let (offset, length) = arena.span(place..=place);

@@ -15,6 +15,7 @@ mod model;
 mod newer;
 mod parents;
 mod read_back;
+mod refused;
 mod repair;
 mod restore;
 mod restore_faults;

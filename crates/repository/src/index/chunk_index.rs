@@ -283,8 +283,14 @@ impl ChunkIndex {
         if self.arenas.standing(ordinal).is_some_and(|covered| !covered.rewritten) {
             return Ok(true);
         }
-        let slot = store.arena(location.arena)?.slot(location.slot).cloned();
-        Ok(slot.is_some_and(|slot| slot.fingerprint != Fingerprint::ZERO))
+        match store.arena(location.arena) {
+            Ok(arena) => {
+                let slot = arena.slot(location.slot);
+                Ok(slot.is_some_and(|slot| slot.fingerprint != Fingerprint::ZERO))
+            }
+            Err(error) if error.is_unreadable() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Commits what was inserted. A failure to write a cache is told and costs nothing else.

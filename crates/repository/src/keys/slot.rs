@@ -36,14 +36,22 @@ impl KdfCost {
     /// No slot may ask for more than 1 GiB.
     pub const MEMORY_KIB_MAX: u32 = 1 << 20;
 
+    /// Nor for more than 16 passes over that.
+    const WORK_MAX: u64 = 16 << 20;
+
     /// What suits a passphrase: next to nothing where nobody can guess it.
     pub fn suited_to(passphrase: &[u8]) -> Self {
         if super::generated::is_generated(passphrase) { Self::CHEAPEST } else { Self::DEFAULT }
     }
 
+    /// KiB that are filled in all passes together: what opening a slot takes of the processor.
+    pub fn work(self) -> u64 {
+        u64::from(self.memory_kib) * u64::from(self.passes)
+    }
+
     fn params(self) -> Option<Params> {
         let bounded = self.memory_kib <= Self::MEMORY_KIB_MAX
-            && self.passes <= 1000
+            && self.work() <= Self::WORK_MAX
             && (1..=64).contains(&self.lanes);
         if !bounded {
             return None;

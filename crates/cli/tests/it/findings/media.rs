@@ -1,0 +1,253 @@
+//! A medium that fails, and objects that somebody planted.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use strongroom_testkit::Random;
+
+use crate::world::{Run, World};
+
+/// Two snapshots of a large file that does not compress and a few small ones.
+fn world() -> World {
+    let world = World::with_repository();
+    fs::create_dir(world.tree()).unwrap();
+    let mut random = Random::new(3);
+    fs::write(world.tree().join("large"), random.noise(3 << 20)).unwrap();
+    fs::write(world.tree().join("small"), "one").unwrap();
+    world.backup().exits(0);
+    fs::write(world.tree().join("small"), "two").unwrap();
+    world.backup().exits(0);
+    world
+}
+
+fn objects(world: &World, folder: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(world.repository().join(folder)).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+fn by_size(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    paths.sort_by_key(|path| path.metadata().unwrap().len());
+    paths
+}
+
+/// The bytes of a file that the medium refuses.
+struct Bad {
+    what: &'static str,
+    path: PathBuf,
+    range: std::ops::Range<u64>,
+}
+
+/// Compiles what makes reads fail.
+fn shim(world: &World) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/findings/refuses.c");
+    let shim = world.path("refuses.so");
+    let mut compile = Command::new("cc");
+    compile.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&shim).arg(source).arg("-ldl");
+    assert!(compile.status().unwrap().success());
+    shim
+}
+
+fn run_refusing(world: &World, shim: &Path, bad: &Bad, words: &[OsString]) -> Run {
+    let mut command = world.command(words);
+    command
+        .env("LD_PRELOAD", shim)
+        .env("BAD_INODE", bad.path.metadata().unwrap().ino().to_string())
+        .env("BAD_FROM", bad.range.start.to_string())
+        .env("BAD_TO", bad.range.end.to_string());
+    Run::of(command.output().unwrap())
+}
+
+/// What is refused, by kind of object. The data arena's sector is within what parity gives back.
+fn bad_objects(world: &World) -> Vec<Bad> {
+    let arenas = by_size(objects(world, "arenas"));
+    let data = arenas.last().unwrap().clone();
+    let middle = data.metadata().unwrap().len() / 2 / 4096 * 4096;
+    let snapshots = objects(world, "snapshots");
+    // The older one: it was written first.
+    let old = snapshots.iter().min_by_key(|path| path.metadata().unwrap().modified().unwrap());
+    let all = 0..u64::MAX / 2;
+    vec![
+        Bad { what: "a sector of data", path: data.clone(), range: middle..middle + 4096 },
+        Bad { what: "all data", path: data, range: all.clone() },
+        Bad { what: "metadata", path: arenas[0].clone(), range: all.clone() },
+        Bad { what: "an old snapshot", path: old.unwrap().clone(), range: all.clone() },
+        Bad { what: "config", path: world.repository().join("config"), range: all.clone() },
+        Bad { what: "a key slot", path: objects(world, "keys")[0].clone(), range: all },
+    ]
+}
+
+/// Nothing that a medium refuses ends a verb: what is whole is handled, the rest is named.
+#[test]
+fn trial_03_a_bad_sector_ends_no_verb() {
+    let world = world();
+    let shim = shim(&world);
+    let target = world.path("target");
+    let tree = world.tree();
+    let verbs: Vec<Vec<OsString>> = [
+        "snapshots",
+        "ls latest",
+        "find small",
+        "stats",
+        "diff latest~1 latest",
+        "verify",
+        "verify --data",
+        "repair --dry-run",
+        "dump --format tar latest",
+    ]
+    .iter()
+    .map(|words| words.split(' ').map(OsString::from).collect())
+    .chain([
+        vec!["restore".into(), "latest".into(), "--target".into(), target.clone().into()],
+        vec!["backup".into(), "--force".into(), tree.into()],
+    ])
+    .collect();
+    for bad in bad_objects(&world) {
+        for words in &verbs {
+            let _ = fs::remove_dir_all(&target);
+            let run = run_refusing(&world, &shim, &bad, words);
+            let what = format!("{}: {words:?}: {}\n{}", bad.what, run.out, run.err);
+            assert!(matches!(run.code, Some(0 | 3 | 4)), "{:?}: {what}", run.code);
+            if words[0] == "verify" && (words.len() == 2 || bad.what != "a sector of data") {
+                assert_eq!(run.code, Some(4), "{what}");
+                let name = bad.path.file_name().unwrap().to_str().unwrap();
+                assert!(format!("{}{}", run.out, run.err).contains(name), "{what}");
+            }
+        }
+    }
+}
+
+/// A sector is a lost shard like any other: what it held is restored, and `repair` writes the
+/// object anew, elsewhere.
+#[test]
+fn trial_03_parity_gives_back_what_a_bad_sector_held() {
+    let world = world();
+    let shim = shim(&world);
+    let bad = bad_objects(&world).swap_remove(0);
+    let target = world.path("target");
+    let words =
+        ["restore".into(), world.of("latest").into(), "--target".into(), target.clone().into()];
+    run_refusing(&world, &shim, &bad, &words).exits(0);
+    strongroom_testkit::assert_same(&world.tree(), &target);
+    let before = bad.path.metadata().unwrap().ino();
+    run_refusing(&world, &shim, &bad, &["repair".into()]).exits(0).says("1 repaired");
+    assert_ne!(bad.path.metadata().unwrap().ino(), before, "it was not written anew");
+    world.say("verify --data").exits(0);
+}
+
+/// A directory in the place of an object is damage to that object alone.
+#[test]
+fn trial_03_a_directory_in_the_place_of_an_object_ends_no_verb() {
+    let world = world();
+    for folder in ["arenas", "snapshots", "keys"] {
+        let path = by_size(objects(&world, folder)).remove(0);
+        let bytes = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        for words in ["snapshots", "find small", "stats"] {
+            let run = world.say(words);
+            assert!(matches!(run.code, Some(0 | 3 | 4)), "{folder}: {words}: {run:?}");
+        }
+        for words in ["verify", "verify --data", "repair"] {
+            world.say(words).exits(4);
+        }
+        assert!(path.is_dir(), "{folder}");
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, bytes).unwrap();
+        world.say("verify --data").exits(0);
+    }
+}
+
+/// The header of an object: it is at both ends, and its last four bytes are its checksum.
+fn header_bytes(object: &[u8]) -> usize {
+    let is_header = |length: &usize| {
+        let (header, checksum) = object[..*length].split_at(length - 4);
+        object.ends_with(&object[..*length]) && crc32c::crc32c(header).to_le_bytes() == checksum
+    };
+    (64..256).find(is_header).expect("an object begins with a header")
+}
+
+/// The bytes of one object, relabelled as another: anybody who may create can make them.
+fn relabelled(object: &[u8], as_object: &[u8]) -> Vec<u8> {
+    let length = header_bytes(object);
+    let mut forged = object.to_vec();
+    let end = forged.len() - length;
+    for at in [0, end] {
+        let header = &mut forged[at..at + length];
+        header[10] = as_object[10];
+        header[16..32].copy_from_slice(&as_object[16..32]);
+        let checksum = crc32c::crc32c(&header[..length - 4]);
+        header[length - 4..].copy_from_slice(&checksum.to_le_bytes());
+    }
+    forged
+}
+
+/// Whoever may create, and nothing else, cannot make `repair` destroy what is whole.
+#[test]
+fn engine_01_a_planted_copy_replaces_nothing() {
+    let world = world();
+    let config = fs::read(world.repository().join("config")).unwrap();
+    let mut before = Vec::new();
+    for folder in ["arenas", "snapshots"] {
+        for path in objects(&world, folder) {
+            let bytes = fs::read(&path).unwrap();
+            let copy = format!("{}.copy", path.display());
+            fs::write(copy, relabelled(&config, &bytes)).unwrap();
+            before.push((path, bytes));
+        }
+    }
+    world.say("verify").exits(0);
+    world.say("repair").exits(0);
+    for (path, bytes) in before {
+        assert!(fs::read(&path).unwrap() == bytes, "{} was replaced", path.display());
+    }
+    strongroom_testkit::assert_same(&world.tree(), &world.restored(&world.of("latest")));
+}
+
+/// Parity comes first: what is under another's name never replaces what parity makes whole.
+#[test]
+fn engine_01_a_planted_stand_in_never_comes_before_parity() {
+    let world = world();
+    let config = fs::read(world.repository().join("config")).unwrap();
+    let victim = by_size(objects(&world, "arenas")).pop().unwrap();
+    let bytes = fs::read(&victim).unwrap();
+    let file = victim.file_name().unwrap().to_str().unwrap();
+    let other = if file.starts_with('0') { "1" } else { "0" };
+    let stand_in = victim.with_file_name(format!("{other}{}", &file[1..]));
+    fs::write(&stand_in, relabelled(&config, &bytes)).unwrap();
+    let mut scratched = bytes.clone();
+    scratched[bytes.len() / 2] ^= 1;
+    fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&victim, scratched).unwrap();
+    world.say("repair").exits(4);
+    assert!(fs::read(&victim).unwrap() == bytes, "parity was there");
+}
+
+/// A vast object is one damaged object, whatever it is planted as.
+#[test]
+fn engine_08_a_vast_object_ends_no_verb() {
+    let world = world();
+    for folder in ["arenas", "snapshots", "sessions", "keys"] {
+        let model = objects(&world, if folder == "sessions" { "snapshots" } else { folder });
+        let file = model[0].file_name().unwrap().to_str().unwrap();
+        let other = if file.starts_with('0') { "1" } else { "0" };
+        let name = format!("{other}{}", &file[1..]);
+        let path = world.repository().join(folder).join(&name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::File::create(&path).unwrap().set_len(2 << 40).unwrap();
+        world.backup().exits(0);
+        assert!(matches!(world.say("snapshots").code, Some(0 | 4)));
+        for words in ["verify", "verify --data", "repair --dry-run", "repair"] {
+            let run = world.say(words);
+            let named = format!("{}{}", run.out, run.err).contains(&name);
+            assert!(matches!(run.code, Some(0 | 4)) && named, "{folder}: {words}: {run:?}");
+        }
+        strongroom_testkit::assert_same(&world.tree(), &world.restored(&world.of("latest")));
+        fs::remove_file(&path).unwrap();
+        let _ = fs::remove_file(world.repository().join(folder).join(format!("{name}.copy")));
+    }
+}

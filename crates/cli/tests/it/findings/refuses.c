@@ -1,0 +1,34 @@
+// Preloaded into the program under test: reads of one file fail as a bad sector makes them fail.
+//
+// BAD_INODE names the file; the bytes from BAD_FROM up to BAD_TO cannot be read.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+static unsigned long long number(const char *name) {
+    const char *text = getenv(name);
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
+static int refuses(int fd, unsigned long long from, size_t length) {
+    struct stat stat;
+    if (fstat(fd, &stat) != 0 || (unsigned long long)stat.st_ino != number("BAD_INODE")) {
+        return 0;
+    }
+    return from < number("BAD_TO") && number("BAD_FROM") < from + length;
+}
+
+ssize_t pread64(int fd, void *bytes, size_t length, off64_t offset) {
+    static ssize_t (*real)(int, void *, size_t, off64_t);
+    if (!real) {
+        real = (ssize_t(*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+    }
+    if (refuses(fd, (unsigned long long)offset, length)) {
+        errno = EIO;
+        return -1;
+    }
+    return real(fd, bytes, length, offset);
+}

@@ -1,0 +1,80 @@
+//! Making one object whole, and what came of it.
+
+use std::io;
+
+use strongroom_arena::envelope;
+use strongroom_backend::{Backend, BackendError, ObjectName};
+use strongroom_base::{Monitor, Problem, Severity};
+use strongroom_repository::objects::read_whole;
+
+use crate::health::audit::Affected;
+
+/// What a repair did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepairOutcome {
+    /// Objects that are whole again.
+    pub repaired: u64,
+    /// Shards that were computed anew.
+    pub shards: u64,
+    /// Arenas of which a part was saved.
+    pub rescued: u64,
+    /// Objects that are lost.
+    pub lost: Vec<ObjectName>,
+    /// What interrupted writers had left behind.
+    pub swept: usize,
+    /// Arenas that the index was made anew from.
+    pub indexed: usize,
+    /// Which files of which snapshots hang on what is lost.
+    pub affected: Vec<Affected>,
+}
+
+/// What became of an attempt.
+pub enum Mended {
+    /// It is whole.
+    Yes,
+    /// It was removed since it was looked at.
+    Gone,
+    /// It is as it was, and why.
+    No(String),
+}
+
+/// Writes an object anew as its own parity, or that of its copy, gives it.
+pub fn mend(
+    backend: &dyn Backend,
+    name: &ObjectName,
+    source: &ObjectName,
+    arena_bytes: u32,
+) -> Result<Mended, BackendError> {
+    let object = match read_whole(backend, source, arena_bytes) {
+        Err(error) if error.is_not_found() => return Ok(Mended::Gone),
+        Err(error) if error.is_damage() => return Ok(Mended::No(error.to_string())),
+        other => other?,
+    };
+    match envelope::repair(&object.bytes) {
+        Ok(whole) => replace(backend, name, &whole),
+        // Damaged further since the plan was made.
+        Err(error) => Ok(Mended::No(error.to_string())),
+    }
+}
+
+/// Puts an object in its place, unless something is there that only a person can move away.
+pub fn replace(
+    backend: &dyn Backend,
+    name: &ObjectName,
+    bytes: &[u8],
+) -> Result<Mended, BackendError> {
+    match backend.replace(name, bytes) {
+        Ok(()) => Ok(Mended::Yes),
+        Err(BackendError::Io { source, .. }) if source.kind() == io::ErrorKind::IsADirectory => {
+            Ok(Mended::No("a directory is in its place: move it away".to_owned()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes note of what cannot be made whole.
+pub fn lose(outcome: &mut RepairOutcome, name: &ObjectName, message: &str, monitor: &dyn Monitor) {
+    let path = Some(name.as_str().as_ref());
+    monitor.problem(Problem { severity: Severity::Damage, path, message });
+    outcome.lost.push(name.clone());
+}
