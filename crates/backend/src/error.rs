@@ -118,8 +118,7 @@ impl BackendError {
         matches!(self, Self::Unreadable { .. })
     }
 
-    /// Whether what bears the object's name cannot be read: damage, which says nothing about other
-    /// objects.
+    /// Whether this object cannot be read: damage, which says nothing about other objects.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Unreadable { .. } | Self::TooLarge { .. })
     }

@@ -1,12 +1,15 @@
 //! What every command gets: the repository's place, the passphrase, the terminal.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use strongroom_backend::{Backend, LocalBackend};
+use strongroom_backend::{Backend, Place, PlaceError};
 use strongroom_base::{Cancel, OsEntropy, SystemClock};
-use strongroom_repository::{InitOptions, Repository, RepositoryError, Surroundings};
+use strongroom_repository::{
+    InitOptions, Repository, RepositoryError, Surroundings, check_vacant, exists,
+};
 
 use crate::exit::{CliError, Exit};
 use crate::passphrase::PassphraseArgs;
@@ -25,7 +28,7 @@ pub struct GlobalArgs {
         value_name = "PLACE",
         help_heading = "Repository"
     )]
-    pub repo: Option<String>,
+    pub repo: Option<OsString>,
     #[command(flatten)]
     pub passphrase: PassphraseArgs,
     /// Keep caches in this folder instead of ~/.cache/strongroom
@@ -82,64 +85,51 @@ impl Context {
         Ok(Self { args, terminal, cancel: Cancel::from_flag(flag) })
     }
 
-    /// Where the repository is, as the user wrote it.
-    pub fn place(&self) -> Result<&str, CliError> {
-        self.args.repo.as_deref().ok_or_else(|| {
+    /// Where the repository is.
+    fn place(&self) -> Result<Place, CliError> {
+        let text = self.args.repo.as_deref().ok_or_else(|| {
             CliError::new(
                 Exit::Failed,
                 "no repository was given",
                 "give --repo FOLDER, or set STRONGROOM_REPOSITORY",
             )
+        })?;
+        Place::parse(text).map_err(|error| {
+            let hint = match error {
+                PlaceError::Remote { .. } => {
+                    "give a folder; one with a colon in its name is written ./NAME"
+                }
+                PlaceError::Empty => "give a folder",
+            };
+            CliError::new(Exit::Failed, error.to_string(), hint)
         })
-    }
-
-    fn path(&self) -> Result<PathBuf, CliError> {
-        let place = self.place()?;
-        match place.split_once("://") {
-            None => Ok(PathBuf::from(place)),
-            Some(("file", path)) => Ok(PathBuf::from(path)),
-            Some((scheme, _)) => Err(CliError::new(
-                Exit::Failed,
-                format!("this version cannot keep a repository at {scheme}://"),
-                "name a folder",
-            )),
-        }
     }
 
     /// The place of the repository, which must exist.
     pub fn backend(&self) -> Result<Arc<dyn Backend>, CliError> {
-        let path = self.path()?;
-        if !path.exists() {
-            let place = self.place()?.to_owned();
-            return Err(RepositoryError::NotARepository { place }.into());
-        }
-        Ok(Arc::new(LocalBackend::open(&path)?))
+        let place = self.place()?;
+        let not_there = RepositoryError::NotARepository { place: place.to_string() };
+        Ok(place.open()?.ok_or(not_there)?)
     }
 
     /// Opens the repository.
     pub fn open(&self) -> Result<Repository, CliError> {
         let backend = self.backend()?;
-        if !strongroom_repository::exists(&*backend)? {
+        if !exists(&*backend)? {
             return Err(RepositoryError::NotARepository { place: backend.describe() }.into());
         }
-        let passphrase = self.args.passphrase.existing(self.place()?, &self.cancel)?;
+        let place = self.place()?.to_string();
+        let passphrase = self.args.passphrase.existing(&place, &self.cancel)?;
         Ok(Repository::open(self.surroundings(backend), &passphrase)?)
     }
 
     /// Creates the repository.
     pub fn init(&self, options: &InitOptions) -> Result<Repository, CliError> {
-        let path = self.path()?;
-        if path.exists() {
-            let backend = LocalBackend::open(&path)?;
-            if strongroom_repository::exists(&backend)? {
-                return Err(RepositoryError::RepositoryExists { place: backend.describe() }.into());
-            }
-            if std::fs::read_dir(&path)?.next().is_some() && backend.list("keys")?.is_empty() {
-                return Err(RepositoryError::PlaceNotEmpty { place: backend.describe() }.into());
-            }
-        }
+        let place = self.place()?;
+        // Before a passphrase is asked for.
+        check_vacant(&place)?;
         let passphrase = self.args.passphrase.new_repository(&self.cancel)?;
-        let backend: Arc<dyn Backend> = Arc::new(LocalBackend::create(&path)?);
+        let backend = place.create()?;
         Ok(Repository::init(self.surroundings(backend), &passphrase, options)?)
     }
 
@@ -159,8 +149,10 @@ impl Context {
     }
 
     fn has_repository(&self) -> Result<bool, CliError> {
-        let path = self.path()?;
-        Ok(path.exists() && strongroom_repository::exists(&LocalBackend::open(&path)?)?)
+        match self.place()?.open()? {
+            Some(backend) => Ok(exists(&*backend)?),
+            None => Ok(false),
+        }
     }
 
     /// Whether output is for programs.

@@ -1,5 +1,5 @@
 //! A medium with bad sectors: it refuses to read parts of some objects until these are written
-//! anew.
+//! again.
 
 use std::collections::BTreeMap;
 use std::io;

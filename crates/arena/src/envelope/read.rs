@@ -1,8 +1,8 @@
-//! Reading a whole object, whatever bears its name and whatever the medium refuses.
+//! Reading a whole object: within a bound, and around what the medium refuses.
 //!
 //! Neither the size of a file nor a header that anybody can write decides how much memory is
 //! taken: the caller gives a bound. A bad sector costs the bytes around it and no more: they are
-//! read as zeros, so the signatures of their shards do not fit, and parity computes them anew.
+//! read as zeros, so the signatures of their shards do not fit, and parity computes them again.
 
 use strongroom_backend::{Backend, BackendError, ObjectName};
 

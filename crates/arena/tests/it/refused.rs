@@ -1,4 +1,4 @@
-//! What the medium refuses to read is computed anew from parity, as any other damage is; and no
+//! What the medium refuses to read is computed again from parity, as any other damage is; and no
 //! object takes more memory than an object of its kind can have.
 
 use std::ops::Range;

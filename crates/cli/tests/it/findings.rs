@@ -10,4 +10,5 @@ mod media;
 mod output;
 mod racy;
 mod snapshots;
+mod storage;
 mod words;

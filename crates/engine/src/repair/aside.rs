@@ -1,6 +1,6 @@
 //! Putting objects that are under each other's names back in their places.
 //!
-//! Each is first copied to a name that bears the hash of its body, so that an interrupted repair
+//! Each is first copied to a name that contains the hash of its body, so that an interrupted repair
 //! loses none; then each is written to its own place; then
 //! the copies are removed. An object counts for what it says it is only with a proof, and never
 //! replaces one that is whole or that its own parity makes whole.
@@ -147,7 +147,7 @@ impl Aside<'_> {
                 .file()
                 .parse::<SnapshotId>()
                 .is_ok_and(|id| open_snapshot(self.repository, id, object).is_ok()),
-            // It says nothing but that somebody was writing.
+            // It says only that a writer was at work.
             SESSIONS_FOLDER => true,
             _ => false,
         }

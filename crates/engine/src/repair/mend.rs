@@ -14,7 +14,7 @@ use crate::health::audit::Affected;
 pub struct RepairOutcome {
     /// Objects that are whole again.
     pub repaired: u64,
-    /// Shards that were computed anew.
+    /// Shards that were computed again.
     pub shards: u64,
     /// Arenas of which a part was saved.
     pub rescued: u64,
@@ -22,7 +22,7 @@ pub struct RepairOutcome {
     pub lost: Vec<ObjectName>,
     /// What interrupted writers had left behind.
     pub swept: usize,
-    /// Arenas that the index was made anew from.
+    /// Arenas that the index was made again from.
     pub indexed: usize,
     /// Which files of which snapshots hang on what is lost.
     pub affected: Vec<Affected>,
@@ -38,7 +38,7 @@ pub enum Mended {
     No(String),
 }
 
-/// Writes an object anew as its own parity, or that of its copy, gives it.
+/// Writes an object again as its own parity, or that of its copy, gives it.
 pub fn mend(
     backend: &dyn Backend,
     name: &ObjectName,

@@ -14,14 +14,14 @@ use crate::health::fault::{Fault, look_whole};
 /// One thing that a repair does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RepairStep {
-    /// Compute lost shards anew from parity.
+    /// Compute lost shards again from parity.
     FromParity {
         /// The object.
         name: ObjectName,
         /// Damaged shards.
         lost_shards: usize,
     },
-    /// Write the configuration or a key slot anew from its second copy.
+    /// Write the configuration or a key slot again from its second copy.
     FromCopy {
         /// The object.
         name: ObjectName,

@@ -68,7 +68,7 @@ fn repaired(repository: &Repository) -> Result<(), strongroom_engine::EngineErro
     repair(repository, &plan, &Silent, &Cancel::new()).map(drop)
 }
 
-/// Engine 9: a session ends, a key is removed, while somebody looks.
+/// Engine 9: a session ends, a key is removed, while it is looked at.
 #[test]
 fn what_vanishes_after_it_was_listed_is_passed_over() {
     let scene = scene(181);

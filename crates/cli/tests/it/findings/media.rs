@@ -1,4 +1,4 @@
-//! A medium that fails, and objects that somebody planted.
+//! A medium that fails, and objects that an attacker planted.
 
 use std::ffi::OsString;
 use std::fs;
@@ -122,7 +122,7 @@ fn trial_03_a_bad_sector_ends_no_verb() {
 }
 
 /// A sector is a lost shard like any other: what it held is restored, and `repair` writes the
-/// object anew, elsewhere.
+/// object again, elsewhere.
 #[test]
 fn trial_03_parity_gives_back_what_a_bad_sector_held() {
     let world = world();
@@ -135,7 +135,7 @@ fn trial_03_parity_gives_back_what_a_bad_sector_held() {
     strongroom_testkit::assert_same(&world.tree(), &target);
     let before = bad.path.metadata().unwrap().ino();
     run_refusing(&world, &shim, &bad, &["repair".into()]).exits(0).says("1 repaired");
-    assert_ne!(bad.path.metadata().unwrap().ino(), before, "it was not written anew");
+    assert_ne!(bad.path.metadata().unwrap().ino(), before, "it was not written again");
     world.say("verify --data").exits(0);
 }
 
@@ -186,7 +186,7 @@ fn relabelled(object: &[u8], as_object: &[u8]) -> Vec<u8> {
     forged
 }
 
-/// Whoever may create, and nothing else, cannot make `repair` destroy what is whole.
+/// A writer that may only create objects cannot make `repair` destroy what is whole.
 #[test]
 fn engine_01_a_planted_copy_replaces_nothing() {
     let world = world();
@@ -227,7 +227,7 @@ fn engine_01_a_planted_stand_in_never_comes_before_parity() {
     assert!(fs::read(&victim).unwrap() == bytes, "parity was there");
 }
 
-/// A vast object is one damaged object, whatever it is planted as.
+/// A vast object of any kind is one damaged object.
 #[test]
 fn engine_08_a_vast_object_ends_no_verb() {
     let world = world();
