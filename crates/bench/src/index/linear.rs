@@ -226,7 +226,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::keys::key;
+    use super::super::keys::key;
     use super::*;
 
     /// A key of few; every third belongs to the same block however many there are.

@@ -161,7 +161,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::keys::key;
+    use super::super::keys::key;
     use super::*;
 
     /// A key of few; every fifth belongs to the last bucket, which they overflow.

@@ -20,7 +20,7 @@ use strongroom_repository::keys::Access;
 use strongroom_testkit::tree::{TreeOptions, grow};
 use strongroom_testkit::{Image, Random};
 
-use crate::world::{PASSPHRASE, World, init_options};
+use crate::world::{PASSPHRASE, World, init_options, scratch};
 use ledger::Ledger;
 
 /// A tree of few and small files, so that a step takes a fraction of a second.
@@ -41,6 +41,8 @@ struct Key {
 struct Model {
     world: World,
     random: Random,
+    /// What restores write to, one over the other.
+    restored: tempfile::TempDir,
     /// What each snapshot that was seen must give back.
     expected: BTreeMap<SnapshotId, Image>,
     /// Slots that open the repository; the first always does.
@@ -80,6 +82,7 @@ impl Model {
             Key { slot: repository.slot, passphrase: PASSPHRASE.to_vec(), access: Access::Full };
         Self {
             random: Random::new(seed),
+            restored: scratch(),
             expected: BTreeMap::new(),
             keys: vec![first],
             ledger: Ledger::default(),

@@ -1,6 +1,6 @@
 //! What a snapshot holds, read by its trees and recipes alone: slow, plain, and no part of restore.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -26,22 +26,24 @@ pub fn read_back(
 
 /// Every path of a snapshot of which something cannot be read: what verify and restore must name.
 pub fn lost_paths(repository: &Repository, id: SnapshotId) -> BTreeSet<PathBuf> {
-    salvage(repository, id, Path::new("/")).unwrap().1
+    salvage(repository, id, Path::new("/")).unwrap().1.into_keys().collect()
 }
 
-/// What can be read of a snapshot at a path, and every path of which something cannot.
+/// What can be read of a snapshot at a path, and every path of which something cannot, with the
+/// reason.
 pub fn salvage(
     repository: &Repository,
     id: SnapshotId,
     path: &Path,
-) -> Result<(Image, BTreeSet<PathBuf>), RepositoryError> {
+) -> Result<(Image, BTreeMap<PathBuf, String>), RepositoryError> {
     let snapshot = read_snapshot(repository, id)?;
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
-    let mut taker = Taker { lost: Some(BTreeSet::new()), ..Taker::new(&reader) };
+    let mut taker = Taker { lost: Some(BTreeMap::new()), ..Taker::new(&reader) };
     taker.tree(&snapshot.root, b"")?;
     let lost = taker.lost.take().expect("set above");
-    let full = |path: &Vec<u8>| Path::new("/").join(OsStr::from_bytes(path));
-    Ok((taker.image_at(path), lost.iter().map(full).collect()))
+    let full = |path: Vec<u8>| Path::new("/").join(OsStr::from_bytes(&path));
+    let lost = lost.into_iter().map(|(path, why)| (full(path), why));
+    Ok((taker.image_at(path), lost.collect()))
 }
 
 struct Taker<'r> {
@@ -49,7 +51,7 @@ struct Taker<'r> {
     image: Image,
     inodes: HashMap<(u64, u64), Vec<Vec<u8>>>,
     /// Where this is kept, what is lost is noted and passed over.
-    lost: Option<BTreeSet<Vec<u8>>>,
+    lost: Option<BTreeMap<Vec<u8>, String>>,
 }
 
 impl<'r> Taker<'r> {
@@ -89,7 +91,7 @@ impl<'r> Taker<'r> {
     fn lose(&mut self, path: &[u8], error: RepositoryError) -> Result<(), RepositoryError> {
         match &mut self.lost {
             Some(lost) if error.is_damage() => {
-                lost.insert(path.to_vec());
+                lost.insert(path.to_vec(), error.to_string());
                 Ok(())
             }
             _ => Err(error),

@@ -1,6 +1,6 @@
 //! What must hold after each step.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -48,8 +48,9 @@ impl Model {
             assert!(outcome.is_sound(), "{what}: {:?}, {:?}", outcome.faults, outcome.affected);
         }
         let named = named(&outcome.affected);
-        for (id, path) in self.losses(repository) {
-            assert!(covers(&named, &(id, path.clone())), "{what}: {}", path.display());
+        for (id, path, why) in self.losses(repository) {
+            let (short, shown) = (id.short(), path.display().to_string());
+            assert!(covers(&named, &(id, path)), "{what} does not name {short}:{shown}: {why}");
         }
         for (name, _) in list_snapshots(repository).unwrap().unreadable {
             let object = strongroom_repository::snapshot_object(name);
@@ -58,12 +59,12 @@ impl Model {
         }
     }
 
-    /// What cannot be read, by snapshot.
-    fn losses(&self, repository: &Repository) -> Vec<(SnapshotId, PathBuf)> {
+    /// What cannot be read, by snapshot, and why.
+    fn losses(&self, repository: &Repository) -> Vec<(SnapshotId, PathBuf, String)> {
         let mut losses = Vec::new();
         for id in self.expected.keys() {
             if let Ok((_, lost)) = salvage(repository, *id, &self.world.tree()) {
-                losses.extend(lost.into_iter().map(|path| (*id, path)));
+                losses.extend(lost.into_iter().map(|(path, why)| (*id, path, why)));
             }
         }
         losses
@@ -82,7 +83,13 @@ impl Model {
 }
 
 /// What is kept is right; what is not kept is lost, or below a directory of which names are lost.
-fn check_kept(image: &Image, kept: &Image, lost: &BTreeSet<PathBuf>, tree: &Path, what: &str) {
+fn check_kept(
+    image: &Image,
+    kept: &Image,
+    lost: &BTreeMap<PathBuf, String>,
+    tree: &Path,
+    what: &str,
+) {
     if lost.is_empty() {
         image.assert_same(kept, what);
         return;
@@ -93,7 +100,7 @@ fn check_kept(image: &Image, kept: &Image, lost: &BTreeSet<PathBuf>, tree: &Path
     }
     for path in image.nodes.keys().filter(|path| !kept.nodes.contains_key(*path)) {
         let full = tree.join(OsStr::from_bytes(path));
-        let is_named = full.ancestors().any(|above| lost.contains(above));
+        let is_named = full.ancestors().any(|above| lost.contains_key(above));
         assert!(is_named, "{what}: {} is not there", full.display());
     }
 }

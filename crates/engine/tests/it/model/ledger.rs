@@ -12,7 +12,7 @@ pub struct Ledger {
     /// Objects that were damaged beyond that, or removed. They stay here, as what was lost with
     /// them stays lost until a backup stores it again.
     beyond: BTreeSet<ObjectName>,
-    /// True while one of two copies (of the configuration, of a key slot) is damaged.
+    /// True while one of two copies (of the configuration, of a key slot) may be damaged.
     copies_are_short: bool,
 }
 
@@ -36,6 +36,11 @@ impl Ledger {
         } else {
             self.beyond.insert(name.clone());
         }
+    }
+
+    /// Notes that a key was half added or half removed: one of its two copies may be missing.
+    pub fn tear_key(&mut self) {
+        self.copies_are_short = true;
     }
 
     /// Notes that a repair made everything whole that can be.

@@ -121,7 +121,7 @@ impl Model {
             return;
         }
         let id = *self.random.pick(&ids);
-        let place = self.world.folder.path().join("restored");
+        let place = self.restored.path().join("tree");
         let options = exactly(&self.world.tree(), &place);
         let mut fired = 0;
         let outcome = self.troubled_counting("restore", Needs::Full, &mut fired, |repository| {
@@ -171,8 +171,9 @@ impl Model {
         let added = self.troubled("add a key", Needs::Full, |repository| {
             add_key(repository, &passphrase, "more", access, Some(KdfCost::CHEAPEST))
         });
-        if let Some(slot) = added {
-            self.keys.push(Key { slot, passphrase, access });
+        match added {
+            Some(slot) => self.keys.push(Key { slot, passphrase, access }),
+            None => self.ledger.tear_key(),
         }
     }
 
@@ -197,7 +198,7 @@ impl Model {
             .troubled("remove a key", Needs::Full, |repository| remove_key(repository, key.slot))
             .is_none()
         {
-            return;
+            return self.ledger.tear_key();
         }
         let opened = Repository::open(self.world.surroundings(), &key.passphrase);
         let is_wrong = matches!(opened, Err(RepositoryError::WrongPassphrase { .. }));
@@ -310,7 +311,7 @@ impl Model {
         self.note(format!("{what}, {} faults of {:?}: {outcome}", *fired, plan.faults));
         self.note_vanished(&plan, &before);
         if let Err(error) = &result {
-            let is_excused = *fired > 0 || (error.is_damage() && self.ledger.excuses_losses());
+            let is_excused = *fired > 0 || (is_loss(error) && self.ledger.excuses_losses());
             assert!(is_excused, "seed {}: {what}: {error}", self.log.seed);
         }
         result.ok()
@@ -361,6 +362,15 @@ impl Model {
             }
         }
     }
+}
+
+/// True for an error that damage beyond parity explains.
+fn is_loss(error: &EngineError) -> bool {
+    let is_missing = matches!(
+        error,
+        EngineError::Repository(RepositoryError::Backend(error)) if error.is_not_found()
+    );
+    is_missing || error.is_damage()
 }
 
 /// The names of objects that are not the same in both.
