@@ -10,12 +10,14 @@ mod batch;
 mod behind;
 mod dry;
 mod scope;
+#[cfg(test)]
+mod tests;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use batch::{Batch, NameIn};
+use batch::{Batch, Damaged, Making, NameIn, PendingFile, is_right};
 use behind::FlushedTarget;
 pub(crate) use scope::Scope;
 use strongroom_arena::CacheLimits;
@@ -24,7 +26,7 @@ use strongroom_catalog::{
     Entry, EntryKind, LinkKey, LinkTable, Metadata, Recipe, Snapshot, TreeReader,
 };
 use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, find_path};
-use strongroom_source::{DirectoryId, Target, TargetError, TargetOptions};
+use strongroom_source::{DirectoryId, Existing, ExistingFile, Target, TargetError, TargetOptions};
 
 use crate::error::EngineError;
 use crate::own::own_directories;
@@ -81,8 +83,8 @@ pub struct RestoreOutcome {
     pub deleted: u64,
     /// Entries, or attributes of them, that could not be put back.
     pub problems: u64,
-    /// Files of which something is lost in the repository, each of which stands under its name with
-    /// `.damaged` behind it, and directories of whose names some are lost.
+    /// Files of which something is lost in the repository, and directories of whose names some are
+    /// lost. The recovered parts of a file are beside it, with `.damaged` behind its name.
     pub damaged: Vec<PathBuf>,
 }
 
@@ -134,12 +136,16 @@ pub fn restore(
             linked: LinkTable::new(LINKED_MAX),
             replaced: 0,
             unjoined: 0,
-            lost_linked: HashSet::new(),
+            lost_linked: HashMap::new(),
             uncleared: 0,
             progress,
             outcome: RestoreOutcome::default(),
         };
-        run.restore(found, stood)?;
+        let done = run.restore(found, stood);
+        if let Some(unfinished) = run.batch.begun.take() {
+            unfinished.discard(target);
+        }
+        done?;
         run.advise();
         Ok(run.outcome)
     })
@@ -202,8 +208,8 @@ struct Run<'r> {
     replaced: u64,
     /// Files with several names for which there was no room in the table.
     unjoined: u64,
-    /// Those of them of which something is lost.
-    lost_linked: HashSet<NameIn>,
+    /// Those of them of which something is lost, and what their recovered parts are called.
+    lost_linked: HashMap<NameIn, Vec<u8>>,
     /// Directories from which nothing was removed, as the snapshot does not hold all of them.
     uncleared: u64,
     progress: Progress,
@@ -359,13 +365,7 @@ impl Run<'_> {
             self.note_first_name(key, parent, &entry);
         }
         let made = match &entry.kind {
-            EntryKind::File { .. } => {
-                self.batch.add_file(parent, entry, stands, self.reader)?;
-                if self.batch.is_full() {
-                    self.flush()?;
-                }
-                return Ok(());
-            }
+            EntryKind::File { .. } => return self.file(parent, entry, stands),
             EntryKind::Directory { .. } => unreachable!("directories are descended into"),
             EntryKind::Symlink { target } => {
                 self.target.create_symlink(parent, &entry.name, target, &entry.metadata)
@@ -378,6 +378,74 @@ impl Run<'_> {
             Err(error) => self.problem(&error),
         }
         Ok(())
+    }
+
+    /// Adds a file to the batch, or as many batches as it needs, unless it is right already.
+    fn file(&mut self, parent: DirectoryId, entry: Entry, exists: bool) -> Result<(), EngineError> {
+        let making = match exists {
+            true => self.making(parent, &entry)?,
+            false => Some(Making::Fresh),
+        };
+        let Some(making) = making else {
+            self.progress.files += 1;
+            return Ok(());
+        };
+        let mut file = PendingFile::new(parent, entry, making, self.reader);
+        loop {
+            let is_whole = self.batch.add(&mut file)?;
+            if !is_whole || self.batch.is_full() {
+                self.flush()?;
+            }
+            if is_whole {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How a file is to be made whose name is taken; none if it is right, or cannot be made.
+    fn making(
+        &mut self,
+        parent: DirectoryId,
+        entry: &Entry,
+    ) -> Result<Option<Making>, EngineError> {
+        let existing = match self.target.existing(parent, &entry.name) {
+            Ok(Existing::Nothing) => return Ok(Some(Making::Fresh)),
+            Ok(Existing::Other) => return Ok(Some(Making::Beside)),
+            Ok(Existing::File(existing)) => existing,
+            Err(error) => {
+                self.problem(&error);
+                return Ok(None);
+            }
+        };
+        let may_keep = existing.is_changeable() || self.is_linked_right(parent, entry, &existing);
+        if may_keep && is_right(&existing, entry, self.reader, self.cancel)? {
+            self.keep(parent, entry, &existing);
+            return Ok(None);
+        }
+        Ok(Some(match existing.is_changeable() && self.options.target.patch {
+            true => Making::Patch,
+            false => Making::Beside,
+        }))
+    }
+
+    /// True for a file with several names whose metadata is right. To change it would change what
+    /// its other names are.
+    fn is_linked_right(&self, parent: DirectoryId, entry: &Entry, existing: &ExistingFile) -> bool {
+        // A file with more names than it should have belongs to another tree, too.
+        (2..=entry.metadata.links).contains(&existing.names())
+            && self.target.differences(parent, entry).is_ok_and(|found| found.none())
+    }
+
+    /// Leaves the content of a file as it is.
+    fn keep(&mut self, parent: DirectoryId, entry: &Entry, existing: &ExistingFile) {
+        self.outcome.files_right += 1;
+        self.progress.bytes += entry.content().map_or(0, Recipe::stream_bytes);
+        if existing.is_changeable() {
+            match self.target.apply_file_metadata(parent, &entry.name, &entry.metadata) {
+                Ok(problems) => problems.iter().for_each(|error| self.problem(error)),
+                Err(error) => self.problem(&error),
+            }
+        }
     }
 
     /// Remembers a file that has further names to come.
@@ -413,19 +481,19 @@ impl Run<'_> {
             self.cancel,
             &mut self.progress,
         )?;
-        self.outcome.files_right += written.files_right;
         self.outcome.bytes_written += written.bytes_written;
         self.outcome.chunks_read += written.chunks_needed;
         self.outcome.reads += written.reads;
-        for (path, error) in &written.damaged {
-            self.damage(path, error);
+        self.batch.begun = written.unfinished;
+        for damaged in written.damaged {
+            self.damage(&damaged);
+            self.outcome.damaged.push(damaged.path);
         }
-        self.outcome.damaged.extend(written.damaged.into_iter().map(|(path, _)| path));
         written.problems.iter().for_each(|error| self.problem(error));
         self.lost_linked.extend(written.damaged_linked);
         for (existing, new) in &batch.links {
-            if self.lost_linked.contains(existing) {
-                self.link_damaged(existing, new);
+            if let Some(salvage) = self.lost_linked.get(existing).cloned() {
+                self.link_damaged(existing, &salvage, new);
                 continue;
             }
             let linked = self.target.hard_link((existing.0, &existing.1), (new.0, &new.1));
@@ -441,15 +509,25 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Gives what could be had of a file another of its names, marked as the first is.
-    fn link_damaged(&mut self, existing: &NameIn, new: &NameIn) {
-        let (from, to) = (batch::damaged_name(&existing.1), batch::damaged_name(&new.1));
-        if let Err(error) = self.target.hard_link((existing.0, &from), (new.0, &to)) {
-            self.problem(&error);
+    /// Gives the recovered parts of a file another of its names, marked as the first is.
+    fn link_damaged(&mut self, first: &NameIn, salvage: &[u8], new: &NameIn) {
+        let mut linked = None;
+        for name in batch::damaged_names(&new.1) {
+            match self.target.link_to_free((first.0, salvage), (new.0, &name)) {
+                Ok(false) => continue,
+                Ok(true) => linked = Some(self.target.path_of(new.0, &name)),
+                Err(error) => self.problem(&error),
+            }
+            break;
         }
+        let first = self.target.path_of(first.0, &first.1);
         let path = self.target.path_of(new.0, &new.1);
-        let first = self.target.path_of(existing.0, &existing.1);
-        self.damage(&path, &format!("it is another name of {}", first.display()));
+        self.damage(&Damaged {
+            why: format!("it is another name of {}", first.display()),
+            salvage: linked,
+            making: if path.symlink_metadata().is_ok() { Making::Beside } else { Making::Fresh },
+            path: path.clone(),
+        });
         self.outcome.damaged.push(path);
     }
 
@@ -460,9 +538,18 @@ impl Run<'_> {
         self.monitor.problem(Problem { severity: Severity::Warning, path, message: &message });
     }
 
-    fn damage(&self, path: &Path, error: &str) {
-        let message = format!("{error}; what could be had of it has \".damaged\" behind its name");
-        let path = Some(path);
+    fn damage(&self, damaged: &Damaged) {
+        let Damaged { path, why, salvage, making } = damaged;
+        let salvage = salvage.as_ref().and_then(|path| path.file_name());
+        let recovered = salvage.map_or("the recovered parts were not kept".to_owned(), |name| {
+            format!("the recovered parts are beside it, in {}", name.display())
+        });
+        let message = match making {
+            Making::Fresh => format!("{why}; {recovered}"),
+            Making::Beside => format!("{why}; what exists here is left as it is, and {recovered}"),
+            Making::Patch => format!("{why}; in these parts the file is still what it was"),
+        };
+        let path = Some(path.as_path());
         self.monitor.problem(Problem { severity: Severity::Damage, path, message: &message });
     }
 

@@ -112,25 +112,32 @@ impl SourceFile {
         let change = FileChange { size_before: self.metadata.size, size: now.stx_size, mtime };
         Ok((!same).then_some(change))
     }
+}
 
-    /// The next extent at or behind an offset, as the file system tells it.
-    fn extent_from(&self, offset: u64) -> Result<Option<Extent>, Errno> {
-        let size = self.stat.stx_size;
-        let begin = match rustix::fs::seek(&self.fd, SeekFrom::Data(offset)) {
-            Ok(begin) if begin < size => begin,
-            // Nothing but a hole, or a file that has become shorter.
-            Ok(_) | Err(Errno::NXIO) => return Ok(None),
-            // This file system does not know of holes.
-            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY) => offset,
-            Err(error) => return Err(error),
-        };
-        let end = match rustix::fs::seek(&self.fd, SeekFrom::Hole(begin)) {
-            Ok(end) => end.min(size),
-            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY | Errno::NXIO) => size,
-            Err(error) => return Err(error),
-        };
-        Ok((begin < end).then(|| Extent { offset: begin, bytes: end - begin }))
+/// The first run of stored bytes at or behind an offset of a file of `size` bytes, as the file
+/// system reports it. Moves the position of the descriptor.
+pub(crate) fn extent_behind(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    size: u64,
+) -> Result<Option<Extent>, Errno> {
+    if offset >= size {
+        return Ok(None);
     }
+    let begin = match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
+        Ok(begin) if begin < size => begin,
+        // Nothing but a hole, or a file that has become shorter.
+        Ok(_) | Err(Errno::NXIO) => return Ok(None),
+        // This file system does not know of holes.
+        Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY) => offset,
+        Err(error) => return Err(error),
+    };
+    let end = match rustix::fs::seek(fd, SeekFrom::Hole(begin)) {
+        Ok(end) => end.min(size),
+        Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY | Errno::NXIO) => size,
+        Err(error) => return Err(error),
+    };
+    Ok((begin < end).then(|| Extent { offset: begin, bytes: end - begin }))
 }
 
 /// Iterates over the extents of a file; after an error it ends.
@@ -152,7 +159,7 @@ impl Iterator for Extents<'_> {
             return None;
         }
         let found = match self.sparse {
-            true => self.file.extent_from(self.offset),
+            true => extent_behind(self.file.fd.as_fd(), self.offset, size),
             false => Ok(Some(Extent { offset: 0, bytes: size })),
         };
         self.offset = match &found {

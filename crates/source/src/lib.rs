@@ -24,5 +24,8 @@ pub use error::SourceError;
 pub use file::{Extent, Extents, FileChange, SourceFile};
 pub use inode::InodeId;
 pub use options::SourceOptions;
-pub use sink::{Differences, DirectoryId, Target, TargetError, TargetFile, TargetOptions};
+pub use sink::{
+    Differences, DirectoryId, Existing, ExistingFile, Target, TargetError, TargetFile,
+    TargetOptions,
+};
 pub use walk::{EntryHandle, ExcludeReason, LeafKind, TreeSource, WalkCounts, WalkEvent};

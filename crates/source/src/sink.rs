@@ -16,12 +16,14 @@ mod file;
 mod make;
 mod mounts;
 mod remove;
+mod replace;
 
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{Mode, OFlags};
 use strongroom_catalog::entry::is_valid_name;
@@ -36,6 +38,7 @@ pub use directories::DirectoryId;
 pub use error::TargetError;
 pub use file::TargetFile;
 use mounts::Mounts;
+pub use replace::{Existing, ExistingFile};
 
 /// How entries are put back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,13 +53,15 @@ pub struct TargetOptions {
     pub xattrs: bool,
     /// A directory that stands where something else must be is removed with all it holds.
     pub delete: bool,
+    /// Files that exist and differ are rewritten where they are, not replaced by whole ones.
+    pub patch: bool,
 }
 
 impl Default for TargetOptions {
     /// All that this process may put back; nothing is deleted.
     fn default() -> Self {
         let owner = rustix::process::geteuid().is_root();
-        Self { owner, numeric_owner: false, xattrs: true, delete: false }
+        Self { owner, numeric_owner: false, xattrs: true, delete: false, patch: false }
     }
 }
 
@@ -72,6 +77,8 @@ pub struct Target {
     /// Directories that are never removed.
     kept: Vec<InodeId>,
     is_root_user: bool,
+    /// Temporary names that were given out.
+    temporaries: AtomicU64,
 }
 
 impl Target {
@@ -95,6 +102,7 @@ impl Target {
             mounts,
             kept: Vec::new(),
             is_root_user: rustix::process::geteuid().is_root(),
+            temporaries: AtomicU64::new(0),
         })
     }
 

@@ -34,6 +34,10 @@ pub struct Args {
     /// directories that the snapshot holds only in part
     #[arg(long)]
     delete: bool,
+    /// Rewrite files that differ in place, instead of replacing each by a whole one: needs no room
+    /// for a second copy, but if it is interrupted, files are half old and half new
+    #[arg(long)]
+    patch: bool,
     /// Change nothing; show what would be done (with -v, file by file)
     #[arg(long, short = 'n')]
     dry_run: bool,
@@ -73,6 +77,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             numeric_owner: args.numeric_owner,
             xattrs: !args.no_xattrs,
             delete: args.delete,
+            patch: args.patch,
         },
         dry_run: args.dry_run,
         verify: args.verify,

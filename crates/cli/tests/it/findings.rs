@@ -8,6 +8,7 @@ mod deleting;
 mod links;
 mod media;
 mod output;
+mod overwriting;
 mod racy;
 mod snapshots;
 mod storage;

@@ -1,11 +1,14 @@
-//! A batch of files: what they need, sorted by where it lies, read once and written in place.
+//! A batch of files: what they need, sorted by where it lies, read once and written at its place.
+//!
+//! A file that exists keeps its name until the one that replaces it is whole and on the disk. A
+//! file that needs more than a batch may hold is written in parts, batch after batch.
 
+mod existing;
 mod needs;
 mod runs;
-mod standing;
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::IoSlice;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -22,34 +25,70 @@ use strongroom_source::{DirectoryId, TargetError, TargetFile};
 use super::RestoreOptions;
 use super::behind::FlushedTarget;
 use crate::error::EngineError;
+pub use existing::is_right;
 use needs::Placed;
 use runs::{Run, Stretch};
 
-/// A batch is written once it wants so many chunks (about 20 MiB of memory).
-const WANTS_MAX: usize = 200_000;
-/// A batch is written once it holds so many files.
+/// A batch is written once it wants this many chunks and holes (about 20 MiB of memory). In unit
+/// tests it is small, so that small files need many.
+pub const WANTS_MAX: usize = if cfg!(test) { 50 } else { 200_000 };
+/// A batch is written once it holds this many files.
 const FILES_MAX: usize = 25_000;
-/// Files that are written from several runs are held open, so many at a time.
+/// At most this many files that are written from several runs are open at a time.
 const OPEN_FILES_MAX: usize = 64;
 
-/// The file systems of Linux take names so long.
+/// The longest name that the file systems of Linux take.
 const FILE_NAME_BYTES_MAX: usize = 255;
 
 /// A name in a directory of the target.
 pub type NameIn = (DirectoryId, Vec<u8>);
 
-/// A file of the batch.
+/// How a file comes to its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Making {
+    /// Nothing has the name: the file is written under it. Until it is finished, it is its
+    /// owner's alone and has no time.
+    Fresh,
+    /// Something has the name. The file is written under a temporary name, and renamed when it is
+    /// whole.
+    Beside,
+    /// The file that exists is rewritten where it is.
+    Patch,
+}
+
+/// A file that is to be written, and how far its recipe was read.
+pub struct PendingFile<'r> {
+    directory: DirectoryId,
+    name: Vec<u8>,
+    metadata: Metadata,
+    making: Making,
+    recipe: RecipeReader<'r, ChunkReader>,
+    /// Why nothing of the recipe may be used.
+    invalid: Option<String>,
+}
+
+/// A file of the batch, or the part of one that the batch has room for.
 struct BatchFile {
     directory: DirectoryId,
     name: Vec<u8>,
     metadata: Metadata,
-    /// Something of this name stands at the target.
-    stands: bool,
-    /// Why the rest of its recipe cannot be had.
+    making: Making,
+    /// Nothing of it comes with a later batch.
+    is_last: bool,
+    /// Why the rest of its recipe is lost.
     lost: Option<String>,
     holes: Vec<(u64, u64)>,
     first_want: usize,
     wants: usize,
+}
+
+/// What is known of a file of which a part is written, and the rest comes with the next batch.
+#[derive(Default)]
+pub struct Unfinished {
+    directory: Option<DirectoryId>,
+    temporary: Option<Vec<u8>>,
+    damaged: Option<String>,
+    failed: bool,
 }
 
 /// A chunk that a file needs.
@@ -67,6 +106,9 @@ struct Want {
 pub struct Batch {
     files: Vec<BatchFile>,
     wants: Vec<Want>,
+    holes: usize,
+    /// The first file began in the batch before.
+    pub begun: Option<Unfinished>,
     /// Further names of files: the first name, and the one to be made.
     pub links: Vec<(NameIn, NameIn)>,
     /// Directories that nothing more comes into, deepest first.
@@ -76,9 +118,7 @@ pub struct Batch {
 /// What writing a batch amounted to.
 #[derive(Default)]
 pub struct Written {
-    /// Files that were right already.
-    pub files_right: u64,
-    /// Bytes that were written.
+    /// Bytes that came from the repository.
     pub bytes_written: u64,
     /// Chunks that were needed.
     pub chunks_needed: u64,
@@ -86,64 +126,109 @@ pub struct Written {
     pub reads: u64,
     /// What could not be put back.
     pub problems: Vec<TargetError>,
-    /// Files of which something is lost, and why.
-    pub damaged: Vec<(PathBuf, String)>,
-    /// Those of them that have further names.
-    pub damaged_linked: HashSet<NameIn>,
+    /// Files of which something is lost.
+    pub damaged: Vec<Damaged>,
+    /// Those of them that have further names, and what the recovered parts are called.
+    pub damaged_linked: HashMap<NameIn, Vec<u8>>,
+    /// The last file, if its rest comes with the next batch.
+    pub unfinished: Option<Unfinished>,
+}
+
+/// A file of which something is lost in the repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damaged {
+    /// Where it belongs.
+    pub path: PathBuf,
+    /// What is lost.
+    pub why: String,
+    /// Where the recovered parts are; none if they could not be put anywhere.
+    pub salvage: Option<PathBuf>,
+    /// How it was to be made.
+    pub making: Making,
+}
+
+impl<'r> PendingFile<'r> {
+    /// A file of which nothing was read yet.
+    pub fn new(
+        directory: DirectoryId,
+        entry: Entry,
+        making: Making,
+        reader: &'r ChunkReader,
+    ) -> Self {
+        let content = entry.content().expect("the caller adds files");
+        let promised = content.stream_bytes();
+        let invalid = (promised != entry.metadata.size).then(|| {
+            let size = entry.metadata.size;
+            format!("its recipe is for {promised} bytes, and the file has {size}")
+        });
+        let recipe = RecipeReader::new(content, reader);
+        let (name, metadata) = (entry.name, entry.metadata);
+        Self { directory, name, metadata, making, recipe, invalid }
+    }
 }
 
 impl Batch {
-    /// Adds a file and what it needs.
-    pub fn add_file(
-        &mut self,
-        directory: DirectoryId,
-        entry: Entry,
-        stands: bool,
-        reader: &ChunkReader,
-    ) -> Result<(), EngineError> {
-        let file = u32::try_from(self.files.len()).expect("a batch is bounded");
+    /// Adds a file and what it needs, or as much of it as there is room for. Returns false if there
+    /// is more: then the batch has to be written, and the rest to be added to the next.
+    pub fn add(&mut self, file: &mut PendingFile<'_>) -> Result<bool, EngineError> {
+        // A batch is bounded.
+        let number = self.files.len() as u32;
         let first_want = self.wants.len();
         let mut holes = Vec::new();
-        let content = entry.content().expect("the caller adds files");
-        let mut recipe = RecipeReader::new(content, reader);
-        let mut lost = None;
-        loop {
-            let (offset, chunk) = match recipe.next_chunk() {
-                Ok(Some(next)) => next,
-                Ok(None) => break,
-                Err(error) => {
-                    let error = EngineError::from(error);
-                    if !error.is_damage() {
-                        return Err(error);
-                    }
-                    lost = Some(error.to_string());
-                    break;
+        let mut lost = file.invalid.clone();
+        let mut is_last = lost.is_some();
+        while !is_last && self.wants.len() + self.holes < WANTS_MAX {
+            match file.recipe.next_chunk().map_err(EngineError::from) {
+                Ok(None) => is_last = true,
+                Ok(Some((_, chunk))) if chunk.stream_bytes == 0 => {
+                    // Nodes of such may name each other a thousandfold.
+                    lost = Some("its recipe names chunks of no bytes".to_owned());
+                    is_last = true;
                 }
-            };
-            if chunk.is_hole() {
-                holes.push((offset, chunk.stream_bytes));
-            } else {
-                self.wants.push(want(file, offset, &chunk));
+                Ok(Some((offset, hole))) if hole.is_hole() => {
+                    holes.push((offset, hole.stream_bytes));
+                    self.holes += 1;
+                }
+                Ok(Some((offset, chunk))) => self.wants.push(want(number, offset, &chunk)),
+                Err(error) if error.is_damage() => {
+                    lost = Some(error.to_string());
+                    is_last = true;
+                }
+                Err(error) => return Err(error),
             }
         }
-        let wants = self.wants.len() - first_want;
-        let (name, metadata) = (entry.name, entry.metadata);
         self.files.push(BatchFile {
-            directory,
-            name,
-            metadata,
-            stands,
+            directory: file.directory,
+            name: file.name.clone(),
+            metadata: file.metadata.clone(),
+            making: file.making,
+            is_last,
             lost,
             holes,
             first_want,
-            wants,
+            wants: self.wants.len() - first_want,
         });
-        Ok(())
+        Ok(is_last)
     }
 
-    /// True where it is time to write.
+    #[cfg(test)]
+    pub fn first_loss(&self) -> Option<&String> {
+        self.files.iter().find_map(|file| file.lost.as_ref())
+    }
+
+    /// True if it is time to write.
     pub fn is_full(&self) -> bool {
-        self.wants.len() >= WANTS_MAX || self.files.len() >= FILES_MAX
+        self.wants.len() + self.holes >= WANTS_MAX || self.files.len() >= FILES_MAX
+    }
+}
+
+impl Unfinished {
+    /// Removes what was written, as nothing more will be.
+    pub fn discard(self, target: &FlushedTarget<'_>) {
+        if let (Some(directory), Some(name)) = (self.directory, self.temporary) {
+            // What ended the restore is reported; this file is left over if it cannot be removed.
+            let _ = target.remove(directory, &name);
+        }
     }
 }
 
@@ -158,8 +243,14 @@ struct FileState {
     handle: Mutex<Option<Arc<TargetFile>>>,
     /// Chunks yet to be written.
     remaining: AtomicU32,
-    /// It was opened before: what stands under its name is what was written.
+    /// It was opened before: what has its name is what was written.
     begun: AtomicBool,
+    /// The name that it has until it is whole.
+    temporary: Mutex<Option<Vec<u8>>>,
+    /// It is whole, and may take its name.
+    whole: AtomicBool,
+    /// What its recovered parts are called.
+    salvage: Mutex<Option<Vec<u8>>>,
     damaged: AtomicBool,
     failed: AtomicBool,
 }
@@ -182,7 +273,6 @@ struct Shared<'b> {
     files_done: AtomicU64,
     bytes_done: AtomicU64,
     bytes_written: AtomicU64,
-    files_right: AtomicU64,
 }
 
 /// Writes the files of a batch.
@@ -211,19 +301,18 @@ pub fn write_files(
         files_done: AtomicU64::new(0),
         bytes_done: AtomicU64::new(0),
         bytes_written: AtomicU64::new(0),
-        files_right: AtomicU64::new(0),
     };
     let lost = batch.files.iter().enumerate().filter_map(|(number, file)| {
         // A batch holds at most FILES_MAX files and a few.
         file.lost.clone().map(|why| (number as u32, why))
     });
     lock(&shared.damaged).extend(lost);
-    let wanted = shared.look_at_what_stands(cancel)?;
-    let placed = needs::place(&wanted, reader, cancel)?;
-    shared.write(&placed, monitor, cancel, progress)?;
-    if options.verify {
-        shared.verify(cancel)?;
+    shared.go_on();
+    let done = shared.make(monitor, cancel, progress);
+    if done.is_err() {
+        shared.discard(|_| true);
     }
+    done?;
     progress.files += shared.files_done.load(Ordering::Relaxed);
     progress.bytes += shared.bytes_done.load(Ordering::Relaxed);
     progress.bytes_new += shared.bytes_written.load(Ordering::Relaxed);
@@ -237,6 +326,9 @@ impl FileState {
             handle: Mutex::new(None),
             remaining: AtomicU32::new(u32::try_from(file.wants).unwrap_or(u32::MAX)),
             begun: AtomicBool::new(false),
+            temporary: Mutex::default(),
+            whole: AtomicBool::new(false),
+            salvage: Mutex::default(),
             damaged: AtomicBool::new(file.lost.is_some()),
             failed: AtomicBool::new(false),
         }
@@ -244,6 +336,78 @@ impl FileState {
 }
 
 impl<'b> Shared<'b> {
+    /// Takes up the file that began in the batch before.
+    fn go_on(&self) {
+        if let (Some(begun), Some(state)) = (&self.batch.begun, self.states.first()) {
+            state.begun.store(true, Ordering::Relaxed);
+            state.failed.store(begun.failed, Ordering::Relaxed);
+            lock(&state.temporary).clone_from(&begun.temporary);
+            if let Some(why) = &begun.damaged {
+                state.damaged.store(true, Ordering::Relaxed);
+                lock(&self.damaged).insert(0, why.clone());
+            }
+        }
+    }
+
+    /// Makes the files, and lets those that are whole take their names.
+    fn make(
+        &self,
+        monitor: &dyn Monitor,
+        cancel: &Cancel,
+        progress: &Progress,
+    ) -> Result<(), EngineError> {
+        let wanted = self.use_what_exists(cancel)?;
+        let placed = needs::place(&wanted, self.reader, cancel)?;
+        self.write(&placed, monitor, cancel, progress)?;
+        if self.options.verify {
+            self.verify(cancel)?;
+        }
+        self.replace_what_exists()
+    }
+
+    /// Renames the files that are whole, once they are on the disk: a loss of power leaves the one
+    /// that exists or the one that replaces it.
+    fn replace_what_exists(&self) -> Result<(), EngineError> {
+        let is_whole = |number: &usize| {
+            let state = &self.states[*number];
+            state.whole.load(Ordering::Relaxed) && !state.failed.load(Ordering::Relaxed)
+        };
+        let whole: Vec<usize> = (0..self.states.len()).filter(is_whole).collect();
+        if !whole.is_empty() {
+            self.target.sync()?;
+        }
+        for number in whole {
+            let file = &self.batch.files[number];
+            let temporary = lock(&self.states[number].temporary).take();
+            if let Some(temporary) = temporary {
+                let renamed = self.target.rename(file.directory, &temporary, &file.name);
+                if !self.check(number as u32, renamed) {
+                    *lock(&self.states[number].temporary) = Some(temporary);
+                }
+            }
+        }
+        self.discard(|file| file.is_last);
+        Ok(())
+    }
+
+    /// Removes the temporary files that will take no name.
+    fn discard(&self, is_done: impl Fn(&BatchFile) -> bool) {
+        for (file, state) in self.batch.files.iter().zip(&self.states) {
+            let temporary = lock(&state.temporary).take_if(|_| is_done(file));
+            if let Some(temporary) = temporary
+                && let Err(error) = self.target.remove(file.directory, &temporary)
+            {
+                lock(&self.problems).push(error);
+            }
+        }
+    }
+
+    /// The name that a file has at the moment.
+    fn name_now(&self, number: usize) -> Vec<u8> {
+        let temporary = lock(&self.states[number].temporary).clone();
+        temporary.unwrap_or_else(|| self.batch.files[number].name.clone())
+    }
+
     /// Reads and writes on several threads, run by run in the order in which they lie.
     fn write(
         &self,
@@ -291,16 +455,23 @@ impl<'b> Shared<'b> {
             stream_bytes: u64::from(want.bytes),
         };
         match self.reader.read(&chunk) {
+            Ok(bytes) if bytes.len() != want.bytes as usize => {
+                let (is, said) = (bytes.len(), want.bytes);
+                self.lose(want, format!("a chunk has {is} bytes, and the recipe says {said}"));
+            }
             Ok(bytes) => self.write_stretch(&Stretch::of(want, Cow::Owned(bytes))),
             Err(error) if !error.is_damage() => {
                 lock(&self.failure).get_or_insert(error.into());
             }
-            Err(error) => {
-                self.states[want.file as usize].damaged.store(true, Ordering::Relaxed);
-                lock(&self.damaged).entry(want.file).or_insert_with(|| error.to_string());
-                self.count_down(want.file, 1);
-            }
+            Err(error) => self.lose(want, error.to_string()),
         }
+    }
+
+    /// Notes that a chunk is lost.
+    fn lose(&self, want: &Want, why: String) {
+        self.states[want.file as usize].damaged.store(true, Ordering::Relaxed);
+        lock(&self.damaged).entry(want.file).or_insert(why);
+        self.count_down(want.file, 1);
     }
 
     /// Writes neighbouring chunks at once.
@@ -320,7 +491,7 @@ impl<'b> Shared<'b> {
         self.count_down(first.file, stretch.chunks.len() as u32);
     }
 
-    /// So many chunks of a file have been seen to.
+    /// Counts chunks of a file that are dealt with.
     fn count_down(&self, number: u32, chunks: u32) {
         let remained = self.states[number as usize].remaining.fetch_sub(chunks, Ordering::AcqRel);
         if remained == chunks {
@@ -328,7 +499,7 @@ impl<'b> Shared<'b> {
         }
     }
 
-    /// The file, opened if need be. None where that failed, which was told then.
+    /// The file, opened if need be. None if that failed, which was reported then.
     fn open(&self, number: u32) -> Option<Arc<TargetFile>> {
         let state = &self.states[number as usize];
         if state.failed.load(Ordering::Relaxed) {
@@ -340,9 +511,11 @@ impl<'b> Shared<'b> {
         }
         let file = &self.batch.files[number as usize];
         let (directory, name, size) = (file.directory, &file.name, file.metadata.size);
-        let opened = match file.stands || state.begun.swap(true, Ordering::Relaxed) {
-            true => self.target.open_file_for_write(directory, name, size),
-            false => self.target.create_file(directory, name, size),
+        let is_begun = state.begun.swap(true, Ordering::Relaxed);
+        let opened = match file.making {
+            Making::Fresh if !is_begun => self.target.create_file(directory, name, size),
+            Making::Fresh | Making::Patch => self.target.open_file_for_write(directory, name, size),
+            Making::Beside => self.open_temporary(directory, size, &state.temporary),
         };
         let opened = match opened {
             Ok(opened) => Arc::new(opened),
@@ -361,24 +534,63 @@ impl<'b> Shared<'b> {
         Some(opened)
     }
 
+    fn open_temporary(
+        &self,
+        directory: DirectoryId,
+        size: u64,
+        temporary: &Mutex<Option<Vec<u8>>>,
+    ) -> Result<TargetFile, TargetError> {
+        let mut temporary = lock(temporary);
+        if let Some(name) = &*temporary {
+            return self.target.open_file_for_write(directory, name, size);
+        }
+        let (name, file) = self.target.create_temporary(directory, size)?;
+        *temporary = Some(name);
+        Ok(file)
+    }
+
     /// Puts the metadata of a file back, which has all its content.
     fn finish(&self, number: u32) {
         let state = &self.states[number as usize];
         let file = &self.batch.files[number as usize];
+        if !file.is_last {
+            return;
+        }
         self.files_done.fetch_add(1, Ordering::Relaxed);
         let Some(handle) = self.open(number) else { return };
         lock(&self.open).pop(&number);
         *lock(&state.handle) = None;
         if state.damaged.load(Ordering::Relaxed) {
             self.check(number, handle.reach_size());
-            let marked = damaged_name(&file.name);
-            let renamed = self.target.rename(file.directory, &file.name, &marked);
-            self.check(number, renamed);
+            if file.making != Making::Patch {
+                self.set_aside(number, file);
+            }
             return;
         }
         // The last one to hold the file is here: all its chunks were counted down.
         let Some(handle) = Arc::into_inner(handle) else { return };
         lock(&self.problems).extend(self.target.finish_file(handle, &file.metadata));
+        state.whole.store(file.making == Making::Beside, Ordering::Relaxed);
+    }
+
+    /// Gives the recovered parts of a file a name that is free.
+    fn set_aside(&self, number: u32, file: &BatchFile) {
+        let state = &self.states[number as usize];
+        let name = self.name_now(number as usize);
+        for salvage in damaged_names(&file.name) {
+            match self.target.rename_to_free(file.directory, &name, &salvage) {
+                Ok(false) => {}
+                Ok(true) => {
+                    *lock(&state.temporary) = None;
+                    *lock(&state.salvage) = Some(salvage);
+                    return;
+                }
+                Err(error) => {
+                    self.check(number, Err(error));
+                    return;
+                }
+            }
+        }
     }
 
     /// Notes a failure of one file, which costs that file alone.
@@ -394,38 +606,51 @@ impl<'b> Shared<'b> {
     }
 
     fn into_written(self) -> Written {
-        let damaged = lock(&self.damaged).drain().collect::<Vec<_>>();
-        let path_of = |number: u32| {
-            let file = &self.batch.files[number as usize];
-            self.target.path_of(file.directory, &file.name)
-        };
-        let mut damaged: Vec<(PathBuf, String)> =
-            damaged.into_iter().map(|(number, why)| (path_of(number), why)).collect();
-        damaged.sort();
-        let files = self.batch.files.iter().zip(&self.states);
-        let damaged_linked = files
-            .filter(|(file, state)| {
-                file.metadata.links > 1 && state.damaged.load(Ordering::Relaxed)
-            })
-            .map(|(file, _)| (file.directory, file.name.clone()))
-            .collect();
+        let reasons = std::mem::take(&mut *lock(&self.damaged));
+        let files = || self.batch.files.iter().zip(&self.states).zip(0_u32..);
+        let mut damaged = Vec::new();
+        let mut damaged_linked = HashMap::new();
+        for ((file, state), number) in files().filter(|((file, _), _)| file.is_last) {
+            let Some(why) = reasons.get(&number).cloned() else { continue };
+            let salvage = lock(&state.salvage).clone();
+            if let Some(salvage) = salvage.clone().filter(|_| file.metadata.links > 1) {
+                damaged_linked.insert((file.directory, file.name.clone()), salvage);
+            }
+            let path_of = |name: &[u8]| self.target.path_of(file.directory, name);
+            let (path, salvage) = (path_of(&file.name), salvage.map(|name| path_of(&name)));
+            damaged.push(Damaged { path, why, salvage, making: file.making });
+        }
+        damaged.sort_by(|one, other| one.path.cmp(&other.path));
+        let unfinished = files().find(|((file, _), _)| !file.is_last);
+        let unfinished = unfinished.map(|((file, state), number)| Unfinished {
+            directory: Some(file.directory),
+            temporary: lock(&state.temporary).clone(),
+            damaged: reasons.get(&number).cloned(),
+            failed: state.failed.load(Ordering::Relaxed),
+        });
         Written {
+            damaged,
             damaged_linked,
-            files_right: self.files_right.into_inner(),
+            unfinished,
             bytes_written: self.bytes_written.into_inner(),
             chunks_needed: self.chunks_needed.into_inner(),
             reads: self.reads.into_inner(),
             problems: self.problems.into_inner().unwrap_or_else(PoisonError::into_inner),
-            damaged,
         }
     }
 }
 
-/// What a file is called of which something is lost; a long name is cut to make room.
-pub fn damaged_name(name: &[u8]) -> Vec<u8> {
-    const MARK: &[u8] = b".damaged";
-    let room = (FILE_NAME_BYTES_MAX - MARK.len()).min(name.len());
-    [&name[..room], MARK].concat()
+/// What the recovered parts of a file may be called, the first that is free; a long name is cut to
+/// make room.
+pub fn damaged_names(name: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    (1_u32..).map(move |number| {
+        let mark = match number {
+            1 => ".damaged".to_owned(),
+            _ => format!(".damaged.{number}"),
+        };
+        let room = (FILE_NAME_BYTES_MAX - mark.len()).min(name.len());
+        [&name[..room], mark.as_bytes()].concat()
+    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

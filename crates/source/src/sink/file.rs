@@ -3,16 +3,16 @@
 use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, SeekFrom, Statx};
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, Statx};
 use rustix::io::Errno;
 use strongroom_base::aligned::{cut, write_aligned};
 
-use crate::file::Extent;
+use crate::file::{Extent, extent_behind};
 
 use super::apply::proc_path;
 use super::error::TargetError;
@@ -220,23 +220,9 @@ impl TargetFile {
 
     /// The first run of stored bytes at or behind an offset; what precedes it is a hole.
     pub fn next_extent(&self, offset: u64) -> Result<Option<Extent>, TargetError> {
-        if offset >= self.size {
-            return Ok(None);
-        }
         let _guard = self.seek.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = |error| self.failed("find the holes of", error);
-        let begin = match rustix::fs::seek(&self.fd, SeekFrom::Data(offset)) {
-            Ok(begin) => begin,
-            Err(Errno::NXIO) => return Ok(None),
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => offset,
-            Err(error) => return Err(failed(error)),
-        };
-        let end = match rustix::fs::seek(&self.fd, SeekFrom::Hole(begin)) {
-            Ok(end) => end.min(self.size),
-            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NXIO) => self.size,
-            Err(error) => return Err(failed(error)),
-        };
-        Ok((begin < end).then(|| Extent { offset: begin, bytes: end - begin }))
+        extent_behind(self.fd.as_fd(), offset, self.size)
+            .map_err(|error| self.failed("find the holes of", error))
     }
 
     pub(super) fn into_parts(self) -> (OwnedFd, PathBuf) {

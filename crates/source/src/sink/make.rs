@@ -77,10 +77,10 @@ impl Target {
             && rustix::fs::readlinkat(&fd, &c_name, Vec::new())
                 .is_ok_and(|pointed| pointed.as_bytes() == target);
         if !right {
-            if standing.is_some() {
-                unlink(&fd, &c_name).map_err(failed)?;
-            }
-            rustix::fs::symlinkat(target, &fd, &c_name).map_err(failed)?;
+            self.make_in_place(&fd, &c_name, standing.is_some(), |name| {
+                rustix::fs::symlinkat(target, &fd, name)
+            })
+            .map_err(failed)?;
         }
         self.apply_to_name(&fd, &c_name, directory, metadata)
     }
@@ -111,12 +111,11 @@ impl Target {
             .as_ref()
             .is_some_and(|stat| device.is_none_or(|device| device == inode::device_number(stat)));
         if !right {
-            let failed = |error| TargetError::io("create the special file", &path(), error);
-            if standing.is_some() {
-                unlink(&fd, &c_name).map_err(failed)?;
-            }
             let number = device.map_or(0, |it| rustix::fs::makedev(it.major, it.minor));
-            rustix::fs::mknodat(&fd, &c_name, kind, FILE_MODE, number).map_err(failed)?;
+            self.make_in_place(&fd, &c_name, standing.is_some(), |name| {
+                rustix::fs::mknodat(&fd, name, kind, FILE_MODE, number)
+            })
+            .map_err(|error| TargetError::io("create the special file", &path(), error))?;
         }
         self.apply_to_name(&fd, &c_name, directory, metadata)
     }
@@ -132,13 +131,15 @@ impl Target {
         let failed =
             |error| TargetError::io("create the hard link", &self.path_of(new.0, new.1), error);
         let stat = inode::stat_at(from.as_fd(), &from_name).map_err(failed)?;
-        if let Some(standing) = self.make_way(&to, &to_name, new.0, inode::kind_of(&stat))? {
-            if inode::InodeId::of(&standing) == inode::InodeId::of(&stat) {
-                return Ok(());
-            }
-            unlink(&to, &to_name).map_err(failed)?;
+        let standing = self.make_way(&to, &to_name, new.0, inode::kind_of(&stat))?;
+        let is_same = |other: &Statx| inode::InodeId::of(other) == inode::InodeId::of(&stat);
+        if standing.as_ref().is_some_and(is_same) {
+            return Ok(());
         }
-        rustix::fs::linkat(&from, &from_name, &to, &to_name, AtFlags::empty()).map_err(failed)
+        self.make_in_place(&to, &to_name, standing.is_some(), |name| {
+            rustix::fs::linkat(&from, &from_name, &to, name, AtFlags::empty())
+        })
+        .map_err(failed)
     }
 
     /// Opens a regular file that stands, only to be looked at: nothing of it changes.
@@ -174,7 +175,7 @@ impl Target {
         let path = self.path_of(directory, name);
         let standing = self.make_way(&fd, &c_name, directory, FileType::RegularFile)?;
         if standing.is_some() {
-            if let Some(file) = open_standing(&fd, &c_name, self.is_root_user) {
+            if let Some(file) = self.open_standing(&fd, &c_name) {
                 let (file, stat) =
                     file.map_err(|error| TargetError::io("open for writing", &path, error))?;
                 return TargetFile::standing(file, path, stat, size);
@@ -201,8 +202,33 @@ impl Target {
         }
     }
 
+    /// Opens a file to be changed where it is; nothing if it must be replaced.
+    fn open_standing(&self, fd: &OwnedFd, name: &CStr) -> Option<Result<(OwnedFd, Statx), Errno>> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(fd, name, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::TXTBSY | Errno::ACCESS | Errno::LOOP | Errno::NXIO | Errno::NOENT) => {
+                return None;
+            }
+            Err(error) => return Some(Err(error)),
+        };
+        match inode::stat_fd(&file) {
+            Ok(stat) if inode::kind_of(&stat) != FileType::RegularFile || stat.stx_nlink != 1 => {
+                None
+            }
+            Ok(stat) if !self.owns(&stat) => None,
+            Ok(stat) => Some(Ok((file, stat))),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// True if mode and times can be set: of a file of another user they cannot.
+    pub(super) fn owns(&self, stat: &Statx) -> bool {
+        self.is_root_user || stat.stx_uid == rustix::process::geteuid().as_raw()
+    }
+
     /// Sees to it that a name is free or bears what is wanted, which is then returned.
-    fn make_way(
+    pub(super) fn make_way(
         &self,
         fd: &Arc<OwnedFd>,
         name: &CStr,
@@ -226,7 +252,7 @@ impl Target {
         Ok(None)
     }
 
-    fn stat(&self, fd: &OwnedFd, name: &CStr) -> Result<Option<Statx>, Errno> {
+    pub(super) fn stat(&self, fd: &OwnedFd, name: &CStr) -> Result<Option<Statx>, Errno> {
         match inode::stat_at(fd.as_fd(), name) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
@@ -235,7 +261,7 @@ impl Target {
     }
 
     /// Applies metadata to something that is not opened for more than its path.
-    fn apply_to_name(
+    pub(super) fn apply_to_name(
         &self,
         fd: &OwnedFd,
         name: &CStr,
@@ -255,31 +281,6 @@ impl Target {
     }
 }
 
-/// Nothing where the file must be replaced.
-fn open_standing(
-    fd: &OwnedFd,
-    name: &CStr,
-    is_root_user: bool,
-) -> Option<Result<(OwnedFd, Statx), Errno>> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::openat(fd, name, flags, Mode::empty()) {
-        Ok(file) => file,
-        Err(Errno::TXTBSY | Errno::ACCESS | Errno::LOOP | Errno::NXIO | Errno::NOENT) => {
-            return None;
-        }
-        Err(error) => return Some(Err(error)),
-    };
-    // Of a file of somebody else's neither mode nor times can be set.
-    let is_ours =
-        |stat: &Statx| is_root_user || stat.stx_uid == rustix::process::geteuid().as_raw();
-    match inode::stat_fd(&file) {
-        Ok(stat) if inode::kind_of(&stat) != FileType::RegularFile || stat.stx_nlink != 1 => None,
-        Ok(stat) if !is_ours(&stat) => None,
-        Ok(stat) => Some(Ok((file, stat))),
-        Err(error) => Some(Err(error)),
-    }
-}
-
 /// Lets the owner of a directory list, change and enter it: others than root must be allowed to.
 pub(super) fn open_up(fd: BorrowedFd<'_>, name: &CStr, stat: &Statx) -> Result<(), Errno> {
     if stat.stx_mode & 0o700 == 0o700 {
@@ -294,7 +295,7 @@ fn open_path(fd: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(fd, name, flags, Mode::empty())
 }
 
-fn unlink(fd: &OwnedFd, name: &CStr) -> Result<(), Errno> {
+pub(super) fn unlink(fd: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     match rustix::fs::unlinkat(fd, name, AtFlags::empty()) {
         Err(Errno::NOENT) => Ok(()),
         other => other,

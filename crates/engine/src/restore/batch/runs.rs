@@ -153,7 +153,9 @@ impl Shared<'_> {
             Some(delta) => delta.as_stored(),
             None => block.1.chunk(location.slot)?,
         };
-        self.reader.resolve(fingerprint, *location, stored, Some(block)).ok()
+        let chunk = self.reader.resolve(fingerprint, *location, stored, Some(block)).ok()?;
+        // A chunk of another length belongs to another recipe.
+        (chunk.len() == need.want.bytes as usize).then_some(chunk)
     }
 }
 

@@ -1,0 +1,224 @@
+//! Taking the place of what exists: made under a temporary name, and renamed when it is whole, so
+//! that a name is never half of one thing and half of another, whenever the restore ends.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{AtFlags, FileType, OFlags, RenameFlags};
+use rustix::io::Errno;
+use strongroom_catalog::Metadata;
+
+use crate::file::{Extent, extent_behind};
+use crate::inode;
+
+use super::Target;
+use super::directories::DirectoryId;
+use super::error::TargetError;
+use super::file::TargetFile;
+use super::make::unlink;
+
+/// What temporary names begin with; the process and a number follow. One that is left over was
+/// made by a restore that was killed.
+const TEMPORARY: &str = ".strongroom-restore-";
+
+/// Temporary names are tried this often: leftovers of another process of the same number end.
+const ATTEMPTS_MAX: usize = 10_000;
+
+/// What a name of the target is before a file takes it.
+#[derive(Debug)]
+pub enum Existing {
+    /// Nothing.
+    Nothing,
+    /// A regular file that can be read.
+    File(ExistingFile),
+    /// Anything else that a file may replace.
+    Other,
+}
+
+/// A regular file of the target, open to be read.
+#[derive(Debug)]
+pub struct ExistingFile {
+    file: File,
+    size: u64,
+    names: u64,
+    is_changeable: bool,
+}
+
+impl ExistingFile {
+    /// Its length.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// How many names it has.
+    pub fn names(&self) -> u64 {
+        self.names
+    }
+
+    /// True if it may be changed where it is: it has no other name, and the metadata can be set.
+    pub fn is_changeable(&self) -> bool {
+        self.is_changeable
+    }
+
+    /// Fills the buffer. Returns false if the file ends before or cannot be read.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        self.file.read_exact_at(buffer, offset).is_ok()
+    }
+
+    /// The first run of stored bytes at or behind an offset; what precedes it is a hole.
+    pub fn next_extent(&self, offset: u64) -> Option<Extent> {
+        let all = Extent { offset, bytes: self.size.saturating_sub(offset) };
+        // If holes cannot be asked for, all of it is read.
+        let found = extent_behind(self.file.as_fd(), offset, self.size);
+        found.unwrap_or(Some(all).filter(|all| all.bytes > 0))
+    }
+}
+
+impl Target {
+    /// What a name is before a file takes it. A directory is removed, if directories may be.
+    pub fn existing(&self, directory: DirectoryId, name: &[u8]) -> Result<Existing, TargetError> {
+        let (fd, c_name) = self.place(directory, name)?;
+        let failed = |error| TargetError::io("replace", &self.path_of(directory, name), error);
+        let Some(stat) = self.stat(&fd, &c_name).map_err(failed)? else {
+            return Ok(Existing::Nothing);
+        };
+        match inode::kind_of(&stat) {
+            FileType::Directory => {
+                self.make_way(&fd, &c_name, directory, FileType::RegularFile)?;
+                Ok(Existing::Nothing)
+            }
+            FileType::RegularFile => Ok(self.open_existing(&fd, &c_name)),
+            _ => Ok(Existing::Other),
+        }
+    }
+
+    fn open_existing(&self, fd: &OwnedFd, name: &CStr) -> Existing {
+        let Ok(file) = inode::open_to_read(fd.as_fd(), name, OFlags::NOFOLLOW) else {
+            return Existing::Other;
+        };
+        match inode::stat_fd(&file) {
+            Ok(stat) if inode::kind_of(&stat) == FileType::RegularFile => {
+                let is_changeable = stat.stx_nlink == 1 && self.owns(&stat);
+                let (size, names) = (stat.stx_size, stat.stx_nlink.into());
+                Existing::File(ExistingFile { file: file.into(), size, names, is_changeable })
+            }
+            _ => Existing::Other,
+        }
+    }
+
+    /// Makes a file that is to become `size` bytes long, under a temporary name.
+    pub fn create_temporary(
+        &self,
+        directory: DirectoryId,
+        size: u64,
+    ) -> Result<(Vec<u8>, TargetFile), TargetError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let name = self.temporary_name().into_bytes();
+            match self.create_file(directory, &name, size) {
+                Ok(file) => return Ok((name, file)),
+                Err(TargetError::Taken { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(TargetError::Taken { path: self.path_of(directory, TEMPORARY.as_bytes()) })
+    }
+
+    /// Puts the metadata of a file back whose content is right already.
+    /// Returns what of it could not be applied.
+    pub fn apply_file_metadata(
+        &self,
+        directory: DirectoryId,
+        name: &[u8],
+        metadata: &Metadata,
+    ) -> Result<Vec<TargetError>, TargetError> {
+        let (fd, c_name) = self.place(directory, name)?;
+        self.apply_to_name(&fd, &c_name, directory, metadata)
+    }
+
+    /// Gives a name of a directory another name in it that is free. Returns false if it is not.
+    pub fn rename_to_free(
+        &self,
+        directory: DirectoryId,
+        old: &[u8],
+        new: &[u8],
+    ) -> Result<bool, TargetError> {
+        let (fd, old) = self.place(directory, old)?;
+        let new_name = self.checked_name(directory, new)?;
+        let renamed = rustix::fs::renameat_with(&fd, &old, &fd, &new_name, RenameFlags::NOREPLACE);
+        let renamed = match renamed {
+            // Such a rename is unknown to this file system.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                match self.stat(&fd, &new_name) {
+                    Ok(Some(_)) => Err(Errno::EXIST),
+                    Ok(None) => rustix::fs::renameat(&fd, &old, &fd, &new_name),
+                    Err(error) => Err(error),
+                }
+            }
+            other => other,
+        };
+        is_free(renamed)
+            .map_err(|error| TargetError::io("rename to", &self.path_of(directory, new), error))
+    }
+
+    /// Gives another name, which must be free, to something that is no directory. Returns false if
+    /// it is not free.
+    pub fn link_to_free(
+        &self,
+        existing: (DirectoryId, &[u8]),
+        new: (DirectoryId, &[u8]),
+    ) -> Result<bool, TargetError> {
+        let (from, from_name) = self.place(existing.0, existing.1)?;
+        let (to, to_name) = self.place(new.0, new.1)?;
+        let linked = rustix::fs::linkat(&from, &from_name, &to, &to_name, AtFlags::empty());
+        is_free(linked).map_err(|error| {
+            TargetError::io("create the hard link", &self.path_of(new.0, new.1), error)
+        })
+    }
+
+    /// Makes something under a name, or under a temporary one that is renamed then, if the name
+    /// `is_taken`.
+    pub(super) fn make_in_place(
+        &self,
+        fd: &OwnedFd,
+        name: &CStr,
+        is_taken: bool,
+        make: impl Fn(&CStr) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        if !is_taken {
+            return make(name);
+        }
+        for _ in 0..ATTEMPTS_MAX {
+            let temporary = CString::new(self.temporary_name()).expect("it holds no NUL");
+            match make(&temporary) {
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    let renamed = rustix::fs::renameat(fd, &temporary, fd, name);
+                    if renamed.is_err() {
+                        // The first failure is the one to be reported.
+                        let _ = unlink(fd, &temporary);
+                    }
+                    return renamed;
+                }
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    fn temporary_name(&self) -> String {
+        let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
+        format!("{TEMPORARY}{}-{number}", std::process::id())
+    }
+}
+
+/// Whether a name was free that had to be.
+fn is_free(made: Result<(), Errno>) -> Result<bool, Errno> {
+    match made {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
