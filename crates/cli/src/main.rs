@@ -9,6 +9,7 @@
 )]
 
 mod columns;
+mod command_output;
 mod commands;
 mod context;
 mod dates;

@@ -6,6 +6,7 @@
 
 mod links;
 mod parent;
+mod paths;
 mod racy;
 mod readers;
 mod run;
@@ -18,6 +19,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use parent::History;
+use paths::Paths;
 use racy::RacyTimes;
 use readers::Readers;
 use run::{Queue, Run, Walked};
@@ -107,7 +109,8 @@ pub fn backup(
     cancel: &Cancel,
 ) -> Result<BackupOutcome, EngineError> {
     let started = repository.surroundings.clock.now();
-    let source = TreeSource::open(&options.paths, &source_options(repository, options))?;
+    let Paths { found, left_out } = Paths::find(&options.paths, repository)?;
+    let source = TreeSource::open(&found, &source_options(repository, options))?;
     let paths: Vec<Vec<u8>> = source.roots().iter().map(|root| path_bytes(root)).collect();
     let mut session = options.session(repository)?;
     let history = History::read(repository)?;
@@ -120,7 +123,7 @@ pub fn backup(
     let mut writer =
         ChunkWriter::open(repository, &reader, origin, pack, dry_run, monitor, cancel)?;
     let totals = Totals::start(
-        &options.paths,
+        &found,
         source_options(repository, options),
         parent.as_ref(),
         options.count_first,
@@ -128,11 +131,15 @@ pub fn backup(
     let begun = Stopwatch::start();
     let times = writer.times().clone();
     let cutter = StreamCutter::new(repository.chunker(), reader.fingerprinter().clone());
+    let mut tally = Tally::new(monitor, totals);
+    for (path, why) in &left_out {
+        tally.problem(path, why);
+    }
     let run = Run {
         reader: &reader,
         readers: Readers::start(options.readers, &cutter, cancel, &times),
         trees: Trees::new(&reader, &mut writer, cancel),
-        tally: Tally::new(monitor, totals),
+        tally,
         path: PathBuf::new(),
         force: options.force,
         racy: parent.as_ref().map(RacyTimes::of),

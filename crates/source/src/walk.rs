@@ -129,6 +129,11 @@ impl TreeSource {
         })
     }
 
+    /// Finds the paths, without walking them. Each must exist.
+    pub fn find(paths: &[PathBuf]) -> Result<(), SourceError> {
+        Plan::new(paths).map(drop)
+    }
+
     /// The given paths, absolute, sorted; those below another left out.
     pub fn roots(&self) -> Vec<PathBuf> {
         self.plan.roots()

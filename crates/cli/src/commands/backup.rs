@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,9 +13,10 @@ use strongroom_base::units::{bytes_text, count_text, counted, duration_text, par
 use strongroom_base::{Severity, Timestamp};
 use strongroom_engine::{BackupOptions, BackupOutcome, EngineError, backup};
 use strongroom_repository::{Compression, PackOptions, Profile, Repository};
-use strongroom_source::{Accounts, SourceOptions};
+use strongroom_source::{Accounts, SourceOptions, TreeSource};
 
 use super::init;
+use crate::command_output::CommandOutput;
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
@@ -34,6 +36,9 @@ pub struct Args {
     /// Store standard input as a file of this name
     #[arg(long, value_name = "NAME")]
     stdin: Option<OsString>,
+    /// Run this command with a shell and store what it writes, or nothing if it fails
+    #[arg(long, value_name = "COMMAND", requires = "stdin")]
+    stdin_from_command: Option<String>,
     /// Create the repository first if there is none
     #[arg(long)]
     init: bool,
@@ -123,7 +128,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let source = args.exclude.clone().resolve()?;
     // Before a repository is made for it, or a passphrase asked for.
     if args.stdin.is_none() {
-        strongroom_source::TreeSource::open(&args.paths, &source).map_err(EngineError::from)?;
+        check_paths(&args.paths, &source)?;
     }
     let repository = if args.init { open_or_init(context, &args)? } else { context.open()? };
     let parent = match &args.parent {
@@ -155,12 +160,12 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let monitor = context.terminal.monitor(WORDS);
     let outcome = match args.stdin {
         Some(name) => {
-            let mut input = std::io::stdin().lock();
+            let mut input = input(args.stdin_from_command.as_deref())?;
             let name = name.into_vec();
             strongroom_engine::backup_reader(
                 &repository,
                 &name,
-                &mut input,
+                &mut *input,
                 &options,
                 &monitor,
                 &context.cancel,
@@ -210,6 +215,23 @@ fn warn_of_clocks(context: &Context, outcome: &BackupOutcome) {
         );
         context.terminal.problem(Severity::Warning, &message);
     }
+}
+
+/// Fails if none of the paths exists, or an exclude pattern is invalid.
+fn check_paths(paths: &[PathBuf], source: &SourceOptions) -> Result<(), CliError> {
+    let exists = |path: &&PathBuf| TreeSource::find(std::slice::from_ref(*path)).is_ok();
+    let found: Vec<PathBuf> = paths.iter().filter(exists).cloned().collect();
+    let paths = if found.is_empty() { paths } else { &found };
+    TreeSource::open(paths, source).map_err(EngineError::from)?;
+    Ok(())
+}
+
+/// Standard input, or what a command writes to its own.
+fn input(command: Option<&str>) -> Result<Box<dyn Read>, CliError> {
+    Ok(match command {
+        Some(command) => Box::new(CommandOutput::start(command)?),
+        None => Box::new(std::io::stdin().lock()),
+    })
 }
 
 fn parse_compression(text: &str) -> Result<Compression, CliError> {

@@ -11,5 +11,6 @@ mod output;
 mod overwriting;
 mod racy;
 mod snapshots;
+mod sources;
 mod storage;
 mod words;
