@@ -11,7 +11,7 @@ by somebody else. It repairs nothing: parity and signatures are passed over (see
 
 The format, in short. Numbers are little-endian; each part has a document beside this file.
 
-  repository  a folder: config, keys/SLOT, arenas/ARENA, snapshots/SNAPSHOT; config and slots have
+  repository  a folder: config, keys/SLOT, arenas/ARENA.G, snapshots/SNAPSHOT; config and slots have
               a second copy, NAME.copy.
   envelope    what every object is wrapped in: header (128) | body | table | parity | table |
               trailer. The trailer is the header again; the header has the body's length and hash.
@@ -253,15 +253,32 @@ class Repository:
 
     @functools.lru_cache(maxsize=16)
     def arena(self, arena: bytes) -> "Arena":
-        return Arena(self.path / "arenas" / arena.hex(), arena, self.keys)
+        """An arena in its first generation, or in the greatest that can be read."""
+        failure = Damaged(f"arena {arena.hex()} is missing")
+        for generation in [0, *sorted(self.generations.get(arena, {0}) - {0}, reverse=True)]:
+            try:
+                path = self.path / "arenas" / f"{arena.hex()}.{generation}"
+                return Arena(path, arena, generation, self.keys)
+            except (Damaged, OSError) as error:
+                failure = error
+        raise failure
+
+    @functools.cached_property
+    def generations(self) -> dict:
+        """The generations of each arena that exist."""
+        found = {}
+        for path in (self.path / "arenas").glob("*.*"):
+            arena, generation = path.name.split(".", 1)
+            if generation.isdecimal():
+                found.setdefault(bytes.fromhex(arena), set()).add(int(generation))
+        return found
 
     @functools.cached_property
     def index(self) -> dict:
         """Where each chunk is, from the summaries of all arenas that can be read."""
         locations = {}
-        for path in (self.path / "arenas").glob("*"):
+        for arena in self.generations:
             try:
-                arena = bytes.fromhex(path.name)
                 locations |= {name: (arena, slot) for slot, name in self.arena(arena).slots.items()}
             except (Damaged, ValueError):
                 continue
@@ -294,10 +311,12 @@ class Stored(NamedTuple):
 class Arena:
     HEAD_BYTES, FRAME_BYTES, BLOCK_HEAD_BYTES = 144, 16, 16
 
-    def __init__(self, path: Path, arena_id: bytes, keys):
+    def __init__(self, path: Path, arena_id: bytes, generation: int, keys):
         self.path, self.id = path, arena_id
         self.kind = METADATA_ARENA if arena_id[0] & 0x80 else DATA_ARENA
         header = read_header(path, self.kind, arena_id)
+        if header.generation != generation:
+            raise Damaged(f"{path}: another generation is in its place")
         first = read_at(path, Header.BYTES, self.HEAD_BYTES)
         last = read_at(path, Header.BYTES + header.body_bytes - self.HEAD_BYTES, self.HEAD_BYTES)
         head = first if checksum_is_right(first) else last
@@ -620,7 +639,8 @@ def check(repository) -> int:
 
 
 def check_arena(repository, path: Path):
-    arena = repository.arena(bytes.fromhex(path.name))
+    arena_id, generation = path.name.split(".", 1)
+    arena = Arena(path, bytes.fromhex(arena_id), int(generation), repository.keys)
     read_object(path, arena.kind, arena.id)
     for slot, fingerprint in arena.slots.items():
         repository.chunk_at(fingerprint, arena.id, slot)

@@ -7,6 +7,7 @@
 pub mod block;
 pub mod envelope;
 pub mod format;
+pub mod name;
 pub mod scan;
 pub mod store;
 pub mod writer;
@@ -15,7 +16,6 @@ pub use block::{BlockDraft, BlockSealer, CompressionLevel, OpenBlock, SealedBloc
 pub use envelope::Redundancy;
 pub use envelope::format::Origin;
 pub use format::{BaseLocation, SummarySlot};
-pub use store::{
-    ARENAS_FOLDER, Arena, ArenaError, ArenaStore, CacheLimits, arena_object, object_bytes_max,
-};
+pub use name::{ARENAS_FOLDER, ArenaName, ListedArena, ListedArenas};
+pub use store::{Arena, ArenaError, ArenaStore, CacheLimits, object_bytes_max};
 pub use writer::{ArenaBuilder, ArenaContent, ArenaSeed, FinishedArena, Finishing};

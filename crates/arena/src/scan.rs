@@ -14,6 +14,7 @@ use crate::envelope::{self, Redundancy};
 use crate::format::{
     ArenaHead, BlockFrame, Codec, FRAME_BYTES, FormatError, HEAD_BYTES, SummarySlot,
 };
+use crate::name::ArenaName;
 use crate::store::{ArenaError, ArenaStore, damaged, envelope_error};
 use crate::writer::{ArenaBuilder, FinishedArena, Finishing};
 
@@ -34,18 +35,20 @@ pub struct Rescued {
 /// Saves every block of a damaged arena that still opens.
 pub fn rescue(
     store: &ArenaStore,
-    id: ArenaId,
+    name: ArenaName,
     object: &[u8],
     keys: &WriteKeys,
     redundancy: Redundancy,
     resolve: &mut ResolveDelta<'_>,
 ) -> Result<Rescued, ArenaError> {
+    let id = name.id;
+    let next = name.next().ok_or_else(|| damaged(id, "it was rewritten too often"))?;
     let salvage = envelope::salvage(object).map_err(|error| envelope_error(id, error))?;
     if salvage.header.is_unknown() {
         return Err(ArenaError::Unknown { arena: id });
     }
-    if salvage.header.id != id.0 {
-        return Err(damaged(id, "another object stands in its place"));
+    if (salvage.header.id, salvage.header.generation) != (id.0, name.generation) {
+        return Err(damaged(id, "another object is in its place"));
     }
     let head = head_of(&salvage.body).ok_or_else(|| damaged(id, "its key is lost"))?;
     let key = store.arena_key(id, &head)?.ok_or(ArenaError::PutOnly)?;
@@ -58,7 +61,7 @@ pub fn rescue(
         builder.push(sealed, slots_of(opened, &keys.fingerprinter, resolve));
     }
     let arena = builder.finish(Finishing {
-        generation: salvage.header.generation.saturating_add(1),
+        generation: next.generation,
         origin: salvage.header.origin,
         keys,
         redundancy,

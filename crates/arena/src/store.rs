@@ -1,15 +1,20 @@
 //! Reading arenas from a backend, with bounded caches of summaries and open blocks.
 //!
+//! A location has no generation: slots are stable through all of them. An arena is read in the
+//! generation that is known, or in its first. If that object is missing or damaged beyond repair,
+//! the arenas are listed, and the greatest generation that can be read counts.
+//!
 //! A damaged part is computed anew from parity, in memory, so that a reader gets what was stored
 //! as long as that can be had; [`ArenaStore::heals`] tells how often that was needed, for the
 //! verb to advise a repair.
 
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
-use strongroom_backend::{Backend, BackendError, ObjectName};
+use strongroom_backend::{Backend, BackendError};
 use strongroom_base::seal::{PrivateKey, SealKey};
 use strongroom_base::{ArenaId, RepositoryKeys};
 
@@ -18,20 +23,13 @@ use crate::envelope::format::{HEADER_BYTES, Header};
 use crate::envelope::{self, EnvelopeError, read_object};
 use crate::format::{
     ArenaHead, BLOCK_RAW_BYTES_MAX, FRAME_BYTES, FormatError, SUMMARY_BYTES_MAX, SUMMARY_START,
-    Summary, SummarySlot,
+    Summary, SummaryBlock, SummarySlot,
 };
+use crate::name::{ArenaName, ListedArenas};
 use crate::writer::{ArenaContent, KEY_INFO, SummaryBinding, open_summary};
-
-/// The folder of arenas.
-pub const ARENAS_FOLDER: &str = "arenas";
 
 /// Bytes that are read to open an arena: header, head and, of most arenas, the summary.
 const OPENING_BYTES: usize = 64 << 10;
-
-/// The object of an arena.
-pub fn arena_object(id: ArenaId) -> ObjectName {
-    ObjectName::new(ARENAS_FOLDER, id)
-}
 
 /// The most bytes that an arena's object can have in a repository that closes an arena once its
 /// blocks have `arena_bytes`: one block may follow, then the summary, and parity at most doubles it.
@@ -83,7 +81,12 @@ pub enum ArenaError {
 impl ArenaError {
     /// Whether the arena as a whole cannot be read, by this program or by any.
     pub fn is_unreadable(&self) -> bool {
-        matches!(self, Self::Missing { .. } | Self::Damaged { .. } | Self::Unknown { .. })
+        self.is_lost() || matches!(self, Self::Unknown { .. })
+    }
+
+    /// Whether another generation of the arena may hold what this one does not.
+    fn is_lost(&self) -> bool {
+        matches!(self, Self::Missing { .. } | Self::Damaged { .. })
     }
 }
 
@@ -91,10 +94,12 @@ impl ArenaError {
 pub struct Arena {
     /// Its name.
     pub id: ArenaId,
-    /// The how-manieth writing of it.
+    /// How often it was rewritten.
     pub generation: u32,
     /// What it holds.
     pub summary: Summary,
+    /// Bytes of its object, if it is whole.
+    pub object_bytes: u64,
     /// Where its blocks begin in the object.
     blocks_start: u64,
     /// For each block, the place of its first chunk in the summary's slots.
@@ -103,13 +108,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    fn new(
-        id: ArenaId,
-        generation: u32,
-        summary: Summary,
-        blocks_start: u64,
-        key: Option<SealKey>,
-    ) -> Self {
+    fn new(header: &Header, head: &ArenaHead, summary: Summary, key: Option<SealKey>) -> Self {
         let key = key.map(Arc::new);
         let mut place = 0;
         let first_places = summary
@@ -121,15 +120,28 @@ impl Arena {
                 first
             })
             .collect();
-        Self { id, generation, summary, blocks_start, first_places, key }
+        Self {
+            id: ArenaId(header.id),
+            generation: header.generation,
+            summary,
+            object_bytes: header.layout().object_bytes as u64,
+            blocks_start: head.blocks_start(),
+            first_places,
+            key,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> ArenaName {
+        ArenaName { id: self.id, generation: self.generation }
     }
 
     /// The same arena without what is known of each slot: it takes a few bytes a block.
     pub fn outline(&self) -> Self {
         let summary = Summary { blocks: self.summary.blocks.clone(), slots: Vec::new() };
-        let Self { id, generation, blocks_start, .. } = *self;
+        let Self { id, generation, object_bytes, blocks_start, .. } = *self;
         let (first_places, key) = (Vec::new(), self.key.clone());
-        Self { id, generation, summary, blocks_start, first_places, key }
+        Self { id, generation, summary, object_bytes, blocks_start, first_places, key }
     }
 
     /// The block, by its place in the summary, that holds a slot.
@@ -229,17 +241,27 @@ pub struct ArenaStore {
     blocks: Mutex<BlockCache>,
     healed: Mutex<Option<Healed>>,
     heals: AtomicU64,
+    known: Mutex<KnownNames>,
+}
+
+/// What is known of the names of arenas.
+#[derive(Default)]
+struct KnownNames {
+    /// Arenas that are known to exist in another generation than their first.
+    generations: HashMap<ArenaId, u32>,
+    /// All arenas, once they had to be listed.
+    listed: Option<ListedArenas>,
 }
 
 /// What became of the last arena that had to be computed anew: its bytes, or why there are none.
 /// Trying again costs reading the whole object, and on a failing disk many seconds.
 struct Healed {
-    arena: ArenaId,
+    name: ArenaName,
     outcome: Result<Arc<Vec<u8>>, String>,
 }
 
 struct BlockCache {
-    /// By number: where the arena was rewritten blocks stand elsewhere, under the numbers they had.
+    /// By number: a rewriting moves blocks, and leaves them the numbers that they had.
     blocks: LruCache<(ArenaId, u32), Arc<OpenBlock>>,
     bytes: usize,
 }
@@ -264,6 +286,7 @@ impl ArenaStore {
             blocks: Mutex::new(BlockCache { blocks: LruCache::unbounded(), bytes: 0 }),
             healed: Mutex::new(None),
             heals: AtomicU64::new(0),
+            known: Mutex::new(KnownNames::default()),
         }
     }
 
@@ -277,16 +300,85 @@ impl ArenaStore {
         if let Some(arena) = lock(&self.arenas).get(&id) {
             return Ok(arena.clone());
         }
-        let arena = match self.open_arena(id) {
-            Err(ArenaError::Damaged { .. }) => {
-                let object = self.heal(id)?;
-                self.open_arena_in(id, &object)?
-            }
-            other => other?,
-        };
+        let arena = self.any_generation(id, |name| self.open_or_heal(name))?;
         let arena = Arc::new(arena);
         lock(&self.arenas).put(id, arena.clone());
         Ok(arena)
+    }
+
+    /// Whether all of an arena is there, or can be computed again. Reads it whole.
+    pub fn can_be_healed(&self, name: ArenaName) -> Result<bool, ArenaError> {
+        match self.heal(name) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_lost() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes note of a generation in which an arena is known to exist.
+    pub fn learn(&self, name: ArenaName) {
+        let mut known = lock(&self.known);
+        match name.generation {
+            0 => known.generations.remove(&name.id),
+            generation => known.generations.insert(name.id, generation),
+        };
+    }
+
+    /// What `read` makes of the generation of an arena that is known, or else of the greatest that
+    /// can be read.
+    fn any_generation<T>(
+        &self,
+        id: ArenaId,
+        read: impl Fn(ArenaName) -> Result<T, ArenaError>,
+    ) -> Result<T, ArenaError> {
+        let generation = lock(&self.known).generations.get(&id).copied().unwrap_or(0);
+        let first = ArenaName { id, generation };
+        let error = match read(first) {
+            Err(error) if error.is_lost() => error,
+            other => return other,
+        };
+        for name in self.other_generations(first, &error)? {
+            match read(name) {
+                Err(error) if error.is_lost() => {}
+                other => {
+                    self.learn(name);
+                    return other;
+                }
+            }
+        }
+        Err(error)
+    }
+
+    /// The other generations of an arena, greatest first. The arenas are listed once, and again if
+    /// an arena is missing that existed then: it was rewritten since.
+    fn other_generations(
+        &self,
+        tried: ArenaName,
+        error: &ArenaError,
+    ) -> Result<Vec<ArenaName>, ArenaError> {
+        let is_missing = matches!(error, ArenaError::Missing { .. });
+        let is_stale = match &lock(&self.known).listed {
+            None => true,
+            Some(listed) => {
+                let mut names = listed.generations(tried.id).iter();
+                is_missing && names.any(|arena| arena.name == tried)
+            }
+        };
+        if is_stale {
+            let listed = ListedArenas::list(&*self.backend)?;
+            lock(&self.known).listed = Some(listed);
+        }
+        let known = lock(&self.known);
+        let found = known.listed.as_ref().map_or(&[][..], |listed| listed.generations(tried.id));
+        let names = found.iter().rev().map(|arena| arena.name);
+        Ok(names.filter(|name| *name != tried).collect())
+    }
+
+    fn open_or_heal(&self, name: ArenaName) -> Result<Arena, ArenaError> {
+        match self.open_arena(name) {
+            Err(ArenaError::Damaged { .. }) => self.open_arena_in(name, &self.heal(name)?),
+            other => other,
+        }
     }
 
     /// The block at a place of the summary, from the cache or by one read.
@@ -308,7 +400,7 @@ impl ArenaStore {
         places: std::ops::RangeInclusive<usize>,
     ) -> Result<Vec<u8>, ArenaError> {
         let (offset, length) = arena.span(places);
-        self.read(arena.id, offset, length)
+        self.read(arena.name(), offset, length)
     }
 
     /// A run of neighbouring blocks by one read, past the cache, healed if need be.
@@ -319,37 +411,34 @@ impl ArenaStore {
     ) -> Result<Vec<OpenBlock>, ArenaError> {
         let bytes = self.read_run(arena, places.clone());
         match bytes.and_then(|bytes| arena.open_blocks(places.clone(), &bytes)) {
-            Err(ArenaError::Damaged { .. }) => self.read_blocks_healed(arena, places),
+            Err(error) if error.is_lost() => self.read_blocks_healed(arena, places),
             other => other,
         }
     }
 
-    /// The same blocks from the whole object, computed anew. Where the arena was rewritten since
-    /// `arena` was opened they stand elsewhere in it, under the numbers they had.
+    /// The same blocks from the whole object, computed again; or, if the arena was rewritten since
+    /// `arena` was opened, from another generation, in which they have the numbers that they had.
     fn read_blocks_healed(
         &self,
         arena: &Arena,
         places: std::ops::RangeInclusive<usize>,
     ) -> Result<Vec<OpenBlock>, ArenaError> {
-        let object = self.heal(arena.id)?;
-        let now = self.open_arena_in(arena.id, &object)?;
-        if now.generation != arena.generation {
+        let error = match self.heal(arena.name()) {
+            Ok(object) => {
+                let now = self.open_arena_in(arena.name(), &object)?;
+                return blocks_in(&now, &object, &arena.summary.blocks[places]);
+            }
+            Err(error) if error.is_lost() => error,
+            Err(error) => return Err(error),
+        };
+        for name in self.other_generations(arena.name(), &error)? {
+            let Ok(object) = self.heal(name) else { continue };
+            let now = self.open_arena_in(name, &object)?;
+            self.learn(name);
             lock(&self.arenas).pop(&arena.id);
+            return blocks_in(&now, &object, &arena.summary.blocks[places]);
         }
-        let mut opened = Vec::new();
-        for block in &arena.summary.blocks[places] {
-            let lost = ArenaError::SlotLost { arena: arena.id, slot: block.head.first_slot };
-            let place = now
-                .summary
-                .blocks
-                .binary_search_by_key(&block.frame.number, |block| block.frame.number)
-                .map_err(|_| lost)?;
-            let (offset, length) = now.span(place..=place);
-            let start = usize::try_from(offset).unwrap_or(usize::MAX).min(object.len());
-            let end = start.saturating_add(length).min(object.len());
-            opened.append(&mut now.open_blocks(place..=place, &object[start..end])?);
-        }
-        Ok(opened)
+        Err(error)
     }
 
     /// Forgets what is cached of an arena, because it was rewritten.
@@ -363,7 +452,7 @@ impl ArenaStore {
                 cache.bytes -= block.memory_bytes();
             }
         }
-        lock(&self.healed).take_if(|healed| healed.arena == id);
+        lock(&self.healed).take_if(|healed| healed.name.id == id);
     }
 
     fn keep(&self, arena: ArenaId, number: u32, block: Arc<OpenBlock>) {
@@ -379,48 +468,38 @@ impl ArenaStore {
         }
     }
 
-    fn read(&self, id: ArenaId, offset: u64, length: usize) -> Result<Vec<u8>, ArenaError> {
-        self.backend
-            .read(&arena_object(id), offset, length)
-            .map_err(|error| backend_error(id, error))
+    fn read(&self, name: ArenaName, offset: u64, length: usize) -> Result<Vec<u8>, ArenaError> {
+        let read = self.backend.read(&name.object(), offset, length);
+        read.map_err(|error| backend_error(name.id, error))
     }
 
-    fn open_arena(&self, id: ArenaId) -> Result<Arena, ArenaError> {
-        let mut start = match self.read(id, 0, OPENING_BYTES) {
+    fn open_arena(&self, name: ArenaName) -> Result<Arena, ArenaError> {
+        let mut start = match self.read(name, 0, OPENING_BYTES) {
             // Perhaps a block behind the summary cannot be read: that is no reason to lose it.
-            Err(ArenaError::Damaged { .. }) => self.read(id, 0, SUMMARY_START)?,
+            Err(ArenaError::Damaged { .. }) => self.read(name, 0, SUMMARY_START)?,
             other => other?,
         };
-        let (_, head) = heads_of(id, &start)?;
+        let (_, head) = heads_of(name, &start)?;
         // The head bounds the length; see ArenaHead::unpack.
         let missing = (head.blocks_start() as usize).saturating_sub(start.len());
         if missing > 0 {
-            start.append(&mut self.read(id, start.len() as u64, missing)?);
+            start.append(&mut self.read(name, start.len() as u64, missing)?);
         }
-        self.open_arena_in(id, &start)
+        self.open_arena_in(name, &start)
     }
 
     /// Opens an arena from the bytes of its object, or as many of them as end with its summary.
-    pub fn open_arena_in(&self, id: ArenaId, object: &[u8]) -> Result<Arena, ArenaError> {
-        let (header, head) = heads_of(id, object)?;
+    pub fn open_arena_in(&self, name: ArenaName, object: &[u8]) -> Result<Arena, ArenaError> {
+        let ArenaName { id, generation } = name;
+        let (header, head) = heads_of(name, object)?;
         let summary = SUMMARY_START..head.blocks_start() as usize;
         let sealed = object.get(summary).ok_or_else(|| damaged(id, "it is too short"))?;
-        self.assemble(id, &header, &head, sealed)
-    }
-
-    fn assemble(
-        &self,
-        id: ArenaId,
-        header: &Header,
-        head: &ArenaHead,
-        sealed_summary: &[u8],
-    ) -> Result<Arena, ArenaError> {
-        let (generation, origin, domain) = (header.generation, header.origin, head.domain);
+        let (origin, domain) = (header.origin, head.domain);
         let binding = SummaryBinding { arena: id, generation, origin, domain };
-        let summary = open_summary(sealed_summary, &binding, &self.summary_key)
+        let summary = open_summary(sealed, &binding, &self.summary_key)
             .map_err(|error| format_error(id, error))?;
-        let key = self.arena_key(id, head)?;
-        Ok(Arena::new(id, generation, summary, head.blocks_start(), key))
+        let key = self.arena_key(id, &head)?;
+        Ok(Arena::new(&header, &head, summary, key))
     }
 
     /// The key of an arena's blocks; none for a put-only holder.
@@ -439,23 +518,25 @@ impl ArenaStore {
     }
 
     /// The whole object, computed anew from parity. The last one is kept.
-    fn heal(&self, id: ArenaId) -> Result<Arc<Vec<u8>>, ArenaError> {
+    fn heal(&self, name: ArenaName) -> Result<Arc<Vec<u8>>, ArenaError> {
+        let id = name.id;
         if let Some(healed) = &*lock(&self.healed)
-            && healed.arena == id
+            && healed.name == name
         {
             return healed.outcome.clone().map_err(|what| damaged(id, what));
         }
-        let outcome = match self.heal_anew(id) {
+        let outcome = match self.heal_anew(name) {
             Ok(object) => Ok(Arc::new(object)),
             Err(ArenaError::Damaged { what, .. }) => Err(what),
             Err(error) => return Err(error),
         };
-        *lock(&self.healed) = Some(Healed { arena: id, outcome: outcome.clone() });
+        *lock(&self.healed) = Some(Healed { name, outcome: outcome.clone() });
         outcome.map_err(|what| damaged(id, what))
     }
 
-    fn heal_anew(&self, id: ArenaId) -> Result<Vec<u8>, ArenaError> {
-        let object = read_object(&*self.backend, &arena_object(id), self.object_bytes_max)
+    fn heal_anew(&self, name: ArenaName) -> Result<Vec<u8>, ArenaError> {
+        let id = name.id;
+        let object = read_object(&*self.backend, &name.object(), self.object_bytes_max)
             .map_err(|error| backend_error(id, error))?;
         let repaired =
             envelope::repair(&object.bytes).map_err(|error| envelope_error(id, error))?;
@@ -476,13 +557,39 @@ fn backend_error(id: ArenaId, error: BackendError) -> ArenaError {
     }
 }
 
-fn heads_of(id: ArenaId, object: &[u8]) -> Result<(Header, ArenaHead), ArenaError> {
+/// Blocks of an arena, from the bytes of its object, by the numbers that they have in another
+/// generation of it.
+fn blocks_in(
+    arena: &Arena,
+    object: &[u8],
+    wanted: &[SummaryBlock],
+) -> Result<Vec<OpenBlock>, ArenaError> {
+    let blocks = &arena.summary.blocks;
+    let mut opened = Vec::new();
+    for block in wanted {
+        let lost = ArenaError::SlotLost { arena: arena.id, slot: block.head.first_slot };
+        let place = blocks
+            .binary_search_by_key(&block.frame.number, |block| block.frame.number)
+            .map_err(|_| lost)?;
+        let (offset, length) = arena.span(place..=place);
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(object.len());
+        let end = start.saturating_add(length).min(object.len());
+        opened.append(&mut arena.open_blocks(place..=place, &object[start..end])?);
+    }
+    Ok(opened)
+}
+
+fn heads_of(name: ArenaName, object: &[u8]) -> Result<(Header, ArenaHead), ArenaError> {
+    let ArenaName { id, generation } = name;
     let header = envelope::peek(object).map_err(|error| damaged(id, error))?;
     if header.is_unknown() {
         return Err(ArenaError::Unknown { arena: id });
     }
-    if header.kind != ArenaContent::of(id).object_kind() || header.id != id.0 {
-        return Err(damaged(id, "another object stands in its place"));
+    let is_named_so = header.kind == ArenaContent::of(id).object_kind()
+        && header.id == id.0
+        && header.generation == generation;
+    if !is_named_so {
+        return Err(damaged(id, "another object is in its place"));
     }
     let head =
         ArenaHead::unpack(&object[HEADER_BYTES..]).map_err(|error| format_error(id, error))?;

@@ -13,6 +13,7 @@ use crate::format::{
     SEALED_SUMMARY_EXTRA_BYTES, SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES, SUMMARY_START, Summary,
     SummaryBlock, SummarySlot,
 };
+use crate::name::ArenaName;
 
 /// What an arena holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -178,7 +179,8 @@ impl ArenaBuilder {
         let kind = ArenaContent::of(self.id).object_kind();
         let identity = Identity { kind, id: self.id.0, generation, origin };
         envelope::seal_from(start, &mut self.memory, identity, redundancy);
-        FinishedArena { id: self.id, memory: self.memory, start, summary: self.summary }
+        let name = ArenaName { id: self.id, generation };
+        FinishedArena { name, memory: self.memory, start, summary: self.summary }
     }
 
     /// Where the object begins, so that its blocks are behind this many bytes. The blocks are moved
@@ -224,7 +226,7 @@ pub fn padme(length: usize) -> usize {
 /// An arena ready to be written.
 pub struct FinishedArena {
     /// Its name.
-    pub id: ArenaId,
+    pub name: ArenaName,
     /// What it holds.
     pub summary: Summary,
     /// The object, perhaps with other bytes in front of it.

@@ -23,9 +23,11 @@ pub use plan::{RepairPlan, RepairStep, plan_repair};
 use std::borrow::Cow;
 
 use strongroom_arena::scan::rescue;
-use strongroom_arena::{ARENAS_FOLDER, ArenaError, CacheLimits, StoredChunk, arena_object};
-use strongroom_backend::Backend;
-use strongroom_base::{ArenaId, Cancel, Monitor};
+use strongroom_arena::{
+    ARENAS_FOLDER, ArenaError, ArenaName, CacheLimits, FinishedArena, StoredChunk,
+};
+use strongroom_backend::{Backend, BackendError};
+use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::ChunkRef;
 use strongroom_repository::objects::read_whole;
 use strongroom_repository::{ChunkIndex, ChunkReader, Repository, arena_bytes_of, list_snapshots};
@@ -122,7 +124,7 @@ fn find_wrong_chunks(
     let mut found = Vec::new();
     for info in repository.backend().list(ARENAS_FOLDER)? {
         cancel.check()?;
-        let Ok(arena) = info.name.file().parse::<ArenaId>() else { continue };
+        let Some(arena) = ArenaName::of(&info.name) else { continue };
         monitor.working_on(info.name.as_str().as_ref());
         let arena_bytes = repository.config.arena_bytes;
         let object = match look_whole(repository.backend(), &info.name, arena_bytes) {
@@ -142,9 +144,32 @@ fn find_wrong_chunks(
     Ok(found)
 }
 
+/// Creates an arena's next generation, and removes the one before once the next is there. If the
+/// next exists already, another repair was faster, or was cut short before it removed the old one;
+/// unless it has other bytes: then nothing is removed for it, and false is the answer.
+fn put_next_generation(
+    backend: &dyn Backend,
+    before: ArenaName,
+    next: &FinishedArena,
+) -> Result<bool, BackendError> {
+    let name = next.name.object();
+    match backend.create(&name, next.object()) {
+        Err(BackendError::AlreadyExists { .. }) => {}
+        other => other?,
+    }
+    // Nothing is removed before the other is seen.
+    if backend.read(&name, 0, next.object().len() + 1)? != next.object() {
+        return Ok(false);
+    }
+    match backend.remove(&before.object()) {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(true),
+    }
+}
+
 /// An arena of which a part is to be saved.
 struct Rescue {
-    arena: ArenaId,
+    arena: ArenaName,
     why: String,
 }
 
@@ -161,8 +186,8 @@ impl Rescue {
         Some(Self { arena: *arena, why: why.clone() })
     }
 
-    /// Puts the next generation of the arena, with what could be saved, in the place of the broken
-    /// one. False where it is left for the last turn.
+    /// Creates the next generation of the arena, with what could be saved, and removes the broken
+    /// one. False if it is left for the last turn.
     fn run(
         &self,
         repository: &Repository,
@@ -173,7 +198,7 @@ impl Rescue {
         turn: Turn,
     ) -> Result<bool, EngineError> {
         let (arena, why) = (self.arena, self.why.as_str());
-        let name = arena_object(arena);
+        let name = arena.object();
         let object = match read_whole(repository.backend(), &name, repository.config.arena_bytes) {
             Err(error) if error.is_not_found() => return Ok(true),
             Err(error) if error.is_damage() => {
@@ -199,8 +224,13 @@ impl Rescue {
             lose(outcome, &name, why, monitor);
             return Ok(true);
         };
-        repository.backend().replace(&name, rescued.arena.object())?;
-        reader.store().forget(arena);
+        if !put_next_generation(repository.backend(), arena, &rescued.arena)? {
+            bad.add_broken(arena, &object, reader, keys);
+            lose(outcome, &name, "its next generation exists already, with other bytes", monitor);
+            return Ok(true);
+        }
+        reader.store().forget(arena.id);
+        reader.store().learn(rescued.arena.name);
         match rescued.blocks_saved {
             0 => lose(outcome, &name, why, monitor),
             blocks => {

@@ -12,7 +12,7 @@ mod tests;
 use std::collections::HashMap;
 
 use marks::{Mark, Marks};
-use strongroom_arena::{ARENAS_FOLDER, Arena, ArenaContent, CacheLimits};
+use strongroom_arena::{Arena, ArenaContent, ArenaName, CacheLimits};
 use strongroom_backend::ObjectInfo;
 use strongroom_base::{
     ArenaId, Cancel, Fingerprint, Monitor, Problem, Progress, Severity, SnapshotId,
@@ -150,7 +150,7 @@ pub fn repository_stats(
 }
 
 fn arena_of(info: &ObjectInfo) -> Option<ArenaId> {
-    (info.name.folder() == ARENAS_FOLDER).then(|| info.name.file().parse().ok()).flatten()
+    ArenaName::of(&info.name).map(|name| name.id)
 }
 
 fn readable_snapshots(

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_channel::bounded;
-use strongroom_arena::{ARENAS_FOLDER, CacheLimits};
+use strongroom_arena::{ARENAS_FOLDER, ArenaName, CacheLimits};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName};
-use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Progress, Severity};
+use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::ChunkRef;
 use strongroom_repository::objects::{list_objects, twin};
 use strongroom_repository::{ChunkReader, Repository, arena_bytes_of, list_snapshots};
@@ -215,8 +215,8 @@ fn is_in_sample(depth: VerifyDepth, name: &ObjectName) -> bool {
         VerifyDepth::Structure => false,
         VerifyDepth::Data => true,
         VerifyDepth::Sample { percent, turn } => {
-            let Ok(id) = name.file().parse::<ArenaId>() else { return true };
-            let [.., a, b] = id.0;
+            let Some(arena) = ArenaName::of(name) else { return true };
+            let [.., a, b] = arena.id.0;
             let place = (u64::from(u16::from_le_bytes([a, b])) * 100) >> 16;
             (place + turn * u64::from(percent)) % 100 < u64::from(percent)
         }

@@ -5,7 +5,7 @@
 
 use strongroom_arena::envelope::format::{Header, HeaderError, ObjectKind};
 use strongroom_arena::envelope::{self, EnvelopeError, RawObject, read_object};
-use strongroom_arena::{ARENAS_FOLDER, ArenaContent, object_bytes_max};
+use strongroom_arena::{ARENAS_FOLDER, ArenaContent, ArenaName, object_bytes_max};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{ArenaId, SlotId, SnapshotId};
 
@@ -36,8 +36,10 @@ const FOLDERS: [&str; 5] = ["", KEYS_FOLDER, SNAPSHOTS_FOLDER, SESSIONS_FOLDER, 
 pub struct Expected {
     /// Of which kind.
     pub kind: ObjectKind,
-    /// Which one; none where the name does not tell.
+    /// Which one; none if the name does not say.
     pub id: Option<[u8; 16]>,
+    /// How often it was rewritten.
+    pub generation: u32,
 }
 
 /// What the name of an object says it is; none for what is not ours. Only the configuration and
@@ -53,12 +55,13 @@ pub fn expected(name: &ObjectName) -> Option<Expected> {
         SNAPSHOTS_FOLDER => (ObjectKind::Snapshot, Some(file.parse::<SnapshotId>().ok()?.0)),
         SESSIONS_FOLDER => (ObjectKind::Session, Some(file.parse::<SnapshotId>().ok()?.0)),
         ARENAS_FOLDER => {
-            let id = file.parse::<ArenaId>().ok()?;
-            (ArenaContent::of(id).object_kind(), Some(id.0))
+            let ArenaName { id, generation } = file.parse().ok()?;
+            let kind = ArenaContent::of(id).object_kind();
+            return Some(Expected { kind, id: Some(id.0), generation });
         }
         _ => return None,
     };
-    Some(Expected { kind, id })
+    Some(Expected { kind, id, generation: 0 })
 }
 
 /// Every object whose name is one of ours, vital ones first.
@@ -114,7 +117,9 @@ fn beside(name: &ObjectName, file: &str) -> ObjectName {
 /// Whether a header says what the object's name says.
 pub fn is_as_named(name: &ObjectName, header: &Header) -> bool {
     expected(name).is_some_and(|expected| {
-        expected.kind == header.kind && expected.id.is_none_or(|id| id == header.id)
+        expected.kind == header.kind
+            && expected.id.is_none_or(|id| id == header.id)
+            && expected.generation == header.generation
     })
 }
 
@@ -126,7 +131,9 @@ pub fn rightful_name(header: &Header) -> Option<ObjectName> {
         ObjectKind::Unknown(_) => return None,
         ObjectKind::Config => ObjectName::top(CONFIG),
         ObjectKind::KeySlot => ObjectName::new(KEYS_FOLDER, hex(&header.id[..SlotId::BYTES])),
-        ObjectKind::DataArena | ObjectKind::MetadataArena => ObjectName::new(ARENAS_FOLDER, id),
+        ObjectKind::DataArena | ObjectKind::MetadataArena => {
+            ArenaName { id: ArenaId(header.id), generation: header.generation }.object()
+        }
         ObjectKind::Snapshot => ObjectName::new(SNAPSHOTS_FOLDER, id),
         ObjectKind::Session => ObjectName::new(SESSIONS_FOLDER, id),
     })

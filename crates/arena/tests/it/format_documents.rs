@@ -37,7 +37,7 @@ fn structures() -> BTreeMap<&'static str, usize> {
         ("index trailer", 64),
         ("index manifest head", 32),
         ("index manifest segment", 32),
-        ("index note arena", 16 + 8 + 1),
+        ("index note arena", 16 + 4 + 8 + 1),
     ])
 }
 

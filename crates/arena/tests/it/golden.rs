@@ -37,7 +37,7 @@ fn the_arena_that_is_made_is_frozen() {
         std::fs::write(golden_file(), finished.object()).unwrap();
     }
     let hash = blake3::hash(finished.object()).to_hex();
-    assert_eq!((finished.id.to_string().as_str(), hash.as_str()), (ARENA_NAME, ARENA_HASH));
+    assert_eq!((finished.name.id.to_string().as_str(), hash.as_str()), (ARENA_NAME, ARENA_HASH));
 }
 
 #[test]

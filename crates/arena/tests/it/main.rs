@@ -3,6 +3,7 @@
 
 mod format_documents;
 mod golden;
+mod large;
 mod memory;
 mod refused;
 mod rescue;
@@ -14,9 +15,9 @@ use std::sync::Arc;
 use strongroom_arena::envelope::{self, HEADROOM};
 use strongroom_arena::format::{ArenaHead, HEAD_BYTES, SUMMARY_START, SummarySlot};
 use strongroom_arena::{
-    Arena, ArenaBuilder, ArenaContent, ArenaError, ArenaSeed, ArenaStore, BlockDraft, BlockSealer,
-    CacheLimits, CompressionLevel, FinishedArena, Finishing, Origin, Redundancy, StoredChunk,
-    arena_object,
+    Arena, ArenaBuilder, ArenaContent, ArenaError, ArenaName, ArenaSeed, ArenaStore, BlockDraft,
+    BlockSealer, CacheLimits, CompressionLevel, FinishedArena, Finishing, Origin, Redundancy,
+    StoredChunk,
 };
 use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{ArenaId, MasterSecret, RepositoryKeys, SeededEntropy, SnapshotId};
@@ -28,6 +29,7 @@ struct World {
     entropy: SeededEntropy,
     store: ArenaStore,
     padded: bool,
+    block_chunks: usize,
 }
 
 /// The writer of test arenas.
@@ -43,17 +45,24 @@ impl World {
         let keys = MasterSecret([5; 32]).keys();
         let backend = Arc::new(MemoryBackend::new());
         let store = ArenaStore::new(backend.clone(), &keys, ARENA_BYTES, CacheLimits::default());
-        Self { backend, keys, entropy: SeededEntropy::new(1), store, padded: false }
+        Self {
+            backend,
+            keys,
+            entropy: SeededEntropy::new(1),
+            store,
+            padded: false,
+            block_chunks: BLOCK_CHUNKS,
+        }
     }
 
-    /// An arena of these chunks, three a block.
+    /// An arena of these chunks, three a block unless the world says otherwise.
     fn build(&self, chunks: &[Vec<u8>], redundancy: Redundancy) -> FinishedArena {
         let keys = &self.keys.write;
         let seed = ArenaSeed::draw(ArenaContent::Data, keys, &self.entropy);
         let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
         let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
         let mut slot = 0;
-        for (number, chunks) in (0..).zip(chunks.chunks(BLOCK_CHUNKS)) {
+        for (number, chunks) in (0..).zip(chunks.chunks(self.block_chunks)) {
             let mut draft = BlockDraft::new(number, slot);
             let slots: Vec<_> = chunks
                 .iter()
@@ -74,8 +83,16 @@ impl World {
         })
     }
 
+    /// Puts an object in the place of an arena as it was first written.
     fn put(&self, id: ArenaId, object: &[u8]) {
-        self.backend.replace(&arena_object(id), object).unwrap();
+        self.backend.replace(&ArenaName::first(id).object(), object).unwrap();
+    }
+
+    /// Puts the next generation of an arena in the place of its first, as a rewriting does.
+    fn rewrite(&self, arena: &FinishedArena) {
+        assert_eq!(arena.name.generation, 1);
+        self.backend.create(&arena.name.object(), arena.object()).unwrap();
+        self.backend.remove(&ArenaName::first(arena.name.id).object()).unwrap();
     }
 
     /// Another store over the same place, with nothing in its caches.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use strongroom_arena::envelope::format::{HEADER_BYTES, Header, ObjectKind};
 use strongroom_arena::envelope::{self, RawObject, read_object};
 use strongroom_arena::{
-    ArenaError, ArenaStore, CacheLimits, FinishedArena, Origin, Redundancy, arena_object,
+    ArenaError, ArenaName, ArenaStore, CacheLimits, FinishedArena, Origin, Redundancy,
     object_bytes_max,
 };
 use strongroom_backend::{Backend, BackendError, MemoryBackend, ObjectInfo, ObjectName};
@@ -24,7 +24,7 @@ fn sector_of(at: usize) -> Range<u64> {
 }
 
 fn store_over(world: &World, finished: &FinishedArena, bad: Range<u64>) -> ArenaStore {
-    let name = arena_object(finished.id);
+    let name = ArenaName::first(finished.name.id).object();
     let backend = Arc::new(RefusingBackend::with_bad(world.backend.clone(), &name, bad));
     ArenaStore::new(backend, &world.keys, ARENA_BYTES, CacheLimits::default())
 }
@@ -34,7 +34,7 @@ fn a_bad_sector_anywhere_costs_nothing_that_parity_gives_back() {
     let world = World::new();
     let chunks = chunks(60);
     let finished = world.build(&chunks, Redundancy { per_mille: 200 });
-    world.put(finished.id, finished.object());
+    world.put(finished.name.id, finished.object());
     let end = finished.object().len();
     for (what, at) in [
         ("the header", 0),
@@ -44,7 +44,7 @@ fn a_bad_sector_anywhere_costs_nothing_that_parity_gives_back() {
         ("the trailer", end - 1),
     ] {
         let store = store_over(&world, &finished, sector_of(at));
-        let arena = store.arena(finished.id).unwrap();
+        let arena = store.arena(finished.name.id).unwrap();
         for (slot, chunk) in (0..).zip(&chunks) {
             assert_eq!(&read(&store, &arena, slot).unwrap(), chunk, "{what}");
         }
@@ -56,10 +56,10 @@ fn beyond_parity_what_the_medium_gives_is_read() {
     let world = World::new();
     let chunks = chunks(60);
     let finished = world.build(&chunks, Redundancy { per_mille: 0 });
-    world.put(finished.id, finished.object());
+    world.put(finished.name.id, finished.object());
     let bad = block_range(&finished, 5);
     let store = store_over(&world, &finished, bad.start as u64..bad.start as u64 + 1);
-    let arena = store.arena(finished.id).unwrap();
+    let arena = store.arena(finished.name.id).unwrap();
     for (slot, chunk) in (0..).zip(&chunks) {
         let found = read(&store, &arena, slot);
         match arena.block_of(slot) {
@@ -67,7 +67,7 @@ fn beyond_parity_what_the_medium_gives_is_read() {
             _ => assert_eq!(&found.unwrap(), chunk),
         }
     }
-    let refused = store_over(&world, &finished, 0..u64::MAX).arena(finished.id);
+    let refused = store_over(&world, &finished, 0..u64::MAX).arena(finished.name.id);
     assert!(matches!(refused, Err(ArenaError::Damaged { .. })), "it is there, and cannot be read");
 }
 

@@ -10,9 +10,13 @@ use crate::{
     BLOCK_CHUNKS, World, block_range, chunks, head_range, last_head_range, read, summary_range,
 };
 
-fn rescued(world: &World, finished: &FinishedArena, object: &[u8]) -> Result<Rescued, ArenaError> {
+pub fn rescued(
+    world: &World,
+    finished: &FinishedArena,
+    object: &[u8],
+) -> Result<Rescued, ArenaError> {
     let keys = &world.keys.write;
-    rescue(&world.store, finished.id, object, keys, Redundancy::ARENA, &mut |_| None)
+    rescue(&world.store, finished.name, object, keys, Redundancy::ARENA, &mut |_| None)
 }
 
 /// Destroys ranges and checks that all blocks but the `lost` ones are saved, in their slots.
@@ -25,9 +29,10 @@ fn check(name: &str, lost: &[usize], destroy: impl Fn(&FinishedArena, &mut Vec<u
     let saved = rescued(&world, &finished, &damaged).unwrap();
     assert_eq!((saved.blocks_saved, saved.blocks_before), (10 - lost.len(), Some(10)), "{name}");
     let arena = saved.arena;
-    assert_eq!(arena.id, finished.id);
-    world.put(arena.id, arena.object());
-    let opened = world.store.arena(arena.id).unwrap();
+    assert_eq!(Some(arena.name), finished.name.next());
+    world.put(finished.name.id, &damaged);
+    world.rewrite(&arena);
+    let opened = world.store.arena(arena.name.id).unwrap();
     assert_eq!(opened.generation, 1, "{name}");
     assert_eq!(opened.summary, arena.summary, "{name}");
     for (slot, chunk) in (0..).zip(&chunks) {
@@ -121,16 +126,16 @@ fn who_holds_the_generation_before_reads_on() {
     let world = World::new();
     let chunks = chunks(30);
     let finished = world.build(&chunks, Redundancy { per_mille: 0 });
-    world.put(finished.id, finished.object());
-    let before = world.store.arena(finished.id).unwrap();
+    world.put(finished.name.id, finished.object());
+    let before = world.store.arena(finished.name.id).unwrap();
     let mut damaged = finished.object().to_vec();
     damaged[block_range(&finished, 1)].fill(0);
     let arena = rescued(&world, &finished, &damaged).unwrap().arena;
-    world.put(arena.id, arena.object());
+    world.rewrite(&arena);
     assert_eq!(read(&world.store, &before, 0).unwrap(), chunks[0]);
     assert_eq!(read(&world.store, &before, 29).unwrap(), chunks[29]);
     assert!(matches!(read(&world.store, &before, 4), Err(ArenaError::SlotLost { .. })));
-    assert_eq!(world.store.arena(arena.id).unwrap().generation, 1);
+    assert_eq!(world.store.arena(arena.name.id).unwrap().generation, 1);
     assert_eq!(world.store.heals(), 0);
 }
 
@@ -155,16 +160,16 @@ fn what_was_cached_before_a_rescue_is_not_taken_for_its_neighbour() {
     let world = World::new();
     let chunks = chunks(30);
     let finished = world.build(&chunks, Redundancy { per_mille: 0 });
-    world.put(finished.id, finished.object());
-    let old = world.store.arena(finished.id).unwrap();
+    world.put(finished.name.id, finished.object());
+    let old = world.store.arena(finished.name.id).unwrap();
     let mut damaged = finished.object().to_vec();
     damaged[block_range(&finished, 1)].fill(0);
     let saved = rescued(&world, &finished, &damaged).unwrap();
-    world.put(finished.id, saved.arena.object());
+    world.rewrite(&saved.arena);
     // Healed, for it is no longer where the summary at hand says.
     let slot = |block: usize| (block * BLOCK_CHUNKS) as u32;
     assert_eq!(read(&world.store, &old, slot(2)).unwrap(), chunks[2 * BLOCK_CHUNKS]);
-    let new = world.store.arena(finished.id).unwrap();
+    let new = world.store.arena(finished.name.id).unwrap();
     assert_eq!((old.generation, new.generation), (0, 1));
     for (block, arena) in [(3, &new), (2, &new), (3, &old), (2, &old), (9, &new), (9, &old)] {
         assert_eq!(read(&world.store, arena, slot(block)).unwrap(), chunks[block * BLOCK_CHUNKS]);

@@ -3,10 +3,11 @@
 use strongroom_arena::envelope::HEADROOM;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::format::FRAME_BYTES;
-use strongroom_arena::{ArenaContent, ArenaError, Redundancy, arena_object};
+use strongroom_arena::{ArenaContent, ArenaError, ArenaName, Redundancy};
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, MasterSecret, RepositoryKeys};
 
+use crate::rescue::rescued;
 use crate::{BLOCK_CHUNKS, World, block_range, chunks, head_range, read, summary_range};
 
 #[test]
@@ -14,8 +15,8 @@ fn every_chunk_comes_back() {
     let world = World::new();
     let chunks = chunks(20);
     let finished = world.build(&chunks, Redundancy::ARENA);
-    world.put(finished.id, finished.object());
-    let arena = world.store.arena(finished.id).unwrap();
+    world.put(finished.name.id, finished.object());
+    let arena = world.store.arena(finished.name.id).unwrap();
     assert_eq!(arena.summary, finished.summary);
     assert_eq!(arena.generation, 0);
     for (slot, chunk) in (0..).zip(&chunks) {
@@ -51,9 +52,9 @@ fn damage_within_parity_is_healed_and_counted() {
     for (name, range) in places {
         let mut damaged = finished.object().to_vec();
         damaged[range].iter_mut().for_each(|byte| *byte ^= 0x55);
-        world.put(finished.id, &damaged);
+        world.put(finished.name.id, &damaged);
         let store = world.fresh_store();
-        let arena = store.arena(finished.id).unwrap();
+        let arena = store.arena(finished.name.id).unwrap();
         for (slot, chunk) in (0..).zip(&chunks) {
             assert_eq!(&read(&store, &arena, slot).unwrap(), chunk, "{name}");
         }
@@ -68,8 +69,8 @@ fn damage_beyond_parity_is_told_and_the_rest_is_read() {
     let finished = world.build(&chunks, Redundancy::ARENA);
     let mut damaged = finished.object().to_vec();
     damaged[block_range(&finished, 2)].fill(0);
-    world.put(finished.id, &damaged);
-    let arena = world.store.arena(finished.id).unwrap();
+    world.put(finished.name.id, &damaged);
+    let arena = world.store.arena(finished.name.id).unwrap();
     for (slot, chunk) in (0..).zip(&chunks) {
         let found = read(&world.store, &arena, slot);
         if slot as usize / BLOCK_CHUNKS == 2 {
@@ -79,6 +80,54 @@ fn damage_beyond_parity_is_told_and_the_rest_is_read() {
         }
     }
     assert_eq!(world.store.heals(), 0);
+}
+
+/// Slots are stable through all generations: whichever can be read is read.
+#[test]
+fn of_several_generations_any_that_can_be_read_is_read() {
+    let world = World::new();
+    let chunks = chunks(20);
+    let finished = world.build(&chunks, Redundancy { per_mille: 0 });
+    let id = finished.name.id;
+    let next = rescued(&world, &finished, finished.object()).unwrap().arena;
+    let [first_name, next_name] = [finished.name.object(), next.name.object()];
+    let damaged = |object: &[u8]| [&object[..HEADROOM], &vec![7; object.len() - HEADROOM]].concat();
+    let put = |name, object: &[u8]| world.backend.replace(name, object).unwrap();
+    let check = |what: &str, known: u32, generation: u32| {
+        let store = world.fresh_store();
+        store.learn(ArenaName { id, generation: known });
+        let arena = store.arena(id).unwrap();
+        assert_eq!(arena.generation, generation, "{what}");
+        assert_eq!(read(&store, &arena, 19).unwrap(), chunks[19], "{what}");
+    };
+    put(&first_name, finished.object());
+    check("the first alone", 0, 0);
+    check("the first alone, another one known", 1, 0);
+    put(&next_name, next.object());
+    check("both", 0, 0);
+    check("both, the next one known", 1, 1);
+    put(&next_name, &damaged(next.object()));
+    check("the next one damaged", 1, 0);
+    put(&first_name, &damaged(finished.object()));
+    put(&next_name, next.object());
+    check("the first damaged", 0, 1);
+    put(&next_name, &damaged(next.object()));
+    let both = world.fresh_store().arena(id).map(|_| ());
+    assert!(matches!(both, Err(ArenaError::Damaged { .. })), "{both:?}");
+    world.backend.remove(&next_name).unwrap();
+    world.backend.remove(&first_name).unwrap();
+    let gone = world.fresh_store().arena(id).map(|_| ());
+    assert!(matches!(gone, Err(ArenaError::Missing { .. })), "{gone:?}");
+}
+
+#[test]
+fn a_generation_under_another_s_name_is_no_arena() {
+    let world = World::new();
+    let finished = world.build(&chunks(4), Redundancy::ARENA);
+    let next = ArenaName { generation: 1, ..finished.name };
+    world.backend.create(&next.object(), finished.object()).unwrap();
+    let found = world.store.arena(finished.name.id).map(|_| ());
+    assert!(found.is_err(), "{found:?}");
 }
 
 #[test]
@@ -92,8 +141,8 @@ fn what_is_missing_is_told() {
 fn an_arena_in_the_place_of_another_is_told() {
     let world = World::new();
     let [one, two] = [4, 5].map(|count| world.build(&chunks(count), Redundancy::ARENA));
-    world.put(one.id, two.object());
-    let found = world.store.arena(one.id).map(|_| ());
+    world.put(one.name.id, two.object());
+    let found = world.store.arena(one.name.id).map(|_| ());
     assert!(matches!(found, Err(ArenaError::Damaged { .. })), "{found:?}");
     assert_eq!(world.store.heals(), 0);
 }
@@ -108,8 +157,8 @@ fn a_block_in_the_place_of_another_is_told() {
     assert_eq!(first.len(), second.len());
     let mut swapped = finished.object().to_vec();
     swapped.copy_within(first, second.start);
-    world.put(finished.id, &swapped);
-    let arena = world.store.arena(finished.id).unwrap();
+    world.put(finished.name.id, &swapped);
+    let arena = world.store.arena(finished.name.id).unwrap();
     assert!(matches!(read(&world.store, &arena, 3), Err(ArenaError::Damaged { .. })));
 }
 
@@ -117,7 +166,7 @@ fn a_block_in_the_place_of_another_is_told() {
 fn a_put_only_holder_sees_the_summary_alone() {
     let world = World::new();
     let finished = world.build(&chunks(4), Redundancy::ARENA);
-    world.put(finished.id, finished.object());
+    world.put(finished.name.id, finished.object());
     let write = MasterSecret([5; 32]).write_secret();
     let keys = RepositoryKeys {
         write: write.keys(world.keys.write.public_key.clone()),
@@ -129,7 +178,7 @@ fn a_put_only_holder_sees_the_summary_alone() {
         crate::ARENA_BYTES,
         Default::default(),
     );
-    let arena = store.arena(finished.id).unwrap();
+    let arena = store.arena(finished.name.id).unwrap();
     assert_eq!(arena.summary, finished.summary);
     assert!(matches!(store.block(&arena, 0), Err(ArenaError::PutOnly)));
 }
@@ -138,7 +187,7 @@ fn a_put_only_holder_sees_the_summary_alone() {
 fn another_repository_s_keys_open_nothing() {
     let world = World::new();
     let finished = world.build(&chunks(4), Redundancy::ARENA);
-    world.put(finished.id, finished.object());
+    world.put(finished.name.id, finished.object());
     let keys = MasterSecret([6; 32]).keys();
     let store = strongroom_arena::ArenaStore::new(
         world.backend.clone(),
@@ -146,16 +195,19 @@ fn another_repository_s_keys_open_nothing() {
         crate::ARENA_BYTES,
         Default::default(),
     );
-    assert!(matches!(store.arena(finished.id), Err(ArenaError::Damaged { .. })));
+    assert!(matches!(store.arena(finished.name.id), Err(ArenaError::Damaged { .. })));
     assert_eq!(store.heals(), 0);
 }
 
 #[test]
 fn a_name_tells_what_an_arena_holds() {
     let finished = World::new().build(&chunks(1), Redundancy::ARENA);
-    assert_eq!(ArenaContent::of(finished.id), ArenaContent::Data);
+    assert_eq!(ArenaContent::of(finished.name.id), ArenaContent::Data);
     assert_eq!(ArenaContent::of(ArenaId([0x80; 16])).object_kind(), ObjectKind::MetadataArena);
-    assert_eq!(arena_object(finished.id).as_str(), format!("arenas/{}", finished.id));
+    assert_eq!(
+        ArenaName::first(finished.name.id).object().as_str(),
+        format!("arenas/{}.0", finished.name.id)
+    );
 }
 
 /// What an arena costs in requests: two to open it, one for each run of blocks.
@@ -163,13 +215,13 @@ fn a_name_tells_what_an_arena_holds() {
 fn caches_spare_reads() {
     let world = World::new();
     let finished = world.build(&chunks(6), Redundancy::ARENA);
-    world.put(finished.id, finished.object());
-    let arena = world.store.arena(finished.id).unwrap();
+    world.put(finished.name.id, finished.object());
+    let arena = world.store.arena(finished.name.id).unwrap();
     read(&world.store, &arena, 0).unwrap();
-    world.backend.remove(&arena_object(finished.id)).unwrap();
-    let arena = world.store.arena(finished.id).expect("its summary is in the cache");
+    world.backend.remove(&ArenaName::first(finished.name.id).object()).unwrap();
+    let arena = world.store.arena(finished.name.id).expect("its summary is in the cache");
     read(&world.store, &arena, 2).expect("its first block is in the cache");
     assert!(matches!(read(&world.store, &arena, 3), Err(ArenaError::Missing { .. })));
-    world.store.forget(finished.id);
-    assert!(matches!(world.store.arena(finished.id), Err(ArenaError::Missing { .. })));
+    world.store.forget(finished.name.id);
+    assert!(matches!(world.store.arena(finished.name.id), Err(ArenaError::Missing { .. })));
 }

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::json;
 use strongroom_arena::envelope;
-use strongroom_arena::{ArenaContent, CacheLimits};
-use strongroom_base::{ArenaId, Cancel};
+use strongroom_arena::{ArenaContent, CacheLimits, ListedArenas};
+use strongroom_base::Cancel;
 use strongroom_catalog::Recipe;
 use strongroom_repository::{ChunkIndex, ChunkReader, Found, RepositoryError, find_path};
 
@@ -109,10 +109,10 @@ fn envelope_of(context: &Context, file: &std::path::Path) -> Result<(), CliError
 
 fn show_arena(context: &Context, wanted: &str) -> Result<(), CliError> {
     let repository = context.open()?;
-    let listed = repository.backend().list(strongroom_arena::ARENAS_FOLDER)?;
-    let ids = listed.iter().filter_map(|info| info.name.file().parse::<ArenaId>().ok());
-    let named: Vec<ArenaId> = ids.filter(|id| id.starts_with(wanted)).collect();
-    let [id] = named[..] else {
+    let listed = ListedArenas::list(repository.backend())?;
+    let names = listed.newest().map(|arena| arena.name);
+    let named: Vec<_> = names.filter(|name| name.to_string().starts_with(wanted)).collect();
+    let [name] = named[..] else {
         let message = format!("{} arenas are named \"{wanted}\"", named.len());
         return Err(CliError::new(
             Exit::Failed,
@@ -121,12 +121,13 @@ fn show_arena(context: &Context, wanted: &str) -> Result<(), CliError> {
         ));
     };
     let store = repository.arena_store(CacheLimits::default());
-    let arena = store.arena(id).map_err(RepositoryError::from)?;
-    let content = ArenaContent::of(id);
+    store.learn(name);
+    let arena = store.arena(name.id).map_err(RepositoryError::from)?;
+    let content = ArenaContent::of(name.id);
     let slots = arena.summary.slots.len();
     context.terminal.result(format!(
-        "arena {id}: {content:?}, generation {}, {} blocks, {slots} chunks",
-        arena.generation,
+        "arena {}: {content:?}, {} blocks, {slots} chunks",
+        arena.name(),
         arena.summary.blocks.len(),
     ))?;
     for (place, block) in arena.summary.blocks.iter().enumerate() {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use strongroom_arena::arena_object;
+use strongroom_arena::ArenaName;
 use strongroom_base::{Cancel, Severity, Silent};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::RepositoryError;
@@ -301,7 +301,7 @@ fn equal_subtrees_are_not_read() {
     world.write("file", b"two");
     let after = world.backup();
     // The tree of `big` is where the first snapshot put it, and only there.
-    world.remove(&arena_object(first.root.refs[0].location.arena));
+    world.remove(&ArenaName::first(first.root.refs[0].location.arena).object());
     let path = world.path();
     let (changes, _) = differences(&world, of(&before, &path), of(&after, &path), BY_TIMES);
     assert_eq!(told(&changes), ["M file content,mtime"]);
@@ -324,7 +324,7 @@ fn what_is_lost_or_cannot_be_read_is_told_and_not_called_removed() {
     fs::remove_dir_all(world.tree().join("d07")).unwrap();
     let after = world.backup();
     // Metadata of the second snapshot alone: its root's arena.
-    world.remove(&arena_object(after.root.refs[0].location.arena));
+    world.remove(&ArenaName::first(after.root.refs[0].location.arena).object());
     let path = world.path();
     let mut changes = 0;
     let listener = Listener::new();

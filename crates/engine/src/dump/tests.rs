@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use strongroom_arena::arena_object;
+use strongroom_arena::ArenaName;
 use strongroom_base::{Cancel, Severity, Silent};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{ChunkReader, Found, RepositoryError, find_path};
@@ -245,7 +245,7 @@ fn damaged_world() -> (World, Snapshot) {
     let mut recipe = strongroom_catalog::RecipeReader::new(entry.content().unwrap(), &reader);
     recipe.seek_forward(150_000).unwrap();
     let (_, chunk) = recipe.next_chunk().unwrap().unwrap();
-    world.remove(&arena_object(chunk.location.arena));
+    world.remove(&ArenaName::first(chunk.location.arena).object());
     (world, snapshot)
 }
 
@@ -344,7 +344,7 @@ fn lost_names_cost_their_directory_alone() {
     let first = world.backup();
     world.write("whole/file", b"y");
     let snapshot = world.backup();
-    world.remove(&arena_object(first.root.refs[0].location.arena));
+    world.remove(&ArenaName::first(first.root.refs[0].location.arena).object());
     for format in [DumpFormat::Tar, DumpFormat::Zip] {
         let listener = Listener::new();
         let (_, outcome) = dumped(&world, &snapshot, &world.path(), format, &listener);

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use strongroom_arena::BaseLocation;
+use strongroom_arena::{ArenaName, BaseLocation};
 use strongroom_base::{ArenaId, Fingerprint, WriteKeys};
 use strongroom_catalog::{ChunkRef, Location};
 use strongroom_repository::{ChunkReader, RepositoryError};
@@ -22,12 +22,12 @@ impl BadPlaces {
     /// Takes note of an arena beyond parity: what still opens of it is found out.
     pub(crate) fn add_broken(
         &mut self,
-        id: ArenaId,
+        name: ArenaName,
         object: &[u8],
         reader: &ChunkReader,
         keys: &WriteKeys,
     ) {
-        self.broken.insert(id, survivors(id, object, reader, keys));
+        self.broken.insert(name.id, survivors(name, object, reader, keys));
     }
 
     /// Takes note of what was found in an object.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use strongroom_arena::scan::rescue;
-use strongroom_arena::{ARENAS_FOLDER, Arena, Redundancy, StoredChunk, SummarySlot};
+use strongroom_arena::{Arena, ArenaName, Redundancy, StoredChunk, SummarySlot};
 use strongroom_backend::{Backend, ObjectInfo};
 use strongroom_base::{ArenaId, WriteKeys};
 use strongroom_catalog::Location;
@@ -68,30 +68,38 @@ fn look_at_listed(
     let (object, fault) = look_whole(backend, &info.name, depth.arena_bytes)?;
     let whole_bytes = Some(object.len() as u64);
     let looked = Looked { whole_bytes, fault, ..Looked::default() };
-    let arena = info.name.file().parse::<ArenaId>().ok();
-    let arena = arena.filter(|_| info.name.folder() == ARENAS_FOLDER);
-    let (Some(id), Some((reader, keys))) = (arena, keyed) else { return Ok(looked) };
+    let (Some(name), Some((reader, keys))) = (ArenaName::of(&info.name), keyed) else {
+        return Ok(looked);
+    };
     Ok(match &looked.fault {
         Some(Fault::Unknown) => looked,
-        None => match reader.store().open_arena_in(id, &object) {
+        None => match reader.store().open_arena_in(name, &object) {
             Ok(arena) => look_into(&arena, &object, reader, looked),
             Err(error) => Looked {
                 fault: Some(Fault::Beyond { why: error.to_string() }),
-                survivors: Some((id, Survivors::new())),
+                survivors: Some((name.id, Survivors::new())),
                 ..looked
             },
         },
         // Whoever reads it gets it computed anew.
         Some(Fault::Repairable { .. }) => looked,
-        Some(_) => Looked { survivors: Some((id, survivors(id, &object, reader, keys))), ..looked },
+        Some(_) => {
+            let survivors = survivors(name, &object, reader, keys);
+            Looked { survivors: Some((name.id, survivors)), ..looked }
+        }
     })
 }
 
 /// What still opens of an arena beyond parity.
-pub fn survivors(id: ArenaId, object: &[u8], reader: &ChunkReader, keys: &WriteKeys) -> Survivors {
+pub fn survivors(
+    name: ArenaName,
+    object: &[u8],
+    reader: &ChunkReader,
+    keys: &WriteKeys,
+) -> Survivors {
     let nothing = Redundancy { per_mille: 0 };
     let mut expand = |stored: StoredChunk<'_>| Some(reader.expand(stored).ok()?.into_owned());
-    let rescued = rescue(reader.store(), id, object, keys, nothing, &mut expand);
+    let rescued = rescue(reader.store(), name, object, keys, nothing, &mut expand);
     let Ok(summary) = rescued.map(|rescued| rescued.arena.summary) else {
         return Survivors::new();
     };

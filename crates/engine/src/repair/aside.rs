@@ -6,9 +6,9 @@
 //! replaces one that is whole or that its own parity makes whole.
 
 use strongroom_arena::envelope::format::Header;
-use strongroom_arena::{ARENAS_FOLDER, envelope};
+use strongroom_arena::{ARENAS_FOLDER, ArenaName, envelope};
 use strongroom_backend::{Backend, BackendError, ObjectName};
-use strongroom_base::{ArenaId, Cancel, Monitor, SnapshotId};
+use strongroom_base::{Cancel, Monitor, SnapshotId};
 use strongroom_repository::objects::{ASIDE_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER, read_whole};
 use strongroom_repository::{ChunkReader, Repository, open_snapshot};
 
@@ -100,8 +100,8 @@ impl Aside<'_> {
             return Ok(Mended::Gone);
         }
         let Some(object) = self.sealed(copy)? else { return Ok(Mended::Gone) };
-        if let Ok(arena) = name.file().parse::<ArenaId>() {
-            self.reader.store().forget(arena);
+        if let Some(arena) = ArenaName::of(name) {
+            self.reader.store().forget(arena.id);
         }
         Ok(replace(self.backend(), name, &object)?)
     }
@@ -137,8 +137,8 @@ impl Aside<'_> {
     /// must open for that snapshot. (Of a delta whose base is lost the seal says enough.)
     fn proves(&self, name: &ObjectName, object: &[u8]) -> bool {
         match name.folder() {
-            ARENAS_FOLDER => name.file().parse::<ArenaId>().is_ok_and(|id| {
-                let opened = self.reader.store().open_arena_in(id, object);
+            ARENAS_FOLDER => ArenaName::of(name).is_some_and(|arena| {
+                let opened = self.reader.store().open_arena_in(arena, object);
                 opened.is_ok_and(|arena| {
                     look_into(&arena, object, self.reader, Looked::default()).fault.is_none()
                 })

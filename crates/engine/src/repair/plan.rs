@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use strongroom_arena::{ARENAS_FOLDER, arena_object, envelope};
+use strongroom_arena::{ArenaName, envelope};
 use strongroom_backend::{Backend, BackendError, ObjectName};
-use strongroom_base::{ArenaId, Cancel, Monitor, Progress};
+use strongroom_base::{Cancel, Monitor, Progress};
 use strongroom_repository::objects::{ASIDE_FOLDER, list_objects, read_whole, twin};
 use strongroom_repository::{arena_bytes_of, refuse_newer};
 
@@ -39,7 +39,7 @@ pub enum RepairStep {
     /// Keep the blocks of an arena that still open. Needs a key.
     Rescue {
         /// The arena.
-        arena: ArenaId,
+        arena: ArenaName,
         /// What is wrong with it.
         why: String,
     },
@@ -69,7 +69,7 @@ impl RepairStep {
             | Self::FromCopy { name, .. }
             | Self::PutBack { name, .. }
             | Self::Lost { name, .. } => name.clone(),
-            Self::Rescue { arena, .. } => arena_object(*arena),
+            Self::Rescue { arena, .. } => arena.object(),
         }
     }
 }
@@ -193,9 +193,9 @@ impl Found {
             return RepairStep::FromCopy { name: name.clone(), copy };
         }
         let why = fault.to_string();
-        match name.file().parse::<ArenaId>() {
-            Ok(arena) if name.folder() == ARENAS_FOLDER => RepairStep::Rescue { arena, why },
-            _ => RepairStep::Lost { name: name.clone(), why },
+        match ArenaName::of(name) {
+            Some(arena) => RepairStep::Rescue { arena, why },
+            None => RepairStep::Lost { name: name.clone(), why },
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use strongroom_arena::{ARENAS_FOLDER, arena_object};
+use strongroom_arena::{ARENAS_FOLDER, ArenaName};
 use strongroom_backend::{Backend, read_all};
 use strongroom_base::{Cancel, Severity, Silent};
 use strongroom_testkit::Listener;
@@ -102,7 +102,7 @@ fn what_is_lost_is_told_and_the_rest_is_counted() {
     let first = world.backup();
     world.write("whole/file", b"y");
     let second = world.backup();
-    world.remove(&arena_object(first.root.refs[0].location.arena));
+    world.remove(&ArenaName::first(first.root.refs[0].location.arena).object());
     let (listener, cancel) = (Listener::new(), Cancel::new());
     let stats = snapshot_stats(&world.repository, &[second], &listener, &cancel).unwrap();
     assert_eq!((stats[0].files, stats[0].unreadable), (1, 1));

@@ -1,6 +1,7 @@
 //! Backup: what is kept is what stood there, and what it costs is what it must.
 
 use std::sync::Arc;
+use strongroom_arena::ArenaName;
 
 use strongroom_base::Silent;
 use strongroom_repository::{ChunkIndex, Repository, RepositoryError};
@@ -187,7 +188,7 @@ fn the_index_knows_every_chunk_of_every_arena() {
     index.refresh(repository.backend(), &store, &Silent, &cancel).unwrap();
     let mut chunks = 0;
     for info in repository.backend().list("arenas").unwrap() {
-        let arena = store.arena(info.name.file().parse().unwrap()).unwrap();
+        let arena = store.arena(ArenaName::of(&info.name).unwrap().id).unwrap();
         for (slot, entry) in arena.slots() {
             let location = strongroom_catalog::Location { arena: arena.id, slot };
             assert_eq!(index.lookup(&entry.fingerprint), Some(location));

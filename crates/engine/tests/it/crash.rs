@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use strongroom_arena::{ArenaContent, CacheLimits};
+use strongroom_arena::{ArenaContent, ArenaName, CacheLimits};
 use strongroom_backend::{Backend, MemoryBackend};
-use strongroom_base::{ArenaId, Silent, SnapshotId};
+use strongroom_base::{Silent, SnapshotId};
 use strongroom_engine::{BackupOutcome, EngineError};
 use strongroom_repository::Repository;
 use strongroom_testkit::damage::Objects;
@@ -59,7 +59,7 @@ fn finished_bytes(scene: &Scene, repository: &Repository) -> u64 {
     let mut finished = BTreeSet::new();
     let mut bytes = 0;
     for info in repository.backend().list("arenas").unwrap() {
-        let id: ArenaId = info.name.file().parse().unwrap();
+        let id = ArenaName::of(&info.name).unwrap().id;
         if scene.base.contains_key(&info.name) || ArenaContent::of(id) == ArenaContent::Metadata {
             continue;
         }

@@ -1,9 +1,9 @@
 //! The damage matrix: what is done × what is damaged × how. The outcome is right data or a clear
 //! error; never wrong data, never a panic.
 
-use strongroom_arena::ArenaContent;
+use strongroom_arena::{ArenaContent, ArenaName};
 use strongroom_backend::ObjectName;
-use strongroom_base::{ArenaId, Silent, SnapshotId};
+use strongroom_base::{Silent, SnapshotId};
 use strongroom_repository::{Repository, RepositoryError, Session, list_snapshots, session_object};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{Change, Image};
@@ -43,9 +43,7 @@ impl Structure {
     pub fn objects(self, base: &Objects) -> Vec<ObjectName> {
         let arenas = |content| {
             let mut names = names_in(base, "arenas");
-            names.retain(|name| {
-                ArenaContent::of(name.file().parse::<ArenaId>().unwrap()) == content
-            });
+            names.retain(|name| ArenaContent::of(ArenaName::of(name).unwrap().id) == content);
             names.truncate(2);
             names
         };

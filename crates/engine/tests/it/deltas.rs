@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use strongroom_arena::{ArenaContent, ArenaStore, CacheLimits};
+use strongroom_arena::{ArenaContent, ArenaName, ArenaStore, CacheLimits};
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Silent};
 use strongroom_catalog::Location;
@@ -28,7 +28,7 @@ fn noise(bytes: usize, seed: u64) -> Vec<u8> {
 fn arenas(repository: &Repository, content: ArenaContent) -> (ArenaStore, Vec<ArenaId>) {
     let store = repository.arena_store(CacheLimits::default());
     let listed = repository.backend().list("arenas").unwrap();
-    let ids = listed.iter().map(|info| info.name.file().parse::<ArenaId>().unwrap());
+    let ids = listed.iter().map(|info| ArenaName::of(&info.name).unwrap().id);
     (store, ids.filter(|id| ArenaContent::of(*id) == content).collect())
 }
 
@@ -95,8 +95,13 @@ fn an_edit_costs_its_own_bytes() {
         let second = world.backup();
         let whole = second.written.data_bytes;
         assert!(second.written.deltas > 0, "{seed}: {:?}", second.written);
-        // Arenas, summaries, parity of both kinds of arena; no chunk of 6 KiB among it.
-        assert!(second.written.stored_bytes < 3500, "{seed}: {:?}, {whole}", second.written);
+        // Arenas, parity and summaries, these padded to 4 KiB, of both kinds of arena; no chunk of
+        // 6 KiB among it.
+        assert!(
+            second.written.stored_bytes < 3500 + 2 * 4096,
+            "{seed}: {:?}, {whole}",
+            second.written
+        );
         world.assert_holds(&world.open(), second.snapshot.id, &world.image(), "the second");
         count_deltas(&world);
     }
@@ -180,8 +185,11 @@ fn restoring_reads_bases_where_it_reads_the_rest() {
         run_restore(&repository, backup.snapshot.id, &into).unwrap();
         let calls = recording.take();
         let of_data = calls.iter().filter(|call| {
-            let id = call.name.strip_prefix("arenas/").and_then(|id| id.parse().ok());
-            call.kind == CallKind::Read && id.is_some_and(is_data)
+            let name = call.name.strip_prefix("arenas/");
+            let arena = name.and_then(|name| name.parse::<ArenaName>().ok());
+            // Opening an arena is one read of its begin, which is longer than these arenas.
+            let is_opening = call.offset == 0;
+            call.kind == CallKind::Read && !is_opening && arena.is_some_and(|a| is_data(a.id))
         });
         of_data.map(|call| call.bytes).sum::<u64>()
     };
@@ -223,7 +231,7 @@ fn a_lost_base_is_noticed_and_healed() {
             let (store, _) = arenas(&repository, ArenaContent::Data);
             let has_deltas = store.arena(id).unwrap().slots().any(|(_, s)| !s.bases.is_empty());
             if !has_deltas {
-                world.objects.remove(&strongroom_arena::arena_object(id)).unwrap();
+                world.objects.remove(&ArenaName::first(id).object()).unwrap();
             }
         }
         let damaged = check_all(&world.open());

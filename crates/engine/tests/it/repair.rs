@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use strongroom_arena::envelope::format::HEADER_BYTES;
-use strongroom_arena::{ArenaContent, envelope};
+use strongroom_arena::{ArenaContent, ArenaName, envelope};
 use strongroom_backend::{MemoryBackend, ObjectName};
-use strongroom_base::{ArenaId, Cancel, Silent, SnapshotId};
+use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_engine::{EngineError, RepairOutcome, plan_repair, repair, repair_objects};
 use strongroom_repository::{Repository, list_snapshots};
 use strongroom_testkit::damage::{Objects, names_in};
@@ -255,7 +255,7 @@ fn a_chunk_that_stands_twice_is_read_from_either_place() {
 }
 
 fn is_of_data(name: &ObjectName) -> bool {
-    ArenaContent::of(name.file().parse::<ArenaId>().unwrap()) == ArenaContent::Data
+    ArenaContent::of(ArenaName::of(name).unwrap().id) == ArenaContent::Data
 }
 
 /// One copy beyond parity, the other within: both are as they were.

@@ -252,6 +252,8 @@ fn each_part_of_each_arena_is_read_once() {
         .into_iter()
         .filter(|call| call.kind == CallKind::Read && call.folder() == "arenas")
         .filter(|call| call.name.as_bytes()[7] < b'8')
+        // Opening an arena is one read of its begin, which is longer than these arenas.
+        .filter(|call| call.offset > 0)
         .map(|call| (call.name, call.offset, call.offset + call.bytes))
         .collect();
     reads.sort();

@@ -1,4 +1,4 @@
-//! The arenas that the index was made from, in the bytes in which its note tells them: 25 for each,
+//! The arenas that the index was made from, in the bytes of its note: 29 for each,
 //! and some eight for finding it by its name, however many there are.
 //!
 //! Invariants:
@@ -9,6 +9,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
+use strongroom_arena::{ArenaName, ListedArena};
 use strongroom_base::ArenaId;
 use strongroom_base::le::{LeReader, LengthError};
 
@@ -17,14 +18,22 @@ use strongroom_base::le::{LeReader, LengthError};
 pub struct Covered {
     /// Its name.
     pub id: ArenaId,
-    /// Bytes of its object.
+    /// The generation in which it was read.
+    pub generation: u32,
+    /// Bytes of its object. One that was cut short since has lost chunks.
     pub object_bytes: u64,
-    /// True where its generation is above zero: slots may be missing in it.
-    pub rewritten: bool,
     /// True where chunks in it are deltas, of chunks in other arenas.
     pub has_deltas: bool,
     /// False once it vanished or was rewritten; its ordinal is not used again.
     pub standing: bool,
+}
+
+impl Covered {
+    /// The arena as a listing has it.
+    pub fn listed(&self) -> ListedArena {
+        let name = ArenaName { id: self.id, generation: self.generation };
+        ListedArena { name, object_bytes: self.object_bytes }
+    }
 }
 
 /// Deltas whose bases are gone, by ordinal and slot.
@@ -33,7 +42,7 @@ pub type Orphans = HashSet<(u32, u32)>;
 /// The list of arenas.
 #[derive(Debug)]
 pub struct Arenas {
-    /// `version | arenas | per arena: id (16), bytes (8), flags (1)`, and while it is written down
+    /// `version | arenas | per arena: id (16), generation (4), bytes (8), flags (1)`, and while it is written down
     /// `orphans: ordinal (4), slot (4)`. The number of arenas is right only then.
     note: Vec<u8>,
     /// Ordinals of arenas that stand or stood. Each is at the place that the name's hash tells or,
@@ -43,9 +52,9 @@ pub struct Arenas {
     hasher: RandomState,
 }
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEAD_BYTES: usize = 5;
-const ARENA_BYTES: usize = 25;
+const ARENA_BYTES: usize = 29;
 const ORPHAN_BYTES: usize = 8;
 
 const VACANT: u32 = u32::MAX;
@@ -130,11 +139,12 @@ impl Arenas {
     }
 
     /// Appends an arena that stands, of a name that none has that stands, and tells its ordinal.
-    pub fn push(&mut self, id: ArenaId, object_bytes: u64, rewritten: bool) -> u32 {
+    pub fn push(&mut self, ListedArena { name, object_bytes }: ListedArena) -> u32 {
+        let ArenaName { id, generation } = name;
         assert_eq!(self.find(id), None, "an arena is taken up once");
         let ordinal = self.len();
         let (has_deltas, standing) = (false, true);
-        let covered = Covered { id, object_bytes, rewritten, has_deltas, standing };
+        let covered = Covered { id, generation, object_bytes, has_deltas, standing };
         self.note.extend(pack(&covered));
         if self.places.len() < 2 * (ordinal as usize + 1) {
             self.find_places();
@@ -181,21 +191,23 @@ fn ordinal_of(place: usize) -> u32 {
 
 fn pack(covered: &Covered) -> [u8; ARENA_BYTES] {
     let mut bytes = [0; ARENA_BYTES];
-    let flags = [covered.rewritten, covered.standing, covered.has_deltas];
+    let flags = [covered.standing, covered.has_deltas];
     bytes[..16].copy_from_slice(&covered.id.0);
-    bytes[16..24].copy_from_slice(&covered.object_bytes.to_le_bytes());
-    bytes[24] = (0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum();
+    bytes[16..20].copy_from_slice(&covered.generation.to_le_bytes());
+    bytes[20..28].copy_from_slice(&covered.object_bytes.to_le_bytes());
+    bytes[28] = (0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum();
     bytes
 }
 
 fn unpack(bytes: &[u8; ARENA_BYTES]) -> Result<Covered, LengthError> {
     let mut fields = LeReader::new(bytes);
     let id = ArenaId(fields.array()?);
+    let generation = fields.u32()?;
     let object_bytes = fields.u64()?;
     let flags = fields.u8()?;
-    let [rewritten, standing, has_deltas] = [0, 1, 2].map(|bit| flags >> bit & 1 != 0);
+    let [standing, has_deltas] = [0, 1].map(|bit| flags >> bit & 1 != 0);
     fields.finish()?;
-    Ok(Covered { id, object_bytes, rewritten, has_deltas, standing })
+    Ok(Covered { id, generation, object_bytes, has_deltas, standing })
 }
 
 /// Keys of a hash table: random, so that names of arenas cannot be chosen to collide.

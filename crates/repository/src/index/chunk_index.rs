@@ -3,15 +3,18 @@
 //! The index maps fingerprints to numbers; here a number is the *ordinal* of an arena in a list
 //! kept beside the index (as its note), and a slot. At the start of every session the list is held
 //! against the arenas that stand: new ones are read in, vanished ones forgotten, and rewritten ones
-//! (told by another size, since a rewritten arena leaves something out) read anew. So the whole
+//! (which exist in another generation, or were cut short) read anew. So the whole
 //! cache may be lost, stale or torn: that costs reading summaries, never data.
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use strongroom_arena::{ARENAS_FOLDER, Arena, ArenaStore, BaseLocation};
-use strongroom_backend::{Backend, BackendError};
+use strongroom_arena::{
+    Arena, ArenaError, ArenaName, ArenaStore, BaseLocation, ListedArena, ListedArenas,
+};
+use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
 use strongroom_catalog::Location;
 use strongroom_index::{Index, IndexError};
@@ -93,20 +96,21 @@ impl ChunkIndex {
         monitor: &dyn Monitor,
         cancel: &Cancel,
     ) -> Result<Refreshed, RepositoryError> {
-        let listed = Listed::of(backend)?;
+        let listed = ListedArenas::list(backend)?;
         let vanished = self.drop_changed(&listed).unwrap_or_else(|error| {
             monitor.detail(&format!("the index is built again: {error}"));
             self.begin_anew()
         });
         let mut refreshed = Refreshed { vanished, ..Refreshed::default() };
-        for (id, object_bytes) in &listed.arenas {
-            let (id, object_bytes) = (*id, *object_bytes);
+        for newest in listed.newest() {
+            let id = newest.name.id;
             cancel.check()?;
+            store.learn(newest.name);
             if self.is_standing(id) {
                 continue;
             }
-            match store.arena(id) {
-                Ok(arena) => {
+            match whole_arena(id, &listed, store) {
+                Ok((arena, object_bytes)) => {
                     self.cover(&arena, object_bytes, &listed, store)?;
                     refreshed.read += 1;
                     // Read once and not needed again soon.
@@ -124,15 +128,15 @@ impl ChunkIndex {
     }
 
     /// Forgets the arenas that are gone or changed; tells how many are gone.
-    fn drop_changed(&mut self, listed: &Listed) -> Result<usize, IndexError> {
+    fn drop_changed(&mut self, listed: &ListedArenas) -> Result<usize, IndexError> {
         let (mut vanished, mut changed) = (0, false);
         for ordinal in 0..self.arenas.len() {
             let Some(covered) = self.arenas.standing(ordinal) else { continue };
-            let object_bytes = listed.object_bytes(covered.id);
-            if object_bytes == Some(covered.object_bytes) {
+            let newest = listed.generations(covered.id).last();
+            if newest.is_some_and(|newest| *newest == covered.listed()) {
                 continue;
             }
-            vanished += usize::from(object_bytes.is_none());
+            vanished += usize::from(newest.is_none());
             self.arenas.update(ordinal, |covered| covered.standing = false);
             changed = true;
         }
@@ -165,10 +169,10 @@ impl ChunkIndex {
         &mut self,
         arena: &Arena,
         object_bytes: u64,
-        listed: &Listed,
+        listed: &ListedArenas,
         store: &ArenaStore,
     ) -> Result<(), RepositoryError> {
-        let ordinal = self.arenas.push(arena.id, object_bytes, arena.generation > 0);
+        let ordinal = self.arenas.push(ListedArena { name: arena.name(), object_bytes });
         for (slot, entry) in arena.slots() {
             if entry.fingerprint == Fingerprint::ZERO {
                 continue;
@@ -199,7 +203,7 @@ impl ChunkIndex {
 
     /// Takes up an arena that this session begins to build.
     pub fn begin_arena(&mut self, id: ArenaId) {
-        self.arenas.push(id, 0, false);
+        self.arenas.push(ListedArena { name: ArenaName::first(id), object_bytes: 0 });
     }
 
     /// Notes the size of an arena that this session has written.
@@ -237,7 +241,8 @@ impl ChunkIndex {
         store: &ArenaStore,
     ) -> Result<HashMap<Fingerprint, Vec<Location>>, RepositoryError> {
         let mut copies: HashMap<Fingerprint, Vec<Location>> = HashMap::new();
-        for (id, _) in Listed::of(backend)?.arenas {
+        for newest in ListedArenas::list(backend)?.newest() {
+            let id = newest.name.id;
             let arena = match store.arena(id) {
                 Err(error) if error.is_unreadable() => continue,
                 other => other?,
@@ -280,7 +285,7 @@ impl ChunkIndex {
         if self.orphans.contains(&(ordinal, location.slot)) {
             return Ok(false);
         }
-        if self.arenas.standing(ordinal).is_some_and(|covered| !covered.rewritten) {
+        if self.arenas.standing(ordinal).is_some_and(|covered| covered.generation == 0) {
             return Ok(true);
         }
         match store.arena(location.arena) {
@@ -321,41 +326,36 @@ fn unpack_location(location: strongroom_index::Location) -> (u32, u32) {
     ((location.0 >> 32) as u32, location.0 as u32)
 }
 
-/// The arenas of a listing, in the order of their names, each with the bytes of its object. The
-/// listing itself takes three times the memory.
-struct Listed {
-    arenas: Vec<(ArenaId, u64)>,
-}
-
-impl Listed {
-    fn of(backend: &dyn Backend) -> Result<Self, BackendError> {
-        let listed = backend.list(ARENAS_FOLDER)?.into_iter();
-        let arenas = listed.filter_map(|info| Some((info.name.file().parse().ok()?, info.bytes)));
-        let mut arenas: Vec<_> = arenas.collect();
-        // As it is already, where names are told in order.
-        arenas.sort_unstable();
-        Ok(Self { arenas })
+/// An arena all of whose blocks exist or can be computed again, and the bytes of its object as it
+/// is now. A summary is in front of the blocks: that it opens does not show that an arena was not
+/// cut short.
+fn whole_arena(
+    id: ArenaId,
+    listed: &ListedArenas,
+    store: &ArenaStore,
+) -> Result<(Arc<Arena>, u64), ArenaError> {
+    let arena = store.arena(id)?;
+    let found = listed.generations(id).iter().find(|found| found.name == arena.name());
+    let object_bytes = found.map_or(0, |found| found.object_bytes);
+    if object_bytes < arena.object_bytes && !store.can_be_healed(arena.name())? {
+        store.forget(id);
+        return Err(ArenaError::Damaged { arena: id, what: "it is too short".to_owned() });
     }
-
-    /// The bytes of an arena's object; none where it is not there.
-    fn object_bytes(&self, id: ArenaId) -> Option<u64> {
-        let place = self.arenas.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        Some(self.arenas[place].1)
-    }
+    Ok((arena, object_bytes))
 }
 
 /// True where every base of a delta stands, in its slot.
 fn are_there(
     bases: &[BaseLocation],
-    listed: &Listed,
+    listed: &ListedArenas,
     store: &ArenaStore,
 ) -> Result<bool, RepositoryError> {
     for base in bases {
-        if listed.object_bytes(base.arena).is_none() {
+        if listed.generations(base.arena).is_empty() {
             return Ok(false);
         }
-        let is_there = match store.arena(base.arena) {
-            Ok(arena) => arena
+        let is_there = match whole_arena(base.arena, listed, store) {
+            Ok((arena, _)) => arena
                 .slot(base.slot)
                 .is_some_and(|slot| slot.fingerprint != Fingerprint::ZERO && slot.bases.is_empty()),
             Err(error) if error.is_unreadable() => false,

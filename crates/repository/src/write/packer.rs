@@ -22,7 +22,6 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use strongroom_arena::{
     ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel,
     FinishedArena, Finishing, Origin, Redundancy, SealedBlock, StoredChunk, SummarySlot,
-    arena_object,
 };
 use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{ArenaId, Entropy, Fingerprint, WriteKeys};
@@ -463,10 +462,10 @@ fn write_arena(
     backend: &dyn Backend,
     times: &StageTimes,
 ) -> Result<WrittenArena, BackendError> {
-    let object = arena_object(arena.id);
-    times.time(Stage::Write, || backend.create(&object, arena.object()))?;
+    let name = arena.name.object();
+    times.time(Stage::Write, || backend.create(&name, arena.object()))?;
     Ok(WrittenArena {
-        id: arena.id,
+        id: arena.name.id,
         object_bytes: arena.object().len() as u64,
         blocks: arena.summary.blocks.len(),
     })

@@ -8,18 +8,19 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Action {
-    Push { id: u8, object_bytes: u64, rewritten: bool },
-    Drop { at: usize },
+    Push { arena: ListedArena },
     Finish { at: usize, object_bytes: u64 },
+    Drop { at: usize },
     MarkDeltas { at: usize },
     WriteAndRead,
 }
 
 fn action() -> impl Strategy<Value = Action> {
-    let push = (0u8..80, any::<u64>(), any::<bool>());
+    let push = (0u8..80, any::<u32>(), any::<u64>());
     prop_oneof![
-        8 => push.prop_map(|(id, object_bytes, rewritten)| {
-            Action::Push { id, object_bytes, rewritten }
+        8 => push.prop_map(|(n, generation, object_bytes)| {
+            let name = ArenaName { id: id(n), generation };
+            Action::Push { arena: ListedArena { name, object_bytes } }
         }),
         3 => any::<usize>().prop_map(|at| Action::Drop { at }),
         2 => (any::<usize>(), any::<u64>())
@@ -41,10 +42,11 @@ struct Model {
 }
 
 impl Model {
-    fn push(&mut self, id: ArenaId, object_bytes: u64, rewritten: bool) -> u32 {
+    fn push(&mut self, ListedArena { name, object_bytes }: ListedArena) -> u32 {
+        let ArenaName { id, generation } = name;
         let ordinal = self.all.len() as u32;
         let (has_deltas, standing) = (false, true);
-        self.all.push(Covered { id, object_bytes, rewritten, has_deltas, standing });
+        self.all.push(Covered { id, generation, object_bytes, has_deltas, standing });
         self.ordinals.insert(id, ordinal);
         ordinal
     }
@@ -64,10 +66,10 @@ fn apply(list: &mut Arenas, model: &mut Model, action: &Action) {
         Some(model.all[ordinal as usize])
     };
     match *action {
-        Action::Push { id: n, object_bytes, rewritten } => {
-            if !model.ordinals.contains_key(&id(n)) {
-                let ordinal = model.push(id(n), object_bytes, rewritten);
-                assert_eq!(list.push(id(n), object_bytes, rewritten), ordinal);
+        Action::Push { arena } => {
+            if !model.ordinals.contains_key(&arena.name.id) {
+                let ordinal = model.push(arena);
+                assert_eq!(list.push(arena), ordinal);
             }
         }
         Action::Drop { at } => {
@@ -115,7 +117,8 @@ proptest! {
 #[test]
 fn what_is_no_note_is_refused() {
     let mut list = Arenas::default();
-    list.push(id(1), 2, false);
+    let name = ArenaName { id: id(1), generation: 2 };
+    list.push(ListedArena { name, object_bytes: 3 });
     let note = list.with_note(&Orphans::from([(0, 3)]), <[u8]>::to_vec);
     assert!(Arenas::from_note(note.clone()).is_some());
     assert!(Arenas::from_note(Vec::new()).is_some());
@@ -123,7 +126,7 @@ fn what_is_no_note_is_refused() {
         assert!(Arenas::from_note(note[..length].to_vec()).is_none(), "{length}");
     }
     // Another version, more arenas than there are bytes for, an orphan in no arena.
-    for (at, value) in [(0, 2), (1, 2), (4, 0xff), (HEAD_BYTES + ARENA_BYTES, 1)] {
+    for (at, value) in [(0, 1), (1, 2), (4, 0xff), (HEAD_BYTES + ARENA_BYTES, 1)] {
         let mut changed = note.clone();
         changed[at] = value;
         assert!(Arenas::from_note(changed).is_none(), "{at}");
