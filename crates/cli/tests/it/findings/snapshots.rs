@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::world::{Run, World};
+use crate::world::{CHEAP, Run, World};
 
 /// A backup of a stream that is stopped after these bytes. They are more than a pipe holds, or none.
 fn stopped_stream(world: &World, name: &str, bytes: &[u8]) -> Run {
@@ -85,6 +85,27 @@ fn engine_04_a_wrong_clock_does_not_make_the_latest() {
     }
     let before = world.say(&format!("cat latest~2:{}/file", world.tree().display())).exits(0);
     assert_eq!(before.out, "1970");
+}
+
+#[test]
+fn engine_04_a_key_that_only_stores_keeps_the_order() {
+    let world = World::with_repository();
+    fs::create_dir(world.tree()).unwrap();
+    let key = world.path("put");
+    fs::write(&key, "put only").unwrap();
+    let key = key.display().to_string();
+    let add = ["key", "add", "--put-only", "--new-password-file", &key];
+    world.run(add.iter().chain(&CHEAP)).exits(0);
+    let backup = format!("backup {}", world.tree().display());
+    let put = format!("{backup} --password-file {key}");
+    for (words, text) in [(&backup, "one"), (&backup, "two"), (&put, "three"), (&put, "four")] {
+        fs::write(world.tree().join("file"), text).unwrap();
+        // The clock of the machine that can only store is wrong.
+        let off = if words == &put { -30 * YEAR } else { 0 };
+        run_at(&world, off, words).exits(0);
+        let newest = world.say(&format!("cat latest:{}/file", world.tree().display())).exits(0);
+        assert_eq!(newest.out, text);
+    }
 }
 
 #[test]
