@@ -46,30 +46,11 @@ pub fn wrapped(head: &str, message: &str, columns: usize) -> String {
     text
 }
 
-/// A line of a table as wide as the terminal that it goes to; whole if it goes elsewhere. A path at
-/// its end loses its middle.
-pub fn fit(line: &str) -> String {
-    match rustix::termios::tcgetwinsize(std::io::stdout()) {
-        Ok(size) if size.ws_col > 0 => fit_columns(line, usize::from(size.ws_col)),
-        _ => line.to_owned(),
-    }
+/// The width of the terminal that standard output goes to, if it goes to one.
+pub fn output_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
-
-fn fit_columns(line: &str, columns: usize) -> String {
-    if line.chars().count() <= columns {
-        return line.to_owned();
-    }
-    // Columns of a table are two blanks apart; what is behind the last two is the path.
-    let Some((columns_before, last)) = line.rsplit_once("  ") else { return line.to_owned() };
-    let room = columns.saturating_sub(columns_before.chars().count() + 2);
-    if room < LAST_COLUMN_MIN {
-        return line.to_owned();
-    }
-    format!("{columns_before}  {}", shorten(last, room))
-}
-
-/// A path in less room than this would say nothing.
-const LAST_COLUMN_MIN: usize = 12;
 
 #[cfg(test)]
 mod tests {
@@ -80,14 +61,6 @@ mod tests {
         assert_eq!(shorten("0123456789", 10), "0123456789");
         assert_eq!(shorten("0123456789ab", 10), "012…6789ab");
         assert_eq!(shorten("0123456789ab", 0), "");
-    }
-
-    #[test]
-    fn a_long_path_gives_way_to_the_columns_before_it() {
-        let line = "1234abcd  laptop  /home/me/documents/thesis";
-        assert_eq!(fit_columns(line, 60), line);
-        assert_eq!(fit_columns(line, 34), "1234abcd  laptop  /home…ts/thesis");
-        assert_eq!(fit_columns(line, 20), line, "too narrow for any path");
     }
 
     #[test]

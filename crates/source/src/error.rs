@@ -30,7 +30,7 @@ pub enum SourceError {
         now: &'static str,
     },
     /// A directory was moved away while something below it was being read.
-    #[error("{path:?} was moved while it was being read; the rest of it is left out")]
+    #[error("{path:?} was moved while it was being read; the rest of it was not stored")]
     Moved {
         /// Where it was.
         path: PathBuf,

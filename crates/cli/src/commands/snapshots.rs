@@ -10,7 +10,7 @@ use strongroom_base::units::{bytes_text, count_text};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::list_snapshots;
 
-use crate::columns::fit;
+use crate::columns::{output_columns, shorten};
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
@@ -74,6 +74,29 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     Ok(if list.unreadable.is_empty() { Exit::Done } else { Exit::Damaged }.into())
 }
 
+/// The columns that are numbers.
+const NUMBERS: [usize; 3] = [3, 4, 5];
+/// The column of the paths.
+const PATHS: usize = 6;
+
+/// The table as lines. If the terminal is too narrow for some paths, the paths of each snapshot get
+/// a line of their own.
+fn laid_out(mut rows: Vec<Vec<String>>, columns: Option<usize>) -> Vec<String> {
+    let lines = table(&rows, &NUMBERS);
+    let Some(columns) = columns else { return lines };
+    if lines.iter().all(|line| line.chars().count() <= columns) {
+        return lines;
+    }
+    let paths: Vec<String> = rows.iter_mut().filter_map(|row| row.drain(PATHS..).next()).collect();
+    let indent = " ".repeat(SHORT_ID_COLUMNS + 2);
+    let room = columns.saturating_sub(indent.len());
+    let pairs = table(&rows, &NUMBERS).into_iter().zip(paths);
+    pairs.flat_map(|(line, paths)| [line, format!("{indent}{}", shorten(&paths, room))]).collect()
+}
+
+/// How wide the column of ids is.
+const SHORT_ID_COLUMNS: usize = 8;
+
 fn print(context: &Context, snapshots: &[&Snapshot], all: usize) -> Result<(), CliError> {
     if snapshots.is_empty() {
         context.terminal.note(match all {
@@ -101,8 +124,28 @@ fn print(context: &Context, snapshots: &[&Snapshot], all: usize) -> Result<(), C
             what.join(" "),
         ]);
     }
-    for line in table(&rows, &[3, 4, 5]) {
-        context.terminal.result(fit(&line))?;
+    for line in laid_out(rows, output_columns()) {
+        context.terminal.result(line)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_get_a_line_of_their_own_on_a_narrow_terminal() {
+        let row = |cells: [&str; 7]| cells.map(str::to_owned).to_vec();
+        let rows = vec![
+            row(["id", "time", "host", "files", "size", "added", "paths and [labels]"]),
+            row(["1234abcd", "now", "me", "7", "1 B", "2 B", "/home/me/documents/thesis"]),
+        ];
+        assert_eq!(laid_out(rows.clone(), None).len(), 2);
+        assert_eq!(laid_out(rows.clone(), Some(200)).len(), 2);
+        let narrow = laid_out(rows, Some(40));
+        assert_eq!(narrow.len(), 4);
+        assert_eq!(narrow[2], "1234abcd  now   me        7   1 B    2 B");
+        assert_eq!(narrow[3], "          /home/me/documents/thesis");
+    }
 }

@@ -102,7 +102,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
 }
 
 const LEGEND: [&str; 2] = [
-    "stored: what the snapshot needs in the repository, compressed, shared with others or not",
+    "stored: the compressed size of what the snapshot needs, shared with others or not",
     "freed if removed: what no other snapshot needs",
 ];
 

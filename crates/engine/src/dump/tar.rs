@@ -51,7 +51,7 @@ impl Archive for TarArchive<'_> {
     fn member(&mut self, member: &Member<'_>) -> Result<Taken, EngineError> {
         assert_eq!(self.pending, 0, "a member gets all its content");
         let Some(header) = TarHeader::of(member) else {
-            return Ok(Taken::Not("a socket has no place in a tar archive: it is left out"));
+            return Ok(Taken::Not("a tar archive cannot hold a socket: it was left out"));
         };
         let bytes = header.bytes();
         self.write(&bytes)?;

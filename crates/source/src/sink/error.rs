@@ -1,9 +1,9 @@
-//! What can go wrong while a tree is put back.
+//! What can go wrong while a tree is restored.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why something could not be put back.
+/// Why something could not be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// The kernel refused.
@@ -31,42 +31,40 @@ pub enum TargetError {
         /// Why not.
         error: io::Error,
     },
-    /// Something else must stand where a directory stands, and nothing may be deleted.
+    /// Something else must replace a directory, and nothing may be deleted.
     #[error(
-        "{path:?} is a directory where {wanted} must be: move it away, or allow deleting, and \
-         restore again"
+        "{path:?} is a directory, and {wanted} must be restored there: move it away, or allow \
+         deleting, and restore again"
     )]
     DirectoryInTheWay {
         /// The directory.
         path: PathBuf,
-        /// What must stand there, with its article.
+        /// What must be restored there, with its article.
         wanted: &'static str,
     },
     /// A directory to be removed holds a mounted file system.
-    #[error("{path:?} is not removed, for a file system is mounted there: unmount it first")]
+    #[error("{path:?} was not removed, because a file system is mounted there: unmount it first")]
     MountInTheWay {
         /// Where it is mounted.
         path: PathBuf,
     },
     /// A directory to be removed is one that is to be kept.
-    #[error("{path:?} is not removed, for the repository or its cache lies there")]
+    #[error("{path:?} was not removed, because it holds the repository or its cache")]
     KeptInTheWay {
         /// The directory.
         path: PathBuf,
     },
-    /// A file that the restore was to make is there already.
-    #[error(
-        "{path:?} is not written, for something came to stand there: another name in the snapshot \
-         that this file system takes for the same, or what somebody else has made"
-    )]
+    /// A file that the restore was to create exists already: another process made it, or this file
+    /// system takes another name of the snapshot for the same.
+    #[error("{path:?} was not written, because it already exists")]
     Taken {
         /// The file.
         path: PathBuf,
     },
     /// A file that was written is not what was written.
     #[error(
-        "{path:?} does not read as it was written ({wrong} parts are wrong): look after the disk, \
-         and restore again"
+        "{path:?} is not what was written to it ({wrong} wrong parts): check the disk, and restore \
+         again"
     )]
     ReadsOtherwise {
         /// The file.
@@ -75,23 +73,23 @@ pub enum TargetError {
         wrong: usize,
     },
     /// A directory was moved while what it holds was removed.
-    #[error("{path:?} was moved while it was being removed; the rest of it stays")]
+    #[error("{path:?} was moved while it was being removed; the rest of it was not removed")]
     Moved {
         /// Where it was.
         path: PathBuf,
     },
     /// The entry has a name that could lead elsewhere.
-    #[error("{:?} in {directory:?} is no name for an entry", String::from_utf8_lossy(name))]
+    #[error("{:?} in {directory:?} is not a valid name", String::from_utf8_lossy(name))]
     BadName {
-        /// Where it should have stood.
+        /// The directory that it belongs to.
         directory: PathBuf,
         /// The name.
         name: Vec<u8>,
     },
     /// A file or a directory is made by a method of its own.
-    #[error("{path:?} is no special file")]
+    #[error("{path:?} is not a special file")]
     NotSpecial {
-        /// Where it should have stood.
+        /// Where it belongs.
         path: PathBuf,
     },
 }
