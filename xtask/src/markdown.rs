@@ -1,6 +1,6 @@
 //! As much of Markdown as the checks need: links, headings, and prose without code.
 
-/// A link or heading, and the line it stands on, from 1.
+/// A link or heading, and its line, from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// From 1.
@@ -43,7 +43,7 @@ pub fn links(text: &str) -> Vec<Found> {
             }
         }
     }
-    // Links whose text is code were torn apart above; they stand between the parts.
+    // Links whose text is code were torn apart above; they are between the parts.
     for (line, content) in prose(text) {
         for (at, _) in content.match_indices("`](") {
             if let Some((target, _)) = content[at + 3..].split_once(')') {

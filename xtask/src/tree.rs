@@ -15,7 +15,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The files below `root` that git tracks or would; every file where there is no git.
+    /// The files below `root` that git tracks or would; every file if git cannot say.
     pub fn read(root: &Path) -> io::Result<Self> {
         let paths = match git_paths(root) {
             Some(paths) => paths,

@@ -1,8 +1,8 @@
-//! Fingerprint to location: our index against what could be taken instead, on the same keys.
+//! Fingerprint to location: our index beside other stores, on the same keys.
 //!
-//! Each store goes through the same phases, each in a process of its own. What a phase has told is
-//! kept in the folder, so that a run that was stopped goes on where it was, and a report can be
-//! made of several runs.
+//! Each store goes through the same phases, each in a process of its own. What a phase prints is
+//! kept in the folder, so a run that was stopped continues there, and a report can combine several
+//! runs.
 
 mod keys;
 mod stores;
@@ -63,7 +63,7 @@ pub struct Args {
     again: bool,
 }
 
-/// What the phases of a store have told, by phase and name.
+/// The measurements of a store, by phase and name.
 #[derive(Debug, Default)]
 struct Measured {
     values: BTreeMap<(Phase, String), f64>,
@@ -76,7 +76,7 @@ impl Measured {
 
     fn add(&mut self, phase: Phase, lines: &str) -> Result<()> {
         for line in lines.lines() {
-            let (name, value) = line.split_once(' ').ok_or("a phase tells names and values")?;
+            let (name, value) = line.split_once(' ').ok_or("a phase prints names and values")?;
             self.values.insert((phase, name.to_owned()), value.parse()?);
         }
         Ok(())
@@ -124,7 +124,7 @@ fn measure(args: &Args, folder: &Path, store: &str, keys: u64) -> Result<Measure
     Ok(measured)
 }
 
-/// Runs a phase in a process of its own; returns what it tells.
+/// Runs a phase in a process of its own; returns what it prints.
 fn measure_phase(
     args: &Args,
     place: &Path,
@@ -154,6 +154,6 @@ fn measure_phase(
     if output.status.success() {
         return Ok(String::from_utf8(output.stdout)?);
     }
-    let told = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{store}, {}: {}, {told}", phase.name(), output.status).into())
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{store}, {}: {}, {said}", phase.name(), output.status).into())
 }

@@ -69,7 +69,7 @@ pub fn run(args: Args, root: &Path) -> Done {
     let options = Options::resolve(args, root);
     if !options.program.is_file() {
         let program = options.program.display();
-        return Err(Failure::Told(format!(
+        return Err(Failure::Other(format!(
             "{program} does not exist: build it, or name another with --program"
         )));
     }

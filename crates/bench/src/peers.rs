@@ -57,7 +57,7 @@ pub fn run(args: Args, root: &Path) -> Done {
 /// The data set of this name, of a scale.
 pub fn open_set(name: &str, folder: &Path, scale: Scale) -> Done<Box<dyn DataSet>> {
     let store = Store::new(folder.to_owned(), scale);
-    data::open(name, &store).ok_or_else(|| Failure::Told(format!("there is no set {name}")))
+    data::open(name, &store).ok_or_else(|| Failure::Other(format!("there is no set {name}")))
 }
 
 /// A program that is there.
@@ -88,7 +88,7 @@ fn installed(options: &Options) -> Done<(Vec<Installed>, Vec<String>)> {
         }
     }
     if found.is_empty() {
-        return Err(Failure::Told("no program to measure is installed".to_owned()));
+        return Err(Failure::Other("no program to measure is installed".to_owned()));
     }
     Ok((found, absent))
 }
@@ -134,7 +134,7 @@ impl Lock {
     fn take(folder: &Path) -> Done<Lock> {
         let path = folder.join("lock");
         let file = File::create(&path).doing(format!("write {}", path.display()))?;
-        let used = |_| Failure::Told(format!("another run uses {}", folder.display()));
+        let used = |_| Failure::Other(format!("another run uses {}", folder.display()));
         file.try_lock().map_err(used)?;
         Ok(Lock(file))
     }
@@ -171,7 +171,7 @@ fn measure_set(
     results.about = set.about();
     let results_path = results_folder(store).join(format!("{name}.jsonl"));
     if let Err(failure) = set.make() {
-        // For want of a loop device, say; the report tells it.
+        // If there is no loop device, for example; the report says so.
         let (contender, act) = ("the data set".to_owned(), "left out".to_owned());
         let what = failure.to_string();
         results.troubles.push(Trouble { contender, act, what, is_unequal: false });
@@ -228,7 +228,7 @@ enum Room {
 }
 
 /// A repository may become as large as what is stored, and half as much again with all versions;
-/// beside them stands one restored tree.
+/// beside them there is one restored tree.
 fn room_for(bytes: u64, contenders: usize, is_bulky: bool, folder: &Path) -> Done<Room> {
     let free = free_bytes(folder)?;
     let wanted = |repositories: u64| bytes + repositories * bytes / 2 * 3;
@@ -240,7 +240,7 @@ fn room_for(bytes: u64, contenders: usize, is_bulky: bool, folder: &Path) -> Don
     }
     let (wanted, free) = (wanted(1) >> 20, free >> 20);
     let place = folder.display();
-    Err(Failure::Told(format!("{wanted} MiB are wanted below {place}; {free} MiB are free")))
+    Err(Failure::Other(format!("{wanted} MiB are wanted below {place}; {free} MiB are free")))
 }
 
 fn print_plan(name: &str, steps: &[Step], contenders: &[Contender]) {
@@ -288,7 +288,7 @@ fn write_report(options: &Options, root: &Path) -> Done {
         return Ok(());
     }
     let what = format!("NOT RESTORED AS STORED: {}", unequal.join("; "));
-    Err(Failure::Told(what))
+    Err(Failure::Other(what))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What went wrong, for whoever reads it.
+/// What went wrong, for the person who runs the harness.
 #[derive(Debug)]
 pub enum Failure {
     /// The system refused something.
@@ -24,7 +24,7 @@ pub enum Failure {
         said: String,
     },
     /// Something else, in a sentence.
-    Told(String),
+    Other(String),
 }
 
 impl fmt::Display for Failure {
@@ -32,7 +32,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Io { what, error } => write!(f, "cannot {what}: {error}"),
             Self::Command { line, said } => write!(f, "`{line}` failed: {said}"),
-            Self::Told(what) => f.write_str(what),
+            Self::Other(what) => f.write_str(what),
         }
     }
 }
@@ -202,10 +202,9 @@ pub fn warm(folder: &Path) -> Done {
     })
 }
 
-/// Has the kernel drop what it keeps of files where less than so many bytes of memory are free, and
-/// it listens to this process. A memory that is full of what nobody reads any more makes whoever
-/// fills files look for room first: a copy of 1.3 GB took 7 seconds after ten others and 11 after
-/// twenty.
+/// Has the kernel drop its cache of files if less than this many bytes of memory are free and this
+/// process is allowed to. A program that writes files must otherwise find room among cached files
+/// that are no longer needed: a copy of 1.3 GB took 7 seconds after ten others and 11 after twenty.
 pub fn have_memory_free(bytes: u64) {
     if free_memory() < bytes {
         rustix::fs::sync();
@@ -213,10 +212,10 @@ pub fn have_memory_free(bytes: u64) {
     }
 }
 
-/// Fills so many bytes of memory, or as many as are free, and gives them back. A virtual machine
-/// that hands free memory to its host pays for it again where it is next touched, and that would
-/// be whoever is measured next: a copy of 2 GiB took 1.5 seconds or 5. Done by programs of its own,
-/// for the kernel counts a parent's memory as its child's.
+/// Fills this many bytes of memory, or as many as are free, and gives them back. A virtual machine
+/// that returns free memory to its host pays for it when it is next touched, which would be in the
+/// next measurement: a copy of 2 GiB took 1.5 seconds or 5. Programs of their own do it, because
+/// the kernel counts a parent's memory as its child's.
 pub fn touch_memory(bytes: u64) -> Done {
     const SPARE: u64 = 1 << 30;
     let bytes = bytes.min(free_memory().saturating_sub(SPARE));
@@ -228,14 +227,14 @@ pub fn touch_memory(bytes: u64) -> Done {
     Invocation::script(&format!("{fill} & {fill}; wait"), &[Path::new(&half)]).run().map(drop)
 }
 
-/// Bytes of memory that nobody uses, not even for a cache; 0 where that is not known.
+/// Bytes of memory that are unused, even by a cache; 0 if that is not known.
 fn free_memory() -> u64 {
     let known = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let free = known.lines().find_map(|line| line.strip_prefix("MemFree:")?.strip_suffix("kB"));
     free.and_then(|kib| kib.trim().parse::<u64>().ok()).map_or(0, |kib| kib << 10)
 }
 
-/// Removes a folder with all that is in it, where it stands.
+/// Removes a folder with all that is in it, if it exists.
 pub fn remove(folder: &Path) -> Done {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -256,7 +255,7 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Done {
     std::fs::write(path, content).doing(format!("write {}", path.display()))
 }
 
-/// Bytes that may still be written where a folder stands.
+/// Bytes that can still be written on the file system of a folder.
 pub fn free_bytes(folder: &Path) -> Done<u64> {
     let stat = rustix::fs::statvfs(folder).map_err(io::Error::from);
     let stat = stat.doing(format!("look at the file system of {}", folder.display()))?;
@@ -265,7 +264,7 @@ pub fn free_bytes(folder: &Path) -> Done<u64> {
 
 type Visit<'v> = dyn FnMut(&Path, &std::fs::Metadata) -> io::Result<()> + 'v;
 
-/// Visits all that stands below a folder, but the folder itself; follows no link.
+/// Visits everything below a folder, but not the folder itself; follows no link.
 fn walk(folder: &Path, visit: &mut Visit<'_>) -> Done {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {

@@ -1,6 +1,6 @@
-//! Tables of Markdown, and numbers as they stand in them.
+//! Tables of Markdown, and the form of numbers in them.
 
-/// A table: the first row is its head, all columns but the first stand to the right.
+/// A table: the first row is its head; all columns but the first are aligned to the right.
 pub fn table(rows: &[Vec<String>]) -> String {
     let Some(head) = rows.first() else { return String::new() };
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
@@ -18,7 +18,7 @@ pub fn row<S: Into<String>>(cells: impl IntoIterator<Item = S>) -> Vec<String> {
     cells.into_iter().map(Into::into).collect()
 }
 
-/// Nothing to be told.
+/// Nothing to report.
 pub const NONE: &str = "–";
 
 /// Seconds, to about three digits but never more than a thousandth.

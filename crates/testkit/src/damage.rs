@@ -1,4 +1,4 @@
-//! What can become of a stored object: each change that a medium, or somebody, can make to it.
+//! Changes that a medium, a program or a person can make to a stored object.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,9 +17,9 @@ pub enum Change {
     LastByte,
     /// It is as long as before, and all zeros.
     Zeros,
-    /// One bit is otherwise, at so many thousandths of its length.
+    /// One bit is flipped, at this many thousandths of its length.
     FlipBit(u16),
-    /// A run of so many bytes is otherwise, at so many thousandths of its length.
+    /// A run of bytes is changed: where, in thousandths of the length, and how many.
     Scratch(u16, u32),
     /// Other bytes follow it.
     Appended,
@@ -46,8 +46,8 @@ impl Change {
         Self::Swapped,
     ];
 
-    /// Changes the bytes of one object; none where it is to be gone. Swapping is for whoever has
-    /// both objects.
+    /// The changed bytes of one object; none if it is removed. Swapping needs both objects, so it
+    /// changes nothing here.
     pub fn on_bytes(self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
         let length = bytes.len();
         let place = |thousandths: u16| {

@@ -91,7 +91,7 @@ impl FaultPlan {
         Self::lasting(Calls::all(), at, FaultKind::Io)
     }
 
-    /// A crash right after the `at`-th call was carried out: nobody learns that it was.
+    /// A crash right after the `at`-th call was carried out: its caller gets an error.
     pub fn crash_after(at: u64) -> Self {
         let calls = Calls::all();
         let done = Fault {
@@ -286,14 +286,14 @@ mod tests {
             ),
         ] {
             let backend = faulty(plan);
-            let told = [
+            let answers = [
                 backend.create(&name("a"), b"").is_ok(),
                 backend.list("arenas").is_ok(),
                 backend.create(&name("b"), b"").is_ok(),
                 backend.read(&name("old"), 0, 1).is_ok(),
             ];
-            assert_eq!(told, expected);
-            let failed = told.iter().filter(|ok| !**ok).count();
+            assert_eq!(answers, expected);
+            let failed = answers.iter().filter(|ok| !**ok).count();
             assert_eq!(backend.fired(), failed as u64);
         }
     }

@@ -120,7 +120,7 @@ impl Content {
 }
 
 impl Image {
-    /// Takes the image of what stands at `root`.
+    /// Takes the image of the tree at `root`.
     pub fn of(root: &Path) -> Self {
         let mut image = Self::default();
         let mut inodes: HashMap<(u64, u64), Vec<Vec<u8>>> = HashMap::new();
@@ -151,7 +151,7 @@ impl Image {
         image
     }
 
-    /// What stands below a path, as an image of its own.
+    /// The part below a path, as an image of its own.
     pub fn below(&self, path: &[u8]) -> Self {
         let inside = |whole: &[u8]| -> Option<Vec<u8>> {
             match whole.strip_prefix(path)? {
@@ -171,20 +171,20 @@ impl Image {
 
     /// Every difference between this image and another, one line each.
     pub fn differences(&self, other: &Self) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         for (path, node) in &self.nodes {
             match other.nodes.get(path) {
-                None => told.push(format!("{}: only in the first", text(path))),
+                None => lines.push(format!("{}: only in the first", text(path))),
                 Some(other) if node == other => {}
                 Some(other) => {
                     let differences = node_differences(node, other);
-                    told.extend(differences.iter().map(|what| format!("{}: {what}", text(path))));
+                    lines.extend(differences.iter().map(|what| format!("{}: {what}", text(path))));
                 }
             }
         }
         let only = other.nodes.keys().filter(|path| !self.nodes.contains_key(*path));
-        told.extend(only.map(|path| format!("{}: only in the second", text(path))));
-        told
+        lines.extend(only.map(|path| format!("{}: only in the second", text(path))));
+        lines
     }
 
     /// Fails the test, with every difference, where there is one.
@@ -208,42 +208,42 @@ pub fn assert_same(first: &Path, second: &Path) {
 }
 
 fn node_differences(one: &Node, two: &Node) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     match (&one.kind, &two.kind) {
         (Kind::File(one), Kind::File(two)) if one != two => {
             if one.bytes != two.bytes {
-                told.push(format!("{} bytes, not {}", one.bytes, two.bytes));
+                lines.push(format!("{} bytes, not {}", one.bytes, two.bytes));
             }
             match one.first_difference(two) {
-                Some(offset) => told.push(format!("content differs from byte {offset} on")),
+                Some(offset) => lines.push(format!("content differs from byte {offset} on")),
                 None if one.bytes == two.bytes => {
-                    told.push(format!("data at {:?}, not {:?}", one.map(), two.map()));
+                    lines.push(format!("data at {:?}, not {:?}", one.map(), two.map()));
                 }
                 None => {}
             }
         }
         (one, two) if one != two => {
-            told.push(format!("{}, not {}", kind_text(one), kind_text(two)));
+            lines.push(format!("{}, not {}", kind_text(one), kind_text(two)));
         }
         _ => {}
     }
     if one.mode != two.mode {
-        told.push(format!("mode {:o}, not {:o}", one.mode, two.mode));
+        lines.push(format!("mode {:o}, not {:o}", one.mode, two.mode));
     }
     if one.owner != two.owner {
-        told.push(format!("owner {:?}, not {:?}", one.owner, two.owner));
+        lines.push(format!("owner {:?}, not {:?}", one.owner, two.owner));
     }
     if one.mtime != two.mtime {
-        told.push(format!("mtime {}, not {}", one.mtime, two.mtime));
+        lines.push(format!("mtime {}, not {}", one.mtime, two.mtime));
     }
     if one.xattrs != two.xattrs {
-        told.push(format!("xattrs {:?}, not {:?}", one.xattrs, two.xattrs));
+        lines.push(format!("xattrs {:?}, not {:?}", one.xattrs, two.xattrs));
     }
     if one.linked_to != two.linked_to {
         let linked = |node: &Node| node.linked_to.as_deref().map(text);
-        told.push(format!("linked to {:?}, not {:?}", linked(one), linked(two)));
+        lines.push(format!("linked to {:?}, not {:?}", linked(one), linked(two)));
     }
-    told
+    lines
 }
 
 fn kind_text(kind: &Kind) -> String {
@@ -285,7 +285,7 @@ fn node(path: &Path, stat: &fs::Metadata) -> Node {
     }
 }
 
-/// Reads the runs of data alone, as the file system tells them.
+/// Reads the runs of data alone, as the file system reports them.
 fn content(path: &Path, bytes: u64) -> io::Result<Content> {
     let file = fs::File::open(path)?;
     let mut content = Content::default();

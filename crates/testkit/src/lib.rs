@@ -1,5 +1,5 @@
-//! For tests alone: what every backend must do, disks that fail, disks that record what was asked
-//! of them, damage, and file trees that nobody would think of.
+//! For tests only: what every backend must do, disks that fail, disks that record their calls,
+//! damage, and file trees with everything that a tree can have.
 //!
 //! Nothing here knows what an object holds, and [`Image`] looks at trees through the standard
 //! library and plain calls, so that what is tested is never what tests it. A helper that cannot do

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use strongroom_base::{Monitor, Problem, Progress, Severity};
 
-/// A problem that was told.
+/// A problem that was reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
     /// How bad.
@@ -16,7 +16,7 @@ pub struct Heard {
     pub message: String,
 }
 
-/// Remembers what a verb tells.
+/// Remembers what a verb reports.
 #[derive(Default)]
 pub struct Listener {
     // A plain mutex: held while a line is noted.
@@ -61,7 +61,7 @@ impl Listener {
         self.state().worked_on.clone()
     }
 
-    /// The last progress that was told.
+    /// The last progress that was reported.
     pub fn last_progress(&self) -> Progress {
         self.state().progress.clone()
     }

@@ -33,7 +33,7 @@ impl Default for TreeOptions {
 
 /// Makes a tree at `root`, which must not be there. The same seed makes the same tree.
 ///
-/// Whatever else the seed says, the tree has an empty file, a sparse one, one of several MiB less
+/// With any seed the tree has an empty file, a sparse one, one of several MiB less
 /// than the largest allowed, hard links across directories, a link, a dangling link, a pipe, a
 /// name that is no text, and a path ten directories deep.
 pub fn grow(root: &Path, seed: u64, options: TreeOptions) {
@@ -46,12 +46,12 @@ pub fn grow(root: &Path, seed: u64, options: TreeOptions) {
     grower.finish(root);
 }
 
-/// Makes a few edits of every kind below `root`, and tells them: content changed in place,
-/// appended, cut; files and directories made, moved, removed; a file replaced by a directory and
-/// the other way round; metadata alone changed.
+/// Makes a few edits of every kind below `root`, and returns a line for each: content changed in
+/// place, appended, cut; files and directories made, moved, removed; a file replaced by a directory
+/// and the other way round; metadata alone changed.
 pub fn mutate(root: &Path, seed: u64, options: TreeOptions) -> Vec<String> {
     let mut grower = Grower { random: Random::new(seed), options, directories: Vec::new() };
-    let mut told = Vec::new();
+    let mut edits = Vec::new();
     for edit in 0..10 {
         // Directories and files as they are now, the root not among those that move.
         let (directories, files) = listing(root);
@@ -59,10 +59,10 @@ pub fn mutate(root: &Path, seed: u64, options: TreeOptions) -> Vec<String> {
         all.extend(directories.iter().cloned());
         grower.directories = all;
         if let Some(line) = grower.edit(edit, &directories, &files) {
-            told.push(line);
+            edits.push(line);
         }
     }
-    told
+    edits
 }
 
 struct Grower {
@@ -333,14 +333,14 @@ mod tests {
     }
 
     #[test]
-    fn edits_change_a_tree_and_are_told() {
+    fn edits_change_a_tree_and_are_returned() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("tree");
         grow(&root, 3, TreeOptions::default());
         let mut before = Image::of(&root);
         for seed in 0..5 {
-            let told = mutate(&root, seed, TreeOptions::default());
-            assert!(told.len() >= 8, "{told:?}");
+            let edits = mutate(&root, seed, TreeOptions::default());
+            assert!(edits.len() >= 8, "{edits:?}");
             let after = Image::of(&root);
             assert!(before.differences(&after).len() >= 8);
             before = after;

@@ -12,7 +12,7 @@ impl TickingClock {
     /// Noon of a day in 2026.
     pub const START: Timestamp = Timestamp(1_780_000_000_000_000_000);
 
-    /// A clock that stands at [`TickingClock::START`].
+    /// A clock that starts at [`TickingClock::START`].
     pub fn new() -> Self {
         Self(AtomicI64::new(Self::START.0))
     }

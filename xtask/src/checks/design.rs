@@ -9,7 +9,7 @@ const OVERVIEW: &str = "ARCHITECTURE.md";
 /// Headings that each decision has.
 const PARTS: [&str; 3] = ["Decision", "Why", "Rejected"];
 
-/// Whoever reads the overview finds every decision.
+/// The overview links every decision.
 pub fn documents_are_linked(tree: &Tree) -> Vec<Finding> {
     let linked = links(tree.text(OVERVIEW).unwrap_or_default());
     let unlinked = tree.files(".md").filter(|(path, _)| {

@@ -7,19 +7,19 @@ use crate::tree::Tree;
 
 /// Where the floors are drawn.
 const DRAWING: &str = "ARCHITECTURE.md";
-/// Packages are named so, and then as their folder.
+/// A package's name is this, and then its folder.
 const PREFIX: &str = "strongroom-";
 
-/// Where a crate stands.
+/// The place of a crate in the house.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Floor {
-    /// On this floor: it uses what stands below.
+    /// On this floor: it uses lower floors only.
     Number(u32),
     /// Beside the house, for tests and measurements: it may use all, and none but tests use it.
     Beside,
 }
 
-/// Each crate is drawn, and none uses one that stands as high as itself or higher.
+/// Each crate is drawn, and none uses a crate of its own floor or of a higher one.
 pub fn floors_hold(tree: &Tree) -> Vec<Finding> {
     let drawn = drawn_floors(tree.text(DRAWING).unwrap_or_default());
     let manifests: Vec<(&str, &str)> = tree
@@ -31,7 +31,7 @@ pub fn floors_hold(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for name in drawn.keys() {
         if !manifests.iter().any(|(folder, _)| folder == name) {
-            let what = format!("there is no crate {name} to stand on its floor");
+            let what = format!("it draws the crate {name}, which does not exist");
             findings.push(Finding::new(DRAWING, 0, what));
         }
     }
@@ -64,7 +64,7 @@ fn wrong_way(
         (Floor::Number(_), Floor::Beside) => used.for_tests,
         (Floor::Number(floor), Floor::Number(below)) => below < floor,
     };
-    (!fits).then(|| format!("{folder} may not use {}: it does not stand below", used.folder))
+    (!fits).then(|| format!("{folder} may not use {}: it is not on a lower floor", used.folder))
 }
 
 /// The lines `  NAME  FLOOR  …` of fenced blocks, behind the line `crates/`, up to the first that
@@ -138,7 +138,7 @@ mod tests {
         ]);
         assert_eq!(
             found,
-            ["crates/middle/Cargo.toml:2: middle may not use top: it does not stand below"]
+            ["crates/middle/Cargo.toml:2: middle may not use top: it is not on a lower floor"]
         );
     }
 
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                "ARCHITECTURE.md: there is no crate testkit to stand on its floor",
+                "ARCHITECTURE.md: it draws the crate testkit, which does not exist",
                 "crates/cellar/Cargo.toml: ARCHITECTURE.md draws no such crate",
                 "crates/middle/Cargo.toml:2: ARCHITECTURE.md draws no crate attic",
             ]

@@ -5,7 +5,7 @@ use crate::tree::Tree;
 
 const GLOSSARY: &str = "docs/glossary.md";
 
-/// Words stand as `- **word**: …`, each once, in the order of the alphabet.
+/// Each line is `- **word**: …`; words occur once, in the order of the alphabet.
 pub fn words_stand_once(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text(GLOSSARY) else {
         return vec![Finding::new(GLOSSARY, 0, "there is no glossary")];
@@ -20,7 +20,7 @@ pub fn words_stand_once(tree: &Tree) -> Vec<Finding> {
         };
         let word = word.to_lowercase();
         if words.contains(&word) {
-            findings.push(Finding::new(GLOSSARY, index + 1, format!("{word} stands twice")));
+            findings.push(Finding::new(GLOSSARY, index + 1, format!("{word} occurs twice")));
         } else if words.last().is_some_and(|last| *last > word) {
             findings.push(Finding::new(GLOSSARY, index + 1, format!("{word} is out of order")));
         }
@@ -46,7 +46,7 @@ mod tests {
         assert!(told("# Glossary\n\n- **Arena**: one.\n- **block**: two.\n").is_empty());
         assert_eq!(
             told("- **b**: 1.\n- **a**: 2.\n- **b**: 3.\n"),
-            ["a is out of order", "b stands twice"]
+            ["a is out of order", "b occurs twice"]
         );
         assert_eq!(told("- a word\n"), ["it is not `- **word**: …`", "it has no words"]);
         assert_eq!(words_stand_once(&Tree::of(&[])).len(), 1);

@@ -53,7 +53,7 @@ fn machine_folder(line: &str) -> Option<&'static str> {
         let path = format!("/{folder}/");
         line.match_indices(&path).any(|(at, _)| {
             let before = line[..at].chars().next_back();
-            // The same name further down in a path is nobody's.
+            // The same name further down in a path may be any folder.
             before.is_none_or(|before| !before.is_ascii_alphanumeric() && !"_.-".contains(before))
         })
     })

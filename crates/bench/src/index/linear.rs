@@ -3,7 +3,7 @@
 //! time.
 //!
 //! A block that fills beyond seven tenths makes block `n` split, whichever that is; what does not
-//! fit into a block stands in overflow pages behind it. Only fingerprints and locations are kept
+//! fit into a block is in overflow pages behind it. Only fingerprints and locations are kept
 //! here, where Arrow's blocks hold the chunks as well.
 
 use std::fs;
@@ -111,7 +111,7 @@ impl LinearHash {
         if block < self.split { number % (1 << (self.level + 1)) } else { block }
     }
 
-    /// Puts a record into a block, and tells how many the block's pages hold then.
+    /// Puts a record into a block, and returns how many records the block's pages then hold.
     fn put(&mut self, block: u64, record: &Record) -> Result<usize> {
         let (mut at, mut room, mut count) = (At::Block(block), None, 0);
         loop {

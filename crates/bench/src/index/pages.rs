@@ -15,7 +15,7 @@ pub type Page = [u8; PAGE_BYTES];
 
 /// The pages of a file.
 ///
-/// Invariants: `places` tells of each slot where it is, by the number of its page. A page from
+/// Invariants: `places` maps the number of a page to its slot. A page from
 /// `file_pages` on was never written and is zeros.
 pub struct Pages {
     file: File,

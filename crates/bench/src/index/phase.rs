@@ -32,7 +32,7 @@ pub enum Phase {
     Cold,
     /// Everything brought into its best form.
     Merge,
-    /// Inserts anew, committed once.
+    /// Inserts into a new store, committed once.
     Rebuild,
 }
 
@@ -75,15 +75,15 @@ pub struct Args {
     /// How many look-ups of each kind.
     #[arg(long)]
     pub lookups: u64,
-    /// Inserting stops after so many seconds.
+    /// Inserting stops after this many seconds.
     #[arg(long)]
     pub limit_seconds: u64,
-    /// Inserting stops at so many bytes on the medium.
+    /// Inserting stops at this many bytes on the medium.
     #[arg(long)]
     pub limit_bytes: u64,
 }
 
-/// Measures, and tells what.
+/// Measures, and returns the lines to print.
 pub fn run(args: &Args) -> Result<String> {
     let anonymous = AnonymousPeak::begin();
     let mut told = Told::default();
@@ -152,7 +152,7 @@ fn lookup(store: &mut dyn Store, args: &Args, told: &mut Told) -> Result<()> {
     if args.phase == Phase::Cold {
         process::cool(&args.folder)?;
     }
-    // Every key as likely as any other: the order of keys tells nothing of that of insertion.
+    // Every key as likely as any other: the order of keys says nothing about the order of insertion.
     let step = args.keys / args.lookups.min(args.keys);
     let present = |n| n * step % args.keys;
     told.measure("present_", args.lookups, || ask(store, 0..args.lookups, present, true))
@@ -176,7 +176,7 @@ fn ask(
     Ok(())
 }
 
-/// The lines that are told.
+/// The lines that are printed.
 #[derive(Default)]
 struct Told {
     lines: String,

@@ -51,10 +51,10 @@ pub fn resident_bytes_peak() -> Result<u64> {
 fn field(text: &str, name: &str) -> Result<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let number = line.and_then(|line| line.split_whitespace().next());
-    Ok(number.ok_or_else(|| format!("the kernel tells no {name}"))?.parse()?)
+    Ok(number.ok_or_else(|| format!("the kernel reports no {name}"))?.parse()?)
 }
 
-/// Looks again and again how much memory of this process no file stands behind.
+/// Samples how much memory of this process is not that of a file.
 pub struct AnonymousPeak {
     stop: Arc<AtomicBool>,
     sampler: JoinHandle<Result<u64>>,

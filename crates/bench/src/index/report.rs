@@ -18,7 +18,7 @@ pub fn head(args: &Args) -> String {
          {}.\n{}.\n\n\
          The same keys for all: fingerprints of 32 bytes from a seed, locations of 8 bytes. \
          Inserted in the order in which they come, committed every {} keys so that a crash of the \
-         process loses none of them; nobody flushes to the medium but redb, which always does. \
+         process loses none of them; only redb flushes to the medium, which it always does. \
          Each store may hold about 64 MiB in memory; ours holds what it takes. Each phase runs in \
          a process of its own. Wall seconds depend on what else the machine does; CPU seconds are \
          of all threads, in user and kernel mode. A store that took longer than it was given \

@@ -14,7 +14,7 @@ use super::keys::{Key, Record};
 use super::linear::LinearHash;
 use super::venti::VentiIndex;
 
-/// What a store may hold in memory, where it can be told.
+/// What a store may hold in memory, if it takes a limit.
 const MEMORY_BYTES: usize = 64 << 20;
 
 /// A store of fingerprints.

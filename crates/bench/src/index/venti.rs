@@ -1,6 +1,6 @@
 //! Venti's index (Quinlan and Dorward, "Venti: a new approach to archival storage", FAST 2002, §5):
 //! a file of buckets of 8 KiB, as many as the keys expected need. A bucket holds the keys of one
-//! section of all fingerprints, sorted; what does not fit stands in the bucket behind it.
+//! section of all fingerprints, sorted; what does not fit is in the bucket behind it.
 //!
 //! A look-up is one read at random, for an unknown key too. What is inserted is gathered, sorted by
 //! bucket and written in one pass, as Foundation does it; each pass reads and writes nearly
@@ -63,7 +63,7 @@ impl VentiIndex {
 
     /// Where `key` is.
     pub fn lookup(&self, key: &Key) -> Result<Option<u64>> {
-        // Venti asks a cache of its own first. Nobody here looks up while something is pending.
+        // Venti asks a cache of its own first. The phases look nothing up while something is pending.
         if let Some(record) = self.pending.iter().rev().find(|record| record.key == *key) {
             return Ok(Some(record.location));
         }

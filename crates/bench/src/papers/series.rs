@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::peers::{Scale, linux_versions, open_set, smaller_copies};
 use crate::shell::{Doing, Done, Failure, Invocation, make_folder, remove, write};
 
-/// All series, as they are told.
+/// All series, in the order of the document.
 pub const NAMES: [&str; 3] = ["linux", "django", "openssl"];
 
 /// Feature releases of one project on PyPI, which are to it what 2.6.10 to 2.6.25 were to Linux.
@@ -26,7 +26,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// The series of this name, fetched where it is not there.
+    /// The series of this name, fetched if it is missing.
     pub fn get(name: &str, data: &Path, root: &Path, scale: Scale) -> Done<Self> {
         let folder = data.join("series").join(name);
         let (about, releases) = match name {
@@ -37,7 +37,7 @@ impl Series {
             "openssl" => {
                 ("feature releases of OpenSSL 3, in the crate openssl-src", openssl(&folder)?)
             }
-            _ => return Err(Failure::Told(format!("there is no series {name}"))),
+            _ => return Err(Failure::Other(format!("there is no series {name}"))),
         };
         Ok(Self { name: name.to_owned(), about: about.to_owned(), releases })
     }
@@ -81,7 +81,7 @@ fn django(folder: &Path) -> Done<Vec<(String, PathBuf)>> {
             .run()?;
         let line = "python3 -m zipfile -e \"$1\"/*.whl \"$2\"";
         Invocation::script(line, &[&wheels, target]).run()?;
-        // Its name bears the version, so nothing in it would be the same file.
+        // Its name has the version in it, so nothing in it would be the same file.
         let line = "rm -r \"$1\"/*.dist-info";
         Invocation::script(line, &[target]).run()?;
         remove(&wheels)
@@ -136,7 +136,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("bench-series-{}", std::process::id()));
         let fails = |_: &str, target: &Path| {
             write(&target.join("half"), "")?;
-            Err(Failure::Told("no".to_owned()))
+            Err(Failure::Other("no".to_owned()))
         };
         assert!(fetched(&folder, "1.0", &fails).is_err());
         let works = |version: &str, target: &Path| write(&target.join("whole"), version);

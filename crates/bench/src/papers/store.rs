@@ -121,13 +121,13 @@ pub fn store(series: &Series, program: &Path, folder: &Path) -> Done<Vec<Version
 fn summary(said: &str) -> Done<Value> {
     let last = said.lines().rev().find(|line| line.starts_with('{'));
     let value = last.and_then(|line| serde_json::from_str(line).ok());
-    value.ok_or_else(|| Failure::Told("Strongroom printed no summary".to_owned()))
+    value.ok_or_else(|| Failure::Other("Strongroom printed no summary".to_owned()))
 }
 
 fn count(value: &Value, path: &[&str]) -> Done<u64> {
     let found = path.iter().try_fold(value, |value, name| value.get(name));
     let found = found.and_then(Value::as_u64);
-    found.ok_or_else(|| Failure::Told(format!("Strongroom does not tell {}", path.join("."))))
+    found.ok_or_else(|| Failure::Other(format!("Strongroom does not report {}", path.join("."))))
 }
 
 fn change(old: &Path, new: &Path, folder: &Path) -> Done<Change> {
@@ -138,7 +138,7 @@ fn change(old: &Path, new: &Path, folder: &Path) -> Done<Change> {
     Invocation::script(line, &[old, new, &patch]).run()?;
     let number = |line: &str| -> Done<u64> {
         let said = Invocation::script(line, &[&patch]).run()?;
-        said.trim().parse().map_err(|_| Failure::Told(format!("`{line}` gave no number")))
+        said.trim().parse().map_err(|_| Failure::Other(format!("`{line}` gave no number")))
     };
     let patch_bytes = number("wc -c <\"$1\"")?;
     let gzip_bytes = number("gzip -9 -n -c \"$1\" | wc -c")?;
@@ -182,7 +182,7 @@ fn rsync_bytes(old: &Path, new: &Path, folder: &Path) -> Done<u64> {
     }
     let line = said.lines().find_map(|line| line.strip_prefix("Literal data: "));
     let number = line.and_then(|line| line.split(' ').next()?.replace(',', "").parse().ok());
-    number.ok_or_else(|| Failure::Told("rsync told no literal data".to_owned()))
+    number.ok_or_else(|| Failure::Other("rsync reported no literal data".to_owned()))
 }
 
 #[cfg(test)]
@@ -215,7 +215,7 @@ mod tests {
         let value = summary(said).unwrap();
         assert_eq!(count(&value, &["data", "chunks"]).unwrap(), 7);
         let failure = count(&value, &["data", "blocks"]).unwrap_err();
-        assert_eq!(failure.to_string(), "Strongroom does not tell data.blocks");
+        assert_eq!(failure.to_string(), "Strongroom does not report data.blocks");
         assert!(summary("nothing").is_err());
     }
 }

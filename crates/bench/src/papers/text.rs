@@ -43,8 +43,8 @@ const ARROW_1_TEXT: &str = "\
 ## Arrow, table 1: patches and growth
 
 *Patch* is the length of `diff -ruNa` from the release before, *gzip* its length after `gzip -9`; \
-*files* are those that it touches. In the paper patches are against the first release, whatever \
-was stored since.";
+*files* are those that it touches. In the paper each patch is against the first \
+release.";
 
 const ARROW_2_TEXT: &str = "\
 ## Arrow, table 2: what is stored
@@ -61,7 +61,7 @@ const ARROW_4_TEXT: &str = "\
 const YURU_2_TEXT: &str = "\
 ## Yuru, table 2: duplicates eliminated
 
-Of each release but the first: what stands in the release before as a whole file of the same path, \
+Of each release but the first: what the release before has as a whole file of the same path, \
 what `rsync` finds (all but its literal data), what Strongroom finds in whole chunks, and what the \
 repository grew by, which deltas and compression make less. Shares are of the release, as in the \
 paper, which prints each of them in the row of the release before.";

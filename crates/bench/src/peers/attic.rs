@@ -1,11 +1,11 @@
-//! Trees that nobody wants any more, and when they may be removed.
+//! Trees that are no longer needed, and when they may be removed.
 //!
 //! ext4 without a journal gives no inode away that was freed in the last minute, or in the last six
 //! where its neighbours in the same block were written since, and finds that out by looking at each
 //! of them (`recently_deleted` in the kernel's `fs/ext4/ialloc.c`): 15,000 files took one second of
-//! processor time to make, and ten right after as many had been removed. So trees that were
-//! restored are put aside while there is room, and whoever will make many files waits until the
-//! last removal is old. With a journal, and on other file systems, nobody waits.
+//! processor time to create, and ten seconds right after as many had been removed. So trees that
+//! were restored are put aside while there is room, and a step that creates many files waits until
+//! the last removal is old. With a journal, and on other file systems, no step waits.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ impl Attic {
         std::fs::rename(tree, place).doing(format!("put {} aside", tree.display()))
     }
 
-    /// Sees to it that so many bytes can be written.
+    /// Makes room for this many bytes.
     pub fn make_room(&mut self, bytes: u64) -> Done {
         if free_bytes(self.folder.parent().unwrap_or(&self.folder))? > bytes + SPARE_BYTES {
             return Ok(());
@@ -73,7 +73,7 @@ impl Attic {
         Ok(())
     }
 
-    /// So many files were removed just now.
+    /// Notes that this many files were removed just now.
     pub fn note_removal(&mut self, files: u64) {
         if self.remembers && files >= MANY {
             self.removed = Some(Instant::now());
@@ -92,7 +92,7 @@ impl Attic {
     }
 }
 
-/// True for a folder on an ext4 that keeps no journal, as the kernel tells it.
+/// True for a folder on an ext4 that keeps no journal, as the kernel reports it.
 fn lacks_journal(folder: &Path) -> bool {
     let Ok(stat) = rustix::fs::stat(folder) else { return false };
     let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));

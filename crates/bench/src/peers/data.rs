@@ -1,7 +1,7 @@
-//! Data sets: what is backed up, in several versions that stand at one same path in turn.
+//! Data sets: what is backed up, in several versions that are put at the same path in turn.
 //!
 //! Each is made once and kept. Each is the same wherever it is made from the same packages or the
-//! same `/usr`: what is drawn is drawn from numbers that stand here.
+//! same `/usr`: random content comes from seeds in the source.
 
 mod bulk;
 mod image;
@@ -49,7 +49,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The full scale stands in the folder itself, the small one in a folder of it.
+    /// The full scale uses the folder itself, the small scale a folder in it.
     pub fn new(folder: PathBuf, scale: Scale) -> Self {
         let root = scale.pick(folder.join("scale-small"), folder.clone());
         Self { folder, root, scale }
@@ -73,7 +73,7 @@ pub trait DataSet {
     fn at(&self) -> &Path;
     /// Puts a version there. After the first, versions come in order.
     fn stand(&mut self, version: u32) -> Done;
-    /// Where a version's content is to be seen, while the last one stands.
+    /// Where a version's content can be read while the last version is in place.
     fn truth(&self, version: u32) -> PathBuf {
         let _ = version;
         self.at().to_owned()
@@ -82,7 +82,7 @@ pub trait DataSet {
     fn put_away(&mut self) -> Done {
         Ok(())
     }
-    /// Whether so much is stored that two repositories may not fit on the disk.
+    /// Whether it is so large that two repositories may not fit on the disk.
     fn is_bulky(&self) -> bool {
         false
     }

@@ -26,7 +26,7 @@ pub fn measure(root: &Path) -> Done<Vec<Kernel>> {
         kernels.extend(said.lines().filter_map(parse));
     }
     if kernels.is_empty() {
-        return Err(Failure::Told("no example printed a speed".to_owned()));
+        return Err(Failure::Other("no example printed a speed".to_owned()));
     }
     Ok(kernels)
 }

@@ -59,7 +59,7 @@ fn run(invocation: &Invocation, said: &Path) -> io::Result<(Usage, ExitStatus)> 
     command.stdin(Stdio::null()).stderr(output.try_clone()?);
     command.stdout(if invocation.prints_content { Stdio::null() } else { output.into() });
     let begin = Instant::now();
-    // Nobody else waits for it: the handle is only asked for its number.
+    // No other code waits for it: the handle is only asked for its number.
     let id = command.spawn()?.id();
     let pid = Pid::from_raw(id.cast_signed()).ok_or(io::ErrorKind::InvalidData)?;
     // It stays a zombie, so its account can still be read.
@@ -110,13 +110,13 @@ mod tests {
     #[test]
     fn a_command_is_accounted_for() {
         let said = said("work");
-        let line = "sleep 0.05; head -c 3000000 /dev/zero | tail -c 1000000 | wc -c; echo told >&2";
+        let line = "sleep 0.05; head -c 3000000 /dev/zero | tail -c 1000000 | wc -c; echo said >&2";
         let usage = measure(&Invocation::script(line, &[]), &said).unwrap();
         assert!((0.05..20.0).contains(&usage.wall), "{usage:?}");
         assert!(usage.cpu > 0.0 && usage.cpu < 20.0, "{usage:?}");
         assert!(usage.peak_kib > 500 && usage.peak_kib < 1 << 20, "{usage:?}");
         assert!(usage.read_bytes > 6_000_000 && usage.written_bytes > 4_000_000, "{usage:?}");
-        assert_eq!(std::fs::read_to_string(&said).unwrap(), "1000000\ntold\n");
+        assert_eq!(std::fs::read_to_string(&said).unwrap(), "1000000\nsaid\n");
         std::fs::remove_file(&said).unwrap();
     }
 

@@ -20,7 +20,7 @@ pub struct Shape {
     pub rounds: u32,
     /// How many contenders there are.
     pub contenders: usize,
-    /// So many of them, the first, are measured in every round; the others once.
+    /// How many of them, from the first on, are measured in every round; the others once.
     pub in_every_round: usize,
 }
 
@@ -211,7 +211,7 @@ mod tests {
     };
 
     /// What must hold of every plan: a contender acts between its begin and its end, and on the
-    /// version that stands.
+    /// version that is in place.
     fn check(steps: &[Step], contenders: usize) {
         let mut standing = 0;
         let mut stored = vec![None; contenders];

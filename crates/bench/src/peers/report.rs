@@ -15,7 +15,7 @@ use super::results::{ContenderInfo, OURS, SetResults, Trouble};
 use crate::shell::{Done, remove, write};
 use crate::table::{counted, megabytes, row, table};
 
-/// Everything that is told.
+/// Everything that is reported.
 pub struct Report {
     /// Data sets, as they were measured.
     pub sets: Vec<SetResults>,
@@ -106,7 +106,7 @@ impl Report {
              is on everywhere. Times are seconds on the wall (and seconds of all processors). \
              Memory is the most that one process had resident. *Stored* is the sum of the lengths \
              of a repository's files; caches do not count; MB are 10⁶ bytes. Every restored tree was \
-             held against what was stored.\n\n\
+             compared with what was stored.\n\n\
              {}",
             self.machine.text()
         )
@@ -135,7 +135,7 @@ impl Report {
                 if info.note.is_empty() { String::new() } else { format!("; {}", info.note) };
             rows.push(row([info.version.clone(), info.level.clone(), format!("{what}{note}")]));
         }
-        // Texts stand to the left.
+        // Texts are aligned to the left.
         let mut text = table(&rows).replace("---:", "---");
         let mut absent: Vec<&str> =
             self.sets.iter().flat_map(|set| &set.absent).map(String::as_str).collect();
@@ -185,7 +185,7 @@ impl Report {
 
     fn commands(&self) -> String {
         let mut text =
-            "Repository, caches and passphrase are told by variables of the environment. \
+            "Repository, caches and passphrase are given by variables of the environment. \
                         In order: init, backup, restore, verify, prune where there is one.\n"
                 .to_owned();
         for info in self.contenders() {

@@ -169,7 +169,7 @@ impl SetResults {
     pub fn load(path: &Path) -> Done<Self> {
         let text = std::fs::read_to_string(path).doing(format!("read {}", path.display()))?;
         let wrong = || format!("{} holds no results: measure that set again", path.display());
-        Self::parse(&text).ok_or_else(|| Failure::Told(wrong()))
+        Self::parse(&text).ok_or_else(|| Failure::Other(wrong()))
     }
 
     fn to_text(&self) -> String {
@@ -200,7 +200,7 @@ impl SetResults {
     }
 }
 
-/// The middle of the numbers, or the mean of the two that stand there.
+/// The middle one of the numbers, or the mean of the two in the middle.
 pub fn median(mut numbers: Vec<f64>) -> Option<f64> {
     numbers.sort_by(f64::total_cmp);
     let middle = numbers.len() / 2;
@@ -215,7 +215,7 @@ pub fn median(mut numbers: Vec<f64>) -> Option<f64> {
 pub mod tests {
     use super::*;
 
-    /// A sample that took so many seconds.
+    /// A sample that took this many seconds.
     pub fn sample(round: u32, subject: &str, act: &str, wall: f64, stored: Option<u64>) -> Sample {
         let usage = Usage {
             wall,

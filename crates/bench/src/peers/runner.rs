@@ -64,7 +64,7 @@ impl Contender {
 
     fn snapshot(&self, label: &str) -> Done<SnapshotLabel> {
         let place = self.labels.iter().position(|known| known == label);
-        let place = place.ok_or_else(|| Failure::Told(format!("nobody stored {label}")))?;
+        let place = place.ok_or_else(|| Failure::Other(format!("{label} was not stored")))?;
         Ok(SnapshotLabel { label: label.to_owned(), newer: self.labels.len() - 1 - place })
     }
 
@@ -78,7 +78,7 @@ impl Contender {
 pub struct Runner<'r> {
     set: &'r mut dyn DataSet,
     contenders: Vec<Contender>,
-    /// A folder for restored trees and whatever else is in the way afterwards.
+    /// A folder for restored trees and anything else that is in the way afterwards.
     scratch: PathBuf,
     attic: Attic,
     results: SetResults,
@@ -120,7 +120,7 @@ impl<'r> Runner<'r> {
                     self.attic.remove(&self.contenders[contender].place.home)?;
                 }
                 Step::Floor(floor) => {
-                    // One that cannot be had here, for want of a program, is told and missed.
+                    // A floor whose program is not installed is reported and left out.
                     if let Err(failure) = self.floor(floor) {
                         self.note_trouble(FLOOR.to_owned(), floor.name(), &failure);
                     }
@@ -269,7 +269,7 @@ impl<'r> Runner<'r> {
         self.results.bytes.iter().copied().max().unwrap_or_default()
     }
 
-    /// An empty folder with room for what stands, on a file system that has come to rest.
+    /// An empty folder with room for the data set, on a file system that has come to rest.
     fn empty_folder(&mut self, name: &str) -> Done<PathBuf> {
         let folder = self.scratch.join(name);
         self.attic.put(&folder)?;

@@ -1,7 +1,7 @@
 //! `peers setup`: installs the peers that package registries offer, into a folder.
 //!
 //! Borg from PyPI, rustic and bupstash from the crate registry, built here; restic and Borg of the
-//! system's packages where there is no newer one. Kopia and newer restics are on no registry as
+//! system's packages if there is no newer one. Kopia and newer restics are on no registry as
 //! programs: put them into `tools/bin` below the data folder, and they are used.
 
 use std::path::{Path, PathBuf};
@@ -62,8 +62,8 @@ pub fn set_up(data: &Path, jobs: u32) -> Done {
     }
     match failed {
         0 => Ok(()),
-        1 => Err(Failure::Told("1 step failed".to_owned())),
-        failed => Err(Failure::Told(format!("{failed} steps failed"))),
+        1 => Err(Failure::Other("1 step failed".to_owned())),
+        failed => Err(Failure::Other(format!("{failed} steps failed"))),
     }
 }
 

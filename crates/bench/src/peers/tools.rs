@@ -46,7 +46,7 @@ impl Place {
 pub struct Level {
     /// In the program's words.
     pub says: &'static str,
-    /// What it is told to do so; nothing at its default.
+    /// The flags that set it; none for its default.
     pub flags: Vec<&'static str>,
     /// Whether it is the program's default.
     pub is_default: bool,
@@ -54,7 +54,7 @@ pub struct Level {
     pub is_equal: bool,
 }
 
-/// What a restored tree can be held against.
+/// What a restored tree can be compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeps {
     /// Everything that `rsync -aXAH` looks at.
@@ -87,7 +87,7 @@ pub trait Tool {
     /// What it is called, on the command line too.
     fn name(&self) -> &'static str;
 
-    /// Makes it tell its version.
+    /// Makes it print its version.
     fn version(&self) -> &'static [&'static str] {
         &["--version"]
     }

@@ -1,4 +1,4 @@
-//! Every kind of difference is found, and told by its name.
+//! Every kind of difference is found and named.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -30,11 +30,11 @@ fn check(change: impl Fn(&Path), expected: &str) {
             fs::remove_file(root.join("late")).unwrap();
         }
     }
-    let told = compare(&sides[0], &sides[1]);
+    let found = compare(&sides[0], &sides[1]);
     if expected.is_empty() {
-        assert_eq!(told, [""; 0]);
+        assert_eq!(found, [""; 0]);
     } else {
-        assert!(told.iter().any(|line| line.contains(expected)), "{expected}: {told:?}");
+        assert!(found.iter().any(|line| line.contains(expected)), "{expected}: {found:?}");
     }
 }
 

@@ -108,7 +108,7 @@ impl DataSet for Large {
 
     fn stand(&mut self, version: u32) -> Done {
         let swap = self.swap.as_mut();
-        swap.ok_or_else(|| Failure::Told("the file is not made".to_owned()))?.stand(version)
+        swap.ok_or_else(|| Failure::Other("the file is not made".to_owned()))?.stand(version)
     }
 
     fn is_bulky(&self) -> bool {

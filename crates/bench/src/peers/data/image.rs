@@ -134,6 +134,6 @@ impl DataSet for Image {
 
     fn stand(&mut self, version: u32) -> Done {
         let swap = self.swap.as_mut();
-        swap.ok_or_else(|| Failure::Told("the image is not made".to_owned()))?.stand(version)
+        swap.ok_or_else(|| Failure::Other("the image is not made".to_owned()))?.stand(version)
     }
 }

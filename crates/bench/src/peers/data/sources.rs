@@ -36,7 +36,7 @@ impl Sources {
     }
 
     fn swap(&mut self) -> Done<&mut Swap> {
-        self.swap.as_mut().ok_or_else(|| Failure::Told("the sources are not made".to_owned()))
+        self.swap.as_mut().ok_or_else(|| Failure::Other("the sources are not made".to_owned()))
     }
 }
 
@@ -82,7 +82,7 @@ pub struct Thirty {
 
 /// How many versions there are.
 const VERSIONS: u32 = 30;
-/// One file in so many changes from a version to the next.
+/// One file in this many changes from a version to the next.
 const CHANGES_EVERY: usize = 499;
 
 impl Thirty {
@@ -211,7 +211,7 @@ pub fn smaller_copies(full: &[PathBuf], folder: &Path) -> Done<Vec<PathBuf>> {
     linux_versions(folder)
 }
 
-/// Sources that nobody wrote, where there are no others: in each version one file in ten changes.
+/// Random sources, for a machine that has no others: in each version one file in ten changes.
 fn draw_releases(folder: &Path) -> Done {
     let words = Words::new();
     for version in 1..=RELEASES as u64 {
@@ -243,7 +243,7 @@ fn fetch(folder: &Path) -> Done {
     versions.dedup();
     if versions.len() < RELEASES {
         let what = format!("the package archive offers {} versions of {PACKAGE}", versions.len());
-        return Err(Failure::Told(what));
+        return Err(Failure::Other(what));
     }
     let packages = folder.join("debs");
     make_folder(&packages)?;
@@ -267,7 +267,7 @@ fn fetch(folder: &Path) -> Done {
         );
         Invocation::script(&line, &[&package, &unpacked]).run()?;
         if count_files(&unpacked)?.0 == 0 {
-            return Err(Failure::Told(format!("{} holds no sources", package.display())));
+            return Err(Failure::Other(format!("{} holds no sources", package.display())));
         }
         std::fs::rename(&unpacked, &target).doing(format!("name {}", target.display()))?;
     }

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use crate::shell::{Doing, Done, Failure, make_folder, write};
 
-/// A path, and what may stand there.
+/// A path, and what may be put there.
 #[derive(Debug)]
 pub struct Swap {
     at: PathBuf,
-    /// Says whose content stands at `at`; written before it is put there.
+    /// Says whose content is at `at`; written before the content is put there.
     marker: PathBuf,
     homes: Vec<PathBuf>,
 }
@@ -38,11 +38,11 @@ impl Swap {
         &self.at
     }
 
-    /// Puts a version, counted from 1, in the place of what stands there.
+    /// Puts a version, counted from 1, in the place of what is there.
     pub fn stand(&mut self, version: u32) -> Done {
         self.put_away()?;
         let home = self.homes.get((version as usize).wrapping_sub(1));
-        let home = home.ok_or_else(|| Failure::Told(format!("there is no version {version}")))?;
+        let home = home.ok_or_else(|| Failure::Other(format!("there is no version {version}")))?;
         if let Some(folder) = self.at.parent() {
             make_folder(folder)?;
         }
@@ -50,13 +50,13 @@ impl Swap {
         std::fs::rename(home, &self.at).doing(format!("put {} in its place", home.display()))
     }
 
-    /// Puts what stands there back home.
+    /// Puts what is there back home.
     pub fn put_away(&mut self) -> Done {
         if !self.at.exists() {
             return Ok(());
         }
         let home = std::fs::read_to_string(&self.marker)
-            .doing(format!("find out whose content stands at {}", self.at.display()))?;
+            .doing(format!("find out whose content is at {}", self.at.display()))?;
         std::fs::rename(&self.at, &home).doing(format!("put {home} back"))
     }
 }

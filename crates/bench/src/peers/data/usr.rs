@@ -27,7 +27,7 @@ pub struct Usr {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Stays,
-    /// Its files are built anew.
+    /// Its files are built again.
     Replaced,
     Goes,
     Comes,
@@ -74,7 +74,7 @@ impl Usr {
     fn make_versions(&self) -> Done {
         let chosen = self.choose()?;
         if chosen.is_empty() {
-            return Err(Failure::Told("there is nothing in /usr to take".to_owned()));
+            return Err(Failure::Other("there is nothing in /usr to take".to_owned()));
         }
         let list = self.folder.join("files");
         let names: Vec<&str> = chosen.iter().filter_map(|path| path.to_str()).collect();
@@ -149,7 +149,7 @@ fn fate(path: &Path) -> Fate {
     }
 }
 
-/// A file as if built anew: a few bytes differ here and there, as addresses and dates do, and in
+/// A file as if built again: a few bytes differ here and there, as addresses and dates do, and in
 /// every second file something was put in.
 fn rebuild(path: &Path, name: &str) -> Done {
     let what = || format!("rebuild {}", path.display());
@@ -182,7 +182,7 @@ fn remove_file(path: &Path) -> Done {
     std::fs::remove_file(path).doing(format!("remove {}", path.display()))
 }
 
-/// Removes one file in so many below a folder; gives how many went.
+/// Removes one file in `every` below a folder; returns how many.
 pub fn thin_out(folder: &Path, every: usize) -> Done<usize> {
     let paths = list_files(folder)?;
     let going: Vec<_> = paths.iter().skip(every / 2).step_by(every).collect();

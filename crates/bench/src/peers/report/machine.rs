@@ -45,7 +45,7 @@ impl Machine {
     }
 }
 
-/// What stands behind a name and a colon.
+/// The text behind a name and a colon.
 fn field(text: &str, name: &str) -> String {
     let line =
         text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'));

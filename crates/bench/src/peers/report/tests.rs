@@ -1,4 +1,4 @@
-//! A report of results that nobody measured.
+//! A report of results that were made up.
 
 use super::super::results::tests::sample;
 use super::super::results::{FLOOR, Profile};
@@ -157,7 +157,7 @@ fn a_plot_stands_beside_the_document() {
     ] {
         assert!(svg.contains(part), "{part}");
     }
-    assert!(!svg.contains("verify"), "nobody verified");
+    assert!(!svg.contains("verify"), "none was verified");
     remove(&folder).unwrap();
 }
 

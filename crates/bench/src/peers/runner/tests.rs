@@ -95,7 +95,7 @@ impl Tool for Broken {
     }
 }
 
-/// One file that says which version stands.
+/// One file that says which version is in place.
 struct Numbered(PathBuf);
 
 impl DataSet for Numbered {
@@ -159,7 +159,7 @@ fn every_act_is_measured_and_counted() {
             apart,
             vec![Rc::new(Copier { is_liar: false })],
         );
-        // Nobody promises a compressor where these tests run.
+        // The machine that runs these tests may have no compressor.
         let has_zstd = crate::shell::find_program("zstd", &[]).is_some();
         assert!(results.troubles.iter().all(|trouble| !has_zstd && trouble.contender == FLOOR));
         for act in ["first", "unchanged", "next-2", "restore-2", "verify", "prune"] {

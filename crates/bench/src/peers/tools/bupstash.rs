@@ -36,8 +36,8 @@ impl Tool for Bupstash {
 
     fn note(&self) -> Option<&'static str> {
         Some(
-            "stores no extended attributes unless told so and restores no owners, so its restores \
-             are held against content, modes and times alone; its verify is reading the newest \
+            "stores no extended attributes by default and restores no owners, so its restores \
+             are compared by content, modes and times alone; its verify is reading the newest \
              snapshot",
         )
     }
