@@ -7,6 +7,7 @@
 mod links;
 mod parent;
 mod paths;
+pub mod profile;
 mod racy;
 mod readers;
 mod run;
@@ -18,11 +19,6 @@ mod walker;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use parent::History;
-use paths::Paths;
-use racy::RacyTimes;
-use readers::Readers;
-use run::{Queue, Run, Walked};
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Progress, SnapshotId, Stopwatch, Timestamp};
 use strongroom_catalog::tree::find_entry;
@@ -30,17 +26,23 @@ use strongroom_catalog::{
     Entry, EntryKind, Metadata, Recipe, RecipeBuilder, Snapshot, SnapshotStats, TreeWriter,
 };
 use strongroom_repository::{
-    ChunkReader, ChunkWriter, PackOptions, Profile, Repository, RepositoryError, Session,
-    StreamBasis, StreamCutter, WriteStats,
+    ChunkReader, ChunkWriter, PackOptions, Repository, RepositoryError, Session, StreamBasis,
+    StreamCutter, WriteStats,
 };
 use strongroom_source::{SourceOptions, TreeSource};
+
+use crate::error::EngineError;
+use crate::own::own_directories;
+use parent::History;
+use paths::Paths;
+use profile::Profile;
+use racy::RacyTimes;
+use readers::Readers;
+use run::{Queue, Run, Walked};
 use tally::Tally;
 use totals::Totals;
 use trees::Trees;
 use walker::Walker;
-
-use crate::error::EngineError;
-use crate::own::own_directories;
 
 /// What is to be backed up, and how.
 #[derive(Debug, Clone)]
@@ -148,7 +150,8 @@ pub fn backup(
     };
     let Walked { root, stopped, mut tally } =
         run.walk(Walker::start(source, &times), parent.as_ref())?;
-    let (written, profile) = writer.finish(begun, options.readers, monitor)?;
+    let written = writer.finish(monitor)?;
+    let profile = Profile::new(begun.elapsed(), &times, options.readers, options.pack.workers);
     tally.stats.bytes_new = written.data_bytes;
     tally.stats.bytes_stored = written.stored_bytes;
     let mut snapshot = options.snapshot(session.id, started, repository.surroundings.clock.now());
@@ -219,7 +222,9 @@ pub fn backup_reader(
     let mut tree = TreeWriter::new();
     tree.push(&entry, &mut writer.metadata(None))?;
     let root = tree.finish(&mut writer.metadata(None))?;
-    let (written, profile) = writer.finish(begun, 1, monitor)?;
+    let times = writer.times().clone();
+    let written = writer.finish(monitor)?;
+    let profile = Profile::new(begun.elapsed(), &times, 1, options.pack.workers);
     let stats = SnapshotStats {
         // Of a stream that was stopped before its first byte nothing is worth a snapshot.
         files: u64::from(bytes > 0 || !stopped),

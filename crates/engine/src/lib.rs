@@ -17,6 +17,7 @@ mod stats;
 mod testing;
 mod verify;
 
+pub use backup::profile::Profile;
 pub use backup::{BackupOptions, BackupOutcome, backup, backup_reader};
 pub use diff::{
     Change, ChangeKind, DiffOptions, DiffOutcome, DiffSide, Modified, Node, NodeKind, diff,

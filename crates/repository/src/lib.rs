@@ -28,6 +28,7 @@ pub use session::{Session, open_snapshot, read_snapshot, session_object, snapsho
 pub use snapshots::{SnapshotList, SnapshotName, find_snapshot, greatest_sequence, list_snapshots};
 pub use write::basis::StreamBasis;
 pub use write::chunk_writer::{ChunkWriter, MetadataLane, WriteStats};
-pub use write::packer::{Compression, PackOptions};
-pub use write::profile::{Profile, Stage, StageTimes};
+pub use write::crew::Crew;
+pub use write::packer::options::{Compression, PackOptions};
 pub use write::stream::{PIECE_BYTES, Piece, StreamCutter};
+pub use write::times::{Stage, StageTimes, send};

@@ -2,6 +2,7 @@
 
 pub mod basis;
 pub mod chunk_writer;
+pub mod crew;
 pub mod packer;
-pub mod profile;
 pub mod stream;
+pub mod times;

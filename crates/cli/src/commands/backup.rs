@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use strongroom_arena::CompressionLevel;
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text, parse_bytes};
 use strongroom_base::{Severity, Timestamp};
-use strongroom_engine::{BackupOptions, BackupOutcome, EngineError, backup};
-use strongroom_repository::{Compression, PackOptions, Profile, Repository};
+use strongroom_engine::{BackupOptions, BackupOutcome, EngineError, Profile, backup};
+use strongroom_repository::{Compression, PackOptions, Repository};
 use strongroom_source::{Accounts, SourceOptions, TreeSource};
 
 use super::init;

@@ -2,24 +2,23 @@
 //! read, cut and named by other threads.
 //!
 //! Files are begun in the order of the walk and taken in that order. Each has a channel of its own
-//! with room for a few pieces, so a long file waits for whoever takes it, and never for a file
-//! behind it; what is under way is bounded by whoever asks ([`AHEAD_BYTES`], [`AHEAD_FILES`]).
+//! with room for a few pieces, so a long file waits for the caller to take it, and never for a file
+//! behind it. The caller bounds what is being read ([`AHEAD_BYTES`], [`AHEAD_FILES`]).
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use strongroom_base::{Cancel, Cancelled, Stopwatch};
 use strongroom_catalog::Metadata;
-use strongroom_repository::{PIECE_BYTES, Piece, Stage, StageTimes, StreamCutter};
+use strongroom_repository::{Crew, PIECE_BYTES, Piece, Stage, StageTimes, StreamCutter, send};
 use strongroom_source::{EntryHandle, FileChange, SourceError, SourceFile};
 
 use crate::error::EngineError;
 
-/// Files that are under way at most. Each holds its directory open.
+/// Files that are being read at most. Each holds its directory open.
 pub const AHEAD_FILES: usize = 128;
-/// Bytes of files that are under way at most.
+/// Bytes of files that are being read at most.
 pub const AHEAD_BYTES: usize = 8 << 20;
 /// Pieces of one file that wait to be taken, beside the one at hand.
 const WAITING_MAX: usize = 2;
@@ -36,7 +35,7 @@ pub enum Reading {
     },
     /// Chunks of its content.
     Data(Piece),
-    /// A hole of so many bytes.
+    /// A hole of this many bytes.
     Hole(u64),
     /// It was read as far as it goes.
     End {
@@ -47,7 +46,7 @@ pub enum Reading {
     Failed(SourceError),
 }
 
-/// A file that is under way. Without an end it was stopped.
+/// A file being read. If the channel closes before [`Reading::End`], reading was stopped.
 #[derive(Debug)]
 pub struct FileAhead {
     /// What is known so far, some at a time: of a short file all at once.
@@ -73,7 +72,7 @@ impl Reader {
     fn read(&self, job: &Job) {
         let begun = Stopwatch::start();
         let mut give = Give { readings: &job.readings, held: Vec::new(), waited: Duration::ZERO };
-        // An error here is that nobody listens any more.
+        // An error means that no one takes the file any more, or that the backup was stopped.
         let _ = read_file(&job.file, &self.cutter, &self.cancel, &mut give);
         self.times.add(Stage::Read, begun.elapsed().saturating_sub(give.waited));
     }
@@ -81,13 +80,15 @@ impl Reader {
 
 /// Threads that read.
 pub struct Readers {
-    jobs: Option<Sender<Job>>,
-    threads: Vec<JoinHandle<()>>,
+    jobs: Sender<Job>,
     reader: Reader,
+    /// Last: the queue closes first. Files that no one has taken are given up: their channels are
+    /// closed by now.
+    _crew: Crew,
 }
 
 impl Readers {
-    /// Starts so many threads.
+    /// Starts the threads.
     pub fn start(
         count: usize,
         cutter: &StreamCutter,
@@ -96,55 +97,42 @@ impl Readers {
     ) -> Self {
         let reader =
             Reader { cutter: cutter.clone(), cancel: cancel.clone(), times: times.clone() };
-        // Whoever asks keeps to the bound.
+        // The caller keeps to the bound.
         let (jobs, queue) = unbounded::<Job>();
-        let threads = (0..count.max(1))
-            .map(|_| {
-                let (queue, reader) = (queue.clone(), reader.clone());
-                std::thread::spawn(move || queue.iter().for_each(|job| reader.read(&job)))
-            })
-            .collect();
-        Self { jobs: Some(jobs), threads, reader }
+        let mut crew = Crew::default();
+        for _ in 0..count.max(1) {
+            let (queue, reader) = (queue.clone(), reader.clone());
+            crew.start(move || queue.iter().for_each(|job| reader.read(&job)));
+        }
+        Self { jobs, reader, _crew: crew }
     }
 
-    /// Begins a file of so many bytes.
+    /// Begins a file that has about this many bytes.
     pub fn begin(&self, file: EntryHandle, bytes: u64) -> FileAhead {
         let (send, readings) = bounded(WAITING_MAX);
-        let jobs = self.jobs.as_ref().expect("files are taken until the readers stop");
-        jobs.send(Job { file, readings: send }).expect("readers live as long as files are taken");
+        self.jobs.send(Job { file, readings: send }).expect("readers live as long as their queue");
         let most = PIECE_BYTES * (WAITING_MAX + 1);
         FileAhead { readings, bytes: usize::try_from(bytes).unwrap_or(usize::MAX).min(most) }
     }
 
     /// Reads a file that is wanted before those that were begun, while `take` takes it. The
-    /// threads cannot: each may be waiting for somebody to take what it has.
+    /// threads cannot: each may be waiting for the caller to take what it has.
     pub fn read_at_once<T>(&self, file: EntryHandle, take: impl FnOnce(&FileAhead) -> T) -> T {
         let (send, readings) = bounded(WAITING_MAX);
         let job = Job { file, readings: send };
         std::thread::scope(|scope| {
             scope.spawn(move || self.reader.read(&job));
             let ahead = FileAhead { readings, bytes: 0 };
-            // Given up behind it, so that the thread waits for nobody.
+            // Dropped when it was taken, so that the thread never waits for it.
             take(&ahead)
         })
     }
 }
 
-impl Drop for Readers {
-    /// Files that nobody has taken are given up: their channels are gone by now.
-    fn drop(&mut self) {
-        self.jobs = None;
-        for thread in self.threads.drain(..) {
-            // A panic of a thread was told by the thread; dropping must not raise another.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Hands on what becomes known. The time that it waits is nobody's work.
+/// Sends readings; the time that it waits for room is not counted as reading.
 struct Give<'g> {
     readings: &'g Sender<Vec<Reading>>,
-    /// Held back for what follows it: one piece at most.
+    /// Kept to be sent with what follows it: one piece at most.
     held: Vec<Reading>,
     waited: Duration,
 }
@@ -162,13 +150,8 @@ impl Give<'_> {
     }
 
     fn hand_on(&mut self) -> Result<(), EngineError> {
-        let held = match self.readings.try_send(std::mem::take(&mut self.held)) {
-            Ok(()) => return Ok(()),
-            Err(TrySendError::Full(held) | TrySendError::Disconnected(held)) => held,
-        };
-        let begun = Stopwatch::start();
-        let sent = self.readings.send(held);
-        self.waited += begun.elapsed();
+        let (sent, waited) = send(self.readings, std::mem::take(&mut self.held));
+        self.waited += waited;
         sent.map_err(|_| Cancelled.into())
     }
 }
@@ -223,7 +206,7 @@ fn read_content(
         };
         cutter.cut(extent.bytes, &mut read, &mut |piece| give.give(Reading::Data(piece)))?;
         if at < end {
-            // The file was cut short while it was read: what is left of it ends here.
+            // The file was truncated while it was read: it ends here.
             return Ok(());
         }
     }

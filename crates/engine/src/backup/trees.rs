@@ -9,7 +9,7 @@ use strongroom_catalog::{
     ChunkRef, Entry, EntryKind, Metadata, Recipe, RecipeBuilder, StoredEntry, TreeWriteError,
     TreeWriter,
 };
-use strongroom_repository::{ChunkReader, ChunkWriter, Stage, StreamBasis};
+use strongroom_repository::{ChunkReader, ChunkWriter, StreamBasis};
 use strongroom_source::EntryHandle;
 
 use super::links::LinkedFiles;
@@ -316,13 +316,9 @@ impl<'r, 'w> Trees<'r, 'w> {
         Ok(())
     }
 
-    /// What becomes known of a file, waiting for it.
+    /// The readings of a file; waits for them.
     fn readings<'f>(&self, ahead: &'f FileAhead) -> impl Iterator<Item = Reading> + use<'f> {
         let times = self.writer.times().clone();
-        let next = move || {
-            let come = ahead.readings.try_recv();
-            come.or_else(|_| times.time(Stage::Wait, || ahead.readings.recv())).ok()
-        };
-        std::iter::from_fn(next).flatten()
+        std::iter::from_fn(move || times.receive(&ahead.readings).ok()).flatten()
     }
 }

@@ -1,38 +1,37 @@
-//! The walk on a thread of its own: while the entries of one directory are held against the
-//! parent's, those of the next are listed and asked for by another thread.
+//! The walk on a thread of its own: while the entries of one directory are compared with the
+//! parent's, another thread lists the next directory and reads the metadata of its entries.
 //!
-//! Events come in batches, so that the two seldom wait for each other, and in their order. What is
-//! ahead is bounded by the events of [`BATCHES_MAX`] batches and two more, the one being filled and
-//! the one being dealt with; and so are the directories that these hold open.
+//! Events come in batches, so that the two seldom wait for each other, and in their order. At most
+//! [`BATCHES_MAX`] batches and two more are ahead: the one being filled and the one being used.
+//! That bounds the directories that are held open, too.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use strongroom_base::Stopwatch;
-use strongroom_repository::{Stage, StageTimes};
+use strongroom_repository::{Crew, Stage, StageTimes};
 use strongroom_source::{TreeSource, WalkEvent};
 
 /// Events of a batch at most.
 const BATCH_EVENTS: usize = 256;
-/// Directories that a batch may hold open, beside the one it begins in: each of its events that
+/// Directories that a batch may hold open, besides the one it begins in: each of its events that
 /// enters or leaves one may lead to another.
 const BATCH_DIRECTORIES: usize = 32;
-/// On a file system that is slow to answer, a batch is handed on after so long.
+/// On a file system that is slow to answer, a batch is sent after this time.
 const BATCH_TIME: Duration = Duration::from_millis(5);
-/// The clock is asked once in so many events.
+/// The clock is read once in this many events.
 const CLOCK_EVENTS: usize = 8;
 /// Batches that wait.
 const BATCHES_MAX: usize = 2;
 
 /// The events of a walk.
 pub struct Walker {
-    batches: Option<Receiver<Vec<WalkEvent>>>,
+    batches: Receiver<Vec<WalkEvent>>,
     at_hand: std::vec::IntoIter<WalkEvent>,
-    /// None once it has ended.
-    thread: Option<JoinHandle<()>>,
     times: Arc<StageTimes>,
+    /// Last: the queue closes first. Empty once the walk has ended.
+    crew: Crew,
 }
 
 impl Walker {
@@ -40,23 +39,17 @@ impl Walker {
     pub fn start(mut source: TreeSource, times: &Arc<StageTimes>) -> Self {
         let (send, batches) = bounded(BATCHES_MAX);
         let of_thread = times.clone();
-        let thread = std::thread::spawn(move || {
+        let mut crew = Crew::default();
+        crew.start(move || {
             loop {
                 let batch = of_thread.time(Stage::Walk, || next_batch(&mut source));
-                // An error is that nobody listens any more.
+                // An error means that the walker was dropped.
                 if batch.is_empty() || send.send(batch).is_err() {
                     return;
                 }
             }
         });
-        let (batches, at_hand) = (Some(batches), Vec::new().into_iter());
-        Self { batches, at_hand, thread: Some(thread), times: times.clone() }
-    }
-
-    fn receive(&self) -> Option<Vec<WalkEvent>> {
-        let batches = self.batches.as_ref()?;
-        let come = batches.try_recv();
-        come.or_else(|_| self.times.time(Stage::Wait, || batches.recv())).ok()
+        Self { batches, at_hand: Vec::new().into_iter(), times: times.clone(), crew }
     }
 }
 
@@ -67,30 +60,16 @@ impl Iterator for Walker {
         if let Some(event) = self.at_hand.next() {
             return Some(event);
         }
-        match self.receive() {
-            Some(batch) => self.at_hand = batch.into_iter(),
-            None => {
-                // A walk that broke off must not pass for one that came to its end.
-                if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
-                    std::panic::resume_unwind(panic);
-                }
-            }
+        match self.times.receive(&self.batches) {
+            Ok(batch) => self.at_hand = batch.into_iter(),
+            // A walk that panicked must not pass for one that ended.
+            Err(_) => std::mem::take(&mut self.crew).join(),
         }
         self.at_hand.next()
     }
 }
 
-impl Drop for Walker {
-    fn drop(&mut self) {
-        self.batches = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was told by it; dropping must not raise another.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// What comes next; nothing at the end.
+/// The next events; none at the end.
 fn next_batch(source: &mut TreeSource) -> Vec<WalkEvent> {
     let (begun, mut directories) = (Stopwatch::start(), 0);
     let mut batch = Vec::with_capacity(BATCH_EVENTS);

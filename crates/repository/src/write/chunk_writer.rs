@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use strongroom_arena::{ArenaContent, Origin, StoredChunk};
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, Stopwatch};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
 use strongroom_catalog::{ChunkRef, Location, Part, WriteChunk};
 
 use super::basis::{Delta, FoundBasis, StreamBasis};
-use super::packer::{PackOptions, Packer, WrittenArena};
-use super::profile::{Profile, Stage, StageTimes};
+use super::packer::options::PackOptions;
+use super::packer::{Packer, WrittenArena};
+use super::times::{Stage, StageTimes};
 use crate::error::RepositoryError;
 use crate::index::chunk_index::ChunkIndex;
 use crate::read::chunk_reader::ChunkReader;
@@ -142,13 +143,13 @@ impl<'r> ChunkWriter<'r> {
                 self.stats.deltas += u64::from(delta.is_some());
                 let stored = delta.as_ref().map(|delta| delta.stored(chunk));
                 let stored = stored.unwrap_or(StoredChunk::Whole(chunk));
-                let (location, is_new_arena) = packer.put(content, fingerprint, stored)?;
-                if is_new_arena {
-                    self.index.begin_arena(location.arena);
+                let packed = packer.put(content, fingerprint, stored);
+                if packed.begins_arena {
+                    self.index.begin_arena(packed.location.arena);
                 }
                 let written = packer.take_written()?;
-                self.note_written(&written);
-                location
+                note_written(&mut self.index, &mut self.stats, &written);
+                packed.location
             }
             Packing::Nowhere { next_slot, id } => {
                 *next_slot = next_slot.wrapping_add(1);
@@ -202,15 +203,6 @@ impl<'r> ChunkWriter<'r> {
         found?.encode(chunk)
     }
 
-    fn note_written(&mut self, arenas: &[WrittenArena]) {
-        for arena in arenas {
-            self.index.finish_arena(arena.id, arena.object_bytes);
-            self.stats.arenas += 1;
-            self.stats.blocks += arena.blocks as u64;
-            self.stats.stored_bytes += arena.object_bytes;
-        }
-    }
-
     /// True where the chunk that a parent's recipe names is still there.
     pub fn is_present(&self, chunk: &ChunkRef) -> Result<bool, RepositoryError> {
         self.index.is_present(chunk.location, self.reader.store())
@@ -226,33 +218,24 @@ impl<'r> ChunkWriter<'r> {
         &self.times
     }
 
-    /// Waits until every arena is on the medium, and keeps the index. Tells what each stage took
-    /// since the backup was begun, with so many readers.
-    pub fn finish(
-        mut self,
-        begun: Stopwatch,
-        readers: usize,
-        monitor: &dyn Monitor,
-    ) -> Result<(WriteStats, Profile), RepositoryError> {
-        let dry_run = Packing::Nowhere { next_slot: 0, id: ArenaId::ZERO };
-        let mut workers = 0;
-        if let Packing::Packer(packer) = std::mem::replace(&mut self.packer, dry_run) {
-            workers = packer.workers();
-            let written = self.times.time(Stage::Wait, || packer.finish())?;
-            self.note_written(&written);
-            self.index.flush(monitor);
+    /// Waits until every arena is on the medium, and keeps the index.
+    pub fn finish(self, monitor: &dyn Monitor) -> Result<WriteStats, RepositoryError> {
+        let Self { packer, mut index, mut stats, times, .. } = self;
+        if let Packing::Packer(packer) = packer {
+            let written = times.time(Stage::Wait, || packer.finish())?;
+            note_written(&mut index, &mut stats, &written);
+            index.flush(monitor);
         }
-        let (whole, times) = (begun.elapsed(), &self.times);
-        let profile = Profile {
-            whole,
-            walk: times.of(Stage::Walk),
-            read: (times.of(Stage::Read), readers),
-            store: whole.saturating_sub(times.of(Stage::Wait)),
-            compress: (times.of(Stage::Compress), workers),
-            protect: times.of(Stage::Protect),
-            write: times.of(Stage::Write),
-        };
-        Ok((self.stats, profile))
+        Ok(stats)
+    }
+}
+
+fn note_written(index: &mut ChunkIndex, stats: &mut WriteStats, arenas: &[WrittenArena]) {
+    for arena in arenas {
+        index.finish_arena(arena.id, arena.object_bytes);
+        stats.arenas += 1;
+        stats.blocks += arena.blocks as u64;
+        stats.stored_bytes += arena.object_bytes;
     }
 }
 

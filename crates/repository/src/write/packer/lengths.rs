@@ -1,8 +1,8 @@
-//! How long an arena is going to be, told while its last blocks are still being compressed.
+//! How long an arena is going to be, while its last blocks are still being compressed.
 //!
-//! What is told depends on what came, and not on which worker was first, so the same chunks in the
-//! same order give the same arenas: of blocks that lie a fixed distance back the length is known;
-//! of those since, it is expected from what the known ones became.
+//! The answer depends on the chunks and not on which worker was first, so the same chunks in the
+//! same order give the same arenas. The length of blocks a fixed distance back is known; that of
+//! the blocks since is expected from what the known ones became.
 
 use std::collections::VecDeque;
 
@@ -10,8 +10,8 @@ use crossbeam_channel::Receiver;
 use strongroom_arena::BlockDraft;
 use strongroom_base::ArenaId;
 
-use super::{BLOCKS_IN_FLIGHT, wait_for};
-use crate::write::profile::StageTimes;
+use super::options::BLOCKS_IN_FLIGHT;
+use crate::write::times::StageTimes;
 
 /// The lengths of one lane's blocks.
 pub struct Lengths {
@@ -23,13 +23,26 @@ pub struct Lengths {
     since: VecDeque<Pending>,
 }
 
+/// A block before it is compressed.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured {
+    raw: usize,
+    /// Compression will not shorten it.
+    is_flat: bool,
+}
+
+impl Measured {
+    /// Measures a block.
+    pub fn of(draft: &BlockDraft) -> Self {
+        Self { raw: draft.bytes(), is_flat: draft.is_flat() }
+    }
+}
+
 /// A block that may not be compressed yet.
 struct Pending {
     arena: ArenaId,
-    raw: usize,
-    /// It will stay as long as it is.
-    is_flat: bool,
-    sealed: Receiver<usize>,
+    block: Measured,
+    sealed_bytes: Receiver<usize>,
 }
 
 impl Lengths {
@@ -38,23 +51,23 @@ impl Lengths {
         Self { raw: 1, sealed: 1, known: (ArenaId::ZERO, 0), since: VecDeque::new() }
     }
 
-    /// Takes note of a block of an arena, whose length comes later, and of the length that is due.
+    /// Counts a block of an arena, whose length comes later, and waits for the length that is due.
     pub fn count(
         &mut self,
         arena: ArenaId,
-        draft: &BlockDraft,
-        sealed: Receiver<usize>,
+        block: Measured,
+        sealed_bytes: Receiver<usize>,
         times: &StageTimes,
     ) {
-        let (raw, is_flat) = (draft.bytes(), draft.is_flat());
-        self.since.push_back(Pending { arena, raw, is_flat, sealed });
+        self.since.push_back(Pending { arena, block, sealed_bytes });
         if self.since.len() <= BLOCKS_IN_FLIGHT {
             return;
         }
         let due = self.since.pop_front().expect("just counted");
-        let sealed = wait_for(&due.sealed, times);
-        if !due.is_flat {
-            (self.raw, self.sealed) = (self.raw / 2 + due.raw, self.sealed / 2 + sealed);
+        let sealed = times.receive(&due.sealed_bytes).expect("a worker answers every job");
+        if !due.block.is_flat {
+            self.raw = self.raw / 2 + due.block.raw;
+            self.sealed = self.sealed / 2 + sealed;
         }
         if self.known.0 != due.arena {
             self.known = (due.arena, 0);
@@ -65,11 +78,11 @@ impl Lengths {
     /// How long the blocks of an arena are together.
     pub fn expected(&self, arena: ArenaId) -> usize {
         let known = if self.known.0 == arena { self.known.1 } else { 0 };
-        let pending = self.since.iter().filter(|block| block.arena == arena);
-        known + pending.map(|block| self.expected_of(block)).sum::<usize>()
+        let pending = self.since.iter().filter(|pending| pending.arena == arena);
+        known + pending.map(|pending| self.expected_of(pending.block)).sum::<usize>()
     }
 
-    fn expected_of(&self, block: &Pending) -> usize {
+    fn expected_of(&self, block: Measured) -> usize {
         if block.is_flat {
             return block.raw;
         }
@@ -95,7 +108,7 @@ mod tests {
             draft.push(StoredChunk::Whole(data));
             let (send, receive) = bounded(1);
             send.send(*sealed).unwrap();
-            lengths.count(ArenaId([id; 16]), &draft, receive, &times);
+            lengths.count(ArenaId([id; 16]), Measured::of(&draft), receive, &times);
             *arenas.last_mut().unwrap() += sealed;
             if lengths.expected(ArenaId([id; 16])) >= arena_bytes {
                 arenas.push(0);
@@ -121,7 +134,7 @@ mod tests {
         let target = 16 * BLOCK;
         for sealed in [BLOCK / 10, BLOCK / 4, BLOCK / 2, BLOCK] {
             let arenas = arenas(&vec![(text(), sealed); 2000], target);
-            // Of the first nothing can be expected yet.
+            // When the first is built, no length is known yet.
             let others = &arenas[1..];
             assert!(others.len() >= 3, "{arenas:?}");
             let near = target * 9 / 10..target + 2 * BLOCK;

@@ -1,0 +1,151 @@
+//! A lane: the one arena that chunks of data, or of metadata, go to now.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use strongroom_arena::{
+    ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, StoredChunk, SummarySlot,
+};
+use strongroom_base::Fingerprint;
+use strongroom_catalog::Location;
+
+use super::lengths::{Lengths, Measured};
+use super::options::BLOCKS_IN_FLIGHT;
+use super::stages::{ClosedArena, InFlight, Stages, Submitted};
+
+/// Packs chunks of one kind.
+pub struct Lane {
+    content: ArenaContent,
+    /// A block is closed at this many bytes of chunks.
+    block_bytes: usize,
+    /// An arena is closed once its blocks are expected to have this many bytes.
+    arena_bytes: usize,
+    open: Option<OpenArena>,
+    lengths: Lengths,
+}
+
+/// Where a chunk will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packed {
+    /// The place.
+    pub location: Location,
+    /// It is the first chunk of its arena.
+    pub begins_arena: bool,
+}
+
+/// An arena that chunks are added to.
+struct OpenArena {
+    seed: Arc<ArenaSeed>,
+    /// Has the blocks that are sealed, up to the first that is not.
+    builder: ArenaBuilder,
+    draft: BlockDraft,
+    /// A slot for each chunk of the draft.
+    draft_slots: Vec<SummarySlot>,
+    /// How many blocks were submitted: the number of the draft.
+    blocks: u32,
+    /// Submitted blocks that are not in the builder yet, in their order.
+    in_flight: VecDeque<InFlight>,
+}
+
+impl Lane {
+    /// A lane without an arena.
+    pub fn new(content: ArenaContent, block_bytes: usize, arena_bytes: usize) -> Self {
+        Self { content, block_bytes, arena_bytes, open: None, lengths: Lengths::new() }
+    }
+
+    /// Packs a chunk. If it begins an arena, `draw` draws that arena's seed.
+    pub fn put(
+        &mut self,
+        fingerprint: Fingerprint,
+        chunk: StoredChunk<'_>,
+        draw: impl FnOnce() -> ArenaSeed,
+        stages: &Stages,
+    ) -> Packed {
+        let is_full =
+            |arena: &OpenArena| arena.draft.is_full_for(chunk.stored_bytes(), self.block_bytes);
+        if self.open.as_ref().is_some_and(is_full) {
+            self.submit_block(stages);
+        }
+        let begins_arena = self.open.is_none();
+        let arena = self.open.get_or_insert_with(|| {
+            let seed = draw();
+            let builder = match self.content {
+                ArenaContent::Data => {
+                    let room = self.arena_bytes + self.block_bytes;
+                    ArenaBuilder::new(&seed, stages.spare_object(), room)
+                }
+                // Trees are few: their arena grows as it must.
+                ArenaContent::Metadata => ArenaBuilder::new(&seed, Vec::new(), 0),
+            };
+            OpenArena::begin(seed, builder)
+        });
+        let slot = arena.draft.push(chunk);
+        arena.draft_slots.push(SummarySlot::of(fingerprint, chunk));
+        Packed { location: Location { arena: arena.seed.id, slot }, begins_arena }
+    }
+
+    /// Submits what is left and closes the arena.
+    pub fn finish(&mut self, stages: &Stages) {
+        self.submit_block(stages);
+        self.close(stages);
+    }
+
+    /// Submits the draft, adds the blocks that are ready, and closes an arena that is long enough.
+    fn submit_block(&mut self, stages: &Stages) {
+        let Some(arena) = self.open.as_mut().filter(|arena| !arena.draft.is_empty()) else {
+            return;
+        };
+        let sealed_bytes = arena.submit(stages, &mut self.lengths);
+        arena.add_ready(stages);
+        if sealed_bytes >= self.arena_bytes {
+            self.close(stages);
+        }
+    }
+
+    fn close(&mut self, stages: &Stages) {
+        if let Some(OpenArena { builder, in_flight, .. }) = self.open.take() {
+            stages.close(ClosedArena { builder, in_flight });
+        }
+    }
+}
+
+impl OpenArena {
+    fn begin(seed: ArenaSeed, builder: ArenaBuilder) -> Self {
+        Self {
+            builder,
+            seed: Arc::new(seed),
+            draft: BlockDraft::new(0, 0),
+            draft_slots: Vec::new(),
+            blocks: 0,
+            in_flight: VecDeque::new(),
+        }
+    }
+
+    /// Submits the draft to the workers; returns how many bytes the arena's blocks are expected to
+    /// have together.
+    fn submit(&mut self, stages: &Stages, lengths: &mut Lengths) -> usize {
+        self.blocks += 1;
+        let next = BlockDraft::within(stages.spare_draft(), self.blocks, self.draft.next_slot());
+        let draft = std::mem::replace(&mut self.draft, next);
+        let slots = std::mem::take(&mut self.draft_slots);
+        let measured = Measured::of(&draft);
+        let Submitted { block, sealed_bytes } = stages.submit(draft, &self.seed);
+        self.in_flight.push_back(InFlight { block, slots });
+        lengths.count(self.seed.id, measured, sealed_bytes, stages.times());
+        lengths.expected(self.seed.id)
+    }
+
+    /// Adds the blocks that are ready, and waits if too many are not.
+    fn add_ready(&mut self, stages: &Stages) {
+        while let Some(first) = self.in_flight.front() {
+            let block = match first.block.try_recv() {
+                Ok(block) => block,
+                Err(_) if self.in_flight.len() <= BLOCKS_IN_FLIGHT => return,
+                Err(_) => stages.times().receive(&first.block).expect("a worker answers every job"),
+            };
+            let first = self.in_flight.pop_front().expect("the queue has a first block");
+            self.builder.push(&block, first.slots);
+            stages.give_back(block.bytes);
+        }
+    }
+}
