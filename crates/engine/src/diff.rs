@@ -13,13 +13,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use side::{Item, Named, Side};
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::{DeviceNumber, Metadata, Snapshot};
 use strongroom_repository::{ChunkReader, Repository, RepositoryError};
 
 use crate::error::EngineError;
+use side::{Item, Named, Side};
 
 /// One of the two things that are compared.
 #[derive(Debug, Clone, Copy)]

@@ -17,15 +17,15 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ahead::{Item, LinkMode, read_ahead};
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::{Entry, EntryKind, Snapshot};
 use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, find_path};
-use tar::TarArchive;
-use zip::ZipArchive;
 
 use crate::error::EngineError;
+use ahead::{Item, LinkMode, read_ahead};
+use tar::TarArchive;
+use zip::ZipArchive;
 
 /// What is made of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

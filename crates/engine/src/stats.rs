@@ -11,7 +11,6 @@ mod tests;
 
 use std::collections::HashMap;
 
-use marks::{Mark, Marks};
 use strongroom_arena::{Arena, ArenaContent, ArenaName, CacheLimits};
 use strongroom_backend::ObjectInfo;
 use strongroom_base::{
@@ -22,6 +21,7 @@ use strongroom_repository::objects::list_objects;
 use strongroom_repository::{ChunkReader, Repository, RepositoryError, list_snapshots};
 
 use crate::error::EngineError;
+use marks::{Mark, Marks};
 
 /// What the arenas of one kind hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
