@@ -1,7 +1,7 @@
 //! The longest chunk, and an arena beyond what is usual.
 
 use strongroom_arena::format::CHUNK_BYTES_MAX;
-use strongroom_arena::{ArenaError, Redundancy};
+use strongroom_arena::{ArenaError, ArenaStore, CacheLimits, Redundancy};
 
 use crate::{World, block_range, read};
 
@@ -27,7 +27,8 @@ fn an_arena_of_the_longest_chunks() {
     let block = block_range(&finished, 17);
     damaged[block.start..block.start + (64 << 10)].fill(0);
     world.put(finished.name.id, &damaged);
-    let store = world.fresh_store();
+    let store =
+        ArenaStore::new(world.backend.clone(), &world.keys, 160 << 20, CacheLimits::default());
     let arena = store.arena(finished.name.id).unwrap();
     assert!(read(&store, &arena, 17).unwrap() == chunks[17], "within parity");
     assert_eq!(store.heals(), 1);
