@@ -3,8 +3,8 @@
 //! The trees are walked once, in order. What files need is gathered in batches, sorted by arena
 //! and slot, so that each needed run of blocks is read once, in the order in which it lies
 //! (Foundation §5's sorted reads taken to their end: a target is random-access, so nothing has to
-//! be kept). What stands at the target already and is right is left alone, file by file and chunk
-//! by chunk; that is also how an interrupted restore goes on.
+//! be kept). What is right at the target already is left alone, file by file, and of a file that
+//! differs each chunk that is right is used; that is also how an interrupted restore goes on.
 
 mod batch;
 mod behind;
@@ -54,7 +54,7 @@ pub struct RestoreOptions {
     /// directories below the paths that were backed up, unless the backup left something out of
     /// them.
     pub target: TargetOptions,
-    /// Write nothing; tell what would be done.
+    /// Write nothing; report what would be done.
     pub dry_run: bool,
     /// Read every file again when it is written.
     pub verify: bool,
@@ -171,10 +171,10 @@ fn target_error(error: TargetError) -> EngineError {
     EngineError::Target(error)
 }
 
-/// What stands in a directory of the target.
+/// What exists in a directory of the target.
 enum Standing {
     Names(HashSet<Vec<u8>>),
-    /// It cannot be listed: anything may stand there.
+    /// It cannot be listed: any name may exist.
     Unknown,
 }
 
@@ -217,7 +217,7 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// Puts back what was found; the target's own directory may have stood before.
+    /// Puts back what was found; the target's own directory may have existed before.
     fn restore(&mut self, found: Found, stood: bool) -> Result<(), EngineError> {
         let path = Scope::start(&found);
         match found {
@@ -233,8 +233,8 @@ impl Run<'_> {
         self.flush()
     }
 
-    /// What is put back of a directory itself: nothing where one stands that the backup only
-    /// passed through.
+    /// What is put back of a directory itself: nothing if it exists and the backup only passed
+    /// through it.
     fn metadata_of(&self, entry: &Entry, path: &[u8], stood: bool) -> Option<Metadata> {
         self.scope.sets_metadata(path, stood).then(|| entry.metadata.clone())
     }
@@ -305,8 +305,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The names that stand in a directory of the target; where what the snapshot does not have is
-    /// to be removed, those alone that it has too.
+    /// Lists a directory of the target. With `--delete`, first removes what the snapshot lacks, if
+    /// the directory is one that it holds as a whole.
     fn clear(
         &mut self,
         directory: DirectoryId,
@@ -330,7 +330,7 @@ impl Run<'_> {
             match entries.next_entry() {
                 Ok(Some(entry)) => drop(surplus.remove(&entry.name)),
                 Ok(None) => break,
-                // What is lost in the repository is no reason to remove what stands here.
+                // What is lost in the repository is no reason to remove what exists here.
                 Err(_) => return Ok(Standing::Names(standing)),
             }
         }
@@ -590,7 +590,7 @@ impl Run<'_> {
         let heals = self.reader.store().heals();
         if heals > 0 {
             note(
-                "parts of the repository are damaged and were computed anew from parity: run \
+                "parts of the repository are damaged and were computed again from parity: run \
                  `strongroom repair`",
             );
         }

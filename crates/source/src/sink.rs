@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - every call names one entry of one open directory; symbolic links inside the target are never
-//!   followed, so nothing outside of it is touched whatever stands in it;
+//!   followed, so nothing outside of it is touched;
 //! - names come from a repository and are not trusted: one that could lead elsewhere is refused;
 //! - what has to be written is created for its owner alone, and gets its mode when it is finished.
 
@@ -43,15 +43,15 @@ pub use replace::{Existing, ExistingFile};
 /// How entries are put back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetOptions {
-    /// Owners are put back. Where they are not, or cannot be, set-uid and set-gid bits that would
-    /// stand for another owner are left off.
+    /// Owners are put back. If they are not, or cannot be, set-uid and set-gid bits that would
+    /// mean another owner are left off.
     pub owner: bool,
     /// Owners are put back by number, also where this machine knows the name. Wanted where the
     /// target is a system of its own, with its own `/etc/passwd`.
     pub numeric_owner: bool,
     /// Extended attributes are put back, ACLs and capabilities among them.
     pub xattrs: bool,
-    /// A directory that stands where something else must be is removed with all it holds.
+    /// A directory that is in the place of something else is removed with all it holds.
     pub delete: bool,
     /// Files that exist and differ are rewritten where they are, not replaced by whole ones.
     pub patch: bool,
@@ -106,7 +106,7 @@ impl Target {
         })
     }
 
-    /// Removes none of these directories, nor what stands below them.
+    /// Removes none of these directories, nor what is below them.
     #[must_use]
     pub fn keeping(mut self, directories: Vec<InodeId>) -> Self {
         self.kept = directories;
@@ -132,7 +132,7 @@ impl Target {
         remove::remove(fd.as_fd(), &c_name, &self.kept, &|| self.path_of(directory, name))
     }
 
-    /// Gives a name of a directory another name in it, in the place of what may stand there.
+    /// Gives a name of a directory another name in it, in the place of what may have that name.
     pub fn rename(
         &self,
         directory: DirectoryId,

@@ -20,7 +20,7 @@ use super::{Target, apply, remove};
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 impl Target {
-    /// Gives a number to a directory that stands, or will stand when it is first used.
+    /// Gives a number to a directory that exists, or will exist when it is first used.
     pub fn add_directory(
         &self,
         parent: DirectoryId,
@@ -29,7 +29,7 @@ impl Target {
         Ok(self.directories.add(parent, &self.checked_name(parent, name)?))
     }
 
-    /// Makes a directory, or takes the one that stands; anything else there is removed.
+    /// Makes a directory, or takes the one that exists; anything else of the name is removed.
     /// Its metadata is for [`apply_directory_metadata`](Self::apply_directory_metadata), when all
     /// that goes into it is there.
     pub fn create_directory(
@@ -142,7 +142,7 @@ impl Target {
         .map_err(failed)
     }
 
-    /// Opens a regular file that stands, only to be looked at: nothing of it changes.
+    /// Opens a regular file that exists, only to be looked at: nothing of it changes.
     pub fn open_file_for_reading(
         &self,
         directory: DirectoryId,
@@ -157,17 +157,16 @@ impl Target {
 
     /// Opens a regular file to be written, which is to become `size` bytes long.
     ///
-    /// A file that stands is kept with its content, so that what is right in it need not be
-    /// written. It is replaced by a fresh one where it has other names, for what they stand for
-    /// must not change, and where it is being executed or may not be written. A fresh file is one
-    /// hole.
+    /// A file that exists is kept with its content, so that what is right in it need not be
+    /// written. It is replaced by a fresh one if it has other names, as these must not change, and
+    /// if it is being executed or may not be written. A fresh file is one hole.
     pub fn open_file_for_write(
         &self,
         directory: DirectoryId,
         name: &[u8],
         size: u64,
     ) -> Result<TargetFile, TargetError> {
-        // Mostly nothing stands there, and nobody need ask first.
+        // Mostly the name is free, and need not be looked up first.
         if let Ok(file) = self.create_file(directory, name, size) {
             return Ok(file);
         }
@@ -227,7 +226,7 @@ impl Target {
         self.is_root_user || stat.stx_uid == rustix::process::geteuid().as_raw()
     }
 
-    /// Sees to it that a name is free or bears what is wanted, which is then returned.
+    /// Makes a name free, unless it has what is wanted, which is then returned.
     pub(super) fn make_way(
         &self,
         fd: &Arc<OwnedFd>,
