@@ -14,6 +14,7 @@ mod scope;
 mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -135,6 +136,7 @@ pub fn restore(
             batch: Batch::default(),
             linked: LinkTable::new(LINKED_MAX),
             replaced: 0,
+            lacks_room: false,
             unjoined: 0,
             lost_linked: HashMap::new(),
             uncleared: 0,
@@ -165,6 +167,10 @@ fn refuse_to_empty_the_machine(options: &RestoreOptions) -> Result<(), EngineErr
         }
         _ => Ok(()),
     }
+}
+
+fn is_full(error: &TargetError) -> bool {
+    matches!(error, TargetError::Io { error, .. } if error.kind() == ErrorKind::StorageFull)
 }
 
 fn target_error(error: TargetError) -> EngineError {
@@ -206,6 +212,8 @@ struct Run<'r> {
     /// Files with several names that another file, or the same one in another state, was taken
     /// for by its inode number.
     replaced: u64,
+    /// The target was full when a file was to be replaced by a whole one.
+    lacks_room: bool,
     /// Files with several names for which there was no room in the table.
     unjoined: u64,
     /// Those of them of which something is lost, and what their recovered parts are called.
@@ -489,6 +497,7 @@ impl Run<'_> {
             self.damage(&damaged);
             self.outcome.damaged.push(damaged.path);
         }
+        self.lacks_room |= batch.replaces_files() && written.problems.iter().any(is_full);
         written.problems.iter().for_each(|error| self.problem(error));
         self.lost_linked.extend(written.damaged_linked);
         for (existing, new) in &batch.links {
@@ -586,6 +595,12 @@ impl Run<'_> {
                  restored as a file of its own",
                 self.unjoined
             ));
+        }
+        if self.lacks_room {
+            note(
+                "the target has no room for a second copy of each file that is replaced: make \
+                 room, or rewrite files in place with `--patch`",
+            );
         }
         let heals = self.reader.store().heals();
         if heals > 0 {

@@ -94,4 +94,17 @@ fn a_restore_onto_a_full_disk_says_so_and_goes_on_later() {
     let run = world.run(restore).exits(0);
     assert!(run.out.starts_with("restored 2 files"), "{}", run.out);
     assert_same(&world.tree(), &target);
+
+    // A file that differs stays as it is if there is no room for the one that replaces it.
+    disk.grow("30M");
+    let large = target.join("large");
+    let mut live = fs::read(&large).unwrap();
+    live[..4].copy_from_slice(b"mine");
+    fs::write(&large, &live).unwrap();
+    let run = world.run(restore).exits(3).warns("--patch");
+    assert!(!run.err.contains(".strongroom-restore"), "{}", run.err);
+    assert!(fs::read(&large).unwrap() == live);
+    assert_eq!(fs::read_dir(&target).unwrap().count(), 2, "nothing is left over");
+    world.run(restore.iter().chain(&["--patch"])).exits(0);
+    assert_same(&world.tree(), &target);
 }

@@ -211,6 +211,11 @@ impl Batch {
         Ok(is_last)
     }
 
+    /// True if some of its files take the place of others.
+    pub fn replaces_files(&self) -> bool {
+        self.files.iter().any(|file| file.making == Making::Beside)
+    }
+
     #[cfg(test)]
     pub fn first_loss(&self) -> Option<&String> {
         self.files.iter().find_map(|file| file.lost.as_ref())
@@ -515,7 +520,7 @@ impl<'b> Shared<'b> {
         let opened = match file.making {
             Making::Fresh if !is_begun => self.target.create_file(directory, name, size),
             Making::Fresh | Making::Patch => self.target.open_file_for_write(directory, name, size),
-            Making::Beside => self.open_temporary(directory, size, &state.temporary),
+            Making::Beside => self.open_temporary(file, &state.temporary),
         };
         let opened = match opened {
             Ok(opened) => Arc::new(opened),
@@ -536,17 +541,17 @@ impl<'b> Shared<'b> {
 
     fn open_temporary(
         &self,
-        directory: DirectoryId,
-        size: u64,
+        file: &BatchFile,
         temporary: &Mutex<Option<Vec<u8>>>,
     ) -> Result<TargetFile, TargetError> {
+        let (directory, size) = (file.directory, file.metadata.size);
         let mut temporary = lock(temporary);
         if let Some(name) = &*temporary {
             return self.target.open_file_for_write(directory, name, size);
         }
-        let (name, file) = self.target.create_temporary(directory, size)?;
+        let (name, opened) = self.target.create_temporary(directory, &file.name, size)?;
         *temporary = Some(name);
-        Ok(file)
+        Ok(opened)
     }
 
     /// Puts the metadata of a file back, which has all its content.

@@ -106,6 +106,11 @@ impl TargetFile {
         &self.path
     }
 
+    /// The same file, with another path for messages.
+    pub(super) fn known_as(self, path: PathBuf) -> Self {
+        Self { path, ..self }
+    }
+
     /// Writes all of `bytes`.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
         self.write_parts_at(offset, &mut [IoSlice::new(bytes)]).map(drop)

@@ -109,16 +109,18 @@ impl Target {
         }
     }
 
-    /// Makes a file that is to become `size` bytes long, under a temporary name.
+    /// Makes a file that is to become `size` bytes long and to have a name, under a temporary one,
+    /// which is returned too. Messages show the name that it is to have.
     pub fn create_temporary(
         &self,
         directory: DirectoryId,
+        name: &[u8],
         size: u64,
     ) -> Result<(Vec<u8>, TargetFile), TargetError> {
         for _ in 0..ATTEMPTS_MAX {
-            let name = self.temporary_name().into_bytes();
-            match self.create_file(directory, &name, size) {
-                Ok(file) => return Ok((name, file)),
+            let temporary = self.temporary_name().into_bytes();
+            match self.create_file(directory, &temporary, size) {
+                Ok(file) => return Ok((temporary, file.known_as(self.path_of(directory, name)))),
                 Err(TargetError::Taken { .. }) => {}
                 Err(error) => return Err(error),
             }
