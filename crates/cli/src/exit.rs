@@ -201,6 +201,13 @@ fn classify(error: &RepositoryError) -> (Exit, Option<&'static str>) {
             Exit::Damaged,
             Some("restore a file of the folder `keys` from any other copy of the repository"),
         ),
+        RepositoryError::Fenced { .. } => {
+            (Exit::Failed, Some("run the backup again: it reuses what was stored"))
+        }
+        RepositoryError::CommitUnknown { .. } => (
+            Exit::Failed,
+            Some("see with `strongroom snapshots`; running the backup again does no harm"),
+        ),
         RepositoryError::LastKeySlot { .. } => {
             (Exit::Failed, Some("add another key first: `strongroom key add`"))
         }

@@ -12,9 +12,9 @@ use crossbeam_channel::bounded;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName, CacheLimits};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName};
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
-use strongroom_catalog::ChunkRef;
+use strongroom_catalog::{ChunkRef, Location};
 use strongroom_repository::objects::{list_objects, twin};
-use strongroom_repository::{ChunkReader, Repository, arena_bytes_of, list_snapshots};
+use strongroom_repository::{ChunkIndex, ChunkReader, Repository, arena_bytes_of, list_snapshots};
 
 use crate::error::EngineError;
 use crate::health::audit::{Affected, audit};
@@ -99,12 +99,32 @@ pub fn verify(
         verifier.tell(Severity::Damage, &path, &error.to_string());
     }
     let bad = std::mem::take(&mut verifier.bad);
+    withdraw(repository, &reader, &bad.wrong_slots(), monitor, cancel)?;
     let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
     let (affected, audited) = audit(&reader, &list.snapshots, &mut is_good, monitor, cancel)?;
     verifier.outcome.affected = affected;
     verifier.outcome.snapshots = audited.snapshots;
     verifier.outcome.chunks_named = audited.chunks;
     Ok(verifier.outcome)
+}
+
+/// Has the index in the cache leave out slots that hold something else than their summaries say, so
+/// that the next backup stores those chunks again.
+fn withdraw(
+    repository: &Repository,
+    reader: &ChunkReader,
+    wrong: &[Location],
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<(), EngineError> {
+    let Some(cache) = repository.cache_folder().filter(|_| !wrong.is_empty()) else {
+        return Ok(());
+    };
+    let mut index = ChunkIndex::open(Some(&cache))?;
+    index.refresh(repository.backend(), reader.store(), monitor, cancel)?;
+    index.withdraw(wrong)?;
+    index.flush(monitor);
+    Ok(())
 }
 
 struct Verifier<'v> {

@@ -74,6 +74,18 @@ pub enum RepositoryError {
         /// The object.
         name: ObjectName,
     },
+    /// Something else has the name of the snapshot that was to be committed.
+    #[error("session {session} was ended from outside before it was committed")]
+    Fenced {
+        /// The session.
+        session: SnapshotId,
+    },
+    /// The place failed while the snapshot was committed, and does not say whether it was.
+    #[error("it is unknown whether the snapshot was committed: {source}")]
+    CommitUnknown {
+        /// What the place said.
+        source: BackendError,
+    },
     /// The key at hand may only store.
     #[error("this key can only store, not read")]
     PutOnly,

@@ -8,7 +8,7 @@ use minicbor::Encoder;
 use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
-use strongroom_backend::ObjectName;
+use strongroom_backend::{BackendError, ObjectName};
 use strongroom_base::SnapshotId;
 use strongroom_base::entropy::random_array;
 use strongroom_catalog::Snapshot;
@@ -20,6 +20,9 @@ use crate::repository::Repository;
 
 /// What snapshots are sealed as.
 const SNAPSHOT_INFO: &str = "strongroom v0 snapshot";
+
+/// How many times a commit is tried whose outcome is unknown.
+const COMMIT_TRIES: u32 = 3;
 
 /// A writer's session, from its beginning to its commit.
 pub struct Session<'r> {
@@ -59,9 +62,36 @@ impl<'r> Session<'r> {
     pub fn commit(mut self, snapshot: &Snapshot) -> Result<u64, RepositoryError> {
         assert_eq!(snapshot.id, self.id, "a session commits its own snapshot");
         let object = seal_snapshot(self.repository, snapshot, self.origin());
-        self.repository.backend().create(&snapshot_object(self.id), &object)?;
-        self.end();
-        Ok(object.len() as u64)
+        let outcome = self.settle(&object);
+        match &outcome {
+            // The commit may still take effect, and until then the session must be seen: else what
+            // the snapshot needs could be collected.
+            Err(RepositoryError::CommitUnknown { .. }) => self.ended = true,
+            _ => self.end(),
+        }
+        outcome.map(|()| object.len() as u64)
+    }
+
+    /// Creates the snapshot's object and finds out whether that took effect: a failure may have
+    /// been reported of a call that succeeded, or that is still on its way.
+    fn settle(&self, object: &[u8]) -> Result<(), RepositoryError> {
+        let (backend, name) = (self.repository.backend(), snapshot_object(self.id));
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let failure = match backend.create(&name, object) {
+                Ok(()) => return Ok(()),
+                // Nothing was sent.
+                Err(error @ BackendError::NoSpace { .. }) if tries == 1 => return Err(error.into()),
+                Err(error) => error,
+            };
+            match backend.read(&name, 0, object.len() + 1) {
+                Ok(found) if found == object => return Ok(()),
+                Ok(_) => return Err(RepositoryError::Fenced { session: self.id }),
+                Err(_) if tries < COMMIT_TRIES => {}
+                Err(_) => return Err(RepositoryError::CommitUnknown { source: failure }),
+            }
+        }
     }
 
     /// What the headers of its objects say of the writer.
@@ -77,7 +107,7 @@ impl<'r> Session<'r> {
 }
 
 impl Drop for Session<'_> {
-    /// A session that is given up never commits.
+    /// A session that is given up before it asked for a commit never commits.
     fn drop(&mut self) {
         if !self.ended {
             self.end();

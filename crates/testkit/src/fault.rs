@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Operation};
 
@@ -19,6 +19,9 @@ pub enum FaultKind {
     NoSpace,
     /// It does what was asked and reports an error nevertheless.
     LostAcknowledgement,
+    /// It reports an error, and a create takes effect when the test says so
+    /// ([`FaultyBackend::land`]): it was still on its way.
+    Late,
     /// The object is gone before the call.
     Vanish,
     /// A read gives one bit otherwise, in the middle.
@@ -122,13 +125,26 @@ pub struct FaultyBackend<B: ?Sized> {
     // A plain mutex: held while calls are counted.
     faults: Mutex<Vec<(Fault, u64)>>,
     fired: AtomicU64,
+    // A plain mutex: held while a create is noted.
+    on_their_way: Mutex<Vec<(ObjectName, Vec<u8>)>>,
 }
 
 impl<B: Backend + ?Sized> FaultyBackend<B> {
     /// Hands on to `inner` what does not fail.
     pub fn new(inner: Arc<B>, plan: FaultPlan) -> Self {
         let faults = Mutex::new(plan.faults.into_iter().map(|fault| (fault, 0)).collect());
-        Self { inner, faults, fired: AtomicU64::new(0) }
+        Self { inner, faults, fired: AtomicU64::new(0), on_their_way: Mutex::default() }
+    }
+
+    /// Lets all creates take effect that were still on their way, those whose names are free.
+    pub fn land(&self) {
+        for (name, bytes) in self.on_their_way().drain(..) {
+            let _ = self.inner.create(&name, &bytes);
+        }
+    }
+
+    fn on_their_way(&self) -> MutexGuard<'_, Vec<(ObjectName, Vec<u8>)>> {
+        self.on_their_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many calls have failed so far. A test that fails each call in turn is at its end once
@@ -156,12 +172,12 @@ impl<B: Backend + ?Sized> FaultyBackend<B> {
 
     fn write(
         &self,
-        kind: CallKind,
+        fault: Option<FaultKind>,
         operation: Operation,
         name: &ObjectName,
         call: impl FnOnce(&B) -> Result<(), BackendError>,
     ) -> Result<(), BackendError> {
-        match self.fault(kind, name.folder()) {
+        match fault {
             None => call(&self.inner),
             Some(FaultKind::NoSpace) => Err(BackendError::NoSpace { name: name.clone() }),
             Some(FaultKind::LostAcknowledgement) => {
@@ -188,7 +204,10 @@ impl<B: Backend + ?Sized> Backend for FaultyBackend<B> {
                 self.inner.remove(name)?;
                 return self.inner.read(name, offset, length);
             }
-            FaultKind::Io | FaultKind::NoSpace | FaultKind::LostAcknowledgement => {
+            FaultKind::Io
+            | FaultKind::NoSpace
+            | FaultKind::LostAcknowledgement
+            | FaultKind::Late => {
                 return Err(planned(Operation::Read, name.as_str()));
             }
             FaultKind::FlipBit | FaultKind::Short | FaultKind::Zeros => {}
@@ -220,15 +239,21 @@ impl<B: Backend + ?Sized> Backend for FaultyBackend<B> {
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
-        self.write(CallKind::Create, Operation::Write, name, |inner| inner.create(name, bytes))
+        let fault = self.fault(CallKind::Create, name.folder());
+        if fault == Some(FaultKind::Late) {
+            self.on_their_way().push((name.clone(), bytes.to_vec()));
+        }
+        self.write(fault, Operation::Write, name, |inner| inner.create(name, bytes))
     }
 
     fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
-        self.write(CallKind::Replace, Operation::Write, name, |inner| inner.replace(name, bytes))
+        let fault = self.fault(CallKind::Replace, name.folder());
+        self.write(fault, Operation::Write, name, |inner| inner.replace(name, bytes))
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
-        self.write(CallKind::Remove, Operation::Remove, name, |inner| inner.remove(name))
+        let fault = self.fault(CallKind::Remove, name.folder());
+        self.write(fault, Operation::Remove, name, |inner| inner.remove(name))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {

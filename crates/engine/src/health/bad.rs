@@ -30,6 +30,11 @@ impl BadPlaces {
         self.broken.insert(name.id, survivors(name, object, reader, keys));
     }
 
+    /// Slots that hold something else than their summaries say.
+    pub(crate) fn wrong_slots(&self) -> Vec<Location> {
+        self.slots.iter().copied().collect()
+    }
+
     /// Takes note of what was found in an object.
     pub(crate) fn extend(&mut self, broken: Option<(ArenaId, Survivors)>, slots: Vec<Location>) {
         self.broken.extend(broken);

@@ -86,7 +86,9 @@ fn an_acknowledgement_is_lost() {
         |at| FaultPlan::hiccup(Calls::of(&[CallKind::Create]), at, FaultKind::LostAcknowledgement);
     each(&scene, plan, |at, objects, outcome| {
         let what = format!("create {at} not acknowledged");
-        assert!(outcome.is_err(), "{what}");
+        // A commit is looked for; at anything before it, the backup ends.
+        let committed = objects.list("snapshots").unwrap().len() > 1;
+        assert_eq!(outcome.is_ok(), committed, "{what}");
         check_snapshots(&scene, objects.clone(), &what);
         let repository = scene.world.open_over(objects).unwrap();
         let next = run(&repository, &options(&scene.world.tree()), &Silent).unwrap();

@@ -20,5 +20,6 @@ mod repair;
 mod restore;
 mod restore_faults;
 mod slots;
+mod trust;
 mod verify;
 mod world;

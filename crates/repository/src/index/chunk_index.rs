@@ -6,7 +6,7 @@
 //! (which exist in another generation, or were cut short) read anew. So the whole
 //! cache may be lost, stale or torn: that costs reading summaries, never data.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,11 +29,11 @@ const HEADS_MAX: usize = strongroom_index::HEADS_MAX / 2;
 pub struct ChunkIndex {
     index: Index,
     arenas: Arenas,
-    /// As good as not there.
+    /// Treated as absent: deltas whose bases are gone, and slots that were withdrawn.
     orphans: Orphans,
     /// How many arenas there were at the last refresh: those from here on are this session's.
     own_from: u32,
-    /// The cache could not be read or written somewhere: it is begun anew by the next session.
+    /// The cache could not be read or written somewhere: the next session makes it again.
     broken: AtomicBool,
 }
 
@@ -275,9 +275,10 @@ impl ChunkIndex {
         self.arenas.find(arena).is_some()
     }
 
-    /// True where a slot that was once filled is still there.
+    /// Whether a slot that once held the chunk of this name still holds it.
     pub fn is_present(
         &self,
+        fingerprint: &Fingerprint,
         location: Location,
         store: &ArenaStore,
     ) -> Result<bool, RepositoryError> {
@@ -291,11 +292,23 @@ impl ChunkIndex {
         match store.arena(location.arena) {
             Ok(arena) => {
                 let slot = arena.slot(location.slot);
-                Ok(slot.is_some_and(|slot| slot.fingerprint != Fingerprint::ZERO))
+                Ok(slot.is_some_and(|slot| slot.fingerprint == *fingerprint))
             }
             Err(error) if error.is_unreadable() => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Leaves out slots that do not hold what their summaries say, until their arenas are
+    /// rewritten: the next backup stores those chunks again.
+    pub fn withdraw(&mut self, wrong: &[Location]) -> Result<(), RepositoryError> {
+        let mut withdrawn = HashSet::new();
+        for place in wrong {
+            let ordinal = self.arenas.find(place.arena);
+            withdrawn.extend(ordinal.map(|ordinal| (ordinal, place.slot)));
+        }
+        self.orphans.extend(&withdrawn);
+        Ok(self.index.retain(|location| !withdrawn.contains(&unpack_location(location)))?)
     }
 
     /// Commits what was inserted. A failure to write a cache is told and costs nothing else.

@@ -115,10 +115,11 @@ impl ChunkReader {
             known.index = self.refreshed(ChunkIndex::in_memory())?;
             found = known.index.lookup(fingerprint);
         }
-        let Some(first) = found else { return Ok(None) };
-        if !tried.contains(&first) {
+        if let Some(first) = found.filter(|first| !tried.contains(first)) {
             return Ok(Some(first));
         }
+        // The index knows one place of each chunk, and forgets it with the arena: that is no proof
+        // that no other arena holds the chunk.
         let copies = match &mut known.copies {
             Some(copies) => copies,
             empty => empty.insert(known.index.further_copies(&*self.backend, &self.store)?),

@@ -169,7 +169,7 @@ impl<'r> ChunkWriter<'r> {
     ) -> Result<Option<Location>, RepositoryError> {
         let in_place = basis.as_mut().and_then(|basis| basis.in_place(part, &fingerprint));
         if let Some(location) = in_place
-            && self.index.is_present(location, self.reader.store())?
+            && self.index.is_present(&fingerprint, location, self.reader.store())?
         {
             return Ok(in_place);
         }
@@ -205,7 +205,7 @@ impl<'r> ChunkWriter<'r> {
 
     /// True where the chunk that a parent's recipe names is still there.
     pub fn is_present(&self, chunk: &ChunkRef) -> Result<bool, RepositoryError> {
-        self.index.is_present(chunk.location, self.reader.store())
+        self.index.is_present(&chunk.fingerprint, chunk.location, self.reader.store())
     }
 
     /// What was written so far.

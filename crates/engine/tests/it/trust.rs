@@ -1,0 +1,159 @@
+//! What is not believed: the answer to a commit, what the index forgot, and a summary's fingerprints.
+
+use std::fs;
+use std::sync::Arc;
+
+use strongroom_arena::{
+    ArenaBuilder, ArenaContent, ArenaName, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel,
+    Finishing, Origin, Redundancy, StoredChunk, SummarySlot,
+};
+use strongroom_backend::{Backend, MemoryBackend, ObjectName};
+use strongroom_base::{Cancel, SeededEntropy, Silent};
+use strongroom_catalog::Snapshot;
+use strongroom_engine::{EngineError, plan_repair, repair};
+use strongroom_repository::{
+    Repository, RepositoryError, Session, list_snapshots, snapshot_object,
+};
+use strongroom_testkit::damage::names_in;
+use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend};
+
+use crate::verify::check_all;
+use crate::world::{World, options, run};
+
+fn sessions(objects: &MemoryBackend) -> usize {
+    objects.list("sessions").unwrap().len()
+}
+
+fn commits() -> Calls {
+    Calls::of(&[CallKind::Create]).within("snapshots")
+}
+
+/// Engine 6: an answer that was lost is no failure, and a call that failed once is tried again.
+#[test]
+fn a_commit_whose_answer_is_lost_is_a_commit() {
+    for kind in [FaultKind::LostAcknowledgement, FaultKind::Io, FaultKind::Late] {
+        let world = World::new(190);
+        let plan = FaultPlan::hiccup(commits(), 0, kind);
+        let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan));
+        let repository = world.open_over(faulty.clone()).unwrap();
+        let outcome = run(&repository, &options(&world.tree()), &Silent).unwrap();
+        faulty.land();
+        world.assert_holds(&repository, outcome.snapshot.id, &world.image(), &format!("{kind:?}"));
+        assert_eq!((faulty.fired(), sessions(&world.objects)), (1, 0), "{kind:?}");
+    }
+}
+
+/// Engine 6: what may still become a snapshot keeps its session, or a collector would remove what
+/// it needs.
+#[test]
+fn a_commit_of_unknown_outcome_keeps_its_session() {
+    let world = World::new(191);
+    let plan = FaultPlan::lasting(commits(), 0, FaultKind::Late);
+    let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan));
+    let repository = world.open_over(faulty.clone()).unwrap();
+    let failure = run(&repository, &options(&world.tree()), &Silent).unwrap_err();
+    assert!(
+        matches!(failure, EngineError::Repository(RepositoryError::CommitUnknown { .. })),
+        "{failure}"
+    );
+    assert_eq!(sessions(&world.objects), 1);
+    faulty.land();
+    let list = list_snapshots(&world.open()).unwrap();
+    assert_eq!(list.snapshots.len(), 1, "it was on its way");
+    world.assert_holds(&repository, list.snapshots[0].id, &world.image(), "landed");
+    assert_eq!(sessions(&world.objects), 1);
+}
+
+#[test]
+fn a_session_that_was_ended_from_outside_commits_nothing() {
+    let world = World::new(192);
+    let repository = world.open();
+    let session = Session::begin(&repository).unwrap();
+    let name = snapshot_object(session.id);
+    world.objects.create(&name, b"a tombstone").unwrap();
+    let snapshot = Snapshot::empty(session.id);
+    let failure = session.commit(&snapshot).unwrap_err();
+    assert!(matches!(failure, RepositoryError::Fenced { .. }), "{failure}");
+    assert_eq!(world.objects.snapshot()[&name], b"a tombstone");
+    assert_eq!(sessions(&world.objects), 0);
+}
+
+/// Engine 5: the index forgets the one place that it knew of a chunk; another arena holds it too.
+#[test]
+fn what_the_index_forgot_is_not_lost() {
+    let mut world = World::new(193).with_cache();
+    let before = world.objects.snapshot();
+    let first = world.backup();
+    // Another machine, which has a cache of its own, stores the same at the same time.
+    let cache = world.cache.take();
+    let other = Arc::new(MemoryBackend::from_snapshot(before));
+    let repository = world.open_over(other.clone()).unwrap();
+    let second = run(&repository, &options(&world.tree()), &Silent).unwrap();
+    for (name, bytes) in other.snapshot() {
+        world.objects.create(&name, &bytes).unwrap();
+    }
+    world.cache = cache;
+    // The index learns of the other's arenas.
+    world.backup();
+    let theirs = names_in(&other.snapshot(), "arenas");
+    for name in theirs.iter().filter(|name| is_of_data(name)) {
+        world.objects.remove(name).unwrap();
+    }
+    let repository = world.open();
+    for id in [first.snapshot.id, second.snapshot.id] {
+        world.assert_holds(&repository, id, &world.image(), "from the other copy");
+    }
+    assert_eq!(check_all(&repository).affected, []);
+}
+
+fn is_of_data(name: &ObjectName) -> bool {
+    ArenaContent::of(ArenaName::of(name).unwrap().id) == ArenaContent::Data
+}
+
+/// An arena that claims to hold this content and holds something else.
+fn plant(world: &World, repository: &Repository, content: &[u8]) {
+    let keys = repository.write_keys();
+    let seed = ArenaSeed::draw(ArenaContent::Data, keys, &SeededEntropy::new(7));
+    let garbage = vec![0x11; content.len()];
+    let mut draft = BlockDraft::new(0, 0);
+    draft.push(StoredChunk::Whole(&garbage));
+    let fingerprint = keys.fingerprinter.fingerprint(content);
+    let slots = vec![SummarySlot::of(fingerprint, StoredChunk::Whole(&garbage))];
+    let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
+    let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
+    builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
+    let finished = builder.finish(Finishing {
+        generation: 0,
+        origin: Origin::NONE,
+        keys,
+        redundancy: Redundancy::ARENA,
+        padding: None,
+    });
+    world.objects.create(&finished.name.object(), finished.object()).unwrap();
+}
+
+/// Engine 2: a chunk that is not what its fingerprint says is found by `verify --data`, withdrawn,
+/// and stored again by the next backup, which heals the snapshots that name it.
+#[test]
+fn a_chunk_that_is_not_what_it_says_heals() {
+    for by_repair in [false, true] {
+        let world = World::new(195).with_cache();
+        let repository = world.open();
+        let content = [0x77; 3000];
+        fs::write(world.tree().join("victim"), content).unwrap();
+        plant(&world, &repository, &content);
+        let poisoned = world.backup().snapshot.id;
+        let found = check_all(&repository);
+        assert!(found.affected.iter().any(|lost| lost.path.ends_with("victim")), "{found:?}");
+        if by_repair {
+            fs::remove_dir_all(world.cache.as_ref().unwrap()).unwrap();
+            let plan = plan_repair(repository.backend(), &Silent, &Cancel::new()).unwrap();
+            let outcome = repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+            assert_eq!(outcome.rescued, 1, "{outcome:?}");
+        }
+        world.backup();
+        let what = if by_repair { "repaired" } else { "withdrawn" };
+        world.assert_holds(&world.open(), poisoned, &world.image(), what);
+        assert!(check_all(&world.open()).affected.is_empty(), "{what}");
+    }
+}
