@@ -3,13 +3,10 @@
 use std::process::ExitCode;
 
 use strongroom_access::MountError;
-use strongroom_arena::ArenaError;
-use strongroom_arena::envelope::EnvelopeError;
-use strongroom_arena::envelope::format::HeaderError;
 use strongroom_backend::BackendError;
 use strongroom_base::Printable;
 use strongroom_engine::EngineError;
-use strongroom_repository::RepositoryError;
+use strongroom_repository::{ErrorKind, RepositoryError};
 use strongroom_source::SourceError;
 
 use crate::terminal::{Events, write_wrapped};
@@ -174,10 +171,7 @@ impl From<MountError> for CliError {
 
 fn classify(error: &RepositoryError) -> (Exit, Option<&'static str>) {
     match error {
-        RepositoryError::Object {
-            source: EnvelopeError::Header(HeaderError::NewerVersion { .. }),
-            ..
-        } => (
+        error if error.kind() == ErrorKind::Newer => (
             Exit::Failed,
             Some("a newer Strongroom wrote this; it is not damaged: update this program"),
         ),
@@ -235,10 +229,10 @@ fn classify(error: &RepositoryError) -> (Exit, Option<&'static str>) {
         RepositoryError::NoSuchPath { .. } => {
             (Exit::Failed, Some("`strongroom ls SNAPSHOT` lists what the snapshot holds"))
         }
-        RepositoryError::PutOnly | RepositoryError::Arena(ArenaError::PutOnly) => {
+        error if error.kind() == ErrorKind::PutOnly => {
             (Exit::Failed, Some("use the passphrase of a key that may read"))
         }
-        RepositoryError::Backend(BackendError::NoSpace { .. }) => (
+        error if error.kind() == ErrorKind::NoSpace => (
             Exit::Failed,
             Some("free some space and run it again; snapshots made before are not affected"),
         ),

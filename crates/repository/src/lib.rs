@@ -8,6 +8,7 @@ pub mod config;
 mod error;
 mod index;
 pub mod keys;
+mod kind;
 pub mod objects;
 mod read;
 mod repository;
@@ -17,6 +18,7 @@ mod write;
 
 pub use error::RepositoryError;
 pub use index::chunk_index::{ChunkIndex, Refreshed};
+pub use kind::ErrorKind;
 pub use read::chunk_reader::ChunkReader;
 pub use read::lookup::{Found, find_path};
 pub use read::walk::SnapshotWalk;

@@ -1,0 +1,72 @@
+//! What kind of error it is: what a caller decides by, without naming the floors below.
+
+use strongroom_arena::ArenaError;
+use strongroom_arena::envelope::EnvelopeError;
+use strongroom_arena::envelope::format::HeaderError;
+use strongroom_backend::BackendError;
+
+use crate::error::RepositoryError;
+
+/// The kinds of errors that lead to different next steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// A newer program made what was read. It is not damaged.
+    Newer,
+    /// Stored data is damaged or lost.
+    Damaged,
+    /// The key may only store.
+    PutOnly,
+    /// There is no room where the repository is.
+    NoSpace,
+    /// The local cache failed; it can be removed.
+    Cache,
+    /// The user stopped it.
+    Cancelled,
+    /// The caller, its arguments or the machine.
+    Other,
+}
+
+impl RepositoryError {
+    /// The kind of error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Object {
+                source: EnvelopeError::Header(HeaderError::NewerVersion { .. }),
+                ..
+            } => ErrorKind::Newer,
+            error if error.is_unknown() => ErrorKind::Newer,
+            Self::PutOnly | Self::Arena(ArenaError::PutOnly) => ErrorKind::PutOnly,
+            Self::Backend(BackendError::NoSpace { .. })
+            | Self::Arena(ArenaError::Backend(BackendError::NoSpace { .. })) => ErrorKind::NoSpace,
+            Self::Index(_) => ErrorKind::Cache,
+            Self::Cancelled(_) => ErrorKind::Cancelled,
+            error if error.is_damage() => ErrorKind::Damaged,
+            _ => ErrorKind::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strongroom_backend::ObjectName;
+    use strongroom_base::{ArenaId, Cancelled};
+
+    use super::*;
+
+    #[test]
+    fn house_6_what_a_newer_program_made_is_not_damaged() {
+        let name = ObjectName::top("config");
+        let newer = RepositoryError::Object { name, source: EnvelopeError::Unknown };
+        assert_eq!(newer.kind(), ErrorKind::Newer);
+        let arena = ArenaId([1; 16]);
+        for (error, kind) in [
+            (ArenaError::Unknown { arena }, ErrorKind::Newer),
+            (ArenaError::Missing { arena }, ErrorKind::Damaged),
+            (ArenaError::PutOnly, ErrorKind::PutOnly),
+        ] {
+            assert_eq!(RepositoryError::from(error).kind(), kind);
+        }
+        assert_eq!(RepositoryError::from(Cancelled).kind(), ErrorKind::Cancelled);
+        assert_eq!(RepositoryError::ForgedConfig.kind(), ErrorKind::Damaged);
+    }
+}
