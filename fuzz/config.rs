@@ -1,19 +1,20 @@
 //! The repository's configuration, from any bytes.
 //!
 //! What unpacks is within its bounds, has used every byte, and packs and unpacks to the same; only
-//! what a holder of the keys wrote is authentic.
+//! what the owner signed is authentic.
 
 #![no_main]
 
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use strongroom_base::{MasterSecret, RepositoryId, Timestamp, WriteKeys};
+use strongroom_base::seal::AuthorityKey;
+use strongroom_base::{RepositoryId, Timestamp};
 use strongroom_chunk::{Chunker, Key, Limits};
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 use strongroom_repository::config::{ARENA_BYTES_MAX, CHUNK_BYTES_MAX, Config};
 
-static KEYS: LazyLock<WriteKeys> = LazyLock::new(|| MasterSecret([1; 32]).keys().write);
+static AUTHORITY: LazyLock<AuthorityKey> = LazyLock::new(|| AuthorityKey::new([1; 32]));
 
 fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
     let mut input = Input::new(data);
@@ -25,14 +26,16 @@ fn check_bytes(bytes: &[u8]) {
     // What is skipped may be nested, and takes memory for each level.
     assert!(unpacked.peak_bytes <= 64 * bytes.len() + 4096, "it took {}", unpacked.peak_bytes);
     let Ok(config) = unpacked.value else { return };
-    assert!(config.chunk_limits.min() >= Limits::MIN_BYTES);
-    assert!(config.chunk_limits.min() <= config.chunk_limits.max());
-    assert!(config.chunk_limits.max() <= CHUNK_BYTES_MAX);
+    for chunker in config.chunkers {
+        assert!(chunker.limits.min() >= Limits::MIN_BYTES);
+        assert!(chunker.limits.min() <= chunker.limits.max());
+        assert!(chunker.limits.max() <= CHUNK_BYTES_MAX);
+        assert_eq!(Chunker::new(chunker.limits, Key::PUBLIC).limits(), chunker.limits);
+    }
     assert!(config.arena_bytes <= ARENA_BYTES_MAX);
     assert!(config.parity_per_mille <= 1000);
-    assert_eq!(Chunker::new(config.chunk_limits, Key::PUBLIC).limits(), config.chunk_limits);
-    let packed = config.pack(&KEYS);
-    assert_eq!(config.is_authentic(bytes, &KEYS), packed == bytes);
+    let packed = config.pack(&AUTHORITY);
+    assert!(Config::is_authentic(&packed, &AUTHORITY.public()));
     assert_eq!(Config::unpack(&packed).as_ref(), Ok(&config));
     assert!(Config::unpack(&[bytes, &[0]].concat()).is_err(), "a byte is left over");
     assert!(Config::unpack(&bytes[..bytes.len() - 1]).is_err(), "a byte is missing");
@@ -40,34 +43,40 @@ fn check_bytes(bytes: &[u8]) {
 
 fn round(input: &mut Input<'_>) {
     let (min, max) = (input.u32() as usize, input.u32() as usize);
-    let Ok(chunk_limits) = Limits::new(min & 0x1f_ffff, max & 0x1f_ffff) else { return };
+    let Ok(limits) = Limits::new(min & 0x7f_ffff, max & 0x7f_ffff) else { return };
     let config = Config {
         id: RepositoryId(input.array()),
         created: Timestamp(input.u64().cast_signed()),
-        chunk_limits,
-        arena_bytes: input.u32() & 0x7ff_ffff,
+        chunkers: Config::chunkers(limits),
+        arena_bytes: input.u32() & 0x7fff_ffff,
         parity_per_mille: u32::from(input.u16() & 0x7ff),
+        naming: input.u8(),
+        padding: input.u8() & 1 == 0,
+        store: input.u8(),
     };
-    let is_bounded = chunk_limits.max() <= CHUNK_BYTES_MAX
+    let is_bounded = limits.max() <= CHUNK_BYTES_MAX
         && config.arena_bytes <= ARENA_BYTES_MAX
         && config.parity_per_mille <= 1000;
-    let mut packed = config.pack(&KEYS);
-    assert!(config.is_authentic(&packed, &KEYS));
+    let mut packed = config.pack(&AUTHORITY);
+    assert!(Config::is_authentic(&packed, &AUTHORITY.public()));
     assert_eq!(Config::unpack(&packed).ok(), is_bounded.then_some(config.clone()));
     let at = input.below(packed.len());
     packed[at] ^= 1 << (input.u8() & 7);
-    assert!(!config.is_authentic(&packed, &KEYS));
+    assert!(!Config::is_authentic(&packed, &AUTHORITY.public()));
 }
 
 fn seeds() -> Vec<Vec<u8>> {
     let config = Config {
         id: RepositoryId([7; 16]),
         created: Timestamp(8),
-        chunk_limits: Limits::DEFAULT,
+        chunkers: Config::chunkers(Limits::DEFAULT),
         arena_bytes: 16 << 20,
         parity_per_mille: 30,
+        naming: 0,
+        padding: false,
+        store: 1,
     };
     let after = |mode: u8, bytes: &[u8]| [&[mode], bytes].concat();
     let limits = [0, 1, 0, 0, 0, 2, 0, 0];
-    vec![after(0, &config.pack(&KEYS)), after(1, &limits), after(1, &[limits; 6].concat())]
+    vec![after(0, &config.pack(&AUTHORITY)), after(1, &limits), after(1, &[limits; 6].concat())]
 }

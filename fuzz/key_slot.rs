@@ -6,12 +6,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use strongroom_base::{MasterSecret, RepositoryId, SeededEntropy, SlotId, Timestamp};
+use strongroom_base::{MasterSecret, NamingSecret, RepositoryId, SeededEntropy, SlotId, Timestamp};
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 use strongroom_repository::keys::{Access, KdfCost, KeySlot, NewSlot, SlotSecret};
 
 const ID: SlotId = SlotId([3; 8]);
 const REPOSITORY: RepositoryId = RepositoryId([4; 16]);
+/// As `key generate` makes them, so that slots cost next to nothing.
+const PASSPHRASE: &[u8] =
+    b"strongroom-key-5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a4f56ba95";
+const OTHER: &[u8] =
+    b"strongroom-key-a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a572949ae1";
 
 fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
     let mut input = Input::new(data);
@@ -25,15 +30,14 @@ fn check_bytes(bytes: &[u8]) {
     let Ok(slot) = unpacked.value else { return };
     assert_eq!(slot.id, ID);
     assert_eq!(KeySlot::unpack(ID, &slot.pack()).as_ref(), Ok(&slot));
-    assert!(KeySlot::unpack(ID, &[bytes, &[0]].concat()).is_err(), "a byte is left over");
-    assert!(KeySlot::unpack(ID, &bytes[..bytes.len() - 1]).is_err(), "a byte is missing");
+    assert_eq!(slot.pack(), bytes, "what is authenticated is what was stored");
     let cost = slot.cost;
     let is_bounded = cost.memory_kib <= KdfCost::MEMORY_KIB_MAX
         && cost.passes <= 1000
         && (1..=64).contains(&cost.lanes);
     let is_cheap = cost.memory_kib <= 512 && cost.passes <= 2;
     if !is_bounded || is_cheap {
-        let opened = measure(|| slot.open(b"a guess", REPOSITORY).is_some());
+        let opened = measure(|| slot.open(PASSPHRASE, REPOSITORY).is_some());
         assert!(!opened.value, "nobody guesses a tag");
         let bound = if is_bounded { 1 << 20 } else { 1 << 12 };
         assert!(opened.peak_bytes <= bound, "it took {}", opened.peak_bytes);
@@ -42,33 +46,38 @@ fn check_bytes(bytes: &[u8]) {
 
 /// A slot that was sealed opens with its passphrase alone.
 fn round(input: &mut Input<'_>) {
-    let master = SlotSecret::Master(MasterSecret(input.array()));
-    let secret = if input.u8() & 1 == 0 { master } else { master.put_only() };
-    let passphrase = input.array::<8>();
+    let (master, naming) = (MasterSecret(input.array()), NamingSecret(input.array()));
+    let full = SlotSecret::Full { master, naming };
+    let secret = match input.u8() & 1 {
+        0 => full,
+        _ => full.put_only("laptop").expect("it is a name"),
+    };
     let created = Timestamp(input.u64().cast_signed());
     let entropy = SeededEntropy::new(input.u64());
     let label = String::from_utf8_lossy(input.rest()).into_owned();
-    let new = NewSlot { label, created, cost: Some(KdfCost::CHEAPEST) };
-    let slot = KeySlot::seal(new, &secret, &passphrase, REPOSITORY, &entropy)
+    let new = NewSlot { label, created, cost: None };
+    let slot = KeySlot::seal(new, &secret, PASSPHRASE, REPOSITORY, &entropy)
         .expect("the cheapest cost is within bounds");
     assert_eq!(KeySlot::unpack(slot.id, &slot.pack()).as_ref(), Ok(&slot));
-    let opened = slot.open(&passphrase, REPOSITORY).expect("it is the slot's passphrase");
+    let opened = slot.open(PASSPHRASE, REPOSITORY).expect("it is the slot's passphrase");
     assert_eq!(opened.access(), secret.access());
-    assert_eq!(opened.access() == Access::Full, opened.keys().private_key.is_some());
-    assert_eq!(opened.keys().write.summary_key, secret.keys().write.summary_key);
-    assert!(slot.open(b"another", REPOSITORY).is_none());
-    assert!(slot.open(&passphrase, RepositoryId([5; 16])).is_none());
+    assert_eq!(opened.access() == Access::Full, opened.keys().can_read());
+    let summary_key = |secret: &SlotSecret| secret.keys().write.domain.summary_key;
+    assert_eq!(summary_key(&opened), summary_key(&secret));
+    assert!(slot.open(OTHER, REPOSITORY).is_none());
+    assert!(slot.open(PASSPHRASE, RepositoryId([5; 16])).is_none());
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let slot = |cost| {
-        let secret = SlotSecret::Master(MasterSecret([1; 32]));
-        let new = NewSlot { label: "x".into(), created: Timestamp(7), cost: Some(cost) };
-        KeySlot::seal(new, &secret, b"y", REPOSITORY, &SeededEntropy::new(1))
-            .expect("the cost is within bounds")
-    };
-    let mut costly = slot(KdfCost::CHEAPEST);
-    costly.cost = KdfCost { memory_kib: u32::MAX, passes: 2000, lanes: 300 };
+    let secret = SlotSecret::Full { master: MasterSecret([1; 32]), naming: NamingSecret([2; 32]) };
+    let new = NewSlot { label: "x".into(), created: Timestamp(7), cost: None };
+    let slot = KeySlot::seal(new, &secret, PASSPHRASE, REPOSITORY, &SeededEntropy::new(1))
+        .expect("the cost is within bounds")
+        .pack();
+    let mut costly = slot.clone();
+    // An array of three: 32 KiB, 1 pass, 4 lanes.
+    let cost = slot.iter().position(|byte| *byte == 0x83).expect("the cost is an array");
+    costly.splice(cost + 1..cost + 3, [0x1a, 0xff, 0xff, 0xff, 0xff]);
     let after = |mode: u8, bytes: &[u8]| [&[mode], bytes].concat();
-    vec![after(0, &slot(KdfCost::CHEAPEST).pack()), after(0, &costly.pack()), after(1, &[9; 70])]
+    vec![after(0, &slot), after(0, &costly), after(1, &[9; 110])]
 }

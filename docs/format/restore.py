@@ -15,9 +15,10 @@ The format, in short. Numbers are little-endian; each part has a document beside
               a second copy, NAME.copy.
   envelope    what every object is wrapped in: header (128) | body | table | parity | table |
               trailer. The trailer is the header again; the header has the body's length and hash.
-  key slot    CBOR; Argon2id makes of the passphrase the key that opens the master secret. Private
-              key and write secret are derived from that; fingerprint key and summary key from the
-              write secret. Every derivation is BLAKE3 in derive-key mode.
+  key slot    CBOR and a sealed secret; Argon2id makes of the passphrase the key that opens it: the
+              master secret and the naming secret. Private key, authority key and the secret of each
+              domain are derived from the first, fingerprint keys from the second. Every derivation
+              is BLAKE3 in derive-key mode.
   seals       AES-256-GCM with a number as nonce; or HPKE to the repository's public key.
   snapshot    CBOR, sealed by HPKE: time, host, paths, and the recipe of the tree of "/".
   recipe      [depth, refs]: at depth 0 the chunks that make a stream, else chunks that hold the
@@ -30,7 +31,8 @@ The format, in short. Numbers are little-endian; each part has a document beside
               The summary, sealed with a derived key, says which slots each block holds.
   block       frame (16) | sealed: head (16), payload. The payload, perhaps compressed by zstd, is a
               directory of the chunks and then their bytes. Block n is sealed under number n.
-  chunk       a run of bytes, named by its keyed BLAKE3-256: its fingerprint.
+  chunk       a run of bytes, named by its keyed BLAKE3-256: its fingerprint. Content and metadata
+              are named under keys of their own, and are in arenas of their own.
 """
 
 import argparse
@@ -48,7 +50,8 @@ from typing import NamedTuple
 
 import zstandard
 from blake3 import blake3
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
@@ -119,7 +122,7 @@ class Restoration:
 
     def tree(self, recipe, folder: bytes):
         """What is in a directory. An entry that fails is told and passed over."""
-        for chunk, _ in self.repository.stream(recipe):
+        for chunk, _ in self.repository.stream(METADATA_ARENA, recipe):
             cbor = Cbor(chunk)
             while cbor.rest:
                 entry = Entry(cbor.value())
@@ -152,7 +155,7 @@ class Restoration:
 
     def file(self, entry, path: bytes):
         with open(path, "xb") as file:
-            for chunk, stream_bytes in self.repository.stream(entry.recipe):
+            for chunk, stream_bytes in self.repository.stream(DATA_ARENA, entry.recipe):
                 if chunk is None:
                     file.seek(stream_bytes, os.SEEK_CUR)
                 else:
@@ -196,12 +199,9 @@ class Repository:
     def __init__(self, path: Path, passphrase: bytes):
         self.path = path
         config = read_either(path / "config", CONFIG)
-        fields = Cbor(config).value()
-        self.keys = open_slots(path / "keys", passphrase, repository_id=fields[0])
-        # The tag is the map's last pair and authenticates the map without it.
-        untagged = bytes([config[0] - 1]) + config[1:-35]
-        if blake3(untagged, key=self.keys.config_key).digest() != fields[5]:
-            raise Damaged("the configuration was not written by a holder of the keys")
+        fields, signature = config[:-64], config[-64:]
+        repository_id = Cbor(fields).value()[0]
+        self.keys = open_slots(path / "keys", passphrase, repository_id, fields, signature)
 
     def snapshots(self) -> list:
         """Identifier and fields of each snapshot that opens, oldest first."""
@@ -217,19 +217,22 @@ class Repository:
         # By sequence, which is a snapshot's own count; its clock decides only between equals.
         return sorted(found, key=lambda snapshot: (snapshot[1].get(13, 0), snapshot[1][1], snapshot[0]))
 
-    def stream(self, recipe):
-        """The chunks of a stream, in order; None and a length for a hole."""
+    def stream(self, kind: int, recipe):
+        """The chunks of a stream of data or metadata, in order; None and a length for a hole."""
         depth, refs = recipe
         for fingerprint, arena, slot, stream_bytes in struct.iter_unpack("<32s16sIQ", refs):
             if not any(fingerprint):
                 yield None, stream_bytes
             elif depth == 0:
-                yield self.chunk(fingerprint, arena, slot), stream_bytes
+                yield self.chunk(kind, fingerprint, arena, slot), stream_bytes
             else:
-                yield from self.stream((depth - 1, self.chunk(fingerprint, arena, slot)))
+                node = self.chunk(METADATA_ARENA, fingerprint, arena, slot)
+                yield from self.stream(kind, (depth - 1, node))
 
-    def chunk(self, fingerprint: bytes, arena: bytes, slot: int) -> bytes:
-        """A chunk, from where its ref says; if that fails, from where a summary says."""
+    def chunk(self, kind: int, fingerprint: bytes, arena: bytes, slot: int) -> bytes:
+        """A chunk of data or metadata, from where its ref says, else from where a summary says."""
+        if kind_of(arena) != kind:
+            raise Damaged(f"arena {arena.hex()} is of the other kind, data or metadata")
         try:
             return self.chunk_at(fingerprint, arena, slot)
         except (Damaged, OSError):
@@ -240,7 +243,7 @@ class Repository:
     def chunk_at(self, fingerprint: bytes, arena: bytes, slot: int) -> bytes:
         stored = self.arena(arena).chunk(slot)
         chunk = self.expand(stored) if stored.bases else stored.data
-        if blake3(chunk, key=self.keys.fingerprint_key).digest() != fingerprint:
+        if blake3(chunk, key=self.keys.fingerprint_keys[kind_of(arena)]).digest() != fingerprint:
             raise Damaged(f"slot {slot} of arena {arena.hex()} holds other bytes")
         return chunk
 
@@ -288,6 +291,10 @@ class Repository:
 # --- Arenas: arena.md ---------------------------------------------------------------------------
 
 
+def kind_of(arena_id: bytes) -> int:
+    return METADATA_ARENA if arena_id[0] & 0x80 else DATA_ARENA
+
+
 class Block(NamedTuple):
     """A block, as the summary tells it."""
 
@@ -313,7 +320,7 @@ class Arena:
 
     def __init__(self, path: Path, arena_id: bytes, generation: int, keys):
         self.path, self.id = path, arena_id
-        self.kind = METADATA_ARENA if arena_id[0] & 0x80 else DATA_ARENA
+        self.kind = kind_of(arena_id)
         header = read_header(path, self.kind, arena_id)
         if header.generation != generation:
             raise Damaged(f"{path}: another generation is in its place")
@@ -328,7 +335,7 @@ class Arena:
         summary_start = Header.BYTES + self.HEAD_BYTES
         self.blocks_start = summary_start + summary_bytes
         sealed = read_at(path, summary_start, summary_bytes)
-        self.read_summary(open_summary(sealed, header, domain, keys.summary_key))
+        self.read_summary(open_summary(sealed, header, domain, keys.summary_key(domain)))
 
     def read_summary(self, summary: bytes):
         magic, _, blocks, slots, _ = struct.unpack_from("<4s4I", summary)
@@ -419,15 +426,31 @@ def open_summary(sealed: bytes, header: "Header", domain: bytes, summary_key: by
 
 
 class Keys:
-    """What follows from the master secret."""
+    """What follows from the master secret and the naming secret."""
 
-    def __init__(self, master_secret: bytes):
+    def __init__(self, master_secret: bytes, naming_secret: bytes):
+        self.master_secret = master_secret
         private_key = derive("strongroom v0 private key", master_secret)
         self.private_key = X25519PrivateKey.from_private_bytes(private_key)
-        write_secret = derive("strongroom v0 write secret", master_secret)
-        self.fingerprint_key = derive("strongroom v0 fingerprint key", write_secret)
-        self.summary_key = derive("strongroom v0 summary key", write_secret)
-        self.config_key = derive("strongroom v0 config key", write_secret)
+        authority = derive("strongroom v0 authority key", master_secret)
+        self.authority = Ed25519PrivateKey.from_private_bytes(authority).public_key()
+        self.fingerprint_keys = {
+            DATA_ARENA: derive("strongroom v0 data fingerprint key", naming_secret),
+            METADATA_ARENA: derive("strongroom v0 metadata fingerprint key", naming_secret),
+        }
+
+    def summary_key(self, domain: bytes) -> bytes:
+        return derive("strongroom v0 summary key", self.domain_secret(domain))
+
+    def domain_secret(self, domain: bytes) -> bytes:
+        return derive("strongroom v0 domain secret", self.master_secret + domain)
+
+    def has_signed(self, context: bytes, message: bytes, signature: bytes) -> bool:
+        try:
+            self.authority.verify(signature, context + b"\0" + message)
+            return True
+        except InvalidSignature:
+            return False
 
     def open(self, info: bytes, aad: bytes, sealed: bytes) -> bytes:
         """Opens HPKE (RFC 9180), base mode: X25519, HKDF-SHA256, ChaCha20-Poly1305."""
@@ -457,23 +480,33 @@ def labeled_expand(suite: bytes, prk: bytes, label: bytes, info: bytes, length: 
     return hmac.digest(prk, labeled + b"\x01", "sha256")[:length]
 
 
-def open_slots(folder: Path, passphrase: bytes, repository_id: bytes) -> Keys:
-    """The keys, from the first slot that the passphrase opens."""
+def open_slots(folder: Path, passphrase: bytes, repository_id: bytes, config: bytes,
+               signature: bytes) -> Keys:
+    """The keys, from the first slot that the passphrase opens and whose owner signed the config."""
+    opened = False
     for name in sorted({path.name.removesuffix(".copy") for path in folder.glob("*")}):
         slot_id = bytes.fromhex(name)
         try:
-            slot = Cbor(read_either(folder / name, KEY_SLOT, slot_id.ljust(16, b"\0"))).value()
+            body = read_either(folder / name, KEY_SLOT, slot_id.ljust(16, b"\0"))
+            cbor = Cbor(body)
+            slot, sealed = cbor.value(), bytes(cbor.rest)
             memory_kib, passes, lanes = slot[3]
             kdf = Argon2id(salt=slot[4], length=32, iterations=passes, lanes=lanes,
                            memory_cost=memory_kib)
-            key = AESGCM(kdf.derive(passphrase))
-            secret = open_sealed(key, 0, slot[5], repository_id + slot_id)
+            key = kdf.derive(passphrase)
+            if derive("strongroom v0 slot commitment", key + slot_id) != slot[5]:
+                continue
+            clear = body[:len(body) - len(sealed)]
+            secret = open_sealed(AESGCM(key), 0, sealed, repository_id + slot_id + clear)
         except (Damaged, OSError):
             continue
         if secret[0] != 0:
             raise Damaged("this passphrase may only store, not read")
-        return Keys(secret[1:])
-    raise Damaged("the passphrase opens no key slot")
+        keys, opened = Keys(secret[1:33], secret[33:]), True
+        if keys.has_signed(b"strongroom v0 configuration", config, signature):
+            return keys
+    raise Damaged("the configuration was not signed by the owner" if opened
+                  else "the passphrase opens no key slot")
 
 
 def derive(context: str, secret: bytes) -> bytes:

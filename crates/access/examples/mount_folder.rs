@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn store(source: &Path, repository: &Path) -> Result<(), Box<dyn Error>> {
-    let init = InitOptions { cost: Some(KdfCost::CHEAPEST), ..InitOptions::default() };
+    let init = InitOptions { cost: Some(KdfCost::TYPED_MIN), ..InitOptions::default() };
     let surroundings = surroundings(LocalBackend::create(repository)?);
     let repository = Repository::init(surroundings, PASSPHRASE, &init)?;
     let outcome = backup(&repository, &options(source), &Silent, &Cancel::new())?;

@@ -10,6 +10,7 @@ pub mod format;
 pub mod name;
 pub mod scan;
 pub mod store;
+pub mod voucher;
 pub mod writer;
 
 pub use block::{BlockDraft, BlockSealer, CompressionLevel, OpenBlock, SealedBlock, StoredChunk};
@@ -18,4 +19,5 @@ pub use envelope::format::Origin;
 pub use format::{BaseLocation, SummarySlot};
 pub use name::{ARENAS_FOLDER, ArenaName, ListedArena, ListedArenas};
 pub use store::{Arena, ArenaError, ArenaStore, CacheLimits, object_bytes_max};
+pub use voucher::Voucher;
 pub use writer::{ArenaBuilder, ArenaContent, ArenaSeed, FinishedArena, Finishing};

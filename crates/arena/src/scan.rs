@@ -16,7 +16,7 @@ use crate::format::{
 };
 use crate::name::ArenaName;
 use crate::store::{ArenaError, ArenaStore, damaged, envelope_error};
-use crate::writer::{ArenaBuilder, FinishedArena, Finishing};
+use crate::writer::{ArenaBuilder, ArenaContent, FinishedArena, Finishing};
 
 /// Resolves a delta to the chunk it stands for.
 pub type ResolveDelta<'r> = dyn FnMut(StoredChunk<'_>) -> Option<Vec<u8>> + 'r;
@@ -56,9 +56,10 @@ pub fn rescue(
     let found = blocks.len();
     blocks.retain(|(sealed, _)| sealed.head.codec != Codec::Padding);
     let is_padded = blocks.len() < found;
+    let fingerprinter = ArenaContent::of(id).fingerprinter(&keys.naming);
     let mut builder = ArenaBuilder::rebuilding(id, head.sealed_key);
     for (sealed, opened) in &blocks {
-        builder.push(sealed, slots_of(opened, &keys.fingerprinter, resolve));
+        builder.push(sealed, slots_of(opened, fingerprinter, resolve));
     }
     let arena = builder.finish(Finishing {
         generation: next.generation,

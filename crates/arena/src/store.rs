@@ -11,12 +11,12 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use lru::LruCache;
 use strongroom_backend::{Backend, BackendError};
-use strongroom_base::seal::{PrivateKey, SealKey};
-use strongroom_base::{ArenaId, RepositoryKeys};
+use strongroom_base::seal::SealKey;
+use strongroom_base::{ArenaId, DomainId, RepositoryKeys};
 
 use crate::block::{BlockError, OpenBlock, open_block};
 use crate::envelope::format::{HEADER_BYTES, Header};
@@ -26,7 +26,8 @@ use crate::format::{
     Summary, SummaryBlock, SummarySlot,
 };
 use crate::name::{ArenaName, ListedArenas};
-use crate::writer::{ArenaContent, KEY_INFO, SummaryBinding, open_summary};
+use crate::voucher::Voucher;
+use crate::writer::{ArenaContent, KEY_INFO, SummaryBinding, key_of_summary, open_summary};
 
 /// Bytes that are read to open an arena: header, head and, of most arenas, the summary.
 const OPENING_BYTES: usize = 64 << 10;
@@ -70,6 +71,14 @@ pub enum ArenaError {
         /// The slot.
         slot: u32,
     },
+    /// Another domain wrote the arena, and the key at hand does not open that domain's summaries.
+    #[error("arena {arena} is of another domain, whose arenas this key does not open")]
+    Foreign {
+        /// The arena.
+        arena: ArenaId,
+        /// The domain.
+        domain: DomainId,
+    },
     /// Reading needs the private key, and only put-only keys are at hand.
     #[error("this key can only store, not read")]
     PutOnly,
@@ -79,9 +88,9 @@ pub enum ArenaError {
 }
 
 impl ArenaError {
-    /// Whether the arena as a whole cannot be read, by this program or by any.
+    /// Whether the arena as a whole cannot be read: by any program, by this one, or with this key.
     pub fn is_unreadable(&self) -> bool {
-        self.is_lost() || matches!(self, Self::Unknown { .. })
+        self.is_lost() || matches!(self, Self::Unknown { .. } | Self::Foreign { .. })
     }
 
     /// Whether another generation of the arena may hold what this one does not.
@@ -96,6 +105,11 @@ pub struct Arena {
     pub id: ArenaId,
     /// How often it was rewritten.
     pub generation: u32,
+    /// Whose it is: the domain whose key opened the summary.
+    pub domain: DomainId,
+    /// True if the own domain wrote it, or the owner vouched for it: what its summary says may be
+    /// built upon without reading its blocks.
+    pub trusted: bool,
     /// What it holds.
     pub summary: Summary,
     /// Bytes of its object, if it is whole.
@@ -108,11 +122,11 @@ pub struct Arena {
 }
 
 impl Arena {
-    fn new(header: &Header, head: &ArenaHead, summary: Summary, key: Option<SealKey>) -> Self {
-        let key = key.map(Arc::new);
+    /// With the place of each block's first chunk, which the summary implies.
+    fn with_places(mut self) -> Self {
         let mut place = 0;
-        let first_places = summary
-            .blocks
+        let blocks = &self.summary.blocks;
+        self.first_places = blocks
             .iter()
             .map(|block| {
                 let first = place;
@@ -120,15 +134,7 @@ impl Arena {
                 first
             })
             .collect();
-        Self {
-            id: ArenaId(header.id),
-            generation: header.generation,
-            summary,
-            object_bytes: header.layout().object_bytes as u64,
-            blocks_start: head.blocks_start(),
-            first_places,
-            key,
-        }
+        self
     }
 
     /// Its name.
@@ -139,9 +145,7 @@ impl Arena {
     /// The same arena without what is known of each slot: it takes a few bytes a block.
     pub fn outline(&self) -> Self {
         let summary = Summary { blocks: self.summary.blocks.clone(), slots: Vec::new() };
-        let Self { id, generation, object_bytes, blocks_start, .. } = *self;
-        let (first_places, key) = (Vec::new(), self.key.clone());
-        Self { id, generation, summary, object_bytes, blocks_start, first_places, key }
+        Self { summary, first_places: Vec::new(), key: self.key.clone(), ..*self }
     }
 
     /// The block, by its place in the summary, that holds a slot.
@@ -231,8 +235,9 @@ impl Default for CacheLimits {
 /// Reads arenas.
 pub struct ArenaStore {
     backend: Arc<dyn Backend>,
-    summary_key: [u8; 32],
-    private_key: Option<PrivateKey>,
+    keys: RepositoryKeys,
+    // Read for each arena that is opened, written once in a session.
+    vouchers: RwLock<HashMap<ArenaId, Voucher>>,
     /// What is larger is no arena of this repository.
     object_bytes_max: u64,
     limits: CacheLimits,
@@ -279,8 +284,8 @@ impl ArenaStore {
         Self {
             backend,
             object_bytes_max: object_bytes_max(arena_bytes),
-            summary_key: keys.write.summary_key,
-            private_key: keys.private_key.clone(),
+            keys: keys.clone(),
+            vouchers: RwLock::default(),
             limits,
             arenas: Mutex::new(LruCache::new(limits.arenas)),
             blocks: Mutex::new(BlockCache { blocks: LruCache::unbounded(), bytes: 0 }),
@@ -490,16 +495,70 @@ impl ArenaStore {
 
     /// Opens an arena from the bytes of its object, or as many of them as end with its summary.
     pub fn open_arena_in(&self, name: ArenaName, object: &[u8]) -> Result<Arena, ArenaError> {
-        let ArenaName { id, generation } = name;
+        let id = name.id;
         let (header, head) = heads_of(name, object)?;
-        let summary = SUMMARY_START..head.blocks_start() as usize;
-        let sealed = object.get(summary).ok_or_else(|| damaged(id, "it is too short"))?;
-        let (origin, domain) = (header.origin, head.domain);
-        let binding = SummaryBinding { arena: id, generation, origin, domain };
-        let summary = open_summary(sealed, &binding, &self.summary_key)
-            .map_err(|error| format_error(id, error))?;
-        let key = self.arena_key(id, &head)?;
-        Ok(Arena::new(&header, &head, summary, key))
+        let sealed = sealed_summary_in(id, &head, object)?;
+        let binding = binding_of(id, &header, &head);
+        let voucher = self.voucher_for(id, &header, sealed);
+        let trusted = head.domain == self.keys.write.domain.id || voucher.is_some();
+        let key = match (self.keys.domain(head.domain), voucher) {
+            (Some(domain), _) => key_of_summary(sealed, &binding, &domain.summary_key),
+            (None, Some(voucher)) => Ok(voucher.summary_key),
+            (None, None) => return Err(ArenaError::Foreign { arena: id, domain: head.domain }),
+        };
+        let summary = key.and_then(|key| open_summary(sealed, &binding, &key));
+        let arena = Arena {
+            id,
+            generation: header.generation,
+            domain: head.domain,
+            trusted,
+            summary: summary.map_err(|error| format_error(id, error))?,
+            object_bytes: header.layout().object_bytes as u64,
+            blocks_start: head.blocks_start(),
+            first_places: Vec::new(),
+            key: self.arena_key(id, &head)?.map(Arc::new),
+        };
+        Ok(arena.with_places())
+    }
+
+    /// The voucher that counts for this object, if there is one.
+    fn voucher_for(&self, id: ArenaId, header: &Header, sealed_summary: &[u8]) -> Option<Voucher> {
+        let vouchers = self.vouchers.read().unwrap_or_else(PoisonError::into_inner);
+        let voucher = vouchers.get(&id).filter(|voucher| {
+            voucher.generation == header.generation
+                && voucher.body_hash == header.body_hash
+                && voucher.summary_hash == *blake3::hash(sealed_summary).as_bytes()
+        });
+        voucher.cloned()
+    }
+
+    /// Trusts the arenas that the owner vouches for. The vouchers must be authentic.
+    pub fn trust(&self, vouchers: Vec<Voucher>) {
+        let mut known = self.vouchers.write().unwrap_or_else(PoisonError::into_inner);
+        known.extend(vouchers.into_iter().map(|voucher| (voucher.arena, voucher)));
+    }
+
+    /// True if the owner vouched for a generation of the arena.
+    pub fn is_vouched(&self, id: ArenaId) -> bool {
+        self.vouchers.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
+    }
+
+    /// A voucher for an arena, from its whole object. Whether the arena holds what its summary says
+    /// is the caller's to know.
+    pub fn vouch_for(&self, name: ArenaName, object: &[u8]) -> Result<Voucher, ArenaError> {
+        let id = name.id;
+        let (header, head) = heads_of(name, object)?;
+        let sealed = sealed_summary_in(id, &head, object)?;
+        let foreign = ArenaError::Foreign { arena: id, domain: head.domain };
+        let domain = self.keys.domain(head.domain).ok_or(foreign)?;
+        let key = key_of_summary(sealed, &binding_of(id, &header, &head), &domain.summary_key);
+        Ok(Voucher {
+            arena: id,
+            generation: header.generation,
+            body_hash: header.body_hash,
+            summary_hash: *blake3::hash(sealed).as_bytes(),
+            summary_key: key.map_err(|error| format_error(id, error))?,
+        })
     }
 
     /// The key of an arena's blocks; none for a put-only holder.
@@ -508,8 +567,9 @@ impl ArenaStore {
         id: ArenaId,
         head: &ArenaHead,
     ) -> Result<Option<SealKey>, ArenaError> {
-        let Some(private_key) = &self.private_key else { return Ok(None) };
-        let key = private_key
+        let Some(owner) = &self.keys.owner else { return Ok(None) };
+        let key = owner
+            .private_key
             .open(KEY_INFO, &id.0, &head.sealed_key)
             .ok()
             .and_then(|key| key.try_into().ok())
@@ -555,6 +615,22 @@ fn backend_error(id: ArenaId, error: BackendError) -> ArenaError {
         error if error.is_damage() => damaged(id, error),
         error => error.into(),
     }
+}
+
+/// What an arena's summary is bound to.
+fn binding_of(arena: ArenaId, header: &Header, head: &ArenaHead) -> SummaryBinding {
+    let (generation, origin, domain) = (header.generation, header.origin, head.domain);
+    SummaryBinding { arena, generation, origin, domain }
+}
+
+/// The sealed summary in the bytes of an object, or of its beginning.
+fn sealed_summary_in<'o>(
+    id: ArenaId,
+    head: &ArenaHead,
+    object: &'o [u8],
+) -> Result<&'o [u8], ArenaError> {
+    let summary = SUMMARY_START..head.blocks_start() as usize;
+    object.get(summary).ok_or_else(|| damaged(id, "it is too short"))
 }
 
 /// Blocks of an arena, from the bytes of its object, by the numbers that they have in another

@@ -3,7 +3,7 @@
 use strongroom_base::keys::{authenticate, derive_object_key};
 use strongroom_base::le::{LeReader, LeWrite};
 use strongroom_base::seal::{SealKey, TAG_BYTES};
-use strongroom_base::{ArenaId, DomainId, Entropy, WriteKeys};
+use strongroom_base::{ArenaId, DomainId, Entropy, Fingerprinter, NamingKeys, WriteKeys};
 
 use crate::block::{PADDING_BYTES_MAX, PADDING_BYTES_MIN, SealedBlock, seal_padding};
 use crate::envelope::format::{ObjectKind, Origin};
@@ -25,6 +25,14 @@ pub enum ArenaContent {
 }
 
 impl ArenaContent {
+    /// The key that names the chunks in such an arena.
+    pub fn fingerprinter(self, naming: &NamingKeys) -> &Fingerprinter {
+        match self {
+            Self::Data => &naming.data,
+            Self::Metadata => &naming.metadata,
+        }
+    }
+
     /// The kind of object that holds such an arena.
     pub fn object_kind(self) -> ObjectKind {
         match self {
@@ -160,8 +168,9 @@ impl ArenaBuilder {
     /// Seals the summary, adds padding and parity, and gives the object and its summary.
     pub fn finish(mut self, finishing: Finishing<'_>) -> FinishedArena {
         let Finishing { generation, origin, keys, redundancy, padding } = finishing;
-        let binding = SummaryBinding { arena: self.id, generation, origin, domain: keys.domain };
-        let sealed = seal_summary(&self.summary, &binding, &keys.summary_key);
+        let domain = keys.domain.id;
+        let binding = SummaryBinding { arena: self.id, generation, origin, domain };
+        let sealed = seal_summary(&self.summary, &binding, &keys.domain.summary_key);
         if let Some(key) = padding {
             self.pad(sealed.len(), key);
         }
@@ -170,7 +179,7 @@ impl ArenaBuilder {
             blocks_bytes: self.blocks_bytes() as u64,
             summary_bytes: sealed.len() as u64,
             sealed_key: self.sealed_key,
-            domain: keys.domain,
+            domain,
         };
         let start = self.begin_object(SUMMARY_START + sealed.len());
         self.memory[start + HEADROOM..][..HEAD_BYTES].copy_from_slice(&head.pack());
@@ -270,11 +279,11 @@ impl SummaryBinding {
     /// The key of one summary. The salt is a tag of all that is sealed and authenticated, so that
     /// two that rewrite an arena at the same time, differently, never seal two messages under one
     /// key and number.
-    fn key(&self, salt: [u8; SUMMARY_SALT_BYTES], summary_key: &[u8; 32]) -> SealKey {
+    fn key(&self, salt: [u8; SUMMARY_SALT_BYTES], summary_key: &[u8; 32]) -> [u8; 32] {
         let mut object = self.arena.0.to_vec();
         object.put_u32(self.generation);
         object.put(&salt);
-        SealKey::new(&derive_object_key(SUMMARY_CONTEXT, summary_key, &object))
+        derive_object_key(SUMMARY_CONTEXT, summary_key, &object)
     }
 }
 
@@ -297,20 +306,31 @@ fn seal_summary(summary: &Summary, binding: &SummaryBinding, summary_key: &[u8; 
     let mut sealed = Vec::with_capacity(sealed_bytes);
     sealed.put(&salt);
     sealed.append(&mut message);
-    binding.key(salt, summary_key).seal_from(SUMMARY_SALT_BYTES, 0, &aad, &mut sealed);
+    let key = SealKey::new(&binding.key(salt, summary_key));
+    key.seal_from(SUMMARY_SALT_BYTES, 0, &aad, &mut sealed);
     sealed
 }
 
-/// Opens what [`ArenaBuilder::finish`] sealed.
-pub(crate) fn open_summary(
+/// The key of one sealed summary, from that of its domain.
+pub(crate) fn key_of_summary(
     sealed: &[u8],
     binding: &SummaryBinding,
     summary_key: &[u8; 32],
+) -> Result<[u8; 32], FormatError> {
+    let salt = sealed.first_chunk().ok_or(FormatError::Damaged("summary"))?;
+    Ok(binding.key(*salt, summary_key))
+}
+
+/// Opens what [`ArenaBuilder::finish`] sealed, with the key of this one summary.
+pub(crate) fn open_summary(
+    sealed: &[u8],
+    binding: &SummaryBinding,
+    key: &[u8; 32],
 ) -> Result<Summary, FormatError> {
     let damaged = FormatError::Damaged("summary");
-    let (salt, message) = sealed.split_first_chunk().ok_or(damaged)?;
+    let message = sealed.get(SUMMARY_SALT_BYTES..).ok_or(damaged)?;
     let (mut message, aad) = (message.to_vec(), binding.aad(sealed.len()));
-    let opened = binding.key(*salt, summary_key).open(0, &aad, &mut message);
+    let opened = SealKey::new(key).open(0, &aad, &mut message);
     let mut fields = LeReader::new(opened.map_err(|_| damaged)?);
     let mut next = || fields.u32().map(|length| length as usize).map_err(|_| damaged);
     let (plain_bytes, compressed_bytes) = (next()?, next()?);

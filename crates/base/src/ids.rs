@@ -85,13 +85,17 @@ identifier! {
     SnapshotId, 16
 }
 identifier! {
-    /// Names one key slot of a repository.
-    SlotId, 8
+    /// Names a domain: a machine, or a group of machines that trust each other. All zero is the
+    /// owner's domain; any other is derived from the domain's name.
+    DomainId, 16
 }
 identifier! {
-    /// Names a domain: a machine, or a group of machines that trust each other. Zero is the
-    /// owner's.
-    DomainId, 16
+    /// Names an object that vouches for arenas; made at random.
+    VoucherId, 16
+}
+identifier! {
+    /// Names one key slot of a repository.
+    SlotId, 8
 }
 identifier! {
     /// Names a chunk: keyed BLAKE3-256 of its bytes.

@@ -1,102 +1,219 @@
 //! The keys of a repository: what they are derived from, and what each is for.
 //!
 //! ```text
+//! naming secret (random, in every slot) ─┬─ fingerprint key of data
+//!                                        ├─ fingerprint key of metadata
+//!                                        ├─ chunker key
+//!                                        └─ voucher key
 //! master secret ─┬─ private key ── public key
-//!                └─ write secret ─┬─ fingerprint key
-//!                                 ├─ chunker key
-//!                                 ├─ summary key
-//!                                 └─ config key
+//!                ├─ authority key ── authority's public half
+//!                ├─ key of domain names
+//!                └─ domain secret, one for each domain ─┬─ summary key
+//!                                                       ├─ author key
+//!                                                       └─ session key
 //! ```
 //!
-//! Whoever holds the master secret reads and writes. A *put-only* holder has the write secret and
-//! the public key: enough to deduplicate and to store, not enough to read. The public key stands
-//! nowhere in the clear, so that somebody who copies a repository today and has a quantum computer
-//! tomorrow lacks a half of every key exchange (`docs/design/0004-keys.md`).
+//! A full key has both secrets: it reads and writes. A *put-only* key belongs to one domain. It
+//! has the naming secret, the secret of its domain and the two public keys: enough to deduplicate
+//! and to store, not enough to read, and not enough to speak for another domain
+//! (`docs/design/0015-domains-and-generations.md`). The public key is nowhere in the clear, so an
+//! attacker who copies a repository today and has a quantum computer tomorrow lacks a half of every
+//! key exchange (`docs/design/0004-keys.md`).
 //!
 //! Every derivation is BLAKE3 in its key-derivation mode; the contexts below are part of the
-//! format (`docs/format/keys.md`).
+//! format (`docs/format/keys.md`). All secrets are overwritten when they are dropped.
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::ids::{DomainId, Fingerprint};
-use crate::seal::{PrivateKey, PublicKey};
+use crate::seal::{AuthorityKey, AuthorityPublicKey, PrivateKey, PublicKey};
 
 /// Derivation contexts, frozen.
 mod context {
-    pub const PRIVATE: &str = "strongroom v0 private key";
-    pub const WRITE: &str = "strongroom v0 write secret";
-    pub const FINGERPRINT: &str = "strongroom v0 fingerprint key";
+    pub const DATA_FINGERPRINT: &str = "strongroom v0 data fingerprint key";
+    pub const METADATA_FINGERPRINT: &str = "strongroom v0 metadata fingerprint key";
     pub const CHUNKER: &str = "strongroom v0 chunker key";
+    pub const VOUCHER: &str = "strongroom v0 voucher key";
+
+    pub const PRIVATE: &str = "strongroom v0 private key";
+    pub const AUTHORITY: &str = "strongroom v0 authority key";
+    pub const DOMAIN_NAMES: &str = "strongroom v0 domain names key";
+    pub const DOMAIN: &str = "strongroom v0 domain secret";
+
     pub const SUMMARY: &str = "strongroom v0 summary key";
-    pub const CONFIG: &str = "strongroom v0 config key";
+    pub const AUTHOR: &str = "strongroom v0 author key";
+    pub const SESSION: &str = "strongroom v0 session key";
 }
 
-/// The secret from which all else follows.
+/// The secret of the owner: reading, and all domains.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct MasterSecret(pub [u8; 32]);
 
-/// The secret of those who may only put.
+/// The secret that names chunks and places cuts. It is random and does not depend on the master
+/// secret, so the master secret can be replaced without renaming a chunk.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct WriteSecret(pub [u8; 32]);
+pub struct NamingSecret(pub [u8; 32]);
 
-/// What is needed to store into a repository.
-#[derive(Clone)]
-pub struct WriteKeys {
-    /// Whose keys they are.
-    pub domain: DomainId,
-    /// Names chunks.
-    pub fingerprinter: Fingerprinter,
-    /// Decides where streams are cut.
-    pub chunker_key: [u8; 8],
-    /// Seals the summaries of arenas; each arena's own key is derived from it.
-    pub summary_key: [u8; 32],
-    /// Authenticates the repository's configuration.
-    pub config_key: [u8; 32],
-    /// Seals what only a reader may open.
-    pub public_key: PublicKey,
-}
+/// The secret of one domain.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct DomainSecret(pub [u8; 32]);
 
-/// What somebody who opened a repository holds.
+/// What an open repository's holder has.
 #[derive(Clone)]
 pub struct RepositoryKeys {
     /// Always there.
     pub write: WriteKeys,
     /// Missing for a put-only holder.
-    pub private_key: Option<PrivateKey>,
+    pub owner: Option<OwnerKeys>,
+}
+
+/// What is needed to store into a repository.
+#[derive(Clone)]
+pub struct WriteKeys {
+    /// Names chunks and places cuts.
+    pub naming: NamingKeys,
+    /// The domain that this holder writes for.
+    pub domain: DomainKeys,
+    /// Seals what only a reader may open.
+    pub public_key: PublicKey,
+    /// Verifies what the owner decided.
+    pub authority: AuthorityPublicKey,
+}
+
+/// The keys that every holder has.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct NamingKeys {
+    /// Names chunks of content.
+    pub data: Fingerprinter,
+    /// Names chunks of trees and recipes: a file whose content equals a tree has another name.
+    pub metadata: Fingerprinter,
+    /// Decides where streams are cut.
+    pub chunker_key: [u8; 8],
+    /// Seals vouchers, which every holder may read.
+    pub voucher_key: [u8; 32],
+}
+
+/// The keys of one domain.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct DomainKeys {
+    /// The domain.
+    #[zeroize(skip)]
+    pub id: DomainId,
+    /// Seals the summaries of arenas; each arena's own key is derived from it.
+    pub summary_key: [u8; 32],
+    /// Proves which domain made a snapshot.
+    pub author_key: [u8; 32],
+    /// Proves which domain a session belongs to.
+    pub session_key: [u8; 32],
+}
+
+/// The keys of the owner.
+#[derive(Clone)]
+pub struct OwnerKeys {
+    /// Opens arena keys and snapshots.
+    pub private_key: PrivateKey,
+    /// Signs the configuration and vouchers.
+    pub authority: AuthorityKey,
+    master: MasterSecret,
 }
 
 impl MasterSecret {
-    /// All the keys.
-    pub fn keys(&self) -> RepositoryKeys {
-        let private_key = PrivateKey::new(blake3::derive_key(context::PRIVATE, &self.0));
-        let write = self.write_secret().keys(private_key.public());
-        RepositoryKeys { write, private_key: Some(private_key) }
+    /// All the keys of a full holder, who writes for the owner's domain.
+    pub fn keys(&self, naming: &NamingSecret) -> RepositoryKeys {
+        let owner = self.owner_keys();
+        let write = WriteKeys {
+            naming: naming.keys(),
+            domain: owner.domain(DomainId::ZERO),
+            public_key: owner.private_key.public(),
+            authority: owner.authority.public(),
+        };
+        RepositoryKeys { write, owner: Some(owner) }
     }
 
-    /// The secret that a put-only holder is given, together with the public key.
-    pub fn write_secret(&self) -> WriteSecret {
-        WriteSecret(blake3::derive_key(context::WRITE, &self.0))
+    /// The keys that the owner alone has.
+    pub fn owner_keys(&self) -> OwnerKeys {
+        let derive = |context| blake3::derive_key(context, &self.0);
+        OwnerKeys {
+            private_key: PrivateKey::new(derive(context::PRIVATE)),
+            authority: AuthorityKey::new(derive(context::AUTHORITY)),
+            master: self.clone(),
+        }
+    }
+
+    /// The domain of this name; the owner's has none.
+    pub fn domain_id(&self, name: &str) -> DomainId {
+        if name.is_empty() {
+            return DomainId::ZERO;
+        }
+        let key = blake3::derive_key(context::DOMAIN_NAMES, &self.0);
+        let hash = blake3::keyed_hash(&key, name.as_bytes());
+        DomainId(*hash.as_bytes().first_chunk().expect("a hash is longer than a domain's id"))
+    }
+
+    /// The secret that the put-only holders of a domain are given.
+    pub fn domain_secret(&self, domain: DomainId) -> DomainSecret {
+        DomainSecret(derive_object_key(context::DOMAIN, &self.0, &domain.0))
     }
 }
 
-impl WriteSecret {
-    /// The keys of a writer.
-    pub fn keys(&self, public_key: PublicKey) -> WriteKeys {
+impl NamingSecret {
+    /// The keys that follow from it.
+    pub fn keys(&self) -> NamingKeys {
         let derive = |context| blake3::derive_key(context, &self.0);
         let chunker = derive(context::CHUNKER);
-        WriteKeys {
-            domain: DomainId::ZERO,
-            fingerprinter: Fingerprinter { key: derive(context::FINGERPRINT) },
-            chunker_key: chunker[..8].try_into().expect("eight bytes are an array of eight"),
-            summary_key: derive(context::SUMMARY),
-            config_key: derive(context::CONFIG),
-            public_key,
+        NamingKeys {
+            data: Fingerprinter { key: derive(context::DATA_FINGERPRINT) },
+            metadata: Fingerprinter { key: derive(context::METADATA_FINGERPRINT) },
+            chunker_key: *chunker.first_chunk().expect("a key is longer than eight bytes"),
+            voucher_key: derive(context::VOUCHER),
         }
     }
 }
 
+impl DomainSecret {
+    /// The keys of the domain.
+    pub fn keys(&self, id: DomainId) -> DomainKeys {
+        let derive = |context| blake3::derive_key(context, &self.0);
+        DomainKeys {
+            id,
+            summary_key: derive(context::SUMMARY),
+            author_key: derive(context::AUTHOR),
+            session_key: derive(context::SESSION),
+        }
+    }
+}
+
+impl RepositoryKeys {
+    /// False for a put-only holder.
+    pub fn can_read(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// The keys of a domain, if this holder may have them: a full holder has those of all
+    /// domains, a put-only holder those of its own.
+    pub fn domain(&self, id: DomainId) -> Option<DomainKeys> {
+        let own = &self.write.domain;
+        if own.id == id {
+            return Some(own.clone());
+        }
+        self.owner.as_ref().map(|owner| owner.domain(id))
+    }
+}
+
+impl OwnerKeys {
+    /// The keys of any domain.
+    pub fn domain(&self, id: DomainId) -> DomainKeys {
+        self.master.domain_secret(id).keys(id)
+    }
+
+    /// The domain of this name.
+    pub fn domain_id(&self, name: &str) -> DomainId {
+        self.master.domain_id(name)
+    }
+}
+
 /// Names chunks by keyed BLAKE3-256, so that a name tells a stranger nothing about the bytes.
-#[derive(Clone)]
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct Fingerprinter {
     key: [u8; 32],
 }
@@ -121,37 +238,84 @@ pub fn authenticate(key: &[u8; 32], message: &[u8]) -> [u8; 32] {
     *blake3::keyed_hash(key, message).as_bytes()
 }
 
+/// True if `tag` is what [`authenticate`] makes of the message. Takes the same time for every
+/// wrong tag.
+pub fn is_authentic(key: &[u8; 32], message: &[u8], tag: &[u8; 32]) -> bool {
+    // The comparison of BLAKE3's hashes is in constant time.
+    blake3::keyed_hash(key, message) == *tag
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const MASTER: MasterSecret = MasterSecret([0; 32]);
+    const NAMING: NamingSecret = NamingSecret([1; 32]);
+
     #[test]
-    fn put_only_keys_agree_with_the_reader_s() {
-        let master = MasterSecret([3; 32]);
-        let reader = master.keys();
-        let writer = master.write_secret().keys(reader.write.public_key.clone());
-        let chunk = b"some bytes";
-        assert_eq!(
-            reader.write.fingerprinter.fingerprint(chunk),
-            writer.fingerprinter.fingerprint(chunk)
-        );
-        assert_eq!(reader.write.summary_key, writer.summary_key);
-        assert_eq!(reader.write.chunker_key, writer.chunker_key);
+    fn a_put_only_holder_agrees_with_the_owner_on_its_own_domain() {
+        let owner = MASTER.keys(&NAMING);
+        let id = MASTER.domain_id("laptop");
+        let domain = MASTER.domain_secret(id).keys(id);
+        let of_owner = owner.domain(id).unwrap();
+        assert_eq!(domain.summary_key, of_owner.summary_key);
+        assert_eq!(domain.author_key, of_owner.author_key);
+        let put_only =
+            RepositoryKeys { write: WriteKeys { domain, ..owner.write.clone() }, owner: None };
+        assert!(put_only.domain(id).is_some());
+        assert!(put_only.domain(DomainId::ZERO).is_none());
+        assert!(put_only.domain(MASTER.domain_id("server")).is_none());
+    }
+
+    #[test]
+    fn data_and_metadata_have_different_names() {
+        let keys = NAMING.keys();
+        assert_ne!(keys.data.fingerprint(b"x"), keys.metadata.fingerprint(b"x"));
+    }
+
+    #[test]
+    fn a_tag_belongs_to_its_key_and_message() {
+        let tag = authenticate(&[1; 32], b"message");
+        assert!(is_authentic(&[1; 32], b"message", &tag));
+        assert!(!is_authentic(&[2; 32], b"message", &tag));
+        assert!(!is_authentic(&[1; 32], b"massage", &tag));
     }
 
     /// Frozen: a repository written today is read with these derivations for ever.
     #[test]
     fn derivations_are_frozen() {
-        let keys = MasterSecret([0; 32]).keys();
-        let fingerprint = keys.write.fingerprinter.fingerprint(b"strongroom");
-        assert_eq!(
-            (fingerprint.to_string(), Fingerprint(keys.write.public_key.0).to_string()),
-            (GOLDEN_FINGERPRINT.to_owned(), GOLDEN_PUBLIC_KEY.to_owned())
-        );
+        let keys = MASTER.keys(&NAMING);
+        let naming = &keys.write.naming;
+        let laptop = MASTER.domain_id("laptop");
+        let domain = keys.domain(laptop).unwrap();
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let derived = [
+            hex(&naming.data.fingerprint(b"strongroom").0),
+            hex(&naming.metadata.fingerprint(b"strongroom").0),
+            hex(&naming.chunker_key),
+            hex(&naming.voucher_key),
+            hex(&keys.write.public_key.0),
+            hex(&keys.write.authority.0),
+            hex(&keys.write.domain.summary_key),
+            hex(&laptop.0),
+            hex(&domain.summary_key),
+            hex(&domain.author_key),
+            hex(&domain.session_key),
+        ];
+        assert_eq!(derived, GOLDEN);
     }
 
-    const GOLDEN_FINGERPRINT: &str =
-        "41df5865a774f3b3fd584e70a800902b5b7cfb0d722755ee61a5554790b9ef50";
-    const GOLDEN_PUBLIC_KEY: &str =
-        "d2d0b967079b2b12eab16b335671d0f05ca3bf82e302dc437960b8d19d4fef35";
+    const GOLDEN: [&str; 11] = [
+        "ec848c94448ff5d86a78fe1825da9f7d666a44b86b74aced5971f82d1aecc200",
+        "bc706dbc3d6a01d3874119abaf2b3c6e74373457cf921958729e8742f2612dd5",
+        "0c97e93f06337757",
+        "e4892d43482337a012ee1a693901df4480a6ccecfff7c6780dbf2bdc6185f020",
+        "d2d0b967079b2b12eab16b335671d0f05ca3bf82e302dc437960b8d19d4fef35",
+        "4ca6b04b9a75786ceb061bc4848c1d6e5115965d12146635b65542d598331c2a",
+        "fa7bcd287a2e4390d19cf6f5315622c6de95231e2c9be2a9dc766e1ea31ed5c9",
+        "4c25a790716f995f64434c44e30ad684",
+        "daee79b87366228bfde97a01106909b8fd68bc0a3ba3eb147a68236cc0092b66",
+        "3fddf5af2f3c05867b6880e0d3f2bd3e2e7021a695207cd5aa1f8065e7ea3b2b",
+        "cafda31d2e7e9b7e62fd94aec0e979a833fba0b6cb268ed162fc2987cc0b0ece",
+    ];
 }

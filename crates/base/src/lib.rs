@@ -20,7 +20,12 @@ pub mod units;
 pub use cancel::{Cancel, Cancelled};
 pub use clock::{Clock, FixedClock, Stopwatch, SystemClock, Timestamp};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
-pub use ids::{ArenaId, DomainId, Fingerprint, ParseIdError, RepositoryId, SlotId, SnapshotId};
-pub use keys::{Fingerprinter, MasterSecret, RepositoryKeys, WriteKeys, WriteSecret};
+pub use ids::{
+    ArenaId, DomainId, Fingerprint, ParseIdError, RepositoryId, SlotId, SnapshotId, VoucherId,
+};
+pub use keys::{
+    DomainKeys, DomainSecret, Fingerprinter, MasterSecret, NamingKeys, NamingSecret, OwnerKeys,
+    RepositoryKeys, WriteKeys,
+};
 pub use monitor::{Monitor, Problem, Progress, Severity, Silent};
 pub use printable::Printable;

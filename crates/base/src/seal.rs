@@ -1,12 +1,14 @@
-//! The two ways of sealing: with a symmetric key that is used for one object only, and to the
-//! repository's public key.
+//! The two ways of sealing, with a symmetric key that is used for one object only and to the
+//! repository's public key, and the owner's signature.
 //!
 //! Symmetric: AES-256-GCM. A key seals many messages only under different numbers, which are the
 //! nonce (little-endian, in the first eight of twelve bytes); every object draws a key of its own.
 //! Public: HPKE (RFC 9180), base mode, DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
 //! ChaCha20-Poly1305. What is sealed is `encapsulated key (32) | ciphertext | tag (16)`.
+//! Signatures: Ed25519 (RFC 8032) over a context, a zero byte, and the message.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use hpke::rand_core::{TryCryptoRng, TryRng};
 use hpke::{Deserializable, OpModeR, OpModeS, Serializable};
 use std::convert::Infallible;
@@ -134,6 +136,53 @@ impl PrivateKey {
     }
 }
 
+/// Bytes of a signature.
+pub const SIGNATURE_BYTES: usize = 64;
+
+/// The half of the owner's signing key that verifies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthorityPublicKey(pub [u8; 32]);
+
+/// The half of the owner's signing key that signs: the seed of an Ed25519 key.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct AuthorityKey([u8; 32]);
+
+impl AuthorityKey {
+    /// The key of this seed.
+    pub fn new(seed: [u8; 32]) -> Self {
+        Self(seed)
+    }
+
+    /// The other half.
+    pub fn public(&self) -> AuthorityPublicKey {
+        let public = self.pair().public_key().as_ref().try_into();
+        AuthorityPublicKey(public.expect("an Ed25519 public key has 32 bytes"))
+    }
+
+    /// Signs `message`. `context` names what kind of thing it is, so that a signature of one kind
+    /// never passes for another.
+    pub fn sign(&self, context: &str, message: &[u8]) -> [u8; SIGNATURE_BYTES] {
+        let signature = self.pair().sign(&signed_bytes(context, message));
+        signature.as_ref().try_into().expect("an Ed25519 signature has 64 bytes")
+    }
+
+    fn pair(&self) -> Ed25519KeyPair {
+        Ed25519KeyPair::from_seed_unchecked(&self.0).expect("any 32 bytes are an Ed25519 seed")
+    }
+}
+
+impl AuthorityPublicKey {
+    /// True if the authority signed this message in this context.
+    pub fn verifies(&self, context: &str, message: &[u8], signature: &[u8]) -> bool {
+        let key = UnparsedPublicKey::new(&ED25519, &self.0);
+        key.verify(&signed_bytes(context, message), signature).is_ok()
+    }
+}
+
+fn signed_bytes(context: &str, message: &[u8]) -> Vec<u8> {
+    [context.as_bytes(), &[0], message].concat()
+}
+
 /// Our entropy, as HPKE wants to be given it.
 struct Random<'e>(&'e dyn Entropy);
 
@@ -174,6 +223,17 @@ mod tests {
         assert!(key.open(4, b"place", &mut sealed.clone()).is_err());
         assert!(key.open(3, b"other", &mut sealed.clone()).is_err());
         assert!(SealKey::new(&[8; 32]).open(3, b"place", &mut sealed).is_err());
+    }
+
+    #[test]
+    fn a_signature_belongs_to_its_key_context_and_message() {
+        let key = AuthorityKey::new([5; 32]);
+        let signature = key.sign("kind", b"message");
+        assert!(key.public().verifies("kind", b"message", &signature));
+        assert!(!key.public().verifies("other", b"message", &signature));
+        assert!(!key.public().verifies("kind", b"massage", &signature));
+        assert!(!key.public().verifies("kind", b"message", &signature[..63]));
+        assert!(!AuthorityKey::new([6; 32]).public().verifies("kind", b"message", &signature));
     }
 
     #[test]

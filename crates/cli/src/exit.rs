@@ -118,6 +118,12 @@ impl From<EngineError> for CliError {
             EngineError::Repository(error) => error.into(),
             error => {
                 let hint = match &error {
+                    EngineError::Domain { own, .. } if !own.is_empty() => Some(format!(
+                        "it may make put-only keys of its own domain, \"{own}\", alone"
+                    )),
+                    EngineError::Domain { .. } => {
+                        Some("a domain's name has no spaces, `/`, `:` or `@`".to_owned())
+                    }
                     EngineError::Source(SourceError::Missing { .. }) => {
                         Some("check the path; nothing was stored".to_owned())
                     }
@@ -204,6 +210,12 @@ fn classify(error: &RepositoryError) -> (Exit, Option<&'static str>) {
         ),
         RepositoryError::LastKeySlot { .. } => {
             (Exit::Failed, Some("add another key first: `strongroom key add`"))
+        }
+        RepositoryError::Unknown { .. } => {
+            (Exit::Failed, Some("a newer Strongroom made this; update this one to store into it"))
+        }
+        RepositoryError::Slot(_) => {
+            (Exit::Failed, Some("leave out --kdf-memory, or give it a size from 8MiB to 1GiB"))
         }
         RepositoryError::ForgedConfig => (
             Exit::Damaged,

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use strongroom_arena::{
     ArenaContent, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel, StoredChunk,
 };
-use strongroom_base::{MasterSecret, SeededEntropy};
+use strongroom_base::{MasterSecret, NamingSecret, SeededEntropy};
 use strongroom_chunk::delta::{Basis, apply};
 use strongroom_chunk::{Chunker, Key, Limits};
 use strongroom_galois::{Code, signature};
@@ -57,7 +57,7 @@ fn chunk(bytes: &[u8]) {
 }
 
 fn fingerprint(bytes: &[u8]) {
-    let fingerprinter = MasterSecret([5; 32]).keys().write.fingerprinter;
+    let fingerprinter = NamingSecret([5; 32]).keys().data.clone();
     for chunk in bytes.chunks(64 << 10) {
         black_box(fingerprinter.fingerprint(chunk));
     }
@@ -88,7 +88,7 @@ fn delta(bytes: &[u8]) {
 }
 
 fn seal(bytes: &[u8]) {
-    let keys = MasterSecret([5; 32]).keys().write;
+    let keys = MasterSecret([5; 32]).keys(&NamingSecret([5; 32])).write;
     let seed = ArenaSeed::draw(ArenaContent::Data, &keys, &SeededEntropy::new(1));
     let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
     for (number, block) in (0..).zip(bytes.chunks(1 << 20)) {

@@ -132,7 +132,7 @@ pub fn backup(
     );
     let begun = Stopwatch::start();
     let times = writer.times().clone();
-    let cutter = StreamCutter::new(repository.chunker(), reader.fingerprinter().clone());
+    let cutter = StreamCutter::of_files(repository)?;
     let mut tally = Tally::new(monitor, totals);
     for (path, why) in &left_out {
         tally.problem(path, why);
@@ -265,7 +265,7 @@ fn store_reader(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Recipe, EngineError> {
-    let cutter = StreamCutter::new(repository.chunker(), reader.fingerprinter().clone());
+    let cutter = StreamCutter::of_files(repository)?;
     let mut basis = before.map(|content| StreamBasis::new(reader, content));
     let mut recipe = RecipeBuilder::new();
     let mut progress = Progress::default();

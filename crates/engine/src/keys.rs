@@ -1,7 +1,9 @@
 //! `key`: slots are added, changed, listed and removed.
 
 use strongroom_base::SlotId;
-use strongroom_repository::keys::{Access, KdfCost, KeySlot, NewSlot, read_slots, write_slot};
+use strongroom_repository::keys::{
+    Access, KdfCost, KeySlot, NewSlot, SlotSecret, read_slots, write_slot,
+};
 use strongroom_repository::objects::slot_names;
 use strongroom_repository::{Repository, RepositoryError};
 
@@ -14,27 +16,51 @@ pub fn list_keys(repository: &Repository) -> Result<Vec<KeySlot>, EngineError> {
     Ok(slots)
 }
 
+/// What a further key may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewAccess<'n> {
+    /// Reading and storing.
+    Full,
+    /// Storing alone, for the domain of this name: the machines of a domain trust each other.
+    PutOnly(&'n str),
+}
+
 /// Adds a slot that another passphrase opens.
 pub fn add_key(
     repository: &Repository,
     passphrase: &[u8],
     label: &str,
-    access: Access,
+    access: NewAccess<'_>,
     cost: Option<KdfCost>,
 ) -> Result<SlotId, EngineError> {
-    let put_only = repository.secret.put_only();
+    let put_only;
     let secret = match access {
-        Access::Full if repository.keys.private_key.is_none() => {
+        NewAccess::Full if !repository.keys.can_read() => {
             return Err(RepositoryError::PutOnly.into());
         }
-        Access::Full => &repository.secret,
-        Access::PutOnly => &put_only,
+        NewAccess::Full => &repository.secret,
+        NewAccess::PutOnly(domain) => {
+            let own = repository.secret.domain_name().to_owned();
+            let refused = EngineError::Domain { domain: domain.to_owned(), own };
+            put_only = repository.secret.put_only(domain).ok_or(refused)?;
+            &put_only
+        }
     };
+    add_slot(repository, secret, passphrase, label, cost)
+}
+
+fn add_slot(
+    repository: &Repository,
+    secret: &SlotSecret,
+    passphrase: &[u8],
+    label: &str,
+    cost: Option<KdfCost>,
+) -> Result<SlotId, EngineError> {
     let created = repository.surroundings.clock.now();
     let new = NewSlot { label: label.to_owned(), created, cost };
     let entropy = &*repository.surroundings.entropy;
     let slot = KeySlot::seal(new, secret, passphrase, repository.config.id, entropy)
-        .map_err(|error| RepositoryError::Argument(error.to_string()))?;
+        .map_err(RepositoryError::from)?;
     write_slot(repository.backend(), &slot)?;
     Ok(slot.id)
 }
@@ -48,8 +74,7 @@ pub fn change_key(
     let slots = list_keys(repository)?;
     let label = slots.iter().find(|slot| slot.id == repository.slot).map(|slot| &slot.label);
     let label = label.cloned().unwrap_or_default();
-    let access = repository.secret.access();
-    let new = add_key(repository, passphrase, &label, access, cost)?;
+    let new = add_slot(repository, &repository.secret, passphrase, &label, cost)?;
     remove_slot(repository, repository.slot)?;
     Ok(new)
 }

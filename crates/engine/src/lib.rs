@@ -16,6 +16,7 @@ mod stats;
 #[cfg(test)]
 mod testing;
 mod verify;
+mod vouch;
 
 pub use backup::profile::Profile;
 pub use backup::{BackupOptions, BackupOutcome, backup, backup_reader};
@@ -26,8 +27,9 @@ pub use dump::{DumpFormat, DumpOutcome, cat, dump};
 pub use error::EngineError;
 pub use health::audit::Affected;
 pub use health::fault::Fault;
-pub use keys::{add_key, change_key, list_keys, remove_key};
+pub use keys::{NewAccess, add_key, change_key, list_keys, remove_key};
 pub use repair::{RepairOutcome, RepairPlan, RepairStep, plan_repair, repair, repair_objects};
 pub use restore::{RestoreOptions, RestoreOutcome, RestorePlace, restore};
 pub use stats::{ArenaTotals, RepositoryStats, SnapshotStat, repository_stats, snapshot_stats};
 pub use verify::{VerifyDepth, VerifyOutcome, verify, verify_objects};
+pub use vouch::vouch;

@@ -141,7 +141,7 @@ pub fn repository_stats(
         progress.files += 1;
         monitor.progress(&progress);
     }
-    if repository.keys.private_key.is_some() {
+    if repository.keys.can_read() {
         let list = readable_snapshots(repository, monitor)?;
         stats.snapshots = list.len() as u64;
         stats.referenced_bytes = list.iter().map(|snapshot| snapshot.stats.bytes).sum();

@@ -8,7 +8,7 @@ use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, SeededEntropy, Silent};
 use strongroom_catalog::Snapshot;
 use strongroom_chunk::Limits;
-use strongroom_repository::keys::KdfCost;
+use strongroom_repository::keys::generate_passphrase;
 use strongroom_repository::{Compression, InitOptions, PackOptions, Repository, Surroundings};
 use strongroom_source::SourceOptions;
 use strongroom_testkit::TickingClock;
@@ -46,10 +46,12 @@ impl World {
             chunk_limits: Limits::new(4 << 10, 8 << 10).unwrap(),
             arena_bytes: 40 << 10,
             redundancy,
-            cost: Some(KdfCost::CHEAPEST),
+            padding: false,
+            cost: None,
             label: String::new(),
         };
-        let repository = Repository::init(surroundings, b"passphrase", &init).unwrap();
+        let passphrase = generate_passphrase(&SeededEntropy::new(2));
+        let repository = Repository::init(surroundings, passphrase.as_bytes(), &init).unwrap();
         Self { repository, objects, folder: tempfile::tempdir().unwrap() }
     }
 

@@ -14,13 +14,15 @@ use strongroom_backend::{Backend, ObjectInfo, ObjectName};
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::{ChunkRef, Location};
 use strongroom_repository::objects::{list_objects, twin};
-use strongroom_repository::{ChunkIndex, ChunkReader, Repository, arena_bytes_of, list_snapshots};
+use strongroom_repository::{
+    ChunkIndex, ChunkReader, Repository, arena_bytes_of, list_snapshots, read_vouchers,
+};
 
 use crate::error::EngineError;
 use crate::health::audit::{Affected, audit};
 use crate::health::bad::{BadPlaces, is_good};
 use crate::health::fault::Fault;
-use crate::health::look::{Depth, Keyed, Looked, look_at};
+use crate::health::look::{Depth, Keyed, Looked, Vouchable, look_at};
 
 /// Threads that look into objects, at most: each holds one, and blocks of it and of others that its
 /// deltas are made from, up to 50 MiB; all must stay within 150.
@@ -61,6 +63,8 @@ pub struct VerifyOutcome {
     pub faults: Vec<(ObjectName, Fault)>,
     /// Which files of which snapshots hang on what is lost.
     pub affected: Vec<Affected>,
+    /// Arenas of other domains in which every chunk was compared with its fingerprint, and agreed.
+    pub vouchable: Vec<Vouchable>,
 }
 
 impl VerifyOutcome {
@@ -90,6 +94,7 @@ pub fn verify(
     cancel: &Cancel,
 ) -> Result<VerifyOutcome, EngineError> {
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    reader.store().trust(read_vouchers(repository)?);
     let mut verifier = Verifier::new(repository.backend(), monitor, cancel);
     verifier.objects(depth, Some((&reader, repository.write_keys())))?;
     let list = list_snapshots(repository)?;
@@ -195,6 +200,7 @@ impl<'v> Verifier<'v> {
         self.outcome.objects_read += u64::from(looked.whole_bytes.is_some());
         self.outcome.bytes_read += looked.whole_bytes.unwrap_or(0);
         self.outcome.chunks_read += looked.chunks_read;
+        self.outcome.vouchable.extend(looked.vouchable);
         self.bad.extend(looked.survivors, looked.wrong_slots);
         if let Some(fault) = looked.fault {
             self.note(&info.name, fault);

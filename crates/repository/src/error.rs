@@ -10,6 +10,23 @@ use strongroom_catalog::{CatalogError, FormatError, Location, TreeWriteError};
 use strongroom_chunk::delta::DeltaError;
 use strongroom_index::IndexError;
 
+/// Why a key slot cannot be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SlotError {
+    /// Argon2id does not take such parameters, or they exceed what a reader accepts.
+    #[error("the cost of opening a key is out of bounds")]
+    OutOfBounds,
+    /// It would be too easy to guess.
+    #[error(
+        "a passphrase that a person chose needs at least {least_mib} MiB of memory; \
+         `strongroom key generate` makes one that needs none"
+    )]
+    TooCheap {
+        /// The least memory.
+        least_mib: u32,
+    },
+}
+
 /// What can go wrong with a repository.
 #[derive(Debug, thiserror::Error)]
 pub enum RepositoryError {
@@ -52,6 +69,17 @@ pub enum RepositoryError {
     /// The configuration was changed by somebody without a key.
     #[error("the repository's configuration was changed by someone without a key")]
     ForgedConfig,
+    /// The configuration has something that only a newer program knows, needed for storing.
+    #[error("the repository's {what} is number {number}, which this program does not know")]
+    Unknown {
+        /// What it is.
+        what: &'static str,
+        /// Its number.
+        number: u16,
+    },
+    /// A key slot cannot be made.
+    #[error(transparent)]
+    Slot(#[from] SlotError),
     /// A small object cannot be read.
     #[error("{name} cannot be read: {source}")]
     Object {

@@ -5,5 +5,8 @@ mod slot;
 mod stored;
 
 pub use generated::generate_passphrase;
-pub use slot::{Access, KdfCost, KeySlot, NewSlot, SlotSecret};
+pub use slot::{
+    Access, DOMAIN_NAME_BYTES_MAX, KdfCost, KeySlot, NewSlot, PutOnlySecret, SlotSecret,
+    is_domain_name,
+};
 pub use stored::{read_slots, write_slot};

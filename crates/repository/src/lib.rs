@@ -14,9 +14,10 @@ mod read;
 mod repository;
 mod session;
 mod snapshots;
+mod vouchers;
 mod write;
 
-pub use error::RepositoryError;
+pub use error::{RepositoryError, SlotError};
 pub use index::chunk_index::{ChunkIndex, Refreshed};
 pub use kind::ErrorKind;
 pub use read::chunk_reader::ChunkReader;
@@ -28,6 +29,7 @@ pub use repository::{
 };
 pub use session::{Session, open_snapshot, read_snapshot, session_object, snapshot_object};
 pub use snapshots::{SnapshotList, SnapshotName, find_snapshot, greatest_sequence, list_snapshots};
+pub use vouchers::{read_vouchers, write_vouchers};
 pub use write::basis::StreamBasis;
 pub use write::chunk_writer::{ChunkWriter, MetadataLane, WriteStats};
 pub use write::crew::Crew;

@@ -7,7 +7,7 @@ use strongroom_arena::envelope::format::{Header, HeaderError, ObjectKind};
 use strongroom_arena::envelope::{self, EnvelopeError, RawObject, read_object};
 use strongroom_arena::{ARENAS_FOLDER, ArenaContent, ArenaName, object_bytes_max};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
-use strongroom_base::{ArenaId, SlotId, SnapshotId};
+use strongroom_base::{ArenaId, SlotId, SnapshotId, VoucherId};
 
 use crate::error::RepositoryError;
 
@@ -17,6 +17,8 @@ pub const KEYS_FOLDER: &str = "keys";
 pub const SNAPSHOTS_FOLDER: &str = "snapshots";
 /// The folder of writers at work.
 pub const SESSIONS_FOLDER: &str = "sessions";
+/// The folder of vouchers.
+pub const VOUCHERS_FOLDER: &str = "vouchers";
 /// The configuration's object.
 pub const CONFIG: &str = "config";
 /// What the second copy of a small object is called by. Losing a whole file of a kilobyte must
@@ -29,7 +31,8 @@ pub const ASIDE_FOLDER: &str = "aside";
 const SMALL_OBJECT_BYTES_MAX: u64 = 64 << 20;
 
 /// Folders in the order in which they are looked at: small and vital ones first.
-const FOLDERS: [&str; 5] = ["", KEYS_FOLDER, SNAPSHOTS_FOLDER, SESSIONS_FOLDER, ARENAS_FOLDER];
+const FOLDERS: [&str; 6] =
+    ["", KEYS_FOLDER, SNAPSHOTS_FOLDER, SESSIONS_FOLDER, VOUCHERS_FOLDER, ARENAS_FOLDER];
 
 /// What an object's name says it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +57,7 @@ pub fn expected(name: &ObjectName) -> Option<Expected> {
         KEYS_FOLDER => (ObjectKind::KeySlot, Some(slot_object_id(file.parse::<SlotId>().ok()?))),
         SNAPSHOTS_FOLDER => (ObjectKind::Snapshot, Some(file.parse::<SnapshotId>().ok()?.0)),
         SESSIONS_FOLDER => (ObjectKind::Session, Some(file.parse::<SnapshotId>().ok()?.0)),
+        VOUCHERS_FOLDER => (ObjectKind::Vouchers, Some(file.parse::<VoucherId>().ok()?.0)),
         ARENAS_FOLDER => {
             let ArenaName { id, generation } = file.parse().ok()?;
             let kind = ArenaContent::of(id).object_kind();
@@ -136,6 +140,7 @@ pub fn rightful_name(header: &Header) -> Option<ObjectName> {
         }
         ObjectKind::Snapshot => ObjectName::new(SNAPSHOTS_FOLDER, id),
         ObjectKind::Session => ObjectName::new(SESSIONS_FOLDER, id),
+        ObjectKind::Vouchers => ObjectName::new(VOUCHERS_FOLDER, id),
     })
 }
 

@@ -17,11 +17,14 @@ use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, Origin, Redundanc
 use strongroom_backend::{Backend, BackendError, ObjectName, Place};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{
-    Clock, Entropy, MasterSecret, RepositoryId, RepositoryKeys, SlotId, WriteKeys,
+    Clock, DomainId, Entropy, MasterSecret, NamingSecret, RepositoryId, RepositoryKeys, SlotId,
+    WriteKeys,
 };
-use strongroom_chunk::{Chunker, Key, Limits};
+use strongroom_chunk::Limits;
 
-use crate::config::{ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, Config};
+use crate::config::{
+    ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, Config, NAMING_FINGERPRINT, STORE_EXCLUSIVE,
+};
 use crate::error::RepositoryError;
 use crate::keys::{KdfCost, KeySlot, NewSlot, SlotSecret, read_slots, write_slot};
 use crate::objects::{CONFIG, COPY, KEYS_FOLDER, SNAPSHOTS_FOLDER, read_small};
@@ -45,13 +48,15 @@ pub struct Surroundings {
 /// What `init` decides.
 #[derive(Debug, Clone)]
 pub struct InitOptions {
-    /// Bounds of a chunk's length.
+    /// Bounds of the length of a file's chunk.
     pub chunk_limits: Limits,
     /// An arena is closed once its blocks have so many bytes.
     pub arena_bytes: u32,
     /// How much parity arenas get.
     pub redundancy: Redundancy,
-    /// What opening the first key slot costs; where nothing is said, what suits its passphrase.
+    /// Whether arenas are padded, so that their lengths tell less.
+    pub padding: bool,
+    /// What opening the first key slot costs; by default what suits its passphrase.
     pub cost: Option<KdfCost>,
     /// What the first key slot is called.
     pub label: String,
@@ -63,6 +68,7 @@ impl Default for InitOptions {
             chunk_limits: Limits::DEFAULT,
             arena_bytes: ARENA_BYTES_DEFAULT,
             redundancy: Redundancy::ARENA,
+            padding: false,
             cost: None,
             label: String::new(),
         }
@@ -105,16 +111,21 @@ impl Repository {
         let config = Config {
             id: RepositoryId(random_array(entropy)),
             created: surroundings.clock.now(),
-            chunk_limits: options.chunk_limits,
+            chunkers: Config::chunkers(options.chunk_limits),
             arena_bytes: options.arena_bytes,
             parity_per_mille: options.redundancy.per_mille,
+            naming: NAMING_FINGERPRINT,
+            padding: options.padding,
+            store: STORE_EXCLUSIVE,
         };
-        let secret = SlotSecret::Master(MasterSecret(random_array(entropy)));
-        let keys = secret.keys();
+        let master = MasterSecret(random_array(entropy));
+        let naming = NamingSecret(random_array(entropy));
+        let keys = master.keys(&naming);
+        let config_bytes = config.pack(&master.owner_keys().authority);
+        let secret = SlotSecret::Full { master, naming };
         let new =
             NewSlot { label: options.label.clone(), created: config.created, cost: options.cost };
-        let slot = KeySlot::seal(new, &secret, passphrase, config.id, entropy)
-            .map_err(|error| RepositoryError::Argument(error.to_string()))?;
+        let slot = KeySlot::seal(new, &secret, passphrase, config.id, entropy)?;
         // What an interrupted `init` left. A slot that appears once this is a repository may be
         // somebody's who has just been given a passphrase.
         let leftovers = backend.list(KEYS_FOLDER)?;
@@ -123,7 +134,7 @@ impl Repository {
         write_slot(backend, &slot)?;
         let kind = ObjectKind::Config;
         let identity = Identity { kind, id: config.id.0, generation: 0, origin: Origin::NONE };
-        let object = envelope::seal_small(&config.pack(&keys.write), identity);
+        let object = envelope::seal_small(&config_bytes, identity);
         backend.create(&ObjectName::top(&format!("{CONFIG}{COPY}")), &object)?;
         backend.create(&ObjectName::top(CONFIG), &object)?;
         for leftover in leftovers {
@@ -145,16 +156,8 @@ impl Repository {
         if slots.is_empty() {
             return Err(RepositoryError::NoKeySlot { found });
         }
-        let opened = slots
-            .iter()
-            .take(SLOTS_TRIED_MAX)
-            .find_map(|slot| Some((slot.id, slot.open(passphrase, config.id)?)));
-        let (slot, secret) =
-            opened.ok_or(RepositoryError::WrongPassphrase { slots: slots.len() })?;
+        let (slot, secret) = open_slot(&slots, passphrase, &config, &config_bytes)?;
         let keys = secret.keys();
-        if !config.is_authentic(&config_bytes, &keys.write) {
-            return Err(RepositoryError::ForgedConfig);
-        }
         Ok(Self { surroundings, config, keys, secret, slot })
     }
 
@@ -174,20 +177,20 @@ impl Repository {
         ArenaStore::new(backend, &self.keys, self.config.arena_bytes, limits)
     }
 
-    /// Cuts streams as this repository's are cut.
-    pub fn chunker(&self) -> Chunker {
-        Chunker::new(self.config.chunk_limits, Key::from_bytes(&self.keys.write.chunker_key))
-    }
-
     /// How much parity arenas get.
     pub fn redundancy(&self) -> Redundancy {
         Redundancy { per_mille: self.config.parity_per_mille }
     }
 
-    /// Where this repository's caches may be kept.
+    /// Where this repository's caches may be kept. Each domain has its own: what one trusts,
+    /// another does not.
     pub fn cache_folder(&self) -> Option<PathBuf> {
         let cache = self.surroundings.cache.as_ref()?;
-        Some(cache.join(self.config.id.to_string()))
+        let (id, domain) = (self.config.id, self.keys.write.domain.id);
+        Some(match domain {
+            DomainId::ZERO => cache.join(id.to_string()),
+            domain => cache.join(format!("{id}-{domain}")),
+        })
     }
 }
 
@@ -203,6 +206,27 @@ pub fn check_vacant(place: &Place) -> Result<(), RepositoryError> {
         return Err(RepositoryError::PlaceNotEmpty { place: name });
     }
     Ok(())
+}
+
+/// The first slot that the passphrase opens, cheapest first. A slot that opens and whose owner did
+/// not sign the configuration is passed over: somebody who guesses passphrases put it there.
+fn open_slot(
+    slots: &[KeySlot],
+    passphrase: &[u8],
+    config: &Config,
+    config_bytes: &[u8],
+) -> Result<(SlotId, SlotSecret), RepositoryError> {
+    let mut by_cost: Vec<&KeySlot> = slots.iter().collect();
+    by_cost.sort_by_key(|slot| slot.cost.work());
+    let mut error = RepositoryError::WrongPassphrase { slots: slots.len() };
+    for slot in by_cost.into_iter().take(SLOTS_TRIED_MAX) {
+        let Some(secret) = slot.open(passphrase, config.id) else { continue };
+        if Config::is_authentic(config_bytes, &secret.keys().write.authority) {
+            return Ok((slot.id, secret));
+        }
+        error = RepositoryError::ForgedConfig;
+    }
+    Err(error)
 }
 
 /// Whether there is a repository.

@@ -162,8 +162,9 @@ fn unseal_snapshot(
     sealed: &[u8],
 ) -> Result<Snapshot, RepositoryError> {
     let name = snapshot_object(id);
-    let key = repository.keys.private_key.as_ref().ok_or(RepositoryError::PutOnly)?;
+    let key = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
     let body = key
+        .private_key
         .open(SNAPSHOT_INFO, &id.0, sealed)
         .map_err(|_| RepositoryError::Sealed { name: name.clone() })?;
     unpack_snapshot(id, &body).map_err(|source| RepositoryError::Format { name, source })

@@ -41,7 +41,7 @@ pub fn greatest_sequence(
     repository: &Repository,
     readable: &[Snapshot],
 ) -> Result<u64, RepositoryError> {
-    if repository.keys.private_key.is_some() {
+    if repository.keys.can_read() {
         return Ok(readable.iter().map(|snapshot| snapshot.sequence).max().unwrap_or(0));
     }
     let mut greatest = 0;

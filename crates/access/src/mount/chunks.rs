@@ -101,13 +101,28 @@ impl ReadChunk for Chunks {
     type Error = Failure;
 
     fn read_chunk(&self, chunk: &ChunkRef) -> Result<Vec<u8>, Failure> {
+        self.read_with(chunk, ChunkReader::read_metadata)
+    }
+}
+
+impl Chunks {
+    /// The bytes of a chunk of content, verified against its fingerprint.
+    pub fn read_data(&self, chunk: &ChunkRef) -> Result<Vec<u8>, Failure> {
+        self.read_with(chunk, ChunkReader::read_data)
+    }
+
+    fn read_with(
+        &self,
+        chunk: &ChunkRef,
+        read: impl Fn(&ChunkReader, &ChunkRef) -> Result<Vec<u8>, RepositoryError>,
+    ) -> Result<Vec<u8>, Failure> {
         if let Some((since, message)) = lock(&self.failures).get(&chunk.fingerprint)
             && since.elapsed() < FAILURE_LIFETIME
         {
             return Err(Failure { is_damage: true, is_known: true, message: message.clone() });
         }
         self.open_block_once(chunk);
-        self.reader.read(chunk).map_err(|error| {
+        read(&self.reader, chunk).map_err(|error| {
             let failure = Failure::from(error);
             if failure.is_damage {
                 let since = Stopwatch::start();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
 use strongroom_base::Fingerprint;
-use strongroom_catalog::{ChunkRef, ReadChunk, Recipe, RecipeCursor};
+use strongroom_catalog::{ChunkRef, Recipe, RecipeCursor};
 
 use super::chunks::{Chunks, Failure};
 
@@ -161,7 +161,7 @@ impl Contents {
     }
 
     fn load(&self, chunk: &ChunkRef) -> Result<Vec<u8>, Failure> {
-        let bytes = self.chunks.read_chunk(chunk)?;
+        let bytes = self.chunks.read_data(chunk)?;
         if bytes.len() as u64 != chunk.stream_bytes {
             return Err(Failure::damage("a chunk has another length than its recipe says"));
         }

@@ -89,7 +89,7 @@ impl Fixture {
             entropy: Arc::new(OsEntropy),
             cache: None,
         };
-        let options = InitOptions { cost: Some(KdfCost::CHEAPEST), ..options };
+        let options = InitOptions { cost: Some(KdfCost::TYPED_MIN), ..options };
         let repository = Repository::init(surroundings, b"secret", &options).unwrap();
         Self { folder, repository: Arc::new(repository), told: Arc::default(), clock }
     }

@@ -41,20 +41,23 @@ pub enum ObjectKind {
     Snapshot,
     /// A writer at work.
     Session,
+    /// The owner's word for arenas of other domains.
+    Vouchers,
     /// A kind that this program does not know, by its number: one that is reserved, or one that a
     /// newer program added. Never one of the numbers above.
     Unknown(u8),
 }
 
 impl ObjectKind {
-    /// All kinds that this program knows, in the order of their numbers, from 1 on.
-    pub const KNOWN: [Self; 6] = [
+    /// All kinds that this program knows, in the order of their numbers.
+    pub const KNOWN: [Self; 7] = [
         Self::Config,
         Self::KeySlot,
         Self::DataArena,
         Self::MetadataArena,
         Self::Snapshot,
         Self::Session,
+        Self::Vouchers,
     ];
 
     /// What it is called in messages.
@@ -66,6 +69,7 @@ impl ObjectKind {
             Self::MetadataArena => "metadata arena",
             Self::Snapshot => "snapshot",
             Self::Session => "session",
+            Self::Vouchers => "vouchers",
             Self::Unknown(_) => "thing of an unknown kind",
         }
     }
@@ -79,6 +83,7 @@ impl ObjectKind {
             Self::MetadataArena => 4,
             Self::Snapshot => 5,
             Self::Session => 6,
+            Self::Vouchers => 14,
             Self::Unknown(number) => number,
         }
     }

@@ -388,10 +388,11 @@ fn what_a_newer_program_made_is_unknown_and_repaired_as_it_was() {
 
 #[test]
 fn numbers_and_kinds_belong_together() {
-    for (number, kind) in (1..).zip(ObjectKind::KNOWN) {
+    let known = [1, 2, 3, 4, 5, 6, 14];
+    for (number, kind) in known.into_iter().zip(ObjectKind::KNOWN) {
         assert_eq!((kind.number(), ObjectKind::from_number(number)), (number, kind));
     }
-    for number in (0..=255).filter(|number| !(1..=6).contains(number)) {
+    for number in (0..=255).filter(|number| !known.contains(number)) {
         assert_eq!(ObjectKind::from_number(number), ObjectKind::Unknown(number));
         assert_eq!(ObjectKind::Unknown(number).number(), number);
     }

@@ -20,7 +20,9 @@ use strongroom_arena::{
     StoredChunk,
 };
 use strongroom_backend::{Backend, MemoryBackend};
-use strongroom_base::{ArenaId, MasterSecret, RepositoryKeys, SeededEntropy, SnapshotId};
+use strongroom_base::{
+    ArenaId, MasterSecret, NamingSecret, RepositoryKeys, SeededEntropy, SnapshotId, WriteKeys,
+};
 
 /// A place, and a store that reads from it.
 struct World {
@@ -42,7 +44,7 @@ const BLOCK_CHUNKS: usize = 3;
 
 impl World {
     fn new() -> Self {
-        let keys = MasterSecret([5; 32]).keys();
+        let keys = MasterSecret([5; 32]).keys(&NamingSecret([5; 32]));
         let backend = Arc::new(MemoryBackend::new());
         let store = ArenaStore::new(backend.clone(), &keys, ARENA_BYTES, CacheLimits::default());
         Self {
@@ -57,7 +59,16 @@ impl World {
 
     /// An arena of these chunks, three a block unless the world says otherwise.
     fn build(&self, chunks: &[Vec<u8>], redundancy: Redundancy) -> FinishedArena {
-        let keys = &self.keys.write;
+        self.build_as(&self.keys.write, chunks, redundancy)
+    }
+
+    /// The same, by another writer.
+    fn build_as(
+        &self,
+        keys: &WriteKeys,
+        chunks: &[Vec<u8>],
+        redundancy: Redundancy,
+    ) -> FinishedArena {
         let seed = ArenaSeed::draw(ArenaContent::Data, keys, &self.entropy);
         let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
         let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
@@ -68,7 +79,7 @@ impl World {
                 .iter()
                 .map(|chunk| {
                     slot = draft.push(StoredChunk::Whole(chunk)) + 1;
-                    let fingerprint = keys.fingerprinter.fingerprint(chunk);
+                    let fingerprint = keys.naming.data.fingerprint(chunk);
                     SummarySlot::of(fingerprint, StoredChunk::Whole(chunk))
                 })
                 .collect();

@@ -43,7 +43,7 @@ fn check(name: &str, lost: &[usize], destroy: impl Fn(&FinishedArena, &mut Vec<u
             assert_eq!(&found.unwrap(), chunk, "{name}, {slot}");
             assert_eq!(
                 opened.slot(slot).unwrap().fingerprint,
-                world.keys.write.fingerprinter.fingerprint(chunk)
+                world.keys.write.naming.data.fingerprint(chunk)
             );
         }
     }

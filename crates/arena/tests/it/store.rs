@@ -5,7 +5,7 @@ use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::format::FRAME_BYTES;
 use strongroom_arena::{ArenaContent, ArenaError, ArenaName, Redundancy};
 use strongroom_backend::Backend;
-use strongroom_base::{ArenaId, MasterSecret, RepositoryKeys};
+use strongroom_base::{ArenaId, DomainId, MasterSecret, NamingSecret, RepositoryKeys, WriteKeys};
 
 use crate::rescue::rescued;
 use crate::{BLOCK_CHUNKS, World, block_range, chunks, head_range, read, summary_range};
@@ -21,7 +21,7 @@ fn every_chunk_comes_back() {
     assert_eq!(arena.generation, 0);
     for (slot, chunk) in (0..).zip(&chunks) {
         assert_eq!(&read(&world.store, &arena, slot).unwrap(), chunk);
-        let fingerprint = world.keys.write.fingerprinter.fingerprint(chunk);
+        let fingerprint = world.keys.write.naming.data.fingerprint(chunk);
         assert_eq!(arena.slot(slot).unwrap().fingerprint, fingerprint);
     }
     assert_eq!((arena.block_of(20), arena.slot(20)), (None, None));
@@ -167,11 +167,7 @@ fn a_put_only_holder_sees_the_summary_alone() {
     let world = World::new();
     let finished = world.build(&chunks(4), Redundancy::ARENA);
     world.put(finished.name.id, finished.object());
-    let write = MasterSecret([5; 32]).write_secret();
-    let keys = RepositoryKeys {
-        write: write.keys(world.keys.write.public_key.clone()),
-        private_key: None,
-    };
+    let keys = RepositoryKeys { owner: None, ..world.keys.clone() };
     let store = strongroom_arena::ArenaStore::new(
         world.backend.clone(),
         &keys,
@@ -183,12 +179,44 @@ fn a_put_only_holder_sees_the_summary_alone() {
     assert!(matches!(store.block(&arena, 0), Err(ArenaError::PutOnly)));
 }
 
+/// An arena belongs to the domain whose key seals its summary.
+#[test]
+fn a_summary_opens_with_the_key_of_its_domain_alone() {
+    let world = World::new();
+    let domain = DomainId([7; 16]);
+    let keys = world.keys.domain(domain).unwrap();
+    let laptop = RepositoryKeys {
+        write: WriteKeys { domain: keys, ..world.keys.write.clone() },
+        owner: None,
+    };
+    let other = RepositoryKeys { owner: None, ..world.keys.clone() };
+    let finished = world.build_as(&laptop.write, &chunks(4), Redundancy::ARENA);
+    world.put(finished.name.id, finished.object());
+    let open = |keys: &RepositoryKeys| {
+        let store = strongroom_arena::ArenaStore::new(
+            world.backend.clone(),
+            keys,
+            crate::ARENA_BYTES,
+            Default::default(),
+        );
+        store.arena(finished.name.id).map(|arena| (arena.domain, arena.trusted))
+    };
+    assert_eq!(open(&laptop).unwrap(), (domain, true));
+    assert_eq!(
+        open(&world.keys).unwrap(),
+        (domain, false),
+        "the owner opens it, and does not trust"
+    );
+    let error = open(&other).unwrap_err();
+    assert!(matches!(error, ArenaError::Foreign { domain: found, .. } if found == domain));
+}
+
 #[test]
 fn another_repository_s_keys_open_nothing() {
     let world = World::new();
     let finished = world.build(&chunks(4), Redundancy::ARENA);
     world.put(finished.name.id, finished.object());
-    let keys = MasterSecret([6; 32]).keys();
+    let keys = MasterSecret([6; 32]).keys(&NamingSecret([5; 32]));
     let store = strongroom_arena::ArenaStore::new(
         world.backend.clone(),
         &keys,

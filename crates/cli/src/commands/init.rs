@@ -25,6 +25,9 @@ pub struct NewRepositoryArgs {
     /// Parity added to everything that is stored, in percent of its size; 0 for none
     #[arg(long, value_name = "PERCENT", default_value = "3")]
     parity: f64,
+    /// Pad what is stored, so that sizes reveal less about it; takes some percent of space
+    #[arg(long)]
+    padding: bool,
     /// Name of the first passphrase in the list of keys
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     key_label: String,
@@ -52,6 +55,7 @@ impl NewRepositoryArgs {
         let per_mille = (self.parity * 10.0).ceil() as u32;
         Ok(InitOptions {
             redundancy: Redundancy { per_mille },
+            padding: self.padding,
             label: self.key_label.clone(),
             cost: self.kdf.cost()?,
             ..InitOptions::default()

@@ -8,10 +8,11 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use serde_json::json;
+use strongroom_base::entropy::random_array;
 use strongroom_base::{OsEntropy, SlotId};
-use strongroom_engine::{add_key, change_key, list_keys, remove_key};
+use strongroom_engine::{NewAccess, add_key, change_key, list_keys, remove_key};
 use strongroom_repository::RepositoryError;
-use strongroom_repository::keys::{Access, generate_passphrase};
+use strongroom_repository::keys::{Access, generate_passphrase, is_domain_name};
 use zeroize::Zeroizing;
 
 use super::init::{KEEP_THE_PASSPHRASE, KdfArgs};
@@ -65,8 +66,21 @@ struct AddArgs {
     /// The key can store new snapshots, but not read anything
     #[arg(long)]
     put_only: bool,
+    /// The domain of a put-only key: machines of one domain share what they store and can speak for
+    /// each other [default: the label, else a name of its own]
+    #[arg(long, value_name = "NAME", requires = "put_only")]
+    domain: Option<String>,
     #[command(flatten)]
     new: NewArgs,
+}
+
+impl AddArgs {
+    /// The name of a put-only key's domain.
+    fn domain(&self) -> String {
+        let label = Some(&self.label).filter(|label| is_domain_name(label));
+        let given = self.domain.as_ref().or(label).cloned();
+        given.unwrap_or_else(|| format!("key-{}", SlotId(random_array(&OsEntropy))))
+    }
 }
 
 /// Does it.
@@ -77,7 +91,8 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         What::Add(args) => {
             let repository = context.open()?;
             let passphrase = new_passphrase(args.new.new_password_file.as_ref(), &context.cancel)?;
-            let access = if args.put_only { Access::PutOnly } else { Access::Full };
+            let domain = args.put_only.then(|| args.domain());
+            let access = domain.as_deref().map_or(NewAccess::Full, NewAccess::PutOnly);
             let cost = args.new.kdf.cost()?;
             let slot = add_key(&repository, &passphrase, &args.label, access, cost)?;
             report(context, "added", slot)?;

@@ -30,7 +30,7 @@ pub struct Args {
 /// Counts it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.open()?;
-    let can_read = repository.keys.private_key.is_some();
+    let can_read = repository.keys.can_read();
     if !args.snapshots && args.names.is_empty() {
         let monitor = context.terminal.monitor(Words::plain("counted"));
         let stats = repository_stats(&repository, &monitor, &context.cancel);

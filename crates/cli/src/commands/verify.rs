@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
-use strongroom_engine::{Affected, VerifyDepth, verify, verify_objects};
+use strongroom_engine::{Affected, VerifyDepth, verify, verify_objects, vouch};
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
@@ -23,6 +23,10 @@ pub struct Args {
     /// Check what can be checked without the passphrase
     #[arg(long)]
     keyless: bool,
+    /// Do not vouch for arenas of put-only keys in which every chunk is right; without a voucher
+    /// only the key's own domain builds upon them
+    #[arg(long)]
+    no_vouch: bool,
 }
 
 impl Args {
@@ -43,6 +47,7 @@ impl Args {
 /// Checks it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let depth = args.depth()?;
+    let mut vouched = 0;
     let (monitor, outcome) = if args.keyless {
         let backend = context.backend()?;
         strongroom_repository::read_config(&*backend)?;
@@ -53,6 +58,9 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let repository = context.open()?;
         let monitor = context.terminal.monitor(Words::plain("checked"));
         let outcome = verify(&repository, depth, &monitor, &context.cancel);
+        if let (Ok(outcome), false) = (&outcome, args.no_vouch) {
+            vouched = vouch(&repository, outcome)?;
+        }
         (monitor, outcome)
     };
     monitor.finish();
@@ -67,6 +75,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "chunks_read": outcome.chunks_read,
         "snapshots": outcome.snapshots,
         "chunks_named": outcome.chunks_named,
+        "vouched": vouched,
         "faults": outcome.faults.iter().map(|(name, fault)| json!({
             "object": name.as_str(), "fault": fault.to_string(),
         })).collect::<Vec<_>>(),
@@ -83,6 +92,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         bytes_text(outcome.bytes_read),
         duration_text(monitor.elapsed()),
     ))?;
+    if vouched > 0 {
+        let arenas = counted(vouched as u64, "arena", "arenas");
+        context.terminal.line(format!("vouched for {arenas} stored with put-only keys"))?;
+    }
     report_affected(context, &outcome.affected)?;
     if outcome.is_sound() {
         context.terminal.line("no damage was found")?;

@@ -44,7 +44,7 @@ fn every_line_is_an_event() {
         "stats".to_owned(),
         "stats --snapshots".to_owned(),
         "key list".to_owned(),
-        format!("key add --new-password-file {} --kdf-memory 32KiB", file.display()),
+        format!("key add --new-password-file {} --kdf-memory 8MiB", file.display()),
         "debug --help".to_owned(),
     ];
     for words in &commands[..commands.len() - 1] {

@@ -9,7 +9,8 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PASSPHRASE: &str = "two readers, one format";
+const PASSPHRASE: &str =
+    "strongroom-key-5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a4f56ba95";
 
 fn strongroom(folder: &Path, arguments: &[&str]) {
     let status = Command::new(env!("CARGO_BIN_EXE_strongroom"))

@@ -120,12 +120,12 @@ fn keys_come_and_go() {
     };
     let second = file("second", "second passphrase\r\nand a line that does not count\n");
     let third = file("third", "third passphrase");
-    let add = format!("key add --label office --new-password-file {second} --kdf-memory 32KiB");
+    let add = format!("key add --label office --new-password-file {second} --kdf-memory 8MiB");
     world.say(&add).exits(0).says("key added");
     let list = world.say(&format!("key list --password-file {second}")).exits(0);
     assert!(list.out.contains("office") && list.out.lines().count() == 3, "{}", list.out);
     let change = format!(
-        "key change --password-file {second} --new-password-file {third} --kdf-memory 32KiB"
+        "key change --password-file {second} --new-password-file {third} --kdf-memory 8MiB"
     );
     world.say(&change).exits(0).says("key changed");
     world.say(&format!("snapshots --password-file {second}")).exits(5).warns("passphrase");
@@ -166,7 +166,7 @@ fn a_key_that_only_stores_reads_nothing() {
     let file = world.path("put");
     fs::write(&file, "put only").unwrap();
     let file = file.display();
-    let add = format!("key add --put-only --new-password-file {file} --kdf-memory 32KiB");
+    let add = format!("key add --put-only --new-password-file {file} --kdf-memory 8MiB");
     world.say(&add).exits(0);
     let backup = format!("backup --password-file {file} {}", world.tree().display());
     world.say(&backup).exits(0);

@@ -23,9 +23,9 @@ pub struct History {
 impl History {
     /// Reads it.
     pub fn read(repository: &Repository) -> Result<Self, EngineError> {
-        let snapshots = match repository.keys.private_key {
-            Some(_) => list_snapshots(repository)?.snapshots,
-            None => Vec::new(),
+        let snapshots = match repository.keys.can_read() {
+            true => list_snapshots(repository)?.snapshots,
+            false => Vec::new(),
         };
         let greatest_sequence = greatest_sequence(repository, &snapshots)?;
         Ok(Self { snapshots, greatest_sequence })

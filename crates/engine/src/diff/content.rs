@@ -93,7 +93,7 @@ impl<'r> Pieces<'r> {
     fn bytes(&mut self, count: u64) -> Result<Option<&[u8]>, EngineError> {
         let Some(front) = self.front.filter(|front| !front.is_hole()) else { return Ok(None) };
         if self.chunk.is_none() {
-            self.chunk = Some(self.reader.read(&front)?);
+            self.chunk = Some(self.reader.read_data(&front)?);
         }
         let chunk = self.chunk.as_deref().unwrap_or_default();
         let wrong = RepositoryError::ChunkLost {
@@ -132,7 +132,7 @@ pub fn same_as_file(
             let Ok(bytes) = usize::try_from(chunk.stream_bytes) else { return Ok(false) };
             buffer.resize(bytes, 0);
             let count = file.read_at(offset, &mut buffer)?;
-            count == bytes && reader.fingerprinter().fingerprint(&buffer) == chunk.fingerprint
+            count == bytes && reader.naming().data.fingerprint(&buffer) == chunk.fingerprint
         };
         if !same {
             return Ok(false);

@@ -135,7 +135,7 @@ pub fn read_ahead(
 fn decode(jobs: &Receiver<Job>, reader: &ChunkReader) {
     for job in jobs {
         let lost = |chunk: &ChunkRef, error| LostChunk { bytes: chunk.stream_bytes, error };
-        let read = |chunk: &ChunkRef| match reader.read(chunk) {
+        let read = |chunk: &ChunkRef| match reader.read_data(chunk) {
             Ok(bytes) if bytes.len() as u64 == chunk.stream_bytes => Ok(bytes),
             Ok(_) => Err(lost(
                 chunk,

@@ -165,7 +165,7 @@ impl<'r> Auditor<'r, '_> {
                 }
                 continue;
             }
-            match self.reader.read(&chunk) {
+            match self.reader.read_metadata(&chunk) {
                 Ok(bytes) => {
                     let children = strongroom_catalog::format::unpack_refs(&bytes)?;
                     rest.extend(children.into_iter().map(|child| (depth - 1, child)));

@@ -1,10 +1,12 @@
 //! Looking into one object. What is found depends on that object alone, and on the bases of its
 //! deltas, so several are looked into at once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use strongroom_arena::scan::rescue;
-use strongroom_arena::{Arena, ArenaName, Redundancy, StoredChunk, SummarySlot};
+use strongroom_arena::{
+    Arena, ArenaContent, ArenaName, Redundancy, StoredChunk, SummarySlot, Voucher,
+};
 use strongroom_backend::{Backend, ObjectInfo};
 use strongroom_base::{ArenaId, WriteKeys};
 use strongroom_catalog::Location;
@@ -26,8 +28,19 @@ pub struct Looked {
     pub fault: Option<Fault>,
     /// Of an arena beyond parity, what can still be had of it.
     pub survivors: Option<(ArenaId, Survivors)>,
+    /// Of an arena of another domain in which every chunk is right: what it takes to vouch for it.
+    pub vouchable: Option<Vouchable>,
     /// Slots of an arena that is whole which hold something else than its summary says.
     pub wrong_slots: Vec<Location>,
+}
+
+/// An arena of another domain that holds what its summary says, if its bases do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vouchable {
+    /// The voucher to be.
+    pub voucher: Voucher,
+    /// Arenas that hold bases of its deltas.
+    pub bases: HashSet<ArenaId>,
 }
 
 /// The slots of a broken arena that still open.
@@ -118,7 +131,9 @@ pub fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked:
         for slot in arena.summary.blocks[place].head.slots() {
             let stored = opened.as_ref().ok().and_then(|blocks| blocks.first()?.chunk(slot));
             let found = match (stored, arena.slot(slot)) {
-                (Some(stored), Some(named)) => look_at_chunk(reader, stored, named),
+                (Some(stored), Some(named)) => {
+                    look_at_chunk(reader, ArenaContent::of(arena.id), stored, named)
+                }
                 _ => Err(Wrong::Here),
             };
             looked.chunks_read += 1;
@@ -129,6 +144,12 @@ pub fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked:
         }
     }
     looked.fault = (wrong > 0).then_some(Fault::WrongChunks { count: wrong });
+    if !arena.trusted && looked.wrong_slots.is_empty() {
+        let slots = &arena.summary.slots;
+        let bases = slots.iter().flat_map(|slot| &slot.bases).map(|base| base.arena).collect();
+        let voucher = reader.store().vouch_for(arena.name(), object).ok();
+        looked.vouchable = voucher.map(|voucher| Vouchable { voucher, bases });
+    }
     looked
 }
 
@@ -143,11 +164,13 @@ enum Wrong {
 
 fn look_at_chunk(
     reader: &ChunkReader,
+    content: ArenaContent,
     stored: StoredChunk<'_>,
     named: &SummarySlot,
 ) -> Result<(), Wrong> {
+    let fingerprinter = content.fingerprinter(reader.naming());
     match reader.expand(stored) {
-        Ok(bytes) if reader.fingerprinter().fingerprint(&bytes) == named.fingerprint => Ok(()),
+        Ok(bytes) if fingerprinter.fingerprint(&bytes) == named.fingerprint => Ok(()),
         Ok(_) | Err(RepositoryError::Delta(_)) => Err(Wrong::Here),
         Err(_) => Err(Wrong::InBase),
     }

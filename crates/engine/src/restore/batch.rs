@@ -459,7 +459,7 @@ impl<'b> Shared<'b> {
             location: want.location,
             stream_bytes: u64::from(want.bytes),
         };
-        match self.reader.read(&chunk) {
+        match self.reader.read_data(&chunk) {
             Ok(bytes) if bytes.len() != want.bytes as usize => {
                 let (is, said) = (bytes.len(), want.bytes);
                 self.lose(want, format!("a chunk has {is} bytes, and the recipe says {said}"));

@@ -6,7 +6,7 @@ use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
 use strongroom_backend::ObjectName;
-use strongroom_base::{RepositoryId, WriteKeys};
+use strongroom_base::RepositoryId;
 use strongroom_repository::{Repository, RepositoryError};
 use strongroom_testkit::Change;
 use strongroom_testkit::damage::{Objects, names_in};
@@ -22,7 +22,7 @@ fn small(folder: &str, objects: &Objects) -> Vec<ObjectName> {
 #[test]
 fn a_wrong_passphrase_is_said_to_be_one() {
     let world = World::new(100);
-    for wrong in [&b""[..], b"correct horse", &[0xff; 1000]] {
+    for wrong in [&b""[..], b"correct horse", &[0xff; 1000], &PASSPHRASE[..86]] {
         let error = Repository::open(world.surroundings(), wrong).err().unwrap();
         assert!(matches!(error, RepositoryError::WrongPassphrase { slots: 1 }), "{error}");
     }
@@ -73,11 +73,10 @@ fn a_forged_configuration_is_refused() {
     let mut forged = repository.config.clone();
     forged.parity_per_mille = 0;
     // Somebody without the keys can do all but the tag.
-    let other = strongroom_base::MasterSecret([1; 32]).keys();
-    let keys: &WriteKeys = &other.write;
+    let other = strongroom_base::MasterSecret([1; 32]).owner_keys();
     let kind = ObjectKind::Config;
     let identity = Identity { kind, id: forged.id.0, generation: 0, origin: Origin::NONE };
-    let object = envelope::seal_small(&forged.pack(keys), identity);
+    let object = envelope::seal_small(&forged.pack(&other.authority), identity);
     let mut objects = world.objects.snapshot();
     for name in small("", &objects) {
         objects.insert(name, object.clone());

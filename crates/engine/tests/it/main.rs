@@ -9,6 +9,7 @@ mod concurrent;
 mod crash;
 mod damage;
 mod deltas;
+mod domains;
 mod faults;
 mod keys;
 mod model;

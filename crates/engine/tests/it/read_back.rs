@@ -141,7 +141,7 @@ impl<'r> Taker<'r> {
             if chunk.is_hole() {
                 content.push_hole(chunk.stream_bytes);
             } else {
-                let bytes = self.reader.read(&chunk)?;
+                let bytes = self.reader.read_data(&chunk)?;
                 assert_eq!(bytes.len() as u64, chunk.stream_bytes, "a chunk is as long as said");
                 content.push(&bytes);
             }

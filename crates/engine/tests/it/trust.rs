@@ -117,7 +117,7 @@ fn plant(world: &World, repository: &Repository, content: &[u8]) {
     let garbage = vec![0x11; content.len()];
     let mut draft = BlockDraft::new(0, 0);
     draft.push(StoredChunk::Whole(&garbage));
-    let fingerprint = keys.fingerprinter.fingerprint(content);
+    let fingerprint = keys.naming.data.fingerprint(content);
     let slots = vec![SummarySlot::of(fingerprint, StoredChunk::Whole(&garbage))];
     let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
     let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);

@@ -20,7 +20,9 @@ use strongroom_testkit::{Image, TickingClock};
 
 use crate::read_back::read_back;
 
-pub const PASSPHRASE: &[u8] = b"correct horse battery staple";
+/// As `key generate` makes them: a passphrase that a person chose takes 8 MiB to open.
+pub const PASSPHRASE: &[u8] =
+    b"strongroom-key-5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a4f56ba95";
 
 /// Trees that make some ten arenas of [`init_options`].
 pub const TREE: TreeOptions =
@@ -54,6 +56,7 @@ pub fn init_options() -> InitOptions {
         chunk_limits: Limits::new(4 << 10, 8 << 10).unwrap(),
         arena_bytes: 40 << 10,
         redundancy: Redundancy::ARENA,
+        padding: false,
         cost: Some(KdfCost::CHEAPEST),
         label: "first".to_owned(),
     }

@@ -26,9 +26,19 @@ pub struct Covered {
     pub has_deltas: bool,
     /// False once it vanished or was rewritten; its ordinal is not used again.
     pub standing: bool,
+    /// False for an arena of another domain that the owner has not vouched for: nothing of it is
+    /// in the index. It is in the list so that its summary is not read again each time.
+    pub trusted: bool,
 }
 
 impl Covered {
+    /// An arena that exists, of which nothing else is known yet.
+    fn new(ListedArena { name, object_bytes }: ListedArena, trusted: bool) -> Self {
+        let ArenaName { id, generation } = name;
+        let (has_deltas, standing) = (false, true);
+        Self { id, generation, object_bytes, has_deltas, standing, trusted }
+    }
+
     /// The arena as a listing has it.
     pub fn listed(&self) -> ListedArena {
         let name = ArenaName { id: self.id, generation: self.generation };
@@ -52,7 +62,7 @@ pub struct Arenas {
     hasher: RandomState,
 }
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const HEAD_BYTES: usize = 5;
 const ARENA_BYTES: usize = 29;
 const ORPHAN_BYTES: usize = 8;
@@ -139,17 +149,24 @@ impl Arenas {
     }
 
     /// Appends an arena that stands, of a name that none has that stands, and tells its ordinal.
-    pub fn push(&mut self, ListedArena { name, object_bytes }: ListedArena) -> u32 {
-        let ArenaName { id, generation } = name;
-        assert_eq!(self.find(id), None, "an arena is taken up once");
+    pub fn push(&mut self, listed: ListedArena) -> u32 {
+        self.push_covered(listed, true)
+    }
+
+    /// The same of an arena that is not trusted.
+    pub fn push_untrusted(&mut self, listed: ListedArena) -> u32 {
+        self.push_covered(listed, false)
+    }
+
+    fn push_covered(&mut self, listed: ListedArena, trusted: bool) -> u32 {
+        let covered = Covered::new(listed, trusted);
+        assert_eq!(self.find(covered.id), None, "an arena is taken up once");
         let ordinal = self.len();
-        let (has_deltas, standing) = (false, true);
-        let covered = Covered { id, generation, object_bytes, has_deltas, standing };
         self.note.extend(pack(&covered));
         if self.places.len() < 2 * (ordinal as usize + 1) {
             self.find_places();
         } else {
-            let place = self.place_of(id);
+            let place = self.place_of(covered.id);
             self.places[place] = ordinal;
         }
         ordinal
@@ -191,7 +208,7 @@ fn ordinal_of(place: usize) -> u32 {
 
 fn pack(covered: &Covered) -> [u8; ARENA_BYTES] {
     let mut bytes = [0; ARENA_BYTES];
-    let flags = [covered.standing, covered.has_deltas];
+    let flags = [covered.standing, covered.has_deltas, covered.trusted];
     bytes[..16].copy_from_slice(&covered.id.0);
     bytes[16..20].copy_from_slice(&covered.generation.to_le_bytes());
     bytes[20..28].copy_from_slice(&covered.object_bytes.to_le_bytes());
@@ -205,9 +222,9 @@ fn unpack(bytes: &[u8; ARENA_BYTES]) -> Result<Covered, LengthError> {
     let generation = fields.u32()?;
     let object_bytes = fields.u64()?;
     let flags = fields.u8()?;
-    let [standing, has_deltas] = [0, 1].map(|bit| flags >> bit & 1 != 0);
+    let [standing, has_deltas, trusted] = [0, 1, 2].map(|bit| flags >> bit & 1 != 0);
     fields.finish()?;
-    Ok(Covered { id, generation, object_bytes, has_deltas, standing })
+    Ok(Covered { id, generation, object_bytes, has_deltas, standing, trusted })
 }
 
 /// Keys of a hash table: random, so that names of arenas cannot be chosen to collide.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use strongroom_arena::{
-    Arena, ArenaError, ArenaName, ArenaStore, BaseLocation, ListedArena, ListedArenas,
+    Arena, ArenaError, ArenaName, ArenaStore, BaseLocation, ListedArena, ListedArenas, SummarySlot,
 };
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
@@ -44,6 +44,9 @@ pub struct Refreshed {
     pub read: usize,
     /// Arenas that are gone.
     pub vanished: usize,
+    /// Arenas of other domains, newly seen, that the owner has not vouched for: nothing in them is
+    /// reused.
+    pub untrusted: usize,
     /// Arenas whose summary cannot be read: nothing in them is reused until they are repaired.
     pub unreadable: usize,
 }
@@ -106,14 +109,21 @@ impl ChunkIndex {
             let id = newest.name.id;
             cancel.check()?;
             store.learn(newest.name);
-            if self.is_standing(id) {
+            if self.is_standing(id) && (self.is_trusted(id) || !store.is_vouched(id)) {
                 continue;
             }
             match whole_arena(id, &listed, store) {
-                Ok((arena, object_bytes)) => {
+                Ok((arena, object_bytes)) if arena.trusted => {
+                    self.forget_untrusted(id);
                     self.cover(&arena, object_bytes, &listed, store)?;
                     refreshed.read += 1;
                     // Read once and not needed again soon.
+                    store.forget(id);
+                }
+                Ok(_) | Err(ArenaError::Foreign { .. }) => {
+                    self.forget_untrusted(id);
+                    self.arenas.push_untrusted(newest);
+                    refreshed.untrusted += 1;
                     store.forget(id);
                 }
                 Err(error) if error.is_unreadable() => {
@@ -270,12 +280,27 @@ impl ChunkIndex {
         self.arenas.find(arena).is_some_and(|ordinal| ordinal < self.own_from)
     }
 
+    /// True if the arena was written by the own domain, in this session too, or the owner has
+    /// vouched for it: what it claims to hold, it holds.
+    pub fn is_trusted(&self, arena: ArenaId) -> bool {
+        let ordinal = self.arenas.find(arena);
+        ordinal.and_then(|ordinal| self.arenas.standing(ordinal)).is_some_and(|c| c.trusted)
+    }
+
+    /// Forgets an arena that was not trusted, so that it can be taken up anew.
+    fn forget_untrusted(&mut self, id: ArenaId) {
+        if let Some(ordinal) = self.arenas.find(id) {
+            self.arenas.update(ordinal, |covered| covered.standing = false);
+        }
+    }
+
     /// True where the arena stands, as far as was known at the last refresh.
     pub fn is_standing(&self, arena: ArenaId) -> bool {
         self.arenas.find(arena).is_some()
     }
 
-    /// Whether a slot that once held the chunk of this name still holds it.
+    /// Whether a slot that once held the chunk of this name still holds it, in an arena that is
+    /// trusted.
     pub fn is_present(
         &self,
         fingerprint: &Fingerprint,
@@ -283,6 +308,9 @@ impl ChunkIndex {
         store: &ArenaStore,
     ) -> Result<bool, RepositoryError> {
         let Some(ordinal) = self.arenas.find(location.arena) else { return Ok(false) };
+        if !self.is_trusted(location.arena) {
+            return Ok(false);
+        }
         if self.orphans.contains(&(ordinal, location.slot)) {
             return Ok(false);
         }
@@ -368,9 +396,12 @@ fn are_there(
             return Ok(false);
         }
         let is_there = match whole_arena(base.arena, listed, store) {
-            Ok((arena, _)) => arena
-                .slot(base.slot)
-                .is_some_and(|slot| slot.fingerprint != Fingerprint::ZERO && slot.bases.is_empty()),
+            Ok((arena, _)) => {
+                let is_whole = |slot: &SummarySlot| {
+                    slot.fingerprint != Fingerprint::ZERO && slot.bases.is_empty()
+                };
+                arena.trusted && arena.slot(base.slot).is_some_and(is_whole)
+            }
             Err(error) if error.is_unreadable() => false,
             Err(error) => return Err(error.into()),
         };

@@ -1,22 +1,29 @@
 //! Key slots: each opens the repository with one passphrase. The document: `docs/format/keys.md`.
 //!
-//! A slot holds the master secret (or, for a put-only key, the write secret and the public key),
-//! sealed with a key that Argon2id makes of the passphrase. Slots are added, changed and removed
-//! without touching anything else.
+//! A slot has a part in the clear, for listings and for the key derivation, and a sealed secret.
+//! The secret is sealed with a key that Argon2id makes of the passphrase; the part in the clear is
+//! authenticated by the same seal. Slots are added, changed and removed without touching anything
+//! else.
+
+mod secret;
 
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use minicbor::{Decoder, Encoder};
 use rustix::mm::{Advice, madvise};
 use strongroom_base::entropy::random_array;
-use strongroom_base::seal::{PublicKey, SealKey};
-use strongroom_base::{
-    Entropy, MasterSecret, RepositoryId, RepositoryKeys, SlotId, Timestamp, WriteSecret,
-};
+use strongroom_base::keys::derive_object_key;
+use strongroom_base::seal::SealKey;
+use strongroom_base::{Entropy, RepositoryId, SlotId, Timestamp};
 use strongroom_catalog::FormatError;
 use strongroom_catalog::format::{decode_map, expect_array};
 use zeroize::Zeroizing;
 
-/// What Argon2id may cost whoever guesses, and whoever opens.
+use super::generated::is_generated;
+use crate::error::SlotError;
+
+pub use secret::{DOMAIN_NAME_BYTES_MAX, PutOnlySecret, SlotSecret, is_domain_name};
+
+/// What Argon2id costs: whoever opens a slot, and whoever guesses its passphrase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KdfCost {
     /// Memory in KiB.
@@ -31,7 +38,9 @@ impl KdfCost {
     /// The second recommendation of RFC 9106 §4: 64 MiB, so that opening keeps to the memory that
     /// any operation may take.
     pub const DEFAULT: Self = Self { memory_kib: 64 << 10, passes: 3, lanes: 4 };
-    /// As cheap as Argon2 gets: for passphrases that were drawn at random, and for tests.
+    /// The least that a passphrase which a person chose may cost: an eighth of the default.
+    pub const TYPED_MIN: Self = Self { memory_kib: 8 << 10, ..Self::DEFAULT };
+    /// As cheap as Argon2 gets: for passphrases that were drawn at random.
     pub const CHEAPEST: Self = Self { memory_kib: 32, passes: 1, lanes: 4 };
     /// No slot may ask for more than 1 GiB.
     pub const MEMORY_KIB_MAX: u32 = 1 << 20;
@@ -39,14 +48,21 @@ impl KdfCost {
     /// Nor for more than 16 passes over that.
     const WORK_MAX: u64 = 16 << 20;
 
-    /// What suits a passphrase: next to nothing where nobody can guess it.
+    /// What suits a passphrase: next to nothing if nobody can guess it.
     pub fn suited_to(passphrase: &[u8]) -> Self {
-        if super::generated::is_generated(passphrase) { Self::CHEAPEST } else { Self::DEFAULT }
+        if is_generated(passphrase) { Self::CHEAPEST } else { Self::DEFAULT }
     }
 
     /// KiB that are filled in all passes together: what opening a slot takes of the processor.
     pub fn work(self) -> u64 {
         u64::from(self.memory_kib) * u64::from(self.passes)
+    }
+
+    /// False if a slot is too cheap for this passphrase. Anybody who may create objects could add
+    /// slots that cost next to nothing, sealed under guesses of a passphrase that a person chose,
+    /// and learn from what a client does which guess was right.
+    fn is_enough_for(self, passphrase: &[u8]) -> bool {
+        self.work() >= Self::TYPED_MIN.work() || is_generated(passphrase)
     }
 
     fn params(self) -> Option<Params> {
@@ -90,12 +106,17 @@ pub enum Access {
     PutOnly = 1,
 }
 
+/// Bytes of a slot's commitment.
+const COMMITMENT_BYTES: usize = 32;
+/// What the commitment is derived as.
+const COMMITMENT_CONTEXT: &str = "strongroom v0 slot commitment";
+
 /// One key slot, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySlot {
     /// Its name.
     pub id: SlotId,
-    /// What its owner calls it.
+    /// What its owner calls it. Authentic only once the slot was opened, as everything here.
     pub label: String,
     /// When it was made.
     pub created: Timestamp,
@@ -104,45 +125,12 @@ pub struct KeySlot {
     /// What opening it costs.
     pub cost: KdfCost,
     salt: [u8; 16],
+    /// A hash of the slot's key. AES-GCM does not commit to a key: without this, one slot could be
+    /// made to open with several passphrases.
+    commitment: [u8; COMMITMENT_BYTES],
+    /// The map of all that is in the clear, as it was stored: what the seal authenticates.
+    clear: Vec<u8>,
     sealed: Vec<u8>,
-}
-
-/// What a slot holds, once opened.
-pub enum SlotSecret {
-    /// All.
-    Master(MasterSecret),
-    /// Enough to store.
-    Write(WriteSecret, PublicKey),
-}
-
-impl SlotSecret {
-    /// The repository's keys.
-    pub fn keys(&self) -> RepositoryKeys {
-        match self {
-            Self::Master(master) => master.keys(),
-            Self::Write(secret, public_key) => {
-                RepositoryKeys { write: secret.keys(public_key.clone()), private_key: None }
-            }
-        }
-    }
-
-    /// The same secret, without what it takes to read.
-    pub fn put_only(&self) -> SlotSecret {
-        match self {
-            Self::Master(master) => {
-                Self::Write(master.write_secret(), master.keys().write.public_key)
-            }
-            Self::Write(secret, public_key) => Self::Write(secret.clone(), public_key.clone()),
-        }
-    }
-
-    /// What it allows.
-    pub fn access(&self) -> Access {
-        match self {
-            Self::Master(_) => Access::Full,
-            Self::Write(..) => Access::PutOnly,
-        }
-    }
 }
 
 mod key {
@@ -151,7 +139,7 @@ mod key {
     pub const ACCESS: u64 = 2;
     pub const COST: u64 = 3;
     pub const SALT: u64 = 4;
-    pub const SEALED: u64 = 5;
+    pub const COMMITMENT: u64 = 5;
 }
 
 /// What a new slot is to be called and to cost.
@@ -161,7 +149,7 @@ pub struct NewSlot {
     pub label: String,
     /// When it is made.
     pub created: Timestamp,
-    /// What opening it costs; where nothing is said, what suits the passphrase.
+    /// What opening it costs; by default what suits the passphrase.
     pub cost: Option<KdfCost>,
 }
 
@@ -173,49 +161,65 @@ impl KeySlot {
         passphrase: &[u8],
         repository: RepositoryId,
         entropy: &dyn Entropy,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self, SlotError> {
+        let cost = new.cost.unwrap_or_else(|| KdfCost::suited_to(passphrase));
+        if !cost.is_enough_for(passphrase) {
+            return Err(SlotError::TooCheap { least_mib: KdfCost::TYPED_MIN.memory_kib >> 10 });
+        }
         let mut slot = Self {
             id: SlotId(random_array(entropy)),
             label: new.label,
             created: new.created,
             access: secret.access(),
-            cost: new.cost.unwrap_or_else(|| KdfCost::suited_to(passphrase)),
+            cost,
             salt: random_array(entropy),
+            commitment: [0; COMMITMENT_BYTES],
+            clear: Vec::new(),
             sealed: Vec::new(),
         };
-        let key =
-            slot.derive_key(passphrase).ok_or_else(|| damaged("its cost is out of bounds"))?;
-        let mut sealed = pack_secret(secret);
-        key.seal(0, &slot.place(repository), &mut sealed);
+        let key = slot.derive_key(passphrase).ok_or(SlotError::OutOfBounds)?;
+        slot.commitment = slot.commitment_to(&key);
+        slot.clear = slot.encode_clear();
+        let mut sealed = secret.pack();
+        SealKey::new(&key).seal(0, &slot.aad(repository), &mut sealed);
         slot.sealed = sealed;
         Ok(slot)
     }
 
-    /// The secret, if this passphrase is the slot's.
+    /// The secret, if this passphrase is the slot's and nothing in the slot was changed.
     pub fn open(&self, passphrase: &[u8], repository: RepositoryId) -> Option<SlotSecret> {
+        if !self.cost.is_enough_for(passphrase) {
+            return None;
+        }
         let key = self.derive_key(passphrase)?;
+        if self.commitment_to(&key) != self.commitment {
+            return None;
+        }
         let mut sealed = Zeroizing::new(self.sealed.clone());
-        let opened = key.open(0, &self.place(repository), &mut sealed).ok()?;
-        unpack_secret(opened)
+        let opened = SealKey::new(&key).open(0, &self.aad(repository), &mut sealed).ok()?;
+        SlotSecret::unpack(opened)
     }
 
-    fn derive_key(&self, passphrase: &[u8]) -> Option<SealKey> {
+    fn derive_key(&self, passphrase: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
         let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, self.cost.params()?);
         let mut key = Zeroizing::new([0; 32]);
         let mut memory = argon2_memory(argon2.params().block_count());
         argon2
             .hash_password_into_with_memory(passphrase, &self.salt, &mut *key, &mut memory[..])
             .ok()?;
-        Some(SealKey::new(&key))
+        Some(key)
     }
 
-    /// What the seal is bound to: this slot of this repository.
-    fn place(&self, repository: RepositoryId) -> Vec<u8> {
-        [&repository.0[..], &self.id.0[..]].concat()
+    fn commitment_to(&self, key: &[u8; 32]) -> [u8; COMMITMENT_BYTES] {
+        derive_object_key(COMMITMENT_CONTEXT, key, &self.id.0)
     }
 
-    /// The slot's bytes. Its identifier is the object's name, not part of them.
-    pub fn pack(&self) -> Vec<u8> {
+    /// What the seal is bound to: this slot of this repository, and all that it says in the clear.
+    fn aad(&self, repository: RepositoryId) -> Vec<u8> {
+        [&repository.0[..], &self.id.0[..], &self.clear].concat()
+    }
+
+    fn encode_clear(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut cbor = Encoder::new(&mut bytes);
         let mut encode = || -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
@@ -226,17 +230,22 @@ impl KeySlot {
             cbor.u64(key::COST)?.array(3)?;
             cbor.u32(self.cost.memory_kib)?.u32(self.cost.passes)?.u32(self.cost.lanes)?;
             cbor.u64(key::SALT)?.bytes(&self.salt)?;
-            cbor.u64(key::SEALED)?.bytes(&self.sealed)?;
+            cbor.u64(key::COMMITMENT)?.bytes(&self.commitment)?;
             Ok(())
         };
         encode().expect("a vector takes all that is written to it");
         bytes
     }
 
+    /// The slot's bytes. Its identifier is the object's name, not part of them.
+    pub fn pack(&self) -> Vec<u8> {
+        [&self.clear[..], &self.sealed].concat()
+    }
+
     /// The slot of this identifier in `bytes`.
     pub fn unpack(id: SlotId, bytes: &[u8]) -> Result<Self, FormatError> {
         let (mut label, mut created, mut access) = (None, None, None);
-        let (mut cost, mut salt, mut sealed) = (None, None, None);
+        let (mut cost, mut salt, mut commitment) = (None, None, None);
         let mut cbor = Decoder::new(bytes);
         decode_map(&mut cbor, |cbor, number| {
             match number {
@@ -249,14 +258,15 @@ impl KeySlot {
                     cost = Some(KdfCost { memory_kib, passes, lanes });
                 }
                 key::SALT => salt = cbor.bytes()?.try_into().ok(),
-                key::SEALED => sealed = Some(cbor.bytes()?.to_vec()),
+                key::COMMITMENT => commitment = cbor.bytes()?.try_into().ok(),
                 _ => cbor.skip()?,
             }
             Ok(())
         })
         .map_err(|error| damaged(&error.to_string()))?;
-        if cbor.position() < bytes.len() {
-            return Err(damaged("bytes are left over"));
+        let (clear, sealed) = bytes.split_at(cbor.position());
+        if !secret::SEALED_BYTES.contains(&sealed.len()) {
+            return Err(damaged("its secret has another length"));
         }
         let slot = (|| {
             Some(Self {
@@ -266,35 +276,12 @@ impl KeySlot {
                 access: access?,
                 cost: cost?,
                 salt: salt?,
-                sealed: sealed?,
+                commitment: commitment?,
+                clear: clear.to_vec(),
+                sealed: sealed.to_vec(),
             })
         })();
         slot.ok_or_else(|| damaged("a field is missing"))
-    }
-}
-
-/// `access | secret (32)`, and for a put-only key `| public key (32)`.
-fn pack_secret(secret: &SlotSecret) -> Vec<u8> {
-    let mut bytes = vec![secret.access() as u8];
-    match secret {
-        SlotSecret::Master(master) => bytes.extend_from_slice(&master.0),
-        SlotSecret::Write(write, public_key) => {
-            bytes.extend_from_slice(&write.0);
-            bytes.extend_from_slice(&public_key.0);
-        }
-    }
-    bytes
-}
-
-fn unpack_secret(bytes: &[u8]) -> Option<SlotSecret> {
-    let (access, bytes) = bytes.split_first()?;
-    match access_of(*access)? {
-        Access::Full => Some(SlotSecret::Master(MasterSecret(bytes.try_into().ok()?))),
-        Access::PutOnly => {
-            let (secret, public_key) = bytes.split_first_chunk::<32>()?;
-            let public_key = PublicKey(public_key.try_into().ok()?);
-            Some(SlotSecret::Write(WriteSecret(*secret), public_key))
-        }
     }
 }
 

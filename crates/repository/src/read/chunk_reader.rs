@@ -9,9 +9,11 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use strongroom_arena::{ArenaError, ArenaStore, BaseLocation, CacheLimits, OpenBlock, StoredChunk};
+use strongroom_arena::{
+    ArenaContent, ArenaError, ArenaStore, BaseLocation, CacheLimits, OpenBlock, StoredChunk,
+};
 use strongroom_backend::Backend;
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Fingerprinter, Silent};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, NamingKeys, Silent};
 use strongroom_catalog::{ChunkRef, Location, ReadChunk};
 use strongroom_chunk::delta;
 
@@ -22,7 +24,7 @@ use crate::repository::Repository;
 /// Reads chunks of a repository.
 pub struct ChunkReader {
     store: ArenaStore,
-    fingerprinter: Fingerprinter,
+    naming: NamingKeys,
     backend: Arc<dyn Backend>,
     can_read: bool,
     cache: Option<PathBuf>,
@@ -41,7 +43,7 @@ struct KnownPlaces {
 impl ChunkReader {
     /// A reader with its own caches.
     pub fn new(repository: &Repository, limits: CacheLimits) -> Result<Self, RepositoryError> {
-        if repository.keys.private_key.is_none() {
+        if !repository.keys.can_read() {
             return Err(RepositoryError::PutOnly);
         }
         Ok(Self::for_parents(repository, limits))
@@ -52,9 +54,9 @@ impl ChunkReader {
     pub fn for_parents(repository: &Repository, limits: CacheLimits) -> Self {
         Self {
             store: repository.arena_store(limits),
-            fingerprinter: repository.keys.write.fingerprinter.clone(),
+            naming: repository.keys.write.naming.clone(),
             backend: repository.surroundings.backend.clone(),
-            can_read: repository.keys.private_key.is_some(),
+            can_read: repository.keys.can_read(),
             cache: repository.cache_folder(),
             index: Mutex::new(None),
         }
@@ -71,19 +73,30 @@ impl ChunkReader {
     }
 
     /// Names chunks as this repository does.
-    pub fn fingerprinter(&self) -> &Fingerprinter {
-        &self.fingerprinter
+    pub fn naming(&self) -> &NamingKeys {
+        &self.naming
     }
 
-    /// The bytes of a chunk, verified against its fingerprint, from the first place that has them.
-    pub fn read(&self, chunk: &ChunkRef) -> Result<Vec<u8>, RepositoryError> {
-        let error = match self.read_at(&chunk.fingerprint, chunk.location) {
+    /// The bytes of a chunk of content, verified against its fingerprint.
+    pub fn read_data(&self, chunk: &ChunkRef) -> Result<Vec<u8>, RepositoryError> {
+        self.read(ArenaContent::Data, chunk)
+    }
+
+    /// The bytes of a chunk of a tree or recipe, verified against its fingerprint. What a file
+    /// holds is never taken for it: data is in other arenas, and named by another key.
+    pub fn read_metadata(&self, chunk: &ChunkRef) -> Result<Vec<u8>, RepositoryError> {
+        self.read(ArenaContent::Metadata, chunk)
+    }
+
+    /// From the first place that has them.
+    fn read(&self, content: ArenaContent, chunk: &ChunkRef) -> Result<Vec<u8>, RepositoryError> {
+        let error = match self.read_at(content, &chunk.fingerprint, chunk.location) {
             Err(error) if error.is_lost_chunk() => error,
             other => return other,
         };
         let mut tried = vec![chunk.location];
         while let Some(elsewhere) = self.find_elsewhere(&chunk.fingerprint, &tried)? {
-            match self.read_at(&chunk.fingerprint, elsewhere) {
+            match self.read_at(content, &chunk.fingerprint, elsewhere) {
                 Err(error) if error.is_lost_chunk() => tried.push(elsewhere),
                 other => return other,
             }
@@ -135,6 +148,7 @@ impl ChunkReader {
 
     fn read_at(
         &self,
+        content: ArenaContent,
         fingerprint: &Fingerprint,
         location: Location,
     ) -> Result<Vec<u8>, RepositoryError> {
@@ -143,13 +157,14 @@ impl ChunkReader {
         let place = arena.block_of(location.slot).ok_or(slot_lost)?;
         let block = self.store.block(&arena, place)?;
         let stored = block.chunk(location.slot).expect("the block holds the slot");
-        Ok(self.resolve(fingerprint, location, stored, None)?.into_owned())
+        Ok(self.resolve(content, fingerprint, location, stored, None)?.into_owned())
     }
 
     /// The bytes of a chunk as it stands in a block, verified against its fingerprint. Bases that
     /// stand in the block at hand are not read again.
     pub fn resolve<'b>(
         &self,
+        content: ArenaContent,
         fingerprint: &Fingerprint,
         location: Location,
         stored: StoredChunk<'b>,
@@ -160,12 +175,15 @@ impl ChunkReader {
             location,
             why: why.to_owned(),
         };
+        if ArenaContent::of(location.arena) != content {
+            return Err(lost("it is in an arena of the other kind, data or metadata"));
+        }
         let bytes =
             self.expand_beside(stored, at_hand).map_err(|error| match error.is_damage() {
                 true => lost(&error.to_string()),
                 false => error,
             })?;
-        if self.fingerprinter.fingerprint(&bytes) == *fingerprint {
+        if content.fingerprinter(&self.naming).fingerprint(&bytes) == *fingerprint {
             Ok(bytes)
         } else {
             Err(lost("other bytes are in its place"))
@@ -222,6 +240,6 @@ impl ReadChunk for ChunkReader {
     type Error = RepositoryError;
 
     fn read_chunk(&self, chunk: &ChunkRef) -> Result<Vec<u8>, RepositoryError> {
-        self.read(chunk)
+        self.read_metadata(chunk)
     }
 }

@@ -160,6 +160,11 @@ impl FoundBasis {
         Some(Self { bases, index: delta::Basis::new(bytes) })
     }
 
+    /// The chunks, which are stored whole.
+    pub fn bases(&self) -> &[BaseLocation] {
+        &self.bases
+    }
+
     /// A chunk encoded against it; none where that saves too little.
     pub fn encode(self, chunk: &[u8]) -> Option<Delta> {
         let bytes_max = (chunk.len() / 2).checked_sub(self.bases.len() * BASE_COST_BYTES)?;

@@ -15,6 +15,7 @@ use crate::error::RepositoryError;
 use crate::index::chunk_index::ChunkIndex;
 use crate::read::chunk_reader::ChunkReader;
 use crate::repository::Repository;
+use crate::vouchers::read_vouchers;
 
 /// What was written, chunk by chunk and request by request (Yuru §5.1.2 counts these).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -82,6 +83,7 @@ impl<'r> ChunkWriter<'r> {
         monitor: &dyn Monitor,
         cancel: &Cancel,
     ) -> Result<Self, RepositoryError> {
+        reader.store().trust(read_vouchers(repository)?);
         let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
         index.refresh(repository.backend(), reader.store(), monitor, cancel)?;
         let times = Arc::new(StageTimes::default());
@@ -200,7 +202,10 @@ impl<'r> ChunkWriter<'r> {
             let neighbour = neighbour.filter(|place| self.index.stood_before(place.arena))?;
             FoundBasis::of(self.reader, std::iter::once(neighbour))
         });
-        found?.encode(chunk)
+        // A base that does not hold what its arena claims would make the delta worthless.
+        let trusted =
+            |found: &FoundBasis| found.bases().iter().all(|base| self.index.is_trusted(base.arena));
+        found.filter(trusted)?.encode(chunk)
     }
 
     /// True where the chunk that a parent's recipe names is still there.
@@ -263,7 +268,7 @@ impl WriteChunk for MetadataLane<'_, '_, '_> {
         part: Part,
     ) -> Result<(Fingerprint, Location), RepositoryError> {
         let basis = self.basis.as_deref_mut();
-        let fingerprint = self.writer.reader.fingerprinter().fingerprint(chunk);
+        let fingerprint = self.writer.reader.naming().metadata.fingerprint(chunk);
         let (location, is_new) =
             self.writer.put(ArenaContent::Metadata, chunk, fingerprint, part, basis)?;
         if is_new {

@@ -1,7 +1,11 @@
 //! Streams into pieces of whole chunks: read, cut, name.
 
 use strongroom_base::{Fingerprint, Fingerprinter};
-use strongroom_chunk::Chunker;
+use strongroom_chunk::{Chunker, Key};
+
+use crate::config::{NAMING_FINGERPRINT, STORE_EXCLUSIVE, StreamKind};
+use crate::error::RepositoryError;
+use crate::repository::Repository;
 
 /// Bytes read at a time. Large enough that a chunk is well within it.
 pub const PIECE_BYTES: usize = 1 << 20;
@@ -34,6 +38,26 @@ impl Piece {
 }
 
 impl StreamCutter {
+    /// Cuts files as a repository's are cut, and names their chunks. An error if the repository has
+    /// rules that this program does not know: it can be read, not written.
+    pub fn of_files(repository: &Repository) -> Result<Self, RepositoryError> {
+        let unknown = |what, number| RepositoryError::Unknown { what, number };
+        let config = &repository.config;
+        if config.naming != NAMING_FINGERPRINT {
+            return Err(unknown("naming of chunks", config.naming.into()));
+        }
+        if config.store != STORE_EXCLUSIVE {
+            return Err(unknown("mode of storing", config.store.into()));
+        }
+        let rule = config.chunker(StreamKind::Files);
+        if rule.algorithm != Chunker::ALGORITHM {
+            return Err(unknown("chunker", rule.algorithm));
+        }
+        let naming = &repository.write_keys().naming;
+        let chunker = Chunker::new(rule.limits, Key::from_bytes(&naming.chunker_key));
+        Ok(Self::new(chunker, naming.data.clone()))
+    }
+
     /// A cutter by a repository's rule and names.
     pub fn new(chunker: Chunker, fingerprinter: Fingerprinter) -> Self {
         assert!(chunker.limits().max() <= PIECE_BYTES, "a chunk is well within a piece");
@@ -85,7 +109,7 @@ mod tests {
     /// However a stream comes in, its chunks are those of the whole.
     #[test]
     fn pieces_are_the_stream() {
-        let fingerprinter = strongroom_base::MasterSecret([5; 32]).keys().write.fingerprinter;
+        let fingerprinter = strongroom_base::NamingSecret([5; 32]).keys().data.clone();
         let chunker =
             Chunker::new(Limits::new(4 << 10, 12 << 10).unwrap(), Key::from_bytes(&[7; 8]));
         let cutter = StreamCutter::new(chunker, fingerprinter.clone());

@@ -84,7 +84,7 @@ fn is_chunk(
         return false;
     }
     buffer.resize(bytes as usize, 0);
-    read(buffer) && reader.fingerprinter().fingerprint(buffer) == *fingerprint
+    read(buffer) && reader.naming().data.fingerprint(buffer) == *fingerprint
 }
 
 impl<'b> Shared<'b> {

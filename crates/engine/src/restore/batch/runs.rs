@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use strongroom_arena::{Arena, ArenaError, OpenBlock};
+use strongroom_arena::{Arena, ArenaContent, ArenaError, OpenBlock};
 use strongroom_base::ArenaId;
 
 use super::needs::{Need, Placed};
@@ -153,7 +153,10 @@ impl Shared<'_> {
             Some(delta) => delta.as_stored(),
             None => block.1.chunk(location.slot)?,
         };
-        let chunk = self.reader.resolve(fingerprint, *location, stored, Some(block)).ok()?;
+        let chunk = self
+            .reader
+            .resolve(ArenaContent::Data, fingerprint, *location, stored, Some(block))
+            .ok()?;
         // A chunk of another length belongs to another recipe.
         (chunk.len() == need.want.bytes as usize).then_some(chunk)
     }

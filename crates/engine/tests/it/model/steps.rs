@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use strongroom_backend::{Backend, ObjectName};
-use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_base::{Cancel, SeededEntropy, Silent, SnapshotId};
 use strongroom_engine::{
-    BackupOutcome, EngineError, VerifyDepth, add_key, backup, change_key, plan_repair, remove_key,
-    repair, restore, verify,
+    BackupOutcome, EngineError, NewAccess, VerifyDepth, add_key, backup, change_key, plan_repair,
+    remove_key, repair, restore, verify,
 };
-use strongroom_repository::keys::{Access, KdfCost};
+use strongroom_repository::keys::{Access, generate_passphrase};
 use strongroom_repository::{Repository, RepositoryError, list_snapshots, read_snapshot};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::tree::mutate;
@@ -165,11 +165,21 @@ impl Model {
         }
     }
 
+    /// One that costs next to nothing to open.
+    fn draw_passphrase(&mut self) -> Vec<u8> {
+        let entropy = SeededEntropy::new(self.random.number());
+        generate_passphrase(&entropy).as_bytes().to_vec()
+    }
+
     fn add_key(&mut self) {
-        let passphrase = format!("passphrase {}", self.random.number()).into_bytes();
+        let passphrase = self.draw_passphrase();
         let access = if self.random.once_in(2) { Access::Full } else { Access::PutOnly };
+        let new = match access {
+            Access::Full => NewAccess::Full,
+            Access::PutOnly => NewAccess::PutOnly("laptop"),
+        };
         let added = self.troubled("add a key", Needs::Full, |repository| {
-            add_key(repository, &passphrase, "more", access, Some(KdfCost::CHEAPEST))
+            add_key(repository, &passphrase, "more", new, None)
         });
         match added {
             Some(slot) => self.keys.push(Key { slot, passphrase, access }),
@@ -186,11 +196,11 @@ impl Model {
         // After a fault it may still open, or not.
         let key = self.keys.remove(number);
         if self.random.once_in(2) {
-            let passphrase = format!("changed {}", self.random.number()).into_bytes();
+            let passphrase = self.draw_passphrase();
             let surroundings = self.world.surroundings();
             let slot = Repository::open(surroundings, &key.passphrase)
                 .map_err(EngineError::from)
-                .and_then(|opened| change_key(&opened, &passphrase, Some(KdfCost::CHEAPEST)))
+                .and_then(|opened| change_key(&opened, &passphrase, None))
                 .unwrap();
             self.note("change a key");
             self.keys.push(Key { slot, passphrase, access: key.access });

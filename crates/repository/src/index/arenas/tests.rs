@@ -42,11 +42,10 @@ struct Model {
 }
 
 impl Model {
-    fn push(&mut self, ListedArena { name, object_bytes }: ListedArena) -> u32 {
-        let ArenaName { id, generation } = name;
+    fn push(&mut self, listed: ListedArena) -> u32 {
         let ordinal = self.all.len() as u32;
-        let (has_deltas, standing) = (false, true);
-        self.all.push(Covered { id, generation, object_bytes, has_deltas, standing });
+        self.all.push(Covered::new(listed, true));
+        let id = listed.name.id;
         self.ordinals.insert(id, ordinal);
         ordinal
     }

@@ -1,33 +1,117 @@
 //! A slot's bytes are exactly a slot.
 
-use strongroom_base::SeededEntropy;
+use strongroom_base::{MasterSecret, NamingSecret, SeededEntropy};
 
 use super::*;
+use crate::keys::generate_passphrase;
 
 const REPOSITORY: RepositoryId = RepositoryId([4; 16]);
 
-fn slot() -> KeySlot {
-    let secret = SlotSecret::Master(MasterSecret([1; 32]));
-    let new = NewSlot { label: "x".into(), created: Timestamp(7), cost: Some(KdfCost::CHEAPEST) };
-    KeySlot::seal(new, &secret, b"y", REPOSITORY, &SeededEntropy::new(1)).unwrap()
+fn passphrase() -> Zeroizing<String> {
+    generate_passphrase(&SeededEntropy::new(9))
+}
+
+fn full() -> SlotSecret {
+    SlotSecret::Full { master: MasterSecret([1; 32]), naming: NamingSecret([2; 32]) }
+}
+
+fn seal(secret: &SlotSecret) -> KeySlot {
+    let new = NewSlot { label: "x".into(), created: Timestamp(7), cost: None };
+    let entropy = SeededEntropy::new(1);
+    KeySlot::seal(new, secret, passphrase().as_bytes(), REPOSITORY, &entropy).unwrap()
+}
+
+fn opens(slot: &KeySlot) -> bool {
+    slot.open(passphrase().as_bytes(), REPOSITORY).is_some()
+}
+
+#[test]
+fn both_kinds_come_back() {
+    let put_only = full().put_only("laptop").unwrap();
+    for secret in [full(), put_only] {
+        let slot = seal(&secret);
+        let opened = slot.open(passphrase().as_bytes(), REPOSITORY).unwrap();
+        assert_eq!(opened.pack(), secret.pack());
+        assert_eq!(opened.access(), slot.access);
+    }
+}
+
+#[test]
+fn a_put_only_secret_gives_its_own_domain_alone() {
+    let laptop = full().put_only("laptop").unwrap();
+    assert!(laptop.put_only("laptop").is_some());
+    assert!(laptop.put_only("server").is_none());
+    assert!(full().put_only("").is_none(), "the owner's domain has no put-only keys");
+    let other = full().put_only("server").unwrap();
+    assert_ne!(laptop.keys().write.domain.id, other.keys().write.domain.id);
+    assert_ne!(laptop.keys().write.domain.summary_key, other.keys().write.domain.summary_key);
+    assert_eq!(laptop.keys().write.naming.chunker_key, other.keys().write.naming.chunker_key);
+}
+
+/// No bit of a slot can be changed unnoticed: its label and cost neither.
+#[test]
+fn a_slot_opens_only_as_it_was_sealed() {
+    let slot = seal(&full());
+    let bytes = slot.pack();
+    assert_eq!(KeySlot::unpack(slot.id, &bytes).as_ref(), Ok(&slot));
+    assert!(opens(&slot));
+    let mut unpacked = 0;
+    for place in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[place] ^= 1;
+        if let Ok(slot) = KeySlot::unpack(slot.id, &changed) {
+            unpacked += 1;
+            assert!(slot.cost.memory_kib > 1 << 10 || !opens(&slot), "{place}");
+        }
+    }
+    assert!(unpacked > 100, "{unpacked}");
+    assert!(slot.open(passphrase().as_bytes(), RepositoryId([5; 16])).is_none());
+    let moved = KeySlot { id: SlotId([9; 8]), ..slot };
+    assert!(!opens(&moved));
 }
 
 #[test]
 fn nothing_may_be_missing_or_left_over() {
-    let slot = slot();
+    let slot = seal(&full());
     let bytes = slot.pack();
-    assert_eq!(KeySlot::unpack(slot.id, &bytes).as_ref(), Ok(&slot));
     for length in 0..bytes.len() {
         assert!(KeySlot::unpack(slot.id, &bytes[..length]).is_err(), "{length}");
     }
-    // Found by fuzzing.
-    let error = KeySlot::unpack(slot.id, &[&bytes[..], &[0]].concat()).unwrap_err();
-    assert_eq!(error, damaged("bytes are left over"));
+    let longer = KeySlot::unpack(slot.id, &[&bytes[..], &[0]].concat()).unwrap();
+    assert!(!opens(&longer));
+}
+
+/// GCM opens under several keys what was made for that; the commitment is to one.
+#[test]
+fn another_key_is_refused_before_the_seal_is_tried() {
+    let mut slot = seal(&full());
+    slot.commitment[0] ^= 1;
+    assert!(!opens(&slot));
+}
+
+/// What a stranger puts beside the slots cannot make guesses of a typed passphrase cheap.
+#[test]
+fn a_cheap_slot_is_tried_with_a_generated_passphrase_alone() {
+    let typed = b"correct horse";
+    let entropy = SeededEntropy::new(1);
+    let new = |cost| NewSlot { label: String::new(), created: Timestamp(7), cost: Some(cost) };
+    let sealed = |cost| KeySlot::seal(new(cost), &full(), typed, REPOSITORY, &entropy);
+    assert_eq!(sealed(KdfCost::CHEAPEST).err(), Some(SlotError::TooCheap { least_mib: 8 }));
+    let mut slot = sealed(KdfCost::TYPED_MIN).unwrap();
+    assert!(slot.open(typed, REPOSITORY).is_some());
+    // Sealed as an attacker would, without the rule.
+    slot.cost = KdfCost::CHEAPEST;
+    let key = slot.derive_key(typed).unwrap();
+    slot.commitment = slot.commitment_to(&key);
+    slot.clear = slot.encode_clear();
+    slot.sealed = full().pack();
+    SealKey::new(&key).seal(0, &slot.aad(REPOSITORY), &mut slot.sealed);
+    assert!(slot.open(typed, REPOSITORY).is_none());
 }
 
 #[test]
 fn a_cost_is_an_array_of_three() {
-    let slot = slot();
+    let slot = seal(&full());
     let bytes = slot.pack();
     let cost = bytes.iter().position(|byte| *byte == 0x83).unwrap();
     for head in [0x82, 0x84, 0x9f] {
@@ -40,7 +124,7 @@ fn a_cost_is_an_array_of_three() {
 /// Refused before it is paid.
 #[test]
 fn a_cost_beyond_the_bounds_is_refused() {
-    let mut slot = slot();
+    let mut slot = seal(&full());
     for cost in [
         KdfCost { memory_kib: u32::MAX, ..KdfCost::CHEAPEST },
         KdfCost { passes: 1001, ..KdfCost::CHEAPEST },
@@ -49,7 +133,7 @@ fn a_cost_beyond_the_bounds_is_refused() {
         KdfCost { lanes: 0, ..KdfCost::CHEAPEST },
     ] {
         slot.cost = cost;
-        assert!(slot.open(b"y", REPOSITORY).is_none(), "{cost:?}");
+        assert!(!opens(&slot), "{cost:?}");
     }
 }
 

@@ -103,8 +103,8 @@ impl Lane {
     }
 
     fn close(&mut self, stages: &Stages) {
-        if let Some(OpenArena { builder, in_flight, .. }) = self.open.take() {
-            stages.close(ClosedArena { builder, in_flight });
+        if let Some(OpenArena { builder, in_flight, seed, .. }) = self.open.take() {
+            stages.close(ClosedArena { builder, in_flight, seed });
         }
     }
 }

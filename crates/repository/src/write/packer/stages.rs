@@ -72,6 +72,8 @@ pub struct InFlight {
 
 /// An arena that gets no more chunks; some of its blocks may be with the workers.
 pub struct ClosedArena {
+    /// Its name and key.
+    pub seed: Arc<ArenaSeed>,
     /// Has the blocks before those in flight.
     pub builder: ArenaBuilder,
     /// The last blocks, in their order.
@@ -113,6 +115,7 @@ impl Stages {
             origin,
             keys: repository.write_keys().clone(),
             redundancy: repository.redundancy(),
+            padded: repository.config.padding,
             times: times.clone(),
         };
         crew.start(move || sealer.run());
@@ -219,6 +222,7 @@ struct Sealer {
     origin: Origin,
     keys: WriteKeys,
     redundancy: Redundancy,
+    padded: bool,
     times: Arc<StageTimes>,
 }
 
@@ -232,7 +236,7 @@ impl Sealer {
 
     /// Adds the last blocks of an arena, and what proves and repairs it.
     fn finish(&self, arena: ClosedArena) -> FinishedArena {
-        let ClosedArena { mut builder, in_flight } = arena;
+        let ClosedArena { seed, mut builder, in_flight } = arena;
         for InFlight { block, slots } in in_flight {
             builder.push(&block.recv().expect("a worker answers every job"), slots);
         }
@@ -241,7 +245,7 @@ impl Sealer {
             origin: self.origin,
             keys: &self.keys,
             redundancy: self.redundancy,
-            padding: None,
+            padding: self.padded.then_some(&seed.key),
         };
         self.times.time(Stage::Protect, || builder.finish(finishing))
     }

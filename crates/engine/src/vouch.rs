@@ -1,0 +1,39 @@
+//! `verify --data` vouches: what it read of other domains' arenas, and found right, may be built
+//! upon by everybody (`docs/design/0015-domains-and-generations.md`).
+
+use std::collections::HashSet;
+
+use strongroom_arena::{ArenaStore, CacheLimits, Voucher};
+use strongroom_base::ArenaId;
+use strongroom_repository::{Repository, read_vouchers, write_vouchers};
+
+use crate::error::EngineError;
+use crate::verify::VerifyOutcome;
+
+/// Vouches for the arenas that a verification found right. A delta is worth what its bases are, so
+/// all bases must be in arenas that are trusted or vouched for at the same time. Returns how many
+/// arenas it vouched for.
+pub fn vouch(repository: &Repository, outcome: &VerifyOutcome) -> Result<usize, EngineError> {
+    let store = repository.arena_store(CacheLimits::default());
+    store.trust(read_vouchers(repository)?);
+    let vouchers = with_trusted_bases(&store, outcome);
+    if !vouchers.is_empty() {
+        write_vouchers(repository, &vouchers)?;
+    }
+    Ok(vouchers.len())
+}
+
+fn with_trusted_bases(store: &ArenaStore, outcome: &VerifyOutcome) -> Vec<Voucher> {
+    let mut accepted: Vec<_> = outcome.vouchable.iter().collect();
+    let is_trusted = |arena: &ArenaId| store.arena(*arena).is_ok_and(|arena| arena.trusted);
+    loop {
+        let names: HashSet<ArenaId> = accepted.iter().map(|arena| arena.voucher.arena).collect();
+        let before = accepted.len();
+        accepted.retain(|arena| {
+            arena.bases.iter().all(|base| names.contains(base) || is_trusted(base))
+        });
+        if accepted.len() == before {
+            return accepted.into_iter().map(|arena| arena.voucher.clone()).collect();
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What one domain stores, and what the others may rely on.
+//!
+//! The attacker here has a put-only key and everything that it opens, and is not bound to use this
+//! program: the tests build arenas as an attacker would.
+
+use strongroom_arena::{
+    ArenaBuilder, ArenaContent, ArenaName, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel,
+    Finishing, Origin, StoredChunk, SummarySlot,
+};
+use strongroom_backend::Backend;
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Silent};
+use strongroom_catalog::EntryKind;
+use strongroom_engine::{
+    BackupOutcome, NewAccess, VerifyDepth, VerifyOutcome, add_key, verify, vouch,
+};
+use strongroom_repository::{
+    ChunkReader, Found, Piece, Repository, StreamCutter, find_path, list_snapshots, read_vouchers,
+};
+
+use crate::world::{World, options, run};
+
+const LAPTOP: &[u8] =
+    b"strongroom-key-a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a572949ae1";
+const SERVER: &[u8] =
+    b"strongroom-key-3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3cd814f45f";
+
+/// A put-only repository of the domain of this name.
+fn put_only(world: &World, name: &str, passphrase: &[u8]) -> Repository {
+    add_key(&world.open(), passphrase, name, NewAccess::PutOnly(name), None).unwrap();
+    Repository::open(world.surroundings(), passphrase).unwrap()
+}
+
+fn back_up(world: &World, repository: &Repository) -> BackupOutcome {
+    run(repository, &options(&world.tree()), &Silent).unwrap()
+}
+
+fn verify_data(repository: &Repository) -> VerifyOutcome {
+    verify(repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap()
+}
+
+/// Every chunk of the tree's files, as a client of this repository would name them.
+fn names_of_chunks(world: &World, repository: &Repository) -> Vec<Fingerprint> {
+    let cutter = StreamCutter::of_files(repository).unwrap();
+    let mut names = Vec::new();
+    for entry in walkdir(&world.tree()) {
+        let bytes = std::fs::read(entry).unwrap();
+        let mut rest = &bytes[..];
+        let mut read = |buffer: &mut [u8]| {
+            let count = buffer.len().min(rest.len());
+            buffer[..count].copy_from_slice(&rest[..count]);
+            rest = &rest[count..];
+            Ok::<_, std::convert::Infallible>((count, rest.is_empty()))
+        };
+        let mut give = |piece: Piece| {
+            names.extend(piece.chunks().map(|(_, fingerprint)| fingerprint));
+            Ok(())
+        };
+        cutter.cut(bytes.len() as u64, &mut read, &mut give).unwrap();
+    }
+    names
+}
+
+/// The files below a folder.
+fn walkdir(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            files.extend(walkdir(&entry.path()));
+        } else if kind.is_file() {
+            files.push(entry.path());
+        }
+    }
+    files
+}
+
+/// Stores an arena that claims to hold the chunks of these names, and holds rubbish.
+fn store_rubbish(attacker: &Repository, names: &[Fingerprint]) -> ArenaId {
+    let entropy = &*attacker.surroundings.entropy;
+    let keys = attacker.write_keys();
+    let seed = ArenaSeed::draw(ArenaContent::Data, keys, entropy);
+    let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
+    let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
+    let mut draft = BlockDraft::new(0, 0);
+    let mut slots = Vec::new();
+    for name in names {
+        draft.push(StoredChunk::Whole(b"rubbish"));
+        slots.push(SummarySlot::of(*name, StoredChunk::Whole(b"rubbish")));
+    }
+    builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
+    let finished = builder.finish(Finishing {
+        generation: 0,
+        origin: Origin::NONE,
+        keys,
+        redundancy: attacker.redundancy(),
+        padding: None,
+    });
+    attacker.backend().create(&finished.name.object(), finished.object()).unwrap();
+    finished.name.id
+}
+
+/// A put-only key must not be able to make others believe that their files are stored already.
+#[test]
+fn engine_02_rubbish_under_the_names_of_others_chunks_poisons_its_own_domain_alone() {
+    let world = World::new(400).with_cache();
+    let attacker = put_only(&world, "laptop", LAPTOP);
+    let server = put_only(&world, "server", SERVER);
+    let names = names_of_chunks(&world, &attacker);
+    assert!(names.len() > 20);
+    let rubbish = store_rubbish(&attacker, &names);
+    let owner = world.open();
+    for (repository, whose) in [(&server, "another put-only domain"), (&owner, "the owner")] {
+        let outcome = back_up(&world, repository);
+        assert!(outcome.written.data_chunks_new > 20, "{whose} stores its own");
+        world.assert_holds(&owner, outcome.snapshot.id, &world.image(), whose);
+    }
+    // It is reported, and no voucher is written for it.
+    let verified = verify_data(&owner);
+    let wrong: Vec<&str> = verified.faults.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(wrong, [format!("arenas/{rubbish}.0")]);
+    assert!(verified.affected.is_empty(), "no snapshot hangs on it");
+    assert!(verified.vouchable.iter().all(|arena| arena.voucher.arena != rubbish));
+    vouch(&owner, &verified).unwrap();
+    assert!(read_vouchers(&owner).unwrap().iter().all(|voucher| voucher.arena != rubbish));
+    let again = back_up(&world, &server);
+    world.assert_holds(&owner, again.snapshot.id, &world.image(), "after the vouching");
+}
+
+#[test]
+fn what_was_verified_is_built_upon_by_everybody() {
+    let world = World::new(401).with_cache();
+    let laptop = put_only(&world, "laptop", LAPTOP);
+    let server = put_only(&world, "server", SERVER);
+    back_up(&world, &laptop);
+    let owner = world.open();
+    let before = back_up(&world, &owner);
+    assert!(before.written.data_chunks_new > 0, "the laptop's arenas are not vouched for yet");
+    let verified = verify_data(&owner);
+    assert!(verified.is_sound());
+    let count = vouch(&owner, &verified).unwrap();
+    assert!(count > 1, "{count}");
+    assert_eq!(vouch(&owner, &verify_data(&owner)).unwrap(), 0, "once is enough");
+    let outcome = back_up(&world, &server);
+    assert_eq!(outcome.written.data_chunks_new, 0, "the server uses what the laptop stored");
+    world.assert_holds(&owner, outcome.snapshot.id, &world.image(), "by the server");
+}
+
+/// The domain that wrote an arena has the key of its summary, and may try to exchange the summary
+/// once the owner has vouched.
+#[test]
+fn a_voucher_is_for_the_arena_as_it_was() {
+    let world = World::new(402);
+    let laptop = put_only(&world, "laptop", LAPTOP);
+    let server = put_only(&world, "server", SERVER);
+    back_up(&world, &laptop);
+    let owner = world.open();
+    vouch(&owner, &verify_data(&owner)).unwrap();
+    let vouched = read_vouchers(&owner).unwrap();
+    let data = vouched.iter().find(|v| ArenaContent::of(v.arena) == ArenaContent::Data);
+    let data = data.unwrap().clone();
+    // The header and its hash stay what they were; the summary is another one.
+    let arena = ArenaName { id: data.arena, generation: data.generation };
+    let name = arena.object();
+    let size = usize::try_from(world.objects.size(&name).unwrap()).unwrap();
+    let mut object = world.objects.read(&name, 0, size).unwrap();
+    let store = server.arena_store(Default::default());
+    store.trust(vouched.clone());
+    assert!(store.arena(data.arena).unwrap().trusted);
+    let voucher = store_with_changed_summary(&mut object, &laptop, arena);
+    world.objects.replace(&name, &object).unwrap();
+    assert_eq!(voucher.body_hash, data.body_hash, "the header is what it was");
+    assert_ne!(voucher.summary_hash, data.summary_hash);
+    let store = server.arena_store(Default::default());
+    store.trust(vouched);
+    assert!(!store.arena(data.arena).is_ok_and(|arena| arena.trusted));
+}
+
+/// Changes a bit of the sealed summary, and gives what a voucher for that would say.
+fn store_with_changed_summary(
+    object: &mut [u8],
+    laptop: &Repository,
+    arena: ArenaName,
+) -> strongroom_arena::Voucher {
+    let store = laptop.arena_store(Default::default());
+    let before = store.vouch_for(arena, object).unwrap();
+    for place in 0..object.len() {
+        object[place] ^= 1;
+        if let Ok(after) = store.vouch_for(arena, object)
+            && after.summary_hash != before.summary_hash
+            && after.summary_key == before.summary_key
+        {
+            return after;
+        }
+        object[place] ^= 1;
+    }
+    panic!("the summary is somewhere in the object");
+}
+
+/// A file whose content is a directory's tree must not be taken for that tree: trees are looked for
+/// in metadata arenas alone.
+#[test]
+fn engine_10_a_file_that_equals_a_tree_is_not_taken_for_it() {
+    let world = World::new(403);
+    let victim = world.tree().join("victim");
+    std::fs::create_dir(&victim).unwrap();
+    std::fs::write(victim.join("empty"), b"").unwrap();
+    std::os::unix::fs::symlink("somewhere", victim.join("link")).unwrap();
+    let first = back_up(&world, &world.open());
+    let tree_of = |repository: &Repository, snapshot| {
+        let reader = ChunkReader::new(repository, Default::default()).unwrap();
+        let path = victim.to_str().unwrap().as_bytes();
+        let found = find_path(snapshot, path, &reader).unwrap();
+        let Found::Entry { entry, .. } = found else { panic!("it is no root") };
+        let EntryKind::Directory { tree, .. } = entry.kind else { panic!("it is a directory") };
+        (tree.refs[0], reader.read_metadata(&tree.refs[0]).unwrap())
+    };
+    let (_, bytes) = tree_of(&world.open(), &first.snapshot);
+    // Another repository, in which the file comes first.
+    let other = World::empty(404);
+    let init = crate::world::init_options();
+    Repository::init(other.surroundings(), crate::world::PASSPHRASE, &init).unwrap();
+    std::fs::create_dir(other.tree()).unwrap();
+    std::fs::write(other.tree().join("planted"), &bytes).unwrap();
+    let repository = other.open();
+    run(&repository, &options(&other.tree()), &Silent).unwrap();
+    let outcome = run(&repository, &options(&world.tree()), &Silent).unwrap();
+    let (chunk, same) = tree_of(&repository, &outcome.snapshot);
+    assert_eq!(same, bytes, "the file was the tree, byte for byte");
+    assert_eq!(ArenaContent::of(chunk.location.arena), ArenaContent::Metadata);
+    let reader = ChunkReader::new(&repository, Default::default()).unwrap();
+    assert!(reader.read_data(&chunk).is_err(), "metadata is not content");
+    assert_eq!(list_snapshots(&repository).unwrap().snapshots.len(), 2);
+}
+
+/// An attacker who may add objects may add slots sealed under guesses of a passphrase. One that opens must
+/// not keep the right one from being found, nor change what the client does.
+#[test]
+fn engine_15_a_planted_slot_that_opens_is_passed_over() {
+    let world = World::new(405);
+    let planted = World::new(406);
+    // A slot of another repository's secrets, sealed for this one under the same passphrase.
+    let theirs = planted.open();
+    let new = strongroom_repository::keys::NewSlot {
+        label: "planted".to_owned(),
+        created: strongroom_base::Timestamp(0),
+        cost: None,
+    };
+    let id = world.open().config.id;
+    for _ in 0..8 {
+        let slot = strongroom_repository::keys::KeySlot::seal(
+            new.clone(),
+            &theirs.secret,
+            crate::world::PASSPHRASE,
+            id,
+            &*theirs.surroundings.entropy,
+        );
+        let objects: &dyn Backend = &*world.objects;
+        strongroom_repository::keys::write_slot(objects, &slot.unwrap()).unwrap();
+    }
+    let outcome = back_up(&world, &world.open());
+    world.assert_holds(&world.open(), outcome.snapshot.id, &world.image(), "with the right slot");
+}

@@ -1,0 +1,76 @@
+//! The objects in which the owner vouches for arenas of other domains.
+//! The document: `docs/format/voucher.md`.
+
+use strongroom_arena::envelope::format::ObjectKind;
+use strongroom_arena::envelope::{self, Identity};
+use strongroom_arena::{Origin, Voucher};
+use strongroom_backend::ObjectName;
+use strongroom_base::entropy::random_array;
+use strongroom_base::keys::derive_object_key;
+use strongroom_base::seal::{SIGNATURE_BYTES, SealKey};
+use strongroom_base::{RepositoryId, VoucherId};
+
+use crate::error::RepositoryError;
+use crate::objects::{VOUCHERS_FOLDER, read_small};
+use crate::repository::Repository;
+
+/// What the key of one object is derived as, and what its signature is made as.
+const CONTEXT: &str = "strongroom v0 vouchers";
+
+/// The vouchers that the owner made. Those that are damaged or forged are left out: they vouch for
+/// nothing.
+pub fn read_vouchers(repository: &Repository) -> Result<Vec<Voucher>, RepositoryError> {
+    let mut vouchers = Vec::new();
+    for info in repository.backend().list(VOUCHERS_FOLDER)? {
+        let Ok(id) = info.name.file().parse::<VoucherId>() else { continue };
+        match read_small(repository.backend(), &info.name, ObjectKind::Vouchers, Some(&id.0)) {
+            Ok(sealed) => vouchers.extend(open(repository, id, sealed).unwrap_or_default()),
+            Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
+            Err(error) if error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(vouchers)
+}
+
+/// Vouches for arenas. Every chunk in them must have been compared with its fingerprint.
+pub fn write_vouchers(
+    repository: &Repository,
+    vouchers: &[Voucher],
+) -> Result<VoucherId, RepositoryError> {
+    let owner = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
+    let id = VoucherId(random_array(&*repository.surroundings.entropy));
+    let mut records = Vec::with_capacity(vouchers.len() * Voucher::BYTES);
+    vouchers.iter().for_each(|voucher| voucher.pack_to(&mut records));
+    let place = place(repository.config.id, id);
+    let signature = owner.authority.sign(CONTEXT, &[&place[..], &records].concat());
+    let mut body = signature.to_vec();
+    body.append(&mut records);
+    key(repository, id).seal(0, &place, &mut body);
+    let (kind, origin) = (ObjectKind::Vouchers, Origin::NONE);
+    let identity = Identity { kind, id: id.0, generation: 0, origin };
+    let object = envelope::seal_small(&body, identity);
+    repository.backend().create(&ObjectName::new(VOUCHERS_FOLDER, id), &object)?;
+    Ok(id)
+}
+
+/// What an object says, if the owner said it.
+fn open(repository: &Repository, id: VoucherId, mut sealed: Vec<u8>) -> Option<Vec<Voucher>> {
+    let place = place(repository.config.id, id);
+    let opened = key(repository, id).open(0, &place, &mut sealed).ok()?;
+    let (signature, records) = opened.split_first_chunk::<SIGNATURE_BYTES>()?;
+    let message = [&place[..], records].concat();
+    let authority = &repository.write_keys().authority;
+    authority.verifies(CONTEXT, &message, signature).then_some(())?;
+    Voucher::unpack_all(records).ok()
+}
+
+fn key(repository: &Repository, id: VoucherId) -> SealKey {
+    let naming = &repository.write_keys().naming;
+    SealKey::new(&derive_object_key(CONTEXT, &naming.voucher_key, &id.0))
+}
+
+/// What an object is bound to: its name in this repository.
+fn place(repository: RepositoryId, id: VoucherId) -> Vec<u8> {
+    [&repository.0[..], &id.0].concat()
+}
