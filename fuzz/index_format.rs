@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
-use strongroom_index::{Index, IndexError, Key, Location};
+use strongroom_index::{Index, IndexError, Key, Value};
 use tempfile::TempDir;
 
 /// Sizes as the index's document has them.
@@ -37,12 +37,12 @@ struct World {
     folder: TempDir,
     /// The manifest first, then the segments by name.
     files: Vec<Original>,
-    known: Vec<(Key, Location)>,
+    known: Vec<(Key, Value)>,
 }
 
 static WORLD: LazyLock<World> = LazyLock::new(|| {
     let folder = TempDir::new().expect("a folder can be made");
-    let known: Vec<(Key, Location)> = (0..250).map(|n| (key(n), Location(n << 8 | 5))).collect();
+    let known: Vec<(Key, Value)> = (0..250).map(|n| (key(n), Value(n << 8 | 5))).collect();
     let mut index = Index::open(folder.path()).expect("a new index opens");
     for (place, (key, location)) in known.iter().enumerate() {
         index.insert(key, *location).expect("it is inserted");
@@ -265,14 +265,14 @@ fn check_known(index: &Index, files: &[Vec<u8>], is_forged: bool) {
 }
 
 /// True where a file says so, byte for byte.
-fn stands_in(files: &[Vec<u8>], key: &Key, location: Location) -> bool {
+fn stands_in(files: &[Vec<u8>], key: &Key, location: Value) -> bool {
     let record = [&key[..], &location.0.to_le_bytes()].concat();
     files.iter().any(|file| file.windows(record.len()).any(|window| window == record))
 }
 
 /// Insertions, merges and flushes over what is there work, or say that it is damaged.
 fn check_changes(index: &mut Index, is_forged: bool) {
-    let fresh = [(key(5000), Location(1)), (key(3), Location(2))];
+    let fresh = [(key(5000), Value(1)), (key(3), Value(2))];
     for round in 0..4 {
         for (key, location) in &fresh {
             index.insert(key, *location).expect("the table is nearly empty");
@@ -284,7 +284,7 @@ fn check_changes(index: &mut Index, is_forged: bool) {
             Err(error) => panic!("{error}"),
         }
     }
-    match index.retain(|location| location != Location(1)) {
+    match index.retain(|location| location != Value(1)) {
         Ok(()) => {
             let found = index.lookup(&key(5000));
             assert!(matches!(found, Ok(None)) || is_forged, "{found:?}");
@@ -296,12 +296,12 @@ fn check_changes(index: &mut Index, is_forged: bool) {
 fn check_reset(folder: &Path) {
     let mut index = Index::reset(folder).expect("a reset does not look at what is there");
     assert_eq!(index.stats().records, 0);
-    index.insert(&key(1), Location(9)).expect("the table is empty");
+    index.insert(&key(1), Value(9)).expect("the table is empty");
     index.flush(b"again").expect("nothing is in the way");
     drop(index);
     let mut index = Index::open(folder).expect("it was just written");
     assert_eq!(index.take_note(), b"again");
-    assert_eq!(index.lookup(&key(1)).expect("it was just written"), Some(Location(9)));
+    assert_eq!(index.lookup(&key(1)).expect("it was just written"), Some(Value(9)));
 }
 
 fn seeds() -> Vec<Vec<u8>> {

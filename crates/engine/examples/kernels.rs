@@ -13,7 +13,7 @@ use strongroom_base::{MasterSecret, NamingSecret, SeededEntropy};
 use strongroom_chunk::delta::{Basis, apply};
 use strongroom_chunk::{Chunker, Key, Limits};
 use strongroom_galois::{Code, signature};
-use strongroom_index::{Index, Location};
+use strongroom_index::{Index, Value};
 
 /// Bytes that most kernels work on.
 const BYTES: usize = 4 << 20;
@@ -105,7 +105,7 @@ fn look_up(bytes: &[u8]) {
     let keys: Vec<[u8; 32]> =
         bytes.chunks_exact(32).map(|key| key.try_into().expect("thirty-two bytes")).collect();
     for (place, key) in keys.iter().enumerate().step_by(2) {
-        index.insert(key, Location(place as u64)).expect("memory takes it");
+        index.insert(key, Value(place as u64)).expect("memory takes it");
     }
     let found = keys.iter().filter(|key| index.lookup(key).is_ok_and(|found| found.is_some()));
     assert_eq!(black_box(found.count()), keys.len() / 2);

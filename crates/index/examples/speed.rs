@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use strongroom_index::{Index, Key, Location, Result};
+use strongroom_index::{Index, Key, Result, Value};
 
 const LOOKUPS: u64 = 2_000_000;
 
@@ -21,7 +21,7 @@ fn main() -> Result<()> {
 fn measure(path: &std::path::Path, count: u64) -> Result<()> {
     let mut index = Index::open(path)?;
     timed("insert", count, || {
-        (0..count).try_for_each(|n| index.insert(&key(n), Location(n)))?;
+        (0..count).try_for_each(|n| index.insert(&key(n), Value(n)))?;
         index.flush(b"speed")
     })?;
     drop(index);
@@ -35,7 +35,7 @@ fn measure(path: &std::path::Path, count: u64) -> Result<()> {
     timed("hit", LOOKUPS, || {
         (0..LOOKUPS).try_for_each(|n| {
             let n = n * step % count;
-            assert_eq!(index.lookup(&key(n))?, Some(Location(n)));
+            assert_eq!(index.lookup(&key(n))?, Some(Value(n)));
             Ok(())
         })
     })?;

@@ -11,7 +11,7 @@ mod manifest;
 pub(crate) use manifest::{Manifest, ManifestSegment, NUMBERS_END, pack_manifest_around};
 
 use crate::filter::{self, FILTER_BYTES, FilterBytes};
-use crate::{Damage, Key, Location, Record};
+use crate::{Damage, Key, Record, Value};
 
 /// The version of all files.
 pub(crate) const VERSION: u32 = 2;
@@ -114,7 +114,7 @@ impl Page<'_> {
     }
 
     /// Where `key` is among the records, or where it would be.
-    pub(crate) fn find(&self, key: &Key) -> Result<Location, usize> {
+    pub(crate) fn find(&self, key: &Key) -> Result<Value, usize> {
         self.records
             .binary_search_by(|record| record[..key.len()].cmp(key))
             .map(|at| unpack_record(&self.records[at]).location)
@@ -122,11 +122,11 @@ impl Page<'_> {
 }
 
 fn unpack_record(bytes: &[u8; RECORD_BYTES]) -> Record {
-    let mut record = Record { key: [0; 32], location: Location(0) };
+    let mut record = Record { key: [0; 32], location: Value(0) };
     let (key, location) = bytes.split_at(record.key.len());
     record.key.copy_from_slice(key);
     if let Some(location) = location.first_chunk() {
-        record.location = Location(u64::from_le_bytes(*location));
+        record.location = Value(u64::from_le_bytes(*location));
     }
     record
 }

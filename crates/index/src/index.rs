@@ -16,7 +16,7 @@ use crate::merge::{Merge, Source, due};
 use crate::segment::{Reads, Segment};
 use crate::segment_writer::SegmentWriter;
 use crate::table::Table;
-use crate::{Key, Location, Record, Result};
+use crate::{Key, Record, Result, Value};
 
 /// How many records the table holds before it is spilled to a segment: seven eighths of 2^18, which
 /// fills a hash set of 2^18 slots (10 MiB).
@@ -157,7 +157,7 @@ impl Index {
     /// # Errors
     ///
     /// When a page cannot be read, or is damaged; whether the key is known is open then.
-    pub fn lookup(&self, key: &Key) -> Result<Option<Location>> {
+    pub fn lookup(&self, key: &Key) -> Result<Option<Value>> {
         self.counters.lookups.fetch_add(1, Ordering::Relaxed);
         if let Some(location) = self.table.get(key) {
             return Ok(Some(location));
@@ -185,7 +185,7 @@ impl Index {
     /// # Errors
     ///
     /// When the table was full and could not be spilled. The record is in, nevertheless.
-    pub fn insert(&mut self, key: &Key, location: Location) -> Result<()> {
+    pub fn insert(&mut self, key: &Key, location: Value) -> Result<()> {
         self.table.insert(*key, location);
         if self.table.len() >= self.table_records_max {
             self.seal()?;
@@ -244,7 +244,7 @@ impl Index {
     /// # Errors
     ///
     /// When a segment cannot be read or the new one written; then nothing has changed.
-    pub fn retain(&mut self, keep: impl Fn(Location) -> bool) -> Result<()> {
+    pub fn retain(&mut self, keep: impl Fn(Value) -> bool) -> Result<()> {
         if self.segments.is_empty() {
             self.table.retain(keep);
             return Ok(());

@@ -6,7 +6,7 @@
 //! put in for exactly that fingerprint**. Whatever does not check out is [`IndexError::Damaged`],
 //! and the caller starts over with [`Index::reset`].
 //!
-//! It knows nothing of arenas, encryption or the repository: a [`Location`] is a number, and the
+//! It knows nothing of arenas, encryption or the repository: a [`Value`] is a number, and the
 //! *note* that is committed with the contents is bytes.
 //!
 //! # How it works
@@ -62,15 +62,15 @@ pub use index::{HEADS_MAX, Index, Stats, TABLE_RECORDS_MAX};
 /// The table, the filters and the sort each take eight bytes of it as they are.
 pub type Key = [u8; 32];
 
-/// Where something is: a number that only the caller understands.
+/// What a key leads to: a number that only the caller understands, such as a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Location(pub u64);
+pub struct Value(pub u64);
 
 /// One fact of the index: this key is at this location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) key: Key,
-    pub(crate) location: Location,
+    pub(crate) location: Value,
 }
 
 /// The first eight bytes of `key`, as a number that compares as the bytes do.

@@ -55,7 +55,7 @@ struct Head {
     prefix: u64,
     key: Key,
     source: Reverse<usize>,
-    location: crate::Location,
+    location: crate::Value,
 }
 
 impl Head {
@@ -109,7 +109,7 @@ impl Iterator for Merge<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Location;
+    use crate::Value;
 
     #[test]
     fn when_merges_are_due() {
@@ -154,7 +154,7 @@ mod tests {
         let source = |keys: &'static [u8], location| -> Source<'static> {
             Box::new(
                 keys.iter()
-                    .map(move |key| Ok(Record { key: [*key; 32], location: Location(location) })),
+                    .map(move |key| Ok(Record { key: [*key; 32], location: Value(location) })),
             )
         };
         let sources = vec![source(&[1, 2, 5], 0), source(&[2, 3], 1), source(&[2, 5, 9], 2)];

@@ -17,7 +17,7 @@ use crate::format::{
     checked_page, head_number, packed_checksum, page_at, unpack_directory, unpack_head,
     unpack_header, unpack_page,
 };
-use crate::{Damage, Key, Location, Record, Result, key_prefix};
+use crate::{Damage, Key, Record, Result, Value, key_prefix};
 
 /// A sealed segment, ready for look-ups.
 pub(crate) struct Segment {
@@ -93,7 +93,7 @@ impl Segment {
     }
 
     /// Where `key` is, if it is in this segment. Counts what it reads.
-    pub(crate) fn lookup(&self, key: &Key, reads: &mut Reads) -> Result<Option<Location>> {
+    pub(crate) fn lookup(&self, key: &Key, reads: &mut Reads) -> Result<Option<Value>> {
         let prefix = key_prefix(key);
         let mut partition = self.firsts.partition_point(|first| *first <= prefix);
         // Once, but where the partition begins with the prefix of the key: then the key may stand
@@ -149,7 +149,7 @@ impl Segment {
         page: usize,
         key: &Key,
         reads: &mut Reads,
-    ) -> Result<Result<Location, usize>> {
+    ) -> Result<Result<Value, usize>> {
         let number = head_number(partition as u64) + 1 + page as u64;
         let mut bytes = [0; PAGE_BYTES];
         self.file.read_exact_at(&mut bytes, page_at(number)).map_err(short(&self.path))?;

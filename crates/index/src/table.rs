@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-use crate::{Key, Location, Record, key_prefix};
+use crate::{Key, Record, Value, key_prefix};
 
 /// Bytes that a slot of the hash set takes: the record and one control byte.
 const SLOT_BYTES: usize = size_of::<Entry>() + 1;
@@ -21,17 +21,17 @@ struct Entry(Record);
 
 impl Table {
     /// Where `key` is.
-    pub(crate) fn get(&self, key: &Key) -> Option<Location> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Value> {
         self.entries.get(key).map(|entry| entry.0.location)
     }
 
     /// Puts `key` at `location`, wherever it was before.
-    pub(crate) fn insert(&mut self, key: Key, location: Location) {
+    pub(crate) fn insert(&mut self, key: Key, location: Value) {
         self.entries.replace(Entry(Record { key, location }));
     }
 
     /// Drops the records whose location is not kept.
-    pub(crate) fn retain(&mut self, keep: impl Fn(Location) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(Value) -> bool) {
         self.entries.retain(|entry| keep(entry.0.location));
     }
 
@@ -121,7 +121,7 @@ mod tests {
         let key: Key = std::array::from_fn(|at| at as u8);
         let hasher = BuildHasherDefault::<KeyHasher>::default();
         assert_eq!(hasher.hash_one(key), 0x1716_1514_1312_1110);
-        let entry = Entry(Record { key, location: Location(5) });
+        let entry = Entry(Record { key, location: Value(5) });
         assert_eq!(hasher.hash_one(entry), hasher.hash_one(key));
     }
 
@@ -129,9 +129,9 @@ mod tests {
     fn a_key_is_there_once() {
         let mut table = Table::default();
         for location in [3, 9, 4] {
-            table.insert([1; 32], Location(location));
+            table.insert([1; 32], Value(location));
         }
-        assert_eq!((table.len(), table.get(&[1; 32])), (1, Some(Location(4))));
+        assert_eq!((table.len(), table.get(&[1; 32])), (1, Some(Value(4))));
         assert_eq!(table.get(&[2; 32]), None);
     }
 
@@ -144,7 +144,7 @@ mod tests {
             let mut key = [0; 32];
             key[0] = (n % 3) as u8;
             key[16..24].copy_from_slice(&random.hash_one(n).to_le_bytes());
-            table.insert(key, Location(n));
+            table.insert(key, Value(n));
         }
         let records: Vec<Record> = table.sorted().collect();
         assert_eq!(records.len(), 2000);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fjall::config::PartitioningPolicy;
 use fjall::{Database as Fjall, Keyspace, KeyspaceCreateOptions, PersistMode};
 use redb::{Database as Redb, ReadOnlyTable, ReadableDatabase, TableDefinition};
-use strongroom_index::{Index, Location};
+use strongroom_index::{Index, Value};
 
 use super::Result;
 use super::keys::{Key, Record};
@@ -69,7 +69,7 @@ const CHUNKS_PER_ARENA: u64 = 256;
 impl Store for Ours {
     fn insert(&mut self, records: &mut dyn Iterator<Item = Record>) -> Result<()> {
         for record in records {
-            self.0.insert(&record.key, Location(record.location))?;
+            self.0.insert(&record.key, Value(record.location))?;
         }
         let note_bytes = self.0.stats().records / CHUNKS_PER_ARENA * NOTE_BYTES_PER_ARENA;
         Ok(self.0.flush(&vec![7; note_bytes as usize])?)

@@ -8,7 +8,7 @@ fn pack_manifest(next: u64, segments: &[ManifestSegment], note: &[u8]) -> Vec<u8
 }
 
 fn record(n: u8) -> Record {
-    Record { key: [n; 32], location: Location(u64::from(n) * 1000) }
+    Record { key: [n; 32], location: Value(u64::from(n) * 1000) }
 }
 
 #[test]

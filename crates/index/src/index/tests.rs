@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::Index;
 use crate::step::faults;
-use crate::{Key, Location};
+use crate::{Key, Value};
 
 /// A key of few, uniformly spread over all bytes; every fourth shares its first eight bytes with
 /// others.
@@ -48,19 +48,19 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-type Model = BTreeMap<Key, Location>;
+type Model = BTreeMap<Key, Value>;
 
 fn apply(index: &mut Index, model: &mut Model, action: &Action) -> crate::Result<()> {
     match action {
         Action::Insert { first, count, location } => {
             for n in *first..first + count {
-                let location = Location(location + u64::from(n) % 7);
+                let location = Value(location + u64::from(n) % 7);
                 model.insert(key(n), location);
                 index.insert(&key(n), location)?;
             }
         }
         Action::Retain { modulus } => {
-            let keep = |location: Location| !location.0.is_multiple_of(*modulus);
+            let keep = |location: Value| !location.0.is_multiple_of(*modulus);
             model.retain(|_, location| keep(*location));
             index.retain(keep)?;
         }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use strongroom_index::{Damage, Index, IndexError, Location};
+use strongroom_index::{Damage, Index, IndexError, Value};
 
 use crate::{assert_known, assert_unknown, insert, key, location};
 
@@ -198,6 +198,6 @@ fn a_directory_that_cannot_be() {
     let error = Index::open(&file.join("index")).err().unwrap();
     assert!(matches!(error, IndexError::Io { operation: "create", .. }), "{error}");
     let mut index = Index::in_memory();
-    index.insert(&key(1), Location(1)).unwrap();
-    assert_eq!(index.lookup(&key(1)).unwrap(), Some(Location(1)));
+    index.insert(&key(1), Value(1)).unwrap();
+    assert_eq!(index.lookup(&key(1)).unwrap(), Some(Value(1)));
 }

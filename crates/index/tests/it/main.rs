@@ -6,7 +6,7 @@ mod damage;
 mod document;
 mod sharing;
 
-use strongroom_index::{Index, Key, Location};
+use strongroom_index::{Index, Key, Value};
 
 /// The `n`-th of endless uniformly spread keys (SplitMix64).
 fn key(n: u64) -> Key {
@@ -22,8 +22,8 @@ fn key(n: u64) -> Key {
 }
 
 /// Where the tests put the `n`-th key.
-fn location(n: u64) -> Location {
-    Location(n * 3 + 1)
+fn location(n: u64) -> Value {
+    Value(n * 3 + 1)
 }
 
 /// Inserts the keys from `begin` to before `end`.

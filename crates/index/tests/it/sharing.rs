@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use strongroom_index::{Index, Location};
+use strongroom_index::{Index, Value};
 
 use crate::{assert_known, assert_unknown, insert, key};
 
@@ -53,7 +53,7 @@ fn a_reader_is_not_disturbed() {
     assert_known(&reader, 0, 500);
 
     // A reader may drop and clear too, for itself.
-    writer.insert(&key(7), Location(7)).unwrap();
+    writer.insert(&key(7), Value(7)).unwrap();
     writer.flush(b"seven").unwrap();
     reader.retain(|location| location.0 > 300).unwrap();
     assert_unknown(&reader, 0, 100);
@@ -62,7 +62,7 @@ fn a_reader_is_not_disturbed() {
     assert_unknown(&reader, 0, 500);
     let mut reset = Index::reset(directory.path()).unwrap();
     reset.flush(b"nothing").unwrap();
-    assert_eq!(writer.lookup(&key(7)).unwrap(), Some(Location(7)));
+    assert_eq!(writer.lookup(&key(7)).unwrap(), Some(Value(7)));
     drop(writer);
     assert_eq!(Index::open(directory.path()).unwrap().take_note(), b"seven");
 }

@@ -202,7 +202,7 @@ impl ChunkIndex {
     }
 
     /// Inserts. A cache that can no longer be written is given up, and what comes stays in memory.
-    fn keep(&mut self, fingerprint: &Fingerprint, location: strongroom_index::Location) {
+    fn keep(&mut self, fingerprint: &Fingerprint, location: strongroom_index::Value) {
         // After an error the record is in nevertheless.
         if self.index.insert(&fingerprint.0, location).is_err() {
             self.broken.store(true, Ordering::Relaxed);
@@ -359,11 +359,11 @@ impl ChunkIndex {
     }
 }
 
-fn pack_location(ordinal: u32, slot: u32) -> strongroom_index::Location {
-    strongroom_index::Location(u64::from(ordinal) << 32 | u64::from(slot))
+fn pack_location(ordinal: u32, slot: u32) -> strongroom_index::Value {
+    strongroom_index::Value(u64::from(ordinal) << 32 | u64::from(slot))
 }
 
-fn unpack_location(location: strongroom_index::Location) -> (u32, u32) {
+fn unpack_location(location: strongroom_index::Value) -> (u32, u32) {
     ((location.0 >> 32) as u32, location.0 as u32)
 }
 
