@@ -8,6 +8,7 @@
 //! sessions/SNAPSHOT       who is writing
 //! ```
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -182,15 +183,22 @@ impl Repository {
         Redundancy { per_mille: self.config.parity_per_mille }
     }
 
-    /// Where this repository's caches may be kept. Each domain has its own: what one trusts,
-    /// another does not.
+    /// Where this repository's caches may be kept. Each copy of a repository has its own: in a
+    /// shared one, each would drop the arenas that only the other has. So has each domain: what one
+    /// trusts, another does not.
     pub fn cache_folder(&self) -> Option<PathBuf> {
         let cache = self.surroundings.cache.as_ref()?;
-        let (id, domain) = (self.config.id, self.keys.write.domain.id);
-        Some(match domain {
-            DomainId::ZERO => cache.join(id.to_string()),
-            domain => cache.join(format!("{id}-{domain}")),
-        })
+        let mut name = self.config.id.to_string();
+        if let Some(folder) = self.backend().folder() {
+            let place = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+            let place = blake3::hash(place.as_os_str().as_bytes()).to_hex();
+            name = format!("{name}-{}", &place[..16]);
+        }
+        let domain = self.keys.write.domain.id;
+        if domain != DomainId::ZERO {
+            name = format!("{name}-{domain}");
+        }
+        Some(cache.join(name))
     }
 }
 

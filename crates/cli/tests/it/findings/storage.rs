@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use strongroom_base::Stopwatch;
@@ -72,4 +72,18 @@ fn engine_23_a_fifo_in_the_place_of_an_object_never_blocks() {
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mkfifoat(rustix::fs::CWD, &config, mode).unwrap();
     run_within(&world, "snapshots", Duration::from_secs(60)).exits(0);
+}
+
+/// In a shared cache, each copy of a repository would drop the arenas that only the other has.
+#[test]
+fn engine_19_copies_of_a_repository_have_caches_of_their_own() {
+    let world = World::with_tree(19);
+    world.backup().exits(0);
+    let copy = world.path("copy");
+    let copied = Command::new("cp").arg("-r").arg(world.repository()).arg(&copy).status();
+    assert!(copied.unwrap().success());
+    let tree = world.tree();
+    let words = ["--repo".as_ref(), copy.as_os_str(), "backup".as_ref(), tree.as_os_str()];
+    world.run(words).exits(0);
+    assert_eq!(fs::read_dir(world.path("cache")).unwrap().count(), 2);
 }
