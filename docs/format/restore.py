@@ -394,9 +394,21 @@ def apply_delta(delta: bytes, basis: bytes, chunk_bytes: int) -> bytes:
             if byte < 0x80:
                 return value
 
-    chunk, at, basis_end = bytearray(), 0, 0
+    kind, at = delta[0], 1
+    if kind > 1:
+        raise Damaged(f"a delta of the unknown kind {kind}")
+    start = number() if kind == 1 else 0
     ops_bytes = number()
     literals = ops_end = at + ops_bytes
+    if kind == 1:
+        chunk, done = bytearray(basis[start:start + chunk_bytes].ljust(chunk_bytes, b"\0")), 0
+        while at < ops_end:
+            done += number()
+            for _ in range(number()):
+                chunk[done] ^= delta[literals]
+                done, literals = done + 1, literals + 1
+        return bytes(chunk)
+    chunk, basis_end = bytearray(), 0
     while at < ops_end:
         literal_bytes, copy_bytes = number(), number()
         chunk += delta[literals:literals + literal_bytes]

@@ -78,12 +78,12 @@ fn protect(bytes: &[u8]) {
 
 fn delta(bytes: &[u8]) {
     for basis in bytes.chunks(128 << 10) {
-        let index = Basis::new(basis.to_vec());
+        let index = Basis::new(basis.to_vec(), vec![basis.len()]);
         let mut chunk = basis[20_000..84_000].to_vec();
         chunk.splice(30_000..30_100, *b"something else");
         chunk[50_000] ^= 1;
-        let delta = index.encode(&chunk, 30_000).expect("it is much the same");
-        black_box(apply(&delta, basis, chunk.len()).expect("as it was encoded"));
+        let delta = index.encode(&chunk, 20_000, 30_000).expect("it is much the same");
+        black_box(apply(&delta.bytes, basis, chunk.len()).expect("as it was encoded"));
     }
 }
 

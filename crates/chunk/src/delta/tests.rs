@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::{Basis, DeltaError, apply};
+use super::bytes::{Kind, take_number, take_ops};
+use super::{Basis, DeltaError, Encoded, apply};
 
 /// A delta by the definition alone: for small chunks, with every match tried.
 fn common_bytes(chunk: &[u8], basis: &[u8]) -> usize {
@@ -26,10 +27,48 @@ fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
+fn index(basis: &[u8]) -> Basis {
+    Basis::new(basis.to_vec(), vec![basis.len()])
+}
+
+/// The better delta, of any length, and that of copies alone; both must make the chunk.
+fn deltas(chunk: &[u8], basis: &[u8]) -> [Vec<u8>; 2] {
+    let index = index(basis);
+    let best = index.encode(chunk, 0, usize::MAX).unwrap().bytes;
+    let copies = index.copies(chunk, usize::MAX).bytes.unwrap();
+    assert!(best.len() <= copies.len());
+    for delta in [&best, &copies] {
+        assert_eq!(apply(delta, basis, chunk.len()).unwrap(), chunk);
+        if delta[0] == Kind::SameOffset as u8 {
+            assert_eq!(plain_differences(&delta[1..], basis, chunk.len()), chunk);
+        }
+    }
+    [best, copies]
+}
+
 fn delta(chunk: &[u8], basis: &[u8]) -> Vec<u8> {
-    let delta = Basis::new(basis.to_vec()).encode(chunk, usize::MAX).unwrap();
-    assert_eq!(apply(&delta, basis, chunk.len()).unwrap(), chunk);
-    delta
+    let [best, _] = deltas(chunk, basis);
+    best
+}
+
+/// What differences mean, byte by byte, as the document says it.
+fn plain_differences(mut delta: &[u8], basis: &[u8], chunk_bytes: usize) -> Vec<u8> {
+    let start = take_number(&mut delta).unwrap() as usize;
+    let (mut ops, differences) = take_ops(delta).unwrap();
+    let mut is_different = Vec::new();
+    while !ops.is_empty() {
+        for different in [false, true] {
+            let bytes = take_number(&mut ops).unwrap() as usize;
+            is_different.resize(is_different.len() + bytes, different);
+        }
+    }
+    is_different.resize(chunk_bytes, false);
+    let mut differences = differences.iter();
+    let byte = |(at, different): (usize, &bool)| {
+        let old = basis.get(start + at).copied().unwrap_or(0);
+        if *different { old ^ differences.next().unwrap() } else { old }
+    };
+    is_different.iter().enumerate().map(byte).collect()
 }
 
 #[test]
@@ -46,7 +85,9 @@ fn edges() {
 #[test]
 fn the_same_again_is_a_few_bytes() {
     let bytes = noise(70_000, 3);
-    assert_eq!(delta(&bytes, &bytes).len(), 1 + 1 + 3 + 1);
+    let [best, copies] = deltas(&bytes, &bytes);
+    assert_eq!(best, [1, 0, 0]);
+    assert_eq!(copies.len(), 1 + 1 + 1 + 3 + 1);
 }
 
 #[test]
@@ -73,26 +114,82 @@ fn blocks_in_another_order_are_found() {
 
 #[test]
 fn what_saves_too_little_is_given_up() {
-    let basis = Basis::new(noise(100_000, 6));
-    assert_eq!(basis.encode(&noise(60_000, 7), 30_000), None);
+    let basis = index(&noise(100_000, 6));
+    assert_eq!(basis.encode(&noise(60_000, 7), 0, 30_000), None);
     let mut half = basis.bytes()[..30_000].to_vec();
     half.extend_from_slice(&noise(30_000, 8));
-    let delta = basis.encode(&half, usize::MAX).unwrap();
-    assert!(basis.encode(&half, delta.len()).is_some());
-    assert_eq!(basis.encode(&half, delta.len() - 1), None);
+    let delta = basis.encode(&half, 0, usize::MAX).unwrap().bytes;
+    assert!(basis.encode(&half, 0, delta.len()).is_some());
+    assert_eq!(basis.encode(&half, 0, delta.len() - 1), None);
 }
 
 #[test]
 fn golden() {
     let basis = b"the quick brown fox jumps over the lazy dog";
     let chunk = b"the quick brown cat jumps over the lazy dog!";
-    let delta = delta(chunk, basis);
+    let [best, copies] = deltas(chunk, basis);
     // 16 bytes copied, three literals and 24 copied in place, one literal.
-    assert_eq!(delta, [&[8, 0, 16, 0, 3, 24, 0, 1, 0][..], b"cat!"].concat());
+    assert_eq!(copies, [&[0, 8, 0, 16, 0, 3, 24, 0, 1, 0][..], b"cat!"].concat());
+    // 16 bytes equal, three different, 24 equal, one behind the basis.
+    let differences = [b'f' ^ b'c', b'o' ^ b'a', b'x' ^ b't', b'!'];
+    assert_eq!(best, [&[1, 0, 4, 16, 3, 24, 1][..], &differences].concat());
+}
+
+/// A table of pointers that all moved by one distance, as in a cache that was started again.
+#[test]
+fn values_that_change_in_place_cost_their_changed_bytes() {
+    let table = |base: u64| -> Vec<u8> {
+        (0..4096_u64)
+            .flat_map(|row| [base + row * 96, row].map(u64::to_le_bytes))
+            .flatten()
+            .collect()
+    };
+    let [best, copies] = deltas(&table(0x7f12_3400_0000), &table(0x7f45_1200_0000));
+    assert_eq!(best[0], Kind::SameOffset as u8);
+    assert!(best.len() * 10 < copies.len() * 9, "{} of {} bytes", best.len(), copies.len());
 }
 
 #[test]
-fn hostile_bytes_are_refused() {
+fn only_chunks_in_its_place_are_the_basis_of_differences() {
+    let basis = noise(30_000, 9);
+    let index = Basis::new(basis.clone(), vec![10_000, 20_000, 30_000]);
+    for (start, bytes, chunks) in [
+        (10_000, 10_000, 1..2),
+        (10_000, 10_001, 1..3),
+        (9_999, 10_001, 0..2),
+        (0, 30_000, 0..3),
+        (25_000, 5_000, 2..3),
+    ] {
+        let mut chunk = basis[start..start + bytes].to_vec();
+        chunk.iter_mut().step_by(97).for_each(|byte| *byte ^= 3);
+        // The place is also found if it is not where it was looked for.
+        for in_place in [start, 7] {
+            let encoded = index.encode(&chunk, in_place, usize::MAX).unwrap();
+            assert_eq!((encoded.bytes[0], &encoded.chunks), (1, &chunks), "{start} {in_place}");
+            let parts = basis.chunks(10_000).skip(chunks.start).take(chunks.len());
+            let applied = apply(&encoded.bytes, &parts.collect::<Vec<_>>().concat(), bytes);
+            assert_eq!(applied.unwrap(), chunk);
+        }
+    }
+}
+
+#[test]
+fn a_chunk_may_begin_or_end_behind_the_basis() {
+    let basis = noise(5_000, 10);
+    let index = index(&basis);
+    let mut chunk = basis[2_000..].to_vec();
+    chunk.extend_from_slice(&[0; 3_000]);
+    let encoded = index.encode(&chunk, 2_000, usize::MAX).unwrap();
+    assert_eq!(encoded, Encoded { bytes: vec![1, 208, 15, 0], chunks: 0..1 });
+    assert_eq!(apply(&encoded.bytes, &basis, chunk.len()).unwrap(), chunk);
+    for in_place in [4_999, 5_000, 5_001, usize::MAX / 2] {
+        let encoded = index.encode(&chunk, in_place, usize::MAX).unwrap();
+        assert_eq!(apply(&encoded.bytes, &basis, chunk.len()).unwrap(), chunk);
+    }
+}
+
+#[test]
+fn hostile_copies_are_refused() {
     let basis = [7; 100];
     for (bytes, why) in [
         (&[][..], "a number is cut short"),
@@ -105,9 +202,38 @@ fn hostile_bytes_are_refused() {
         (&[3, 0, 99, 0], "it makes a chunk of another length"),
         (&[3, 0, 100, 0, 1], "it makes a chunk of another length"),
     ] {
-        assert_eq!(apply(bytes, &basis, 100), Err(DeltaError(why)), "{bytes:?}");
+        let delta = [&[0], bytes].concat();
+        assert_eq!(apply(&delta, &basis, 100), Err(DeltaError::Damaged(why)), "{bytes:?}");
     }
-    assert_eq!(apply(&[3, 0, 100, 0], &basis, 100).unwrap(), basis);
+    assert_eq!(apply(&[0, 3, 0, 100, 0], &basis, 100).unwrap(), basis);
+}
+
+#[test]
+fn hostile_differences_are_refused() {
+    let basis = [7; 100];
+    for (bytes, why) in [
+        (&[][..], "a number is cut short"),
+        (&[0], "a number is cut short"),
+        (&[101, 0], "it begins behind its basis"),
+        (&[0, 5, 0], "its ops are cut short"),
+        (&[0, 1, 9], "a number is cut short"),
+        (&[0, 2, 101, 0], "it makes too long a chunk"),
+        (&[0, 2, 90, 11], "it makes too long a chunk"),
+        (&[0, 4, 90, 1, 10, 0, 1], "it makes too long a chunk"),
+        (&[0, 2, 90, 2, 1], "its differences are cut short"),
+        (&[0, 2, 90, 2, 1, 1, 1], "it has more differences than places for them"),
+    ] {
+        let delta = [&[1], bytes].concat();
+        assert_eq!(apply(&delta, &basis, 100), Err(DeltaError::Damaged(why)), "{bytes:?}");
+    }
+    assert_eq!(apply(&[1, 0, 0], &basis, 100).unwrap(), basis);
+    assert_eq!(apply(&[1, 100, 0], &basis, 3).unwrap(), [0; 3]);
+}
+
+#[test]
+fn an_unknown_kind_is_not_damage() {
+    assert_eq!(apply(&[2, 0], &[7; 100], 100), Err(DeltaError::UnknownKind(2)));
+    assert_eq!(apply(&[], &[7; 100], 100), Err(DeltaError::Damaged("it is empty")));
 }
 
 proptest! {
@@ -157,5 +283,23 @@ proptest! {
         if let Ok(chunk) = apply(&bytes, &[1; 64], chunk_bytes) {
             prop_assert_eq!(chunk.len(), chunk_bytes);
         }
+    }
+
+    /// Values change in place: the differences are a delta, and no longer than copies are.
+    #[test]
+    fn changes_in_place_make_their_chunk(
+        basis in prop::collection::vec(any::<u8>(), 1..3000),
+        start in 0..3000_usize,
+        chunk_bytes in 0..3000_usize,
+        changes in prop::collection::vec((0..3000_usize, any::<u8>()), 0..60),
+    ) {
+        let mut chunk: Vec<u8> = basis.iter().copied().skip(start).take(chunk_bytes).collect();
+        chunk.resize(chunk_bytes, 0);
+        for (at, byte) in changes.into_iter().filter(|(at, _)| *at < chunk_bytes) {
+            chunk[at] = byte;
+        }
+        deltas(&chunk, &basis);
+        let encoded = index(&basis).encode(&chunk, start, usize::MAX).unwrap();
+        prop_assert_eq!(apply(&encoded.bytes, &basis, chunk_bytes).unwrap(), chunk);
     }
 }

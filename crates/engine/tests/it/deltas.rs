@@ -126,6 +126,46 @@ fn edits_behind_an_insertion_find_their_basis() {
     world.assert_holds(&world.open(), second.snapshot.id, &world.image(), "the second");
 }
 
+/// Rows of an address and a number, as a program keeps them in memory.
+fn table(address: u64) -> Vec<u8> {
+    let row = |row: u64| [address + row * 96, row.wrapping_mul(0x9e37_79b9_7f4a_7c15)];
+    (0..120_000).flat_map(row).flat_map(u64::to_le_bytes).collect()
+}
+
+/// A memory image of a program that was started again: all addresses moved by one distance. No
+/// copy is long enough to be found in it.
+#[test]
+fn values_that_change_in_place_cost_their_differences() {
+    let world = empty_world(311);
+    let file = world.tree().join("memory");
+    let mut stored = Vec::new();
+    for address in [0x7f12_3400_0000, 0x7f45_1200_0000] {
+        fs::write(&file, table(address)).unwrap();
+        let outcome = world.backup();
+        stored.push(outcome.written.stored_bytes);
+        world.assert_holds(&world.open(), outcome.snapshot.id, &world.image(), "a version");
+    }
+    assert!(stored[1] < stored[0] / 10, "{stored:?}");
+    count_deltas(&world);
+}
+
+/// A part of the file that is also elsewhere in the parent says nothing of what follows it.
+#[test]
+fn what_repeats_does_not_lead_away_from_the_place() {
+    let world = empty_world(312);
+    let file = world.tree().join("file");
+    fs::write(&file, noise(6_000_000, 312)).unwrap();
+    world.backup();
+    edit(&file, |bytes| {
+        let elsewhere = bytes[4_000_000..4_500_000].to_vec();
+        bytes.iter_mut().step_by(5_000).for_each(|byte| *byte ^= 1);
+        bytes[1_000_000..1_500_000].copy_from_slice(&elsewhere);
+    });
+    let second = world.backup();
+    assert!(second.written.stored_bytes < 1_000_000, "{:?}", second.written);
+    world.assert_holds(&world.open(), second.snapshot.id, &world.image(), "the second");
+}
+
 #[test]
 fn a_moved_directory_is_known_by_its_neighbours() {
     let world = empty_world(320);

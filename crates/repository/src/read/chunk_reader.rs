@@ -217,22 +217,33 @@ impl ChunkReader {
         at_hand: Option<&(ArenaId, OpenBlock)>,
     ) -> Result<Vec<u8>, RepositoryError> {
         let mut bytes = Vec::new();
+        self.each_base(bases, at_hand, |base| bytes.extend_from_slice(base))?;
+        Ok(bytes)
+    }
+
+    /// Gives each of these chunks to `take`, in order.
+    pub fn each_base(
+        &self,
+        bases: &[BaseLocation],
+        at_hand: Option<&(ArenaId, OpenBlock)>,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), RepositoryError> {
         for base in bases {
             if let Some((_, block)) = at_hand.filter(|(arena, _)| *arena == base.arena)
                 && let Some(StoredChunk::Whole(chunk)) = block.chunk(base.slot)
             {
-                bytes.extend_from_slice(chunk);
+                take(chunk);
                 continue;
             }
             let lost = || ArenaError::SlotLost { arena: base.arena, slot: base.slot };
             let arena = self.store.arena(base.arena)?;
             let block = self.store.block(&arena, arena.block_of(base.slot).ok_or_else(lost)?)?;
             match block.chunk(base.slot) {
-                Some(StoredChunk::Whole(chunk)) => bytes.extend_from_slice(chunk),
+                Some(StoredChunk::Whole(chunk)) => take(chunk),
                 _ => return Err(lost().into()),
             }
         }
-        Ok(bytes)
+        Ok(())
     }
 }
 

@@ -23,6 +23,8 @@ const CHUNKS_MAX: usize = 6;
 const SEARCH_BYTES: (u64, u64) = (4 << 20, 16 << 20);
 /// Nodes of the parent's recipe that are kept.
 const NODES_KEPT: usize = 8;
+/// A delta of at most one such part of its chunk proves the drift.
+const PROOF: usize = 4;
 /// What a base costs beside the delta's bytes: its names in a block and in a summary.
 const BASE_COST_BYTES: usize = 44;
 
@@ -32,14 +34,29 @@ pub struct StreamBasis<'r> {
     recipe: Recipe,
     /// Place in the parent's stream, less the place in the new one.
     drift: i64,
+    /// The drift with which a chunk was last found in its place, or made a short delta. A single
+    /// shared chunk does not prove its drift: what repeats in a stream is shared with a wrong place.
+    proven_drift: i64,
     /// Nodes read last, the latest at the end.
     nodes: Vec<(Fingerprint, Vec<ChunkRef>)>,
+}
+
+/// What came of encoding a chunk against the parent's version of its stream.
+pub enum FromParent {
+    /// The parent has nothing in its place.
+    Nothing,
+    /// A delta would save too little, or its basis is not trusted.
+    TooDifferent,
+    /// A delta.
+    Delta(Delta),
 }
 
 /// Chunks that something can be encoded against.
 pub struct FoundBasis {
     bases: Vec<BaseLocation>,
     index: delta::Basis,
+    /// Where in their bytes the chunk would begin if nothing had moved.
+    in_place: usize,
 }
 
 /// A chunk encoded against others.
@@ -53,14 +70,18 @@ pub struct Delta {
 impl<'r> StreamBasis<'r> {
     /// The basis of a stream that was this recipe in the parent.
     pub fn new(reader: &'r ChunkReader, recipe: &Recipe) -> Self {
-        Self { reader, recipe: recipe.clone(), drift: 0, nodes: Vec::new() }
+        Self { reader, recipe: recipe.clone(), drift: 0, proven_drift: 0, nodes: Vec::new() }
     }
 
     /// Where the chunk of this name stands, if the parent has it in this very place.
     pub fn in_place(&mut self, part: Part, fingerprint: &Fingerprint) -> Option<Location> {
         let here = self.in_parent(part.offset);
         let (start, chunk) = *self.parts(part.level, here..here.saturating_add(1)).first()?;
-        (start == here && chunk.fingerprint == *fingerprint).then_some(chunk.location)
+        if start != here || chunk.fingerprint != *fingerprint {
+            return None;
+        }
+        self.proven_drift = self.drift;
+        Some(chunk.location)
     }
 
     /// Takes note that the chunk at `offset`, which is not the one in its place in the parent, is
@@ -75,9 +96,45 @@ impl<'r> StreamBasis<'r> {
         }
     }
 
-    /// What the parent has in the place of a chunk of so many bytes.
-    pub fn find(&mut self, part: Part, bytes: usize) -> Option<FoundBasis> {
-        let here = self.in_parent(part.offset);
+    /// A chunk as a delta of what the parent has in its place, if that is trusted. Without a short one, the drift that
+    /// was proven last is tried too, and the drift of the shorter delta is kept.
+    pub fn encode(
+        &mut self,
+        part: Part,
+        chunk: &[u8],
+        is_trusted: impl Fn(&FoundBasis) -> bool,
+    ) -> FromParent {
+        let proven = (self.proven_drift != self.drift).then_some(self.proven_drift);
+        let mut shortest: Option<(Delta, i64)> = None;
+        let mut is_there = false;
+        for drift in [Some(self.drift), proven].into_iter().flatten() {
+            let Some(found) = self.find(part, drift, chunk.len()) else { continue };
+            is_there = true;
+            let found = Some(found).filter(&is_trusted);
+            let Some(delta) = found.and_then(|found| found.encode(chunk)) else { continue };
+            if delta.instructions.len() <= chunk.len() / PROOF {
+                self.drift = drift;
+                self.proven_drift = drift;
+                return FromParent::Delta(delta);
+            }
+            let bytes = delta.instructions.len();
+            if shortest.as_ref().is_none_or(|(best, _)| bytes < best.instructions.len()) {
+                shortest = Some((delta, drift));
+            }
+        }
+        match shortest {
+            Some((delta, drift)) => {
+                self.drift = drift;
+                FromParent::Delta(delta)
+            }
+            None if is_there => FromParent::TooDifferent,
+            None => FromParent::Nothing,
+        }
+    }
+
+    /// What the parent has in the place of a chunk of so many bytes, with this drift.
+    fn find(&mut self, part: Part, drift: i64, bytes: usize) -> Option<FoundBasis> {
+        let here = part.offset.saturating_add_signed(drift);
         let range = match part.level {
             0 => {
                 let (bytes, margin) = (bytes as u64, bytes as u64 / 2);
@@ -86,7 +143,11 @@ impl<'r> StreamBasis<'r> {
             _ => here..here.saturating_add(1),
         };
         let parts = self.parts(part.level, range);
-        FoundBasis::of(self.reader, parts.iter().map(|(_, chunk)| chunk.location))
+        let places: Vec<_> = parts.iter().map(|(_, chunk)| chunk.location).collect();
+        // The part that the chunk begins in, and how far from that part's begin.
+        let part = parts.iter().rposition(|(start, _)| *start <= here).unwrap_or(0);
+        let into_part = parts.get(part).map_or(0, |(start, _)| here.saturating_sub(*start));
+        FoundBasis::of(self.reader, &places, (part, into_part as usize))
     }
 
     fn in_parent(&self, offset: u64) -> u64 {
@@ -145,19 +206,36 @@ impl<'r> StreamBasis<'r> {
 }
 
 impl FoundBasis {
-    /// A basis of the chunks in these places; none where there are none, or they cannot be read.
-    pub fn of(reader: &ChunkReader, places: impl Iterator<Item = Location>) -> Option<Self> {
+    /// A basis of the chunks in these places; none if there are none, or they cannot be read.
+    /// What is to be encoded would begin that many bytes into the chunk of that number.
+    pub fn of(
+        reader: &ChunkReader,
+        places: &[Location],
+        (in_chunk, offset): (usize, usize),
+    ) -> Option<Self> {
         let mut bases: Vec<BaseLocation> = Vec::new();
-        for place in places {
-            for base in reader.bases_in_place_of(place).ok()? {
-                if !bases.contains(&base) {
-                    bases.push(base);
+        let mut first_in_place = 0;
+        for (number, place) in places.iter().enumerate() {
+            let found = reader.bases_in_place_of(*place).ok()?;
+            for base in &found {
+                if !bases.contains(base) {
+                    bases.push(*base);
                 }
+            }
+            if number == in_chunk {
+                first_in_place = bases.iter().position(|base| found.first() == Some(base))?;
             }
         }
         bases.truncate(CHUNKS_MAX);
-        let bytes = reader.read_bases(&bases, None).ok().filter(|bytes| !bytes.is_empty())?;
-        Some(Self { bases, index: delta::Basis::new(bytes) })
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        let take = |chunk: &[u8]| {
+            bytes.extend_from_slice(chunk);
+            ends.push(bytes.len());
+        };
+        reader.each_base(&bases, None, take).ok().filter(|()| !bases.is_empty())?;
+        let before = first_in_place.checked_sub(1).and_then(|last| ends.get(last));
+        let in_place = before.copied().unwrap_or(0).saturating_add(offset);
+        Some(Self { bases, index: delta::Basis::new(bytes, ends), in_place })
     }
 
     /// The chunks, which are stored whole.
@@ -165,11 +243,11 @@ impl FoundBasis {
         &self.bases
     }
 
-    /// A chunk encoded against it; none where that saves too little.
+    /// A chunk encoded against it; none if that saves too little.
     pub fn encode(self, chunk: &[u8]) -> Option<Delta> {
         let bytes_max = (chunk.len() / 2).checked_sub(self.bases.len() * BASE_COST_BYTES)?;
-        let instructions = self.index.encode(chunk, bytes_max)?;
-        Some(Delta { bases: self.bases, instructions })
+        let encoded = self.index.encode(chunk, self.in_place, bytes_max)?;
+        Some(Delta { bases: self.bases[encoded.chunks].to_vec(), instructions: encoded.bytes })
     }
 }
 

@@ -7,7 +7,7 @@ use strongroom_arena::{ArenaContent, Origin, StoredChunk};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
 use strongroom_catalog::{ChunkRef, Location, Part, WriteChunk};
 
-use super::basis::{Delta, FoundBasis, StreamBasis};
+use super::basis::{Delta, FoundBasis, FromParent, StreamBasis};
 use super::packer::options::PackOptions;
 use super::packer::{Packer, WrittenArena};
 use super::times::{Stage, StageTimes};
@@ -198,14 +198,17 @@ impl<'r> ChunkWriter<'r> {
             return None;
         }
         let neighbour = (content == ArenaContent::Data).then(|| self.neighbours.next()).flatten();
-        let found = basis.and_then(|basis| basis.find(part, chunk.len())).or_else(|| {
-            let neighbour = neighbour.filter(|place| self.index.stood_before(place.arena))?;
-            FoundBasis::of(self.reader, std::iter::once(neighbour))
-        });
         // A base that does not hold what its arena claims would make the delta worthless.
-        let trusted =
+        let is_trusted =
             |found: &FoundBasis| found.bases().iter().all(|base| self.index.is_trusted(base.arena));
-        found.filter(trusted)?.encode(chunk)
+        match basis.map(|basis| basis.encode(part, chunk, is_trusted)) {
+            Some(FromParent::Delta(delta)) => Some(delta),
+            Some(FromParent::TooDifferent) => None,
+            Some(FromParent::Nothing) | None => {
+                let neighbour = neighbour.filter(|place| self.index.stood_before(place.arena))?;
+                FoundBasis::of(self.reader, &[neighbour], (0, 0)).filter(is_trusted)?.encode(chunk)
+            }
+        }
     }
 
     /// True where the chunk that a parent's recipe names is still there.
