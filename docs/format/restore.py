@@ -20,7 +20,7 @@ The format, in short. Numbers are little-endian; each part has a document beside
               domain are derived from the first, fingerprint keys from the second. Every derivation
               is BLAKE3 in derive-key mode.
   seals       AES-256-GCM with a number as nonce; or HPKE to the repository's public key.
-  snapshot    CBOR, sealed by HPKE: time, host, paths, and the recipe of the tree of "/".
+  snapshot    domain, tag and CBOR, sealed by HPKE: time, host, paths, and the recipe of the tree of "/".
   recipe      [depth, refs]: at depth 0 the chunks that make a stream, else chunks that hold the
               refs of one depth less.
   ref         fingerprint (32) | arena (16) | slot (4) | bytes of the stream it stands for (8).
@@ -200,8 +200,8 @@ class Repository:
         self.path = path
         config = read_either(path / "config", CONFIG)
         fields, signature = config[:-64], config[-64:]
-        repository_id = Cbor(fields).value()[0]
-        self.keys = open_slots(path / "keys", passphrase, repository_id, fields, signature)
+        self.id = Cbor(fields).value()[0]
+        self.keys = open_slots(path / "keys", passphrase, self.id, fields, signature)
 
     def snapshots(self) -> list:
         """Identifier and fields of each snapshot that opens, oldest first."""
@@ -210,12 +210,23 @@ class Repository:
             try:
                 snapshot_id = bytes.fromhex(path.name)
                 sealed = read_object(path, SNAPSHOT, snapshot_id)
-                body = self.keys.open(b"strongroom v0 snapshot", snapshot_id, sealed)
+                opened = self.keys.open(b"strongroom v0 snapshot", snapshot_id, sealed)
+                body = self.checked_snapshot(snapshot_id, opened)
                 found.append((path.name, Cbor(body).value()))
             except (Damaged, ValueError) as error:
                 print(f"{path}: {error}", file=sys.stderr)
         # By sequence, which is a snapshot's own count; its clock decides only between equals.
         return sorted(found, key=lambda snapshot: (snapshot[1].get(13, 0), snapshot[1][1], snapshot[0]))
+
+    def checked_snapshot(self, snapshot_id: bytes, opened: bytes) -> bytes:
+        """The map of a snapshot, if the domain that it names made it: domain, tag, map."""
+        domain, tag, body = opened[:16], opened[16:48], opened[48:]
+        author = derive("strongroom v0 author key", self.keys.domain_secret(domain))
+        if not hmac.compare_digest(blake3(self.id + snapshot_id + body, key=author).digest(), tag):
+            raise Damaged("it is forged: the domain that it names did not make it")
+        if self.keys.domain_id(Cbor(body).value().get(14, "")) != domain:
+            raise Damaged("it is forged: it has the name of another domain")
+        return body
 
     def stream(self, kind: int, recipe):
         """The chunks of a stream of data or metadata, in order; None and a length for a hole."""
@@ -453,6 +464,10 @@ class Keys:
 
     def summary_key(self, domain: bytes) -> bytes:
         return derive("strongroom v0 summary key", self.domain_secret(domain))
+
+    def domain_id(self, name: str) -> bytes:
+        key = derive("strongroom v0 domain names key", self.master_secret)
+        return blake3(name.encode(), key=key).digest()[:16] if name else bytes(16)
 
     def domain_secret(self, domain: bytes) -> bytes:
         return derive("strongroom v0 domain secret", self.master_secret + domain)

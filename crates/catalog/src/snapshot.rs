@@ -16,7 +16,10 @@ pub struct Snapshot {
     pub started: Timestamp,
     /// When it was committed.
     pub ended: Timestamp,
-    /// The machine.
+    /// The name of the domain that made it; empty for the owner's.
+    pub domain: String,
+    /// The machine. Of a snapshot of another domain than the owner's, it begins with that domain's
+    /// name once it was read: a domain speaks for itself alone.
     pub host: String,
     /// Who ran the backup.
     pub user: String,
@@ -80,6 +83,7 @@ impl Snapshot {
             sequence: 0,
             started: Timestamp::default(),
             ended: Timestamp::default(),
+            domain: String::new(),
             host: String::new(),
             user: String::new(),
             paths: Vec::new(),

@@ -235,6 +235,10 @@ fn classify(error: &RepositoryError) -> (Exit, Option<&'static str>) {
                 "run the backup again to complete it, or name the incomplete one by its id or as `latest-partial`",
             ),
         ),
+        RepositoryError::AmbiguousDomain { .. } => (
+            Exit::Failed,
+            Some("name the host too, as host:@latest; `strongroom snapshots` lists them"),
+        ),
         RepositoryError::AmbiguousSnapshot { .. } => {
             (Exit::Failed, Some("give more digits of the id"))
         }

@@ -114,6 +114,12 @@ pub enum RepositoryError {
         /// What the place said.
         source: BackendError,
     },
+    /// A snapshot that the domain which it names did not make.
+    #[error("{name} is forged: the domain that it names did not make it")]
+    Forged {
+        /// The object.
+        name: ObjectName,
+    },
     /// The key at hand may only store.
     #[error("this key can only store, not read")]
     PutOnly,
@@ -143,6 +149,14 @@ pub enum RepositoryError {
         name: String,
         /// The newest incomplete one.
         newest: SnapshotId,
+    },
+    /// A name that means the newest, and several domains to choose from.
+    #[error("\"{name}\" could mean the newest of any of {}", .domains.join(", "))]
+    AmbiguousDomain {
+        /// What was asked for.
+        name: String,
+        /// The names of the domains.
+        domains: Vec<String>,
     },
     /// Several snapshots have this name.
     #[error("\"{name}\" is ambiguous: it could be {}", ids(.candidates))]
@@ -249,6 +263,7 @@ impl RepositoryError {
             Self::Object { .. }
                 | Self::Format { .. }
                 | Self::Sealed { .. }
+                | Self::Forged { .. }
                 | Self::ChunkLost { .. }
                 | Self::Catalog(_)
                 | Self::Delta(_)

@@ -4,6 +4,7 @@
 //! Nothing here knows a verb, or a file tree of this machine. It never prints, never reads the
 //! environment, and takes clock and randomness as parameters.
 
+mod authorship;
 pub mod config;
 mod error;
 mod index;

@@ -144,6 +144,11 @@ pub fn rightful_name(header: &Header) -> Option<ObjectName> {
     })
 }
 
+/// The object of a snapshot.
+pub(crate) fn snapshot_name(id: SnapshotId) -> ObjectName {
+    ObjectName::new(SNAPSHOTS_FOLDER, id)
+}
+
 /// The two objects of a key slot.
 pub fn slot_names(id: SlotId) -> [ObjectName; 2] {
     [ObjectName::new(KEYS_FOLDER, id), ObjectName::new(KEYS_FOLDER, format!("{id}{COPY}"))]

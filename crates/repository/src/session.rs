@@ -12,10 +12,10 @@ use strongroom_backend::{BackendError, ObjectName};
 use strongroom_base::SnapshotId;
 use strongroom_base::entropy::random_array;
 use strongroom_catalog::Snapshot;
-use strongroom_catalog::format::{pack_snapshot, unpack_snapshot};
 
+use crate::authorship::{check, sign};
 use crate::error::RepositoryError;
-use crate::objects::{SESSIONS_FOLDER, SNAPSHOTS_FOLDER, read_small};
+use crate::objects::{SESSIONS_FOLDER, read_small, snapshot_name};
 use crate::repository::Repository;
 
 /// What snapshots are sealed as.
@@ -122,7 +122,7 @@ pub fn session_object(id: SnapshotId) -> ObjectName {
 
 /// The object of a snapshot.
 pub fn snapshot_object(id: SnapshotId) -> ObjectName {
-    ObjectName::new(SNAPSHOTS_FOLDER, id)
+    snapshot_name(id)
 }
 
 /// A snapshot's object: sealed so that only a reader opens it.
@@ -130,7 +130,7 @@ fn seal_snapshot(repository: &Repository, snapshot: &Snapshot, origin: Origin) -
     let sealed = repository.write_keys().public_key.seal(
         SNAPSHOT_INFO,
         &snapshot.id.0,
-        &pack_snapshot(snapshot),
+        &sign(repository, snapshot),
         &*repository.surroundings.entropy,
     );
     let kind = ObjectKind::Snapshot;
@@ -166,6 +166,6 @@ fn unseal_snapshot(
     let body = key
         .private_key
         .open(SNAPSHOT_INFO, &id.0, sealed)
-        .map_err(|_| RepositoryError::Sealed { name: name.clone() })?;
-    unpack_snapshot(id, &body).map_err(|source| RepositoryError::Format { name, source })
+        .map_err(|_| RepositoryError::Sealed { name })?;
+    check(repository, id, &body)
 }

@@ -1,5 +1,7 @@
 //! Listing snapshots, their order, and finding the one that a person means.
 
+use std::collections::BTreeSet;
+
 use strongroom_arena::envelope::format::{HEADER_BYTES, Header};
 use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
@@ -42,7 +44,10 @@ pub fn greatest_sequence(
     readable: &[Snapshot],
 ) -> Result<u64, RepositoryError> {
     if repository.keys.can_read() {
-        return Ok(readable.iter().map(|snapshot| snapshot.sequence).max().unwrap_or(0));
+        // Another domain's clock is that domain's to set.
+        let own = repository.secret.domain_name();
+        let of_own = readable.iter().filter(|snapshot| snapshot.domain == own);
+        return Ok(of_own.map(|snapshot| snapshot.sequence).max().unwrap_or(0));
     }
     let mut greatest = 0;
     for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
@@ -130,8 +135,11 @@ pub fn find_snapshot<'s>(
     path: &[u8],
     text: &str,
 ) -> Result<&'s Snapshot, RepositoryError> {
-    let all: Vec<&Snapshot> = snapshots.iter().collect();
+    let mut all: Vec<&Snapshot> = snapshots.iter().collect();
     let chosen_by_time = !matches!(name, SnapshotName::Prefix(_) | SnapshotName::Of { .. });
+    if chosen_by_time {
+        keep_one_domain(&mut all, text)?;
+    }
     if chosen_by_time && !path.is_empty() {
         let holding: Vec<&Snapshot> = all.iter().filter(|s| s.holds(path)).copied().collect();
         if !holding.is_empty() {
@@ -139,6 +147,20 @@ pub fn find_snapshot<'s>(
         }
     }
     select(&all, name, text)
+}
+
+/// What a name without a host is looked for in: the snapshots of the owner's domain, or those of the
+/// only other one. A put-only client could otherwise choose what `latest` restores.
+fn keep_one_domain(snapshots: &mut Vec<&Snapshot>, text: &str) -> Result<(), RepositoryError> {
+    let domains: BTreeSet<&str> = snapshots.iter().map(|s| s.domain.as_str()).collect();
+    if domains.len() > 1 && !domains.contains("") {
+        let domains = domains.into_iter().map(str::to_owned).collect();
+        return Err(RepositoryError::AmbiguousDomain { name: text.to_owned(), domains });
+    }
+    if domains.len() > 1 {
+        snapshots.retain(|snapshot| snapshot.domain.is_empty());
+    }
+    Ok(())
 }
 
 fn select<'s>(

@@ -26,6 +26,7 @@ mod snapshot_key {
     pub const PROGRAM: u64 = 11;
     pub const ROOT_PARTIAL: u64 = 12;
     pub const SEQUENCE: u64 = 13;
+    pub const DOMAIN: u64 = 14;
 }
 
 /// Number of the one kind of snapshot there is yet: a file tree.
@@ -48,6 +49,7 @@ fn encode_snapshot(
         snapshot.parent.is_some(),
         snapshot.partial,
         snapshot.root_partial,
+        !snapshot.domain.is_empty(),
     ];
     cbor.map(10 + optional.into_iter().filter(|present| *present).count() as u64)?;
     cbor.u64(KIND)?.u8(SNAPSHOT_OF_FILE_TREE)?;
@@ -82,6 +84,9 @@ fn encode_snapshot(
         cbor.u64(ROOT_PARTIAL)?.bool(true)?;
     }
     cbor.u64(SEQUENCE)?.u64(snapshot.sequence)?;
+    if !snapshot.domain.is_empty() {
+        cbor.u64(DOMAIN)?.str(&snapshot.domain)?;
+    }
     Ok(())
 }
 
@@ -138,6 +143,7 @@ fn decode_snapshot(cbor: &mut Decoder<'_>, id: SnapshotId) -> Result<Snapshot, C
             PROGRAM => snapshot.program = cbor.str()?.to_owned(),
             ROOT_PARTIAL => snapshot.root_partial = cbor.bool()?,
             SEQUENCE => snapshot.sequence = cbor.u64()?,
+            DOMAIN => snapshot.domain = cbor.str()?.to_owned(),
             _ => cbor.skip()?,
         }
         Ok(())

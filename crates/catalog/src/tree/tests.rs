@@ -204,6 +204,7 @@ proptest! {
             started: Timestamp(times.0),
             ended: Timestamp(times.1),
             parent: parent.map(SnapshotId),
+            domain: labels.concat(),
             host, user, paths, labels, root, partial, root_partial, stats, program,
         };
         let packed = pack_snapshot(&snapshot);

@@ -18,6 +18,7 @@ pub struct History {
     /// Oldest first; none for a key that may only store.
     snapshots: Vec<Snapshot>,
     greatest_sequence: u64,
+    domain: String,
 }
 
 impl History {
@@ -28,7 +29,8 @@ impl History {
             false => Vec::new(),
         };
         let greatest_sequence = greatest_sequence(repository, &snapshots)?;
-        Ok(Self { snapshots, greatest_sequence })
+        let domain = repository.secret.domain_name().to_owned();
+        Ok(Self { snapshots, greatest_sequence, domain })
     }
 
     /// The sequence of the next snapshot.
@@ -50,7 +52,11 @@ impl History {
         if let Some(id) = options.parent {
             return self.snapshots.into_iter().find(|snapshot| snapshot.id == id);
         }
-        let fits = |snapshot: &Snapshot| snapshot.host == options.host && snapshot.paths == paths;
+        // Another domain may have claimed this host.
+        let fits = |snapshot: &Snapshot| {
+            let same = snapshot.host == options.host && snapshot.paths == paths;
+            same && snapshot.domain == self.domain
+        };
         let mut fitting: Vec<Snapshot> = self.snapshots.into_iter().filter(fits).collect();
         match fitting.iter().rposition(|snapshot| !snapshot.partial) {
             Some(place) => Some(fitting.swap_remove(place)),

@@ -3,18 +3,21 @@
 //! The attacker here has a put-only key and everything that it opens, and is not bound to use this
 //! program: the tests build arenas as an attacker would.
 
+use strongroom_arena::envelope::format::ObjectKind;
+use strongroom_arena::envelope::{self, Identity};
 use strongroom_arena::{
     ArenaBuilder, ArenaContent, ArenaName, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel,
     Finishing, Origin, StoredChunk, SummarySlot,
 };
 use strongroom_backend::Backend;
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Silent};
-use strongroom_catalog::EntryKind;
+use strongroom_base::{ArenaId, Cancel, DomainId, Fingerprint, Silent, SnapshotId};
+use strongroom_catalog::{EntryKind, Snapshot};
 use strongroom_engine::{
     BackupOutcome, NewAccess, VerifyDepth, VerifyOutcome, add_key, verify, vouch,
 };
 use strongroom_repository::{
-    ChunkReader, Found, Piece, Repository, StreamCutter, find_path, list_snapshots, read_vouchers,
+    ChunkReader, Found, Piece, Repository, RepositoryError, SnapshotName, StreamCutter, find_path,
+    find_snapshot, list_snapshots, read_vouchers, snapshot_object,
 };
 
 use crate::world::{World, options, run};
@@ -260,4 +263,63 @@ fn engine_15_a_planted_slot_that_opens_is_passed_over() {
     }
     let outcome = back_up(&world, &world.open());
     world.assert_holds(&world.open(), outcome.snapshot.id, &world.image(), "with the right slot");
+}
+
+/// A put-only client names another host, a date of tomorrow and a great sequence.
+#[test]
+fn engine_02_a_domain_speaks_for_itself_alone() {
+    let world = World::new(407);
+    let laptop = put_only(&world, "laptop", LAPTOP);
+    let owner = world.open();
+    let honest = back_up(&world, &owner);
+    world.mutate(1);
+    let claimed = back_up(&world, &laptop);
+    assert_eq!(claimed.snapshot.host, "host", "it claims the owner's host");
+    let list = list_snapshots(&owner).unwrap();
+    let shown = list.snapshots.iter().find(|s| s.id == claimed.snapshot.id).unwrap();
+    assert_eq!((shown.host.as_str(), shown.domain.as_str()), ("laptop/host", "laptop"));
+    let find = |text: &str| {
+        let name = SnapshotName::parse(text, |_| None).unwrap();
+        find_snapshot(&list.snapshots, &name, b"", text).map(|snapshot| snapshot.id)
+    };
+    assert_eq!(find("latest").unwrap(), honest.snapshot.id);
+    assert_eq!(find("host:@latest").unwrap(), honest.snapshot.id);
+    assert_eq!(find("laptop/host:@latest").unwrap(), claimed.snapshot.id);
+    let next = back_up(&world, &owner);
+    assert_eq!(next.snapshot.parent, Some(honest.snapshot.id), "no parent of another domain");
+    assert_eq!(next.snapshot.sequence, honest.snapshot.sequence + 1);
+}
+
+/// What a put-only key can seal to the public key is not a snapshot of the owner's.
+#[test]
+fn engine_02_a_forged_snapshot_is_reported_and_left_out() {
+    let world = World::new(408);
+    let laptop = put_only(&world, "laptop", LAPTOP);
+    let owner = world.open();
+    let honest = back_up(&world, &owner);
+    let entropy = &*laptop.surroundings.entropy;
+    let own = laptop.write_keys().domain.clone();
+    for (number, domain) in [(1, DomainId::ZERO), (2, own.id)] {
+        // With the owner's domain and a tag of its own; with its own domain and no name of it.
+        let id = SnapshotId([number; 16]);
+        let forged = Snapshot { host: "host".to_owned(), ..honest.snapshot.clone() };
+        let map = strongroom_catalog::format::pack_snapshot(&forged);
+        let message = [&laptop.config.id.0[..], &id.0, &map].concat();
+        let tag = strongroom_base::keys::authenticate(&own.author_key, &message);
+        let plain = [&domain.0[..], &tag, &map].concat();
+        let public_key = &laptop.write_keys().public_key;
+        let sealed = public_key.seal("strongroom v0 snapshot", &id.0, &plain, entropy);
+        let (kind, origin) = (ObjectKind::Snapshot, Origin { session: id, sequence: 9 });
+        let identity = Identity { kind, id: id.0, generation: 0, origin };
+        let object = envelope::seal_small(&sealed, identity);
+        laptop.backend().create(&snapshot_object(id), &object).unwrap();
+    }
+    let list = list_snapshots(&owner).unwrap();
+    assert_eq!(list.snapshots.len(), 1);
+    assert_eq!(list.unreadable.len(), 2);
+    for (_, error) in &list.unreadable {
+        assert!(matches!(error, RepositoryError::Forged { .. }), "{error}");
+    }
+    let next = back_up(&world, &owner);
+    assert_eq!(next.snapshot.parent, Some(honest.snapshot.id));
 }
