@@ -68,12 +68,12 @@ fn a_repository_of_tomorrow() {
     let world = World::with_repository();
     let config = world.repository().join("config");
     let mut bytes = fs::read(&config).unwrap();
-    let last = bytes.len() - 96;
+    let last = bytes.len() - 128;
     for at in [0, last] {
-        let header = &mut bytes[at..at + 96];
+        let header = &mut bytes[at..at + 128];
         header[8..10].copy_from_slice(&999_u16.to_le_bytes());
-        let checksum = crc32c::crc32c(&header[..92]);
-        header[92..].copy_from_slice(&checksum.to_le_bytes());
+        let checksum = crc32c::crc32c(&header[..124]);
+        header[124..].copy_from_slice(&checksum.to_le_bytes());
     }
     // Its copy is as it was: a newer program stopped half-way.
     fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();

@@ -14,6 +14,8 @@ pub const PASSPHRASE: &str =
     "strongroom-key-5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a4f56ba95";
 /// Opening a key costs next to nothing.
 pub const CHEAP: [&str; 2] = ["--kdf-memory", "32KiB"];
+/// The least for a passphrase that a person chose.
+pub const CHEAPEST_TYPED: [&str; 2] = ["--kdf-memory", "8MiB"];
 
 /// The program under test: the one in `STRONGROOM_TEST_PROGRAM`, such as that of an older commit
 /// (`campaign/findings`), else the one that was built with these tests.

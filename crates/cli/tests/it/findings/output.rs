@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::world::{CHEAP, World};
+use crate::world::{CHEAPEST_TYPED, World};
 
 /// Characters on which a terminal acts.
 fn is_unsafe(character: char) -> bool {
@@ -45,7 +45,7 @@ fn engine_14_labels_of_keys_cannot_command_the_terminal() {
     fs::write(&file, "second").unwrap();
     let file = file.display().to_string();
     let add = ["key", "add", "--label", HOSTILE, "--new-password-file", &file];
-    world.run(add.iter().chain(&CHEAP)).exits(0);
+    world.run(add.iter().chain(&CHEAPEST_TYPED)).exits(0);
     assert_safe("key list", &world.say("key list").exits(0).out);
 }
 
@@ -160,7 +160,7 @@ fn trial_08_who_cannot_read_the_snapshots_does_not_count_them() {
     fs::write(&file, "put only").unwrap();
     let file = file.display().to_string();
     let add = ["key", "add", "--put-only", "--new-password-file", &file];
-    world.run(add.iter().chain(&CHEAP)).exits(0);
+    world.run(add.iter().chain(&CHEAPEST_TYPED)).exits(0);
     let run = world.run(["stats", "--password-file", &file]).exits(0);
     assert!(!run.out.contains("deduplication"), "{}", run.out);
     let run = run.says("cannot read the snapshots");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::world::{CHEAP, Run, World};
+use crate::world::{CHEAPEST_TYPED, Run, World};
 
 /// A backup of a stream that is stopped after these bytes. They are more than a pipe holds, or none.
 fn stopped_stream(world: &World, name: &str, bytes: &[u8]) -> Run {
@@ -95,7 +95,7 @@ fn engine_04_a_key_that_only_stores_keeps_the_order() {
     fs::write(&key, "put only").unwrap();
     let key = key.display().to_string();
     let add = ["key", "add", "--put-only", "--new-password-file", &key];
-    world.run(add.iter().chain(&CHEAP)).exits(0);
+    world.run(add.iter().chain(&CHEAPEST_TYPED)).exits(0);
     let backup = format!("backup {}", world.tree().display());
     let put = format!("{backup} --password-file {key}");
     for (words, text) in [(&backup, "one"), (&backup, "two"), (&put, "three"), (&put, "four")] {
