@@ -71,11 +71,13 @@ impl Place {
         Ok(Arc::new(LocalBackend::create(path)?))
     }
 
-    /// Whether nothing is there at all, not even what no [`Backend`] would list.
-    pub fn is_empty(&self) -> Result<bool, BackendError> {
+    /// Whether nothing is there but, perhaps, this folder: not even what no [`Backend`] would list.
+    pub fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError> {
         let Self::Folder(path) = self;
         match std::fs::read_dir(path) {
-            Ok(mut entries) => Ok(entries.next().is_none()),
+            Ok(mut entries) => {
+                Ok(entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == folder)))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
             Err(source) => Err(BackendError::at_path(Operation::Open, path, source)),
         }

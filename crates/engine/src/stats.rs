@@ -11,7 +11,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use strongroom_arena::{Arena, ArenaContent, ArenaName, CacheLimits};
+use strongroom_arena::{Arena, ArenaContent, ArenaError, ArenaName, CacheLimits};
 use strongroom_backend::ObjectInfo;
 use strongroom_base::{
     ArenaId, Cancel, Fingerprint, Monitor, Problem, Progress, Severity, SnapshotId,
@@ -76,6 +76,9 @@ pub struct RepositoryStats {
     pub small_bytes: u64,
     /// Arenas that cannot be read; of them only the sizes are counted.
     pub unreadable: u64,
+    /// Arenas of other domains, and of newer programs, that this key or program does not open; of
+    /// them only the sizes are counted.
+    pub not_opened: u64,
 }
 
 impl RepositoryStats {
@@ -130,6 +133,10 @@ pub fn repository_stats(
                 totals.object_bytes += info.bytes;
                 match store.arena(id).map_err(RepositoryError::from) {
                     Ok(arena) => totals.add(&arena),
+                    Err(RepositoryError::Arena(ArenaError::Foreign { .. })) => {
+                        stats.not_opened += 1;
+                    }
+                    Err(error) if error.is_unknown() => stats.not_opened += 1,
                     Err(error) if error.is_damage() => {
                         stats.unreadable += 1;
                         damage(monitor, info.name.as_str(), &error);

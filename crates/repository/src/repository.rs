@@ -210,7 +210,8 @@ pub fn check_vacant(place: &Place) -> Result<(), RepositoryError> {
     if exists(&*backend)? {
         return Err(RepositoryError::RepositoryExists { place: name });
     }
-    if !place.is_empty()? && backend.list(KEYS_FOLDER)?.is_empty() {
+    // An `init` that runs at the same time has perhaps made the folder and not yet its key slot.
+    if !place.holds_at_most(KEYS_FOLDER)? && backend.list(KEYS_FOLDER)?.is_empty() {
         return Err(RepositoryError::PlaceNotEmpty { place: name });
     }
     Ok(())

@@ -161,6 +161,10 @@ fn arena_lines(stats: &RepositoryStats) -> Vec<String> {
         "overhead: parity, signatures, summaries; other objects: {}",
         bytes_text(stats.small_bytes)
     ));
+    if stats.not_opened > 0 {
+        let closed = counted(stats.not_opened, "arena", "arenas");
+        lines.push(format!("{closed} of other machines or newer programs: only sizes are counted"));
+    }
     if stats.unreadable > 0 {
         let unreadable = counted(stats.unreadable, "arena", "arenas");
         lines.push(format!("{unreadable} cannot be read: run `strongroom verify`"));
@@ -194,5 +198,6 @@ fn repository_json(stats: &RepositoryStats, can_read: bool) -> Value {
         "metadata": totals(&stats.metadata),
         "small_bytes": stats.small_bytes,
         "unreadable": stats.unreadable,
+        "not_opened": stats.not_opened,
     })
 }

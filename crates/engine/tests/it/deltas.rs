@@ -122,7 +122,8 @@ fn edits_behind_an_insertion_find_their_basis() {
     });
     let second = world.backup();
     let stored = second.written.stored_bytes;
-    assert!((700_000..850_000).contains(&stored), "{:?}", second.written);
+    // The blocks of each of the 17 small arenas begin at a multiple of 4096.
+    assert!((700_000..900_000).contains(&stored), "{:?}", second.written);
     world.assert_holds(&world.open(), second.snapshot.id, &world.image(), "the second");
 }
 
