@@ -2,6 +2,7 @@
 
 mod changes;
 mod circles;
+mod cited;
 mod dependencies;
 mod design;
 mod floors;
@@ -43,7 +44,7 @@ impl fmt::Display for Finding {
 
 /// All checks.
 pub fn check_docs(tree: &Tree) -> Vec<Finding> {
-    let checks: [fn(&Tree) -> Vec<Finding>; 13] = [
+    let checks: [fn(&Tree) -> Vec<Finding>; 14] = [
         names::links_resolve,
         names::paths_exist,
         floors::floors_hold,
@@ -55,6 +56,7 @@ pub fn check_docs(tree: &Tree) -> Vec<Finding> {
         circles::imports_form_no_circle,
         phrases::phrases_are_plain,
         tests_named::tests_are_named,
+        cited::cited_tests_exist,
         dependencies::dependencies_are_explained,
         changes::changes_can_be_assembled,
     ];
