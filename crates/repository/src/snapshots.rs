@@ -137,7 +137,11 @@ pub fn find_snapshot<'s>(
 ) -> Result<&'s Snapshot, RepositoryError> {
     let mut all: Vec<&Snapshot> = snapshots.iter().collect();
     let chosen_by_time = !matches!(name, SnapshotName::Prefix(_) | SnapshotName::Of { .. });
-    if chosen_by_time {
+    let has_no_host = match name {
+        SnapshotName::Of { host, .. } => host.is_empty(),
+        _ => chosen_by_time,
+    };
+    if has_no_host {
         keep_one_domain(&mut all, text)?;
     }
     if chosen_by_time && !path.is_empty() {
@@ -232,6 +236,17 @@ mod tests {
         let date = |text: &str| text.strip_prefix("t").and_then(|t| t.parse().ok()).map(Timestamp);
         let name = SnapshotName::parse(text, date)?;
         find_snapshot(&snapshots, &name, b"", text).map(|snapshot| snapshot.id.0[1])
+    }
+
+    #[test]
+    fn a_name_without_a_host_never_means_another_domain_s_snapshot() {
+        let foreign = Snapshot { domain: "web".to_owned(), ..snapshot(9, "web", "/home") };
+        let snapshots = [snapshot(1, "a", "/home"), foreign];
+        for (text, found) in [("latest", 1), (":/home@latest", 1), ("web:/home@latest", 9)] {
+            let name = SnapshotName::parse(text, |_| None).unwrap();
+            let found_id = find_snapshot(&snapshots, &name, b"", text).unwrap().id.0[1];
+            assert_eq!(found_id, found, "{text}");
+        }
     }
 
     #[test]
