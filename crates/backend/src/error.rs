@@ -44,7 +44,7 @@ pub enum BackendError {
         /// The object.
         name: ObjectName,
     },
-    /// The name is taken, by an object with other bytes.
+    /// The name is taken by an object with other bytes.
     #[error("{name} already exists")]
     AlreadyExists {
         /// The object.
@@ -64,29 +64,29 @@ pub enum BackendError {
         /// How many bytes it has, or claims to have.
         bytes: u64,
     },
-    /// The medium refuses this object, or a part of it; others may well be readable. Such as a bad
-    /// sector, missing permission, or a directory where the object should be.
+    /// The medium refuses this object, or a part of it; others may well be readable. Examples are a
+    /// bad sector, a missing permission, and a directory in the place of the object.
     #[error("cannot read {name}: {source}")]
     Unreadable {
         /// The object.
         name: ObjectName,
-        /// What the system said.
+        /// What the system reported.
         source: io::Error,
     },
-    /// Anything else that the system says.
+    /// Anything else that the system reports.
     #[error("cannot {operation} {what}: {source}")]
     Io {
         /// What was being done.
         operation: Operation,
         /// To which object or place.
         what: String,
-        /// What the system said.
+        /// What the system reported.
         source: io::Error,
     },
 }
 
 impl BackendError {
-    /// The error of an operation on an object, sorted by what the system said.
+    /// The error of an operation on an object, by the kind of what the system reported.
     pub fn io(operation: Operation, name: &ObjectName, source: io::Error) -> Self {
         match source.kind() {
             _ if operation == Operation::Read && concerns_one_object(&source) => {
@@ -141,7 +141,7 @@ fn concerns_one_object(error: &io::Error) -> bool {
                 | Errno::LOOP
                 | Errno::NXIO
                 | Errno::NODEV
-                // What block devices and file systems say of a checksum that does not fit.
+                // What block devices and file systems report when a checksum does not match.
                 | Errno::NODATA
                 | Errno::ILSEQ
                 | Errno::BADMSG

@@ -1,7 +1,7 @@
 //! Floor 1: where objects are kept.
 //!
-//! A repository is a set of named, immutable objects. Everything above needs seven operations of
-//! the place that keeps them ([`Backend`]); the two that carry safety are *exclusive create* and
+//! A repository is a set of named, immutable objects. The crates above need seven operations of the
+//! place that keeps them ([`Backend`]); safety depends on two of these, *exclusive create* and
 //! *atomic replace*. Nothing here knows what an object holds.
 
 mod error;
@@ -29,8 +29,8 @@ pub struct ObjectInfo {
 
 /// A place that keeps objects.
 ///
-/// Whatever returns `Ok` from a writing method is durable: it survives a power cut. Whatever
-/// returns an error left either the old state or the new one, never a part.
+/// A write that returned `Ok` is durable: it survives a power cut. A write that returned an error
+/// left either the old state or the new one, never a part.
 pub trait Backend: Send + Sync {
     /// At most `length` bytes of the object from `offset` on: fewer only at the object's end.
     fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, BackendError>;
@@ -38,9 +38,9 @@ pub trait Backend: Send + Sync {
     /// The object's size in bytes.
     fn size(&self, name: &ObjectName) -> Result<u64, BackendError>;
 
-    /// Stores a new object. Of many that create one name with different bytes, one succeeds and the
-    /// others get [`BackendError::AlreadyExists`]. If the object exists with the same bytes, that
-    /// is success: a call is often repeated because its answer was lost on the way.
+    /// Stores a new object. If several callers create one name with different bytes, one succeeds
+    /// and the others get [`BackendError::AlreadyExists`]. If the object exists with the same
+    /// bytes, that is success: a call is often repeated because its answer was lost on the way.
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError>;
 
     /// Stores an object in the place of what was there, atomically.
@@ -50,8 +50,8 @@ pub trait Backend: Send + Sync {
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError>;
 
     /// The objects in `folder` (one level, such as `arenas`), sorted by name; none if there is no
-    /// such folder. The empty folder is the repository's top. Something that is not an object and
-    /// bears an object's name is listed too, with no bytes.
+    /// such folder. The empty folder is the repository's top. Something that has an object's name
+    /// but is not an object is listed too, with no bytes.
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError>;
 
     /// Removes what killed writers of this machine left behind, and returns how many such things.
@@ -72,11 +72,11 @@ pub fn read_all(backend: &dyn Backend, name: &ObjectName) -> Result<Vec<u8>, Bac
     backend.read(name, 0, length)
 }
 
-/// Whether an object has exactly these bytes. Reads no more than it takes to say so.
+/// Whether an object has exactly these bytes. Reads no more than that takes.
 fn holds(backend: &dyn Backend, name: &ObjectName, bytes: &[u8]) -> Result<bool, BackendError> {
     match backend.read(name, 0, bytes.len() + 1) {
         Ok(found) => Ok(found == bytes),
-        // What cannot be read is taken, and not by our bytes as far as anyone can tell.
+        // The name of an unreadable object is taken, as far as anyone can know by other bytes.
         Err(error) if error.is_unreadable() || error.is_not_found() => Ok(false),
         Err(error) => Err(error),
     }

@@ -6,16 +6,17 @@
 //! exclusive rename. Replacing always goes through a temporary file and `rename`. In each case the
 //! folder is flushed before the call returns.
 //!
-//! A large object goes past the kernel's cache (`O_DIRECT`) where the file system lets it: it is
-//! flushed at once anyway, is seldom read soon, and neither costs the time to be copied there nor
-//! takes the place of what others need.
+//! A large object goes past the kernel's cache (`O_DIRECT`) if the file system supports that: it is
+//! flushed at once anyway and is seldom read soon. So the time to copy it into the cache is saved,
+//! and the cache keeps what others need.
 //!
-//! A temporary file is locked as long as its writer lives and bears the name of its machine, so
-//! [`Backend::sweep`] can tell an abandoned one from one in use without asking a clock. If the file
-//! system has no locks, or another machine wrote the file, it is left alone.
+//! A temporary file is locked as long as its writer lives, and its name contains the name of its
+//! machine. So [`Backend::sweep`] can distinguish an abandoned file from one in use without a
+//! clock. If the file system has no locks, or another machine wrote the file, it is left alone.
 //!
-//! Anybody who may write into the folder can put a directory, a FIFO or a device under an object's
-//! name. Such a thing is listed, and reading it fails at once with [`BackendError::Unreadable`].
+//! Every process that may write into the folder can put a directory, a FIFO or a device under an
+//! object's name. Such a thing is listed, and reading it fails at once with
+//! [`BackendError::Unreadable`].
 
 use std::fs::{File, TryLockError};
 use std::io::{self, IoSlice};
@@ -42,7 +43,7 @@ pub struct LocalBackend {
 
 /// What the names of all temporary files begin with; no object's name does.
 const TEMPORARY: &str = ".tmp-";
-/// An object of at least so many bytes is written past the kernel's cache.
+/// An object of at least this many bytes is written past the kernel's cache.
 const PAST_CACHE_MIN: usize = 1 << 20;
 const FOLDER_MODE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
@@ -66,7 +67,7 @@ impl LocalBackend {
             .recursive(true)
             .create(path)
             .map_err(|error| BackendError::at_path(Operation::Write, path, error))?;
-        // The names of all that was made must last as long as what is put into it.
+        // The names of all new folders must last as long as what is put into them.
         for above in whole.ancestors().skip(1).take(missing + 1) {
             File::open(above)
                 .and_then(|above| above.sync_all())
@@ -143,7 +144,7 @@ impl LocalBackend {
             let temporary = format!("{}{}-{number}", self.temporary, std::process::id());
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let file = match rustix::fs::openat(folder, &temporary, flags, FILE_MODE) {
-                // A container has a process of our number, or had.
+                // A process with our number exists, or existed, in a container.
                 Err(Errno::EXIST) => continue,
                 opened => File::from(opened?),
             };
@@ -162,10 +163,10 @@ impl LocalBackend {
         outcome
     }
 
-    /// Removes abandoned temporary files: this machine's, if nobody holds their lock.
+    /// Removes abandoned temporary files: those of this machine whose lock is free.
     ///
-    /// The lock must have been obtained: on NFS that takes a file that is open for writing, and
-    /// any failure but success may hide a writer.
+    /// The lock must have been obtained. On NFS this requires a file that is open for writing, and
+    /// any result but success may mean that the writer is alive.
     fn sweep_folder(&self, folder: &str) -> io::Result<usize> {
         let fd = self.open_folder(folder)?;
         let mut swept = 0;
@@ -209,9 +210,9 @@ impl LocalBackend {
                     let bytes = if is_file { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 };
                     entries.push((name.to_owned(), kind, bytes));
                 }
-                // Removed between the listing and the look at it.
+                // Removed between the listing and this look at it.
                 Err(Errno::NOENT) => {}
-                // Reading it will say what is wrong.
+                // Reading it will report what is wrong.
                 Err(_) => entries.push((name.to_owned(), FileType::Unknown, 0)),
             }
         }
@@ -224,7 +225,7 @@ impl Backend for LocalBackend {
     fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, BackendError> {
         let read = || {
             let file = self.open_object(name)?;
-            // Never more memory than the file can fill, whatever a damaged length asks for.
+            // At most the memory that the file can fill, even if a damaged length asks for more.
             let rest = file.metadata()?.len().saturating_sub(offset);
             let length = length.min(usize::try_from(rest).unwrap_or(usize::MAX));
             let mut bytes = vec![0; length];
@@ -258,7 +259,7 @@ impl Backend for LocalBackend {
                 if !holds(self, name, bytes)? {
                     return Err(BackendError::AlreadyExists { name: name.clone() });
                 }
-                // Whoever created it may not have flushed the folder yet.
+                // Its creator may not have flushed the folder yet.
                 self.flush_folder(name)
             }
             other => other,
@@ -314,7 +315,7 @@ impl Backend for LocalBackend {
     }
 }
 
-/// The error of reading something that is no regular file.
+/// The error of reading something that is not a regular file.
 fn not_a_file(kind: FileType) -> io::Error {
     let what = match kind {
         FileType::Directory => "a directory",
@@ -342,8 +343,8 @@ fn write_flushed(file: &File, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Writes as much of `bytes` past the kernel's cache as can be, and tells how much that was: all
-/// but an end that is not aligned, or nothing where the file system is not for it.
+/// Writes as much of `bytes` past the kernel's cache as possible, and returns how much that was:
+/// all but an unaligned end, or nothing if the file system does not support it.
 fn write_past_cache(file: &File, bytes: &[u8]) -> io::Result<usize> {
     let through_cache = rustix::fs::fcntl_getfl(file)?;
     if rustix::fs::fcntl_setfl(file, through_cache | OFlags::DIRECT).is_err() {
@@ -355,7 +356,7 @@ fn write_past_cache(file: &File, bytes: &[u8]) -> io::Result<usize> {
     Ok(written.end)
 }
 
-/// What a kernel answers where the file system has no files without names, or where `/proc`,
+/// What a kernel answers if the file system does not support files without names, or if `/proc`,
 /// which gives them one, is not mounted.
 fn lacks_unnamed_files(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);

@@ -1,4 +1,4 @@
-//! Where a repository is, as a person names it.
+//! Where a repository is, as a person writes it.
 //!
 //! The one place that knows which kinds of places there are: a new one is a variant of [`Place`],
 //! an arm of each function here, and an implementation of [`Backend`].
@@ -71,7 +71,8 @@ impl Place {
         Ok(Arc::new(LocalBackend::create(path)?))
     }
 
-    /// Whether nothing is there but, perhaps, this folder: not even what no [`Backend`] would list.
+    /// Whether nothing exists there except, perhaps, this folder: not even files that no
+    /// [`Backend`] would list.
     pub fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError> {
         let Self::Folder(path) = self;
         match std::fs::read_dir(path) {

@@ -1,32 +1,32 @@
-//! Writing from aligned memory to aligned places, as a kernel asks of what goes past its cache
-//! (`O_DIRECT`).
+//! Writes from aligned memory to aligned offsets, as a kernel requires of writes that go past its
+//! cache (`O_DIRECT`).
 
 use std::cell::RefCell;
 use std::io::{ErrorKind, IoSlice, Result};
 use std::ops::Range;
 
-/// Such writes begin and end at multiples of this, in the file and in memory: as many bytes as any
-/// disk asks for.
+/// Such writes begin and end at multiples of this, in the file and in memory. No disk requires
+/// more.
 const ALIGNMENT: usize = 4096;
 
-/// They are made in pieces of so many bytes: a disk is no faster with larger ones.
+/// They are made in pieces of this many bytes: a disk is no faster with larger ones.
 const PIECE_BYTES: usize = 1 << 20;
 
 thread_local! {
-    /// Memory that pieces are aligned in; kept, for new memory costs more than the copying.
+    /// The memory in which pieces are aligned. It is kept because new memory costs more than the
+    /// copying.
     static MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Writes `parts`, which lie one behind the other from `offset` on, from multiple to multiple of
-/// 4096 bytes, as long as `write` takes them. Tells which bytes of all were written, counted
-/// from the first part's begin; what comes before them and behind is the caller's, who has a cache
-/// to write it through.
+/// Writes `parts`, which follow each other from `offset` on, between multiples of 4096 bytes, as
+/// long as `write` accepts them. Returns which bytes were written, counted from the beginning of
+/// the first part. The caller writes the bytes before and after them through the cache.
 ///
-/// `write` is given a piece and its place in the file, and tells how much of it was taken.
+/// `write` is given a piece and its offset in the file, and returns how much of it was written.
 ///
 /// # Errors
-/// What `write` fails with, unless it was interrupted, which is tried again, or told that such
-/// writes cannot be done, which ends them.
+/// The error of `write`. Two kinds of errors are not returned: an interrupted write is repeated,
+/// and an error that says that such writes are impossible ends them.
 pub fn write_aligned(
     offset: u64,
     parts: &[IoSlice<'_>],
@@ -62,7 +62,7 @@ pub fn write_aligned(
     })
 }
 
-/// The bytes of a range of parts that lie one behind the other.
+/// The bytes of a range of parts that follow each other.
 pub fn cut<'p>(
     parts: &'p [IoSlice<'_>],
     range: Range<usize>,
@@ -86,8 +86,8 @@ mod tests {
         (0..BYTES).map(|place| (place % 251) as u8).collect()
     }
 
-    /// Writes `content()` to a place, cut into some parts, with what a disk answers, and tells
-    /// which of it got there.
+    /// Writes `content()` to a place, cut into some parts, on a disk that answers as `answer` says.
+    /// Returns which of it was written.
     fn write_to(
         offset: u64,
         part_bytes: usize,
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn all_but_what_fills_no_alignment_goes() {
+    fn all_but_unaligned_ends_is_written() {
         let aligned_end = 2 * PIECE_BYTES + 3 * ALIGNMENT;
         assert_eq!(write(Ok).unwrap(), 0..aligned_end);
         for part_bytes in [1, 100, ALIGNMENT, ALIGNMENT + 1, PIECE_BYTES + 5] {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_whole_place_is_left_alone() {
+    fn parts_without_an_aligned_block_are_left_alone() {
         let content = content();
         for (offset, bytes) in [(0, 0), (0, 4095), (1, 4095), (1, 8190), (4095, 4096), (77, 4096)] {
             let parts = [IoSlice::new(&content[..bytes])];
@@ -141,16 +141,16 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_takes_less_is_gone_on_with_where_that_can_be() {
+    fn after_a_short_write_the_rest_follows_if_it_is_aligned() {
         let some = |bytes: usize| Ok(bytes.min(5 * ALIGNMENT));
         assert_eq!(write(some).unwrap(), 0..2 * PIECE_BYTES + 3 * ALIGNMENT);
-        // Behind a part of a sector only the cache can go on.
+        // After a part of a sector only writes through the cache can continue.
         assert_eq!(write(|bytes| Ok(bytes - 100)).unwrap(), 0..PIECE_BYTES - 100);
         assert!(write(|_| Ok(0)).unwrap().is_empty());
     }
 
     #[test]
-    fn a_file_system_that_cannot_after_all_leaves_the_rest_to_the_cache() {
+    fn a_file_system_that_refuses_leaves_the_rest_to_the_cache() {
         let mut calls = 0;
         let mut nth = |n: usize, kind: ErrorKind| {
             calls = 0;

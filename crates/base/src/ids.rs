@@ -32,7 +32,7 @@ macro_rules! identifier {
                 text
             }
 
-            /// True where `prefix`, in hexadecimal digits, begins this identifier.
+            /// True if `prefix`, in hexadecimal digits, begins this identifier.
             pub fn starts_with(&self, prefix: &str) -> bool {
                 self.to_string().starts_with(&prefix.to_ascii_lowercase())
             }

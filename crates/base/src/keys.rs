@@ -58,12 +58,12 @@ pub struct NamingSecret(pub [u8; 32]);
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct DomainSecret(pub [u8; 32]);
 
-/// What an open repository's holder has.
+/// The keys that the holder of an open repository has.
 #[derive(Clone)]
 pub struct RepositoryKeys {
-    /// Always there.
+    /// Present for every holder.
     pub write: WriteKeys,
-    /// Missing for a put-only holder.
+    /// `None` for a put-only holder.
     pub owner: Option<OwnerKeys>,
 }
 
@@ -212,7 +212,8 @@ impl OwnerKeys {
     }
 }
 
-/// Names chunks by keyed BLAKE3-256, so that a name tells a stranger nothing about the bytes.
+/// Names chunks by keyed BLAKE3-256, so that a name reveals nothing about the bytes without the
+/// key.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct Fingerprinter {
     key: [u8; 32],

@@ -59,7 +59,7 @@ impl<'a> LeReader<'a> {
         self.rest.len()
     }
 
-    /// An error where bytes are left over.
+    /// Fails if bytes are left.
     pub fn finish(self) -> Result<(), LengthError> {
         if self.rest.is_empty() { Ok(()) } else { Err(LengthError) }
     }

@@ -1,8 +1,8 @@
 //! Floor 0: what every other crate may use and what none of them owns.
 //!
-//! Identifiers, units for people, clock and randomness as parameters, the keys of a repository
-//! with the few cryptographic operations built on them, writes cut to where they are aligned,
-//! names made safe for a terminal, and the monitor that verbs report to.
+//! Identifiers, units for people, clock and randomness as parameters, the keys of a repository with
+//! the few cryptographic operations built on them, aligned writes, names made safe for a terminal,
+//! and the monitor that verbs report to.
 //! Nothing here touches a disk, prints, or knows what a chunk is stored in.
 
 pub mod aligned;

@@ -1,14 +1,14 @@
-//! Who is told what goes on while a verb works.
+//! How a verb reports progress and problems while it works.
 //!
-//! The engine never prints; it tells a [`Monitor`], and the command line decides what a person or
-//! a program sees of it.
+//! The engine never prints. It reports to a [`Monitor`], and the command line decides what a person
+//! or a program sees of it.
 
 use std::path::Path;
 
 /// How bad a problem is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Worth knowing; the result is whole.
+    /// Worth knowing; the result is complete.
     Note,
     /// The result lacks something or differs from what was asked; the rest was done.
     Warning,
@@ -21,7 +21,7 @@ pub enum Severity {
 pub struct Problem<'a> {
     /// How bad.
     pub severity: Severity,
-    /// The file it is about, where it is about one.
+    /// The file it is about, if it is about one.
     pub path: Option<&'a Path>,
     /// What happened, and what was done about it.
     pub message: &'a str,
@@ -44,12 +44,12 @@ pub struct Progress {
     pub bytes_total: Option<u64>,
 }
 
-/// Is told of progress and problems. Called often: an implementation is quick.
+/// Receives progress and problems. It is called often, so an implementation must be quick.
 pub trait Monitor: Send + Sync {
     /// The work has come this far.
     fn progress(&self, _progress: &Progress) {}
 
-    /// The work turns to this file, or to this step.
+    /// The work has reached this file, or this step.
     fn working_on(&self, _what: &Path) {}
 
     /// Something is wrong with one thing; the work goes on.
@@ -59,7 +59,7 @@ pub trait Monitor: Send + Sync {
     fn detail(&self, _line: &str) {}
 }
 
-/// Tells nobody.
+/// Ignores all reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 

@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A name, shown so that it can be read in one way only: control characters, characters that
+/// A name, displayed so that it can be read in only one way: control characters, characters that
 /// change the direction of a line, invalid UTF-8 and the backslash itself are written as escapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Printable<'n>(&'n [u8]);

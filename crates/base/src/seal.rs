@@ -1,10 +1,11 @@
-//! The two ways of sealing, with a symmetric key that is used for one object only and to the
-//! repository's public key, and the owner's signature.
+//! The two ways of sealing (with a symmetric key that is used for one object only, and to the
+//! repository's public key), and the owner's signature.
 //!
-//! Symmetric: AES-256-GCM. A key seals many messages only under different numbers, which are the
-//! nonce (little-endian, in the first eight of twelve bytes); every object draws a key of its own.
-//! Public: HPKE (RFC 9180), base mode, DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
-//! ChaCha20-Poly1305. What is sealed is `encapsulated key (32) | ciphertext | tag (16)`.
+//! Symmetric: AES-256-GCM. A key seals several messages only under different numbers. The number is
+//! the nonce (little-endian, in the first eight of twelve bytes). Every object has a random key of
+//! its own.
+//! Public: HPKE (RFC 9180), base mode, DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, ChaCha20-Poly1305.
+//! A sealed message is `encapsulated key (32) | ciphertext | tag (16)`.
 //! Signatures: Ed25519 (RFC 8032) over a context, a zero byte, and the message.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -25,7 +26,7 @@ pub const TAG_BYTES: usize = 16;
 /// Bytes that sealing to a public key adds to a message.
 pub const PUBLIC_SEAL_BYTES: usize = 32 + TAG_BYTES;
 
-/// What was opened is not what was sealed: another key, another place, or damage.
+/// What was opened is not what was sealed: the key or the place is another, or it is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("authentication failed: wrong key, wrong place, or damaged bytes")]
 pub struct OpenError;
@@ -45,7 +46,7 @@ impl SealKey {
         self.seal_from(0, number, aad, message);
     }
 
-    /// As [`SealKey::seal`], of what stands from `start` on.
+    /// As [`SealKey::seal`], for the bytes from `start` on.
     pub fn seal_from(&self, start: usize, number: u64, aad: &[u8], bytes: &mut Vec<u8>) {
         let message = &mut bytes[start..];
         let tag = self
@@ -183,7 +184,7 @@ fn signed_bytes(context: &str, message: &[u8]) -> Vec<u8> {
     [context.as_bytes(), &[0], message].concat()
 }
 
-/// Our entropy, as HPKE wants to be given it.
+/// Our entropy in the form that HPKE requires.
 struct Random<'e>(&'e dyn Entropy);
 
 impl TryRng for Random<'_> {

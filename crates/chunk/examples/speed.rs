@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use strongroom_chunk::{AlignedChunker, Key, Limits, LimitsError};
 
-/// In the second-level cache the search itself is measured, not the memory.
+/// Data in the second-level cache measures the search itself, not the memory.
 const CACHED_BYTES: usize = 400 << 10;
 const LARGE_BYTES: usize = 256 << 20;
 const ROUNDS: usize = 7;

@@ -4,11 +4,10 @@ use crate::content::{Span, span, split};
 use crate::{Key, Limits, LimitsError, PAGE_BYTES, scan};
 
 /// Cuts a stream at multiples of [`PAGE_BYTES`] from its start, where the content says.
-///
 /// The cut is after the page with the smallest keyed hash, and the hash covers the *whole* page:
-/// pages of file-system metadata and of many file formats begin or end alike, and a hash of a few
-/// bytes of them would tie. A page of zeros has the greatest hash, so zeros are cut only where
-/// nothing else can be. See the crate's documentation for the rule.
+/// pages of file-system metadata and of many file formats begin or end alike, so a hash of a few of
+/// their bytes would tie. A page of zeros has the greatest hash, so a cut follows zeros only if
+/// every candidate does. See the crate's documentation for the rule.
 #[derive(Clone, Copy, Debug)]
 pub struct AlignedChunker {
     /// Both limits are multiples of the page.
@@ -56,7 +55,7 @@ impl AlignedChunker {
             Span::Undecided => None,
             Span::Whole => Some(window.len()),
             Span::Search { last } => {
-                // Pages that are not whole end at no candidate; the scan leaves them out.
+                // A page that is not whole ends at no candidate; the scan leaves it out.
                 let first = self.limits.min() - PAGE_BYTES;
                 let pages = self.path.first_minimum_page(self.key, &window[first..last]);
                 Some(self.limits.min() + pages * PAGE_BYTES)

@@ -35,12 +35,12 @@ impl Chunker {
         self.limits
     }
 
-    /// The length of the next chunk, `window` being the bytes from the last cut on.
+    /// The length of the next chunk; `window` is the bytes from the last cut on.
     ///
     /// With `at_end`, `window` reaches the end of the stream. `None` means that more bytes are
-    /// needed, which is never so once `window` has `limits().max()` bytes; at the end it means that
-    /// the window is empty and the stream is cut to its last byte. Longer windows give the same
-    /// answer.
+    /// needed; this never happens once `window` has `limits().max()` bytes. At the end it means
+    /// that the window is empty and the stream is cut to its last byte. Longer windows give the
+    /// same answer.
     #[must_use]
     pub fn cut(&self, window: &[u8], at_end: bool) -> Option<usize> {
         match span(self.limits, window.len(), at_end) {

@@ -1,4 +1,4 @@
-//! Deltas: a chunk as what differs from a basis, which is one or more other chunks.
+//! Deltas: a chunk as its differences from a basis, which is one or more other chunks.
 //!
 //! ```text
 //! delta = kind | copies or same offset
@@ -7,8 +7,8 @@
 //! - *Copies* (`copies.rs`): copies out of the basis, from any place, and literals.
 //! - *Same offset* (`same_offset.rs`): differences from the bytes of the basis in the same place.
 //!
-//! Numbers are LEB128. Ops and literals are apart: a delta is compressed with its neighbours in a
-//! block, and each compresses best beside its like.
+//! Numbers are LEB128. Ops and literals are separate: a delta is compressed with its neighbours in
+//! a block, and each of the two compresses best beside its like.
 //!
 //! The document: `docs/format/delta.md`. The rule for decoding is frozen. How a delta is searched
 //! for and which kind is chosen is not.
@@ -63,8 +63,8 @@ impl Basis {
     }
 }
 
-/// The chunk that a delta makes of its basis. Takes no more memory than that, whatever the bytes
-/// are.
+/// The chunk that a delta makes of its basis. For any bytes, it takes no more memory than that
+/// chunk.
 ///
 /// # Errors
 ///

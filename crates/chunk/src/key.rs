@@ -3,9 +3,8 @@
 use std::fmt;
 
 /// Two odd multipliers, secret in an encrypted repository.
-///
-/// They keep the lengths of chunks from being compared with those of known files at a glance. That
-/// is hardening, not a cryptographic promise: 62 bits, and the hash is linear.
+/// They prevent the lengths of chunks from being compared with those of known files at a glance.
+/// This is hardening, not a cryptographic promise: 62 bits, and the hash is linear.
 ///
 /// Odd, because a product by an odd number loses no bit of its other factor.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -17,7 +16,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a repository that keeps no secrets: constants of good spread.
+    /// The key of a repository that keeps no secrets: constants that spread well.
     pub const PUBLIC: Key = Key { mul_a: 0x915f_77f5, mul_b: 0x9e37_79b1 };
 
     /// The key made of eight bytes: two little-endian numbers, each with its lowest bit set.
@@ -34,8 +33,8 @@ impl Key {
 
     /// The hash of a window: `earlier · a + later · b − 1` modulo 2^32.
     ///
-    /// The `− 1` sends eight zero bytes to the greatest hash instead of the smallest; without it
-    /// every run of zeros holds the minimum and padding drags the mean length of chunks down
+    /// The `− 1` gives eight zero bytes the greatest hash instead of the smallest. Without it,
+    /// every run of zeros holds the minimum, and padding lowers the mean length of chunks
     /// (measured: 35 KiB of 64).
     #[inline(always)]
     pub(crate) fn hash(self, earlier: u32, later: u32) -> u32 {
@@ -47,7 +46,7 @@ impl Key {
 }
 
 impl fmt::Debug for Key {
-    /// Tells nothing of the multipliers.
+    /// Shows nothing of the multipliers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(..)")
     }

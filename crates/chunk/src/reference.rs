@@ -1,5 +1,5 @@
-//! The rule of both chunkers, written plainly and slowly: what the fast paths are tested against,
-//! and what somebody who writes another implementation should read.
+//! The rule of both chunkers, written plainly and slowly. The fast paths are tested against it, and
+//! the author of another implementation should read it.
 
 use crate::{Key, Limits, PAGE_BYTES};
 

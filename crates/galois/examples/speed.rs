@@ -67,7 +67,7 @@ fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Reads all of `data`, as plainly as can be.
+/// Reads all of `data` in the plainest way.
 fn sum(data: &[u8]) {
     let words = data.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
     black_box(words.fold(0, u64::wrapping_add));

@@ -7,13 +7,13 @@
 //!   are those of *virtual* parity, computed and never stored; points beyond have zero shards.
 //! - A codeword fulfils Σ c_i · i^t = 0 over all points i, for every t below m (0^0 = 1).
 //!   [`reference::solve`](crate::reference::solve) is that definition made to compute.
-//! - Data shards stand in the codeword as they are: reading needs no decoding.
+//! - Data shards are in the codeword unchanged: reading needs no decoding.
 //!
-//! Encoding goes by additive Fourier transforms (`transform`), repair by sums of products, of all
-//! known shards when few are lost and of parity only when many are (`repair`).
+//! Encoding uses additive Fourier transforms (`transform`). Repair uses sums of products: of all
+//! known shards when few are lost, and of parity only when many are (`repair`).
 //! Shards are numbered 0..k for data and k..k + p for parity.
 //!
-//! Not for finding out which shards are damaged: the caller tells.
+//! Not for finding out which shards are damaged: the caller says which.
 
 mod repair;
 mod rows;
@@ -36,7 +36,7 @@ use crate::{
 /// The number of elements of the field, each a place for one shard.
 const POINTS_MAX: usize = 65536;
 
-/// A code of a certain shape: so many data shards, so many parity shards.
+/// A code of a certain shape: a number of data shards and a number of parity shards.
 ///
 /// Making one costs about as much as encoding a few hundred bytes per data shard; keep it for all
 /// data of the same shape.

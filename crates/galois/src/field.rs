@@ -16,7 +16,7 @@ use std::{
 /// The field's polynomial without its leading x^16: x^12 + x^3 + x + 1.
 pub(crate) const REDUCTION: u16 = 0x100b;
 
-/// What a quotient by x takes for a lowest bit that leaves: the polynomial divided by x.
+/// What a quotient by x adds for a lowest bit that is lost: the polynomial divided by x.
 pub(crate) const HALF_REDUCTION: u16 = REDUCTION >> 1 | 1 << 15;
 
 /// The number of nonzero elements, the order of the multiplicative group.

@@ -37,7 +37,8 @@ pub const ALPHA: Gf = Gf::X.pow(1024);
 /// The length of a page, in symbols, up to which N changed symbols are certain to be noticed.
 pub const SYMBOLS_MAX: usize = 65534;
 
-/// A signature of N symbols: sig_1, sig_−1, sig_3, …. The default, zero, is the signature of the empty page.
+/// A signature of N symbols: sig_1, sig_−1, sig_3, …. The default, zero, is the signature of the
+/// empty page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Signature<const N: usize = 2>(pub [u16; N]);
 
@@ -165,14 +166,14 @@ struct Sign<'a, const N: usize> {
 }
 
 impl<const N: usize> Sign<'_, N> {
-    /// How far ahead of its use memory is asked for: the best of 1 to 8 KiB.
+    /// How many bytes ahead of its use memory is requested: the best of 1 to 8 KiB.
     const AHEAD_BYTES: usize = 2 << 10;
 
-    /// The place that will be read soon after `here`, both in bytes from the page's begin.
+    /// The place that will be read soon after `here`, both in bytes from the beginning of the page.
     ///
-    /// The CPU cannot guess it: pages mostly come one after another, but each is read backwards.
-    /// So what follows the begin of this page is the end of the next, as long as this one. If no
-    /// page is there, nothing is lost but a little time.
+    /// The CPU cannot guess it: pages mostly come one after another, but each is read backwards. So
+    /// after the beginning of this page comes the end of the next, which is as long as this one. If
+    /// there is no next page, only a little time is lost.
     #[inline(always)]
     fn soon(&self, here: usize) -> usize {
         let next_page = if here < Self::AHEAD_BYTES { 2 * self.page.len() } else { 0 };

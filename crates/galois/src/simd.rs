@@ -41,7 +41,7 @@ pub(crate) trait Backend {
     type Proof: Copy;
     /// 64 symbols in memory order, for signatures.
     type Stride: Stride<Proof = Self::Proof>;
-    /// Some symbols in whatever order multiplies fastest, for the code.
+    /// Some symbols in the order that multiplies fastest, for the code.
     type Row: Row<Proof = Self::Proof>;
 }
 

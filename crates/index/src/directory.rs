@@ -20,10 +20,10 @@ const MANIFEST_NAME: &str = "MANIFEST";
 const MANIFEST_NEW_NAME: &str = "MANIFEST.new";
 const SEGMENT_EXTENSION: &str = "segment";
 
-/// Private segments are numbered from here on, so that they are never taken for others.
+/// Private segments are numbered from here on, so that they are never mistaken for others.
 const PRIVATE_BEGIN: u64 = NUMBERS_END;
 
-/// How often a reader begins anew because a writer committed meanwhile.
+/// How often a reader begins again because a writer committed meanwhile.
 const LOAD_ATTEMPTS_MAX: usize = 100;
 
 /// A directory that holds an index.
@@ -108,8 +108,8 @@ impl Directory {
         fs::rename(&path, self.path.join(MANIFEST_NAME)).context("rename", &path)
     }
 
-    /// Removes a segment of the writer's that no manifest names, if the system lets it: what stays
-    /// is removed at the next opening.
+    /// Removes a segment of the writer's that no manifest names, if the system allows it: what
+    /// stays is removed at the next opening.
     pub(crate) fn discard_segment(&self, number: u64) {
         if self.is_writer() {
             drop(remove(&self.segment_path(number)));
@@ -164,7 +164,7 @@ impl Directory {
 struct Lock(File);
 
 impl Lock {
-    /// `None` if somebody else holds the lock or the file cannot be written.
+    /// `None` if another handle holds the lock or the file cannot be written.
     fn take(path: &Path) -> Result<Option<Lock>> {
         let file = match OpenOptions::new().write(true).create(true).truncate(false).open(path) {
             Ok(file) => file,

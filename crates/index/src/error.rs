@@ -20,7 +20,7 @@ pub enum IndexError {
         operation: &'static str,
         /// The file or directory it was tried on.
         path: PathBuf,
-        /// What the system said.
+        /// What the system reported.
         source: io::Error,
     },
     /// A file is not what was written.
@@ -28,12 +28,12 @@ pub enum IndexError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What does not check out.
+        /// What does not match.
         damage: Damage,
     },
 }
 
-/// What does not check out in a file.
+/// What does not match in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -44,7 +44,7 @@ pub enum Damage {
     #[error("the file has the wrong length")]
     Length,
     /// It does not begin as such a file does.
-    #[error("the {section} does not bear its mark")]
+    #[error("the {section} does not begin with its mark")]
     Magic {
         /// The part of the file.
         section: &'static str,
@@ -62,7 +62,7 @@ pub enum Damage {
         section: &'static str,
     },
     /// The checksum matches, but the contents contradict each other or the manifest: another file,
-    /// or a page of one, stands in this place.
+    /// or a page of one, is in this place.
     #[error("the {section} belongs elsewhere")]
     Misplaced {
         /// The part of the file.

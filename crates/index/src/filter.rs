@@ -1,11 +1,12 @@
 //! An xor filter of eight bits in a fixed number of bytes: a set of up to 3060 keys of 64 bits,
-//! fixed when built, that never denies a member and affirms one stranger in 256, in ten bits a key.
+//! fixed when built. It never denies a member, affirms one stranger in 256, and takes ten bits a
+//! key.
 //!
 //! Source: Graf and Lemire, "Xor Filters: Faster and Smaller Than Bloom and Cuckoo Filters", 2020.
 //! A key has a place in each third of the bytes; the exclusive or of the three is the key's
 //! fingerprint. Building means finding an order in which each key has a place that no later one
-//! needs, by removing keys that are alone in some place until none is left. The bytes are so few
-//! that building stays in the cache of the processor, and that asking needs no second read.
+//! needs, by removing keys that are alone in some place until none is left. The filter is small
+//! enough for the processor's cache while it is built, and asking it needs no second read.
 
 /// The length of a filter, which is in the head of a partition.
 pub(crate) const FILTER_BYTES: usize = 3828;

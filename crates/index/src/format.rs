@@ -1,10 +1,10 @@
-//! The bytes of the files, as `docs/format/index.md` has them. The only module that gives bytes a
-//! meaning; each checksum is checked before that.
+//! The bytes of the files, as `docs/format/index.md` describes them. The only module that gives
+//! bytes a meaning, and only after it has checked their checksum.
 //!
 //! A segment is `header | partition … | directory | trailer`, a partition `head | page …`, of up to
 //! 30 pages. Header, heads and pages are all as long as a page, and are numbered by their place in
-//! the file: the header is 0. An index of another version is damaged as far as this program is
-//! concerned, and is made again.
+//! the file: the header is 0. An index of another version counts as damaged for this program, and
+//! is made again.
 
 mod manifest;
 
@@ -131,8 +131,8 @@ fn unpack_record(bytes: &[u8; RECORD_BYTES]) -> Record {
     record
 }
 
-/// Packs the head of a partition as page `page` of segment `number`: `prefixes` are those of the
-/// first key of each page, `filter_keys` what the filter is made of, which are used up.
+/// Packs the head of a partition as page `page` of segment `number`. `prefixes` are those of the
+/// first key of each page. The filter is made of `filter_keys`, which are used up.
 pub(crate) fn pack_head(
     prefixes: &[u64],
     filter_keys: &mut Vec<u64>,
@@ -197,7 +197,7 @@ impl PartitionHead<'_> {
 /// The head of a partition in memory.
 #[derive(Debug)]
 pub(crate) struct KeptHead {
-    /// Of the filter; beside the bytes, so that asking the filter waits for nothing but its bytes.
+    /// Of the filter; outside the bytes, so that asking the filter waits for nothing but its bytes.
     seed: u64,
     bytes: PageBytes,
 }
@@ -266,9 +266,10 @@ impl Trailer {
         let trailer = Trailer { number, records, directory_checksum: rest.u32()? };
         rest.zeros(8)?;
         rest.end()?;
-        let told = (found, partitions, pages, directory_bytes);
+        let described = (found, partitions, pages, directory_bytes);
         let (heads, all) = (trailer.partitions(), trailer.pages() + trailer.partitions());
-        if told != (number, heads, all, trailer.directory_bytes()) || all > u64::from(u32::MAX) {
+        if described != (number, heads, all, trailer.directory_bytes()) || all > u64::from(u32::MAX)
+        {
             return Err(Damage::Misplaced { section });
         }
         if trailer.file_bytes() == file_bytes { Ok(trailer) } else { Err(Damage::Length) }
@@ -329,7 +330,7 @@ fn append_numbers(mut bytes: Vec<u8>, number: u64, page: u32) -> Vec<u8> {
     append_checksum(bytes)
 }
 
-/// Checks that `bytes` stand at page `page` of segment `number` and were written there.
+/// Checks that `bytes` were written as page `page` of segment `number`.
 fn check_numbers(
     bytes: &PageBytes,
     section: &'static str,
@@ -355,7 +356,7 @@ pub(crate) fn packed_checksum(bytes: &[u8]) -> u32 {
     bytes.last_chunk().map_or(0, |checksum| u32::from_le_bytes(*checksum))
 }
 
-/// The bytes of a part that are not unpacked yet. Whoever unpacks ends with `end`.
+/// The bytes of a part that are not unpacked yet. The caller ends with `end`.
 struct Rest<'a> {
     bytes: &'a [u8],
     section: &'static str,
@@ -392,7 +393,7 @@ impl<'a> Rest<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A number of bytes that can be at all.
+    /// A number of bytes that fits into memory.
     fn length(&mut self) -> Result<usize, Damage> {
         usize::try_from(self.u64()?).map_err(|_| Damage::Length)
     }

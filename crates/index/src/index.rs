@@ -1,10 +1,10 @@
-//! The index itself: the table, the segments, and when which becomes which.
+//! The index itself: the table, the segments, and when the one becomes the other.
 //!
 //! Invariants:
 //!
 //! * `segments` are in the order of age, oldest first, and the table is newer than all: the first
 //!   place where a key is found, from the newest on, is right.
-//! * What others see changes only in `flush` (by the manifest) and in `clear` and `reset`.
+//! * Other handles see a change only after `flush` (by the manifest), `clear` and `reset`.
 //! * A file that a committed manifest names is removed only after the next commit.
 
 use std::fmt;
@@ -79,7 +79,7 @@ impl Index {
     /// # Errors
     ///
     /// [`IndexError::Damaged`](crate::IndexError::Damaged) when a file is not what was written;
-    /// then [`Index::reset`] begins anew.
+    /// then [`Index::reset`] begins again with an empty index.
     pub fn open(path: &Path) -> Result<Index> {
         let mut directory = Directory::open(path)?;
         let (note, segments) = directory.load()?;
@@ -93,10 +93,9 @@ impl Index {
         Ok(index)
     }
 
-    /// Opens an empty index in the directory at `path`, whatever is there.
+    /// Opens an empty index in the directory at `path`, even if that is damaged.
     ///
-    /// If another handle is the writer, what is there stays, and this one begins empty all the
-    /// same.
+    /// If another handle is the writer, what is there stays, and this handle begins empty anyway.
     ///
     /// # Errors
     ///
@@ -196,7 +195,7 @@ impl Index {
 
     /// Commits all that was inserted, together with the caller's `note`.
     ///
-    /// Nobody sees the note of a handle that is not the writer.
+    /// The note of a handle that is not the writer is lost.
     ///
     /// # Errors
     ///
@@ -211,9 +210,10 @@ impl Index {
         Ok(())
     }
 
-    /// What the `flush` was given whose contents this handle opened; empty where there was none.
+    /// The note that `flush` was given with the contents that this handle opened; empty if there
+    /// was none.
     ///
-    /// It is given once: a note may be long, and it need not be in memory twice.
+    /// It is returned once: a note may be long, and it need not be in memory twice.
     #[must_use]
     pub fn take_note(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.note)
@@ -294,7 +294,7 @@ impl Index {
     }
 
     /// Makes the table a segment, not committed. If nothing can be written here, the table stays
-    /// and has no bound any more.
+    /// and is no longer bounded.
     fn seal(&mut self) -> Result<()> {
         if self.table.len() == 0 {
             return Ok(());
@@ -351,8 +351,9 @@ impl Index {
         }
     }
 
-    /// Lets the newest segments keep the heads of their partitions in memory, as many as may be:
-    /// these segments are the smallest, so it is one or two old ones whose heads are read.
+    /// Lets the newest segments keep the heads of their partitions in memory, at most as many as
+    /// allowed. These segments are the smallest, so heads are read for one or two old segments
+    /// only.
     fn share_memory(&mut self) {
         let mut left = self.heads_max;
         for segment in self.segments.iter_mut().rev() {
@@ -385,7 +386,7 @@ impl fmt::Debug for Index {
     }
 }
 
-/// Writes `records`, of which there is one at least, in the order of their keys, to a new segment
+/// Writes `records`, of which there is at least one, in the order of their keys, to a new segment
 /// in `directory`; `None` if nothing can be written there.
 fn write_segment(
     records: impl Iterator<Item = Result<Record>>,

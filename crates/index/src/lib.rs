@@ -3,8 +3,8 @@
 //! The index answers one question: is this fingerprint known, and where? It is a *cache* in a local
 //! directory. All of it can be lost and made again from arena summaries, so it is never flushed to
 //! the medium and never repaired; it only promises that it **never gives a location that was not
-//! put in for exactly that fingerprint**. Whatever does not check out is [`IndexError::Damaged`],
-//! and the caller starts over with [`Index::reset`].
+//! put in for exactly that fingerprint**. If anything does not match, the error is
+//! [`IndexError::Damaged`], and the caller starts over with [`Index::reset`].
 //!
 //! It knows nothing of arenas, encryption or the repository: a [`Value`] is a number, and the
 //! *note* that is committed with the contents is bytes.
@@ -14,13 +14,13 @@
 //! * Insertions go to a table in memory (Foundation's buffered index updates). It is its own
 //!   filter: asking it is one cache miss, as asking a Bloom filter in front of it would be.
 //! * [`Index::flush`] seals the table into a **segment**: a file of records sorted by key in pages
-//!   of 4 KiB. Thirty pages are a partition, and before them stands its **head**, one page too: the
+//!   of 4 KiB. Thirty pages are a partition, and before them is its **head**, also one page: the
 //!   first key of each page and an xor filter. So a key that is new costs one head of each segment,
 //!   and a page of records for one false positive in 256; a key that is known costs one page more.
-//! * The heads of the newest segments, which are the small ones, stay in memory, 16 MiB of them at most.
-//!   The others are read for each look-up: they are a thirtieth of the whole and asked all the time,
-//!   so the system keeps them in its page cache as long as it has room. In memory of our own they
-//!   need nothing but eight bytes for each partition of 3060 records.
+//! * The heads of the newest segments, which are the small ones, stay in memory, at most 16 MiB of
+//!   them. The others are read for each look-up: they are a thirtieth of the whole and asked all
+//!   the time, so the system keeps them in its page cache as long as it has room. In our own memory
+//!   they need only eight bytes for each partition of 3060 records.
 //! * When four segments are of like size they are merged into one, in a stream; and when the newer
 //!   ones have a third of the oldest's records, all are. So most records are in one segment.
 //! * A full table is spilled to a segment that no manifest names yet, so memory is bounded however
@@ -30,9 +30,9 @@
 //!
 //! # Who may use a directory at the same time
 //!
-//! Any number of handles, in one process or many. The first to come holds the lock file and is the
-//! writer ([`Index::is_writer`]). The others read what was committed when they opened, and what
-//! they insert is theirs alone: in memory and, beyond the bound, in files without a name.
+//! Any number of handles, in one process or many. The first one holds the lock file and is the
+//! writer ([`Index::is_writer`]). The others read what was committed when they opened, and keep
+//! what they insert to themselves: in memory and, beyond the bound, in files without a name.
 //!
 //! # Floor
 //!

@@ -51,7 +51,7 @@ pub(crate) struct Merge<'a> {
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
-    /// Of the key, whose other bytes then decide hardly ever.
+    /// Of the key: its other bytes hardly ever decide.
     prefix: u64,
     key: Key,
     source: Reverse<usize>,
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Whatever the sizes, the number of segments stays logarithmic.
+    /// The number of segments stays logarithmic for any sizes.
     #[test]
     fn few_segments_stay() {
         let mut state = 1u64;

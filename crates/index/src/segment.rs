@@ -1,9 +1,9 @@
 //! One segment: looking a key up in it, reading all of it.
 //!
 //! A segment in use keeps its file open, so it may be removed from the directory at any time. Pages
-//! are read by position, never mapped: a shortened file is an error then, not a signal that kills
-//! the process. There is no cache of pages, for the keys asked are random and the system keeps one.
-//! Of the heads of partitions, each of which stands for thirty pages, some are kept.
+//! are read by position, never mapped: a shortened file is then an error, not a signal that kills
+//! the process. There is no cache of pages, because the keys asked are random and the system keeps
+//! one. Some heads of partitions, each of which covers thirty pages, are kept in memory.
 
 use std::fs::File;
 use std::io;
@@ -28,11 +28,11 @@ pub(crate) struct Segment {
     trailer_checksum: u32,
     /// The prefix of the first key of each partition, ascending.
     firsts: Vec<u64>,
-    /// The heads of the first partitions, each from when it was first asked for; of the others none
-    /// is kept.
+    /// The heads of the first partitions, each from the time when it was first asked for; those of
+    /// the others are not kept.
     ///
-    /// In one piece: pieces of their own, taken one by one while others take and give back megabytes,
-    /// would leave holes between them.
+    /// They are in one piece: separate pieces, allocated one by one while other code allocates and
+    /// frees megabytes, would leave holes between them.
     heads: Vec<OnceLock<KeptHead>>,
     /// Whether the manifest in the directory names it.
     pub(crate) committed: bool,
@@ -96,8 +96,8 @@ impl Segment {
     pub(crate) fn lookup(&self, key: &Key, reads: &mut Reads) -> Result<Option<Value>> {
         let prefix = key_prefix(key);
         let mut partition = self.firsts.partition_point(|first| *first <= prefix);
-        // Once, but where the partition begins with the prefix of the key: then the key may stand
-        // before it.
+        // Once, unless the partition begins with the prefix of the key: then the key may be before
+        // it.
         while partition > 0 {
             partition -= 1;
             let pages = match self.heads.get(partition).and_then(OnceLock::get) {
@@ -107,7 +107,8 @@ impl Segment {
             for page in (0..pages).rev() {
                 match self.find_in_page(partition, page, key, reads)? {
                     Ok(location) => return Ok(Some(location)),
-                    // It comes before the first of this page, which has the same prefix.
+                    // The key comes before the first record of this page, which has the same
+                    // prefix.
                     Err(0) => {}
                     Err(_) => return Ok(None),
                 }
@@ -119,7 +120,7 @@ impl Segment {
         Ok(None)
     }
 
-    /// Up to which page of a partition `key` may stand, by its head: 0 if it is not there.
+    /// Up to which page of a partition `key` may be, by its head: 0 if it is not there.
     fn pages_to_read(&self, head: PartitionHead<'_>, partition: usize, key: &Key) -> usize {
         if !head.may_contain(filter_key(key)) {
             return 0;
@@ -127,7 +128,7 @@ impl Segment {
         head.pages_up_to(key, self.trailer.partition_pages(partition as u64))
     }
 
-    /// The same by a head that is not in memory, where it may be kept from now on.
+    /// The same by a head that is not in memory, in which it may be kept from now on.
     fn read_head(&self, partition: usize, key: &Key, reads: &mut Reads) -> Result<usize> {
         let number = head_number(partition as u64);
         let mut bytes = [0; PAGE_BYTES];

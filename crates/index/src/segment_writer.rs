@@ -76,7 +76,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Writes what is left and seals the segment, which has a record at least.
+    /// Writes what is left and seals the segment, which has at least one record.
     pub(crate) fn finish(mut self) -> Result<Segment> {
         assert!(self.records > 0, "an empty segment is never written");
         if !self.page.is_empty() {

@@ -1,4 +1,4 @@
-//! Backends: the conformance suite for each, and what local files must do besides.
+//! Backends: the conformance suite for each, and what local files must also do.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
 
@@ -25,7 +25,7 @@ fn place() -> (TempDir, LocalBackend) {
     (folder, backend)
 }
 
-/// The path of a temporary file as this machine's process of this number names it.
+/// The path of a temporary file of this machine's process with this number.
 fn temporary(folder: &Path, process: u32, number: u32) -> PathBuf {
     let uname = rustix::system::uname();
     let machine = uname.nodename().to_str().unwrap().replace(|c: char| !c.is_alphanumeric(), "");
@@ -43,7 +43,7 @@ fn local() {
     check(&LocalBackend::create(&folder.path().join("a/b")).unwrap());
 }
 
-/// A file system that has its files in the kernel's cache alone.
+/// A file system that keeps its files in the kernel's cache alone.
 #[test]
 fn local_in_memory() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
@@ -51,7 +51,7 @@ fn local_in_memory() {
 }
 
 #[test]
-fn sweep_removes_only_what_the_dead_left() {
+fn sweep_removes_only_files_of_dead_writers() {
     let (folder, backend) = place();
     let dead = temporary(folder.path(), 1, 1);
     let alive = temporary(folder.path(), 2, 2);
@@ -67,8 +67,8 @@ fn sweep_removes_only_what_the_dead_left() {
     assert_eq!(backend.sweep().unwrap(), 1);
 }
 
-/// A lock that could not be had is no proof that the writer is dead: on NFS a file must be open
-/// for writing to be locked, and some file systems have no locks at all.
+/// A lock that was not obtained is no proof that the writer is dead: on NFS a file must be open for
+/// writing to be locked, and some file systems have no locks at all.
 #[test]
 fn sweep_leaves_what_it_cannot_lock() {
     let (folder, backend) = place();
@@ -82,7 +82,7 @@ fn sweep_leaves_what_it_cannot_lock() {
     std::os::unix::fs::symlink("one", &linked).unwrap();
     let swept = backend.sweep().unwrap();
     assert!(linked.is_symlink() && folder.path().join("arenas/one").exists());
-    // Root opens what no other user may write to.
+    // Root can open files that no other user may write to.
     assert_eq!(swept, if rustix::process::geteuid().is_root() { 2 } else { 0 });
 }
 
@@ -95,7 +95,7 @@ fn a_place_that_does_not_exist_is_named() {
 }
 
 #[test]
-fn a_place_knows_its_folder_whatever_its_name() {
+fn a_place_knows_its_folder_under_any_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(OsStr::from_bytes(b"r\xff\xfe"));
     let backend = Place::parse(path.as_os_str()).unwrap().create().unwrap();
@@ -114,8 +114,8 @@ fn temporary_files_of_others_are_left_alone() {
     assert_eq!(read_all(&backend, &name("one")).unwrap(), b"2");
 }
 
-/// Opening a FIFO waits for its writer, and a device or directory is no object either: each is
-/// listed, and refused at once when it is read.
+/// Opening a FIFO waits for its writer, and a device or directory is no object either. Each is
+/// listed, and reading it fails at once.
 #[test]
 fn what_is_no_file_is_refused_at_once() {
     let (folder, backend) = place();
@@ -144,7 +144,7 @@ fn what_is_no_file_is_refused_at_once() {
 }
 
 #[test]
-fn a_medium_that_refuses_an_object_is_told_from_one_that_is_gone() {
+fn an_unreadable_object_is_distinguished_from_a_missing_one() {
     let one = name("one");
     let of = |errno: Errno| BackendError::io(Operation::Read, &one, errno.into());
     use rustix::io::Errno;

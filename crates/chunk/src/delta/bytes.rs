@@ -1,4 +1,4 @@
-//! What all kinds of deltas are written in: numbers, and ops apart from literals.
+//! How all kinds of deltas are written: numbers, and ops separate from literals.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub(super) enum Kind {
     SameOffset = 1,
 }
 
-/// Bytes that are not a delta of the basis at hand.
+/// Bytes that are not a delta of the given basis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeltaError {
     /// A later version of the format may know the kind.

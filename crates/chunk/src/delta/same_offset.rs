@@ -1,12 +1,12 @@
-//! A delta of the kind *same offset*: what differs between a chunk and the part of its basis that
-//! is in the same place, byte by byte.
+//! A delta of the kind *same offset*: how a chunk differs, byte by byte, from the part of its basis
+//! that is in the same place.
 //!
 //! ```text
 //! same offset = start | ops_bytes | op … op | differences
 //! op          = equal_bytes | differing_bytes
 //! ```
 //!
-//! The chunk's first byte is in the place of byte `start` of the basis; behind its end the basis is
+//! The chunk's first byte is in the place of byte `start` of the basis; after its end the basis is
 //! zeros. An op skips `equal_bytes`, then takes as many differences as `differing_bytes` says: the
 //! exclusive or of chunk and basis. What follows the last op is equal.
 //!

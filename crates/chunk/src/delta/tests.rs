@@ -1,4 +1,4 @@
-//! Deltas make their chunks again, cost what changed, and hostile ones are refused.
+//! Applying a delta gives its chunk, a delta costs what changed, and hostile ones are refused.
 
 use proptest::prelude::*;
 
@@ -51,7 +51,7 @@ fn delta(chunk: &[u8], basis: &[u8]) -> Vec<u8> {
     best
 }
 
-/// What differences mean, byte by byte, as the document says it.
+/// What differences mean, byte by byte, as the document defines it.
 fn plain_differences(mut delta: &[u8], basis: &[u8], chunk_bytes: usize) -> Vec<u8> {
     let start = take_number(&mut delta).unwrap() as usize;
     let (mut ops, differences) = take_ops(delta).unwrap();
@@ -130,7 +130,7 @@ fn golden() {
     let [best, copies] = deltas(chunk, basis);
     // 16 bytes copied, three literals and 24 copied in place, one literal.
     assert_eq!(copies, [&[0, 8, 0, 16, 0, 3, 24, 0, 1, 0][..], b"cat!"].concat());
-    // 16 bytes equal, three different, 24 equal, one behind the basis.
+    // 16 bytes equal, three different, 24 equal, one after the end of the basis.
     let differences = [b'f' ^ b'c', b'o' ^ b'a', b'x' ^ b't', b'!'];
     assert_eq!(best, [&[1, 0, 4, 16, 3, 24, 1][..], &differences].concat());
 }
@@ -162,7 +162,7 @@ fn only_chunks_in_its_place_are_the_basis_of_differences() {
     ] {
         let mut chunk = basis[start..start + bytes].to_vec();
         chunk.iter_mut().step_by(97).for_each(|byte| *byte ^= 3);
-        // The place is also found if it is not where it was looked for.
+        // The place is also found if it is not where the caller looked for it.
         for in_place in [start, 7] {
             let encoded = index.encode(&chunk, in_place, usize::MAX).unwrap();
             assert_eq!((encoded.bytes[0], &encoded.chunks), (1, &chunks), "{start} {in_place}");
@@ -260,7 +260,7 @@ proptest! {
         prop_assert!(bytes <= put + 24, "{bytes} bytes for {put}");
     }
 
-    /// Where the longest common run is long enough to hold a seed, it is not missed.
+    /// A longest common run that is long enough to hold a seed is not missed.
     #[test]
     fn long_runs_are_found(
         before in 0..200_usize,

@@ -147,7 +147,7 @@ fn one_page_inserted_near_the_front_of_an_image() {
     }
 }
 
-/// Another key cuts elsewhere, so lengths tell nothing to those without it.
+/// Another key cuts elsewhere, so without the key the lengths of chunks reveal nothing.
 #[test]
 fn another_key_cuts_elsewhere() {
     let stream = lcg_bytes(6, 8 << 20);

@@ -27,7 +27,7 @@ const CACHE_BYTES: usize = 32 << 10;
 /// Computes parity shards from data shards.
 pub(super) struct Encode<'a> {
     pub(super) code: &'a Code,
-    /// At most all data shards; what misses at the end is zero.
+    /// At most all data shards; what is missing at the end is zero.
     pub(super) data: &'a [u8],
     /// Even.
     pub(super) shard_bytes: usize,

@@ -7,7 +7,7 @@ const MAGIC: [u8; 8] = *b"SRINDEXM";
 const HEAD_BYTES: usize = 32;
 const SEGMENT_BYTES: usize = 32;
 
-/// Numbers of segments in a manifest are below this: there are not so many in the life of an index.
+/// Numbers of segments in a manifest are below this. An index never makes that many.
 pub(crate) const NUMBERS_END: u64 = 1 << 63;
 
 /// Which segments count, and the caller's note.
@@ -34,7 +34,7 @@ pub(crate) struct ManifestSegment {
     pub(crate) trailer_checksum: u32,
 }
 
-/// Packs the manifest of these parts: what stands before the note, and the checksum behind it. The
+/// Packs the manifest of these parts: the bytes before the note, and the checksum after it. The
 /// note may be long, so it is not copied.
 pub(crate) fn pack_manifest_around(
     next: u64,

@@ -169,8 +169,8 @@ fn files(path: &Path) -> Vec<String> {
     names
 }
 
-/// Runs a long history and crashes before each change to the directory in turn. What is opened
-/// afterwards is what was committed before, or what was being committed.
+/// Runs a long history and crashes before each change to the directory in turn. The next opening
+/// finds what was committed before, or what was being committed.
 #[test]
 fn a_crash_before_any_change() {
     let history: Vec<Action> = (0u16..14)

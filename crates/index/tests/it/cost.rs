@@ -21,7 +21,7 @@ fn a_million_records() {
     let stats = index.stats();
     assert_eq!((stats.records, stats.segments, stats.page_reads), (COUNT, 2, 0));
     assert!(stats.disk_bytes < COUNT * 42, "{stats:?}");
-    // Room for heads, eleven bits a record, whether they were asked for yet or not.
+    // Room for heads, eleven bits a record, even for those that were not asked for yet.
     assert!(stats.memory_bytes < COUNT as usize * 11 / 8, "{stats:?}");
 
     // One page for a key that is known, and 1 in 256 for each newer segment.
@@ -44,7 +44,7 @@ fn a_million_records() {
     assert!(misses.filter_negatives > 98_000, "{misses:?}");
 }
 
-/// What is not kept in memory is read: one head for each segment and look-up.
+/// A head that is not kept in memory is read: one for each segment and look-up.
 #[test]
 fn heads_that_are_not_kept() {
     const COUNT: u64 = 20_000;

@@ -30,7 +30,8 @@ fn make(directory: &Path) -> (PathBuf, PathBuf) {
     (directory.join("0000000000000000.segment"), directory.join("MANIFEST"))
 }
 
-/// Opens and looks everything up. Whatever is answered is right; tells whether all was answered.
+/// Opens the index and looks everything up. Each answer must be right; returns whether all keys
+/// were answered.
 fn answers_all(directory: &Path) -> bool {
     let mut index = match Index::open(directory) {
         Ok(index) => index,
@@ -139,7 +140,8 @@ fn damage_stops_a_merge() {
     }
 }
 
-/// What the first version of the format left is never misread: it is damaged, and made again.
+/// Files of the first version of the format are never misread: they count as damaged, and are made
+/// again.
 #[test]
 fn an_index_of_another_version() {
     for other in [0, 1, 3] {
@@ -182,10 +184,10 @@ fn reset_begins_anew() {
     assert!(index.is_writer());
     assert_unknown(&index, 0, COUNT);
     insert(&mut index, 0, 10);
-    index.flush(b"anew").unwrap();
+    index.flush(b"again").unwrap();
     drop(index);
     let mut index = Index::open(directory.path()).unwrap();
-    assert_eq!(index.take_note(), b"anew");
+    assert_eq!(index.take_note(), b"again");
     assert_known(&index, 0, 10);
     assert_unknown(&index, 10, COUNT);
 }

@@ -1,5 +1,5 @@
 //! `docs/format/index.md` against the files: a reader that knows the document and nothing of the
-//! program finds what was put in. And the bytes are those that they always were.
+//! program finds what was put in. The bytes are frozen.
 
 use std::collections::BTreeMap;
 use std::fs;
