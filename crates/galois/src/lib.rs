@@ -8,7 +8,7 @@
 //! - [`signature()`] sums a page up in a few symbols. Any change of up to N symbols of a page of
 //!   at most [`signature::SYMBOLS_MAX`] symbols changes an N-symbol signature *for certain*.
 //! - [`Code`] adds p parity shards to k data shards and repairs any p lost ones.
-//! [`mod@reference`] defines both again, slowly and plainly; the fast paths are tested against it.
+//! - [`mod@reference`] defines both again, slowly and plainly; the fast paths are tested against it.
 //!
 //! What is computed here is stored on disk, so every definition is frozen by golden vectors.
 //!

@@ -1,4 +1,4 @@
-//! Walks a tree and tells how long it took: `walk [--xattrs] PATH…`. For measuring by hand.
+//! Walks a tree and prints how long it took: `walk [--xattrs] PATH…`. For measuring by hand.
 #![expect(clippy::disallowed_methods, reason = "an example is a program")]
 
 use std::io::Write;

@@ -1,7 +1,8 @@
-//! Owners by name and by number, as `/etc/passwd` and `/etc/group` tell them.
+//! Owners by name and by number, from `/etc/passwd` and `/etc/group`.
 //!
-//! The files themselves are read, once; name services (NSS: LDAP, sssd, systemd-homed) are not
-//! asked, for that needs the C library's resolver. An owner they alone know is kept by number.
+//! The files themselves are read, once. Name services (NSS: LDAP, sssd, systemd-homed) are not
+//! asked, because that needs the C library's resolver. An owner that only they know is kept by
+//! number.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,8 +14,8 @@ pub struct Accounts {
     groups: Table,
 }
 
-/// One of the two files. Where a name or a number stands twice, the first line counts, as in the
-/// C library.
+/// One of the two files. If a name or a number occurs twice, the first line counts, as in the C
+/// library.
 #[derive(Debug, Clone, Default)]
 struct Table {
     names: BTreeMap<u32, Arc<str>>,
@@ -65,7 +66,7 @@ impl Table {
     }
 }
 
-/// `name:password:number:…`, in both files. NIS lines (`+`, `-`) and comments name nobody.
+/// `name:password:number:…`, in both files. NIS lines (`+`, `-`) and comments name no user.
 fn parse_line(line: &[u8]) -> Option<(&str, u32)> {
     let line = std::str::from_utf8(line).ok()?;
     let mut fields = line.split(':');

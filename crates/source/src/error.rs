@@ -15,10 +15,10 @@ pub enum SourceError {
         /// The path as it was given.
         path: PathBuf,
     },
-    /// It was there when its directory was listed, and is gone.
+    /// It existed when its directory was listed, and is gone.
     #[error("{path:?} vanished while its directory was being read")]
     Vanished {
-        /// What is gone.
+        /// The path.
         path: PathBuf,
     },
     /// Something else has taken its place since it was listed.
@@ -26,7 +26,7 @@ pub enum SourceError {
     Changed {
         /// What was replaced.
         path: PathBuf,
-        /// What stands there now, with its article.
+        /// What is there now, with its article.
         now: &'static str,
     },
     /// A directory was moved away while something below it was being read.
@@ -40,15 +40,15 @@ pub enum SourceError {
     Io {
         /// What was tried, to be read after "cannot".
         operation: &'static str,
-        /// With what.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The system's reason.
         error: io::Error,
     },
     /// A file of a type that no Linux program can make.
     #[error("{path:?} is of the unknown file type {kind:#o}")]
     UnknownKind {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
         /// The type bits of its mode.
         kind: u16,
@@ -56,9 +56,9 @@ pub enum SourceError {
     /// An invalid exclude pattern.
     #[error("{}invalid pattern {pattern:?}: {reason}", place(file.as_deref(), *line))]
     Pattern {
-        /// The file it stands in; none for one that was given alone.
+        /// The file that contains it; `None` if it was given alone.
         file: Option<PathBuf>,
-        /// The line it stands on, counted from one; for one given alone, its number in the list.
+        /// The line, counted from one; if it was given alone, its number in the list.
         line: usize,
         /// The pattern as it was written.
         pattern: String,
@@ -72,7 +72,7 @@ impl SourceError {
         Self::Io { operation, path: path.to_owned(), error: error.into() }
     }
 
-    /// What it is about, where it is about one file.
+    /// The path that it is about, if it is about one file.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::NoPaths => None,

@@ -39,7 +39,7 @@ impl Patterns {
         })
     }
 
-    /// True where a path is excluded. Its ancestors are the walker's business.
+    /// True if a path is excluded. The walker asks about its ancestors.
     pub(crate) fn exclude(&self, path: &Path, is_directory: bool) -> bool {
         !self.0.is_empty() && self.0.matched(path, is_directory).is_ignore()
     }
@@ -68,7 +68,7 @@ fn add(
     }
 }
 
-/// Git anchors a pattern that has a slash inside; here only a leading slash does.
+/// Git anchors a pattern that has a slash inside; here only a leading slash anchors it.
 fn float(pattern: &str) -> Option<String> {
     let (negation, body) = match pattern.strip_prefix('!') {
         Some(body) => ("!", body),
@@ -88,7 +88,7 @@ mod tests {
         Patterns::new(&SourceOptions { excludes, ..SourceOptions::default() })
     }
 
-    /// `+` before a path that stays, `-` before one that goes; a trailing slash is a directory.
+    /// `+` before a path that stays, `-` before an excluded one; a trailing slash is a directory.
     fn check(lines: &[&str], verdicts: &[&str]) {
         let patterns = patterns(lines).unwrap();
         for verdict in verdicts {

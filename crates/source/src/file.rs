@@ -14,7 +14,7 @@ use crate::inode;
 /// A regular file, open for reading.
 ///
 /// Its length is what it was when it was opened. A file that shrinks meanwhile reads short, one
-/// that grows reads longer; [`change`](Self::change) tells of both.
+/// that grows reads longer; [`change`](Self::change) reports both.
 #[derive(Debug)]
 pub struct SourceFile {
     fd: OwnedFd,
@@ -51,20 +51,20 @@ impl AsFd for SourceFile {
 }
 
 impl SourceFile {
-    /// Takes what was opened; `stat` is what was learnt of it after that.
+    /// Takes an opened file; `stat` was read after that.
     pub(crate) fn new(fd: OwnedFd, path: PathBuf, stat: Statx, metadata: Metadata) -> Self {
         Self { fd, path, stat, metadata, position: 0 }
     }
 
     /// What it was when it was opened, without extended attributes.
     ///
-    /// This, and not what the walk told, belongs to the content that is read: a change during the
-    /// reading then shows as one in the next backup.
+    /// This, and not the metadata of the walk, belongs to the content that is read: a change during
+    /// the reading then shows as a change in the next backup.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Where it stands, for messages.
+    /// Its path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -74,7 +74,7 @@ impl SourceFile {
         self.stat.stx_size
     }
 
-    /// Reads at an offset until the buffer is full or the file ends; tells how many bytes.
+    /// Reads at an offset until the buffer is full or the file ends; returns how many bytes.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, SourceError> {
         let mut done = 0;
         while done < buffer.len() {
@@ -88,20 +88,20 @@ impl SourceFile {
         Ok(done)
     }
 
-    /// Reads on from where the last call ended, until the buffer is full or the file ends.
+    /// Continues to read where the last call ended, until the buffer is full or the file ends.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, SourceError> {
         let bytes = self.read_at(self.position, buffer)?;
         self.position += bytes as u64;
         Ok(bytes)
     }
 
-    /// The extents in order. A file that has no holes is one extent, and is not searched.
+    /// The extents in order. A file without holes is one extent, and is not searched.
     pub fn extents(&self) -> Extents<'_> {
         let sparse = self.stat.stx_blocks.saturating_mul(512) < self.stat.stx_size;
         Extents { file: self, offset: 0, sparse }
     }
 
-    /// What became of it since it was opened; nothing, for most.
+    /// How it changed since it was opened; `None` for most files.
     pub fn change(&self) -> Result<Option<FileChange>, SourceError> {
         let now = inode::stat_fd(&self.fd)
             .map_err(|error| SourceError::io("read the metadata of", &self.path, error))?;
@@ -114,7 +114,7 @@ impl SourceFile {
     }
 }
 
-/// The first run of stored bytes at or behind an offset of a file of `size` bytes, as the file
+/// The first run of stored bytes at or after an offset of a file of `size` bytes, as the file
 /// system reports it. Moves the position of the descriptor.
 pub(crate) fn extent_behind(
     fd: BorrowedFd<'_>,
@@ -126,9 +126,9 @@ pub(crate) fn extent_behind(
     }
     let begin = match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
         Ok(begin) if begin < size => begin,
-        // Nothing but a hole, or a file that has become shorter.
+        // Only a hole follows, or the file has become shorter.
         Ok(_) | Err(Errno::NXIO) => return Ok(None),
-        // This file system does not know of holes.
+        // This file system does not know about holes.
         Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY) => offset,
         Err(error) => return Err(error),
     };
@@ -144,7 +144,7 @@ pub(crate) fn extent_behind(
 #[derive(Debug)]
 pub struct Extents<'a> {
     file: &'a SourceFile,
-    /// What stands before it was told.
+    /// What is before it was returned.
     offset: u64,
     /// Whether to ask the file system at all.
     sparse: bool,
@@ -172,7 +172,8 @@ impl Iterator for Extents<'_> {
     }
 }
 
-/// Opens a name that was a regular file. What has taken its place is not read, nor waited for.
+/// Opens a name that was a regular file. If something else has taken its place, that is not read,
+/// and the call does not wait for it.
 pub(crate) fn open(
     directory: BorrowedFd<'_>,
     name: &std::ffi::CStr,

@@ -1,4 +1,4 @@
-//! One inode: how it is asked for its metadata, and what the answer means.
+//! One inode: how its metadata is read, and what the answer means.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use strongroom_catalog::{DeviceNumber, Metadata};
 
 use crate::accounts::Accounts;
 
-/// Tells an inode from all others of this machine, as long as it is there.
+/// Distinguishes an inode from all others of this machine, as long as it exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeId {
     /// The file system, as `st_dev`.
@@ -20,7 +20,7 @@ pub struct InodeId {
 }
 
 impl InodeId {
-    /// The inode a path leads to, links followed.
+    /// The inode that a path leads to, links followed.
     pub fn of_path(path: &std::path::Path) -> std::io::Result<Self> {
         use std::os::unix::fs::MetadataExt;
         let stat = std::fs::metadata(path)?;
@@ -32,24 +32,25 @@ impl InodeId {
     }
 }
 
-/// Asks for a name in a directory; a symbolic link is itself, and an automount point stays quiet.
+/// The metadata of a name in a directory. A symbolic link is not followed, and an automount point
+/// is not mounted.
 pub(crate) fn stat_at(directory: BorrowedFd<'_>, name: &CStr) -> Result<Statx, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     rustix::fs::statx(directory, name, flags, StatxFlags::BASIC_STATS)
 }
 
-/// Asks for a name in a directory, and for what it leads to where it is a symbolic link.
+/// The metadata of a name in a directory; a symbolic link is followed.
 pub(crate) fn stat_at_following(directory: BorrowedFd<'_>, name: &CStr) -> Result<Statx, Errno> {
     rustix::fs::statx(directory, name, AtFlags::empty(), StatxFlags::BASIC_STATS)
 }
 
-/// Asks for what is open.
+/// The metadata of an open file.
 pub(crate) fn stat_fd(fd: impl AsFd) -> Result<Statx, Errno> {
     rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
 }
 
-/// Opens a name in a directory for reading. Never waits, never follows a link unless
-/// `extra` lacks `NOFOLLOW`, and leaves the access time alone where that is permitted.
+/// Opens a name in a directory for reading. Never waits, never follows a link unless `extra` lacks
+/// `NOFOLLOW`, and leaves the access time alone if that is permitted.
 pub(crate) fn open_to_read(
     directory: BorrowedFd<'_>,
     name: &CStr,
@@ -73,7 +74,7 @@ pub(crate) fn open_directory(
     open_to_read(parent.as_fd(), name, OFlags::DIRECTORY | link)
 }
 
-/// Opens a directory, if it is still the same.
+/// Opens a directory, if it is still the same one.
 pub(crate) fn open_same(
     parent: impl AsFd,
     name: &CStr,
@@ -93,7 +94,7 @@ pub(crate) fn kind_of(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }
 
-/// What stands there, with its article.
+/// The kind of a file, with its article.
 pub(crate) fn kind_text(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "a regular file",
@@ -111,13 +112,13 @@ pub(crate) fn device_number(stat: &Statx) -> DeviceNumber {
     DeviceNumber { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor }
 }
 
-/// What is kept of an inode's answer: all that is told of an entry but its extended attributes,
-/// which are asked for apart.
+/// The part of an inode's answer that is kept: all metadata of an entry but its extended
+/// attributes, which are read separately.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InodeFacts {
     pub(crate) id: InodeId,
     pub(crate) size: u64,
-    /// With the bits that tell the kind.
+    /// With the bits that give the kind.
     mode: u16,
     uid: u32,
     gid: u32,
@@ -162,7 +163,7 @@ impl InodeFacts {
     }
 }
 
-/// Times beyond the years 1677 to 2262 become the nearest that can be told.
+/// Times outside of the years 1677 to 2262 become the nearest time inside.
 pub(crate) fn timestamp_of(time: StatxTimestamp) -> Timestamp {
     let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
     Timestamp(nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64)

@@ -1,4 +1,4 @@
-//! Floor 4: file trees as they stand on this machine: walked, read, and put back.
+//! Floor 4: the file trees of this machine: walked, read, and put back.
 //!
 //! [`TreeSource`] walks the trees below some paths and reads their files; [`Target`] puts entries
 //! back. Both go from directory to directory by file descriptors, one name at a time, and follow

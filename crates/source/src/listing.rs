@@ -22,15 +22,16 @@ struct Listed {
     prefix: u64,
     /// Where it begins and where its NUL ends.
     span: (usize, usize),
-    /// The directory told that it is a directory. Not every file system does.
+    /// The listing says that it is a directory. Not every file system does.
     is_directory: bool,
 }
 
-/// What of a directory is read in one call.
+/// How much of a directory is read in one call.
 const READ_BYTES: usize = 64 * 1024;
 
 impl Listing {
-    /// Lists an open directory from where it stands. With an error come the names found before.
+    /// Lists an open directory from its current position. An error comes with the names found
+    /// before.
     ///
     /// `buffer` is scratch space, kept by the caller so that it is not made for each directory.
     pub(crate) fn read(directory: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> (Self, Option<Errno>) {
@@ -71,7 +72,7 @@ impl Listing {
         CStr::from_bytes_with_nul(self.text(&self.names[place])).unwrap_or_default()
     }
 
-    /// True where the directory told that the name is one of a directory.
+    /// True if the listing says that the name is a directory.
     pub(crate) fn is_directory(&self, place: usize) -> bool {
         self.names[place].is_directory
     }
@@ -96,8 +97,8 @@ impl Listing {
         self.names.push(Listed { prefix, span, is_directory });
     }
 
-    /// The NUL that ends each name is smaller than all its bytes, so it may take part. A name
-    /// told twice by a directory that changes meanwhile counts once.
+    /// The NUL that ends each name is smaller than all its bytes, so it may be compared too. A name
+    /// that occurs twice because the directory changes meanwhile counts once.
     fn sort(&mut self) {
         let bytes = &self.bytes;
         let text = |listed: &Listed| &bytes[listed.span.0..listed.span.1];

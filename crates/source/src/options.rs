@@ -1,36 +1,36 @@
-//! What of a tree is wanted.
+//! Which parts of a tree are wanted.
 
 use std::path::PathBuf;
 
 use crate::inode::InodeId;
 
-/// What is left out of a walk. Nothing is by default, and nothing is implicitly.
+/// What is left out of a walk. By default nothing is, and nothing is left out implicitly.
 ///
-/// A path that was given to [`TreeSource::open`](crate::TreeSource::open) is itself always taken,
-/// whatever is said here: these rules hold for what stands below the given paths.
+/// A path that was given to [`TreeSource::open`](crate::TreeSource::open) is always taken itself:
+/// these rules apply to what is below the given paths.
 #[derive(Debug, Clone, Default)]
 pub struct SourceOptions {
-    /// Patterns in the syntax of gitignore; the last that matches decides, and `!` takes back.
+    /// Patterns in the syntax of gitignore; the last that matches decides, and `!` includes again.
     ///
     /// A pattern with a leading `/` is an absolute path of the machine (`/var/cache`); any other
     /// matches at every depth, also when it has a slash inside (`.cache/thumbnails`). With a
-    /// trailing `/` it matches directories only. What stands below an excluded directory is never
-    /// looked at, so `!` cannot bring it back. `{a,b}` stands for either. Upper and lower case
+    /// trailing `/` it matches directories only. What is below an excluded directory is never
+    /// visited, so `!` cannot include it again. `{a,b}` matches either. Upper and lower case
     /// differ.
     pub excludes: Vec<String>,
-    /// Files with such a pattern on each line; blank lines and lines with `#` in front are none.
-    /// They come after [`excludes`](Self::excludes), in this order.
+    /// Files with such a pattern on each line; blank lines and lines that begin with `#` are
+    /// ignored. They come after [`excludes`](Self::excludes), in this order.
     pub exclude_files: Vec<PathBuf>,
     /// A directory that holds a file of one of these names is kept without its content.
     pub exclude_if_present: Vec<Vec<u8>>,
-    /// A directory with a `CACHEDIR.TAG` of the right signature is kept with this tag alone.
+    /// A directory with a `CACHEDIR.TAG` of the right signature is kept with only this tag.
     pub cachedir_tag: bool,
     /// Other file systems are not entered: the directories they are mounted on, bind mounts
     /// included, are kept without their content.
     pub one_file_system: bool,
     /// Longer files are left out.
     pub file_bytes_max: Option<u64>,
-    /// Directories that are kept without their content, whatever they are called. It is how a
-    /// repository is kept from storing itself; here alone given paths are no exception.
+    /// Directories that are kept without their content, under any name. A repository is kept from
+    /// storing itself by this rule, so it alone applies to given paths too.
     pub skip_inodes: Vec<InodeId>,
 }

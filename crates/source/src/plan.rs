@@ -22,13 +22,13 @@ pub(crate) struct Plan {
 /// A directory on the way to a wanted path, or a wanted path.
 #[derive(Debug, Default)]
 pub(crate) struct PlanNode {
-    /// What is wanted below, whatever becomes of the rest.
+    /// What is wanted below, even if the rest is not.
     pub(crate) children: BTreeMap<CString, usize>,
-    /// Wanted whole: it was given.
+    /// Wanted completely: it was given.
     pub(crate) given: bool,
-    /// Where a symbolic link stands here, what it leads to is meant.
+    /// If this is a symbolic link, what it leads to is meant.
     ///
-    /// Invariant: never set below a given node, for there the link itself is wanted too.
+    /// Invariant: never set below a given node, because there the link itself is wanted too.
     pub(crate) follow: bool,
 }
 
@@ -48,8 +48,8 @@ impl Plan {
         }
         let mut wanted = paths.iter().map(|path| absolute(path)).collect::<Result<Vec<_>, _>>()?;
         wanted.iter().try_for_each(find)?;
-        // Below another given path every link is stored as a link, so the way to a nested one
-        // must lead through none.
+        // Below another given path every link is stored as a link, so the way to a nested path must
+        // lead through none.
         let all: Vec<Vec<CString>> = wanted.iter().map(|path| path.names.clone()).collect();
         for path in &mut wanted {
             let nested = |outer: &Vec<CString>| {
@@ -61,7 +61,7 @@ impl Plan {
             }
         }
         let mut plan = Self { nodes: vec![PlanNode::default()] };
-        // Shorter ones first, so that a node knows whether it stands below a given one.
+        // Shorter ones first, so that a node knows whether it is below a given one.
         wanted.sort_by_key(|path| path.names.len());
         wanted.iter().for_each(|path| plan.insert(path));
         Ok(plan)
@@ -112,19 +112,19 @@ impl Plan {
         let node = &mut self.nodes[place];
         if !node.given {
             node.given = true;
-            // A node that is only on the way follows links; one that is wanted is what it is.
+            // A node that is only on the way follows links; a wanted one is stored as it is.
             node.follow &= path.follow;
         }
     }
 }
 
-/// The folder that relative paths are seen from.
+/// The folder that relative paths start from.
 #[expect(clippy::disallowed_methods, reason = "a relative path has no other meaning")]
 fn current_folder() -> io::Result<PathBuf> {
     std::env::current_dir()
 }
 
-/// Makes a path absolute by its text alone, but for `..`, which asks where links lead.
+/// Makes a path absolute by its text alone, except for `..`, which asks where links lead.
 fn absolute(given: &Path) -> Result<Wanted, SourceError> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => SourceError::Missing { path: given.to_owned() },
@@ -148,7 +148,7 @@ fn absolute(given: &Path) -> Result<Wanted, SourceError> {
             Component::Normal(name) => path.push(name),
         }
     }
-    // `link/.` means the directory, as everywhere.
+    // `link/.` means the directory, as in all programs.
     follow |= given.as_os_str().as_bytes().ends_with(b"/.");
     let names = names_of(&path).map_err(failed)?;
     Ok(Wanted { given: given.to_owned(), names, follow })
@@ -163,7 +163,7 @@ fn names_of(path: &Path) -> Result<Vec<CString>, io::Error> {
         .collect()
 }
 
-/// Goes to the path name by name, so that it may be longer than the kernel takes at once.
+/// Goes to the path name by name, so that it may be longer than a path that the kernel accepts.
 fn find(path: &Wanted) -> Result<(), SourceError> {
     let failed = |error: Errno| match error {
         Errno::NOENT | Errno::NOTDIR => SourceError::Missing { path: path.given.clone() },
@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// The plan as text: names in order, `*` behind a given one, `@` behind one that follows.
+    /// The plan as text: names in order, `*` after a given one, `@` after one that follows.
     fn text(plan: &Plan, place: usize) -> String {
         let node = plan.node(place);
         let mut text = String::new();
@@ -255,7 +255,7 @@ mod tests {
         check(&["link/b"], "@(link@(b*))");
         check(&["link/../c"], "@(c*)");
         check(&["a/b/../../c/./"], "@(c*@)");
-        // Below a given directory the link is a link, and what it leads to stands elsewhere.
+        // Below a given directory the link is a link, and what it leads to is elsewhere.
         check(&["", "link/b"], "*@(a(b*))");
         check(&["link", "link/b"], "@(a@(b*) link*)");
     }

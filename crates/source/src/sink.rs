@@ -43,11 +43,11 @@ pub use replace::{Existing, ExistingFile};
 /// How entries are put back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetOptions {
-    /// Owners are put back. If they are not, or cannot be, set-uid and set-gid bits that would
-    /// mean another owner are left off.
+    /// Owners are put back. If they are not, or cannot be, set-uid and set-gid bits that would mean
+    /// another owner are left off.
     pub owner: bool,
-    /// Owners are put back by number, also where this machine knows the name. Wanted where the
-    /// target is a system of its own, with its own `/etc/passwd`.
+    /// Owners are put back by number, even if this machine knows the name. Needed if the target is
+    /// a system with its own `/etc/passwd`.
     pub numeric_owner: bool,
     /// Extended attributes are put back, ACLs and capabilities among them.
     pub xattrs: bool,
@@ -58,7 +58,7 @@ pub struct TargetOptions {
 }
 
 impl Default for TargetOptions {
-    /// All that this process may put back; nothing is deleted.
+    /// Everything that this process may put back; nothing is deleted.
     fn default() -> Self {
         let owner = rustix::process::geteuid().is_root();
         Self { owner, numeric_owner: false, xattrs: true, delete: false, patch: false }
@@ -77,13 +77,13 @@ pub struct Target {
     /// Directories that are never removed.
     kept: Vec<InodeId>,
     is_root_user: bool,
-    /// Temporary names that were given out.
+    /// The number of temporary names used.
     temporaries: AtomicU64,
 }
 
 impl Target {
-    /// Opens the directory to restore into, and makes it, and those above it, where missing.
-    /// The path is the caller's: links on the way are followed.
+    /// Opens the directory to restore into, and makes it and its ancestors if they are missing. The
+    /// path is the caller's: links on the way are followed.
     pub fn open(path: &Path, options: TargetOptions) -> Result<Self, TargetError> {
         std::fs::create_dir_all(path)
             .map_err(|error| TargetError::io("create the directory", path, error))?;
@@ -106,7 +106,7 @@ impl Target {
         })
     }
 
-    /// Removes none of these directories, nor what is below them.
+    /// The same target, which removes none of these directories, nor what is below them.
     #[must_use]
     pub fn keeping(mut self, directories: Vec<InodeId>) -> Self {
         self.kept = directories;
@@ -117,7 +117,7 @@ impl Target {
     pub fn list(&self, directory: DirectoryId) -> Result<Vec<Vec<u8>>, TargetError> {
         let fd = self.directory(directory)?;
         let failed = |error| TargetError::io("list", &self.path_of(directory, b""), error);
-        // A fresh descriptor, for a listing begins where the last one on it ended.
+        // A fresh descriptor, because a listing begins where the last one on it ended.
         let fresh = inode::open_to_read(fd.as_fd(), c".", OFlags::DIRECTORY).map_err(failed)?;
         let (names, error) = Listing::read(fresh.as_fd(), &mut Vec::new());
         error.map_or(Ok(()), |error| Err(failed(error)))?;
@@ -132,7 +132,7 @@ impl Target {
         remove::remove(fd.as_fd(), &c_name, &self.kept, &|| self.path_of(directory, name))
     }
 
-    /// Gives a name of a directory another name in it, in the place of what may have that name.
+    /// Gives a name of a directory another name in it, and replaces what has that name.
     pub fn rename(
         &self,
         directory: DirectoryId,
@@ -145,7 +145,7 @@ impl Target {
             .map_err(|error| TargetError::io("rename to", &self.path_of(directory, new), error))
     }
 
-    /// Puts all that was written on the disk, or on the disks where others are mounted inside.
+    /// Flushes all that was written to the disk, or to the disks if others are mounted inside.
     pub fn sync(&self) -> Result<(), TargetError> {
         self.mounts.sync().map_err(|error| TargetError::io("flush", &self.root_path, error))
     }
@@ -159,7 +159,7 @@ impl Target {
         path
     }
 
-    /// An open directory and a name that can be nowhere but in it.
+    /// An open directory and a name that can only be in it.
     fn place(
         &self,
         directory: DirectoryId,

@@ -1,12 +1,13 @@
-//! The walk: a tree told depth first, names sorted bytewise, one event at a time.
+//! The walk: a tree as a sequence of events, depth first, names sorted bytewise.
 //!
 //! Invariants:
-//! - each directory is opened from its parent by one name, and known by device and inode since;
-//! - the descriptors held belong to the deepest directories on the way, at most [`FDS_MAX`];
-//!   one that was given up is opened again through `..` of its child, or from `/` name by name,
-//!   and taken only if it is the same inode;
-//! - `path` ends with the subject of the event told last;
-//! - an event holds all that can be asked about it, so it may be dealt with on another thread.
+//! - each directory is opened from its parent by one name, and identified by device and inode from
+//!   then on;
+//! - the descriptors held belong to the deepest directories on the way, at most [`FDS_MAX`]; a
+//!   descriptor that was given up is opened again through `..` of its child, or from `/` name by
+//!   name, and used only if it is the same inode;
+//! - `path` ends with the subject of the last event;
+//! - an event holds all that can be asked about it, so another thread may handle it.
 
 mod cut;
 mod event;
@@ -37,7 +38,7 @@ pub use event::{ExcludeReason, LeafKind, WalkCounts, WalkEvent};
 pub use handle::EntryHandle;
 use handle::Place;
 
-/// How many directories the walk holds open; others may keep some more open by a handle.
+/// How many directories the walk holds open; a handle may keep further ones open.
 const FDS_MAX: usize = 64;
 
 /// The trees below some paths, as one tree rooted at `/`.
@@ -56,7 +57,7 @@ pub struct TreeSource {
     buffer: Vec<u8>,
 }
 
-/// What entries need after the walk has gone on.
+/// What entries need after the walk has moved on.
 #[derive(Debug)]
 struct Context {
     accounts: Accounts,
@@ -72,7 +73,7 @@ struct Name {
 
 /// A directory that is about to be entered.
 struct Found {
-    /// None for `/`.
+    /// `None` for `/`.
     name: Option<Name>,
     /// As in its [`Frame`].
     whole: bool,
@@ -83,7 +84,7 @@ struct Found {
 /// A directory the walk is in.
 #[derive(Debug)]
 struct Frame {
-    /// None where it was given up, or could not be opened.
+    /// `None` if it was given up, or could not be opened.
     place: Option<Arc<Place>>,
     id: InodeId,
     listing: Arc<Listing>,
@@ -91,13 +92,13 @@ struct Frame {
     next: usize,
     /// Its path's part of the walk's path.
     path_bytes: usize,
-    /// All that stands here is wanted; else only what the plan names.
+    /// All that is in it is wanted; otherwise only what the plan names.
     whole: bool,
-    /// Where the plan has something below it.
+    /// The node of the plan, if the plan has something below it.
     node: Option<usize>,
     /// It was reached through a symbolic link, if there is one.
     follow: bool,
-    /// Told before its next name.
+    /// Events to yield before its next name.
     pending: VecDeque<WalkEvent>,
 }
 
@@ -105,13 +106,13 @@ impl TreeSource {
     /// Prepares to walk the trees below `paths`.
     ///
     /// Each path is made absolute: a relative one by the working directory, `..` by asking where
-    /// what precedes it leads. It is shown as it was spelt, also where a symbolic link is on the
-    /// way, unless it lies below another given path. A symbolic link at its end is stored as the
-    /// link it is; with a slash behind it, as the directory it leads to. A path given twice, or
-    /// below another, is walked once.
+    /// the path before it leads. It is shown as it was spelt, even if a symbolic link is on the
+    /// way, unless it is below another given path. A symbolic link at its end is stored as the link
+    /// it is; with a slash after it, as the directory it leads to. A path given twice, or below
+    /// another, is walked once.
     ///
     /// # Errors
-    /// A path that does not exist, no path at all, or a pattern that makes no sense.
+    /// A path that does not exist, no path at all, or an invalid pattern.
     pub fn open(paths: &[PathBuf], options: &SourceOptions) -> Result<Self, SourceError> {
         Ok(Self {
             plan: Plan::new(paths)?,
@@ -145,7 +146,7 @@ impl TreeSource {
         Path::new(OsStr::from_bytes(&self.path))
     }
 
-    /// What the walk has told so far.
+    /// What the walk has yielded so far.
     pub fn counts(&self) -> WalkCounts {
         self.counts
     }
@@ -178,24 +179,24 @@ impl TreeSource {
             self.path.push(b'/');
         }
         self.path.extend_from_slice(frame.listing.name(at).to_bytes());
-        let told_directory = frame.listing.is_directory(at);
+        let listed_as_directory = frame.listing.is_directory(at);
         Some(match frame.place.clone() {
-            Some(place) => self.visit(Name { place, at }, told_directory),
+            Some(place) => self.visit(Name { place, at }, listed_as_directory),
             None => self.problem("open the directory of", Errno::BADF),
         })
     }
 
-    /// Tells the entry of a name in the directory the walk is in, which may have told already
-    /// that it is a directory.
-    fn visit(&mut self, name: Name, told_directory: bool) -> WalkEvent {
-        let parent = self.frames.last().expect("a name stands in a directory");
+    /// The event of a name in the directory the walk is in. Its listing may have said already that
+    /// it is a directory.
+    fn visit(&mut self, name: Name, listed_as_directory: bool) -> WalkEvent {
+        let parent = self.frames.last().expect("a name is in a directory");
         let node = self.plan.child(parent.node, name.text());
         let (given, follow) = match node.map(|node| self.plan.node(node)) {
             Some(node) => (node.given, node.follow),
             None => (false, false),
         };
         let (parent_whole, parent_id) = (parent.whole, parent.id);
-        let unseen = told_directory && !follow && self.cuts.may_open_unseen();
+        let unseen = listed_as_directory && !follow && self.cuts.may_open_unseen();
         let stat = match unseen {
             true => None,
             false => match name.stat(follow) {
@@ -221,7 +222,7 @@ impl TreeSource {
             return self.enter_unseen(name, whole, node);
         };
         if !is_directory {
-            // A path that was given through this has lost its way.
+            // The way to a given path led through this name, and is lost.
             if node.is_some() && !given && !parent_whole {
                 return self.problem_of(SourceError::Changed {
                     path: self.path().to_owned(),
@@ -240,7 +241,7 @@ impl TreeSource {
         }
     }
 
-    /// Why the entry at the path is left out; of a directory, its name alone is asked.
+    /// Why the entry at the path is left out; for a directory, by its name alone.
     fn cut(&self, stat: Option<&Statx>, is_directory: bool) -> Option<ExcludeReason> {
         let by_name = self.cuts.of_name(self.path(), is_directory);
         by_name.or_else(|| self.cuts.of_leaf(stat?))
@@ -267,8 +268,8 @@ impl TreeSource {
         WalkEvent::Leaf { entry, kind }
     }
 
-    /// Opens a directory at once, of which nothing is known but that its parent told it is one:
-    /// one call less for each directory. Where that fails, it is asked for first, as others are.
+    /// Opens a directory at once, of which only its listing is known: one call less for each
+    /// directory. If that fails, its metadata is read first, as for others.
     fn enter_unseen(&mut self, name: Name, whole: bool, node: Option<usize>) -> WalkEvent {
         let Ok(fd) = name.open_directory(false) else { return self.visit(name, false) };
         match inode::stat_fd(&fd) {
@@ -288,14 +289,14 @@ impl TreeSource {
             Ok(fd) => fd,
             Err(error) => return self.enter_unreadable(directory.name, seen, error),
         };
-        // What was opened counts, whatever was there before.
+        // The directory that was opened counts, whatever its name was before.
         match inode::stat_fd(&fd) {
             Ok(stat) => self.enter_opened(fd, &stat, Some(InodeId::of(seen)), directory),
             Err(error) => self.problem("read the metadata of", error),
         }
     }
 
-    /// Lists a directory that was opened, and was asked whether it is wanted if it was `seen`.
+    /// Lists a directory that was opened. If it was `seen`, the rules were asked before.
     fn enter_opened(
         &mut self,
         fd: OwnedFd,
@@ -361,10 +362,10 @@ impl TreeSource {
         self.enter_empty(name, stat, WalkEvent::Problem { path, error })
     }
 
-    /// Enters a directory that is not open, of which nothing is told but this.
-    fn enter_empty(&mut self, name: Option<Name>, stat: &Statx, told: WalkEvent) -> WalkEvent {
+    /// Enters a directory that is not open, and of which only one event follows.
+    fn enter_empty(&mut self, name: Option<Name>, stat: &Statx, event: WalkEvent) -> WalkEvent {
         let facts = InodeFacts::of(stat);
-        // It is known by its name in its parent.
+        // It is identified by its name in its parent.
         let entry = match name {
             Some(name) => EntryHandle::below(name.place, name.at, facts),
             None => EntryHandle::of(self.place(None, self.path.len(), Arc::default()), facts),
@@ -378,12 +379,12 @@ impl TreeSource {
             whole: false,
             node: None,
             follow: false,
-            pending: [told].into(),
+            pending: [event].into(),
         });
         WalkEvent::EnterDirectory { entry }
     }
 
-    /// A directory that stands at so many bytes of the path.
+    /// The directory whose path is the first `path_bytes` bytes of the walk's path.
     fn place(&self, fd: Option<OwnedFd>, path_bytes: usize, listing: Arc<Listing>) -> Arc<Place> {
         let (path, context) = (self.path[..path_bytes].to_vec(), self.context.clone());
         Arc::new(Place { fd, path, listing, context })
@@ -397,7 +398,7 @@ impl TreeSource {
         }
     }
 
-    /// Leaves the directory the walk is in, and sees to it that its parent is open.
+    /// Leaves the directory the walk is in, and opens its parent if needed.
     fn leave(&mut self) {
         let Some(child) = self.frames.pop() else { return };
         if self.frames.is_empty() || self.frames.len() > self.open_from {
@@ -456,7 +457,7 @@ impl TreeSource {
 impl Iterator for TreeSource {
     type Item = WalkEvent;
 
-    /// The next event, or none when the walk is over.
+    /// The next event; `None` when the walk is over.
     fn next(&mut self) -> Option<WalkEvent> {
         let event = match self.started {
             true => self.step()?,

@@ -1,7 +1,7 @@
 //! Extended attributes, read and written without opening what has them.
 //!
-//! The kernel's calls take a path or an open file. A path of the form `/proc/self/fd/N/name`
-//! is one name below an open directory, so it can neither grow too long nor lead elsewhere.
+//! The kernel's calls take a path or an open file. A path of the form `/proc/self/fd/N/name` is one
+//! name below an open directory, so it can neither be too long nor lead elsewhere.
 
 use std::collections::HashSet;
 use std::ffi::CStr;
@@ -14,7 +14,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use strongroom_catalog::Xattr;
 
-/// The kernel lets neither a list nor a value grow longer.
+/// The kernel's limit for a list and for a value.
 const BYTES_MAX: usize = 64 * 1024;
 /// Enough for nearly every list and value.
 const BYTES_AT_FIRST: usize = 1024;
@@ -39,8 +39,8 @@ pub(crate) enum Bearer<'a> {
     Open(BorrowedFd<'a>),
     /// A path below `/proc/self/fd`; a symbolic link at its end is itself.
     Name(Vec<u8>),
-    /// The path of a descriptor that was opened for its path only; it leads to what that is, and
-    /// no further.
+    /// The path of a descriptor that was opened for its path only; it leads to that file, and no
+    /// further.
     PathOnly(Vec<u8>),
 }
 
@@ -68,7 +68,7 @@ impl<'a> Bearer<'a> {
         for name in list.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
             match with_room(|value| self.get(name, value)) {
                 Ok(value) => xattrs.push(Xattr { name: name.to_vec(), value }),
-                // Taken off since it was listed.
+                // Removed since it was listed.
                 Err(Errno::NODATA) => {}
                 Err(error) => return Err(error),
             }
@@ -111,13 +111,13 @@ impl<'a> Bearer<'a> {
     }
 }
 
-/// Where `/proc` is not mounted, that is what is missing, and not the file.
+/// If `/proc` is not mounted, that is what is missing, and not the file.
 fn missing_proc(error: Errno) -> Errno {
     let mounted = || rustix::fs::access("/proc/self/fd", rustix::fs::Access::EXISTS).is_ok();
     if error == Errno::NOENT && !mounted() { Errno::NOSYS } else { error }
 }
 
-/// Calls with little room first, and with all the room there can be need for where that is short.
+/// Calls with little room first, and again with all the room that can be needed if that is short.
 fn with_room(mut call: impl FnMut(&mut Vec<u8>) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::with_capacity(BYTES_AT_FIRST);
     match call(&mut bytes) {

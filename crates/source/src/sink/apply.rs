@@ -1,8 +1,8 @@
-//! Putting metadata back, in the one order that leaves all of it standing.
+//! Puts metadata back, in the only order in which no step undoes another.
 //!
-//! Owner first, for a change of owner takes set-uid bits and capabilities away; then the mode;
-//! then the extended attributes, an ACL last among them, for it sets mode bits of its own; the
-//! time last, for all else may change it. What is right already is not touched.
+//! Owner first, because a change of owner removes set-uid bits and capabilities; then the mode;
+//! then the extended attributes, with an ACL last among them because it sets mode bits itself; the
+//! time last, because everything else may change it. What is right already is not touched.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
@@ -24,9 +24,9 @@ use super::file::TargetFile;
 pub(super) struct Subject<'a> {
     pub(super) fd: BorrowedFd<'a>,
     pub(super) bearer: Bearer<'a>,
-    /// The descriptor is good for its path only.
+    /// The descriptor was opened for its path only.
     pub(super) path_only: bool,
-    /// Where it is, asked for only when something is wrong with it.
+    /// Its path, computed only if something is wrong with it.
     pub(super) path: &'a dyn Fn() -> PathBuf,
 }
 
@@ -34,8 +34,8 @@ const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
 
 impl Target {
-    /// Puts the metadata of a file back, when all of its content is written.
-    /// Returns what of it could not be applied.
+    /// Puts the metadata of a file back, after all of its content was written. Returns what of it
+    /// could not be applied.
     pub fn finish_file(&self, file: TargetFile, metadata: &Metadata) -> Vec<TargetError> {
         let short = file.reach_size().err();
         let (fd, path) = file.into_parts();
@@ -44,7 +44,7 @@ impl Target {
         short.into_iter().chain(self.apply(&subject, metadata)).collect()
     }
 
-    /// Puts the metadata of a directory back, when all that it holds has its own: deepest first.
+    /// Puts the metadata of a directory back, after everything in it has its own: deepest first.
     /// Returns what of it could not be applied.
     pub fn apply_directory_metadata(
         &self,
@@ -57,7 +57,7 @@ impl Target {
         Ok(self.apply(&Subject { fd: fd.as_fd(), bearer, path_only: false, path: &path }, metadata))
     }
 
-    /// The owner as this machine numbers it.
+    /// The owner's numbers on this machine.
     pub(super) fn owner_of(&self, metadata: &Metadata) -> (u32, u32) {
         let by_name = !self.options.numeric_owner;
         let user = metadata.user.as_deref().filter(|_| by_name);
@@ -68,7 +68,7 @@ impl Target {
         )
     }
 
-    /// The mode that may stand with an owner: set-uid and set-gid are for the right one only.
+    /// The mode that may be set for this owner: set-uid and set-gid are for the right owner only.
     pub(super) fn mode_for(&self, metadata: &Metadata, uid: u32, gid: u32) -> u16 {
         let (wanted_uid, wanted_gid) = self.owner_of(metadata);
         let mut mode = metadata.mode;
@@ -97,7 +97,7 @@ impl Target {
             }
         }
         let mode = self.mode_for(metadata, owned.0, owned.1);
-        // A change of owner may have taken bits away, so after one the mode is always set.
+        // A change of owner may have removed bits, so after one the mode is always set.
         let changed = owned != (stat.stx_uid, stat.stx_gid);
         if !is_symlink && (changed || mode != stat.stx_mode & 0o7777) {
             subject.chmod(mode).unwrap_or_else(|error| {
@@ -107,7 +107,7 @@ impl Target {
         if self.options.xattrs {
             subject.set_xattrs(&metadata.xattrs, &mut problems);
         }
-        // An ACL that was set or taken off may have left other mode bits, and all of it other times.
+        // A set or removed ACL may have changed mode bits, and all of it may have changed times.
         let now = inode::stat_fd(subject.fd).unwrap_or(stat);
         if !is_symlink && mode != now.stx_mode & 0o7777 && problems.is_empty() {
             subject.chmod(mode).unwrap_or_else(|error| {
@@ -137,15 +137,15 @@ impl Subject<'_> {
         }
     }
 
-    /// Puts attributes back, ACLs last, and takes off those that are too many.
+    /// Puts attributes back, ACLs last, and removes extra ones.
     fn set_xattrs(&self, wanted: &[Xattr], problems: &mut Vec<TargetError>) {
-        let standing = match self.bearer.read() {
-            Ok(standing) => standing,
+        let existing = match self.bearer.read() {
+            Ok(existing) => existing,
             Err(Errno::OPNOTSUPP) if wanted.is_empty() => return,
-            // Setting tells what is wrong, attribute by attribute.
+            // Setting them reports what is wrong, attribute by attribute.
             Err(_) => Vec::new(),
         };
-        for extra in standing.iter().filter(|xattr| is_ours(&xattr.name)) {
+        for extra in existing.iter().filter(|xattr| is_ours(&xattr.name)) {
             if !wanted.iter().any(|xattr| xattr.name == extra.name)
                 && let Err(error) = self.bearer.remove(&extra.name)
             {
@@ -154,14 +154,14 @@ impl Subject<'_> {
         }
         let is_acl = |xattr: &&Xattr| xattr.name.starts_with(b"system.posix_acl");
         let ordered = wanted.iter().filter(|it| !is_acl(it)).chain(wanted.iter().filter(is_acl));
-        for xattr in ordered.filter(|xattr| !standing.contains(xattr)) {
+        for xattr in ordered.filter(|xattr| !existing.contains(xattr)) {
             if let Err(error) = self.bearer.set(&xattr.name, &xattr.value) {
                 problems.push(self.failed_xattr("set", &xattr.name, error));
             }
         }
     }
 
-    /// The time of the last access is left as it is.
+    /// The time of the last access is not changed.
     fn set_time(&self, mtime: Timestamp) -> Result<(), Errno> {
         let times = Timestamps {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
@@ -186,8 +186,8 @@ impl Subject<'_> {
     }
 }
 
-/// Attributes that belong to the tree. Others are the machine's or the file system's own, such as
-/// security labels; where a snapshot lacks them, those of the target stay.
+/// Attributes that belong to the tree. Others belong to the machine or the file system, such as
+/// security labels; if a snapshot lacks them, those of the target stay.
 pub(super) fn is_ours(name: &[u8]) -> bool {
     name.starts_with(b"user.")
         || name.starts_with(b"trusted.")
@@ -195,12 +195,12 @@ pub(super) fn is_ours(name: &[u8]) -> bool {
         || name == b"security.capability"
 }
 
-/// Changes the mode of what is open for its path only.
+/// Changes the mode of something that is opened for its path only.
 pub(super) fn chmod_path_only(fd: &impl AsFd, mode: Mode) -> Result<(), Errno> {
     rustix::fs::chmod(proc_path(fd), mode)
 }
 
-/// A path that leads to what is open, and no further where that is a symbolic link.
+/// A path that leads to what is open, and no further if that is a symbolic link.
 pub(super) fn proc_path(fd: &impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }

@@ -1,4 +1,4 @@
-//! What stands in the target against what should.
+//! Compares the target with what should be there.
 
 use std::os::fd::AsFd;
 
@@ -14,40 +14,40 @@ use super::apply::is_ours;
 use super::directories::DirectoryId;
 use super::error::TargetError;
 
-/// In what an entry of the target differs from the one that should stand there.
+/// In what an entry of the target differs from the entry that should be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Differences {
-    /// Nothing stands there. Nothing else is said then.
+    /// It does not exist. Then nothing else is compared.
     pub missing: bool,
-    /// Something of another kind stands there. Nothing else is said then.
+    /// It is of another kind. Then nothing else is compared.
     pub kind: bool,
     /// The size of a file, the target of a link, or the number of a device.
     pub content: bool,
-    /// The time of the last change of the content. Where it is the same, as the size is, the
-    /// content of a file can be taken for the same; it was not read.
+    /// The time of the last change of the content. If it is the same, and the size is, the content
+    /// of a file can be taken for the same; it was not read.
     pub mtime: bool,
     /// The permission bits.
     pub mode: bool,
-    /// The owner, where owners are put back.
+    /// The owner, if owners are put back.
     pub owner: bool,
-    /// The extended attributes, where they are put back.
+    /// The extended attributes, if they are put back.
     pub xattrs: bool,
 }
 
 impl Differences {
-    /// True where nothing differs.
+    /// True if nothing differs.
     pub fn none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// True where the content may differ, so that it has to be looked at or made.
+    /// True if the content may differ, so that it must be compared or written.
     pub fn may_touch_content(&self) -> bool {
         self.missing || self.kind || self.content || self.mtime
     }
 }
 
 impl Target {
-    /// In what a name of the target differs from an entry, without opening what stands there.
+    /// In what a name of the target differs from an entry, without opening the target's.
     pub fn differences(
         &self,
         directory: DirectoryId,
@@ -71,12 +71,12 @@ impl Target {
             differences.content = pointed.as_bytes() != target;
         }
         if self.options.xattrs {
-            let standing = match Bearer::name(fd.as_fd(), &name).read() {
-                Ok(standing) => standing,
+            let existing = match Bearer::name(fd.as_fd(), &name).read() {
+                Ok(existing) => existing,
                 Err(Errno::OPNOTSUPP) => Vec::new(),
                 Err(error) => return Err(failed(error)),
             };
-            differences.xattrs = xattrs_differ(&standing, &entry.metadata.xattrs);
+            differences.xattrs = xattrs_differ(&existing, &entry.metadata.xattrs);
         }
         Ok(differences)
     }
@@ -116,9 +116,9 @@ fn kind_of(kind: &EntryKind) -> FileType {
     }
 }
 
-fn xattrs_differ(standing: &[Xattr], wanted: &[Xattr]) -> bool {
-    wanted.iter().any(|xattr| !standing.contains(xattr))
-        || standing.iter().any(|xattr| {
+fn xattrs_differ(existing: &[Xattr], wanted: &[Xattr]) -> bool {
+    wanted.iter().any(|xattr| !existing.contains(xattr))
+        || existing.iter().any(|xattr| {
             is_ours(&xattr.name) && !wanted.iter().any(|other| other.name == xattr.name)
         })
 }

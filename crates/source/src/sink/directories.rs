@@ -36,7 +36,7 @@ struct Table {
     /// Parent and name of each but the root; directory 1 is the first.
     known: Vec<(DirectoryId, CString)>,
     open: HashMap<DirectoryId, Open>,
-    /// Which was used when; the first is to be closed first.
+    /// When each was last used; the first is the first to be closed.
     by_use: BTreeMap<u64, DirectoryId>,
     uses: u64,
 }
@@ -64,7 +64,7 @@ impl Directories {
         path
     }
 
-    /// A descriptor of a directory, opened again from the nearest open one above where need be.
+    /// A descriptor of a directory, opened again from the nearest open ancestor if needed.
     pub(super) fn open(
         &self,
         root: &Arc<OwnedFd>,
@@ -89,13 +89,13 @@ impl Directories {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Every change of the table is whole before anything can panic.
+        // Every change of the table is complete before anything can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Table {
-    /// From the nearest directory above that will do, or the root, down to this one.
+    /// From the nearest ancestor that is suitable, or the root, down to this one.
     fn way(
         &self,
         directory: DirectoryId,

@@ -11,9 +11,9 @@ pub enum TargetError {
     Io {
         /// What was tried, to be read after "cannot".
         operation: &'static str,
-        /// With what.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The system's reason.
         error: io::Error,
     },
     /// The kernel refused one extended attribute.
@@ -26,9 +26,9 @@ pub enum TargetError {
         operation: &'static str,
         /// The attribute.
         name: Vec<u8>,
-        /// Of what.
+        /// What has the attribute.
         path: PathBuf,
-        /// Why not.
+        /// The system's reason.
         error: io::Error,
     },
     /// Something else must replace a directory, and nothing may be deleted.
@@ -61,7 +61,7 @@ pub enum TargetError {
         /// The file.
         path: PathBuf,
     },
-    /// A file that was written is not what was written.
+    /// A file does not contain what was written to it.
     #[error(
         "{path:?} is not what was written to it ({wrong} wrong parts): check the disk, and restore \
          again"
@@ -72,7 +72,7 @@ pub enum TargetError {
         /// How many chunks and holes are wrong.
         wrong: usize,
     },
-    /// A directory was moved while what it holds was removed.
+    /// A directory was moved while its content was removed.
     #[error("{path:?} was moved while it was being removed; the rest of it was not removed")]
     Moved {
         /// Where it was.
@@ -99,7 +99,7 @@ impl TargetError {
         Self::Io { operation, path: path.to_owned(), error: error.into() }
     }
 
-    /// What it is about.
+    /// The path that it is about.
     pub fn path(&self) -> &Path {
         match self {
             Self::Io { path, .. }

@@ -20,40 +20,40 @@ use super::error::TargetError;
 /// A regular file, open for reading and writing; many threads may write at once.
 ///
 /// When all is written, it is given to [`Target::finish_file`](super::Target::finish_file), which
-/// makes it as long as it was said to become if it is shorter yet.
+/// extends it to its final length if it is still shorter.
 #[derive(Debug)]
 pub struct TargetFile {
     fd: OwnedFd,
     path: PathBuf,
-    /// What it is to become.
+    /// The length that it will have.
     size: u64,
-    /// What it is at least.
+    /// The length that it has at least.
     length: AtomicU64,
     fresh: bool,
-    /// The mode of a file that stood, until it is first written to; then others are shut out, for
-    /// what is written may be less public than what stood.
+    /// The mode of a file that existed, until it is first written to. Then others are shut out,
+    /// because what is written may be less public than what was there.
     open_to_others: AtomicBool,
-    /// The kernel lets one writer at a time into a file and has the others spin; here they sleep,
-    /// and leave their core to whoever has something to do.
+    /// The kernel lets one writer at a time into a file and makes the others spin. Here they sleep,
+    /// and leave their core to other threads.
     turn: Mutex<()>,
     /// Seeking moves the one position of the descriptor.
     seek: Mutex<()>,
-    /// Writes past the kernel's cache; opened when first wanted, none where that is no good.
+    /// Writes past the kernel's cache; opened when first wanted, `None` if that is of no use.
     past_cache: OnceLock<Option<OwnedFd>>,
 }
 
-/// The kernel takes so many parts at once.
+/// The kernel takes at most this many parts at once.
 const PARTS_MAX: usize = 1024;
 
-/// Of at least so many bytes, written at once, the disk takes its part while the next are made: a
-/// flush at the end finds little left to do.
+/// If at least this many bytes are written at once, the disk writes them while the next are made,
+/// and a flush at the end has little left to do.
 const LARGE_MIN: usize = 1 << 20;
 
-/// File systems of disks that write what goes past the cache as it comes: ext4 and XFS, as `statfs`
-/// names them. Others would have each write wait for a network, or leave it uncompressed.
+/// File systems of disks that write at once what goes past the cache: ext4 and XFS, by their
+/// `statfs` numbers. On others each write would wait for a network, or would not be compressed.
 const PAST_CACHE_GOOD: [u32; 2] = [0xef53, 0x5846_5342];
 
-/// What is written at a time where a hole cannot be punched.
+/// What is written at a time if a hole cannot be punched.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 impl TargetFile {
@@ -71,7 +71,7 @@ impl TargetFile {
         }
     }
 
-    pub(super) fn standing(
+    pub(super) fn of_existing(
         fd: OwnedFd,
         path: PathBuf,
         stat: Statx,
@@ -88,7 +88,7 @@ impl TargetFile {
             seek: Mutex::default(),
             past_cache: OnceLock::new(),
         };
-        // To set the same would still change the time.
+        // Setting the same length would still change the time.
         if stat.stx_size != size {
             file.shut_others_out()?;
             file.set_length(size)?;
@@ -96,12 +96,12 @@ impl TargetFile {
         Ok(file)
     }
 
-    /// True where nothing stood before, so that all of it is a hole.
+    /// True if the file is new, so that all of it is a hole.
     pub fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Where it stands, for messages.
+    /// Its path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -116,7 +116,7 @@ impl TargetFile {
         self.write_parts_at(offset, &mut [IoSlice::new(bytes)]).map(drop)
     }
 
-    /// Writes all of these bytes, one part behind the other. Tells how many of them wait in the
+    /// Writes all of these bytes, one part after the other. Returns how many of them wait in the
     /// kernel's cache for a flush; the others went past it.
     pub fn write_parts_at(
         &self,
@@ -129,7 +129,8 @@ impl TargetFile {
         if past.is_empty() {
             self.write_through_cache(offset, parts)?;
             if let Some(length) = NonZeroU64::new(bytes as u64).filter(|_| bytes >= LARGE_MIN) {
-                // The kernel begins to write at once what it is told nobody needs. It may refuse.
+                // The kernel begins at once to write what it is advised is not needed. It may
+                // refuse.
                 let _ = rustix::fs::fadvise(&self.fd, offset, Some(length), Advice::DontNeed);
             }
             return Ok(bytes as u64);
@@ -143,8 +144,8 @@ impl TargetFile {
         Ok(waiting)
     }
 
-    /// Writes what is aligned, past the kernel's cache: many bytes neither cost the time to be
-    /// copied there nor take the place of what others need. Tells which bytes these were.
+    /// Writes what is aligned, past the kernel's cache: this saves the time of copying many bytes
+    /// into the cache, and keeps there what others need. Returns which bytes these were.
     fn write_past_cache(
         &self,
         offset: u64,
@@ -164,7 +165,7 @@ impl TargetFile {
     fn open_past_cache(&self) -> Option<OwnedFd> {
         let magic = rustix::fs::fstatfs(&self.fd).ok()?.f_type;
         PAST_CACHE_GOOD.iter().find(|good| i64::from(**good) == magic as i64)?;
-        // Many may write at once to where the file is long enough already.
+        // Several threads may write at once if the file is long enough already.
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.reach_size().ok()?;
         drop(turn);
@@ -195,7 +196,7 @@ impl TargetFile {
         Ok(())
     }
 
-    /// Reads what stands, until the buffer is full or the file ends; tells how many bytes.
+    /// Reads the file's content until the buffer is full or the file ends; returns how many bytes.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, TargetError> {
         let mut done = 0;
         while done < buffer.len() {
@@ -209,8 +210,8 @@ impl TargetFile {
         Ok(done)
     }
 
-    /// Makes a range a hole, as far as the file system can; it reads as zeros in any case.
-    /// Where it is one already nothing is touched.
+    /// Makes a range a hole, as far as the file system can; it reads as zeros in any case. If it is
+    /// a hole already, nothing is changed.
     pub fn punch_hole(&self, offset: u64, bytes: u64) -> Result<(), TargetError> {
         let end = offset.saturating_add(bytes).min(self.size);
         let mut from = offset;
@@ -223,7 +224,7 @@ impl TargetFile {
         Ok(())
     }
 
-    /// The first run of stored bytes at or behind an offset; what precedes it is a hole.
+    /// The first run of stored bytes at or after an offset; what precedes it is a hole.
     pub fn next_extent(&self, offset: u64) -> Result<Option<Extent>, TargetError> {
         let _guard = self.seek.lock().unwrap_or_else(PoisonError::into_inner);
         extent_behind(self.fd.as_fd(), offset, self.size)
@@ -234,7 +235,8 @@ impl TargetFile {
         (self.fd, self.path)
     }
 
-    /// Makes it as long as it is to become: writing did that for most. Not while others write.
+    /// Extends it to its final length: writing has done that for most files. Not while others
+    /// write.
     pub fn reach_size(&self) -> Result<(), TargetError> {
         if self.length.load(Ordering::Relaxed) < self.size {
             self.set_length(self.size)?;
@@ -269,7 +271,7 @@ impl TargetFile {
         if !self.open_to_others.load(Ordering::Acquire) {
             return Ok(());
         }
-        // Two who come at once both do it: neither may write before.
+        // If two threads come at once, both do it: neither may write before.
         rustix::fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR)
             .map_err(|error| self.failed("change the mode of", error))?;
         self.open_to_others.store(false, Ordering::Release);

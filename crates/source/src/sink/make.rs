@@ -16,7 +16,7 @@ use super::error::TargetError;
 use super::file::TargetFile;
 use super::{Target, apply, remove};
 
-/// For the owner alone, until it is finished.
+/// For the owner alone, until the file is finished.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 impl Target {
@@ -29,9 +29,9 @@ impl Target {
         Ok(self.directories.add(parent, &self.checked_name(parent, name)?))
     }
 
-    /// Makes a directory, or takes the one that exists; anything else of the name is removed.
-    /// Its metadata is for [`apply_directory_metadata`](Self::apply_directory_metadata), when all
-    /// that goes into it is there.
+    /// Makes a directory, or takes the one that exists; anything else of that name is removed. Its
+    /// metadata is set by [`apply_directory_metadata`](Self::apply_directory_metadata) when its
+    /// content is complete.
     pub fn create_directory(
         &self,
         parent: DirectoryId,
@@ -49,8 +49,8 @@ impl Target {
                 let open = || inode::open_to_read(fd.as_fd(), &c_name, flags);
                 self.mounts.note(&stat, open).map_err(failed)?;
             }
-            standing => {
-                if standing.is_some() {
+            existing => {
+                if existing.is_some() {
                     unlink(&fd, &c_name).map_err(failed)?;
                 }
                 rustix::fs::mkdirat(&fd, &c_name, Mode::RWXU).map_err(failed)?;
@@ -72,12 +72,12 @@ impl Target {
         let failed = |error| {
             TargetError::io("create the symbolic link", &self.path_of(directory, name), error)
         };
-        let standing = self.make_way(&fd, &c_name, directory, FileType::Symlink)?;
-        let right = standing.is_some()
+        let existing = self.make_way(&fd, &c_name, directory, FileType::Symlink)?;
+        let right = existing.is_some()
             && rustix::fs::readlinkat(&fd, &c_name, Vec::new())
                 .is_ok_and(|pointed| pointed.as_bytes() == target);
         if !right {
-            self.make_in_place(&fd, &c_name, standing.is_some(), |name| {
+            self.make_in_place(&fd, &c_name, existing.is_some(), |name| {
                 rustix::fs::symlinkat(target, &fd, name)
             })
             .map_err(failed)?;
@@ -87,8 +87,7 @@ impl Target {
 
     /// Makes a named pipe, socket or device with its metadata; one that is right already stays.
     /// Returns what of the metadata could not be applied.
-    ///
-    /// # Errors
+    /// Only root may make devices. A file, directory or symbolic link is an error.
     /// Devices are for root alone. A file, directory or symbolic link is none of these.
     pub fn create_special(
         &self,
@@ -106,13 +105,13 @@ impl Target {
             EntryKind::BlockDevice(device) => (FileType::BlockDevice, Some(*device)),
             _ => return Err(TargetError::NotSpecial { path: path() }),
         };
-        let standing = self.make_way(&fd, &c_name, directory, kind)?;
-        let right = standing
+        let existing = self.make_way(&fd, &c_name, directory, kind)?;
+        let right = existing
             .as_ref()
             .is_some_and(|stat| device.is_none_or(|device| device == inode::device_number(stat)));
         if !right {
             let number = device.map_or(0, |it| rustix::fs::makedev(it.major, it.minor));
-            self.make_in_place(&fd, &c_name, standing.is_some(), |name| {
+            self.make_in_place(&fd, &c_name, existing.is_some(), |name| {
                 rustix::fs::mknodat(&fd, name, kind, FILE_MODE, number)
             })
             .map_err(|error| TargetError::io("create the special file", &path(), error))?;
@@ -120,7 +119,7 @@ impl Target {
         self.apply_to_name(&fd, &c_name, directory, metadata)
     }
 
-    /// Gives another name to something of the target that is no directory.
+    /// Gives another name to something of the target that is not a directory.
     pub fn hard_link(
         &self,
         existing: (DirectoryId, &[u8]),
@@ -131,18 +130,18 @@ impl Target {
         let failed =
             |error| TargetError::io("create the hard link", &self.path_of(new.0, new.1), error);
         let stat = inode::stat_at(from.as_fd(), &from_name).map_err(failed)?;
-        let standing = self.make_way(&to, &to_name, new.0, inode::kind_of(&stat))?;
+        let existing = self.make_way(&to, &to_name, new.0, inode::kind_of(&stat))?;
         let is_same = |other: &Statx| inode::InodeId::of(other) == inode::InodeId::of(&stat);
-        if standing.as_ref().is_some_and(is_same) {
+        if existing.as_ref().is_some_and(is_same) {
             return Ok(());
         }
-        self.make_in_place(&to, &to_name, standing.is_some(), |name| {
+        self.make_in_place(&to, &to_name, existing.is_some(), |name| {
             rustix::fs::linkat(&from, &from_name, &to, name, AtFlags::empty())
         })
         .map_err(failed)
     }
 
-    /// Opens a regular file that exists, only to be looked at: nothing of it changes.
+    /// Opens a regular file that exists, for reading only: nothing of it changes.
     pub fn open_file_for_reading(
         &self,
         directory: DirectoryId,
@@ -166,18 +165,18 @@ impl Target {
         name: &[u8],
         size: u64,
     ) -> Result<TargetFile, TargetError> {
-        // Mostly the name is free, and need not be looked up first.
+        // Usually the name is free, and need not be looked up first.
         if let Ok(file) = self.create_file(directory, name, size) {
             return Ok(file);
         }
         let (fd, c_name) = self.place(directory, name)?;
         let path = self.path_of(directory, name);
-        let standing = self.make_way(&fd, &c_name, directory, FileType::RegularFile)?;
-        if standing.is_some() {
-            if let Some(file) = self.open_standing(&fd, &c_name) {
+        let existing = self.make_way(&fd, &c_name, directory, FileType::RegularFile)?;
+        if existing.is_some() {
+            if let Some(file) = self.open_in_place(&fd, &c_name) {
                 let (file, stat) =
                     file.map_err(|error| TargetError::io("open for writing", &path, error))?;
-                return TargetFile::standing(file, path, stat, size);
+                return TargetFile::of_existing(file, path, stat, size);
             }
             unlink(&fd, &c_name).map_err(|error| TargetError::io("replace", &path, error))?;
         }
@@ -201,8 +200,8 @@ impl Target {
         }
     }
 
-    /// Opens a file to be changed where it is; nothing if it must be replaced.
-    fn open_standing(&self, fd: &OwnedFd, name: &CStr) -> Option<Result<(OwnedFd, Statx), Errno>> {
+    /// Opens a file to be changed in place; `None` if it must be replaced.
+    fn open_in_place(&self, fd: &OwnedFd, name: &CStr) -> Option<Result<(OwnedFd, Statx), Errno>> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(fd, name, flags, Mode::empty()) {
             Ok(file) => file,
@@ -221,7 +220,7 @@ impl Target {
         }
     }
 
-    /// True if mode and times can be set: of a file of another user they cannot.
+    /// True if mode and times can be set: those of another user's file cannot.
     pub(super) fn owns(&self, stat: &Statx) -> bool {
         self.is_root_user || stat.stx_uid == rustix::process::geteuid().as_raw()
     }
@@ -259,7 +258,7 @@ impl Target {
         }
     }
 
-    /// Applies metadata to something that is not opened for more than its path.
+    /// Applies metadata to something that is opened for its path only.
     pub(super) fn apply_to_name(
         &self,
         fd: &OwnedFd,
@@ -280,7 +279,8 @@ impl Target {
     }
 }
 
-/// Lets the owner of a directory list, change and enter it: others than root must be allowed to.
+/// Lets the owner of a directory list, change and enter it: users other than root need that
+/// permission.
 pub(super) fn open_up(fd: BorrowedFd<'_>, name: &CStr, stat: &Statx) -> Result<(), Errno> {
     if stat.stx_mode & 0o700 == 0o700 {
         return Ok(());

@@ -13,13 +13,13 @@ use crate::inode;
 pub(super) struct Mounts(Mutex<Vec<(u64, Arc<OwnedFd>)>>);
 
 impl Mounts {
-    /// The one file system that is known in the beginning.
+    /// The one file system that is known at the beginning.
     pub(super) fn new(root: Arc<OwnedFd>) -> Result<Self, Errno> {
         let stat = inode::stat_fd(&root)?;
         Ok(Self(Mutex::new(vec![(inode::device_of(&stat), root)])))
     }
 
-    /// Takes note of a directory that stands in the target, which `open` opens.
+    /// Records a directory that exists in the target; `open` opens it.
     pub(super) fn note(
         &self,
         stat: &Statx,
@@ -33,9 +33,9 @@ impl Mounts {
         Ok(())
     }
 
-    /// Puts on the disks what was written to any of them; tells the first failure.
+    /// Flushes all of them to their disks; returns the first failure.
     pub(super) fn sync(&self) -> Result<(), Errno> {
-        // A flush takes long, and whoever takes note of a directory need not wait for it.
+        // A flush takes long, and a thread that records a directory need not wait for it.
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let synced = known.iter().map(|(_, directory)| rustix::fs::syncfs(directory.as_fd()));
         synced.fold(Ok(()), Result::and)

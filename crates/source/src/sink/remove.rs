@@ -22,7 +22,7 @@ struct Level {
     next: usize,
 }
 
-/// Removes a name of an open directory, with all below it but the directories that are `kept`.
+/// Removes a name of an open directory, with all below it except the directories that are `kept`.
 /// Returns how many names were removed. `path` gives the place of the name, for messages.
 pub(super) fn remove(
     directory: BorrowedFd<'_>,
@@ -75,7 +75,7 @@ impl Removal<'_> {
                 }
                 continue;
             }
-            // The directory is empty: it is removed from the one above.
+            // The directory is empty: it is removed from its parent.
             let name = level.name.clone();
             self.removed += 1;
             if self.levels.len() == 1 {
@@ -106,7 +106,7 @@ impl Removal<'_> {
             return Err(TargetError::MountInTheWay { path: self.place(Some(name)) });
         }
         if !self.is_root_user {
-            // Where this is not allowed, what follows tells so.
+            // If this is not allowed, the calls that follow report it.
             let _ = make::open_up(directory, name, seen);
         }
         let failed =
@@ -129,7 +129,7 @@ impl Removal<'_> {
         Ok(fd)
     }
 
-    /// Opens the directory above, if it is still the one this was reached from.
+    /// Opens the parent directory, if it is still the one from which this one was reached.
     fn ascend(&self, fd: &OwnedFd) -> Result<OwnedFd, TargetError> {
         let above = self.levels.iter().rev().nth(1).map(|level| level.id);
         let opened = inode::open_to_read(fd.as_fd(), c"..", OFlags::DIRECTORY)
@@ -145,8 +145,8 @@ impl Removal<'_> {
         TargetError::io(operation, &self.place(name), error)
     }
 
-    /// The path of a name in the directory that is being emptied; the first level's own name is
-    /// that of the whole.
+    /// The path of a name in the directory that is being emptied. The name of the first level
+    /// itself is the path of the whole.
     fn place(&self, name: Option<&CStr>) -> PathBuf {
         let mut path = (self.path)();
         let names = self.levels.iter().map(|level| level.name.as_c_str()).chain(name);
@@ -161,11 +161,11 @@ impl Removal<'_> {
 enum Leaf {
     Missing,
     Removed,
-    /// It is a directory, and still there.
+    /// It is a directory, and still exists.
     Directory(Box<Statx>),
 }
 
-/// Removes a name that is no directory.
+/// Removes a name that is not a directory.
 fn remove_leaf(directory: BorrowedFd<'_>, name: &CStr) -> Result<Leaf, Errno> {
     let stat = match inode::stat_at(directory, name) {
         Ok(stat) => stat,

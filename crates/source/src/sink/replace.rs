@@ -1,5 +1,5 @@
-//! Taking the place of what exists: made under a temporary name, and renamed when it is whole, so
-//! that a name is never half of one thing and half of another, whenever the restore ends.
+//! Replacing what exists: a new entry is made under a temporary name and renamed when it is
+//! complete. So a name never holds parts of two things, whenever the restore ends.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -20,11 +20,12 @@ use super::error::TargetError;
 use super::file::TargetFile;
 use super::make::unlink;
 
-/// What temporary names begin with; the process and a number follow. One that is left over was
+/// What temporary names begin with; the process and a number follow. A name that is left over was
 /// made by a restore that was killed.
 const TEMPORARY: &str = ".strongroom-restore-";
 
-/// Temporary names are tried this often: leftovers of another process of the same number end.
+/// At most this many temporary names are tried: leftovers of another process with the same number
+/// end.
 const ATTEMPTS_MAX: usize = 10_000;
 
 /// What a name of the target is before a file takes it.
@@ -78,7 +79,7 @@ impl ExistingFile {
 }
 
 impl Target {
-    /// What a name is before a file takes it. A directory is removed, if directories may be.
+    /// What a name is before a file takes it. A directory is removed, if that is allowed.
     pub fn existing(&self, directory: DirectoryId, name: &[u8]) -> Result<Existing, TargetError> {
         let (fd, c_name) = self.place(directory, name)?;
         let failed = |error| TargetError::io("replace", &self.path_of(directory, name), error);
@@ -109,8 +110,8 @@ impl Target {
         }
     }
 
-    /// Makes a file that is to become `size` bytes long and to have a name, under a temporary one,
-    /// which is returned too. Messages show the name that it is to have.
+    /// Makes a file that is to become `size` bytes long, under a temporary name, which is returned
+    /// too. Messages show the name that it will have.
     pub fn create_temporary(
         &self,
         directory: DirectoryId,
@@ -128,8 +129,8 @@ impl Target {
         Err(TargetError::Taken { path: self.path_of(directory, TEMPORARY.as_bytes()) })
     }
 
-    /// Puts the metadata of a file back whose content is right already.
-    /// Returns what of it could not be applied.
+    /// Restores the metadata of a file whose content is right already. Returns what of it could not
+    /// be applied.
     pub fn apply_file_metadata(
         &self,
         directory: DirectoryId,
@@ -151,7 +152,7 @@ impl Target {
         let new_name = self.checked_name(directory, new)?;
         let renamed = rustix::fs::renameat_with(&fd, &old, &fd, &new_name, RenameFlags::NOREPLACE);
         let renamed = match renamed {
-            // Such a rename is unknown to this file system.
+            // This file system does not know such a rename.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 match self.stat(&fd, &new_name) {
                     Ok(Some(_)) => Err(Errno::EXIST),
@@ -165,8 +166,8 @@ impl Target {
             .map_err(|error| TargetError::io("rename to", &self.path_of(directory, new), error))
     }
 
-    /// Gives another name, which must be free, to something that is no directory. Returns false if
-    /// it is not free.
+    /// Gives another name, which must be free, to something that is not a directory. Returns false
+    /// if it is not free.
     pub fn link_to_free(
         &self,
         existing: (DirectoryId, &[u8]),
@@ -180,8 +181,8 @@ impl Target {
         })
     }
 
-    /// Makes something under a name, or under a temporary one that is renamed then, if the name
-    /// `is_taken`.
+    /// Makes something under a name. If the name `is_taken`, makes it under a temporary name and
+    /// renames it.
     pub(super) fn make_in_place(
         &self,
         fd: &OwnedFd,
@@ -200,7 +201,7 @@ impl Target {
                 Ok(()) => {
                     let renamed = rustix::fs::renameat(fd, &temporary, fd, name);
                     if renamed.is_err() {
-                        // The first failure is the one to be reported.
+                        // The first failure is the one to report.
                         let _ = unlink(fd, &temporary);
                     }
                     return renamed;
@@ -216,7 +217,7 @@ impl Target {
     }
 }
 
-/// Whether a name was free that had to be.
+/// Whether a name that had to be free was free.
 fn is_free(made: Result<(), Errno>) -> Result<bool, Errno> {
     match made {
         Ok(()) => Ok(true),

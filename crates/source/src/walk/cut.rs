@@ -1,4 +1,4 @@
-//! Where a walk does not go on: the rules of the options, asked entry by entry.
+//! Where a walk does not continue: the rules of the options, asked entry by entry.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
@@ -29,7 +29,7 @@ pub(super) struct Cuts {
 /// A directory whose content is left out.
 pub(super) struct DirectoryCut {
     pub(super) why: ExcludeReason,
-    /// Paths given below it are wanted all the same.
+    /// Paths given below it are still wanted.
     pub(super) keeps_wanted: bool,
 }
 
@@ -40,7 +40,7 @@ impl Cuts {
     pub(super) fn new(options: &SourceOptions) -> Result<Self, SourceError> {
         let mut skip_inodes = options.skip_inodes.clone();
         skip_inodes.sort_unstable();
-        // A name with a NUL inside stands nowhere.
+        // No file has a name with a NUL inside.
         let markers = options.exclude_if_present.iter().cloned();
         Ok(Self {
             patterns: Patterns::new(options)?,
@@ -52,26 +52,26 @@ impl Cuts {
         })
     }
 
-    /// Why an entry is left out altogether, as far as its name tells.
+    /// Why an entry is left out altogether, if its name decides that.
     pub(super) fn of_name(&self, path: &Path, is_directory: bool) -> Option<ExcludeReason> {
         self.patterns.exclude(path, is_directory).then_some(ExcludeReason::Pattern)
     }
 
-    /// Why a leaf is left out, as far as its inode tells.
+    /// Why a leaf is left out, if its inode decides that.
     pub(super) fn of_leaf(&self, stat: &Statx) -> Option<ExcludeReason> {
         let is_file = inode::kind_of(stat) == FileType::RegularFile;
         let bytes = stat.stx_size;
         (is_file && bytes > self.file_bytes_max).then_some(ExcludeReason::TooBig { bytes })
     }
 
-    /// True where a directory may be opened before its inode was asked.
+    /// True if a directory may be opened before its inode is read.
     pub(super) fn may_open_unseen(&self) -> bool {
         !self.one_file_system
     }
 
-    /// Why the content of a directory is left out, as far as its inode tells.
+    /// Why the content of a directory is left out, if its inode decides that.
     ///
-    /// `parent_device` is the device of the directory it stands in, where crossing over matters.
+    /// `parent_device` is the device of the parent directory, if crossing over matters.
     pub(super) fn of_directory(
         &self,
         stat: &Statx,
@@ -88,7 +88,7 @@ impl Cuts {
             .then_some(DirectoryCut { why: ExcludeReason::MountPoint, keeps_wanted: true })
     }
 
-    /// Why the content of a directory is left out, as far as its names tell.
+    /// Why the content of a directory is left out, if the names in it decide that.
     pub(super) fn of_content(
         &self,
         fd: BorrowedFd<'_>,
@@ -107,7 +107,7 @@ pub(super) fn kept_by(why: &ExcludeReason) -> Option<&'static CStr> {
     matches!(why, ExcludeReason::CacheDirectory).then_some(TAG_NAME)
 }
 
-/// True where the tag is a regular file that begins with the signature.
+/// True if the tag is a regular file that begins with the signature.
 fn is_cache(directory: BorrowedFd<'_>) -> bool {
     let Ok(fd) = inode::open_to_read(directory, TAG_NAME, OFlags::NOFOLLOW) else {
         return false;

@@ -1,4 +1,4 @@
-//! What a walk tells.
+//! The events of a walk.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::error::SourceError;
 
 use super::EntryHandle;
 
-/// What the walk tells next. It may be kept, and told on to another thread.
+/// The next event of the walk. It may be kept, and sent to another thread.
 #[derive(Debug)]
 pub enum WalkEvent {
     /// A directory begins; what it holds follows, up to its [`LeaveDirectory`](Self::LeaveDirectory).
@@ -20,21 +20,21 @@ pub enum WalkEvent {
     LeaveDirectory,
     /// Anything but a directory.
     Leaf {
-        /// What stands there.
+        /// The entry.
         entry: EntryHandle,
         /// Of which kind it is.
         kind: LeafKind,
     },
     /// Left out because it was asked for.
     Excluded {
-        /// What is left out, or the directory whose content is.
+        /// What is left out, or the directory whose content is left out.
         path: PathBuf,
         /// Why.
         why: ExcludeReason,
     },
     /// Something could not be read; the walk goes on.
     Problem {
-        /// With what.
+        /// The path that could not be read.
         path: PathBuf,
         /// Why.
         error: SourceError,
@@ -73,7 +73,7 @@ pub enum ExcludeReason {
     },
     /// The directory is a cache, by its `CACHEDIR.TAG`; its content but the tag is left out.
     CacheDirectory,
-    /// Another file system is mounted here; its content is left out.
+    /// Another file system is mounted on the directory; its content is left out.
     MountPoint,
     /// The file is longer than wanted.
     TooBig {
@@ -84,14 +84,14 @@ pub enum ExcludeReason {
     SkippedInode,
 }
 
-/// What the walk has told so far.
+/// What the walk has yielded so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WalkCounts {
     /// Directories entered.
     pub directories: u64,
-    /// Leaves told.
+    /// Leaves yielded.
     pub leaves: u64,
-    /// Things left out because it was asked for; what stands below them is not counted.
+    /// Things left out on request; what is below them is not counted.
     pub excluded: u64,
     /// Things that could not be read.
     pub problems: u64,

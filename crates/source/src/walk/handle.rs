@@ -1,5 +1,5 @@
-//! What an event tells of an entry, and what can be asked about it later: its content and its
-//! extended attributes.
+//! The entry of an event, and what can be asked about it later: its content and its extended
+//! attributes.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,14 +19,15 @@ use crate::xattr::Bearer;
 
 use super::Context;
 
-/// An entry of the walk, as it was told, to be asked later or by another thread.
+/// An entry of the walk as it was when the walk reached it. It can be asked later or by another
+/// thread.
 ///
-/// It keeps a directory open, its own or the one it stands in, so no more of them should be held
-/// than there are descriptors to spare.
+/// It keeps a directory open (its own, or the one that contains it), so keep no more of them than
+/// there are descriptors to spare.
 #[derive(Debug)]
 pub struct EntryHandle {
     place: Arc<Place>,
-    /// Which of the names in that place; none for the place itself.
+    /// Which of the names in that place; `None` for the place itself.
     name: Option<usize>,
     facts: InodeFacts,
 }
@@ -34,23 +35,23 @@ pub struct EntryHandle {
 /// A directory that the walk has opened.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// None where `/` itself could not be opened.
+    /// `None` if `/` itself could not be opened.
     pub(super) fd: Option<OwnedFd>,
-    /// Where it stands.
+    /// Its path.
     pub(super) path: Vec<u8>,
     pub(super) listing: Arc<Listing>,
     pub(super) context: Arc<Context>,
 }
 
 impl Place {
-    /// The directory, to be asked about what stands in it.
+    /// The directory, for calls about its entries.
     pub(super) fn directory(&self) -> Result<BorrowedFd<'_>, Errno> {
         self.fd.as_ref().map(OwnedFd::as_fd).ok_or(Errno::BADF)
     }
 }
 
 impl EntryHandle {
-    /// What stands in a place under one of its names.
+    /// The entry under one of the names of a place.
     pub(super) fn below(place: Arc<Place>, name: usize, facts: InodeFacts) -> Self {
         Self { place, name: Some(name), facts }
     }
@@ -68,14 +69,14 @@ impl EntryHandle {
         }
     }
 
-    /// Where it stands.
+    /// Its path.
     pub fn path(&self) -> PathBuf {
         let mut path = PathBuf::new();
         self.write_path(&mut path);
         path
     }
 
-    /// The same, in the place of another path: for whoever asks often.
+    /// The same, replacing another path: for callers that ask often.
     pub fn write_path(&self, path: &mut PathBuf) {
         let text = path.as_mut_os_string();
         text.clear();
@@ -88,12 +89,12 @@ impl EntryHandle {
         }
     }
 
-    /// What it was when the walk came to it, without extended attributes.
+    /// What it was when the walk reached it, without extended attributes.
     pub fn metadata(&self) -> Metadata {
         self.facts.metadata(&self.place.context.accounts)
     }
 
-    /// Its size in bytes, as [`EntryHandle::metadata`] tells it.
+    /// Its size in bytes, as in [`EntryHandle::metadata`].
     pub fn size(&self) -> u64 {
         self.facts.size
     }
@@ -101,7 +102,7 @@ impl EntryHandle {
     /// Opens the regular file that it is.
     ///
     /// # Errors
-    /// It vanished, may not be read, or is no regular file any more. Nothing is waited for.
+    /// It vanished, may not be read, or is no longer a regular file. The call never waits.
     pub fn open_file(&self) -> Result<SourceFile, SourceError> {
         let path = self.path();
         if self.facts.kind() != FileType::RegularFile {
@@ -115,13 +116,14 @@ impl EntryHandle {
     }
 
     /// Its extended attributes, sorted by name; a regular file is not opened for that. They change
-    /// no more than `ctime` does, so an entry whose `ctime` is known need not be asked.
+    /// only when `ctime` does, so an entry whose `ctime` is known need not be asked.
     pub fn xattrs(&self) -> Result<Vec<Xattr>, SourceError> {
         let (directory, name) = self.directory_and_name()?;
         self.xattrs_by(&Bearer::name(directory, name))
     }
 
-    /// As [`EntryHandle::xattrs`], of the file that it gave: quicker, for no path is looked up.
+    /// As [`EntryHandle::xattrs`], for the file that it opened: faster, because no path is looked
+    /// up.
     pub fn xattrs_of(&self, file: &SourceFile) -> Result<Vec<Xattr>, SourceError> {
         self.xattrs_by(&Bearer::open(file))
     }

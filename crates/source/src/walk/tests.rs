@@ -1,4 +1,4 @@
-//! The walk over small trees: what is told, in which order, and what is left out.
+//! The walk over small trees: its events, their order, and what is left out.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 
 /// The walk as text, seen from `root`: `name/` for a directory, `^` for its end.
-pub(super) fn told(source: &mut TreeSource, root: &Path) -> String {
+pub(super) fn walked(source: &mut TreeSource, root: &Path) -> String {
     let mut words = Vec::new();
     while let Some(event) = source.next() {
         let from_root = |path: &Path| match path.strip_prefix(root) {
@@ -66,7 +66,7 @@ fn check(paths: &[&str], change: impl FnOnce(&Path, &mut SourceOptions), expecte
     change(&root, &mut options);
     let mut source = TreeSource::open(&paths, &options).unwrap();
     let name = root.file_name().unwrap().to_string_lossy();
-    let text = told(&mut source, &root);
+    let text = walked(&mut source, &root);
     assert_eq!(text.replacen(&format!("{name}/"), "./", 1), expected, "{paths:?}");
 }
 
@@ -99,7 +99,8 @@ fn patterns_leave_out() {
         "./ a/ 1 b/ -a/b/2:Pattern c/ -a/b/c/3.o:Pattern ^ ^ ^ ^",
     );
     check(&["a"], exclude(&["b/"]), "./ a/ 1 -a/b:Pattern ^ ^");
-    // Given paths are taken all the same, and what lies on the way to them with nothing else.
+    // Given paths are always taken, and so are the directories on the way to them, but nothing
+    // else.
     check(&["a/b"], exclude(&["b/", "a"]), "./ a/ b/ 2 c/ 3.o ^ ^ ^ ^");
     check(&["a", "a/b/c"], exclude(&["b/"]), "./ a/ 1 b/ c/ 3.o ^ ^ ^ ^");
 }
@@ -153,6 +154,6 @@ fn what_vanishes_is_told() {
         source.next().unwrap();
     }
     fs::remove_dir_all(root.join("a/b")).unwrap();
-    assert_eq!(told(&mut source, &root), "!a/b:Vanished ^ ^");
+    assert_eq!(walked(&mut source, &root), "!a/b:Vanished ^ ^");
     assert_eq!(source.counts().problems, 1);
 }

@@ -1,4 +1,4 @@
-//! Compares two trees by the standard library and plain calls, not by what is tested.
+//! Compares two trees with the standard library and plain calls, not with the code under test.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ pub struct Seen {
     content: Vec<u8>,
 }
 
-/// Both trees are the same in all that a backup keeps.
+/// Asserts that both trees are the same in all that a backup keeps.
 #[track_caller]
 pub fn assert_same(left: &Path, right: &Path) {
     let (left, right) = (seen(left), seen(right));

@@ -15,7 +15,7 @@ fn open(root: &Path) -> TreeSource {
     TreeSource::open(&[root.to_owned()], &SourceOptions::default()).unwrap()
 }
 
-/// Walks on to a leaf.
+/// Walks on until a leaf.
 fn walk_to(source: &mut TreeSource, path: &Path) -> EntryHandle {
     loop {
         if let Some(WalkEvent::Leaf { entry, .. }) = source.next()
@@ -128,7 +128,7 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
                 rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
             }
         });
-        // Enough meetings, and not for ever on a machine that is too slow or too fast for them.
+        // Enough meetings, but with an end on a machine that is too slow or too fast for them.
         let (mut met, mut led_out, begun) = (0, false, Instant::now());
         while met < 20 && begun.elapsed() < Duration::from_secs(5) {
             let source = open(&root);
@@ -140,7 +140,7 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
                 }
             }
         }
-        // Before anything is asserted, or the other thread would never end.
+        // Before any assertion, or the other thread would never end.
         done.store(true, Ordering::Relaxed);
         println!("{met} walks met the change");
         assert!(!led_out);

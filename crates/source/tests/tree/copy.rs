@@ -1,4 +1,4 @@
-//! The least an engine does: what the source tells is given to the target, nothing in between.
+//! The smallest engine: the events of the source are given to the target, with nothing between.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use strongroom_source::{
     DirectoryId, EntryHandle, LeafKind, SourceOptions, Target, TargetOptions, TreeSource, WalkEvent,
 };
 
-/// What a copy met with.
+/// The result of a copy.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// All problems, as text.
@@ -23,12 +23,12 @@ pub fn copy(from: &Path, to: &Path) -> Outcome {
     copy_from(&mut source, to, TargetOptions::default())
 }
 
-/// Where [`copy`] puts what stood at `from`.
+/// Where [`copy`] puts the tree at `from`.
 pub fn copied(from: &Path, to: &Path) -> PathBuf {
     to.join(from.strip_prefix("/").unwrap())
 }
 
-/// Copies all that a source tells, `/` to `to`. What is right already is left alone.
+/// Copies all that a source yields, `/` to `to`. What is right already is left alone.
 pub fn copy_from(source: &mut TreeSource, to: &Path, options: TargetOptions) -> Outcome {
     let target = Target::open(to, options).unwrap();
     let mut copier = Copier {
@@ -49,7 +49,7 @@ pub fn copy_from(source: &mut TreeSource, to: &Path, options: TargetOptions) -> 
 struct Copier<'a> {
     target: &'a Target,
     directories: Vec<(DirectoryId, Entry)>,
-    /// The names that belong into each of them.
+    /// The names that belong in each of them.
     names: Vec<BTreeSet<Vec<u8>>>,
     delete: bool,
     /// The first name of each inode that has several.
@@ -98,9 +98,9 @@ impl Copier<'_> {
         }
     }
 
-    fn leaf(&mut self, source: &TreeSource, told: &EntryHandle, kind: LeafKind) {
-        let (name, mut metadata) = (told.name().to_vec(), told.metadata());
-        metadata.xattrs = self.xattrs(told);
+    fn leaf(&mut self, source: &TreeSource, handle: &EntryHandle, kind: LeafKind) {
+        let (name, mut metadata) = (handle.name().to_vec(), handle.metadata());
+        metadata.xattrs = self.xattrs(handle);
         let directory = self.directories.last().unwrap().0;
         let names = self.names.last_mut().unwrap();
         assert!(names.last().is_none_or(|last| *last < name), "names come in order");
@@ -128,7 +128,7 @@ impl Copier<'_> {
         self.count(source);
         let Entry { name, kind, metadata } = entry;
         match &kind {
-            EntryKind::File { .. } => self.file(told, directory, &name, &metadata),
+            EntryKind::File { .. } => self.file(handle, directory, &name, &metadata),
             EntryKind::Symlink { target } => {
                 let made = self.target.create_symlink(directory, &name, target, &metadata);
                 self.note(made.unwrap());
@@ -140,8 +140,8 @@ impl Copier<'_> {
         }
     }
 
-    fn file(&mut self, told: &EntryHandle, id: DirectoryId, name: &[u8], metadata: &Metadata) {
-        let from = match told.open_file() {
+    fn file(&mut self, entry: &EntryHandle, id: DirectoryId, name: &[u8], metadata: &Metadata) {
+        let from = match entry.open_file() {
             Ok(file) => file,
             Err(error) => return self.outcome.problems.push(error.to_string()),
         };
@@ -167,8 +167,8 @@ impl Copier<'_> {
         self.note(problems);
     }
 
-    fn xattrs(&mut self, told: &EntryHandle) -> Vec<strongroom_catalog::Xattr> {
-        told.xattrs().unwrap_or_else(|error| {
+    fn xattrs(&mut self, entry: &EntryHandle) -> Vec<strongroom_catalog::Xattr> {
+        entry.xattrs().unwrap_or_else(|error| {
             self.outcome.problems.push(error.to_string());
             Vec::new()
         })

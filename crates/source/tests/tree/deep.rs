@@ -1,4 +1,4 @@
-//! Trees deeper than any path the kernel takes, with few descriptors.
+//! Trees deeper than any path that the kernel takes, with few descriptors.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ fn touch(directory: &OwnedFd, name: &str) {
     rustix::fs::openat(directory, name, flags, Mode::RUSR).unwrap();
 }
 
-/// `levels` directories, one in the other, with a file before and one behind each.
+/// `levels` directories, one in the other, with a file before and one after each.
 fn make(root: &Path, levels: usize, name: &str) {
     let mut fd = open(CWD, root);
     for _ in 0..levels {
@@ -34,27 +34,27 @@ fn make(root: &Path, levels: usize, name: &str) {
 fn walk(root: &Path) -> Vec<String> {
     let mut source = TreeSource::open(&[root.to_owned()], &SourceOptions::default()).unwrap();
     let outside = root.components().count();
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     while let Some(event) = source.next() {
         let below = source.path().components().skip(outside).count();
         match event {
             WalkEvent::EnterDirectory { entry } => {
-                told.push(format!("{below}/{}", entry.name().len()));
+                events.push(format!("{below}/{}", entry.name().len()));
             }
-            WalkEvent::LeaveDirectory => told.push(format!("{below}^")),
+            WalkEvent::LeaveDirectory => events.push(format!("{below}^")),
             WalkEvent::Leaf { entry, .. } => {
                 let name = entry.name();
                 entry.open_file().unwrap();
                 assert_eq!(entry.xattrs().unwrap(), []);
-                told.push(format!("{below} {}", String::from_utf8_lossy(name)));
+                events.push(format!("{below} {}", String::from_utf8_lossy(name)));
             }
             other => panic!("{other:?}"),
         }
     }
-    told.split_off(outside)
+    events.split_off(outside)
 }
 
-/// Where a directory costs no disk block, if there is such a place.
+/// A folder in which a directory takes no disk block, if there is one.
 fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -65,16 +65,16 @@ fn three_thousand_levels_there_and_back() {
         current: Some(400),
         maximum: rustix::process::getrlimit(Resource::Nofile).maximum,
     };
-    // The whole process may then hold so many; other tests need few.
+    // The limit is that of the whole process; other tests need few.
     rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
     for (levels, name) in [(3000, "level".to_owned()), (60, "n".repeat(255))] {
         let (folder, to) = (in_memory(), in_memory());
         let root = folder.path().canonicalize().unwrap();
         make(&root, levels, &name);
-        let told = walk(&root);
-        assert_eq!(told.iter().filter(|word| word.ends_with('z')).count(), levels);
+        let events = walk(&root);
+        assert_eq!(events.iter().filter(|word| word.ends_with('z')).count(), levels);
         assert_eq!(
-            told.iter().filter(|word| word.ends_with('^')).count(),
+            events.iter().filter(|word| word.ends_with('^')).count(),
             levels + root.components().count()
         );
         let mut source =
@@ -83,8 +83,8 @@ fn three_thousand_levels_there_and_back() {
         assert_eq!(outcome.problems, Vec::<String>::new());
         let there = crate::copy::copied(&root, to.path());
         assert_eq!(
-            walk(&there)[..told.len() - root.components().count() + 1],
-            told[..told.len() - root.components().count() + 1]
+            walk(&there)[..events.len() - root.components().count() + 1],
+            events[..events.len() - root.components().count() + 1]
         );
         for tree in [folder.path(), to.path()] {
             let target = Target::open(tree, TargetOptions::default()).unwrap();
@@ -106,7 +106,7 @@ fn a_directory_moved_from_under_the_walk() {
     while !source.path().ends_with("bottom") {
         source.next().unwrap();
     }
-    // The 50th level goes elsewhere, with all below it; those above it are there as before.
+    // The 50th level is moved away, with all below it; those above it are there as before.
     let path = |levels: usize| root.join(vec!["d"; levels].join("/"));
     fs::create_dir(root.join("elsewhere")).unwrap();
     fs::rename(path(50), root.join("elsewhere/d")).unwrap();

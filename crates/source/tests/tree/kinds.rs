@@ -1,4 +1,4 @@
-//! All kinds of entries, with all that can hang on them, there and back.
+//! All kinds of entries, with all metadata that they can have, there and back.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -224,7 +224,7 @@ fn sparse_files_stay_sparse() {
     check(root);
     let to = tempfile::tempdir().unwrap();
     let there = copied(root, to.path());
-    // A target that is full where it must be empty gets its holes, too.
+    // If a target is full where it must be empty, it gets its holes too.
     fs::create_dir_all(&there).unwrap();
     for name in ["all hole", "middle"] {
         fs::write(there.join(name), vec![b'y'; 20 << 20]).unwrap();

@@ -32,24 +32,24 @@ impl Drop for Mounted {
 }
 
 /// The leaves below `root`, and the mount points left out.
-fn told(paths: &[PathBuf], root: &Path, one_file_system: bool) -> Vec<String> {
+fn leaves(paths: &[PathBuf], root: &Path, one_file_system: bool) -> Vec<String> {
     let options = SourceOptions { one_file_system, ..SourceOptions::default() };
     let mut source = TreeSource::open(paths, &options).unwrap();
-    let mut told = Vec::new();
+    let mut leaves = Vec::new();
     while let Some(event) = source.next() {
         match event {
             WalkEvent::Leaf { .. } => {
-                told.push(source.path().strip_prefix(root).unwrap().display().to_string());
+                leaves.push(source.path().strip_prefix(root).unwrap().display().to_string());
             }
             WalkEvent::Excluded { path, why } => {
                 assert_eq!(why, ExcludeReason::MountPoint);
-                told.push(format!("-{}", path.strip_prefix(root).unwrap().display()));
+                leaves.push(format!("-{}", path.strip_prefix(root).unwrap().display()));
             }
             WalkEvent::Problem { error, .. } => panic!("{error}"),
             _ => {}
         }
     }
-    told
+    leaves
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn one_file_system_keeps_mount_points_empty() {
     fs::write(root.join("mounted/deep/er/4"), "").unwrap();
     let paths = |names: &[&str]| names.iter().map(|name| root.join(name)).collect::<Vec<_>>();
     let check = |names: &[&str], one_file_system, expected: &[&str]| {
-        assert_eq!(told(&paths(names), &root, one_file_system), expected, "{names:?}");
+        assert_eq!(leaves(&paths(names), &root, one_file_system), expected, "{names:?}");
     };
     check(&[""], false, &["a/1", "bound/1", "mounted/3", "mounted/deep/er/4", "z/2"]);
     check(&[""], true, &["a/1", "-bound", "-mounted", "z/2"]);

@@ -1,4 +1,4 @@
-//! Trees nobody thought of: put back into nothing, and over one another.
+//! Random trees: put back into nothing, and over one another.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -12,7 +12,7 @@ use crate::compare::assert_same;
 use crate::copy::{copied, copy_from};
 use crate::kinds::{set_mtime, set_xattr};
 
-/// One thing done to a tree; what cannot be done, is not.
+/// One change of a tree; an impossible one is skipped.
 #[derive(Debug, Clone)]
 struct Step {
     path: String,
@@ -58,7 +58,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Makes a tree. As root it changes owners and modes, so nothing it does may leave the tree: its
-/// links lead nowhere, it goes through none, and changes none but by their own name.
+/// links lead nowhere, it goes through none, and it changes them only by their own name.
 fn build(root: &Path, steps: &[Step]) {
     let root = &root.canonicalize().unwrap();
     for step in steps {

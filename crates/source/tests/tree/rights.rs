@@ -1,5 +1,5 @@
-//! What a user without rights can read and put back. The tests of this user's run in a process of
-//! its own, which is this program again.
+//! What a user without rights can read and put back. The tests of this user run in a separate
+//! process, which is this program again.
 #![expect(clippy::disallowed_methods, reason = "a test that reads the environment or the clock")]
 
 use std::fs;
@@ -16,7 +16,7 @@ use strongroom_source::{
 use crate::kinds::is_root;
 
 const PLACE: &str = "STRONGROOM_TEST_OF_NOBODY";
-const NOBODY: u32 = 65534;
+const OTHER_USER: u32 = 65534;
 
 #[test]
 fn without_rights() {
@@ -38,10 +38,10 @@ fn without_rights() {
     mode(&root.join("tree/unsearchable"), 0o744);
     mode(&root.join("tree/secret"), 0o600);
     fs::create_dir(root.join("target")).unwrap();
-    chown(root.join("target"), Some(NOBODY), Some(NOBODY)).unwrap();
+    chown(root.join("target"), Some(OTHER_USER), Some(OTHER_USER)).unwrap();
     fs::write(root.join("target/shared"), "root's").unwrap();
     mode(&root.join("target/shared"), 0o666);
-    // The program itself may stand where nobody else may go.
+    // The program itself may be in a folder that only its owner may enter.
     let program = root.join("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     mode(&program, 0o755);
@@ -71,7 +71,7 @@ fn place() -> Option<PathBuf> {
 fn walks() {
     let Some(root) = place() else { return };
     let mut source = TreeSource::open(&[root.join("tree")], &SourceOptions::default()).unwrap();
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     while let Some(event) = source.next() {
         let name = source.path().file_name().map(|name| name.to_string_lossy().into_owned());
         if !source.path().starts_with(root.join("tree")) {
@@ -79,29 +79,29 @@ fn walks() {
         }
         let name = name.unwrap();
         match event {
-            WalkEvent::EnterDirectory { .. } => told.push(format!("{name}/")),
+            WalkEvent::EnterDirectory { .. } => events.push(format!("{name}/")),
             WalkEvent::LeaveDirectory => {}
             WalkEvent::Leaf { entry, .. } => {
                 assert_eq!(entry.xattrs().unwrap(), []);
                 match entry.open_file() {
-                    Ok(_) => told.push(name),
+                    Ok(_) => events.push(name),
                     Err(SourceError::Io { operation: "open", error, .. }) => {
                         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
-                        told.push(format!("{name}:denied"));
+                        events.push(format!("{name}:denied"));
                     }
                     Err(error) => panic!("{error}"),
                 }
             }
             WalkEvent::Problem { error, .. } => {
                 assert!(error.to_string().contains("Permission denied"), "{error}");
-                told.push(format!("!{name}"));
+                events.push(format!("!{name}"));
             }
             WalkEvent::Excluded { .. } => panic!("{name}"),
         }
     }
     let expected =
         ["tree/", "closed/", "!closed", "open", "secret:denied", "unsearchable/", "!file"];
-    assert_eq!(told, expected);
+    assert_eq!(events, expected);
     let inside = root.join("tree/closed/file");
     let error = TreeSource::open(&[inside], &SourceOptions::default()).unwrap_err();
     assert!(error.to_string().contains("Permission denied"), "{error}");
@@ -119,16 +119,16 @@ fn restores() {
     let mode = |name: &str| fs::symlink_metadata(path.join(name)).unwrap().mode() & 0o7777;
     let top = DirectoryId::ROOT;
 
-    // Another's program must not run as this user; the rest of the mode is kept.
+    // Another user's program must not run as this user; the rest of the mode is kept.
     let file = target.open_file_for_write(top, b"program", 4).unwrap();
     file.write_at(0, b"text").unwrap();
     assert_eq!(target.finish_file(file, &metadata(0o6555)).len(), 0);
     assert_eq!(mode("program"), 0o555);
-    // One that may not be written is replaced.
+    // A file that may not be written is replaced.
     let file = target.open_file_for_write(top, b"program", 4).unwrap();
     assert!(file.is_fresh());
     drop(file);
-    // So is one of somebody else's, whose mode could not be set.
+    // So is a file of another user, whose mode could not be set.
     let file = target.open_file_for_write(top, b"shared", 4).unwrap();
     assert!(file.is_fresh());
     file.write_at(0, b"ours").unwrap();
@@ -141,7 +141,7 @@ fn restores() {
     let fifo = target.create_special(top, b"fifo", &EntryKind::Fifo, &metadata(0o640)).unwrap();
     assert_eq!((fifo.len(), mode("fifo")), (0, 0o640));
 
-    // A directory that may not be written to is opened up, and closed again.
+    // A directory that may not be written to is opened for writing, and closed again.
     for _ in 0..2 {
         let closed = target.create_directory(top, b"closed").unwrap();
         let file = target.open_file_for_write(closed, b"file", 0).unwrap();
@@ -150,11 +150,11 @@ fn restores() {
         assert_eq!(mode("closed"), 0o500);
     }
 
-    // One that is in the way goes all the same, as it belongs to this user.
+    // A directory in the way is removed in any case, as it belongs to this user.
     target.remove(top, b"closed").unwrap();
     assert!(!path.join("closed").exists());
 
-    // Owners that were asked for and are not to be had are told.
+    // If owners cannot be put back, that is reported.
     let options = TargetOptions { owner: true, ..options };
     let target = Target::open(&path, options).unwrap();
     let problems = target.create_symlink(top, b"link", b"x", &metadata(0o777)).unwrap();

@@ -109,7 +109,7 @@ fn links_inside_lead_nowhere() {
     ] {
         assert!(matches!(result, Err(TargetError::Io { .. })), "{result:?}");
     }
-    // Removing the link, or what stands in for it, leaves alone where it leads.
+    // Removing the link, or what has taken its place, changes nothing where it leads.
     symlink(outside.path().join("file"), folder.path().join("file")).unwrap();
     write(&target, TOP, b"file", b"mine");
     target.create_directory(TOP, b"d").unwrap();
@@ -144,7 +144,7 @@ fn what_other_names_stand_for_is_not_written_to() {
     write(&target, TOP, b"file", b"mine");
     assert_eq!(fs::read(path("theirs")).unwrap(), b"theirs");
     assert_eq!(fs::read(path("file")).unwrap(), b"mine");
-    // A hard link that is right stays, one that is not is made anew.
+    // A hard link that is right stays; one that is wrong is made again.
     target.hard_link((TOP, b"file"), (TOP, b"theirs")).unwrap();
     let ctime = fs::metadata(path("file")).unwrap().ctime_nsec();
     target.hard_link((TOP, b"file"), (TOP, b"theirs")).unwrap();
@@ -168,7 +168,7 @@ fn a_standing_file_keeps_what_is_right() {
     assert_eq!(file.read_at(199_995, &mut buffer).unwrap(), 5);
     let after = fs::metadata(&path).unwrap();
     assert_eq!((after.ino(), after.ctime_nsec()), (before.ino(), before.ctime_nsec()));
-    // What is written may be a secret, so the mode goes first.
+    // The new content may be a secret, so the mode changes first.
     file.write_at(100_000, b"secret").unwrap();
     assert_eq!(mode(), 0o600);
     file.punch_hole(0, 65_536).unwrap();
@@ -202,7 +202,8 @@ fn a_file_is_as_long_as_it_was_said_to_become() {
 }
 
 /// Writes a file in parts that are large and small and begin anywhere, on three threads, and again
-/// over what stands. Tells how much of the large parts waited for a flush, and how large they were.
+/// over existing content. Returns how many of the large parts' bytes waited for a flush, and how
+/// large these parts were.
 fn write_in_parts(root: &Path) -> (u64, u64) {
     let target = open(root, false);
     let content: Vec<u8> = (0..12_345_678_u32).map(|place| (place * 7 % 251) as u8).collect();
@@ -249,11 +250,11 @@ fn what_is_large_goes_past_the_cache_where_that_is_good() {
     let (waited, large) = write_in_parts(folder.path());
     let file_system = rustix::fs::statfs(folder.path()).unwrap().f_type as u64;
     match file_system {
-        // ext4 and XFS: what is not aligned waits, at both ends of five parts, twice.
+        // ext4 and XFS: unaligned bytes wait, at both ends of five parts, twice.
         0xef53 | 0x5846_5342 => assert!((1..20 * 4096).contains(&waited), "{waited} bytes wait"),
         _ => assert_eq!(waited, large),
     }
-    // A file system in memory has nothing past its cache.
+    // A file system in memory has no medium behind its cache.
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let (waited, large) = write_in_parts(folder.path());
     assert_eq!(waited, large);
@@ -291,7 +292,7 @@ fn differences_are_told_one_by_one() {
         (|it| it.mtime = Timestamp(2), Differences { mtime: true, ..none }),
         (|it| it.mode = 0o600, Differences { mode: true, ..none }),
         (|it| it.uid = 5, Differences { owner: true, ..none }),
-        // A name that this machine knows by another number goes before the number.
+        // If this machine knows the name by another number, the name counts.
         (|it| (it.uid, it.user) = (5, Some("root".into())), none),
         (
             |it| {
@@ -367,18 +368,18 @@ fn many_directories_with_few_open() {
 fn a_file_to_be_made_is_not_mixed_with_one_that_stands() {
     let folder = tempfile::tempdir().unwrap();
     let target = open(folder.path(), false);
-    fs::write(folder.path().join("taken"), b"somebody's").unwrap();
+    fs::write(folder.path().join("taken"), b"another user's").unwrap();
     let error = target.create_file(TOP, b"taken", 3).unwrap_err();
     assert!(matches!(error, TargetError::Taken { .. }), "{error}");
     assert!(error.to_string().contains("taken"), "{error}");
-    assert_eq!(fs::read(folder.path().join("taken")).unwrap(), b"somebody's");
+    assert_eq!(fs::read(folder.path().join("taken")).unwrap(), b"another user's");
     let file = target.create_file(TOP, b"free", 3).unwrap();
     file.write_at(0, b"new").unwrap();
     target.finish_file(file, &metadata(0o644));
     assert_eq!(fs::read(folder.path().join("free")).unwrap(), b"new");
 }
 
-/// What is kept stays with all it holds, and so does what leads to it.
+/// A kept directory stays with all it holds, and so do its ancestors.
 #[test]
 fn a_directory_to_be_kept_is_not_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -392,7 +393,7 @@ fn a_directory_to_be_kept_is_not_removed() {
         let removed = target.remove(parent, name.as_bytes());
         assert_eq!(matches!(removed, Err(TargetError::KeptInTheWay { .. })), name == "above");
     }
-    // Nor where a file must stand in its place.
+    // Nor if a file must take its place.
     let wanted = target.open_file_for_write(TOP, b"above", 1);
     assert!(matches!(wanted, Err(TargetError::KeptInTheWay { .. })));
     assert_eq!(fs::read(kept.join("sub/file")).unwrap(), b"kept");

@@ -1,4 +1,4 @@
-//! What a walk leaves as it was, and what it does not even open.
+//! What a walk does not change, and what it does not even open.
 #![expect(clippy::disallowed_methods, reason = "a test that reads the environment or the clock")]
 
 use std::fs;
@@ -27,7 +27,7 @@ fn access_times_stay() {
     let folder = tree();
     let root = folder.path().canonicalize().unwrap();
     let names = ["", "directory", "directory/regular-1", "regular-2", "symbolic"];
-    // Even where access times are kept lazily, one as old as the content is renewed.
+    // Even with lazy access times, one as old as the content is renewed.
     names.iter().for_each(|name| set_mtime(&root.join(name), 1_000_000, 0));
     let source = TreeSource::open(std::slice::from_ref(&root), &SourceOptions::default()).unwrap();
     for event in source {
@@ -37,7 +37,7 @@ fn access_times_stay() {
             file.read_at(0, &mut [0; 100]).unwrap();
         }
     }
-    // Reading where a link points renews its access time; no call can ask it not to.
+    // Reading the target of a link renews the link's access time; no call can avoid that.
     for name in &names[..4] {
         assert_eq!(fs::symlink_metadata(root.join(name)).unwrap().atime(), 1_000_000, "{name}");
     }
@@ -66,7 +66,7 @@ fn regular_files_are_not_opened_by_the_walk() {
     assert_eq!(of("openat("), 0, "{log}");
     assert_eq!(of("statx("), 2, "{log}");
     assert_eq!(of("llistxattr("), 2, "{log}");
-    // Two more names are in the listing calls of the directories and in the link.
+    // The directories' listing calls and the link contain two more names.
     assert_eq!(calls.len(), 5, "{log}");
 }
 
