@@ -10,7 +10,9 @@
 //!                ├─ key of domain names
 //!                └─ domain secret, one for each domain ─┬─ summary key
 //!                                                       ├─ author key
-//!                                                       └─ session key
+//!                                                       ├─ session key
+//!                                                       └─ machine key
+//! arena secret (random, for one session) ─── key of each arena of the session
 //! ```
 //!
 //! A full key has both secrets: it reads and writes. A *put-only* key belongs to one domain. It
@@ -25,7 +27,7 @@
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::ids::{DomainId, Fingerprint};
+use crate::ids::{ArenaId, DomainId, Fingerprint};
 use crate::seal::{AuthorityKey, AuthorityPublicKey, PrivateKey, PublicKey};
 
 /// Derivation contexts, frozen.
@@ -43,6 +45,9 @@ mod context {
     pub const SUMMARY: &str = "strongroom v0 summary key";
     pub const AUTHOR: &str = "strongroom v0 author key";
     pub const SESSION: &str = "strongroom v0 session key";
+    pub const MACHINE: &str = "strongroom v0 machine key";
+
+    pub const ARENA: &str = "strongroom v0 key of an arena of a session";
 }
 
 /// The secret of the owner: reading, and all domains.
@@ -57,6 +62,12 @@ pub struct NamingSecret(pub [u8; 32]);
 /// The secret of one domain.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct DomainSecret(pub [u8; 32]);
+
+/// What the keys of one session's arenas are derived from. It is random, and the machine that draws
+/// it keeps it: so a put-only machine can read its own last snapshot when it makes the next one
+/// (`docs/design/0016-own-record.md`).
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct ArenaSecret(pub [u8; 32]);
 
 /// The keys that the holder of an open repository has.
 #[derive(Clone)]
@@ -105,6 +116,8 @@ pub struct DomainKeys {
     pub author_key: [u8; 32],
     /// Proves which domain a session belongs to.
     pub session_key: [u8; 32],
+    /// Seals what a machine of the domain remembers between its backups.
+    pub machine_key: [u8; 32],
 }
 
 /// The keys of the owner.
@@ -179,7 +192,15 @@ impl DomainSecret {
             summary_key: derive(context::SUMMARY),
             author_key: derive(context::AUTHOR),
             session_key: derive(context::SESSION),
+            machine_key: derive(context::MACHINE),
         }
+    }
+}
+
+impl ArenaSecret {
+    /// The key of an arena's blocks.
+    pub fn arena_key(&self, arena: ArenaId) -> [u8; 32] {
+        derive_object_key(context::ARENA, &self.0, &arena.0)
     }
 }
 
@@ -302,11 +323,13 @@ mod tests {
             hex(&domain.summary_key),
             hex(&domain.author_key),
             hex(&domain.session_key),
+            hex(&domain.machine_key),
+            hex(&ArenaSecret([2; 32]).arena_key(ArenaId([3; 16]))),
         ];
         assert_eq!(derived, GOLDEN);
     }
 
-    const GOLDEN: [&str; 11] = [
+    const GOLDEN: [&str; 13] = [
         "ec848c94448ff5d86a78fe1825da9f7d666a44b86b74aced5971f82d1aecc200",
         "bc706dbc3d6a01d3874119abaf2b3c6e74373457cf921958729e8742f2612dd5",
         "0c97e93f06337757",
@@ -318,5 +341,7 @@ mod tests {
         "daee79b87366228bfde97a01106909b8fd68bc0a3ba3eb147a68236cc0092b66",
         "3fddf5af2f3c05867b6880e0d3f2bd3e2e7021a695207cd5aa1f8065e7ea3b2b",
         "cafda31d2e7e9b7e62fd94aec0e979a833fba0b6cb268ed162fc2987cc0b0ece",
+        "ad73fb71b789a304cdf16fe74506cb972a299b9b090b96d35c606392e467863d",
+        "bcf7872e0b7adff32d486786bd12c9186039042ebdb4ebed33b1d356453c6a98",
     ];
 }

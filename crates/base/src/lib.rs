@@ -24,8 +24,8 @@ pub use ids::{
     ArenaId, DomainId, Fingerprint, ParseIdError, RepositoryId, SlotId, SnapshotId, VoucherId,
 };
 pub use keys::{
-    DomainKeys, DomainSecret, Fingerprinter, MasterSecret, NamingKeys, NamingSecret, OwnerKeys,
-    RepositoryKeys, WriteKeys,
+    ArenaSecret, DomainKeys, DomainSecret, Fingerprinter, MasterSecret, NamingKeys, NamingSecret,
+    OwnerKeys, RepositoryKeys, WriteKeys,
 };
 pub use monitor::{Monitor, Problem, Progress, Severity, Silent};
 pub use printable::Printable;

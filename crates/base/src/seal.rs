@@ -73,8 +73,8 @@ fn nonce(number: u64) -> Nonce {
     Nonce::assume_unique_for_key(bytes)
 }
 
-/// The half of the key pair that seals.
-#[derive(Clone, PartialEq, Eq)]
+/// The half of the key pair that seals. Holders of a key have it; it is hidden from all others.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct PublicKey(pub [u8; 32]);
 
 /// The half of the key pair that opens.

@@ -38,6 +38,10 @@ fn structures() -> BTreeMap<&'static str, usize> {
         ("index trailer", 64),
         ("index manifest head", 32),
         ("index manifest segment", 32),
+        ("own record header", 8 + 4 + 32),
+        ("own record head", 8 + 16 + 4 + 4),
+        ("own record session", 16 + 32 + 4),
+        ("own record snapshot", 16 + 4 + 4),
         ("index note arena", 16 + 4 + 8 + 1),
     ])
 }
