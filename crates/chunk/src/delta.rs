@@ -78,5 +78,20 @@ pub fn apply(delta: &[u8], basis: &[u8], chunk_bytes: usize) -> Result<Vec<u8>, 
     }
 }
 
+/// Where in its basis the chunk of a delta begins, if most of it is in one place there. A chunk
+/// that resembles this one can then be compared with the same basis. Of bytes that are not a delta,
+/// the answer is `None` or any number.
+#[must_use]
+pub fn start_in_basis(delta: &[u8]) -> Option<usize> {
+    let (kind, mut rest) = delta.split_first()?;
+    match *kind {
+        kind if kind == Kind::Copies as u8 => copies::start(rest).ok()?,
+        kind if kind == Kind::SameOffset as u8 => {
+            bytes::take_number(&mut rest).ok().map(|start| start as usize)
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests;

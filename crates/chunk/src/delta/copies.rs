@@ -75,8 +75,7 @@ impl Basis {
     pub(super) fn copies(&self, chunk: &[u8], bytes_max: usize) -> Copies {
         let mut draft = Draft { chunk, bytes_max, ..Draft::default() };
         let done = self.search(chunk, &mut draft);
-        let start = usize::try_from(draft.majority.diagonal).ok();
-        Copies { start: start.filter(|_| draft.majority.weight > 0), bytes: draft.finish(done) }
+        Copies { start: draft.majority.start(), bytes: draft.finish(done) }
     }
 
     /// Adds all ops but the literals at the end. Returns where these begin; `None` if the draft
@@ -179,14 +178,19 @@ struct Majority {
 
 impl Majority {
     fn vote(&mut self, copy: Match) {
-        let diagonal = copy.in_basis as i64 - copy.in_chunk as i64;
+        let diagonal = (copy.in_basis as i64).wrapping_sub(copy.in_chunk as i64);
         if diagonal == self.diagonal {
-            self.weight += copy.bytes;
+            self.weight = self.weight.saturating_add(copy.bytes);
         } else if self.weight >= copy.bytes {
             self.weight -= copy.bytes;
         } else {
             *self = Self { diagonal, weight: copy.bytes - self.weight };
         }
+    }
+
+    /// Where in the basis the chunk would begin by this diagonal.
+    fn start(&self) -> Option<usize> {
+        usize::try_from(self.diagonal).ok().filter(|_| self.weight > 0)
     }
 }
 
@@ -240,8 +244,7 @@ pub(super) fn apply(delta: &[u8], basis: &[u8], chunk_bytes: usize) -> Result<Ve
         if copy_bytes == 0 {
             continue;
         }
-        let zigzag = take_number(&mut ops)?;
-        let distance = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+        let distance = take_distance(&mut ops)?;
         let start = (basis_end + literal_bytes).checked_add_signed(distance);
         let end = start.and_then(|start| start.checked_add(copy_bytes));
         let copied = start.zip(end).filter(|(_, end)| *end <= basis.len() as u64);
@@ -253,4 +256,29 @@ pub(super) fn apply(delta: &[u8], basis: &[u8], chunk_bytes: usize) -> Result<Ve
         return Err(DeltaError::Damaged("it makes a chunk of another length"));
     }
     Ok(chunk)
+}
+
+/// Where in its basis most of the chunk is. Of bytes that are not a delta this is any number.
+pub(super) fn start(delta: &[u8]) -> Result<Option<usize>, DeltaError> {
+    let (mut ops, _) = take_ops(delta)?;
+    let mut majority = Majority::default();
+    let (mut in_chunk, mut in_basis) = (0_usize, 0_usize);
+    while !ops.is_empty() {
+        let literal_bytes = take_number(&mut ops)? as usize;
+        let copy_bytes = take_number(&mut ops)? as usize;
+        in_chunk = in_chunk.wrapping_add(literal_bytes);
+        in_basis = in_basis.wrapping_add(literal_bytes);
+        if copy_bytes > 0 {
+            in_basis = in_basis.wrapping_add_signed(take_distance(&mut ops)? as isize);
+            majority.vote(Match { in_chunk, in_basis, bytes: copy_bytes });
+            in_chunk = in_chunk.wrapping_add(copy_bytes);
+            in_basis = in_basis.wrapping_add(copy_bytes);
+        }
+    }
+    Ok(majority.start())
+}
+
+fn take_distance(ops: &mut &[u8]) -> Result<i64, DeltaError> {
+    let zigzag = take_number(ops)?;
+    Ok((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64))
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::bytes::{Kind, take_number, take_ops};
-use super::{Basis, DeltaError, Encoded, apply};
+use super::{Basis, DeltaError, Encoded, apply, start_in_basis};
 
 /// A delta by the definition alone: for small chunks, with every match tried.
 fn common_bytes(chunk: &[u8], basis: &[u8]) -> usize {
@@ -174,6 +174,26 @@ fn only_chunks_in_its_place_are_the_basis_of_differences() {
 }
 
 #[test]
+fn where_a_chunk_begins_in_its_basis_is_in_its_delta() {
+    let basis = noise(30_000, 11);
+    let index = index(&basis);
+    for start in [0, 1, 5_000, 29_000] {
+        let mut chunk = basis[start..].to_vec();
+        chunk.iter_mut().step_by(701).for_each(|byte| *byte ^= 3);
+        let copies = index.copies(&chunk, usize::MAX).bytes.unwrap();
+        let differences = index.encode(&chunk, start, usize::MAX).unwrap().bytes;
+        assert_eq!((copies[0], differences[0]), (0, 1));
+        for delta in [copies, differences] {
+            assert_eq!(start_in_basis(&delta), Some(start));
+        }
+    }
+    assert_eq!(start_in_basis(&[]), None);
+    assert_eq!(start_in_basis(&[2, 0]), None);
+    // Literals alone are in no place.
+    assert_eq!(start_in_basis(&[0, 2, 1, 0, 7]), None);
+}
+
+#[test]
 fn a_chunk_may_begin_or_end_behind_the_basis() {
     let basis = noise(5_000, 10);
     let index = index(&basis);
@@ -280,6 +300,7 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..60),
         chunk_bytes in 0..200_usize,
     ) {
+        let _ = start_in_basis(&bytes);
         if let Ok(chunk) = apply(&bytes, &[1; 64], chunk_bytes) {
             prop_assert_eq!(chunk.len(), chunk_bytes);
         }

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use strongroom_arena::{BaseLocation, StoredChunk};
+use strongroom_arena::{ArenaError, BaseLocation, StoredChunk};
 use strongroom_base::Fingerprint;
 use strongroom_catalog::recipe::read_node;
 use strongroom_catalog::{ChunkRef, Location, Part, Recipe};
@@ -96,18 +96,22 @@ impl<'r> StreamBasis<'r> {
         }
     }
 
-    /// A chunk as a delta of what the parent has in its place, if that is trusted. Without a short one, the drift that
-    /// was proven last is tried too, and the drift of the shorter delta is kept.
+    /// A chunk as a delta of what the parent has in its place, if that is trusted. If it is not
+    /// short, the drift that was proven last is tried too, and none: a stream that is overwritten
+    /// in place, as an image or a memory, never moves. The drift of the shortest delta is kept.
     pub fn encode(
         &mut self,
         part: Part,
         chunk: &[u8],
         is_trusted: impl Fn(&FoundBasis) -> bool,
     ) -> FromParent {
-        let proven = (self.proven_drift != self.drift).then_some(self.proven_drift);
         let mut shortest: Option<(Delta, i64)> = None;
         let mut is_there = false;
-        for drift in [Some(self.drift), proven].into_iter().flatten() {
+        let drifts = [self.drift, self.proven_drift, 0];
+        for (number, drift) in drifts.into_iter().enumerate() {
+            if drifts[..number].contains(&drift) {
+                continue;
+            }
             let Some(found) = self.find(part, drift, chunk.len()) else { continue };
             is_there = true;
             let found = Some(found).filter(&is_trusted);
@@ -214,16 +218,13 @@ impl FoundBasis {
         (in_chunk, offset): (usize, usize),
     ) -> Option<Self> {
         let mut bases: Vec<BaseLocation> = Vec::new();
-        let mut first_in_place = 0;
+        let (mut of_chunk, mut start) = (Vec::new(), 0);
         for (number, place) in places.iter().enumerate() {
             let found = reader.bases_in_place_of(*place).ok()?;
-            for base in &found {
-                if !bases.contains(base) {
-                    bases.push(*base);
-                }
-            }
+            bases.extend(found.iter().filter(|base| !bases.contains(base)).collect::<Vec<_>>());
             if number == in_chunk {
-                first_in_place = bases.iter().position(|base| found.first() == Some(base))?;
+                start = reader.start_in_bases(*place).ok()?.saturating_add(offset);
+                of_chunk = found;
             }
         }
         bases.truncate(CHUNKS_MAX);
@@ -233,8 +234,7 @@ impl FoundBasis {
             ends.push(bytes.len());
         };
         reader.each_base(&bases, None, take).ok().filter(|()| !bases.is_empty())?;
-        let before = first_in_place.checked_sub(1).and_then(|last| ends.get(last));
-        let in_place = before.copied().unwrap_or(0).saturating_add(offset);
+        let in_place = place_among(&bases, &ends, &of_chunk, start).unwrap_or(0);
         Some(Self { bases, index: delta::Basis::new(bytes, ends), in_place })
     }
 
@@ -251,6 +251,26 @@ impl FoundBasis {
     }
 }
 
+/// Where among `bases`, each of which ends as `ends` says, the byte is that is at `start` of some of
+/// them.
+fn place_among(
+    bases: &[BaseLocation],
+    ends: &[usize],
+    some: &[BaseLocation],
+    mut start: usize,
+) -> Option<usize> {
+    for base in some {
+        let number = bases.iter().position(|other| other == base)?;
+        let begin = number.checked_sub(1).map_or(0, |before| ends[before]);
+        let bytes = ends[number] - begin;
+        if start < bytes {
+            return Some(begin + start);
+        }
+        start -= bytes;
+    }
+    None
+}
+
 impl ChunkReader {
     /// What a chunk can be encoded against that resembles the one in this place: that one where it
     /// is stored whole, else its bases.
@@ -261,6 +281,22 @@ impl ChunkReader {
             Ok(vec![BaseLocation { arena: place.arena, slot: place.slot }])
         } else {
             Ok(bases)
+        }
+    }
+
+    /// Where in those the chunk begins.
+    fn start_in_bases(&self, place: Location) -> Result<usize, RepositoryError> {
+        let arena = self.store().arena(place.arena)?;
+        if arena.slot(place.slot).is_none_or(|slot| slot.bases.is_empty()) {
+            return Ok(0);
+        }
+        let lost = ArenaError::SlotLost { arena: place.arena, slot: place.slot };
+        let block = self.store().block(&arena, arena.block_of(place.slot).ok_or(lost)?)?;
+        match block.chunk(place.slot) {
+            Some(StoredChunk::Delta { instructions, .. }) => {
+                Ok(delta::start_in_basis(instructions).unwrap_or(0))
+            }
+            _ => Ok(0),
         }
     }
 }
