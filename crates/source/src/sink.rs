@@ -15,6 +15,7 @@ mod error;
 mod file;
 mod make;
 mod mounts;
+mod path_only;
 mod remove;
 mod replace;
 

@@ -11,9 +11,6 @@ use super::Finding;
 use crate::rust::{Kind, Token, product_code};
 use crate::tree::Tree;
 
-/// Source folders whose circles are not opened yet. The list may only shrink.
-pub const LIST: &str = "xtask/src/checks/circles.txt";
-
 /// The names that lead to a module from the crate's root, which has none.
 type Place<'t> = Vec<&'t str>;
 
@@ -38,27 +35,10 @@ struct Import {
 /// By folder: which sibling imports from which, and where it does.
 type Imports<'t> = BTreeMap<Place<'t>, BTreeMap<&'t str, BTreeMap<&'t str, Import>>>;
 
-/// No folder has a circle, but those of crates on the list.
+/// No folder has a circle.
 pub fn imports_form_no_circle(tree: &Tree) -> Vec<Finding> {
-    let exempt: Vec<&str> = tree.text(LIST).unwrap_or_default().lines().collect();
-    let mut findings = Vec::new();
-    let mut with_circles = BTreeSet::new();
-    for folder in source_folders(tree) {
-        let found = circles(&read_modules(tree, &folder));
-        if !found.is_empty() {
-            with_circles.insert(folder.clone());
-        }
-        if !exempt.contains(&&*folder) {
-            findings.extend(found);
-        }
-    }
-    for (index, folder) in exempt.iter().enumerate() {
-        if !with_circles.contains(*folder) {
-            let what = format!("{folder} has no circle any more: remove it from this list");
-            findings.push(Finding::new(LIST, index + 1, what));
-        }
-    }
-    findings
+    let folders = source_folders(tree);
+    folders.iter().flat_map(|folder| circles(&read_modules(tree, folder))).collect()
 }
 
 /// The folders that hold a `lib.rs` or `main.rs`.
@@ -287,9 +267,6 @@ mod tests {
         ];
         let circle = "imports form a circle: x:2 imports y, y:2 imports x";
         assert_eq!(found(&files), [format!("crates/a/src/x.rs:2: {circle}")]);
-        let exempt = [&files[..], &[(LIST, "crates/a/src\ncrates/b/src\n")]].concat();
-        let left = "crates/b/src has no circle any more: remove it from this list";
-        assert_eq!(found(&exempt), [format!("{LIST}:2: {left}")]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! then the extended attributes, with an ACL last among them because it sets mode bits itself; the
 //! time last, because everything else may change it. What is right already is not touched.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid};
@@ -19,6 +19,7 @@ use super::Target;
 use super::directories::DirectoryId;
 use super::error::TargetError;
 use super::file::TargetFile;
+use super::path_only;
 
 /// What metadata is applied to.
 pub(super) struct Subject<'a> {
@@ -132,7 +133,7 @@ impl Subject<'_> {
     fn chmod(&self, mode: u16) -> Result<(), Errno> {
         let mode = Mode::from_raw_mode(mode.into());
         match self.path_only {
-            true => chmod_path_only(&self.fd, mode),
+            true => path_only::chmod(&self.fd, mode),
             false => rustix::fs::fchmod(self.fd, mode),
         }
     }
@@ -171,7 +172,9 @@ impl Subject<'_> {
             },
         };
         match self.path_only {
-            true => rustix::fs::utimensat(CWD, proc_path(&self.fd), &times, AtFlags::empty()),
+            true => {
+                rustix::fs::utimensat(CWD, path_only::proc_path(&self.fd), &times, AtFlags::empty())
+            }
             false => rustix::fs::futimens(self.fd, &times),
         }
     }
@@ -193,14 +196,4 @@ pub(super) fn is_ours(name: &[u8]) -> bool {
         || name.starts_with(b"trusted.")
         || name.starts_with(b"system.posix_acl_")
         || name == b"security.capability"
-}
-
-/// Changes the mode of something that is opened for its path only.
-pub(super) fn chmod_path_only(fd: &impl AsFd, mode: Mode) -> Result<(), Errno> {
-    rustix::fs::chmod(proc_path(fd), mode)
-}
-
-/// A path that leads to what is open, and no further if that is a symbolic link.
-pub(super) fn proc_path(fd: &impl AsFd) -> String {
-    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }

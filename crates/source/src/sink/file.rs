@@ -14,8 +14,8 @@ use strongroom_base::aligned::{cut, write_aligned};
 
 use crate::file::{Extent, extent_behind};
 
-use super::apply::proc_path;
 use super::error::TargetError;
+use super::path_only::proc_path;
 
 /// A regular file, open for reading and writing; many threads may write at once.
 ///

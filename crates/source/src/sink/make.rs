@@ -1,7 +1,7 @@
 //! Making entries: directories, links and special files, and the names of files.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx};
@@ -14,7 +14,7 @@ use crate::xattr::Bearer;
 use super::directories::DirectoryId;
 use super::error::TargetError;
 use super::file::TargetFile;
-use super::{Target, apply, remove};
+use super::{Target, apply, path_only, remove};
 
 /// For the owner alone, until the file is finished.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -43,7 +43,7 @@ impl Target {
         match self.stat(&fd, &c_name).map_err(failed)? {
             Some(stat) if inode::kind_of(&stat) == FileType::Directory => {
                 if !self.is_root_user {
-                    open_up(fd.as_fd(), &c_name, &stat).map_err(failed)?;
+                    path_only::let_owner_in(fd.as_fd(), &c_name, &stat).map_err(failed)?;
                 }
                 let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
                 let open = || inode::open_to_read(fd.as_fd(), &c_name, flags);
@@ -268,7 +268,7 @@ impl Target {
     ) -> Result<Vec<TargetError>, TargetError> {
         let path = || self.path_of(directory, name.to_bytes());
         let failed = |error| TargetError::io("open", &path(), error);
-        let entry = open_path(fd.as_fd(), name).map_err(failed)?;
+        let entry = path_only::open(fd.as_fd(), name).map_err(failed)?;
         let subject = apply::Subject {
             fd: entry.as_fd(),
             bearer: Bearer::path_only(&entry),
@@ -277,21 +277,6 @@ impl Target {
         };
         Ok(self.apply(&subject, metadata))
     }
-}
-
-/// Lets the owner of a directory list, change and enter it: users other than root need that
-/// permission.
-pub(super) fn open_up(fd: BorrowedFd<'_>, name: &CStr, stat: &Statx) -> Result<(), Errno> {
-    if stat.stx_mode & 0o700 == 0o700 {
-        return Ok(());
-    }
-    let mode = Mode::from_raw_mode(u32::from(stat.stx_mode & 0o7777) | 0o700);
-    apply::chmod_path_only(&open_path(fd, name)?, mode)
-}
-
-fn open_path(fd: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(fd, name, flags, Mode::empty())
 }
 
 pub(super) fn unlink(fd: &OwnedFd, name: &CStr) -> Result<(), Errno> {

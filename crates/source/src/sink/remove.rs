@@ -12,7 +12,7 @@ use crate::inode::{self, InodeId};
 use crate::listing::Listing;
 
 use super::error::TargetError;
-use super::make;
+use super::path_only;
 
 /// A directory that is being emptied.
 struct Level {
@@ -107,7 +107,7 @@ impl Removal<'_> {
         }
         if !self.is_root_user {
             // If this is not allowed, the calls that follow report it.
-            let _ = make::open_up(directory, name, seen);
+            let _ = path_only::let_owner_in(directory, name, seen);
         }
         let failed =
             |removal: &Self, error| removal.failed("open the directory", error, Some(name));
