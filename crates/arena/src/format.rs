@@ -25,8 +25,13 @@ pub const SEALED_KEY_BYTES: usize = 80;
 
 /// Where the sealed summary begins in the object.
 pub const SUMMARY_START: usize = HEADROOM + HEAD_BYTES;
-/// The blocks begin at a multiple of this in the object.
+/// A writer has the blocks of an arena begin at a multiple of this in the object, so that the
+/// length of the summary tells less …
 pub const BLOCKS_ALIGNMENT: usize = 4096;
+/// … and those of a small arena at a multiple of this: more would cost a small backup too much.
+pub const BLOCKS_ALIGNMENT_SMALL: usize = 512;
+/// An arena with fewer bytes of blocks is small.
+pub const SMALL_BLOCKS_BYTES: usize = 256 << 10;
 /// Blocks and the rest of an arena have at most this many bytes together.
 pub const ARENA_BYTES_MAX: u64 = u32::MAX as u64;
 
@@ -119,8 +124,7 @@ pub struct ArenaHead {
     pub block_count: u32,
     /// Bytes of all blocks with their frames, and of padding.
     pub blocks_bytes: u64,
-    /// Bytes of the sealed summary. The blocks begin behind it, at a multiple of
-    /// [`BLOCKS_ALIGNMENT`] in the object.
+    /// Bytes of the sealed summary. The blocks begin behind it.
     pub summary_bytes: u64,
     /// The arena's key, sealed to the repository's public key.
     pub sealed_key: [u8; SEALED_KEY_BYTES],
@@ -173,7 +177,6 @@ impl ArenaHead {
     fn is_consistent(&self) -> bool {
         (SEALED_SUMMARY_EXTRA_BYTES as u64..=SUMMARY_BYTES_MAX as u64).contains(&self.summary_bytes)
             && self.blocks_bytes <= ARENA_BYTES_MAX
-            && self.blocks_start().is_multiple_of(BLOCKS_ALIGNMENT as u64)
     }
 
     /// Where the blocks begin in the object.

@@ -9,9 +9,9 @@ use crate::block::{PADDING_BYTES_MAX, PADDING_BYTES_MIN, SealedBlock, seal_paddi
 use crate::envelope::format::{ObjectKind, Origin};
 use crate::envelope::{self, HEADROOM, Identity, Redundancy};
 use crate::format::{
-    ArenaHead, BLOCKS_ALIGNMENT, FormatError, HEAD_BYTES, SEALED_KEY_BYTES,
-    SEALED_SUMMARY_EXTRA_BYTES, SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES, SUMMARY_START, Summary,
-    SummaryBlock, SummarySlot,
+    ArenaHead, BLOCKS_ALIGNMENT, BLOCKS_ALIGNMENT_SMALL, FormatError, HEAD_BYTES, SEALED_KEY_BYTES,
+    SEALED_SUMMARY_EXTRA_BYTES, SMALL_BLOCKS_BYTES, SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES,
+    SUMMARY_START, Summary, SummaryBlock, SummarySlot,
 };
 use crate::name::ArenaName;
 
@@ -170,7 +170,8 @@ impl ArenaBuilder {
         let Finishing { generation, origin, keys, redundancy, padding } = finishing;
         let domain = keys.domain.id;
         let binding = SummaryBinding { arena: self.id, generation, origin, domain };
-        let sealed = seal_summary(&self.summary, &binding, &keys.domain.summary_key);
+        let alignment = alignment_of(self.blocks_bytes());
+        let sealed = seal_summary(&self.summary, &binding, &keys.domain.summary_key, alignment);
         if let Some(key) = padding {
             self.pad(sealed.len(), key);
         }
@@ -287,14 +288,24 @@ impl SummaryBinding {
     }
 }
 
-/// The sealed summary, as long as it takes for the blocks behind it to begin where they should.
-fn seal_summary(summary: &Summary, binding: &SummaryBinding, summary_key: &[u8; 32]) -> Vec<u8> {
+/// Where blocks of so many bytes begin in the object: at a multiple of this.
+fn alignment_of(blocks_bytes: usize) -> usize {
+    if blocks_bytes < SMALL_BLOCKS_BYTES { BLOCKS_ALIGNMENT_SMALL } else { BLOCKS_ALIGNMENT }
+}
+
+/// The sealed summary, as long as it takes for the blocks behind it to begin at a multiple of
+/// `alignment`.
+fn seal_summary(
+    summary: &Summary,
+    binding: &SummaryBinding,
+    summary_key: &[u8; 32],
+    alignment: usize,
+) -> Vec<u8> {
     let plain = summary.pack();
     let compressed = zstd::bulk::compress(&plain, 3).expect("zstd compresses into its own bound");
     let length = |bytes: usize| u32::try_from(bytes).expect("a summary is at most 64 MiB");
     let least_bytes = SEALED_SUMMARY_EXTRA_BYTES + compressed.len();
-    let sealed_bytes =
-        (SUMMARY_START + least_bytes).next_multiple_of(BLOCKS_ALIGNMENT) - SUMMARY_START;
+    let sealed_bytes = (SUMMARY_START + least_bytes).next_multiple_of(alignment) - SUMMARY_START;
     let aad = binding.aad(sealed_bytes);
     let mut message = Vec::with_capacity(sealed_bytes);
     message.put_u32(length(plain.len()));

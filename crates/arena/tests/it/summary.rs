@@ -2,12 +2,15 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use strongroom_arena::Redundancy;
 use strongroom_arena::format::{
     ARENA_BYTES_MAX, ArenaHead, BLOCKS_ALIGNMENT, BaseLocation, BlockFrame, BlockHead, Codec,
     FRAME_BYTES, FormatError, HEAD_BYTES, SEALED_KEY_BYTES, SUMMARY_BYTES_MAX, SUMMARY_HEAD_BYTES,
     SUMMARY_START, Summary, SummaryBlock, SummarySlot,
 };
 use strongroom_base::{ArenaId, DomainId, Fingerprint};
+
+use crate::World;
 
 fn summary(blocks: &[(u32, u32)], bases: usize) -> Summary {
     let mut summary = Summary::default();
@@ -100,6 +103,9 @@ fn heads_come_back_and_lies_are_refused() {
     };
     let packed = head.pack();
     assert_eq!(ArenaHead::unpack(&packed), Ok(head.clone()));
+    // Where the blocks begin is the writer's choice.
+    let odd = ArenaHead { summary_bytes: head.summary_bytes + 1, ..head.clone() };
+    assert_eq!(ArenaHead::unpack(&odd.pack()), Ok(odd));
     for place in 0..HEAD_BYTES {
         let mut changed = packed;
         changed[place] ^= 1;
@@ -111,7 +117,6 @@ fn heads_come_back_and_lies_are_refused() {
         ArenaHead { blocks_bytes: u64::MAX, ..head.clone() },
         ArenaHead { summary_bytes: SUMMARY_BYTES_MAX as u64 + alignment, ..head.clone() },
         ArenaHead { summary_bytes: u64::MAX, ..head.clone() },
-        ArenaHead { summary_bytes: head.summary_bytes + 1, ..head.clone() },
         ArenaHead { summary_bytes: 0, ..head },
     ] {
         assert_eq!(ArenaHead::unpack(&lie.pack()), Err(FormatError::Damaged("arena head")));
@@ -121,4 +126,15 @@ fn heads_come_back_and_lies_are_refused() {
     let checksum = crc32c::crc32c(&newer[..HEAD_BYTES - 4]);
     newer[HEAD_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
     assert_eq!(ArenaHead::unpack(&newer), Err(FormatError::Unknown("cipher suite")));
+}
+
+/// The summary's length says less of the number of chunks in a large arena than in a small one.
+#[test]
+fn blocks_begin_where_the_writer_s_rule_says() {
+    for (count, alignment) in [(1, 512), (40, 512), (100, 4096)] {
+        let finished = World::new().build(&crate::chunks(count), Redundancy::ARENA);
+        let head = crate::head_of(&finished);
+        assert_eq!(head.blocks_bytes >= 256 << 10, alignment == 4096, "{count}: {head:?}");
+        assert_eq!(head.blocks_start() % alignment, 0, "{count}: {head:?}");
+    }
 }
