@@ -220,12 +220,12 @@ impl Rescue {
             return Ok(false);
         }
         let Ok(rescued) = rescued else {
-            bad.add_broken(arena, &object, reader, keys);
+            bad.add_broken(arena.id, reader);
             lose(outcome, &name, why, monitor);
             return Ok(true);
         };
         if !put_next_generation(repository.backend(), arena, &rescued.arena)? {
-            bad.add_broken(arena, &object, reader, keys);
+            bad.add_broken(arena.id, reader);
             lose(outcome, &name, "its next generation exists already, with other bytes", monitor);
             return Ok(true);
         }

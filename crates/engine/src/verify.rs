@@ -22,7 +22,7 @@ use crate::error::EngineError;
 use crate::health::audit::{Affected, audit};
 use crate::health::bad::{BadPlaces, is_good};
 use crate::health::fault::Fault;
-use crate::health::look::{Depth, Keyed, Looked, Vouchable, look_at};
+use crate::health::look::{Depth, Looked, Vouchable, look_at};
 
 /// Threads that look into objects, at most: each holds one, and blocks of it and of others that its
 /// deltas are made from, up to 50 MiB; all must stay within 150.
@@ -96,7 +96,7 @@ pub fn verify(
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let mut verifier = Verifier::new(repository.backend(), monitor, cancel);
-    verifier.objects(depth, Some((&reader, repository.write_keys())))?;
+    verifier.objects(depth, Some(&reader))?;
     let list = list_snapshots(repository)?;
     // What a newer program made was reported with the other objects.
     for (id, error) in list.unreadable.iter().filter(|(_, error)| !error.is_unknown()) {
@@ -148,7 +148,11 @@ impl<'v> Verifier<'v> {
     }
 
     /// Looks at every object: several at once.
-    fn objects(&mut self, depth: VerifyDepth, keyed: Option<Keyed<'_>>) -> Result<(), EngineError> {
+    fn objects(
+        &mut self,
+        depth: VerifyDepth,
+        reader: Option<&ChunkReader>,
+    ) -> Result<(), EngineError> {
         let objects = list_objects(self.backend)?;
         let every_byte = |info: &ObjectInfo| {
             info.name.folder() != ARENAS_FOLDER || is_in_sample(depth, &info.name)
@@ -170,7 +174,7 @@ impl<'v> Verifier<'v> {
                         let place = next.fetch_add(1, Ordering::Relaxed);
                         let Some(info) = objects.get(place) else { return };
                         let depth = Depth { every_byte: every_byte(info), arena_bytes };
-                        let looked = look_at(backend, info, depth, keyed);
+                        let looked = look_at(backend, info, depth, reader);
                         if send.send((place, looked)).is_err() {
                             return;
                         }

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use strongroom_arena::{ArenaName, BaseLocation};
-use strongroom_base::{ArenaId, Fingerprint, WriteKeys};
+use strongroom_arena::BaseLocation;
+use strongroom_base::{ArenaId, Fingerprint};
 use strongroom_catalog::{ChunkRef, Location};
 use strongroom_repository::{ChunkReader, RepositoryError};
 
@@ -12,22 +12,16 @@ use super::look::{Survivors, survivors};
 /// What is known to be unreadable.
 #[derive(Debug, Default)]
 pub(crate) struct BadPlaces {
-    /// Arenas beyond parity, with what can still be had of each.
+    /// Arenas beyond parity, with what a reader still gets of each.
     broken: HashMap<ArenaId, Survivors>,
     /// Slots of arenas that are whole, and hold something else than their summary says.
     slots: HashSet<Location>,
 }
 
 impl BadPlaces {
-    /// Takes note of an arena beyond parity: what still opens of it is found out.
-    pub(crate) fn add_broken(
-        &mut self,
-        name: ArenaName,
-        object: &[u8],
-        reader: &ChunkReader,
-        keys: &WriteKeys,
-    ) {
-        self.broken.insert(name.id, survivors(name, object, reader, keys));
+    /// Takes note of an arena beyond parity, and of what a reader still gets of it.
+    pub(crate) fn add_broken(&mut self, id: ArenaId, reader: &ChunkReader) {
+        self.broken.insert(id, survivors(id, reader));
     }
 
     /// Slots that hold something else than their summaries say.

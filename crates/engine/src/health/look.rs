@@ -3,19 +3,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use strongroom_arena::scan::rescue;
 use strongroom_arena::{
-    Arena, ArenaContent, ArenaName, Redundancy, StoredChunk, SummarySlot, Voucher,
+    Arena, ArenaContent, ArenaName, StoredChunk, SummarySlot, Voucher, envelope,
 };
 use strongroom_backend::{Backend, ObjectInfo};
-use strongroom_base::{ArenaId, WriteKeys};
+use strongroom_base::ArenaId;
 use strongroom_catalog::Location;
 use strongroom_repository::{ChunkReader, RepositoryError};
 
 use crate::health::fault::{Fault, look_at_ends, look_whole};
-
-/// What it takes to look into arenas.
-pub type Keyed<'k> = (&'k ChunkReader, &'k WriteKeys);
 
 /// What was found in an object.
 #[derive(Debug, Default)]
@@ -26,7 +22,7 @@ pub struct Looked {
     pub chunks_read: u64,
     /// What is wrong with it.
     pub fault: Option<Fault>,
-    /// Of an arena beyond parity, what can still be had of it.
+    /// Of an arena beyond parity, what a reader still gets of it.
     pub survivors: Option<(ArenaId, Survivors)>,
     /// Of an arena of another domain in which every chunk is right: what it takes to vouch for it.
     pub vouchable: Option<Vouchable>,
@@ -43,7 +39,7 @@ pub struct Vouchable {
     pub bases: HashSet<ArenaId>,
 }
 
-/// The slots of a broken arena that still open.
+/// The slots of a broken arena that a reader still gets.
 pub type Survivors = HashMap<u32, SummarySlot>;
 
 /// What is asked of a look at an object.
@@ -61,9 +57,9 @@ pub fn look_at(
     backend: &dyn Backend,
     info: &ObjectInfo,
     depth: Depth,
-    keyed: Option<Keyed<'_>>,
+    reader: Option<&ChunkReader>,
 ) -> Result<Looked, RepositoryError> {
-    match look_at_listed(backend, info, depth, keyed) {
+    match look_at_listed(backend, info, depth, reader) {
         Err(RepositoryError::Backend(error)) if error.is_not_found() => Ok(Looked::default()),
         other => other,
     }
@@ -73,7 +69,7 @@ fn look_at_listed(
     backend: &dyn Backend,
     info: &ObjectInfo,
     depth: Depth,
-    keyed: Option<Keyed<'_>>,
+    reader: Option<&ChunkReader>,
 ) -> Result<Looked, RepositoryError> {
     if !depth.every_byte && look_at_ends(backend, info)? {
         return Ok(Looked::default());
@@ -81,7 +77,7 @@ fn look_at_listed(
     let (object, fault) = look_whole(backend, &info.name, depth.arena_bytes)?;
     let whole_bytes = Some(object.len() as u64);
     let looked = Looked { whole_bytes, fault, ..Looked::default() };
-    let (Some(name), Some((reader, keys))) = (ArenaName::of(&info.name), keyed) else {
+    let (Some(name), Some(reader)) = (ArenaName::of(&info.name), reader) else {
         return Ok(looked);
     };
     Ok(match &looked.fault {
@@ -90,34 +86,40 @@ fn look_at_listed(
             Ok(arena) => look_into(&arena, &object, reader, looked),
             Err(error) => Looked {
                 fault: Some(Fault::Beyond { why: error.to_string() }),
-                survivors: Some((name.id, Survivors::new())),
+                survivors: Some((name.id, survivors(name.id, reader))),
                 ..looked
             },
         },
-        // Whoever reads it gets it computed anew.
-        Some(Fault::Repairable { .. }) => looked,
-        Some(_) => {
-            let survivors = survivors(name, &object, reader, keys);
-            Looked { survivors: Some((name.id, survivors)), ..looked }
+        // A reader gets it computed again, with the wrong chunks that it may have had before.
+        Some(Fault::Repairable { .. }) => {
+            let healed = envelope::repair(&object).unwrap_or_default();
+            let arena = reader.store().open_arena_in(name, &healed);
+            let within = arena.map(|arena| look_into(&arena, &healed, reader, Looked::default()));
+            let wrong_slots = within.map(|within| within.wrong_slots).unwrap_or_default();
+            Looked { wrong_slots, ..looked }
         }
+        Some(_) => Looked { survivors: Some((name.id, survivors(name.id, reader))), ..looked },
     })
 }
 
-/// What still opens of an arena beyond parity.
-pub fn survivors(
-    name: ArenaName,
-    object: &[u8],
-    reader: &ChunkReader,
-    keys: &WriteKeys,
-) -> Survivors {
-    let nothing = Redundancy { per_mille: 0 };
-    let mut expand = |stored: StoredChunk<'_>| Some(reader.expand(stored).ok()?.into_owned());
-    let rescued = rescue(reader.store(), name, object, keys, nothing, &mut expand);
-    let Ok(summary) = rescued.map(|rescued| rescued.arena.summary) else {
-        return Survivors::new();
-    };
-    let numbers = summary.blocks.iter().flat_map(|block| block.head.slots());
-    numbers.zip(summary.slots).collect()
+/// What a reader still gets of an arena beyond parity, in the way in which it gets it: by the
+/// summary, in any generation that exists. Blocks that only a scan finds are not among it: they are
+/// lost to every reader until a repair has written the arena again.
+pub fn survivors(id: ArenaId, reader: &ChunkReader) -> Survivors {
+    let mut survivors = Survivors::new();
+    let Ok(arena) = reader.store().arena(id) else { return survivors };
+    for place in 0..arena.summary.blocks.len() {
+        let Ok(block) = reader.store().block(&arena, place) else { continue };
+        for slot in arena.summary.blocks[place].head.slots() {
+            let (Some(stored), Some(named)) = (block.chunk(slot), arena.slot(slot)) else {
+                continue;
+            };
+            if look_at_chunk(reader, ArenaContent::of(id), stored, named).is_ok() {
+                survivors.insert(slot, named.clone());
+            }
+        }
+    }
+    survivors
 }
 
 /// Opens every block of an arena and compares every fingerprint.

@@ -2,7 +2,8 @@
 //!
 //! The model is a map from each snapshot to the image of the tree that was backed up. After every
 //! step each snapshot in the map is read and compared with its image: what differs must be lost to
-//! damage that was injected, and `verify` must name it. Nothing that is read may be wrong.
+//! damage that was injected, and a full verification must name it. Nothing that is read may be
+//! wrong, and nothing that is not the repository's own is removed.
 //!
 //! `campaign/model` runs it for hours. A failure prints its seed and the steps that led to it.
 #![expect(clippy::disallowed_methods, reason = "a test that reads the environment or the clock")]

@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use strongroom_arena::envelope::{self, format::HEADER_BYTES};
+use strongroom_arena::format::{ArenaHead, SUMMARY_START};
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_engine::{Affected, VerifyDepth, VerifyOutcome, verify, verify_objects};
 use strongroom_repository::{Repository, read_snapshot};
 use strongroom_testkit::Change;
+use strongroom_testkit::damage::names_in;
 
 use crate::damage::{Structure, each_damage, scene};
 use crate::read_back::lost_paths;
@@ -69,7 +72,7 @@ fn all_samples_together_are_everything() {
         let outcome = verify(&repository, depth, &Silent, &Cancel::new()).unwrap();
         read += outcome.objects_read - structure.objects_read;
     }
-    let arenas = strongroom_testkit::damage::names_in(&world.objects.snapshot(), "arenas").len();
+    let arenas = names_in(&world.objects.snapshot(), "arenas").len();
     assert_eq!(read, arenas as u64, "each arena is in one of four quarters");
 }
 
@@ -94,19 +97,47 @@ fn each_damage_is_found_and_its_files_named() {
             let most = if change == Change::Swapped { 2 } else { 1 };
             assert!(at_fault.len() <= most, "{who}, {what}: {at_fault:?}");
         }
-        // What a repair can still save may or may not be said to be lost; data is not.
-        let (_, saved, _) = crate::repair::repaired(&scene.world, objects);
-        let (lost, unreadable) = (lost(&saved, &ids), lost(&repository, &ids));
+        // Exactly what a reader loses is named, even if a repair could still save it.
+        let lost = lost(&repository, &ids);
         let named = named(&outcome.affected);
         assert!(lost.iter().all(|path| covers(&named, path)), "{what}: {lost:?}, not {named:?}");
-        assert!(named.iter().all(|path| covers(&unreadable, path)), "{what}: {named:?}");
-        // Names that were swapped are swapped back.
-        if structure == Structure::DataArena && change != Change::Swapped {
+        assert!(named.iter().all(|path| covers(&lost, path)), "{what}: {named:?}");
+        if structure == Structure::DataArena {
             assert_eq!(named, lost, "{what}");
         }
         files += lost.len();
     });
     assert!(files > 20, "some damage costs files");
+}
+
+/// Of an arena without a summary a repair saves every block, but no reader finds them before.
+#[test]
+fn what_only_a_repair_opens_is_named() {
+    let world = World::new(164);
+    let id = world.backup().snapshot.id;
+    let base = world.objects.snapshot();
+    let (mut files, mut saved) = (0, 0);
+    for name in names_in(&base, "arenas") {
+        let mut objects = base.clone();
+        let bytes = objects.get_mut(&name).unwrap();
+        let header = envelope::peek(bytes).unwrap();
+        let head = ArenaHead::unpack(&bytes[HEADER_BYTES..]).unwrap();
+        // The summary's first byte, and more shards than parity gives back, from the last on.
+        bytes[SUMMARY_START] ^= 1;
+        let summary_shards = (head.blocks_start() as usize - HEADER_BYTES) / header.shard_bytes();
+        let last = header.data_shards();
+        for shard in (summary_shards + 1..last).rev().take(header.parity_shards as usize) {
+            bytes[HEADER_BYTES + shard * header.shard_bytes()] ^= 1;
+        }
+        let repository = world.open_objects(&objects).unwrap();
+        let outcome = check_all(&repository);
+        let lost = lost(&repository, &[id]);
+        assert_eq!(named(&outcome.affected), lost, "{name}");
+        files += lost.len();
+        let (_, after, _) = crate::repair::repaired(&world, &objects);
+        saved += lost.len().saturating_sub(self::lost(&after, &[id]).len());
+    }
+    assert!(files > 10 && saved > 0, "{files} files lost, {saved} saved");
 }
 
 /// The quick look finds what is cut, swapped or gone, and lost files where arenas are gone.

@@ -7,19 +7,24 @@ use std::path::{Path, PathBuf};
 
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_engine::{VerifyDepth, VerifyOutcome, verify};
-use strongroom_repository::{Repository, RepositoryError, list_snapshots};
+use strongroom_repository::{Repository, RepositoryError, Surroundings, list_snapshots};
 use strongroom_testkit::{Image, Node};
 
 use super::Model;
 use crate::read_back::salvage;
 use crate::verify::{covers, named};
+use crate::world::PASSPHRASE;
+
+/// What cannot be read: the snapshot, the path, and why.
+type Losses = Vec<(SnapshotId, PathBuf, String)>;
 
 impl Model {
     /// Every snapshot that was acknowledged exists and gives back its image, but for what was lost
-    /// to damage that was injected.
+    /// to damage that was injected; and that a verification names.
     pub fn check_snapshots(&mut self) {
         let repository = self.open();
         let tree = self.world.tree();
+        let mut losses = Losses::new();
         for (id, image) in &self.expected {
             let what = format!("seed {}: snapshot {}", self.log.seed, id.short());
             match salvage(&repository, *id, &tree) {
@@ -27,9 +32,30 @@ impl Model {
                     let excused = self.ledger.excuses_losses();
                     assert!(lost.is_empty() || excused, "{what}: lost without damage: {lost:?}");
                     check_kept(image, &kept, &lost, &tree, &what);
+                    losses.extend(lost.into_iter().map(|(path, why)| (*id, path, why)));
                 }
                 Err(error) => self.check_gone(*id, &error, &what),
             }
+        }
+        if !losses.is_empty() {
+            // Without the cache, which a verification would correct.
+            let surroundings = Surroundings { cache: None, ..self.world.surroundings() };
+            let repository = Repository::open(surroundings, PASSPHRASE).unwrap();
+            let outcome = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+            self.check_named(&outcome, losses);
+        }
+        let objects = self.world.objects.snapshot();
+        for name in &self.planted {
+            assert!(objects.contains_key(name), "seed {}: {name} was removed", self.log.seed);
+        }
+    }
+
+    /// A verification names every path of which something cannot be read.
+    fn check_named(&self, outcome: &VerifyOutcome, losses: Losses) {
+        let named = named(&outcome.affected);
+        for (id, path, why) in losses {
+            let what = format!("seed {}: {}:{}", self.log.seed, id.short(), path.display());
+            assert!(covers(&named, &(id, path)), "{what} is lost and not named: {why}");
         }
     }
 
@@ -47,11 +73,7 @@ impl Model {
         if self.ledger.is_clean() {
             assert!(outcome.is_sound(), "{what}: {:?}, {:?}", outcome.faults, outcome.affected);
         }
-        let named = named(&outcome.affected);
-        for (id, path, why) in self.losses(repository) {
-            let (short, shown) = (id.short(), path.display().to_string());
-            assert!(covers(&named, &(id, path)), "{what} does not name {short}:{shown}: {why}");
-        }
+        self.check_named(outcome, self.losses(repository));
         for (name, _) in list_snapshots(repository).unwrap().unreadable {
             let object = strongroom_repository::snapshot_object(name);
             let is_found = outcome.faults.iter().any(|(name, _)| *name == object);
@@ -60,8 +82,8 @@ impl Model {
     }
 
     /// What cannot be read, by snapshot, and why.
-    fn losses(&self, repository: &Repository) -> Vec<(SnapshotId, PathBuf, String)> {
-        let mut losses = Vec::new();
+    fn losses(&self, repository: &Repository) -> Losses {
+        let mut losses = Losses::new();
         for id in self.expected.keys() {
             if let Ok((_, lost)) = salvage(repository, *id, &self.world.tree()) {
                 losses.extend(lost.into_iter().map(|(path, why)| (*id, path, why)));

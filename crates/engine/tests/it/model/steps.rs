@@ -221,7 +221,7 @@ impl Model {
         let names: Vec<ObjectName> = names_in(&objects, "arenas")
             .into_iter()
             .chain(names_in(&objects, "snapshots"))
-            .filter(|name| !name.file().contains('.'))
+            .filter(|name| !name.file().ends_with(".copy"))
             .collect();
         if names.is_empty() {
             return;
@@ -245,7 +245,11 @@ impl Model {
             return;
         }
         let name = self.random.pick(&names).clone();
-        let change = *self.random.pick(&Change::ALL);
+        let change = match self.random.below(13) {
+            // An arena's summary, and no block.
+            0 => Change::Scratch(20, 2000),
+            _ => *self.random.pick(&Change::ALL),
+        };
         let fits = is_within_parity(change) && self.ledger.is_whole(&name);
         if !has_copies && fits != within_parity {
             return;
