@@ -1,8 +1,8 @@
 //! An arena's head, block frames, chunk directories and summaries, as bytes and as values.
 //!
-//! What unpacks packs to the same bytes, but for those the documents call zero (not looked at) and
-//! the order of a summary's bases. The first byte tells the structure and whether checksums are set
-//! right behind the fuzzer's back.
+//! What unpacks packs to the same bytes, except those that the documents call zero (they are not
+//! read) and the order of a summary's bases. The first byte gives the structure and whether the
+//! target sets checksums right.
 
 #![no_main]
 
@@ -91,8 +91,8 @@ fn check_directory(input: &mut Input<'_>) {
     let chunk_count = input.u32();
     let payload = input.rest();
     let unpacked = measure(|| unpack_directory(payload, chunk_count));
-    // An entry in memory is less than four times as long as on disk; a list of bases that turns
-    // out to be cut short was reserved whole.
+    // An entry in memory is less than four times as long as on disk; for a list of bases that
+    // proves to be cut short, memory was reserved for the whole list.
     let bound = 4 * payload.len() + 2 * BASES_MAX * BASE_BYTES;
     assert!(unpacked.peak_bytes <= bound, "it took {}", unpacked.peak_bytes);
     let Ok((entries, directory_bytes)) = unpacked.value else { return };
@@ -155,7 +155,7 @@ fn bases(input: &mut Input<'_>) -> Vec<BaseLocation> {
         .collect()
 }
 
-/// A directory as a value: what is packed unpacks the same, whatever data follow.
+/// A directory as a value: what is packed unpacks the same, whichever data follow.
 fn round_directory(input: &mut Input<'_>) {
     let mut entries = Vec::new();
     let mut stored = 0;
@@ -240,7 +240,7 @@ fn round_head_and_frame(input: &mut Input<'_>) {
     assert!(BlockFrame::unpack(&packed).is_err(), "one bit is always noticed");
 }
 
-/// A length of a summary behind which the blocks begin at so many times their alignment.
+/// A length of a summary after which the blocks begin at `times` times their alignment.
 fn summary_bytes(times: usize) -> u64 {
     (times * BLOCKS_ALIGNMENT - SUMMARY_START) as u64
 }

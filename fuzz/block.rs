@@ -1,7 +1,7 @@
-//! Blocks sealed with the right key by somebody hostile: any frame, any payload, any zstd stream.
+//! Blocks sealed with the right key by an attacker: any frame, any payload, any zstd stream.
 //!
-//! So the fuzzer stands behind the authentication, where decompression and directory are. What
-//! opens is exactly what its frame and directory say; what a sealer made opens as what went in.
+//! So the fuzzer's bytes pass the authentication and reach decompression and directory. What opens
+//! is exactly what its frame and directory say; what a sealer made opens as what went in.
 
 #![no_main]
 
@@ -47,7 +47,7 @@ fn check_hostile(mode: u8, input: &mut Input<'_>) {
             payload
         }
         PAYLOAD_EXPANDED => {
-            // Seldom as long as a block may be: that is slow.
+            // Seldom as long as a block may be, because that is slow.
             let is_long = input.u8() == 0xff;
             let longest = if is_long { BLOCK_RAW_BYTES_MAX + 1 } else { 0xffff };
             let length = input.u32() as usize % (longest + 1);
@@ -151,7 +151,7 @@ fn check_open(block: &OpenBlock, payload: Option<&[u8]>) {
     }
 }
 
-/// The same bytes in another arena, under another key, or with a bit changed, are no block.
+/// The same bytes in another arena, under another key, or with a bit changed, do not open.
 fn check_bound_to_place(mut bytes: Vec<u8>, key: &SealKey) {
     assert!(open_block(&bytes, ArenaId([5; 16]), key).is_err());
     assert!(open_block(&bytes, ARENA, &SealKey::new(&[7; 32])).is_err());

@@ -22,11 +22,11 @@ use strongroom_catalog::{
 };
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 
-/// No structure takes more than so many times its bytes: an entry of six bytes, in a vector that
+/// A structure takes at most this many times its bytes: an entry of six bytes, in a vector that
 /// grows by doubling.
 const MEMORY_FACTOR: usize = 128;
 
-/// A walk is looked at for so many steps.
+/// At most this many steps of a walk are checked.
 const STEPS_MAX: usize = 2000;
 
 fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
@@ -86,8 +86,8 @@ fn check_refs(bytes: &[u8]) {
     assert_eq!(packed, bytes);
 }
 
-/// Chunks of any bytes. The first byte of a name tells which; the others do not matter, so a node
-/// can name itself: a real store forbids that, but the same tree of nodes, spelt out, it allows.
+/// Chunks of any bytes. The first byte of a name says which; the others do not matter, so a node
+/// can name itself. A real store excludes that, but it allows the same tree of nodes, spelt out.
 struct Chunks<'a> {
     chunks: Vec<&'a [u8]>,
     reads: Cell<usize>,
@@ -121,7 +121,7 @@ impl ReadChunk for Chunks<'_> {
     }
 }
 
-/// References as the fuzzer writes them: short, so that they are found out fast.
+/// References as the fuzzer writes them: short, so that it soon finds them.
 fn short_refs(input: &mut Input<'_>) -> Vec<ChunkRef> {
     let count = input.u8() & 31;
     (0..count).map(|_| chunk_ref(input.u8(), u64::from(input.u16()))).collect()
@@ -380,7 +380,7 @@ fn seeds() -> Vec<Vec<u8>> {
     snapshot.labels.push("x".into());
     snapshot.paths.push(b"/x".to_vec());
     let after = |mode: &[u8], bytes: &[u8]| [mode, bytes].concat();
-    // One chunk of so many bytes follows a recipe of one reference to it.
+    // One chunk of this many bytes follows a recipe of one reference to it.
     let length = u8::try_from(entries.len() & 0xff).expect("masked");
     let length = [length, u8::try_from(entries.len() >> 8).expect("the entries are short")];
     let tree = [&[4, 0, 1, 1, 9, 0], &length[..], &entries].concat();

@@ -1,8 +1,8 @@
 //! Both chunkers against their reference, over streams and limits of the fuzzer's making.
 //!
-//! The fast path of this processor cuts where the reference does; chunks are neither empty nor too
-//! long nor, but for the last, too short; together they are the stream; and feeding the stream
-//! piece by piece changes nothing.
+//! The fast path of this processor cuts where the reference does. No chunk is empty or too long,
+//! and only the last is too short. Together they are the stream, and feeding the stream piece by
+//! piece changes nothing.
 
 #![no_main]
 
@@ -12,11 +12,11 @@ use strongroom_fuzz::{Input, write_seeds_if_asked};
 
 const STREAM_BYTES_MAX: usize = 64 << 10;
 
-/// The fast path is given a stream of about so many candidates, though one longer than a chunk:
+/// The fast path is given a stream of about this many candidates, but one longer than a chunk:
 /// short chunks under a long limit would take it a second.
 const CANDIDATES_MAX: usize = 1 << 24;
 
-/// The reference is asked until it has weighed so many candidates.
+/// The reference is asked until it has weighed this many candidates.
 const REFERENCE_CANDIDATES_MAX: usize = 1 << 20;
 
 fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
@@ -91,7 +91,7 @@ fn check_chunks(chunks: &[&[u8]], limits: Limits, stream: &[u8]) {
     }
 }
 
-/// The same cuts where the stream comes in pieces and a cut is asked for after each.
+/// The same cuts if the stream comes in pieces and a cut is asked for after each.
 fn check_feeding(
     chunks: &[&[u8]],
     stream: &[u8],

@@ -23,7 +23,7 @@ fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
 
 fn check_bytes(bytes: &[u8]) {
     let unpacked = measure(|| Config::unpack(bytes));
-    // What is skipped may be nested, and takes memory for each level.
+    // Skipped fields may be nested, and take memory for each level.
     assert!(unpacked.peak_bytes <= 64 * bytes.len() + 4096, "it took {}", unpacked.peak_bytes);
     let Ok(config) = unpacked.value else { return };
     for chunker in config.chunkers {

@@ -1,5 +1,5 @@
-//! Deltas: any bytes are a delta of the basis or refused, within the memory of the chunk; what the
-//! encoder makes of any chunk and any basis makes the chunk again.
+//! Deltas: any bytes are a delta of the basis or are refused, within the memory of the chunk; what
+//! the encoder makes of any chunk and any basis gives the chunk again.
 
 #![no_main]
 
@@ -26,7 +26,7 @@ fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
     }
 });
 
-/// Pieces of the basis, of new bytes, and of what stands close to either.
+/// Pieces of the basis, of new bytes, and of bytes that are close to either.
 fn check_encoder(input: &mut Input<'_>) {
     let basis_bytes = usize::from(input.u16()) & (BASIS_BYTES_MAX - 1);
     let basis = input.expanded(basis_bytes);

@@ -1,7 +1,7 @@
-//! Envelopes: forged ones, with checksums set right behind the fuzzer's back, and damaged ones.
+//! Envelopes: forged ones, whose checksums the target sets right, and damaged ones.
 //!
-//! Whatever is claimed, memory keeps to the documented bounds and repair gives a whole object or
-//! none. What was damaged within the reach of parity comes back bit for bit.
+//! For any claim in a header, memory stays within the documented bounds, and repair gives a whole
+//! object or none. Damage within the reach of parity is repaired bit for bit.
 
 #![no_main]
 
@@ -39,7 +39,7 @@ fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
     }
 });
 
-/// Sets checksums right, as far as the mode asks for it.
+/// Sets checksums right, as far as the mode says.
 fn forge(object: &mut [u8], mode: u8) {
     if object.len() < HEADER_BYTES {
         return;
@@ -209,7 +209,7 @@ fn damage(object: &mut Vec<u8>, input: &mut Input<'_>) {
     }
 }
 
-/// True where the documents promise that `damaged` can be repaired.
+/// True if the documents promise that `damaged` can be repaired.
 fn is_within_reach(whole: &[u8], damaged: &[u8]) -> bool {
     let header = peek(whole).expect("it was just sealed");
     let layout = header.layout();
@@ -225,7 +225,7 @@ fn is_within_reach(whole: &[u8], damaged: &[u8]) -> bool {
             .is_some_and(|lost| lost <= header.parity_shards as usize)
 }
 
-/// True where the first table that can be read is the right one.
+/// True if the first table that can be read is the right one.
 fn has_table(
     layout: &Layout,
     damaged: &[u8],
@@ -240,7 +240,7 @@ fn has_table(
     is_refused && is_same(second)
 }
 
-/// How many shards differ; none where a signature does not tell one of them, which is forged.
+/// How many shards differ; `None` if a forged shard has the signature of the original.
 fn lost_shards(header: &Header, layout: &Layout, whole: &[u8], damaged: &[u8]) -> Option<usize> {
     let shard_bytes = header.shard_bytes();
     let data = (HEADROOM..layout.first_table)

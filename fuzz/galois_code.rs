@@ -1,5 +1,5 @@
-//! The Reed–Solomon code of any shape: whatever is lost, within parity, is restored; wrong
-//! arguments are refused and write nothing; signatures of parity are the parity of signatures.
+//! The Reed–Solomon code of any shape: every loss within parity is restored; wrong arguments are
+//! refused and write nothing; signatures of parity are the parity of signatures.
 
 #![no_main]
 
@@ -70,7 +70,7 @@ fn check_parity(code: &Code, data: &[u8], parity: &[u8], shard_bytes: usize) {
     assert_eq!(code.parity_of_signatures(&sign(data)), sign(parity));
 }
 
-/// Any shape is a code or is refused, without more memory than the field has elements for.
+/// Any shape is a code or is refused, and takes at most memory for the elements of the field.
 fn check_shape(input: &mut Input<'_>) {
     let wide = input.u8();
     let mut count = || match wide & 1 {

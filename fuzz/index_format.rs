@@ -1,9 +1,9 @@
-//! An index whose files somebody else wrote: damaged ones, and forged ones whose checksums the
+//! An index whose files another program wrote: damaged ones, and forged ones whose checksums the
 //! target sets right.
 //!
-//! The index is opened from a real directory, which `fuzz/run` puts into memory. It says `Damaged`,
-//! or it behaves: what was merely damaged never yields a wrong location nor loses a known key, and
-//! what was forged never yields one that does not stand in a file beside exactly that key. A reset
+//! The index is opened from a real directory, which `fuzz/run` puts into memory. It reports
+//! `Damaged`, or it behaves: a damaged file never yields a wrong location nor loses a known key,
+//! and a forged file never yields a location that is not in a file beside exactly that key. A reset
 //! always works.
 
 #![no_main]
@@ -16,7 +16,7 @@ use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 use strongroom_index::{Index, IndexError, Key, Value};
 use tempfile::TempDir;
 
-/// Sizes as the index's document has them.
+/// Sizes as in the index's document.
 const PAGE_BYTES: usize = 4096;
 const TRAILER_BYTES: usize = 64;
 const MANIFEST_HEAD_BYTES: usize = 32;
@@ -32,7 +32,7 @@ struct Original {
     bytes: Vec<u8>,
 }
 
-/// What all runs begin with: a committed index of two segments.
+/// The committed index of two segments with which all runs begin.
 struct World {
     folder: TempDir,
     /// The manifest first, then the segments by name.
@@ -137,8 +137,8 @@ fn has_crc(bytes: &[u8]) -> bool {
     split.is_some_and(|(covered, crc)| crc32c::crc32c(covered) == u32::from_le_bytes(*crc))
 }
 
-/// True where the fuzzer itself has found a checksum for something that was never written. A page
-/// in another's place was written.
+/// True if the fuzzer itself has found a checksum for bytes that were never written. A page in
+/// another's place was written.
 fn is_forged(files: &[Vec<u8>]) -> bool {
     let originals = || WORLD.files.iter().map(|file| &file.bytes[..]);
     let is_new_page = |page: &[u8]| {
@@ -182,7 +182,7 @@ fn fix(files: &mut [Vec<u8>], mode: u8) {
     }
 }
 
-/// Lets the manifest tell what the segments that it names have become.
+/// Makes the manifest describe the segments that it names as they are now.
 fn fix_manifest(manifest: &mut [u8], segments: &[Vec<u8>]) {
     let mut entries = manifest.get_mut(MANIFEST_HEAD_BYTES..).unwrap_or_default();
     while let Some((entry, rest)) = entries.split_first_chunk_mut::<32>() {
@@ -249,7 +249,7 @@ fn check_known(index: &Index, files: &[Vec<u8>], is_forged: bool) {
             Ok(Some(found)) if found == *location => {}
             Ok(Some(found)) => {
                 assert!(is_forged, "a wrong location");
-                assert!(stands_in(files, key, found), "a location that stands nowhere");
+                assert!(stands_in(files, key, found), "a location that is in no file");
             }
             Ok(None) => assert!(is_forged, "a known key was lost in silence"),
             Err(IndexError::Damaged { .. }) => {}
@@ -264,13 +264,13 @@ fn check_known(index: &Index, files: &[Vec<u8>], is_forged: bool) {
     }
 }
 
-/// True where a file says so, byte for byte.
+/// True if a file has this record, byte for byte.
 fn stands_in(files: &[Vec<u8>], key: &Key, location: Value) -> bool {
     let record = [&key[..], &location.0.to_le_bytes()].concat();
     files.iter().any(|file| file.windows(record.len()).any(|window| window == record))
 }
 
-/// Insertions, merges and flushes over what is there work, or say that it is damaged.
+/// Insertions, merges and flushes over existing files work, or report that they are damaged.
 fn check_changes(index: &mut Index, is_forged: bool) {
     let fresh = [(key(5000), Value(1)), (key(3), Value(2))];
     for round in 0..4 {

@@ -1,7 +1,7 @@
 //! Key slots: any bytes, and any cost that a hostile slot may name.
 //!
 //! What unpacks packs and unpacks to the same, and has used every byte. A cost beyond the bounds is
-//! refused before it is paid; Argon2 itself is run only where it is cheap.
+//! refused before it is paid; Argon2 itself runs only if it is cheap.
 
 #![no_main]
 
@@ -25,7 +25,7 @@ fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
 
 fn check_bytes(bytes: &[u8]) {
     let unpacked = measure(|| KeySlot::unpack(ID, bytes));
-    // What is skipped may be nested, and takes memory for each level.
+    // Skipped fields may be nested, and take memory for each level.
     assert!(unpacked.peak_bytes <= 64 * bytes.len() + 4096);
     let Ok(slot) = unpacked.value else { return };
     assert_eq!(slot.id, ID);
@@ -38,7 +38,7 @@ fn check_bytes(bytes: &[u8]) {
     let is_cheap = cost.memory_kib <= 512 && cost.passes <= 2;
     if !is_bounded || is_cheap {
         let opened = measure(|| slot.open(PASSPHRASE, REPOSITORY).is_some());
-        assert!(!opened.value, "nobody guesses a tag");
+        assert!(!opened.value, "a tag is never guessed");
         let bound = if is_bounded { 1 << 20 } else { 1 << 12 };
         assert!(opened.peak_bytes <= bound, "it took {}", opened.peak_bytes);
     }

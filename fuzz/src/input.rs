@@ -3,7 +3,7 @@
 //! Unlike `arbitrary` it takes everything from the front, so a seed is written by hand and a
 //! mutation of one byte changes one field.
 
-/// Takes fields from the front of a slice, whatever its length.
+/// Takes fields from the front of a slice of any length.
 #[derive(Debug, Clone)]
 pub struct Input<'a> {
     rest: &'a [u8],
@@ -15,7 +15,7 @@ impl<'a> Input<'a> {
         Self { rest: bytes }
     }
 
-    /// True where only zeros would follow.
+    /// True if only zeros would follow.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
