@@ -22,6 +22,7 @@ pub use plan::{RepairPlan, RepairStep, plan_repair};
 
 use std::borrow::Cow;
 
+use strongroom_arena::envelope::RawObject;
 use strongroom_arena::scan::rescue;
 use strongroom_arena::{
     ARENAS_FOLDER, ArenaError, ArenaName, CacheLimits, FinishedArena, StoredChunk,
@@ -105,6 +106,7 @@ pub fn repair(
     let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
     index.clear()?;
     outcome.indexed = index.refresh(repository.backend(), reader.store(), monitor, cancel)?.read;
+    index.withdraw(&bad.lost_slots(&reader))?;
     index.flush(monitor);
     drop(index);
     let list = list_snapshots(repository)?;
@@ -199,14 +201,21 @@ impl Rescue {
     ) -> Result<bool, EngineError> {
         let (arena, why) = (self.arena, self.why.as_str());
         let name = arena.object();
-        let object = match read_whole(repository.backend(), &name, repository.config.arena_bytes) {
+        let read = || read_whole(repository.backend(), &name, repository.config.arena_bytes);
+        let RawObject { bytes: object, refused_bytes } = match read() {
             Err(error) if error.is_not_found() => return Ok(true),
             Err(error) if error.is_damage() => {
                 lose(outcome, &name, why, monitor);
                 return Ok(true);
             }
-            other => other?.bytes,
+            other => other?,
         };
+        // What is not saved is removed: one read that lies must not decide that.
+        if !read().is_ok_and(|again| again.bytes == object) {
+            bad.add_broken(arena.id, reader);
+            lose(outcome, &name, "its bytes change from read to read: left as it is", monitor);
+            return Ok(true);
+        }
         let keys = repository.write_keys();
         let redundancy = repository.redundancy();
         let mut unread = 0;
@@ -219,7 +228,9 @@ impl Rescue {
         if turn == Turn::First && unread > 0 {
             return Ok(false);
         }
-        let Ok(rescued) = rescued else {
+        // What the medium refuses today another reader of it may still get.
+        let rescued = rescued.ok().filter(|saved| saved.blocks_saved > 0 || refused_bytes == 0);
+        let Some(rescued) = rescued else {
             bad.add_broken(arena.id, reader);
             lose(outcome, &name, why, monitor);
             return Ok(true);

@@ -104,7 +104,7 @@ pub fn verify(
         verifier.tell(Severity::Damage, &path, &error.to_string());
     }
     let bad = std::mem::take(&mut verifier.bad);
-    withdraw(repository, &reader, &bad.wrong_slots(), monitor, cancel)?;
+    withdraw(repository, &reader, &bad.lost_slots(&reader), monitor, cancel)?;
     let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
     let (affected, audited) = audit(&reader, &list.snapshots, &mut is_good, monitor, cancel)?;
     verifier.outcome.affected = affected;
@@ -113,21 +113,21 @@ pub fn verify(
     Ok(verifier.outcome)
 }
 
-/// Has the index in the cache leave out slots that hold something else than their summaries say, so
-/// that the next backup stores those chunks again.
+/// Has the index in the cache leave out slots that no reader gets, so that the next backup stores
+/// those chunks again.
 fn withdraw(
     repository: &Repository,
     reader: &ChunkReader,
-    wrong: &[Location],
+    lost: &[Location],
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<(), EngineError> {
-    let Some(cache) = repository.cache_folder().filter(|_| !wrong.is_empty()) else {
+    let Some(cache) = repository.cache_folder().filter(|_| !lost.is_empty()) else {
         return Ok(());
     };
     let mut index = ChunkIndex::open(Some(&cache))?;
     index.refresh(repository.backend(), reader.store(), monitor, cancel)?;
-    index.withdraw(wrong)?;
+    index.withdraw(lost)?;
     index.flush(monitor);
     Ok(())
 }

@@ -24,9 +24,16 @@ impl BadPlaces {
         self.broken.insert(id, survivors(id, reader));
     }
 
-    /// Slots that hold something else than their summaries say.
-    pub(crate) fn wrong_slots(&self) -> Vec<Location> {
-        self.slots.iter().copied().collect()
+    /// Slots that no reader gets, though a summary names them: no backup may build upon them.
+    pub(crate) fn lost_slots(&self, reader: &ChunkReader) -> Vec<Location> {
+        let mut lost: Vec<Location> = self.slots.iter().copied().collect();
+        for (id, survivors) in &self.broken {
+            let Ok(arena) = reader.store().arena(*id) else { continue };
+            let slots = arena.slots().map(|(slot, _)| slot);
+            let gone = slots.filter(|slot| !survivors.contains_key(slot));
+            lost.extend(gone.map(|slot| Location { arena: *id, slot }));
+        }
+        lost
     }
 
     /// Takes note of what was found in an object.

@@ -11,7 +11,7 @@ use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_engine::{EngineError, RepairOutcome, plan_repair, repair, repair_objects};
 use strongroom_repository::{Repository, list_snapshots};
 use strongroom_testkit::damage::{Objects, names_in};
-use strongroom_testkit::{Change, FaultPlan, FaultyBackend, Random};
+use strongroom_testkit::{CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Random};
 
 use crate::damage::{Scene, Structure, check_readable, each_damage, is_within_parity, scene};
 use crate::verify::{check_all, lost, named};
@@ -203,6 +203,35 @@ fn putting_back_what_was_swapped_loses_nothing_when_cut_short() {
         objects.insert(other.clone(), first);
     }
     taken_up_again_wherever_cut(&scene, &objects);
+}
+
+/// One read that lies, whichever it is, does not make a repair remove what can be read.
+#[test]
+fn a_read_that_lies_makes_no_repair_lose_anything() {
+    let world = World::new(180);
+    let id = world.backup().snapshot.id;
+    let mut objects = world.objects.snapshot();
+    let data = names_in(&objects, "arenas").into_iter().filter(is_of_data);
+    let damaged = data.max_by_key(|name| objects[name].len()).unwrap();
+    Change::Scratch(300, 3000).on_object(&mut objects, &damaged);
+    let before = lost(&world.open_objects(&objects).unwrap(), &[id]);
+    let mut told = 0;
+    for kind in [FaultKind::Zeros, FaultKind::Short, FaultKind::FlipBit] {
+        for at in 0.. {
+            let calls = Calls::of(&[CallKind::Read]).within("arenas");
+            let backend = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
+            let plan = FaultPlan::hiccup(calls, at, kind);
+            let faulty = Arc::new(FaultyBackend::new(backend.clone(), plan));
+            let repository = world.open_over(faulty.clone()).unwrap();
+            told += run_repair(&repository).map_or(0, |outcome| outcome.lost.len());
+            let repository = world.open_over(backend).unwrap();
+            assert_eq!(lost(&repository, &[id]), before, "{kind:?} at read {at}");
+            if faulty.fired() == 0 {
+                break;
+            }
+        }
+    }
+    assert!(told > 0, "some reads differed");
 }
 
 fn taken_up_again_wherever_cut(scene: &Scene, objects: &Objects) {

@@ -139,6 +139,29 @@ fn trial_03_parity_gives_back_what_a_bad_sector_held() {
     world.say("verify --data").exits(0);
 }
 
+/// What a medium refuses today it may give tomorrow, or to another computer: nothing is put in its
+/// place unless some of it was saved. Meanwhile the next backup stores again what is needed.
+#[test]
+fn trial_03_a_repair_leaves_what_the_medium_refuses() {
+    let world = world();
+    let shim = shim(&world);
+    let Bad { path, .. } = bad_objects(&world).swap_remove(1);
+    let bytes = fs::read(&path).unwrap();
+    // All blocks of the arena, but not its summary.
+    let bad = Bad { what: "all blocks", path, range: 4096..u64::MAX / 2 };
+    let words = ["backup", "--force", world.tree().to_str().unwrap()].map(OsString::from);
+    let before = strongroom_testkit::Image::of(&world.tree());
+    run_refusing(&world, &shim, &bad, &["repair".into()]).exits(4);
+    assert!(fs::read(&bad.path).unwrap() == bytes, "it was replaced");
+    run_refusing(&world, &shim, &bad, &words).exits(0);
+    let target = world.path("target");
+    let words =
+        ["restore".into(), world.of("latest").into(), "--target".into(), target.clone().into()];
+    run_refusing(&world, &shim, &bad, &words).exits(0);
+    before.assert_same(&strongroom_testkit::Image::of(&target), "healed");
+    world.say("verify --data").exits(0);
+}
+
 /// A directory in the place of an object is damage to that object alone.
 #[test]
 fn trial_03_a_directory_in_the_place_of_an_object_ends_no_verb() {
