@@ -1,7 +1,7 @@
 //! Blocks: neighbouring new chunks, compressed and sealed together.
 //!
-//! A [`BlockDraft`] gathers chunks; a [`BlockSealer`] turns it into the bytes that stand in an
-//! arena; [`open_block`] gives the chunks back. The three know nothing of files or threads.
+//! A [`BlockDraft`] gathers chunks; a [`BlockSealer`] turns it into the bytes of a block in an
+//! arena; [`open_block`] returns the chunks. The three know nothing of files or threads.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub struct BlockDraft {
     bases: usize,
 }
 
-/// Bytes in front of a draft's chunks, for the directory: of nearly every block it fits, and
-/// directory and chunks stand together without being copied.
+/// Bytes in front of a draft's chunks, for the directory. It is enough for nearly every block, and
+/// directory and chunks are then together without being copied.
 const DIRECTORY_ROOM: usize = 32 << 10;
 
 impl BlockDraft {
@@ -49,12 +49,13 @@ impl BlockDraft {
         self.bytes
     }
 
-    /// The chunks, one behind the other.
+    /// The chunks, one after the other.
     fn data(&self) -> &[u8] {
         &self.bytes[DIRECTORY_ROOM..]
     }
 
-    /// Directory and chunks, as they are compressed together. The draft is over with it.
+    /// Directory and chunks, in the form in which they are compressed together. The draft is used
+    /// up.
     fn payload(&mut self) -> &[u8] {
         let directory = pack_directory(&self.entries);
         let start = DIRECTORY_ROOM.saturating_sub(directory.len());
@@ -62,7 +63,7 @@ impl BlockDraft {
         &self.bytes[start..]
     }
 
-    /// Adds a chunk, as it is or as a delta, and gives its slot.
+    /// Adds a chunk, whole or as a delta, and returns its slot.
     pub fn push(&mut self, chunk: StoredChunk<'_>) -> u32 {
         let (stored, bases) = match chunk {
             StoredChunk::Whole(bytes) => (bytes, &[][..]),
@@ -77,17 +78,18 @@ impl BlockDraft {
         self.next_slot() - 1
     }
 
-    /// Bytes of the chunks and the names of their bases gathered so far.
+    /// Bytes of the gathered chunks and of the names of their bases.
     pub fn bytes(&self) -> usize {
         self.data().len() + self.bases * BASE_BYTES
     }
 
-    /// True where a sample has all bytes about equally often: what is stored as it is, or nearly.
+    /// True if a sample has all bytes about equally often: such a block is stored without
+    /// compression, or nearly so.
     pub fn is_flat(&self) -> bool {
         sample(self.data()).is_some_and(|sample| is_flat(&sample))
     }
 
-    /// True where nothing was gathered.
+    /// True if nothing was gathered.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -102,15 +104,15 @@ impl BlockDraft {
         u32::try_from(self.entries.len()).expect("at most BLOCK_CHUNKS_MAX chunks")
     }
 
-    /// True where something that is stored as so many bytes should go into another block, which
-    /// is to hold about `target_bytes`.
+    /// True if a chunk that takes `stored_bytes` should go into another block, when a block is to
+    /// hold about `target_bytes`.
     pub fn is_full_for(&self, stored_bytes: usize, target_bytes: usize) -> bool {
         let next = self.bytes() + stored_bytes;
         !self.is_empty() && (next > target_bytes || self.entries.len() >= BLOCK_CHUNKS_MAX)
     }
 }
 
-/// A block as it is in an arena.
+/// A block in the form that it has in an arena.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedBlock {
     /// What is in front of it.
@@ -126,8 +128,8 @@ pub struct BlockSealer {
     compressor: zstd::bulk::Compressor<'static>,
 }
 
-/// At the default level zstd remembers so many places of a block, as a power of two: twice its own
-/// choice, which was made for shorter input.
+/// At the default level zstd remembers this many places of a block, as a power of two: twice its
+/// own choice, which was made for shorter input.
 const DEFAULT_TABLE_LOG: u32 = 18;
 
 /// zstd's levels, as `--compression` takes them.
@@ -135,10 +137,10 @@ const DEFAULT_TABLE_LOG: u32 = 18;
 pub struct CompressionLevel(i32);
 
 impl CompressionLevel {
-    /// What is used unless told otherwise.
+    /// The default.
     pub const DEFAULT: Self = Self(3);
 
-    /// What `auto` goes up and down on.
+    /// The levels between which `auto` moves.
     pub const LADDER: [Self; 8] =
         [Self(-1), Self(1), Self(2), Self(3), Self(5), Self(7), Self(9), Self(12)];
 
@@ -149,7 +151,7 @@ impl CompressionLevel {
 }
 
 impl BlockSealer {
-    /// A sealer that compresses at `level`, and finds what repeats anywhere in a block.
+    /// A sealer that compresses at `level`, and finds repetitions anywhere in a block.
     pub fn new(level: CompressionLevel) -> Self {
         let mut compressor = zstd::bulk::Compressor::default();
         compressor
@@ -160,13 +162,13 @@ impl BlockSealer {
         sealer
     }
 
-    /// Compresses the draft where that gains at least 3 %, and seals it.
+    /// Compresses the draft if that gains at least 3 %, and seals it.
     pub fn seal(&mut self, mut draft: BlockDraft, arena: ArenaId, key: &SealKey) -> SealedBlock {
         self.seal_within(Vec::new(), &mut draft, arena, key)
     }
 
-    /// As [`BlockSealer::seal`], in the memory of a block that is no longer needed; of the draft
-    /// only its memory is left.
+    /// As [`BlockSealer::seal`], in the memory of a block that is no longer needed; only the memory
+    /// of the draft is left.
     pub fn seal_within(
         &mut self,
         mut bytes: Vec<u8>,
@@ -198,7 +200,7 @@ impl BlockSealer {
 
     /// Compresses at another level from now on.
     pub fn set_level(&mut self, level: CompressionLevel) {
-        // Nought leaves it to the level.
+        // Zero lets zstd choose by the level.
         let table_log = if level == CompressionLevel::DEFAULT { DEFAULT_TABLE_LOG } else { 0 };
         self.compressor
             .set_compression_level(level.0)
@@ -206,7 +208,7 @@ impl BlockSealer {
             .expect("zstd takes every level from -7 to 22, and tables of 2^6 to 2^30 places");
     }
 
-    /// Appends the payload, compressed, and tells whether that was worth it.
+    /// Appends the payload, compressed, and returns whether that was worth it.
     fn compress_behind(&mut self, bytes: &mut Vec<u8>, payload: &[u8]) -> bool {
         let start = bytes.len();
         bytes.reserve(zstd::zstd_safe::compress_bound(payload.len()) + TAG_BYTES);
@@ -223,7 +225,7 @@ impl BlockSealer {
 /// Bytes in front of a block's payload.
 const PAYLOAD_START: usize = FRAME_BYTES + BLOCK_HEAD_BYTES;
 
-/// Fills in frame and head, and seals what is behind the frame.
+/// Fills in frame and head, and seals what is after the frame.
 fn seal_block(
     number: u32,
     head: BlockHead,
@@ -261,13 +263,13 @@ pub(crate) fn seal_padding(
     seal_block(number, BlockHead::PADDING, bytes, arena, key)
 }
 
-/// Parts of a block's data that are looked at before it is compressed.
+/// Parts of a block's data that are sampled before it is compressed.
 const SAMPLES: usize = 8;
 /// Bytes of each.
 const SAMPLE_BYTES: usize = 2 << 10;
 
 impl BlockSealer {
-    /// True where a sample has all bytes about equally often and does not compress either: media,
+    /// True if a sample has all bytes about equally often and does not compress either: media,
     /// archives, ciphertext. Saves the time that zstd takes to find that out.
     fn looks_random(&mut self, data: &[u8]) -> bool {
         let Some(sample) = sample(data).filter(|sample| is_flat(sample)) else {
@@ -278,7 +280,7 @@ impl BlockSealer {
     }
 }
 
-/// Bytes from all over a block's data; none of a short one.
+/// Bytes from all over a block's data; `None` for a short one.
 fn sample(data: &[u8]) -> Option<Vec<u8>> {
     if data.len() < 2 * SAMPLES * SAMPLE_BYTES {
         return None;
@@ -287,7 +289,7 @@ fn sample(data: &[u8]) -> Option<Vec<u8>> {
     Some(parts.flat_map(|part| &part[..SAMPLE_BYTES]).copied().collect())
 }
 
-/// True where all bytes stand about equally often.
+/// True if all bytes occur about equally often.
 fn is_flat(sample: &[u8]) -> bool {
     let mut counts = [0_u64; 256];
     sample.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
@@ -313,7 +315,7 @@ struct OpenChunk {
     entry: DirectoryEntry,
 }
 
-/// A chunk as it is kept in a block.
+/// A chunk in the form in which a block keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoredChunk<'b> {
     /// Its bytes.
@@ -330,7 +332,7 @@ pub enum StoredChunk<'b> {
 }
 
 impl StoredChunk<'_> {
-    /// Bytes of the chunk that it stands for.
+    /// Bytes of the chunk that it represents.
     pub fn chunk_bytes(&self) -> u32 {
         match self {
             Self::Whole(bytes) => {
@@ -350,7 +352,7 @@ impl StoredChunk<'_> {
         }
     }
 
-    /// What it copies from; none where it is whole.
+    /// What it copies from; empty if it is whole.
     pub fn bases(&self) -> &[BaseLocation] {
         match self {
             Self::Whole(_) => &[],
@@ -360,7 +362,7 @@ impl StoredChunk<'_> {
 }
 
 impl SummarySlot {
-    /// The slot of a chunk as it is stored.
+    /// The slot of a stored chunk.
     pub fn of(fingerprint: Fingerprint, chunk: StoredChunk<'_>) -> Self {
         Self { fingerprint, chunk_bytes: chunk.chunk_bytes(), bases: chunk.bases().to_vec() }
     }
@@ -384,7 +386,7 @@ impl OpenBlock {
         })
     }
 
-    /// What was sealed with its payload.
+    /// The head that was sealed with its payload.
     pub fn head(&self) -> BlockHead {
         self.head
     }
@@ -414,7 +416,7 @@ pub enum BlockError {
     Format(#[from] FormatError),
 }
 
-/// Opens the block at the start of `bytes`, of which the frame says how many it needs.
+/// Opens the block at the start of `bytes`; its frame says how many of them it needs.
 pub fn open_block(bytes: &[u8], arena: ArenaId, key: &SealKey) -> Result<OpenBlock, BlockError> {
     let frame = BlockFrame::unpack(bytes)?;
     let damaged = BlockError::Damaged { number: frame.number };

@@ -1,13 +1,13 @@
-//! The envelope that every object of a repository is wrapped in.
+//! The envelope around every object of a repository.
 //!
 //! ```text
 //! header | body, in shards | signature table | parity shards | signature table | trailer
 //! ```
 //!
-//! Whoever holds an object, with or without keys, can tell from its envelope whether it is whole,
-//! which shards are damaged, and can compute up to as many lost shards anew as there are parity
-//! shards. Parity is Reed–Solomon and the table holds algebraic signatures, both over the same
-//! GF(2^16), so the parity's signatures are the parity of the signatures (Litwin–Schwarz; see
+//! The envelope of an object shows, with or without keys, whether the object is whole and which
+//! shards are damaged. As many lost shards as there are parity shards can be computed again. Parity
+//! is Reed–Solomon and the table holds algebraic signatures, both over the same GF(2^16), so the
+//! parity's signatures are the parity of the signatures (Litwin–Schwarz; see
 //! `docs/format/envelope.md`). The envelope knows nothing of what the body means.
 
 pub mod format;
@@ -32,9 +32,9 @@ pub struct Redundancy {
 }
 
 impl Redundancy {
-    /// What arenas get unless told otherwise: 3 %.
+    /// The default for arenas: 3 %.
     pub const ARENA: Self = Self { per_mille: 30 };
-    /// What small objects get, each of which a whole snapshot hangs on: as much again.
+    /// For small objects, on each of which a whole snapshot depends: as much again.
     pub const SMALL_OBJECT: Self = Self { per_mille: 1000 };
 
     fn parity_shards(self, data_shards: usize) -> u32 {
@@ -44,7 +44,7 @@ impl Redundancy {
     }
 }
 
-/// Which object an envelope is of.
+/// The object to which an envelope belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// What it is.
@@ -60,13 +60,13 @@ pub struct Identity {
 /// Bytes to be put in front of a body before [`seal`].
 pub const HEADROOM: usize = HEADER_BYTES;
 
-/// Wraps the body that `object` holds behind [`HEADROOM`] spare bytes, in place.
+/// Wraps the body that follows [`HEADROOM`] spare bytes in `object`, in place.
 pub fn seal(mut object: Vec<u8>, identity: Identity, redundancy: Redundancy) -> Vec<u8> {
     seal_from(0, &mut object, identity, redundancy);
     object
 }
 
-/// As [`seal`], of the object that begins at `start` in `memory`.
+/// As [`seal`], for the object that begins at `start` in `memory`.
 pub fn seal_from(start: usize, memory: &mut Vec<u8>, identity: Identity, redundancy: Redundancy) {
     assert!(memory.len() > start + HEADROOM, "an object has a body");
     let body = &memory[start + HEADROOM..];
@@ -121,7 +121,7 @@ fn code_of(header: &Header) -> Code {
         .expect("a header that is consistent names a code that exists")
 }
 
-/// What is wrong with an object that has the name of another one.
+/// What is wrong with an object under the name of another.
 fn swapped(wanted: ObjectKind, found: ObjectKind) -> String {
     if wanted == found {
         format!("it is another {} than its name says", wanted.noun())
@@ -147,10 +147,10 @@ pub enum EnvelopeError {
     /// A whole object, or one that parity can repair, that a newer program made.
     #[error("it was made by a newer program: update Strongroom")]
     Unknown,
-    /// More is lost than parity can give back.
+    /// More is lost than parity can recover.
     #[error("{lost} of its {shards} shards are damaged, and its parity can repair only {parity}")]
     BeyondRepair {
-        /// Damaged shards; all of them where it cannot be told which.
+        /// Damaged shards; all of them if it is unknown which.
         lost: usize,
         /// Shards in all.
         shards: usize,
@@ -162,22 +162,22 @@ pub enum EnvelopeError {
 /// What an inspection found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// The header, from whichever end could be read.
+    /// The header, from the end that could be read.
     pub header: Header,
-    /// The damaged shards, data first, by number. All of them where neither table can be read
-    /// and the body is wrong.
+    /// The damaged shards, data first, by number. All of them if neither table can be read and the
+    /// body is wrong.
     pub lost_shards: Vec<usize>,
-    /// True where anything besides the shards is damaged: header, trailer, a table, the length.
+    /// True if anything besides the shards is damaged: header, trailer, a table, the length.
     pub frame_damaged: bool,
 }
 
 impl Inspection {
-    /// True where nothing is wrong.
+    /// True if nothing is wrong.
     pub fn is_whole(&self) -> bool {
         self.lost_shards.is_empty() && !self.frame_damaged
     }
 
-    /// True where the damage can be undone from what is here.
+    /// True if the object itself is enough to repair the damage.
     pub fn is_repairable(&self) -> bool {
         self.lost_shards.len() <= self.header.parity_shards as usize
             || self.lost_shards.iter().all(|&shard| shard >= self.header.data_shards())
@@ -192,15 +192,15 @@ impl Inspection {
     }
 }
 
-/// The header of an object of which only the first [`HEADER_BYTES`] bytes are at hand.
+/// The header of an object of which at least the first [`HEADER_BYTES`] bytes are given.
 pub fn peek(object: &[u8]) -> Result<Header, HeaderError> {
     Header::unpack(object)
 }
 
-/// Looks at every byte of an object and tells what is damaged. Needs no key.
+/// Checks every byte of an object and reports what is damaged. Needs no key.
 ///
-/// Memory: at most 1 MiB besides the object, whatever its header claims: eight bytes a shard, and
-/// the signatures of such tables as are there.
+/// Memory: for any claim in the header, at most 1 MiB besides the object: eight bytes a shard, and
+/// the signatures of the tables that exist.
 pub fn inspect(object: &[u8]) -> Result<Inspection, EnvelopeError> {
     let (header, header_damaged) = header_of(object)?;
     let layout = header.layout();
@@ -241,7 +241,7 @@ fn lost_shards(
     let body_is_right = body.is_some_and(|body| *blake3::hash(body).as_bytes() == header.body_hash);
     let data_shards = header.data_shards();
     let Some(table) = table else {
-        // Nothing tells which shard is wrong; a right body tells that only parity can be.
+        // Which shard is wrong is unknown; if the body is right, only parity can be.
         let first = if body_is_right { data_shards } else { 0 };
         return (first..header.shards()).collect();
     };
@@ -254,13 +254,13 @@ fn lost_shards(
     };
     let lost: Vec<usize> = (0..header.shards()).filter(|&shard| is_lost(shard)).collect();
     if !body_is_right && lost.first().is_none_or(|&first| first >= data_shards) {
-        // Signatures that agree over a body that does not: a collision, or a forged table.
+        // Signatures that match a body whose hash does not: a collision, or a forged table.
         return (0..header.shards()).collect();
     }
     lost
 }
 
-/// Where a shard stands in the object, in bytes.
+/// Where a shard is in the object, in bytes.
 fn shard_range(header: &Header, layout: &Layout, shard: usize) -> std::ops::Range<usize> {
     let shard_bytes = header.shard_bytes();
     match shard.checked_sub(header.data_shards()) {
@@ -277,9 +277,9 @@ fn shard_range(header: &Header, layout: &Layout, shard: usize) -> std::ops::Rang
 
 /// The object as it was sealed, computed from what is left of it. Needs no key.
 ///
-/// Memory: at most six times the object's length and 1 MiB, whatever its header claims. A body can
-/// be repaired only while a table or all of itself is there, both of which stand behind its end;
-/// and parity is never longer than the body's shards ([`Header::unpack`] sees to it).
+/// Memory: for any claim in the header, at most six times the object's length and 1 MiB. A body can
+/// be repaired only if a table or the whole body exists, and both tables come after its end; and
+/// parity is never longer than the body's shards ([`Header::unpack`] checks that).
 pub fn repair(object: &[u8]) -> Result<Vec<u8>, EnvelopeError> {
     let inspection = inspect(object)?;
     if !inspection.is_repairable() {
@@ -308,7 +308,7 @@ pub fn repair(object: &[u8]) -> Result<Vec<u8>, EnvelopeError> {
     Ok(repaired)
 }
 
-/// The bytes of `range` as far as there are any, zero-padded to `length`.
+/// The bytes of `range` that exist, zero-padded to `length`.
 fn take_padded(object: &[u8], range: std::ops::Range<usize>, length: usize) -> Vec<u8> {
     let start = range.start.min(object.len());
     let end = range.end.min(object.len());
@@ -318,12 +318,12 @@ fn take_padded(object: &[u8], range: std::ops::Range<usize>, length: usize) -> V
     bytes
 }
 
-/// What [`salvage`] could get of an object.
+/// The parts of an object that [`salvage`] recovered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Salvage {
-    /// The header, from whichever end could be read.
+    /// The header, from the end that could be read.
     pub header: Header,
-    /// The body, lost shards included as they are, short where the object is.
+    /// The body with its lost shards unrepaired, short if the object is.
     pub body: Vec<u8>,
 }
 
@@ -336,8 +336,8 @@ pub fn salvage(object: &[u8]) -> Result<Salvage, EnvelopeError> {
     Ok(Salvage { header, body })
 }
 
-/// The body of a small object that was read whole, repaired in memory where that is needed.
-/// The flag tells whether it was.
+/// The body of a small object that was read whole, repaired in memory if needed. The flag says
+/// whether it was.
 pub fn open(
     object: &[u8],
     kind: ObjectKind,

@@ -25,10 +25,10 @@ pub const SEALED_KEY_BYTES: usize = 80;
 
 /// Where the sealed summary begins in the object.
 pub const SUMMARY_START: usize = HEADROOM + HEAD_BYTES;
-/// A writer has the blocks of an arena begin at a multiple of this in the object, so that the
-/// length of the summary tells less …
+/// A writer makes the blocks of an arena begin at a multiple of this in the object, so that the
+/// length of the summary reveals less …
 pub const BLOCKS_ALIGNMENT: usize = 4096;
-/// … and those of a small arena at a multiple of this: more would cost a small backup too much.
+/// … and those of a small arena at a multiple of this: more would cost too much in a small backup.
 pub const BLOCKS_ALIGNMENT_SMALL: usize = 512;
 /// An arena with fewer bytes of blocks is small.
 pub const SMALL_BLOCKS_BYTES: usize = 256 << 10;
@@ -56,7 +56,7 @@ pub const BLOCK_CHUNKS_MAX: usize = 1 << 14;
 pub const DIRECTORY_ENTRY_BYTES: usize = 12;
 /// Bytes of a base's location.
 pub const BASE_BYTES: usize = 20;
-/// A delta has at most so many bases.
+/// A delta has at most this many bases.
 pub const BASES_MAX: usize = 16;
 
 /// First bytes of a summary.
@@ -98,7 +98,7 @@ fn wrong(what: &'static str) -> impl Fn(LengthError) -> FormatError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Codec {
-    /// As it is: compression gained nothing.
+    /// Not compressed: compression gained nothing.
     Raw = 0,
     /// One zstd frame.
     Zstd = 1,
@@ -120,11 +120,11 @@ impl Codec {
 /// The first and the last bytes of an arena's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArenaHead {
-    /// How many blocks there are, those of padding not counted.
+    /// How many blocks there are, without those of padding.
     pub block_count: u32,
     /// Bytes of all blocks with their frames, and of padding.
     pub blocks_bytes: u64,
-    /// Bytes of the sealed summary. The blocks begin behind it.
+    /// Bytes of the sealed summary. The blocks begin after it.
     pub summary_bytes: u64,
     /// The arena's key, sealed to the repository's public key.
     pub sealed_key: [u8; SEALED_KEY_BYTES],
@@ -190,7 +190,7 @@ impl ArenaHead {
     }
 }
 
-/// What is in front of each block, in the clear: enough to find it and check it alone.
+/// What is in front of each block, in the clear: enough to find and check the block alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockFrame {
     /// The block's number in its arena, and its nonce. Numbers ascend; rewriting leaves gaps.
@@ -230,7 +230,7 @@ impl BlockFrame {
         (BLOCK_HEAD_BYTES + TAG_BYTES..=SEALED_BYTES_MAX).contains(&(self.sealed_bytes as usize))
     }
 
-    /// What is authenticated with the block: the frame, and which arena it belongs to.
+    /// What is authenticated with the block: the frame, and the arena to which it belongs.
     pub fn aad(&self, arena: ArenaId) -> [u8; FRAME_AUTHENTICATED_BYTES + ArenaId::BYTES] {
         let mut aad = [0; FRAME_AUTHENTICATED_BYTES + ArenaId::BYTES];
         aad[..FRAME_AUTHENTICATED_BYTES].copy_from_slice(&self.pack()[..FRAME_AUTHENTICATED_BYTES]);
@@ -244,7 +244,7 @@ impl BlockFrame {
 pub struct BlockHead {
     /// The slot of its first chunk.
     pub first_slot: u32,
-    /// How many chunks it holds: none in a block of padding, else at least one.
+    /// How many chunks it holds: none in a block of padding, otherwise at least one.
     pub chunk_count: u32,
     /// Bytes of the payload before compression.
     pub raw_bytes: u32,
@@ -312,7 +312,7 @@ pub struct DirectoryEntry {
     pub stored_bytes: u32,
     /// Bytes of the chunk itself.
     pub chunk_bytes: u32,
-    /// None for a chunk stored whole; for a delta, what it copies from.
+    /// Empty for a chunk stored whole; for a delta, what it copies from.
     pub bases: Vec<BaseLocation>,
 }
 
@@ -377,32 +377,32 @@ pub struct Summary {
     pub slots: Vec<SummarySlot>,
 }
 
-/// A block, as a summary tells it.
+/// A block as described in a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SummaryBlock {
     /// What its frame says.
     pub frame: BlockFrame,
     /// What its sealed head says.
     pub head: BlockHead,
-    /// Where its frame begins, counted from where the blocks begin.
+    /// Where its frame begins, counted from the beginning of the blocks.
     pub offset: u32,
 }
 
 impl SummaryBlock {
-    /// Where the block ends, counted from where the blocks begin.
+    /// Where the block ends, counted from the beginning of the blocks.
     fn end(&self) -> u64 {
         u64::from(self.offset) + FRAME_BYTES as u64 + u64::from(self.frame.sealed_bytes)
     }
 }
 
-/// A chunk, as a summary tells it.
+/// A chunk as described in a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummarySlot {
     /// Its name.
     pub fingerprint: Fingerprint,
     /// Bytes of the chunk itself.
     pub chunk_bytes: u32,
-    /// What it is a delta of; none where it is stored whole.
+    /// What it is a delta of; empty if it is stored whole.
     pub bases: Vec<BaseLocation>,
 }
 
@@ -487,7 +487,7 @@ impl Summary {
                 && block.head.is_consistent()
                 && block.head.codec != Codec::Padding
         };
-        // Each block first: their sums are within bounds only if they are.
+        // Each block first: only then are their sums within bounds.
         self.blocks.iter().all(is_consistent)
             && self.blocks.windows(2).all(ascending)
             && chunks == self.slots.len() as u64

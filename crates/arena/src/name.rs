@@ -27,7 +27,7 @@ impl ArenaName {
         Self { id, generation: 0 }
     }
 
-    /// The arena once it is rewritten; none if it was rewritten 2^32 times.
+    /// The arena after one more rewriting; `None` if it was rewritten 2^32 times.
     pub fn next(self) -> Option<Self> {
         Some(Self { generation: self.generation.checked_add(1)?, ..self })
     }
@@ -37,7 +37,7 @@ impl ArenaName {
         ObjectName::new(ARENAS_FOLDER, self)
     }
 
-    /// The arena that an object's name says it is; none for other objects.
+    /// The arena that an object's name denotes; `None` for other objects.
     pub fn of(object: &ObjectName) -> Option<Self> {
         if object.folder() == ARENAS_FOLDER { object.file().parse().ok() } else { None }
     }
@@ -49,7 +49,7 @@ impl fmt::Display for ArenaName {
     }
 }
 
-/// A text that is no arena's name.
+/// A text that is not an arena's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an arena's name is its identifier, a dot, and its generation")]
 pub struct ParseArenaNameError;
@@ -57,8 +57,8 @@ pub struct ParseArenaNameError;
 impl FromStr for ArenaName {
     type Err = ParseArenaNameError;
 
-    /// Each arena and generation has exactly one name: digits that are written otherwise, with
-    /// zeros in front or in upper case, are refused.
+    /// Each arena and generation has exactly one name: numbers written in another way, with leading
+    /// zeros or in upper case, are refused.
     fn from_str(text: &str) -> Result<Self, ParseArenaNameError> {
         let (id, generation) = text.split_once('.').ok_or(ParseArenaNameError)?;
         let id = id.parse().map_err(|_| ParseArenaNameError)?;
@@ -68,7 +68,7 @@ impl FromStr for ArenaName {
     }
 }
 
-/// An arena in one of its generations, as a listing has it.
+/// An arena in one of its generations, from a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListedArena {
     /// Its name.
@@ -93,7 +93,7 @@ impl ListedArenas {
             Some(ListedArena { name: ArenaName::of(&info.name)?, object_bytes: info.bytes })
         });
         let mut arenas: Vec<_> = arenas.collect();
-        // As it is already, if names are listed in order.
+        // Already the case if the backend lists names in order.
         arenas.sort_unstable();
         Ok(Self { arenas })
     }

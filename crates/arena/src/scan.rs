@@ -1,9 +1,10 @@
 //! What can be recovered of an arena that parity cannot repair: every block that opens, and a new
 //! summary of them.
 //!
-//! Blocks carry their own frame, directory and authentication, so none needs another, nor the
-//! summary (Foundation §3.4: everything but the log can be recreated by scanning the log). The
-//! arena keeps its name and its slots; what is lost is left out, and its generation is raised.
+//! Each block contains its own frame, directory and authentication, so it needs neither other
+//! blocks nor the summary (Foundation §3.4: everything but the log can be recreated by scanning the
+//! log). The arena keeps its name and its slots; what is lost is left out, and its generation is
+//! raised.
 
 use strongroom_base::keys::WriteKeys;
 use strongroom_base::seal::SealKey;
@@ -18,13 +19,13 @@ use crate::name::ArenaName;
 use crate::store::{ArenaError, ArenaStore, damaged, envelope_error};
 use crate::writer::{ArenaBuilder, ArenaContent, FinishedArena, Finishing};
 
-/// Resolves a delta to the chunk it stands for.
+/// Makes a delta's chunk.
 pub type ResolveDelta<'r> = dyn FnMut(StoredChunk<'_>) -> Option<Vec<u8>> + 'r;
 
-/// An arena made of what could be saved of a damaged one.
+/// An arena made of the blocks of a damaged one that still open.
 pub struct Rescued {
-    /// The arena's next generation, ready to take the place of the damaged one. If no block was
-    /// left it is empty, so that its slots are not taken for filled.
+    /// The arena's next generation, ready to replace the damaged one. If no block is left it is
+    /// empty, so that its slots are not taken for filled.
     pub arena: FinishedArena,
     /// How many blocks were saved.
     pub blocks_saved: usize,
@@ -77,7 +78,7 @@ fn head_of(body: &[u8]) -> Option<ArenaHead> {
     first.or_else(|| ArenaHead::unpack(&body[body.len().checked_sub(HEAD_BYTES)?..]).ok())
 }
 
-/// Every block that opens, in order, whatever happened to the bytes between them. Padding too.
+/// Every block that opens, in order, with any damage between them. Padding too.
 fn scan_blocks(
     body: &[u8],
     id: ArenaId,
@@ -126,7 +127,7 @@ fn slots_of(
             let stored = block.chunk(slot).expect("a block holds its own slots");
             let fingerprint = match stored {
                 StoredChunk::Whole(bytes) => fingerprinter.fingerprint(bytes),
-                // A delta whose base is lost has no name any more: nothing will look for it.
+                // A delta whose base is lost no longer has a name: no reader will look for it.
                 StoredChunk::Delta { .. } => resolve(stored)
                     .map_or(Fingerprint::ZERO, |bytes| fingerprinter.fingerprint(&bytes)),
             };

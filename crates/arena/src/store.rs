@@ -2,11 +2,11 @@
 //!
 //! A location has no generation: slots are stable through all of them. An arena is read in the
 //! generation that is known, or in its first. If that object is missing or damaged beyond repair,
-//! the arenas are listed, and the greatest generation that can be read counts.
+//! the arenas are listed, and the greatest generation that can be read is used.
 //!
-//! A damaged part is computed anew from parity, in memory, so that a reader gets what was stored
-//! as long as that can be had; [`ArenaStore::heals`] tells how often that was needed, for the
-//! verb to advise a repair.
+//! A damaged part is computed again from parity, in memory, so that a reader gets what was stored
+//! as long as that is possible. [`ArenaStore::heals`] returns how often that was needed, so that
+//! the verb can advise a repair.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -43,18 +43,18 @@ pub fn object_bytes_max(arena_bytes: u32) -> u64 {
 /// Why something cannot be read from an arena.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
-    /// The arena is not there.
+    /// The arena does not exist.
     #[error("arena {arena} is missing")]
     Missing {
         /// The arena.
         arena: ArenaId,
     },
-    /// Its bytes are not what was stored, and parity cannot give them back.
+    /// Its bytes are not what was stored, and parity cannot recover them.
     #[error("arena {arena} is damaged: {what}")]
     Damaged {
         /// The arena.
         arena: ArenaId,
-        /// What of it.
+        /// What is wrong with it.
         what: String,
     },
     /// A newer program made it: it is not damaged, but this program does not understand it.
@@ -99,7 +99,7 @@ impl ArenaError {
     }
 }
 
-/// An arena that was opened: what is where in it, and the key to its blocks.
+/// An open arena: what it holds at which place, and the key to its blocks.
 pub struct Arena {
     /// Its name.
     pub id: ArenaId,
@@ -107,8 +107,8 @@ pub struct Arena {
     pub generation: u32,
     /// Whose it is: the domain whose key opened the summary.
     pub domain: DomainId,
-    /// True if the own domain wrote it, or the owner vouched for it: what its summary says may be
-    /// built upon without reading its blocks.
+    /// True if the own domain wrote it, or the owner vouched for it: then a writer may rely on its
+    /// summary without reading its blocks.
     pub trusted: bool,
     /// What it holds.
     pub summary: Summary,
@@ -142,7 +142,7 @@ impl Arena {
         ArenaName { id: self.id, generation: self.generation }
     }
 
-    /// The same arena without what is known of each slot: it takes a few bytes a block.
+    /// The same arena without its slots: it takes a few bytes a block.
     pub fn outline(&self) -> Self {
         let summary = Summary { blocks: self.summary.blocks.clone(), slots: Vec::new() };
         Self { summary, first_places: Vec::new(), key: self.key.clone(), ..*self }
@@ -238,7 +238,7 @@ pub struct ArenaStore {
     keys: RepositoryKeys,
     // Read for each arena that is opened, written once in a session.
     vouchers: RwLock<HashMap<ArenaId, Voucher>>,
-    /// What is larger is no arena of this repository.
+    /// A larger object is no arena of this repository.
     object_bytes_max: u64,
     limits: CacheLimits,
     // Plain mutexes: each is held for a map operation, never while reading from the backend.
@@ -258,15 +258,15 @@ struct KnownNames {
     listed: Option<ListedArenas>,
 }
 
-/// What became of the last arena that had to be computed anew: its bytes, or why there are none.
-/// Trying again costs reading the whole object, and on a failing disk many seconds.
+/// The last arena that had to be computed again: its bytes, or why there are none. Another attempt
+/// would read the whole object, which takes many seconds on a failing disk.
 struct Healed {
     name: ArenaName,
     outcome: Result<Arc<Vec<u8>>, String>,
 }
 
 struct BlockCache {
-    /// By number: a rewriting moves blocks, and leaves them the numbers that they had.
+    /// By number: a rewriting moves blocks, but keeps their numbers.
     blocks: LruCache<(ArenaId, u32), Arc<OpenBlock>>,
     bytes: usize,
 }
@@ -274,7 +274,7 @@ struct BlockCache {
 impl ArenaStore {
     /// A reader of the arenas in `backend`.
     ///
-    /// `arena_bytes` is what the repository's arenas are closed at.
+    /// `arena_bytes` is the length at which the repository's arenas are closed.
     pub fn new(
         backend: Arc<dyn Backend>,
         keys: &RepositoryKeys,
@@ -295,7 +295,7 @@ impl ArenaStore {
         }
     }
 
-    /// How often something had to be computed anew from parity.
+    /// How often something had to be computed again from parity.
     pub fn heals(&self) -> u64 {
         self.heals.load(Ordering::Relaxed)
     }
@@ -311,7 +311,7 @@ impl ArenaStore {
         Ok(arena)
     }
 
-    /// Whether all of an arena is there, or can be computed again. Reads it whole.
+    /// Whether all of an arena exists, or can be computed again. Reads the whole object.
     pub fn can_be_healed(&self, name: ArenaName) -> Result<bool, ArenaError> {
         match self.heal(name) {
             Ok(_) => Ok(true),
@@ -320,7 +320,7 @@ impl ArenaStore {
         }
     }
 
-    /// Takes note of a generation in which an arena is known to exist.
+    /// Records a generation in which an arena is known to exist.
     pub fn learn(&self, name: ArenaName) {
         let mut known = lock(&self.known);
         match name.generation {
@@ -329,8 +329,8 @@ impl ArenaStore {
         };
     }
 
-    /// What `read` makes of the generation of an arena that is known, or else of the greatest that
-    /// can be read.
+    /// Calls `read` with the generation of the arena that is known, and otherwise with the greatest
+    /// that can be read.
     fn any_generation<T>(
         &self,
         id: ArenaId,
@@ -422,7 +422,7 @@ impl ArenaStore {
     }
 
     /// The same blocks from the whole object, computed again; or, if the arena was rewritten since
-    /// `arena` was opened, from another generation, in which they have the numbers that they had.
+    /// `arena` was opened, from another generation, in which they have the same numbers.
     fn read_blocks_healed(
         &self,
         arena: &Arena,
@@ -446,7 +446,7 @@ impl ArenaStore {
         Err(error)
     }
 
-    /// Forgets what is cached of an arena, because it was rewritten.
+    /// Drops what is cached of an arena, because it was rewritten.
     pub fn forget(&self, id: ArenaId) {
         lock(&self.arenas).pop(&id);
         let mut cache = lock(&self.blocks);
@@ -480,7 +480,8 @@ impl ArenaStore {
 
     fn open_arena(&self, name: ArenaName) -> Result<Arena, ArenaError> {
         let mut start = match self.read(name, 0, OPENING_BYTES) {
-            // Perhaps a block behind the summary cannot be read: that is no reason to lose it.
+            // Perhaps only a block after the summary cannot be read: that is no reason to lose the
+            // summary.
             Err(ArenaError::Damaged { .. }) => self.read(name, 0, SUMMARY_START)?,
             other => other?,
         };
@@ -493,7 +494,8 @@ impl ArenaStore {
         self.open_arena_in(name, &start)
     }
 
-    /// Opens an arena from the bytes of its object, or as many of them as end with its summary.
+    /// Opens an arena from the bytes of its object, or from a beginning of it that contains the
+    /// summary.
     pub fn open_arena_in(&self, name: ArenaName, object: &[u8]) -> Result<Arena, ArenaError> {
         let id = name.id;
         let (header, head) = heads_of(name, object)?;
@@ -521,7 +523,7 @@ impl ArenaStore {
         Ok(arena.with_places())
     }
 
-    /// The voucher that counts for this object, if there is one.
+    /// The voucher that applies to this object, if there is one.
     fn voucher_for(&self, id: ArenaId, header: &Header, sealed_summary: &[u8]) -> Option<Voucher> {
         let vouchers = self.vouchers.read().unwrap_or_else(PoisonError::into_inner);
         let voucher = vouchers.get(&id).filter(|voucher| {
@@ -543,8 +545,8 @@ impl ArenaStore {
         self.vouchers.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
     }
 
-    /// A voucher for an arena, from its whole object. Whether the arena holds what its summary says
-    /// is the caller's to know.
+    /// A voucher for an arena, from its whole object. The caller must have checked that the arena
+    /// holds what its summary says.
     pub fn vouch_for(&self, name: ArenaName, object: &[u8]) -> Result<Voucher, ArenaError> {
         let id = name.id;
         let (header, head) = heads_of(name, object)?;
@@ -561,7 +563,7 @@ impl ArenaStore {
         })
     }
 
-    /// The key of an arena's blocks; none for a put-only holder.
+    /// The key of an arena's blocks; `None` for a put-only holder.
     pub(crate) fn arena_key(
         &self,
         id: ArenaId,
@@ -577,7 +579,7 @@ impl ArenaStore {
         Ok(Some(SealKey::new(&key)))
     }
 
-    /// The whole object, computed anew from parity. The last one is kept.
+    /// The whole object, computed again from parity. The last one is kept.
     fn heal(&self, name: ArenaName) -> Result<Arc<Vec<u8>>, ArenaError> {
         let id = name.id;
         if let Some(healed) = &*lock(&self.healed)
@@ -600,7 +602,7 @@ impl ArenaStore {
             .map_err(|error| backend_error(id, error))?;
         let repaired =
             envelope::repair(&object.bytes).map_err(|error| envelope_error(id, error))?;
-        // What is whole and still does not open was not healed: it was sealed so.
+        // If an object is whole and still does not open, it was not healed but sealed in this form.
         if object.refused_bytes > 0 || repaired != object.bytes {
             self.heals.fetch_add(1, Ordering::Relaxed);
         }
@@ -633,8 +635,8 @@ fn sealed_summary_in<'o>(
     object.get(summary).ok_or_else(|| damaged(id, "it is too short"))
 }
 
-/// Blocks of an arena, from the bytes of its object, by the numbers that they have in another
-/// generation of it.
+/// Blocks of an arena, from the bytes of its object, by the numbers that they have in another of
+/// its generations.
 fn blocks_in(
     arena: &Arena,
     object: &[u8],

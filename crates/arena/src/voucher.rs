@@ -1,10 +1,10 @@
-//! Vouchers: the owner's word that an arena of another domain holds what its summary says.
+//! Vouchers: the owner's confirmation that an arena of another domain holds what its summary says.
 //! The document: `docs/format/voucher.md`.
 //!
-//! A domain's arenas are trusted by that domain alone: anybody with one of its keys can make a
-//! summary that lies. The owner compares every chunk with its fingerprint and then vouches;
-//! from then on all domains may build upon the arena. A voucher has the key of that one summary,
-//! so that a put-only client of another domain can open it.
+//! Only the domain that wrote an arena trusts it: any program with one of its keys can make a false
+//! summary. The owner compares every chunk with its fingerprint and then vouches; from then on all
+//! domains may build upon the arena. A voucher contains the key of that one summary, so that a
+//! put-only client of another domain can open it.
 
 use strongroom_base::ArenaId;
 use strongroom_base::le::{LeReader, LeWrite};

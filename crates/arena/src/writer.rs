@@ -41,7 +41,7 @@ impl ArenaContent {
         }
     }
 
-    /// What the arena of this name holds: the first bit of the name decides, so that a listing
+    /// What the arena of this name holds. The first bit of the name decides, so that a listing
     /// separates the few arenas of metadata from the many of data without opening any.
     pub fn of(id: ArenaId) -> Self {
         if id.0[0] & 0x80 == 0 { Self::Data } else { Self::Metadata }
@@ -57,7 +57,7 @@ impl ArenaContent {
     }
 }
 
-/// What distinguishes one arena from another before anything is in it.
+/// What distinguishes one arena from another while it is still empty.
 pub struct ArenaSeed {
     /// Its name, drawn at random.
     pub id: ArenaId,
@@ -66,7 +66,7 @@ pub struct ArenaSeed {
     sealed_key: [u8; SEALED_KEY_BYTES],
 }
 
-/// What arena keys are sealed as.
+/// The context in which arena keys are sealed.
 pub(crate) const KEY_INFO: &str = "strongroom v0 arena key";
 const SUMMARY_CONTEXT: &str = "strongroom v0 arena summary";
 
@@ -104,20 +104,19 @@ pub struct Finishing<'f> {
     pub keys: &'f WriteKeys,
     /// How much parity it gets.
     pub redundancy: Redundancy,
-    /// The arena's key, if the arena is padded so that the length of its body is one of few
-    /// ([`padme`]).
+    /// The arena's key, if the arena is padded so that its body has one of few lengths ([`padme`]).
     pub padding: Option<&'f SealKey>,
 }
 
-/// Of so many bytes of blocks, one is reserved for what comes before them. Chunks of 2 KiB, as they
-/// are stored, need that much.
+/// For this many bytes of blocks, one byte is reserved for what comes before them. Chunks of 2 KiB,
+/// as stored, need that much.
 const ROOM_RATIO: usize = 64;
 
 impl ArenaBuilder {
-    /// An empty arena, in the memory of an object that is no longer needed, with room for blocks
-    /// of `blocks_bytes` and for what comes before and behind them. An arena that outgrows the room
-    /// behind is moved, and takes twice its memory meanwhile; if its summary outgrows the room
-    /// before, its blocks are moved.
+    /// An empty arena, in the memory of an object that is no longer needed, with room for blocks of
+    /// `blocks_bytes` and for what comes before and after them. An arena that outgrows the room
+    /// after the blocks is moved, and takes twice its memory meanwhile; if its summary outgrows the
+    /// room before them, the blocks are moved.
     pub fn new(seed: &ArenaSeed, memory: Vec<u8>, blocks_bytes: usize) -> Self {
         let room_bytes = (blocks_bytes / ROOM_RATIO).next_multiple_of(BLOCKS_ALIGNMENT);
         let mut builder = Self::within(memory, room_bytes, seed.id, seed.sealed_key);
@@ -125,7 +124,7 @@ impl ArenaBuilder {
         builder
     }
 
-    /// An arena that takes the place of an older generation of itself.
+    /// An arena that replaces an older generation of itself.
     pub(crate) fn rebuilding(id: ArenaId, sealed_key: [u8; SEALED_KEY_BYTES]) -> Self {
         Self::within(Vec::new(), BLOCKS_ALIGNMENT, id, sealed_key)
     }
@@ -141,7 +140,7 @@ impl ArenaBuilder {
         Self { id, sealed_key, memory, room_bytes, summary: Summary::default() }
     }
 
-    /// Appends a block and what it holds. Blocks come in ascending order.
+    /// Appends a block and its chunks. Blocks come in ascending order.
     pub fn push(&mut self, block: &SealedBlock, slots: impl IntoIterator<Item = SummarySlot>) {
         let offset = u32::try_from(self.blocks_bytes()).expect("an arena is at most 4 GiB");
         let before = self.summary.slots.len();
@@ -165,7 +164,7 @@ impl ArenaBuilder {
         self.memory.len() - self.room_bytes
     }
 
-    /// Seals the summary, adds padding and parity, and gives the object and its summary.
+    /// Seals the summary, adds padding and parity, and returns the object and its summary.
     pub fn finish(mut self, finishing: Finishing<'_>) -> FinishedArena {
         let Finishing { generation, origin, keys, redundancy, padding } = finishing;
         let domain = keys.domain.id;
@@ -193,7 +192,7 @@ impl ArenaBuilder {
         FinishedArena { name, memory: self.memory, start, summary: self.summary }
     }
 
-    /// Where the object begins, so that its blocks are behind this many bytes. The blocks are moved
+    /// Where the object begins, so that its blocks come after this many bytes. The blocks are moved
     /// if there is not enough room.
     fn begin_object(&mut self, front_bytes: usize) -> usize {
         if let Some(start) = self.room_bytes.checked_sub(front_bytes) {
@@ -224,9 +223,9 @@ impl ArenaBuilder {
     }
 }
 
-/// The least length that is at least this long and one of few: a number whose binary digits behind
-/// the first log2(log2(length)) + 1 are zero. It is at most 12 % longer (Nikitin et al., PETS 2019,
-/// "Reducing Metadata Leakage from Encrypted Files and Communication with PURBs", §4.4).
+/// The smallest length that is at least this one and is one of few: a number whose binary digits
+/// after the first log2(log2(length)) + 1 are zero. It is at most 12 % longer (Nikitin et al., PETS
+/// 2019, "Reducing Metadata Leakage from Encrypted Files and Communication with PURBs", §4.4).
 pub fn padme(length: usize) -> usize {
     let Some(digits) = length.checked_ilog2().filter(|digits| *digits > 0) else { return length };
     let kept = digits.ilog2() + 1;
@@ -277,9 +276,9 @@ impl SummaryBinding {
         bytes
     }
 
-    /// The key of one summary. The salt is a tag of all that is sealed and authenticated, so that
-    /// two that rewrite an arena at the same time, differently, never seal two messages under one
-    /// key and number.
+    /// The key of one summary. The salt is a tag of all that is sealed and authenticated. So two
+    /// programs that rewrite an arena at the same time, differently, never seal two messages under
+    /// one key and number.
     fn key(&self, salt: [u8; SUMMARY_SALT_BYTES], summary_key: &[u8; 32]) -> [u8; 32] {
         let mut object = self.arena.0.to_vec();
         object.put_u32(self.generation);
@@ -288,13 +287,12 @@ impl SummaryBinding {
     }
 }
 
-/// Where blocks of so many bytes begin in the object: at a multiple of this.
+/// The blocks of an arena begin at a multiple of this in the object, if they have this many bytes.
 fn alignment_of(blocks_bytes: usize) -> usize {
     if blocks_bytes < SMALL_BLOCKS_BYTES { BLOCKS_ALIGNMENT_SMALL } else { BLOCKS_ALIGNMENT }
 }
 
-/// The sealed summary, as long as it takes for the blocks behind it to begin at a multiple of
-/// `alignment`.
+/// The sealed summary, padded so that the blocks after it begin at a multiple of `alignment`.
 fn seal_summary(
     summary: &Summary,
     binding: &SummaryBinding,

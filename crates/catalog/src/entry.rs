@@ -1,7 +1,7 @@
 //! What one name in a directory is: its kind, its metadata, and where its content is.
 //!
-//! These are the words in which a file tree is told between the source that reads it, the tree
-//! that stores it and the target that puts it back.
+//! These types describe a file tree between the source that reads it, the tree that stores it and
+//! the target that puts it back.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ pub enum EntryKind {
     Directory {
         /// Its tree.
         tree: Recipe,
-        /// Not all that stood in it is in the tree: it was left out, could not be read, or was
-        /// not reached.
+        /// Part of its content is not in the tree: it was left out, could not be read, or was not
+        /// reached.
         partial: bool,
     },
     /// A symbolic link.
@@ -51,7 +51,7 @@ pub enum EntryKind {
     BlockDevice(DeviceNumber),
 }
 
-/// The device a special file stands for.
+/// The device of a special file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceNumber {
     /// Which driver.
@@ -60,22 +60,23 @@ pub struct DeviceNumber {
     pub minor: u32,
 }
 
-/// What every entry has, whatever its kind.
+/// What every entry has, of any kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
     /// Permission bits with set-uid, set-gid and sticky: the low twelve bits of `st_mode`.
     pub mode: u16,
     /// Owner by number.
     pub uid: u32,
-    /// Owner by name, where the number has one.
+    /// Owner by name, if the number has one.
     pub user: Option<Arc<str>>,
     /// Group by number.
     pub gid: u32,
-    /// Group by name, where the number has one.
+    /// Group by name, if the number has one.
     pub group: Option<Arc<str>>,
     /// Last change of the content.
     pub mtime: Timestamp,
-    /// Last change of the inode: with size, mtime and inode number it tells an unchanged file.
+    /// Last change of the inode: with size, mtime and inode number it shows that a file is
+    /// unchanged.
     pub ctime: Timestamp,
     /// Inode number.
     pub inode: u64,
@@ -83,7 +84,7 @@ pub struct Metadata {
     pub device: u64,
     /// How many names the inode has. [`LinkKey`](crate::LinkKey) says which names are one file.
     pub links: u64,
-    /// Size in bytes as `st_size` told it (for files equal to the content's length).
+    /// Size in bytes from `st_size` (for files equal to the content's length).
     pub size: u64,
     /// Extended attributes, sorted by name: capabilities, ACLs and security labels among them.
     pub xattrs: Vec<Xattr>,
@@ -104,7 +105,7 @@ impl Entry {
         matches!(self.kind, EntryKind::Directory { .. })
     }
 
-    /// True for a directory of which something is not in its tree.
+    /// True for a directory whose tree lacks something.
     pub fn is_partial(&self) -> bool {
         matches!(self.kind, EntryKind::Directory { partial: true, .. })
     }
@@ -127,7 +128,7 @@ impl Entry {
 }
 
 impl Metadata {
-    /// What tells, without opening a file, that its content is still what it was.
+    /// Whether the content is still what it was, without opening the file.
     pub fn same_version_as(&self, other: &Metadata) -> bool {
         self.size == other.size
             && self.mtime == other.mtime
@@ -145,5 +146,5 @@ pub fn is_valid_name(name: &[u8]) -> bool {
         && !name.iter().any(|&byte| byte == 0 || byte == b'/')
 }
 
-/// No file system on Linux knows longer names.
+/// No file system of Linux has longer names.
 pub const NAME_BYTES_MAX: usize = 1024;

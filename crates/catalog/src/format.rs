@@ -2,9 +2,9 @@
 //! and plain little-endian references. The documents: `docs/format/tree.md`, `recipe.md`,
 //! `snapshot.md`.
 //!
-//! Encoders write keys in ascending order and leave out what has its default; decoders take
-//! ascending keys alone, skip keys they do not know, and never allocate more than the bytes they
-//! were given could fill.
+//! Encoders write keys in ascending order and leave out defaults. Decoders accept only ascending
+//! keys, skip keys they do not know, and never allocate more than the bytes they were given could
+//! fill.
 
 mod quick;
 mod snapshot;
@@ -60,7 +60,7 @@ pub fn unpack_refs(bytes: &[u8]) -> Result<Vec<ChunkRef>, FormatError> {
     Ok(refs)
 }
 
-/// The same, in the place of what a vector held.
+/// The same, replacing what a vector held.
 fn unpack_refs_to(bytes: &[u8], refs: &mut Vec<ChunkRef>) -> Result<(), FormatError> {
     if !bytes.len().is_multiple_of(ChunkRef::BYTES) {
         return Err(FormatError::new("recipe", "its length is no multiple of a reference's"));
@@ -200,8 +200,8 @@ fn encode_recipe(
     Ok(())
 }
 
-/// The entries of one chunk of a tree, one at least: nodes that name themselves an empty chunk a
-/// thousandfold, level upon level, would else keep a reader for ever without an entry.
+/// The entries of one chunk of a tree, at least one. Otherwise nodes that name an empty chunk a
+/// thousandfold, level upon level, would keep a reader for ever without an entry.
 pub fn unpack_entries(chunk: &[u8]) -> Result<Vec<Entry>, FormatError> {
     let mut unpacker = EntryUnpacker::default();
     let (mut entries, mut at) = (Vec::new(), 0);
@@ -227,7 +227,7 @@ impl Default for EntryUnpacker {
 }
 
 impl EntryUnpacker {
-    /// Unpacks the entry that begins at a place of a chunk, and tells where it ends.
+    /// Unpacks the entry that begins at a place of a chunk, and returns where it ends.
     pub fn unpack(&mut self, chunk: &[u8], at: usize) -> Result<usize, FormatError> {
         let mut cbor = Decoder::new(&chunk[at..]);
         let fields = decode_entry(&mut cbor, &mut self.entry.metadata);
@@ -252,7 +252,7 @@ impl EntryUnpacker {
     }
 }
 
-/// What an entry has beside its metadata, as it comes.
+/// What an entry has besides its metadata, in the order of its bytes.
 #[derive(Default)]
 struct EntryFields<'b> {
     name: Option<&'b [u8]>,
@@ -264,7 +264,7 @@ struct EntryFields<'b> {
     partial: bool,
 }
 
-/// Unpacks an entry, its metadata in the place of another's.
+/// Unpacks an entry, its metadata in the memory of another's.
 fn decode_entry<'b>(
     cbor: &mut Decoder<'b>,
     meta: &mut Metadata,
@@ -310,7 +310,7 @@ fn decode_entry<'b>(
     Ok(fields)
 }
 
-/// Owners repeat from entry to entry: a name that is the one before is that one.
+/// Owners repeat from entry to entry: if a name equals the one before, that is reused.
 fn put_owner(owner: &mut Option<Arc<str>>, name: Option<&str>) {
     if owner.as_deref() != name {
         *owner = name.map(Arc::from);
@@ -318,7 +318,7 @@ fn put_owner(owner: &mut Option<Arc<str>>, name: Option<&str>) {
 }
 
 impl EntryFields<'_> {
-    /// Puts the kind in the place of another; tells none where what it needs is missing.
+    /// Puts the kind in the memory of another; returns `None` if a field that it needs is missing.
     fn put_kind(&self, kind: &mut EntryKind) -> Result<Option<()>, FormatError> {
         let is = match self.kind {
             Some(kind_number::FILE) => {
@@ -413,7 +413,7 @@ fn decode_array<'b, T>(
         return Err(CborError::message("no array of known length"));
     }
     let count = cbor.array()?.unwrap_or(0);
-    // Grown item by item: a hostile count runs out of bytes before it runs out of memory.
+    // Grown item by item: a hostile count exhausts the bytes before it exhausts memory.
     let mut items = Vec::new();
     for _ in 0..count {
         items.push(item(cbor)?);

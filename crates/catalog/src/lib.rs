@@ -1,7 +1,7 @@
-//! Floor 3: snapshots, trees and recipes, over a chunk-store trait only.
+//! Floor 3: snapshots, trees and recipes, on top of a trait that keeps chunks.
 //!
-//! It knows how a file tree is told in chunks and how to read it back; it does not know where
-//! chunks are kept, how they are sealed, or how to walk a disk.
+//! It knows how a file tree is represented in chunks and how to read it back. It does not know
+//! where chunks are kept, how they are sealed, or how to walk a disk.
 
 pub mod entry;
 pub mod format;

@@ -1,8 +1,8 @@
 //! Which names of a snapshot are one file, and a bounded table of files that have more names.
 //!
-//! A device and an inode number do not name a file: a file system gives the number of a removed
+//! A device and an inode number do not identify a file: a file system gives the number of a removed
 //! file to the next new one, and a file may change between the readings of two of its names. Names
-//! are joined only if everything that the snapshot says of them agrees, but for the name.
+//! are joined only if everything that the snapshot says of them, except the name, is the same.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use strongroom_base::Timestamp;
 use crate::entry::{Entry, EntryKind, Metadata};
 use crate::format::put_entry;
 
-/// An inode in one of its states: each change of the inode, its reuse too, sets its ctime.
+/// An inode in one of its states: each change of the inode, also its reuse, sets its ctime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeState {
     /// The device, as `st_dev`.
@@ -22,7 +22,7 @@ pub struct InodeState {
     pub ctime: Timestamp,
 }
 
-/// What the entries of one snapshot that are names of one file have in common, and no others.
+/// What all entries of one snapshot that are names of one file have in common, and no other entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkKey {
     inode: InodeState,
@@ -32,8 +32,8 @@ pub struct LinkKey {
 
 /// Files of which further names are expected, by a key that their names share.
 ///
-/// A file is forgotten with its last name. At most `files_max` are kept; the names of any other
-/// are files of their own.
+/// A file is dropped with its last name. At most `files_max` are kept; the names of any other file
+/// are treated as separate files.
 #[derive(Debug)]
 pub struct LinkTable<K, V> {
     files: BTreeMap<K, Known<V>>,
@@ -56,7 +56,7 @@ impl Metadata {
 impl LinkKey {
     const REST_BYTES: usize = 16;
 
-    /// The key of an entry; none if it is a directory or its file has no other name.
+    /// The key of an entry; `None` if it is a directory or its file has no other name.
     pub fn of(entry: &Entry) -> Option<Self> {
         if entry.metadata.links < 2 || matches!(entry.kind, EntryKind::Directory { .. }) {
             return None;
@@ -76,7 +76,7 @@ impl<K: Ord, V: Clone> LinkTable<K, V> {
         Self { files: BTreeMap::new(), files_max }
     }
 
-    /// Takes note of the first of a file's `names`. Returns false if there is no room for it.
+    /// Records the first of a file's `names`. Returns false if there is no room for it.
     pub fn insert(&mut self, key: K, names: u64, value: V) -> bool {
         let has_room = self.files.len() < self.files_max;
         if has_room {
@@ -85,7 +85,7 @@ impl<K: Ord, V: Clone> LinkTable<K, V> {
         has_room
     }
 
-    /// What was noted of the file, if this is a further name of it.
+    /// What was recorded for the file, if this is a further name of it.
     pub fn take(&mut self, key: &K) -> Option<V> {
         let known = self.files.get_mut(key)?;
         known.names_left = known.names_left.saturating_sub(1);
@@ -97,8 +97,8 @@ impl<K: Ord, V: Clone> LinkTable<K, V> {
 }
 
 impl<V> LinkTable<LinkKey, V> {
-    /// True if a file is expected to have further names whose device and inode are those of this
-    /// key, but which is another file or was read in another state.
+    /// True if a file is expected to have further names with the device and inode of this key, but
+    /// it is another file or was read in another state.
     pub fn holds_another(&self, key: &LinkKey) -> bool {
         let InodeState { device, inode, .. } = key.inode;
         let bound = |ctime, rest| LinkKey { inode: InodeState { device, inode, ctime }, rest };

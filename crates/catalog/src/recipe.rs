@@ -6,8 +6,8 @@ use crate::store::{CatalogError, Part, ReadChunk, WriteChunk};
 
 /// Makes the recipe of a stream, chunk after chunk, in memory bounded by its depth.
 ///
-/// A node ends where the stream's content says so (a fingerprint ending in seven zero bits), so an
-/// insertion early in a disk image leaves all later nodes what they were.
+/// A node ends where the stream's content decides so (at a fingerprint ending in seven zero bits),
+/// so an insertion early in a disk image leaves all later nodes unchanged.
 #[derive(Debug, Default)]
 pub struct RecipeBuilder {
     levels: Vec<Level>,
@@ -22,9 +22,9 @@ struct Level {
     offset: u64,
 }
 
-/// A node has at least so many references, unless it is the last of its level.
+/// A node has at least this many references, unless it is the last of its level.
 const NODE_REFS_MIN: usize = 64;
-/// A node has at most so many references.
+/// A node has at most this many references.
 const NODE_REFS_MAX: usize = 1024;
 
 impl RecipeBuilder {
@@ -125,7 +125,7 @@ impl<'r, R: ReadChunk> RecipeReader<'r, R> {
     }
 }
 
-/// How far a [`RecipeReader`] has come, without the reader: to be kept while nobody reads.
+/// The position of a [`RecipeReader`], without the reader: to be kept between readings.
 #[derive(Debug, Clone)]
 pub struct RecipeCursor {
     /// References yet to come: those of the deepest node last, each list reversed.
@@ -172,8 +172,8 @@ impl RecipeCursor {
         Ok(())
     }
 
-    /// The chunk or hole that [`RecipeCursor::seek_forward`] led to, and where in the stream it
-    /// begins; none behind the stream's end.
+    /// The chunk or hole to which [`RecipeCursor::seek_forward`] led, and where in the stream it
+    /// begins; `None` after the stream's end.
     pub fn chunk_at_hand(&self) -> Option<(u64, ChunkRef)> {
         let (_, refs) = self.levels.last()?;
         Some((self.offset, *refs.last()?))
@@ -211,7 +211,8 @@ impl RecipeCursor {
     }
 }
 
-/// What a node names: something, and as long in all as is said of the node.
+/// What a node names: at least one reference, and together as long as the reference to the node
+/// says.
 pub fn read_node<R: ReadChunk>(
     node: &ChunkRef,
     reader: &R,
@@ -220,14 +221,14 @@ pub fn read_node<R: ReadChunk>(
     let refs = unpack_refs(&bytes)?;
     let sum = refs.iter().fold(0_u64, |sum, chunk| sum.saturating_add(chunk.stream_bytes));
     if refs.is_empty() || sum != node.stream_bytes {
-        let detail = "a node stands for another length than it is said to";
+        let detail = "a node has another length than its reference says";
         return Err(FormatError::new("recipe", detail).into());
     }
     Ok(refs)
 }
 
 /// The reference of every chunk that a recipe needs, its nodes included: nodes before what they
-/// name. The flag tells a node.
+/// name. The flag says whether it is a node.
 pub fn for_each_chunk<R: ReadChunk>(
     recipe: &Recipe,
     reader: &R,

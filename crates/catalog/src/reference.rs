@@ -7,7 +7,7 @@
 
 use strongroom_base::{ArenaId, Fingerprint};
 
-/// Where a chunk is: slots are stable for ever, so a location never goes stale by rewriting.
+/// Where a chunk is: slots are stable for ever, so rewriting never makes a location stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
     /// The arena that holds it.
@@ -21,7 +21,7 @@ pub struct Location {
 pub struct ChunkRef {
     /// The chunk's name; [`Fingerprint::ZERO`] marks a hole.
     pub fingerprint: Fingerprint,
-    /// Where it was when the recipe was written. A hint: the index knows better when it fails.
+    /// Where it was when the recipe was written. A hint: if it fails, ask the index.
     pub location: Location,
     /// How many bytes of the stream it covers: at depth 0 the chunk's own length.
     pub stream_bytes: u64,
@@ -63,7 +63,7 @@ impl Recipe {
         self.refs.iter().fold(0, |sum, chunk| sum.saturating_add(chunk.stream_bytes))
     }
 
-    /// True for a recipe of the same stream in the same chunks, wherever those are.
+    /// True for a recipe of the same stream in the same chunks, at any location.
     pub fn same_stream(&self, other: &Self) -> bool {
         self.depth == other.depth && self.identities().eq(other.identities())
     }

@@ -10,7 +10,7 @@ pub struct Snapshot {
     /// Its name: that of the session that made it.
     pub id: SnapshotId,
     /// One more than the greatest sequence that its writer knew of. It orders snapshots; clocks do
-    /// not, for they may be wrong.
+    /// not, because they may be wrong.
     pub sequence: u64,
     /// When the backup began. Dates on the command line mean this one.
     pub started: Timestamp,
@@ -18,33 +18,33 @@ pub struct Snapshot {
     pub ended: Timestamp,
     /// The name of the domain that made it; empty for the owner's.
     pub domain: String,
-    /// The machine. Of a snapshot of another domain than the owner's, it begins with that domain's
-    /// name once it was read: a domain speaks for itself alone.
+    /// The machine. When a snapshot of another domain than the owner's is read, this begins with
+    /// that domain's name: a domain speaks only for itself.
     pub host: String,
     /// Who ran the backup.
     pub user: String,
-    /// The paths that were asked for, absolute, any bytes.
+    /// The paths that were to be backed up, absolute, any bytes.
     pub paths: Vec<Vec<u8>>,
-    /// What the user wrote on it.
+    /// Labels that the user gave it.
     pub labels: Vec<String>,
-    /// The snapshot that unchanged files were taken over from.
+    /// The snapshot from which unchanged files were taken over.
     pub parent: Option<SnapshotId>,
     /// The tree of `/`.
     pub root: Recipe,
     /// Whether the backup was stopped before its end.
     pub partial: bool,
-    /// Not all that stood in `/` is in its tree, as an entry tells it of other directories.
+    /// As an entry's `partial`: part of the content of `/` is not in its tree.
     pub root_partial: bool,
-    /// What it amounted to.
+    /// Its numbers.
     pub stats: SnapshotStats,
     /// Name and version of the program that made it.
     pub program: String,
 }
 
-/// What a backup amounted to.
+/// The numbers of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SnapshotStats {
-    /// Entries that are no directories.
+    /// Entries that are not directories.
     pub files: u64,
     /// Directories.
     pub directories: u64,
@@ -54,18 +54,18 @@ pub struct SnapshotStats {
     pub bytes_new: u64,
     /// Bytes that the repository grew by, metadata and parity included.
     pub bytes_stored: u64,
-    /// Entries that could not be kept, or not whole.
+    /// Entries that could not be kept, or only in part.
     pub problems: u64,
 }
 
 impl Snapshot {
-    /// What snapshots are sorted by, from the oldest to the newest. Of two that did not know of
+    /// The order of snapshots, from the oldest to the newest. If the writers of two did not know of
     /// each other, the one that began later is the newer.
     pub fn order(&self) -> (u64, Timestamp, SnapshotId) {
         (self.sequence, self.started, self.id)
     }
 
-    /// Whether the path, or a directory above it, was asked for in the backup.
+    /// Whether the path, or a directory above it, was to be backed up.
     pub fn holds(&self, path: &[u8]) -> bool {
         let path = path.strip_prefix(b"/").unwrap_or(path);
         self.paths.iter().any(|kept| {

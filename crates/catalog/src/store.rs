@@ -1,11 +1,11 @@
-//! What the catalog asks of whoever keeps chunks.
+//! What the catalog needs of a store of chunks.
 
 use strongroom_base::Fingerprint;
 
 use crate::format::FormatError;
 use crate::reference::{ChunkRef, Location};
 
-/// Gives chunks of metadata back.
+/// Reads chunks of metadata.
 pub trait ReadChunk {
     /// Why a chunk cannot be read.
     type Error: std::error::Error + 'static;
@@ -14,11 +14,11 @@ pub trait ReadChunk {
     fn read_chunk(&self, chunk: &ChunkRef) -> Result<Vec<u8>, Self::Error>;
 }
 
-/// Which part of a stream's recipe a chunk of metadata is. What stood there in the parent's recipe
-/// is likely to be much the same.
+/// Which part of a stream's recipe a chunk of metadata is. The same part of the parent's recipe is
+/// likely to be much the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// 0: a chunk of the stream, a tree, itself; above: a node, so many levels over the stream.
+    /// 0: a chunk of the stream, a tree, itself; above: a node, this many levels above the stream.
     pub level: u8,
     /// Where in the stream it begins.
     pub offset: u64,
@@ -29,14 +29,14 @@ pub trait WriteChunk {
     /// Why a chunk cannot be kept.
     type Error: std::error::Error + 'static;
 
-    /// Keeps a chunk, unless it is kept already, and tells its name and place.
+    /// Keeps a chunk, unless it is kept already, and returns its name and place.
     fn write_chunk(
         &mut self,
         chunk: &[u8],
         part: Part,
     ) -> Result<(Fingerprint, Location), Self::Error>;
 
-    /// True where a chunk that was read is known to stand, so that naming it is enough.
+    /// True if a chunk that was read is known to exist, so that naming it is enough.
     fn holds(&self, _chunk: &ChunkRef) -> Result<bool, Self::Error> {
         Ok(false)
     }

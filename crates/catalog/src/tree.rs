@@ -1,7 +1,7 @@
 //! Trees: one directory each, its entries sorted by name, kept as a stream of chunks.
 //!
-//! A chunk of a tree ends between two entries, at a name that says so by its own hash: a change of
-//! one entry changes one chunk, however large the directory.
+//! A chunk of a tree ends between two entries, after a name whose own hash decides so: a change of
+//! one entry changes one chunk, even in a large directory.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -13,12 +13,12 @@ use crate::recipe::{RecipeBuilder, RecipeReader};
 use crate::reference::{ChunkRef, Recipe};
 use crate::store::{CatalogError, Part, ReadChunk, WriteChunk};
 
-/// A chunk of a tree has at least so many bytes, unless it is the last. Well below the distance
-/// of names that end a chunk, so that cuts fall into step again right after a change.
+/// A chunk of a tree has at least this many bytes, unless it is the last. This is well below the
+/// distance between names that end a chunk, so that cuts are the same again soon after a change.
 const CHUNK_BYTES_MIN: usize = 4 << 10;
-/// A chunk of a tree ends once it has so many bytes.
+/// A chunk of a tree ends once it has this many bytes.
 const CHUNK_BYTES_MAX: usize = 256 << 10;
-/// An entry's bytes are at most so many: attributes beyond that no file system of Linux has.
+/// An entry has at most this many bytes: no file system of Linux has larger attributes.
 pub const ENTRY_BYTES_MAX: usize = 2 << 20;
 
 /// Stores the tree of one directory, entry by entry, in the order of their names.
@@ -32,13 +32,13 @@ pub struct TreeWriter {
     last_name: Vec<u8>,
 }
 
-/// The chunk that a [`TreeWriter`] is at. While all its entries are those that a stored chunk
-/// begins with, it is nothing but a place in that one.
+/// The current chunk of a [`TreeWriter`]. While all its entries are the first entries of a stored
+/// chunk, it is only a place in that chunk.
 #[derive(Debug, Default)]
 struct Draft {
     /// The stored chunk, and how many of its bytes the draft begins with.
     same: Option<(Arc<TreeChunk>, usize)>,
-    /// What follows; nothing yet where the draft is in step with a stored chunk.
+    /// What follows; empty while the draft is in step with a stored chunk.
     bytes: Vec<u8>,
 }
 
@@ -49,7 +49,7 @@ struct TreeChunk {
     bytes: Vec<u8>,
 }
 
-/// An entry as it stands in a stored tree.
+/// An entry in a stored tree.
 #[derive(Debug, Clone)]
 pub struct StoredEntry {
     chunk: Arc<TreeChunk>,
@@ -93,8 +93,8 @@ impl TreeWriter {
         Ok(self.end_entry(&entry.name, writer)?)
     }
 
-    /// Appends an entry as it stands in another tree, [`TreeReader::stored`]. A chunk of nothing
-    /// but such entries, and all that stand in it there, is named and not made again.
+    /// Appends an entry of another tree, from [`TreeReader::stored`]. A chunk that consists of only
+    /// such entries, and of all entries of a stored chunk, is named and not made again.
     pub fn push_stored<W: WriteChunk>(
         &mut self,
         name: &[u8],
@@ -145,7 +145,7 @@ impl Draft {
         self.same.as_ref().map_or(0, |(_, bytes)| *bytes) + self.bytes.len()
     }
 
-    /// The stored chunk that it is in all.
+    /// The stored chunk, if it equals that chunk completely.
     fn whole(&self) -> Option<ChunkRef> {
         let (stored, bytes) = self.same.as_ref()?;
         (*bytes == stored.bytes.len()).then_some(stored.chunk)
@@ -178,8 +178,8 @@ impl Draft {
     }
 }
 
-/// One name in 256, by FNV-1a and a last mixing step. Frozen: other cuts would store every
-/// large tree anew.
+/// One name in 256, by FNV-1a and a last mixing step. Frozen: with other cuts, every large tree
+/// would be stored again.
 fn name_ends_chunk(name: &[u8]) -> bool {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -192,9 +192,9 @@ pub struct TreeReader<'r, R> {
     reader: &'r R,
     recipe: RecipeReader<'r, R>,
     unpacker: EntryUnpacker,
-    /// None before the first entry.
+    /// `None` before the first entry.
     chunk: Option<Arc<TreeChunk>>,
-    /// Where the last entry stands in the chunk.
+    /// Where the last entry is in the chunk.
     last: Range<usize>,
 }
 
@@ -205,14 +205,14 @@ impl<'r, R: ReadChunk> TreeReader<'r, R> {
         Self { reader, recipe, unpacker, chunk: None, last: 0..0 }
     }
 
-    /// Goes to the next entry; tells false where there is none.
+    /// Moves to the next entry; returns false if there is none.
     pub fn advance(&mut self) -> Result<bool, CatalogError<R::Error>> {
         loop {
             let bytes = self.chunk.as_ref().map_or(&[][..], |chunk| &chunk.bytes);
             let start = self.last.end;
             if start < bytes.len() {
                 let end = self.unpacker.unpack(bytes, start);
-                // What follows something damaged cannot be told from it.
+                // The entry after a damaged one cannot be found.
                 self.last = start..*end.as_ref().unwrap_or(&bytes.len());
                 end?;
                 return Ok(true);
@@ -227,12 +227,12 @@ impl<'r, R: ReadChunk> TreeReader<'r, R> {
         }
     }
 
-    /// The entry that [`TreeReader::advance`] came to.
+    /// The entry to which [`TreeReader::advance`] moved.
     pub fn entry(&self) -> &Entry {
         self.unpacker.entry()
     }
 
-    /// The same, as it stands in the tree; none before the first.
+    /// The same, with its place in the tree; `None` before the first.
     pub fn stored(&self) -> Option<StoredEntry> {
         Some(StoredEntry { chunk: self.chunk.clone()?, place: self.last.clone() })
     }
@@ -242,7 +242,7 @@ impl<'r, R: ReadChunk> TreeReader<'r, R> {
         Ok(self.advance()?.then(|| self.entry().clone()))
     }
 
-    /// All the entries that are left.
+    /// All remaining entries.
     pub fn read_all(mut self) -> Result<Vec<Entry>, CatalogError<R::Error>> {
         let mut entries = Vec::new();
         while let Some(entry) = self.next_entry()? {

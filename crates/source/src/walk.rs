@@ -289,7 +289,7 @@ impl TreeSource {
             Ok(fd) => fd,
             Err(error) => return self.enter_unreadable(directory.name, seen, error),
         };
-        // The directory that was opened counts, whatever its name was before.
+        // The directory that was opened counts, even if its name was another before.
         match inode::stat_fd(&fd) {
             Ok(stat) => self.enter_opened(fd, &stat, Some(InodeId::of(seen)), directory),
             Err(error) => self.problem("read the metadata of", error),

@@ -57,7 +57,7 @@ proptest! {
         bytes[place] ^= change;
         prop_assert!(open(&bytes).is_err());
         if place < FRAME_BYTES - 4 {
-            // Even when somebody makes the checksum right again.
+            // Even if the checksum is made right again.
             fix_checksum(&mut bytes);
             prop_assert!(open(&bytes).is_err());
         }
@@ -134,7 +134,7 @@ fn the_wrong_key_arena_or_number_opens_nothing() {
     assert!(matches!(open(&block.bytes[..FRAME_BYTES - 1]), Err(BlockError::Format(_))));
 }
 
-/// What somebody with the key of the arena seals, but that no writer seals.
+/// Blocks that a program with the arena's key can seal, but that no writer seals.
 #[test]
 fn heads_that_lie_are_refused() {
     let payload =

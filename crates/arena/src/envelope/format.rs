@@ -41,7 +41,7 @@ pub enum ObjectKind {
     Snapshot,
     /// A writer at work.
     Session,
-    /// The owner's word for arenas of other domains.
+    /// The owner's confirmation of arenas of other domains.
     Vouchers,
     /// A kind that this program does not know, by its number: one that is reserved, or one that a
     /// newer program added. Never one of the numbers above.
@@ -95,18 +95,18 @@ impl ObjectKind {
     }
 }
 
-/// Which writer made an object. Anybody can write a header, so what is decided by these is decided
-/// by their sealed copies alone.
+/// Which writer made an object. Any program can write a header, so decisions use only the sealed
+/// copies of these fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
-    /// The writer's session; zero for what belongs to none.
+    /// The writer's session; zero for an object that belongs to none.
     pub session: SnapshotId,
     /// One more than the greatest sequence that the writer knew of (a Lamport clock).
     pub sequence: u64,
 }
 
 impl Origin {
-    /// Of what belongs to no session: the configuration and key slots.
+    /// For an object that belongs to no session: the configuration and key slots.
     pub const NONE: Self = Self { session: SnapshotId::ZERO, sequence: 0 };
 }
 
@@ -125,15 +125,15 @@ pub struct Header {
     pub body_bytes: u64,
     /// Shards have 2^this bytes; the last one of the body may be short.
     pub shard_bytes_log2: u8,
-    /// Parity shards that follow; at most as many as data shards, so that what a header claims is
-    /// bounded by the body that is there.
+    /// Parity shards that follow; at most as many as data shards, so that the body bounds what a
+    /// header can claim.
     pub parity_shards: u32,
     /// What a reader must know to understand the body, a bit each. Envelopes are checked and
-    /// repaired without.
+    /// repaired without that.
     pub required_features: u32,
     /// BLAKE3-256 of the body.
     pub body_hash: [u8; 32],
-    /// Zero, as this program writes them. What a newer one wrote is kept by a repair.
+    /// Zero, as this program writes them. A repair keeps what a newer program wrote.
     pub reserved: [u8; RESERVED_BYTES],
 }
 
@@ -227,7 +227,7 @@ impl Header {
     }
 
     /// Whether a newer program made the object: its kind, or a feature that a reader must know, is
-    /// unknown to this one. Its body means nothing to this program, and is not damaged for that.
+    /// unknown to this one. This program does not understand its body, but that is not damage.
     pub fn is_unknown(&self) -> bool {
         let known = ObjectKind::KNOWN.contains(&self.kind);
         !known || self.required_features & !FEATURES_KNOWN != 0

@@ -1,8 +1,8 @@
 //! Reading a whole object: within a bound, and around what the medium refuses.
 //!
-//! Neither the size of a file nor a header that anybody can write decides how much memory is
-//! taken: the caller gives a bound. A bad sector costs the bytes around it and no more: they are
-//! read as zeros, so the signatures of their shards do not fit, and parity computes them again.
+//! Neither the size of a file nor a header, which any program can write, decides how much memory is
+//! used: the caller gives a bound. A bad sector costs only the bytes around it: they are read as
+//! zeros, so the signatures of their shards do not match, and parity computes them again.
 
 use strongroom_backend::{Backend, BackendError, ObjectName};
 
@@ -10,14 +10,15 @@ use super::format::{Header, HeaderError};
 
 /// The first read of an object: it has all of a small one, and the header of any.
 const START_BYTES: u64 = 64 << 10;
-/// What the medium refuses is read again in pieces of this size …
+/// Parts that the medium refuses are read again in pieces of this size …
 const COARSE_BYTES: u64 = 64 << 10;
-/// … and what it refuses of these, in pieces of this size: a physical sector.
+/// … and refused pieces of these, in pieces of this size: a physical sector.
 const FINE_BYTES: u64 = 4 << 10;
-/// A medium that refuses more pieces of one object is not asked further: each takes seconds.
+/// If a medium refuses more pieces of one object than this, it is not asked further: each takes
+/// seconds.
 const REFUSALS_MAX: u32 = 512;
 
-/// An object, as far as it can be read.
+/// The parts of an object that can be read.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct RawObject {
     /// Its bytes, up to one more than its header says; zeros if the medium refused them.
@@ -44,7 +45,7 @@ pub fn read_object(
     let wanted = match Header::unpack(&start.bytes) {
         // One byte more shows whether something follows the object.
         Ok(header) => header.layout().object_bytes as u64 + 1,
-        // The start is enough to say so.
+        // The start is enough to report that.
         Err(HeaderError::NewerVersion { .. }) => return Ok(start),
         // The header at the end may still be right.
         Err(HeaderError::NotAnObject | HeaderError::Damaged) => backend.size(name)?,
@@ -68,7 +69,8 @@ fn read_start(
     }
 }
 
-/// The same, piece by piece, around what the medium refuses. `refusal` is what it said of them all.
+/// The same, piece by piece, around what the medium refuses. `refusal` is its error for all of
+/// them.
 fn read_around(
     backend: &dyn Backend,
     name: &ObjectName,
@@ -91,7 +93,7 @@ fn read_around(
         let is_fine = at < fine_until;
         let piece = if is_fine { FINE_BYTES } else { COARSE_BYTES }.min(end - at);
         match backend.read(name, at, to_length(piece)) {
-            // It has become shorter meanwhile.
+            // The object has become shorter meanwhile.
             Ok(bytes) if bytes.is_empty() => return Ok(object),
             Ok(bytes) => object.bytes.extend(bytes),
             Err(error) if !error.is_unreadable() => return Err(error),

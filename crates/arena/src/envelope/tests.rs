@@ -1,5 +1,5 @@
-//! What damage an envelope survives, that it names it exactly, and that it never gives bytes that
-//! were not sealed.
+//! What damage an envelope survives, that it names the damage exactly, and that it never returns
+//! bytes that were not sealed.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -64,7 +64,7 @@ fn any_loss() -> impl Strategy<Value = Loss> {
     ]
 }
 
-/// Damages shards and gives those whose bytes are now others.
+/// Damages shards and returns those whose bytes have changed.
 fn lose(object: &mut [u8], losses: &[(usize, Loss)]) -> Vec<usize> {
     let (header, layout) = layout_of(object);
     let mut lost = Vec::new();
@@ -79,7 +79,7 @@ fn lose(object: &mut [u8], losses: &[(usize, Loss)]) -> Vec<usize> {
     lost
 }
 
-/// An object, and losses of so many of its shards as `count` says.
+/// An object, and losses of as many of its shards as `count` says.
 fn damaged_object(
     count: impl Fn(usize) -> std::ops::RangeInclusive<usize> + Copy,
 ) -> impl Strategy<Value = (Vec<u8>, Vec<(usize, Loss)>)> {
@@ -136,7 +136,7 @@ proptest! {
         check_all(&bytes);
     }
 
-    /// Headers that are well formed and lie.
+    /// Headers that are well formed and false.
     #[test]
     fn lying_headers_never_panic_nor_give_other_bytes(
         bytes in 1_usize..5000,
@@ -150,7 +150,7 @@ proptest! {
     ) {
         let object = sealed(&noise(bytes, 3), rate);
         let (mut header, layout) = layout_of(&object);
-        let mut lie = |bit: u8, tell: &dyn Fn(&mut Header)| if fields & bit != 0 { tell(&mut header) };
+        let mut lie = |bit: u8, change: &dyn Fn(&mut Header)| if fields & bit != 0 { change(&mut header) };
         lie(1, &|header| header.shard_bytes_log2 = shard_bytes_log2);
         lie(2, &|header| header.body_bytes = body_bytes);
         lie(4, &|header| header.parity_shards = parity_shards);
@@ -189,7 +189,7 @@ proptest! {
     }
 }
 
-/// Everything that looks at objects looks at these bytes.
+/// Calls everything that reads objects on these bytes.
 fn check_all(bytes: &[u8]) {
     let _ = (peek(bytes), inspect(bytes), salvage(bytes));
     for kind in ObjectKind::KNOWN {
@@ -417,7 +417,7 @@ fn headers_that_contradict_themselves_are_refused() {
     }
 }
 
-/// Whoever has the table alone can tell that the shards fit together.
+/// A program that has only the table can check that the shards fit together.
 #[test]
 fn signatures_of_parity_are_the_parity_of_signatures() {
     for (bytes, rate) in [(10_000, 30), (10_000, 1000), (1, 1000), (3_000_001, 70)] {

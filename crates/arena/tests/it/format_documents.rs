@@ -1,8 +1,8 @@
 //! The documents in `docs/format` against the program: tables of fixed structures add up to the
 //! sizes they state, these are the program's constants, and the example of the code is right.
 //!
-//! A table is checked where a marker stands in front of it: `<!-- fields: NAME, N bytes -->` for
-//! `| offset | size | name | meaning |`, `<!-- keys: NAME -->` for `| key | type | …`.
+//! A table is checked if a marker precedes it: `<!-- fields: NAME, N bytes -->` for `| offset |
+//! size | name | meaning |`, `<!-- keys: NAME -->` for `| key | type | …`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use strongroom_arena::envelope::format as envelope;
 use strongroom_arena::format as arena;
 use strongroom_galois::{Code, Signature, signature};
 
-/// Every structure with a table, and how long the program says it is. Structures of floors that
-/// this crate must not know stand here as sums of what they are made of.
+/// Every structure with a table, and its length in the program. Structures of floors that this
+/// crate must not know are sums of their parts here.
 fn structures() -> BTreeMap<&'static str, usize> {
     BTreeMap::from([
         ("envelope header", envelope::HEADER_BYTES),
@@ -68,7 +68,7 @@ fn documents() -> Vec<(String, String)> {
     documents
 }
 
-/// The rows of each table behind a marker of this kind, without the head.
+/// The rows of each table after a marker of this kind, without the head.
 fn tables(kind: &str) -> Vec<(String, String, Vec<Vec<String>>)> {
     let mut tables = Vec::new();
     for (document, text) in documents() {

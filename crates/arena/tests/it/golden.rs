@@ -10,11 +10,11 @@ use crate::{World, chunks, read};
 
 /// BLAKE3 of the arena that this program makes.
 ///
-/// It changes in two cases only. When the format changes: then so does its version (but for
-/// version 0), and the arena of the version before stays in `golden/` to be read for ever. When a
-/// new zstd, or another default level, compresses otherwise: then `arena-v0.bin` must still read. In either case take the new
-/// value from the failing test, and write the file anew only for a new version:
-/// `STRONGROOM_WRITE_GOLDEN=1 cargo test -p strongroom-arena golden`.
+/// It changes in two cases only. When the format changes: then so does its version (except for
+/// version 0), and the arena of the version before stays in `golden/`, to be read for ever. When a
+/// new zstd, or another default level, compresses differently: then `arena-v0.bin` must still be
+/// readable. In either case take the new value from the failing test, and write a new file only for
+/// a new version: `STRONGROOM_WRITE_GOLDEN=1 cargo test -p strongroom-arena golden`.
 const ARENA_HASH: &str = "94fb1f2a5622f2ca769d97db27e0190b502d7e60c12d7296564aa434a0f29263";
 
 const ARENA_NAME: &str = "435290c5d9a1113133707ff3b34b14ed";

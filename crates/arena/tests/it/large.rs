@@ -1,4 +1,4 @@
-//! The longest chunk, and an arena beyond what is usual.
+//! The longest chunk, and an arena larger than usual.
 
 use strongroom_arena::format::CHUNK_BYTES_MAX;
 use strongroom_arena::{ArenaError, ArenaStore, CacheLimits, Redundancy};

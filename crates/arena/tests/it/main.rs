@@ -37,7 +37,7 @@ struct World {
 /// The writer of test arenas.
 const ORIGIN: Origin = Origin { session: SnapshotId([0x5e; 16]), sequence: 3 };
 
-/// At what arenas are closed, as far as a reader needs to know.
+/// The length at which arenas are closed, as a reader must know it.
 const ARENA_BYTES: u32 = 1 << 20;
 /// Chunks that a block of a test arena holds.
 const BLOCK_CHUNKS: usize = 3;
@@ -94,12 +94,12 @@ impl World {
         })
     }
 
-    /// Puts an object in the place of an arena as it was first written.
+    /// Puts an object in the place of an arena's first generation.
     fn put(&self, id: ArenaId, object: &[u8]) {
         self.backend.replace(&ArenaName::first(id).object(), object).unwrap();
     }
 
-    /// Puts the next generation of an arena in the place of its first, as a rewriting does.
+    /// Replaces an arena's first generation by its next, as a rewriting does.
     fn rewrite(&self, arena: &FinishedArena) {
         assert_eq!(arena.name.generation, 1);
         self.backend.create(&arena.name.object(), arena.object()).unwrap();
@@ -121,7 +121,7 @@ fn read(store: &ArenaStore, arena: &Arena, slot: u32) -> Result<Vec<u8>, ArenaEr
     }
 }
 
-/// Chunks of some KiB that do not compress, each another.
+/// Different chunks of some KiB that do not compress.
 fn chunks(count: usize) -> Vec<Vec<u8>> {
     (0..count)
         .map(|place| {
@@ -154,7 +154,7 @@ fn block_range(finished: &FinishedArena, place: usize) -> std::ops::Range<usize>
     start..start + strongroom_arena::format::FRAME_BYTES + block.frame.sealed_bytes as usize
 }
 
-/// Where the sealed summary stands in the object.
+/// Where the sealed summary is in the object.
 fn summary_range(finished: &FinishedArena) -> std::ops::Range<usize> {
     SUMMARY_START..head_of(finished).blocks_start() as usize
 }

@@ -1,4 +1,4 @@
-//! What looking at objects costs in memory, whatever their headers claim.
+//! How much memory reading an object takes, for any claim in its header.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -6,7 +6,7 @@ use std::cell::Cell;
 use strongroom_arena::envelope::format::{HEADER_BYTES, Header, ObjectKind, Origin};
 use strongroom_arena::envelope::{self, HEADROOM, Identity, Redundancy};
 
-/// Counts what each thread holds.
+/// Counts the memory of each thread.
 struct Counting;
 
 thread_local! {
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Bytes that `work` holds at most at a time, besides what was held before.
+/// The most bytes that `work` holds at a time, besides what was held before.
 fn peak_of(work: impl FnOnce()) -> usize {
     let before = HELD.get();
     PEAK.set(before);

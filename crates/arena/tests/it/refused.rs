@@ -1,4 +1,4 @@
-//! What the medium refuses to read is computed again from parity, as any other damage is; and no
+//! What the medium refuses to read is computed again from parity, like any other damage; and no
 //! object takes more memory than an object of its kind can have.
 
 use std::ops::Range;
@@ -160,7 +160,7 @@ fn a_vast_object_takes_no_memory() {
         let found = read_object(&Vast(start), &name, 32 << 20);
         assert!(matches!(found, Err(BackendError::TooLarge { .. })), "{what}: {found:?}");
     }
-    // What follows an object is not read, and is damage that repair undoes.
+    // Bytes after the end of an object are not read; they are damage that repair removes.
     let found = read_object(&Vast(small.clone()), &name, 32 << 20).unwrap();
     let inspected = envelope::inspect(&found.bytes).unwrap();
     assert!(!inspected.is_whole() && inspected.is_repairable());

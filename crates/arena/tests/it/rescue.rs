@@ -1,4 +1,4 @@
-//! What is saved of an arena that parity cannot repair.
+//! What is recovered of an arena that parity cannot repair.
 
 use strongroom_arena::envelope::{self, HEADROOM, Redundancy};
 use strongroom_arena::format::FRAME_BYTES;
@@ -120,9 +120,9 @@ fn without_its_key_an_arena_is_lost() {
     assert!(matches!(rescued(&world, &finished, b""), Err(ArenaError::Damaged { .. })));
 }
 
-/// A reader that opened the arena before it was rewritten reads on.
+/// A reader that opened the arena before it was rewritten continues to read.
 #[test]
-fn who_holds_the_generation_before_reads_on() {
+fn a_reader_of_the_generation_before_continues() {
     let world = World::new();
     let chunks = chunks(30);
     let finished = world.build(&chunks, Redundancy { per_mille: 0 });
@@ -139,7 +139,8 @@ fn who_holds_the_generation_before_reads_on() {
     assert_eq!(world.store.heals(), 0);
 }
 
-/// Two that rewrite an arena at once, differently, must not seal under one key and number.
+/// Two programs that rewrite an arena at the same time, differently, must not seal under one key
+/// and number.
 #[test]
 fn different_summaries_of_a_generation_have_different_keys() {
     let world = World::new();
@@ -154,7 +155,7 @@ fn different_summaries_of_a_generation_have_different_keys() {
     assert_ne!(salts[0], salts[1]);
 }
 
-/// Who opened the arena before it was rewritten finds each block under its number.
+/// A reader that opened the arena before it was rewritten finds each block by its number.
 #[test]
 fn what_was_cached_before_a_rescue_is_not_taken_for_its_neighbour() {
     let world = World::new();
@@ -166,7 +167,7 @@ fn what_was_cached_before_a_rescue_is_not_taken_for_its_neighbour() {
     damaged[block_range(&finished, 1)].fill(0);
     let saved = rescued(&world, &finished, &damaged).unwrap();
     world.rewrite(&saved.arena);
-    // Healed, for it is no longer where the summary at hand says.
+    // It is healed, because it is no longer where the summary in memory says.
     let slot = |block: usize| (block * BLOCK_CHUNKS) as u32;
     assert_eq!(read(&world.store, &old, slot(2)).unwrap(), chunks[2 * BLOCK_CHUNKS]);
     let new = world.store.arena(finished.name.id).unwrap();

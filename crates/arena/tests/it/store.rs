@@ -32,7 +32,7 @@ fn every_chunk_comes_back() {
     assert_eq!(world.store.heals(), 0);
 }
 
-/// Whatever part of an arena is damaged, within parity, its readers do not notice.
+/// Readers do not notice damage of any part of an arena that is within parity.
 #[test]
 fn damage_within_parity_is_healed_and_counted() {
     let world = World::new();
@@ -82,9 +82,9 @@ fn damage_beyond_parity_is_told_and_the_rest_is_read() {
     assert_eq!(world.store.heals(), 0);
 }
 
-/// Slots are stable through all generations: whichever can be read is read.
+/// Slots are stable through all generations, so any generation that can be read is used.
 #[test]
-fn of_several_generations_any_that_can_be_read_is_read() {
+fn any_readable_generation_of_several_is_read() {
     let world = World::new();
     let chunks = chunks(20);
     let finished = world.build(&chunks, Redundancy { per_mille: 0 });
@@ -147,9 +147,9 @@ fn an_arena_in_the_place_of_another_is_told() {
     assert_eq!(world.store.heals(), 0);
 }
 
-/// A block put into the place of another, with an envelope that agrees.
+/// A block in the place of another, with a matching envelope.
 #[test]
-fn a_block_in_the_place_of_another_is_told() {
+fn a_block_in_the_place_of_another_is_noticed() {
     let world = World::new();
     let chunks = vec![vec![1; 3000]; 6];
     let finished = world.build(&chunks, Redundancy { per_mille: 0 });
@@ -181,7 +181,7 @@ fn a_put_only_holder_sees_the_summary_alone() {
 
 /// An arena belongs to the domain whose key seals its summary.
 #[test]
-fn a_summary_opens_with_the_key_of_its_domain_alone() {
+fn a_summary_opens_only_with_the_key_of_its_domain() {
     let world = World::new();
     let domain = DomainId([7; 16]);
     let keys = world.keys.domain(domain).unwrap();

@@ -48,7 +48,7 @@ proptest! {
         prop_assert!(Summary::unpack(&packed).is_err());
     }
 
-    /// A put-only writer that lies must not make a reader panic.
+    /// A put-only writer's false summary must not make a reader panic.
     #[test]
     fn lying_summaries_never_panic(
         place in any::<prop::sample::Index>(),
@@ -128,7 +128,7 @@ fn heads_come_back_and_lies_are_refused() {
     assert_eq!(ArenaHead::unpack(&newer), Err(FormatError::Unknown("cipher suite")));
 }
 
-/// The summary's length says less of the number of chunks in a large arena than in a small one.
+/// The summary's length reveals less of the number of chunks in a large arena than in a small one.
 #[test]
 fn blocks_begin_where_the_writer_s_rule_says() {
     for (count, alignment) in [(1, 512), (40, 512), (100, 4096)] {

@@ -1,5 +1,5 @@
 //! The items that entries are made of, read without detours: an unchanged tree costs what reading
-//! its entries costs. Whatever is not plain is left to `minicbor`, which also says what is wrong.
+//! its entries costs. Anything unusual is left to `minicbor`, which also reports what is wrong.
 
 use minicbor::Decoder;
 use minicbor::decode::Error;
@@ -29,7 +29,7 @@ pub fn int(cbor: &mut Decoder<'_>) -> Result<i64, Error> {
     }
 }
 
-/// A run of bytes, in one piece.
+/// Bytes in one piece.
 #[inline(always)]
 pub fn bytes<'b>(cbor: &mut Decoder<'b>) -> Result<&'b [u8], Error> {
     match run(cbor, 2) {

@@ -29,7 +29,7 @@ mod snapshot_key {
     pub const DOMAIN: u64 = 14;
 }
 
-/// Number of the one kind of snapshot there is yet: a file tree.
+/// Number of the only kind of snapshot so far: a file tree.
 const SNAPSHOT_OF_FILE_TREE: u8 = 0;
 
 /// A snapshot's bytes. Its identifier is the object's name, not part of them.

@@ -1,4 +1,4 @@
-//! Trees come back entry for entry, and change little where little changed.
+//! Trees come back entry for entry, and change little if little changed.
 
 use std::sync::Arc;
 
@@ -133,7 +133,7 @@ fn chunks_of_stored_entries_are_named_and_not_made_again() {
             assert_eq!(TreeReader::new(&again, &store).read_all().unwrap(), expected);
             assert_eq!(again, write(&expected, &mut MemoryChunks::default()));
             let changes = usize::from(new.is_some()) + usize::from(left_out.is_some());
-            // The node over all of them is made again; each costs a chunk, and that behind it.
+            // The node over all of them is made again; each costs a chunk, and the one after it.
             assert!(store.written <= 1 + changes * 2, "{} for {changes}", store.written);
         }
     }
@@ -155,7 +155,8 @@ fn an_entry_too_large_is_refused_and_the_tree_goes_on() {
     assert_eq!(TreeReader::new(&recipe, &store).read_all().unwrap(), [numbered(1)]);
 }
 
-/// Found by fuzzing: a few nodes that stand for 16^9 empty chunks. The first of them ends it.
+/// Found by fuzzing: a few nodes that represent 16^9 empty chunks. Reading ends at the first of
+/// them.
 #[test]
 fn a_chunk_without_entries_is_refused() {
     let mut store = MemoryChunks::default();
@@ -224,7 +225,7 @@ proptest! {
             bytes[place] = value;
         }
         bytes.truncate(cut.index(bytes.len() + 1));
-        // Whatever comes out was decoded; nothing panics, nothing is allocated beyond the input.
+        // All output was decoded; nothing panics, nothing is allocated beyond the input.
         let _ = unpack_entries(&bytes);
         let _ = unpack_snapshot(SnapshotId([0; 16]), &bytes);
     }
