@@ -9,12 +9,12 @@
 use libfuzzer_sys::fuzz_target;
 use strongroom_arena::format::{
     ARENA_BYTES_MAX, ArenaHead, BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_HEAD_BYTES,
-    BLOCK_RAW_BYTES_MAX, BLOCKS_ALIGNMENT, BaseLocation, BlockFrame, BlockHead, Codec,
-    DIRECTORY_ENTRY_BYTES, DirectoryEntry, FRAME_BYTES, HEAD_BYTES, HEAD_MAGIC, SEALED_BYTES_MAX,
-    SEALED_KEY_BYTES, SUITE, SUMMARY_BYTES_MAX, SUMMARY_HEAD_BYTES, SUMMARY_START, Summary,
-    SummaryBlock, SummarySlot, pack_directory, unpack_directory,
+    BLOCK_RAW_BYTES_MAX, BLOCKS_ALIGNMENT, BlockFrame, BlockHead, Codec, DIRECTORY_ENTRY_BYTES,
+    DirectoryEntry, FRAME_BYTES, HEAD_BYTES, HEAD_MAGIC, SEALED_BYTES_MAX, SEALED_KEY_BYTES, SUITE,
+    SUMMARY_BYTES_MAX, SUMMARY_HEAD_BYTES, SUMMARY_START, Summary, SummaryBlock, SummarySlot,
+    pack_directory, unpack_directory,
 };
-use strongroom_base::{ArenaId, DomainId, Fingerprint};
+use strongroom_base::{ArenaId, DomainId, Fingerprint, Location};
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 
 const FIX: u8 = 0x80;
@@ -145,12 +145,12 @@ fn check_summary_bounds(summary: &Summary) {
     }
 }
 
-fn bases(input: &mut Input<'_>) -> Vec<BaseLocation> {
+fn bases(input: &mut Input<'_>) -> Vec<Location> {
     let count = usize::from(input.u8() & 0x4f).min(BASES_MAX);
     (0..count)
         .map_while(|_| {
             let more = !input.is_empty();
-            more.then(|| BaseLocation { arena: ArenaId(input.array()), slot: input.u32() })
+            more.then(|| Location { arena: ArenaId(input.array()), slot: input.u32() })
         })
         .collect()
 }
@@ -255,7 +255,7 @@ fn seeds() -> Vec<Vec<u8>> {
     };
     let frame = BlockFrame { number: 1, sealed_bytes: 200 };
     let block = BlockHead { first_slot: 4, chunk_count: 2, raw_bytes: 300, codec: Codec::Zstd };
-    let base = BaseLocation { arena: ArenaId([9; 16]), slot: 3 };
+    let base = Location { arena: ArenaId([9; 16]), slot: 3 };
     let entries = [
         DirectoryEntry { stored_bytes: 3, chunk_bytes: 3, bases: Vec::new() },
         DirectoryEntry { stored_bytes: 2, chunk_bytes: 70, bases: vec![base, base] },

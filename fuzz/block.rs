@@ -8,12 +8,12 @@
 use libfuzzer_sys::fuzz_target;
 use strongroom_arena::block::{BlockError, open_block};
 use strongroom_arena::format::{
-    BLOCK_RAW_BYTES_MAX, BaseLocation, BlockFrame, BlockHead, Codec, DirectoryEntry, FRAME_BYTES,
-    pack_directory, unpack_directory,
+    BLOCK_RAW_BYTES_MAX, BlockFrame, BlockHead, Codec, DirectoryEntry, FRAME_BYTES, pack_directory,
+    unpack_directory,
 };
 use strongroom_arena::{BlockDraft, BlockSealer, CompressionLevel, OpenBlock, StoredChunk};
-use strongroom_base::ArenaId;
 use strongroom_base::seal::{SealKey, TAG_BYTES};
+use strongroom_base::{ArenaId, Location};
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 
 const ARENA: ArenaId = ArenaId([4; 16]);
@@ -108,8 +108,8 @@ fn directory_payload(input: &mut Input<'_>) -> (u32, Vec<u8>) {
     let mut stored = 0;
     for _ in 0..1 + input.u8() % 40 {
         let base_count = usize::from(input.u8() & 3);
-        let bases: Vec<BaseLocation> = (0..base_count)
-            .map(|_| BaseLocation { arena: ArenaId([input.u8(); 16]), slot: input.u32() })
+        let bases: Vec<Location> = (0..base_count)
+            .map(|_| Location { arena: ArenaId([input.u8(); 16]), slot: input.u32() })
             .collect();
         let stored_bytes = u32::from(input.u16() & 0x3ff);
         let chunk_bytes = if bases.is_empty() { stored_bytes } else { input.u32() };

@@ -11,14 +11,14 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 
 use libfuzzer_sys::fuzz_target;
-use strongroom_base::{ArenaId, Fingerprint, SnapshotId, Timestamp};
+use strongroom_base::{ArenaId, Fingerprint, Location, SnapshotId, Timestamp};
 use strongroom_catalog::entry::is_valid_name;
 use strongroom_catalog::format::{
     pack_snapshot, put_entry, put_ref, unpack_entries, unpack_refs, unpack_snapshot,
 };
 use strongroom_catalog::{
-    CatalogError, ChunkRef, DeviceNumber, Entry, EntryKind, Location, Metadata, Part, ReadChunk,
-    Recipe, RecipeCursor, RecipeReader, Snapshot, TreeReader, TreeWriter, WriteChunk, Xattr,
+    CatalogError, ChunkRef, DeviceNumber, Entry, EntryKind, Metadata, Part, ReadChunk, Recipe,
+    RecipeCursor, RecipeReader, Snapshot, TreeReader, TreeWriter, WriteChunk, Xattr,
 };
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 

@@ -7,13 +7,13 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use strongroom_base::seal::{SealKey, TAG_BYTES};
-use strongroom_base::{ArenaId, Fingerprint};
+use strongroom_base::{ArenaId, Fingerprint, Location};
 use zstd::zstd_safe::CParameter;
 
 use crate::format::{
-    BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_HEAD_BYTES, BLOCK_RAW_BYTES_MAX, BaseLocation,
-    BlockFrame, BlockHead, CHUNK_BYTES_MAX, Codec, DirectoryEntry, FRAME_BYTES, FormatError,
-    SEALED_BYTES_MAX, SummarySlot, pack_directory, unpack_directory,
+    BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_HEAD_BYTES, BLOCK_RAW_BYTES_MAX, BlockFrame,
+    BlockHead, CHUNK_BYTES_MAX, Codec, DirectoryEntry, FRAME_BYTES, FormatError, SEALED_BYTES_MAX,
+    SummarySlot, pack_directory, unpack_directory,
 };
 
 /// Chunks on their way into a block.
@@ -325,7 +325,7 @@ pub enum StoredChunk<'b> {
         /// The instructions.
         instructions: &'b [u8],
         /// What they copy from.
-        bases: &'b [BaseLocation],
+        bases: &'b [Location],
         /// Bytes of the chunk.
         chunk_bytes: u32,
     },
@@ -353,7 +353,7 @@ impl StoredChunk<'_> {
     }
 
     /// What it copies from; empty if it is whole.
-    pub fn bases(&self) -> &[BaseLocation] {
+    pub fn bases(&self) -> &[Location] {
         match self {
             Self::Whole(_) => &[],
             Self::Delta { bases, .. } => bases,

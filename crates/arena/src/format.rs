@@ -10,7 +10,7 @@
 
 use strongroom_base::le::{LeReader, LeWrite, LengthError};
 use strongroom_base::seal::TAG_BYTES;
-use strongroom_base::{ArenaId, DomainId, Fingerprint};
+use strongroom_base::{ArenaId, DomainId, Fingerprint, Location};
 
 use crate::envelope::HEADROOM;
 
@@ -296,15 +296,6 @@ impl BlockHead {
     }
 }
 
-/// Where a delta's base is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BaseLocation {
-    /// The arena.
-    pub arena: ArenaId,
-    /// The slot in it. Its chunk is stored whole: deltas are never more than one step deep.
-    pub slot: u32,
-}
-
 /// How one chunk is kept in a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
@@ -313,7 +304,7 @@ pub struct DirectoryEntry {
     /// Bytes of the chunk itself.
     pub chunk_bytes: u32,
     /// Empty for a chunk stored whole; for a delta, what it copies from.
-    pub bases: Vec<BaseLocation>,
+    pub bases: Vec<Location>,
 }
 
 /// A directory's bytes.
@@ -357,7 +348,7 @@ pub fn unpack_directory(
         let mut bases = Vec::with_capacity(base_count);
         for _ in 0..base_count {
             let arena = ArenaId(fields.array().map_err(&damaged)?);
-            bases.push(BaseLocation { arena, slot: fields.u32().map_err(&damaged)? });
+            bases.push(Location { arena, slot: fields.u32().map_err(&damaged)? });
         }
         stored_sum += stored_bytes as usize;
         entries.push(DirectoryEntry { stored_bytes, chunk_bytes, bases });
@@ -403,7 +394,7 @@ pub struct SummarySlot {
     /// Bytes of the chunk itself.
     pub chunk_bytes: u32,
     /// What it is a delta of; empty if it is stored whole.
-    pub bases: Vec<BaseLocation>,
+    pub bases: Vec<Location>,
 }
 
 impl Summary {
@@ -534,7 +525,7 @@ fn unpack_summary_slots(
     for _ in 0..base_count {
         let place = fields.u32().map_err(&damaged)? as usize;
         let arena = ArenaId(fields.array().map_err(&damaged)?);
-        let base = BaseLocation { arena, slot: fields.u32().map_err(&damaged)? };
+        let base = Location { arena, slot: fields.u32().map_err(&damaged)? };
         slots.get_mut(place).ok_or(FormatError::Damaged("summary"))?.bases.push(base);
     }
     let counted = slots.iter().zip(&base_counts).all(|(slot, count)| slot.bases.len() == *count);

@@ -16,7 +16,7 @@ pub mod writer;
 pub use block::{BlockDraft, BlockSealer, CompressionLevel, OpenBlock, SealedBlock, StoredChunk};
 pub use envelope::Redundancy;
 pub use envelope::format::Origin;
-pub use format::{BaseLocation, SummarySlot};
+pub use format::SummarySlot;
 pub use name::{ARENAS_FOLDER, ArenaName, ListedArena, ListedArenas};
 pub use store::{Arena, ArenaError, ArenaStore, CacheLimits, object_bytes_max};
 pub use voucher::Voucher;

@@ -1,4 +1,5 @@
-//! Identifiers. Each is a newtype, so that an arena is never mistaken for a snapshot.
+//! Identifiers, and where a chunk is. Each identifier is a newtype, so that an arena is never
+//! mistaken for a snapshot.
 
 use std::fmt;
 use std::str::FromStr;
@@ -100,6 +101,16 @@ identifier! {
 identifier! {
     /// Names a chunk: keyed BLAKE3-256 of its bytes.
     Fingerprint, 32
+}
+
+/// Where a chunk is stored. Slots keep their numbers for ever, so a location never goes stale when
+/// an arena is rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
+    /// The arena that has it.
+    pub arena: ArenaId,
+    /// Its number in that arena.
+    pub slot: u32,
 }
 
 #[cfg(test)]

@@ -21,7 +21,8 @@ pub use cancel::{Cancel, Cancelled};
 pub use clock::{Clock, FixedClock, Stopwatch, SystemClock, Timestamp};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
 pub use ids::{
-    ArenaId, DomainId, Fingerprint, ParseIdError, RepositoryId, SlotId, SnapshotId, VoucherId,
+    ArenaId, DomainId, Fingerprint, Location, ParseIdError, RepositoryId, SlotId, SnapshotId,
+    VoucherId,
 };
 pub use keys::{
     ArenaSecret, DomainKeys, DomainSecret, Fingerprinter, MasterSecret, NamingKeys, NamingSecret,

@@ -15,10 +15,10 @@ use minicbor::data::Type;
 use minicbor::decode::Error as CborError;
 use minicbor::{Decoder, Encoder};
 use strongroom_base::le::{LeReader, LeWrite};
-use strongroom_base::{ArenaId, Fingerprint, Timestamp};
+use strongroom_base::{ArenaId, Fingerprint, Location, Timestamp};
 
 use crate::entry::{DeviceNumber, Entry, EntryKind, Metadata, Xattr, is_valid_name};
-use crate::reference::{ChunkRef, Location, Recipe};
+use crate::reference::{ChunkRef, Recipe};
 
 pub use snapshot::{pack_snapshot, unpack_snapshot};
 

@@ -18,7 +18,7 @@ pub use entry::{DeviceNumber, Entry, EntryKind, Metadata, Xattr};
 pub use format::FormatError;
 pub use links::{InodeState, LinkKey, LinkTable};
 pub use recipe::{RecipeBuilder, RecipeCursor, RecipeReader};
-pub use reference::{ChunkRef, Location, Recipe};
+pub use reference::{ChunkRef, Recipe};
 pub use snapshot::{Snapshot, SnapshotStats};
 pub use store::{CatalogError, Part, ReadChunk, WriteChunk};
 pub use tree::{StoredEntry, TreeReader, TreeWriteError, TreeWriter};

@@ -5,16 +5,7 @@
 //! recipe of a few hundred bytes in its tree, and a changed chunk changes one node a level.
 //! A hole in a sparse file is a reference without a chunk.
 
-use strongroom_base::{ArenaId, Fingerprint};
-
-/// Where a chunk is: slots are stable for ever, so rewriting never makes a location stale.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Location {
-    /// The arena that holds it.
-    pub arena: ArenaId,
-    /// Its number in that arena.
-    pub slot: u32,
-}
+use strongroom_base::{ArenaId, Fingerprint, Location};
 
 /// One element of a recipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! What the catalog needs of a store of chunks.
 
-use strongroom_base::Fingerprint;
+use strongroom_base::{Fingerprint, Location};
 
 use crate::format::FormatError;
-use crate::reference::{ChunkRef, Location};
+use crate::reference::ChunkRef;
 
 /// Reads chunks of metadata.
 pub trait ReadChunk {

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 
-use strongroom_base::{ArenaId, Fingerprint};
+use strongroom_base::{ArenaId, Fingerprint, Location};
 
-use crate::{ChunkRef, Location, Part, ReadChunk, WriteChunk};
+use crate::{ChunkRef, Part, ReadChunk, WriteChunk};
 
 #[derive(Debug, Default)]
 pub struct MemoryChunks {

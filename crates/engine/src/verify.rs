@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_channel::bounded;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName, CacheLimits};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName};
-use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
-use strongroom_catalog::{ChunkRef, Location};
+use strongroom_base::{Cancel, Location, Monitor, Problem, Progress, Severity};
+use strongroom_catalog::ChunkRef;
 use strongroom_repository::objects::{list_objects, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Repository, arena_bytes_of, list_snapshots, read_vouchers,

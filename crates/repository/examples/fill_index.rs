@@ -11,8 +11,8 @@ use std::error::Error;
 use std::fs::File;
 use std::path::Path;
 
+use strongroom_base::Location;
 use strongroom_base::{ArenaId, Entropy, Fingerprint, SeededEntropy, Silent};
-use strongroom_catalog::Location;
 use strongroom_repository::ChunkIndex;
 
 const OBJECT_BYTES: u64 = 16 << 20;

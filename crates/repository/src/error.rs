@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use strongroom_arena::ArenaError;
 use strongroom_arena::envelope::EnvelopeError;
 use strongroom_backend::{BackendError, ObjectName};
-use strongroom_base::{Cancelled, Fingerprint, ParseIdError, SnapshotId};
-use strongroom_catalog::{CatalogError, FormatError, Location, TreeWriteError};
+use strongroom_base::{Cancelled, Fingerprint, Location, ParseIdError, SnapshotId};
+use strongroom_catalog::{CatalogError, FormatError, TreeWriteError};
 use strongroom_chunk::delta::DeltaError;
 use strongroom_index::IndexError;
 

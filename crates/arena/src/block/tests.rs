@@ -2,6 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use strongroom_base::Location;
 
 use super::*;
 use crate::format::DIRECTORY_ENTRY_BYTES;
@@ -86,7 +87,7 @@ proptest! {
                 chunk_bytes: if bases.is_empty() { stored_bytes } else { chunk_bytes },
                 bases: bases
                     .into_iter()
-                    .map(|(arena, slot)| BaseLocation { arena: ArenaId(arena.to_le_bytes()), slot })
+                    .map(|(arena, slot)| Location { arena: ArenaId(arena.to_le_bytes()), slot })
                     .collect(),
             })
             .collect();
@@ -183,7 +184,7 @@ fn padding_opens_as_no_chunk() {
 
 #[test]
 fn a_delta_is_told_with_its_bases() {
-    let bases = vec![BaseLocation { arena: ArenaId([8; 16]), slot: 5 }; 2];
+    let bases = vec![Location { arena: ArenaId([8; 16]), slot: 5 }; 2];
     let mut draft = BlockDraft::new(0, 10);
     draft.push(StoredChunk::Whole(b"whole"));
     let delta = StoredChunk::Delta { instructions: b"ins", bases: &bases, chunk_bytes: 70 };
@@ -199,7 +200,7 @@ fn directories_that_lie_are_refused() {
     let entry = |stored_bytes, chunk_bytes, bases: usize| DirectoryEntry {
         stored_bytes,
         chunk_bytes,
-        bases: vec![BaseLocation { arena: ARENA, slot: 0 }; bases],
+        bases: vec![Location { arena: ARENA, slot: 0 }; bases],
     };
     for (name, entry, data_bytes) in [
         ("too few bytes", entry(5, 5, 0), 4),

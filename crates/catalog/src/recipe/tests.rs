@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use strongroom_base::{ArenaId, Fingerprint};
 
 use super::*;
-use crate::reference::Location;
 use crate::testing::MemoryChunks;
+use strongroom_base::Location;
 
 fn chunk(number: u64) -> ChunkRef {
     if number % 97 == 5 {

@@ -8,9 +8,9 @@ use strongroom_base::{ArenaId, Fingerprint, SnapshotId, Timestamp};
 use super::*;
 use crate::entry::{DeviceNumber, EntryKind, Metadata, Xattr};
 use crate::format::{pack_snapshot, put_ref, unpack_entries, unpack_snapshot};
-use crate::reference::Location;
 use crate::snapshot::{Snapshot, SnapshotStats};
 use crate::testing::MemoryChunks;
+use strongroom_base::Location;
 
 fn any_recipe() -> impl Strategy<Value = Recipe> {
     let chunk = (any::<[u8; 32]>(), any::<[u8; 16]>(), any::<u32>(), any::<u64>()).prop_map(

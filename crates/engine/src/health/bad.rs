@@ -2,9 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use strongroom_arena::BaseLocation;
-use strongroom_base::{ArenaId, Fingerprint};
-use strongroom_catalog::{ChunkRef, Location};
+use strongroom_base::{ArenaId, Fingerprint, Location};
+use strongroom_catalog::ChunkRef;
 use strongroom_repository::{ChunkReader, RepositoryError};
 
 use super::look::{Survivors, survivors};
@@ -48,7 +47,7 @@ impl BadPlaces {
         reader: &ChunkReader,
         place: Location,
         is_wanted: impl Fn(Fingerprint) -> bool,
-    ) -> Result<Option<Vec<BaseLocation>>, RepositoryError> {
+    ) -> Result<Option<Vec<Location>>, RepositoryError> {
         if let Some(survivors) = self.broken.get(&place.arena) {
             let slot = survivors.get(&place.slot).filter(|slot| is_wanted(slot.fingerprint));
             return Ok(slot.map(|slot| slot.bases.clone()));
@@ -96,9 +95,8 @@ fn stands(
         None => Ok(false),
         // A base has no name where it is named; it is what stands there.
         Some(bases) => bases.iter().try_fold(true, |stand, base| {
-            let place = Location { arena: base.arena, slot: base.slot };
             let is_any = |fingerprint| fingerprint != Fingerprint::ZERO;
-            Ok(stand && bad.bases_at(reader, place, is_any)?.is_some())
+            Ok(stand && bad.bases_at(reader, *base, is_any)?.is_some())
         }),
     }
 }

@@ -8,7 +8,7 @@ use strongroom_arena::{
 };
 use strongroom_backend::{Backend, ObjectInfo};
 use strongroom_base::ArenaId;
-use strongroom_catalog::Location;
+use strongroom_base::Location;
 use strongroom_repository::{ChunkReader, RepositoryError};
 
 use crate::health::fault::{Fault, look_at_ends, look_whole};

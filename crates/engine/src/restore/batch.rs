@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::bounded;
 use lru::LruCache;
-use strongroom_base::{Cancel, Fingerprint, Monitor, Progress};
-use strongroom_catalog::{ChunkRef, Entry, Location, Metadata, RecipeReader};
+use strongroom_base::{Cancel, Fingerprint, Location, Monitor, Progress};
+use strongroom_catalog::{ChunkRef, Entry, Metadata, RecipeReader};
 use strongroom_repository::ChunkReader;
 use strongroom_source::{DirectoryId, TargetError, TargetFile};
 

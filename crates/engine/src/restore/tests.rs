@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use strongroom_arena::CacheLimits;
 use strongroom_backend::Backend;
-use strongroom_base::{ArenaId, Fingerprint, Silent};
-use strongroom_catalog::{ChunkRef, Location};
+use strongroom_base::{ArenaId, Fingerprint, Location, Silent};
+use strongroom_catalog::ChunkRef;
 use strongroom_repository::ChunkReader;
 
 use super::batch::WANTS_MAX;

@@ -190,7 +190,7 @@ fn the_index_knows_every_chunk_of_every_arena() {
     for info in repository.backend().list("arenas").unwrap() {
         let arena = store.arena(ArenaName::of(&info.name).unwrap().id).unwrap();
         for (slot, entry) in arena.slots() {
-            let location = strongroom_catalog::Location { arena: arena.id, slot };
+            let location = strongroom_base::Location { arena: arena.id, slot };
             assert_eq!(index.lookup(&entry.fingerprint), Some(location));
             chunks += 1;
         }

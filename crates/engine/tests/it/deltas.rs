@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use strongroom_arena::{ArenaContent, ArenaName, ArenaStore, CacheLimits};
 use strongroom_backend::Backend;
+use strongroom_base::Location;
 use strongroom_base::{ArenaId, Silent};
-use strongroom_catalog::Location;
 use strongroom_engine::{BackupOptions, BackupOutcome};
 use strongroom_repository::Repository;
 use strongroom_testkit::damage::names_in;
@@ -41,12 +41,7 @@ fn count_deltas(world: &World) -> usize {
         let (store, ids) = arenas(&repository, content);
         for id in ids {
             for (slot, entry) in store.arena(id).unwrap().slots() {
-                let place = |base: &strongroom_arena::BaseLocation| Location {
-                    arena: base.arena,
-                    slot: base.slot,
-                };
-                let bases = entry.bases.iter().map(place).collect();
-                bases_of.insert(Location { arena: id, slot }, bases);
+                bases_of.insert(Location { arena: id, slot }, entry.bases.clone());
             }
         }
     }

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use strongroom_arena::{
-    Arena, ArenaError, ArenaName, ArenaStore, BaseLocation, ListedArena, ListedArenas, SummarySlot,
+    Arena, ArenaError, ArenaName, ArenaStore, ListedArena, ListedArenas, SummarySlot,
 };
 use strongroom_backend::Backend;
+use strongroom_base::Location;
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
-use strongroom_catalog::Location;
 use strongroom_index::{Index, IndexError};
 
 use super::arenas::{Arenas, Orphans};
@@ -387,7 +387,7 @@ fn whole_arena(
 
 /// True where every base of a delta stands, in its slot.
 fn are_there(
-    bases: &[BaseLocation],
+    bases: &[Location],
     listed: &ListedArenas,
     store: &ArenaStore,
 ) -> Result<bool, RepositoryError> {

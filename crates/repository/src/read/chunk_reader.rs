@@ -9,12 +9,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use strongroom_arena::{
-    ArenaContent, ArenaError, ArenaStore, BaseLocation, CacheLimits, OpenBlock, StoredChunk,
-};
+use strongroom_arena::{ArenaContent, ArenaError, ArenaStore, CacheLimits, OpenBlock, StoredChunk};
 use strongroom_backend::Backend;
-use strongroom_base::{ArenaId, Cancel, Fingerprint, NamingKeys, Silent};
-use strongroom_catalog::{ChunkRef, Location, ReadChunk};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, NamingKeys, Silent};
+use strongroom_catalog::{ChunkRef, ReadChunk};
 use strongroom_chunk::delta;
 
 use crate::error::RepositoryError;
@@ -213,7 +211,7 @@ impl ChunkReader {
     /// deep.
     pub fn read_bases(
         &self,
-        bases: &[BaseLocation],
+        bases: &[Location],
         at_hand: Option<&(ArenaId, OpenBlock)>,
     ) -> Result<Vec<u8>, RepositoryError> {
         let mut bytes = Vec::new();
@@ -224,7 +222,7 @@ impl ChunkReader {
     /// Gives each of these chunks to `take`, in order.
     pub fn each_base(
         &self,
-        bases: &[BaseLocation],
+        bases: &[Location],
         at_hand: Option<&(ArenaId, OpenBlock)>,
         mut take: impl FnMut(&[u8]),
     ) -> Result<(), RepositoryError> {

@@ -8,10 +8,10 @@
 
 use std::ops::Range;
 
-use strongroom_arena::{ArenaError, BaseLocation, StoredChunk};
-use strongroom_base::Fingerprint;
+use strongroom_arena::{ArenaError, StoredChunk};
+use strongroom_base::{Fingerprint, Location};
 use strongroom_catalog::recipe::read_node;
-use strongroom_catalog::{ChunkRef, Location, Part, Recipe};
+use strongroom_catalog::{ChunkRef, Part, Recipe};
 use strongroom_chunk::delta;
 
 use crate::error::RepositoryError;
@@ -53,7 +53,7 @@ pub enum FromParent {
 
 /// Chunks that something can be encoded against.
 pub struct FoundBasis {
-    bases: Vec<BaseLocation>,
+    bases: Vec<Location>,
     index: delta::Basis,
     /// Where in their bytes the chunk would begin if nothing had moved.
     in_place: usize,
@@ -62,7 +62,7 @@ pub struct FoundBasis {
 /// A chunk encoded against others.
 pub struct Delta {
     /// What they are.
-    pub bases: Vec<BaseLocation>,
+    pub bases: Vec<Location>,
     /// How the chunk is made of them.
     pub instructions: Vec<u8>,
 }
@@ -217,7 +217,7 @@ impl FoundBasis {
         places: &[Location],
         (in_chunk, offset): (usize, usize),
     ) -> Option<Self> {
-        let mut bases: Vec<BaseLocation> = Vec::new();
+        let mut bases: Vec<Location> = Vec::new();
         let (mut of_chunk, mut start) = (Vec::new(), 0);
         for (number, place) in places.iter().enumerate() {
             let found = reader.bases_in_place_of(*place).ok()?;
@@ -239,7 +239,7 @@ impl FoundBasis {
     }
 
     /// The chunks, which are stored whole.
-    pub fn bases(&self) -> &[BaseLocation] {
+    pub fn bases(&self) -> &[Location] {
         &self.bases
     }
 
@@ -254,9 +254,9 @@ impl FoundBasis {
 /// Where among `bases`, each of which ends as `ends` says, the byte is that is at `start` of some of
 /// them.
 fn place_among(
-    bases: &[BaseLocation],
+    bases: &[Location],
     ends: &[usize],
-    some: &[BaseLocation],
+    some: &[Location],
     mut start: usize,
 ) -> Option<usize> {
     for base in some {
@@ -274,14 +274,10 @@ fn place_among(
 impl ChunkReader {
     /// What a chunk can be encoded against that resembles the one in this place: that one where it
     /// is stored whole, else its bases.
-    fn bases_in_place_of(&self, place: Location) -> Result<Vec<BaseLocation>, RepositoryError> {
+    fn bases_in_place_of(&self, place: Location) -> Result<Vec<Location>, RepositoryError> {
         let arena = self.store().arena(place.arena)?;
         let bases = arena.slot(place.slot).map(|slot| slot.bases.clone()).unwrap_or_default();
-        if bases.is_empty() {
-            Ok(vec![BaseLocation { arena: place.arena, slot: place.slot }])
-        } else {
-            Ok(bases)
-        }
+        if bases.is_empty() { Ok(vec![place]) } else { Ok(bases) }
     }
 
     /// Where in those the chunk begins.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use strongroom_arena::{ArenaContent, Origin, StoredChunk};
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
-use strongroom_catalog::{ChunkRef, Location, Part, WriteChunk};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor};
+use strongroom_catalog::{ChunkRef, Part, WriteChunk};
 
 use super::basis::{Delta, FoundBasis, FromParent, StreamBasis};
 use super::packer::options::PackOptions;

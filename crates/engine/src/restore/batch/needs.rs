@@ -8,9 +8,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use strongroom_arena::{Arena, ArenaStore, BaseLocation, StoredChunk};
+use strongroom_arena::{Arena, ArenaStore, StoredChunk};
+use strongroom_base::Location;
 use strongroom_base::{ArenaId, Cancel, Cancelled};
-use strongroom_catalog::Location;
 use strongroom_repository::ChunkReader;
 
 use super::Want;
@@ -32,7 +32,7 @@ pub struct Need<'b> {
 /// A delta that waits for its bases.
 pub struct HeldDelta {
     instructions: Vec<u8>,
-    bases: Vec<BaseLocation>,
+    bases: Vec<Location>,
     chunk_bytes: u32,
 }
 
@@ -76,8 +76,7 @@ pub fn place<'b>(
             let delta = open.and_then(|arena| held(want, arena, reader.store())).map(Box::new);
             room = room.saturating_sub(delta.as_ref().map_or(0, |delta| delta.memory_bytes()));
             let base = delta.as_ref().and_then(|delta| delta.bases.first());
-            let at = base.map(|base| Location { arena: base.arena, slot: base.slot });
-            needs.push(Need { want, at: at.unwrap_or(want.location), delta });
+            needs.push(Need { want, at: base.copied().unwrap_or(want.location), delta });
         }
         arenas.extend(arena.map(|arena| (arena.id, Arc::new(arena.outline()))));
     }

@@ -165,7 +165,7 @@ impl Shared<'_> {
 #[cfg(test)]
 mod tests {
     use strongroom_base::Fingerprint;
-    use strongroom_catalog::Location;
+    use strongroom_base::Location;
 
     use super::*;
 

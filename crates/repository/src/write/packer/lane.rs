@@ -7,7 +7,7 @@ use strongroom_arena::{
     ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, StoredChunk, SummarySlot,
 };
 use strongroom_base::Fingerprint;
-use strongroom_catalog::Location;
+use strongroom_base::Location;
 
 use super::lengths::{Lengths, Measured};
 use super::options::BLOCKS_IN_FLIGHT;
