@@ -52,12 +52,17 @@ pub fn rescue(
         return Err(damaged(id, "another object is in its place"));
     }
     let head = head_of(&salvage.body).ok_or_else(|| damaged(id, "its key is lost"))?;
-    let key = store.arena_key(id, &head)?.ok_or(ArenaError::PutOnly)?;
+    let key =
+        store.arena_key(id, &head, salvage.header.origin.session)?.ok_or(ArenaError::PutOnly)?;
     let mut blocks = scan_blocks(&salvage.body, id, &key)?;
     let found = blocks.len();
     blocks.retain(|(sealed, _)| sealed.head.codec != Codec::Padding);
     let is_padded = blocks.len() < found;
     let fingerprinter = ArenaContent::of(id).fingerprinter(&keys.naming);
+    // It stays in its domain: else the machines of that domain could no longer use it.
+    let foreign = ArenaError::Foreign { arena: id, domain: head.domain };
+    let domain = store.domain(head.domain).ok_or(foreign)?;
+    let keys = &WriteKeys { domain, ..keys.clone() };
     let mut builder = ArenaBuilder::rebuilding(id, head.sealed_key);
     for (sealed, opened) in &blocks {
         builder.push(sealed, slots_of(opened, fingerprinter, resolve));

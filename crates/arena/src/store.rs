@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use lru::LruCache;
 use strongroom_backend::{Backend, BackendError};
 use strongroom_base::seal::SealKey;
-use strongroom_base::{ArenaId, DomainId, RepositoryKeys};
+use strongroom_base::{ArenaId, ArenaSecret, DomainId, DomainKeys, RepositoryKeys, SnapshotId};
 
 use crate::block::{BlockError, OpenBlock, open_block};
 use crate::envelope::format::{HEADER_BYTES, Header};
@@ -110,6 +110,8 @@ pub struct Arena {
     /// True if the own domain wrote it, or the owner vouched for it: then a writer may rely on its
     /// summary without reading its blocks.
     pub trusted: bool,
+    /// The session that wrote it.
+    pub session: SnapshotId,
     /// What it holds.
     pub summary: Summary,
     /// Bytes of its object, if it is whole.
@@ -238,6 +240,9 @@ pub struct ArenaStore {
     keys: RepositoryKeys,
     // Read for each arena that is opened, written once in a session.
     vouchers: RwLock<HashMap<ArenaId, Voucher>>,
+    /// What the keys of the arenas of some sessions are derived from, for a holder who has no other
+    /// way to read.
+    secrets: HashMap<SnapshotId, ArenaSecret>,
     /// A larger object is no arena of this repository.
     object_bytes_max: u64,
     limits: CacheLimits,
@@ -286,6 +291,7 @@ impl ArenaStore {
             object_bytes_max: object_bytes_max(arena_bytes),
             keys: keys.clone(),
             vouchers: RwLock::default(),
+            secrets: HashMap::new(),
             limits,
             arenas: Mutex::new(LruCache::new(limits.arenas)),
             blocks: Mutex::new(BlockCache { blocks: LruCache::unbounded(), bytes: 0 }),
@@ -293,6 +299,22 @@ impl ArenaStore {
             heals: AtomicU64::new(0),
             known: Mutex::new(KnownNames::default()),
         }
+    }
+
+    /// With the secrets of some sessions, so that a put-only holder can read the arenas that these
+    /// have written.
+    pub fn with_secrets(self, secrets: HashMap<SnapshotId, ArenaSecret>) -> Self {
+        Self { secrets, ..self }
+    }
+
+    /// The secret of a session, if it is known.
+    pub fn secret_of(&self, session: SnapshotId) -> Option<&ArenaSecret> {
+        self.secrets.get(&session)
+    }
+
+    /// The sessions whose secrets are known.
+    pub fn known_sessions(&self) -> impl Iterator<Item = SnapshotId> {
+        self.secrets.keys().copied()
     }
 
     /// How often something had to be computed again from parity.
@@ -414,6 +436,9 @@ impl ArenaStore {
         arena: &Arena,
         places: std::ops::RangeInclusive<usize>,
     ) -> Result<Vec<OpenBlock>, ArenaError> {
+        if arena.key.is_none() {
+            return Err(ArenaError::PutOnly);
+        }
         let bytes = self.read_run(arena, places.clone());
         match bytes.and_then(|bytes| arena.open_blocks(places.clone(), &bytes)) {
             Err(error) if error.is_lost() => self.read_blocks_healed(arena, places),
@@ -514,11 +539,12 @@ impl ArenaStore {
             generation: header.generation,
             domain: head.domain,
             trusted,
+            session: header.origin.session,
             summary: summary.map_err(|error| format_error(id, error))?,
             object_bytes: header.layout().object_bytes as u64,
             blocks_start: head.blocks_start(),
             first_places: Vec::new(),
-            key: self.arena_key(id, &head)?.map(Arc::new),
+            key: self.arena_key(id, &head, header.origin.session)?.map(Arc::new),
         };
         Ok(arena.with_places())
     }
@@ -538,6 +564,11 @@ impl ArenaStore {
     pub fn trust(&self, vouchers: Vec<Voucher>) {
         let mut known = self.vouchers.write().unwrap_or_else(PoisonError::into_inner);
         known.extend(vouchers.into_iter().map(|voucher| (voucher.arena, voucher)));
+    }
+
+    /// The keys of a domain, if this holder has them.
+    pub(crate) fn domain(&self, id: DomainId) -> Option<DomainKeys> {
+        self.keys.domain(id)
     }
 
     /// True if the owner vouched for a generation of the arena.
@@ -563,13 +594,18 @@ impl ArenaStore {
         })
     }
 
-    /// The key of an arena's blocks; `None` for a put-only holder.
+    /// The key of an arena's blocks; `None` for a put-only holder who does not know the secret of
+    /// its session.
     pub(crate) fn arena_key(
         &self,
         id: ArenaId,
         head: &ArenaHead,
+        session: SnapshotId,
     ) -> Result<Option<SealKey>, ArenaError> {
-        let Some(owner) = &self.keys.owner else { return Ok(None) };
+        let Some(owner) = &self.keys.owner else {
+            let secret = self.secrets.get(&session);
+            return Ok(secret.map(|secret| SealKey::new(&secret.arena_key(id))));
+        };
         let key = owner
             .private_key
             .open(KEY_INFO, &id.0, &head.sealed_key)

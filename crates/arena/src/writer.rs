@@ -3,7 +3,9 @@
 use strongroom_base::keys::{authenticate, derive_object_key};
 use strongroom_base::le::{LeReader, LeWrite};
 use strongroom_base::seal::{SealKey, TAG_BYTES};
-use strongroom_base::{ArenaId, DomainId, Entropy, Fingerprinter, NamingKeys, WriteKeys};
+use strongroom_base::{
+    ArenaId, ArenaSecret, DomainId, Entropy, Fingerprinter, NamingKeys, WriteKeys,
+};
 
 use crate::block::{PADDING_BYTES_MAX, PADDING_BYTES_MIN, SealedBlock, seal_padding};
 use crate::envelope::format::{ObjectKind, Origin};
@@ -74,7 +76,22 @@ impl ArenaSeed {
     /// Draws a name and a key.
     pub fn draw(content: ArenaContent, keys: &WriteKeys, entropy: &dyn Entropy) -> Self {
         let id = content.draw_id(entropy);
-        let key: [u8; 32] = strongroom_base::entropy::random_array(entropy);
+        Self::with_key(id, strongroom_base::entropy::random_array(entropy), keys, entropy)
+    }
+
+    /// Draws a name. The key is derived from a secret, so that the holder of the secret can read
+    /// the arena too.
+    pub fn derive(
+        content: ArenaContent,
+        keys: &WriteKeys,
+        secret: &ArenaSecret,
+        entropy: &dyn Entropy,
+    ) -> Self {
+        let id = content.draw_id(entropy);
+        Self::with_key(id, secret.arena_key(id), keys, entropy)
+    }
+
+    fn with_key(id: ArenaId, key: [u8; 32], keys: &WriteKeys, entropy: &dyn Entropy) -> Self {
         let sealed_key = keys
             .public_key
             .seal(KEY_INFO, &id.0, &key, entropy)

@@ -4,6 +4,7 @@
 //! parent knows with the same size, times and inode is taken over without being opened. What is
 //! new is cut into chunks, and chunks that the repository does not hold are packed.
 
+mod begun;
 mod links;
 mod parent;
 mod paths;
@@ -33,7 +34,7 @@ use strongroom_source::{SourceOptions, TreeSource};
 
 use crate::error::EngineError;
 use crate::own::own_directories;
-use parent::History;
+use begun::{Begun, Remembered};
 use paths::Paths;
 use profile::Profile;
 use racy::RacyTimes;
@@ -114,12 +115,9 @@ pub fn backup(
     let Paths { found, left_out } = Paths::find(&options.paths, repository)?;
     let source = TreeSource::open(&found, &source_options(repository, options))?;
     let paths: Vec<Vec<u8>> = source.roots().iter().map(|root| path_bytes(root)).collect();
-    let mut session = options.session(repository)?;
-    let history = History::read(repository)?;
-    session.sequence = history.next_sequence();
-    let from_the_future = history.dated_after(started).map(|s| (s.id, s.started));
-    let parent = history.into_parent(options, &paths);
-    let reader = ChunkReader::for_parents(repository, CacheLimits::default());
+    let Begun { session, own, gone, parent, from_the_future } =
+        Begun::begin(repository, options, &paths, started, monitor)?;
+    let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
     let origin = session.origin();
     let (pack, dry_run) = (options.pack, options.dry_run);
     let mut writer =
@@ -150,6 +148,7 @@ pub fn backup(
     };
     let Walked { root, stopped, mut tally } =
         run.walk(Walker::start(source, &times), parent.as_ref())?;
+    let needs = writer.needs();
     let written = writer.finish(monitor)?;
     let profile = Profile::new(begun.elapsed(), &times, options.readers, options.pack.workers);
     tally.stats.bytes_new = written.data_bytes;
@@ -163,6 +162,9 @@ pub fn backup(
     snapshot.stats = tally.stats;
     snapshot.partial = stopped;
     let committed = commit_if_worth(session, &snapshot, options)?;
+    if committed {
+        Remembered { own, gone, needs }.keep(repository, &snapshot, monitor);
+    }
     Ok(BackupOutcome {
         snapshot,
         committed,
@@ -192,12 +194,9 @@ pub fn backup_reader(
     }
     let started = repository.surroundings.clock.now();
     let paths = vec![[b"/", name].concat()];
-    let mut session = options.session(repository)?;
-    let history = History::read(repository)?;
-    session.sequence = history.next_sequence();
-    let from_the_future = history.dated_after(started).map(|s| (s.id, s.started));
-    let parent = history.into_parent(options, &paths);
-    let reader = ChunkReader::for_parents(repository, CacheLimits::default());
+    let Begun { session, own, gone, parent, from_the_future } =
+        Begun::begin(repository, options, &paths, started, monitor)?;
+    let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
     let origin = session.origin();
     let (pack, dry_run) = (options.pack, options.dry_run);
     let mut writer =
@@ -223,6 +222,7 @@ pub fn backup_reader(
     tree.push(&entry, &mut writer.metadata(None))?;
     let root = tree.finish(&mut writer.metadata(None))?;
     let times = writer.times().clone();
+    let needs = writer.needs();
     let written = writer.finish(monitor)?;
     let profile = Profile::new(begun.elapsed(), &times, 1, options.pack.workers);
     let stats = SnapshotStats {
@@ -241,6 +241,9 @@ pub fn backup_reader(
     snapshot.stats = stats;
     snapshot.partial = stopped;
     let committed = commit_if_worth(session, &snapshot, options)?;
+    if committed {
+        Remembered { own, gone, needs }.keep(repository, &snapshot, monitor);
+    }
     let outcome = BackupOutcome {
         snapshot,
         committed,

@@ -11,8 +11,7 @@ use std::error::Error;
 use std::fs::File;
 use std::path::Path;
 
-use strongroom_base::Location;
-use strongroom_base::{ArenaId, Entropy, Fingerprint, SeededEntropy, Silent};
+use strongroom_base::{ArenaId, Entropy, Fingerprint, Location, SeededEntropy, Silent, SnapshotId};
 use strongroom_repository::ChunkIndex;
 
 const OBJECT_BYTES: u64 = 16 << 20;
@@ -28,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..arenas {
         let arena = ArenaId(entropy.array());
         File::create_new(Path::new(folder).join(arena.to_string()))?.set_len(OBJECT_BYTES)?;
-        index.begin_arena(arena);
+        index.begin_arena(arena, SnapshotId::ZERO);
         for slot in 0..chunks {
             let location = Location { arena, slot };
             index.insert(&Fingerprint(entropy.array()), location, false);

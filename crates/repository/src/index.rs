@@ -1,4 +1,4 @@
 //! Which chunks the repository holds, and where.
 
-mod arenas;
+pub mod arenas;
 pub mod chunk_index;

@@ -22,7 +22,7 @@ mod write;
 pub use error::{RepositoryError, SlotError};
 pub use index::chunk_index::{ChunkIndex, Refreshed};
 pub use kind::ErrorKind;
-pub use own::{KeptSession, KeptSnapshot, OwnRecord};
+pub use own::{KeptSession, KeptSnapshot, Needs, OwnRecord};
 pub use read::chunk_reader::ChunkReader;
 pub use read::lookup::{Found, find_path};
 pub use read::walk::SnapshotWalk;
@@ -31,7 +31,10 @@ pub use repository::{
     refuse_newer,
 };
 pub use session::{Session, open_snapshot, read_snapshot, session_object, snapshot_object};
-pub use snapshots::{SnapshotList, SnapshotName, find_snapshot, greatest_sequence, list_snapshots};
+pub use snapshots::{
+    SealedSnapshot, SnapshotList, SnapshotName, find_snapshot, greatest_plausible, list_sealed,
+    list_snapshots,
+};
 pub use vouchers::{read_vouchers, write_vouchers};
 pub use write::basis::StreamBasis;
 pub use write::chunk_writer::{ChunkWriter, MetadataLane, WriteStats};

@@ -3,6 +3,7 @@
 pub mod basis;
 pub mod chunk_writer;
 pub mod crew;
+mod kept;
 pub mod packer;
 pub mod stream;
 pub mod times;

@@ -2,10 +2,13 @@
 //! sequence its own snapshot gets.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
-use strongroom_base::{Monitor, Timestamp};
+use strongroom_base::{Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, TreeReader};
-use strongroom_repository::{ChunkReader, Repository, greatest_sequence, list_snapshots};
+use strongroom_repository::{
+    ChunkReader, OwnRecord, Repository, greatest_plausible, list_sealed, list_snapshots,
+};
 
 use super::BackupOptions;
 use crate::error::EngineError;
@@ -15,27 +18,47 @@ const CLOCK_DIFFERENCE_MAX: i64 = 600 * 1_000_000_000;
 
 /// What was known of the repository's snapshots when a backup began.
 pub struct History {
-    /// Oldest first; none for a key that may only store.
+    /// Oldest first. For a key that may only store, those that this machine remembers and that
+    /// still exist.
     snapshots: Vec<Snapshot>,
     greatest_sequence: u64,
     domain: String,
+    /// Snapshots that this machine remembers and that were removed.
+    gone: Vec<SnapshotId>,
 }
 
 impl History {
-    /// Reads it.
-    pub fn read(repository: &Repository) -> Result<Self, EngineError> {
-        let snapshots = match repository.keys.can_read() {
-            true => list_snapshots(repository)?.snapshots,
-            false => Vec::new(),
-        };
-        let greatest_sequence = greatest_sequence(repository, &snapshots)?;
+    /// Reads it. `own` is what this machine remembers.
+    pub fn read(repository: &Repository, own: &OwnRecord) -> Result<Self, EngineError> {
         let domain = repository.secret.domain_name().to_owned();
-        Ok(Self { snapshots, greatest_sequence, domain })
+        if repository.keys.can_read() {
+            let snapshots = list_snapshots(repository)?.snapshots;
+            // Another domain's clock is that domain's to set.
+            let of_own = snapshots.iter().filter(|snapshot| snapshot.domain == domain);
+            let greatest = of_own.map(|snapshot| snapshot.sequence).max().unwrap_or(0);
+            let greatest_sequence = greatest.max(own.sequence);
+            return Ok(Self { snapshots, greatest_sequence, domain, gone: Vec::new() });
+        }
+        let sealed = list_sealed(repository)?;
+        let greatest_sequence = greatest_plausible(own.sequence, &sealed);
+        let existing: HashSet<SnapshotId> = sealed.iter().map(|snapshot| snapshot.id).collect();
+        let kept = own.snapshots.iter().map(|kept| kept.snapshot.clone());
+        // What a snapshot needs may be removed as soon as the snapshot is.
+        let (mut snapshots, gone): (Vec<_>, Vec<_>) =
+            kept.partition(|snapshot| existing.contains(&snapshot.id));
+        snapshots.sort_by_key(Snapshot::order);
+        let gone = gone.iter().map(|snapshot| snapshot.id).collect();
+        Ok(Self { snapshots, greatest_sequence, domain, gone })
     }
 
     /// The sequence of the next snapshot.
     pub fn next_sequence(&self) -> u64 {
         self.greatest_sequence.saturating_add(1)
+    }
+
+    /// Snapshots that this machine remembers and that were removed from the repository.
+    pub fn gone(&self) -> &[SnapshotId] {
+        &self.gone
     }
 
     /// The snapshot with the latest time that a clock of before gave, if that is later than `now`

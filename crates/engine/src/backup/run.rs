@@ -14,7 +14,7 @@ use strongroom_catalog::recipe::for_each_chunk;
 use strongroom_catalog::{
     ChunkRef, Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader, Xattr,
 };
-use strongroom_repository::ChunkReader;
+use strongroom_repository::{ChunkReader, ErrorKind, RepositoryError};
 use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
 
 use super::parent::ParentDirectory;
@@ -233,10 +233,13 @@ impl<'r> Run<'r, '_> {
             }
             _ => for_each_chunk(content, self.reader, &mut |chunk, _| look(chunk)),
         };
-        match (failed, visited.map_err(EngineError::from)) {
+        match (failed, visited.map_err(RepositoryError::from)) {
             (Some(error), _) => Err(error.into()),
-            (None, Err(error)) if error.is_damage() => Ok(false),
-            (None, Err(error)) => Err(error),
+            // A node that is damaged, or that this machine has no key for.
+            (None, Err(error)) if error.is_damage() || error.kind() == ErrorKind::PutOnly => {
+                Ok(false)
+            }
+            (None, Err(error)) => Err(error.into()),
             (None, Ok(())) => Ok(present),
         }
     }

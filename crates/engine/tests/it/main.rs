@@ -14,6 +14,7 @@ mod faults;
 mod keys;
 mod model;
 mod newer;
+mod own_record;
 mod parents;
 mod read_back;
 mod refused;

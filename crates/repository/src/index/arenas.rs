@@ -1,4 +1,4 @@
-//! The arenas that the index was made from, in the bytes of its note: 29 for each,
+//! The arenas that the index was made from, in the bytes of its note: 37 for each,
 //! and some eight for finding it by its name, however many there are.
 //!
 //! Invariants:
@@ -10,8 +10,8 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
 use strongroom_arena::{ArenaName, ListedArena};
-use strongroom_base::ArenaId;
 use strongroom_base::le::{LeReader, LengthError};
+use strongroom_base::{ArenaId, SnapshotId};
 
 /// An arena that the index was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,20 @@ pub struct Covered {
     /// False for an arena of another domain that the owner has not vouched for: nothing of it is
     /// in the index. It is in the list so that its summary is not read again each time.
     pub trusted: bool,
+    /// The session that wrote it.
+    pub session: SessionTag,
+}
+
+/// The first eight bytes of a session's name: enough to tell the sessions of a repository apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SessionTag(u64);
+
+impl SessionTag {
+    /// That of a session.
+    pub fn of(session: SnapshotId) -> Self {
+        let first = session.0.first_chunk().expect("a session's name is longer than eight bytes");
+        Self(u64::from_le_bytes(*first))
+    }
 }
 
 impl Covered {
@@ -36,7 +50,8 @@ impl Covered {
     fn new(ListedArena { name, object_bytes }: ListedArena, trusted: bool) -> Self {
         let ArenaName { id, generation } = name;
         let (has_deltas, standing) = (false, true);
-        Self { id, generation, object_bytes, has_deltas, standing, trusted }
+        let session = SessionTag::default();
+        Self { id, generation, object_bytes, has_deltas, standing, trusted, session }
     }
 
     /// The arena as a listing has it.
@@ -52,8 +67,8 @@ pub type Orphans = HashSet<(u32, u32)>;
 /// The list of arenas.
 #[derive(Debug)]
 pub struct Arenas {
-    /// `version | arenas | per arena: id (16), generation (4), bytes (8), flags (1)`, and while it is written down
-    /// `orphans: ordinal (4), slot (4)`. The number of arenas is right only then.
+    /// `version | arenas | per arena: id (16), generation (4), bytes (8), session (8), flags
+    /// (1)`, and while it is written down `orphans: ordinal (4), slot (4)`. The number of arenas is right only then.
     note: Vec<u8>,
     /// Ordinals of arenas that stand or stood. Each is at the place that the name's hash tells or,
     /// where that was taken, at the next that was not. There is a power of two of places, and at
@@ -62,9 +77,9 @@ pub struct Arenas {
     hasher: RandomState,
 }
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 const HEAD_BYTES: usize = 5;
-const ARENA_BYTES: usize = 29;
+const ARENA_BYTES: usize = 37;
 const ORPHAN_BYTES: usize = 8;
 
 const VACANT: u32 = u32::MAX;
@@ -212,7 +227,8 @@ fn pack(covered: &Covered) -> [u8; ARENA_BYTES] {
     bytes[..16].copy_from_slice(&covered.id.0);
     bytes[16..20].copy_from_slice(&covered.generation.to_le_bytes());
     bytes[20..28].copy_from_slice(&covered.object_bytes.to_le_bytes());
-    bytes[28] = (0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum();
+    bytes[28..36].copy_from_slice(&covered.session.0.to_le_bytes());
+    bytes[36] = (0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum();
     bytes
 }
 
@@ -221,10 +237,11 @@ fn unpack(bytes: &[u8; ARENA_BYTES]) -> Result<Covered, LengthError> {
     let id = ArenaId(fields.array()?);
     let generation = fields.u32()?;
     let object_bytes = fields.u64()?;
+    let session = SessionTag(fields.u64()?);
     let flags = fields.u8()?;
     let [standing, has_deltas, trusted] = [0, 1, 2].map(|bit| flags >> bit & 1 != 0);
     fields.finish()?;
-    Ok(Covered { id, generation, object_bytes, has_deltas, standing, trusted })
+    Ok(Covered { id, generation, object_bytes, has_deltas, standing, trusted, session })
 }
 
 /// Keys of a hash table: random, so that names of arenas cannot be chosen to collide.

@@ -15,11 +15,10 @@ use strongroom_arena::{
     Arena, ArenaError, ArenaName, ArenaStore, ListedArena, ListedArenas, SummarySlot,
 };
 use strongroom_backend::Backend;
-use strongroom_base::Location;
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
 use strongroom_index::{Index, IndexError};
 
-use super::arenas::{Arenas, Orphans};
+use super::arenas::{Arenas, Orphans, SessionTag};
 use crate::error::RepositoryError;
 
 /// Half of what the index would keep by itself: a session has 150 MiB for all it does.
@@ -183,6 +182,7 @@ impl ChunkIndex {
         store: &ArenaStore,
     ) -> Result<(), RepositoryError> {
         let ordinal = self.arenas.push(ListedArena { name: arena.name(), object_bytes });
+        self.note_session(ordinal, arena.session);
         for (slot, entry) in arena.slots() {
             if entry.fingerprint == Fingerprint::ZERO {
                 continue;
@@ -212,8 +212,20 @@ impl ChunkIndex {
     }
 
     /// Takes up an arena that this session begins to build.
-    pub fn begin_arena(&mut self, id: ArenaId) {
-        self.arenas.push(ListedArena { name: ArenaName::first(id), object_bytes: 0 });
+    pub fn begin_arena(&mut self, id: ArenaId, session: SnapshotId) {
+        let listed = ListedArena { name: ArenaName::first(id), object_bytes: 0 };
+        let ordinal = self.arenas.push(listed);
+        self.note_session(ordinal, session);
+    }
+
+    fn note_session(&mut self, ordinal: u32, session: SnapshotId) {
+        self.arenas.update(ordinal, |covered| covered.session = SessionTag::of(session));
+    }
+
+    /// The session that wrote an arena which exists.
+    pub fn session_of(&self, arena: ArenaId) -> Option<SessionTag> {
+        let ordinal = self.arenas.find(arena)?;
+        self.arenas.standing(ordinal).map(|covered| covered.session)
     }
 
     /// Notes the size of an arena that this session has written.

@@ -17,6 +17,7 @@ use strongroom_chunk::delta;
 
 use crate::error::RepositoryError;
 use crate::index::chunk_index::ChunkIndex;
+use crate::own::OwnRecord;
 use crate::repository::Repository;
 
 /// Reads chunks of a repository.
@@ -44,14 +45,18 @@ impl ChunkReader {
         if !repository.keys.can_read() {
             return Err(RepositoryError::PutOnly);
         }
-        Ok(Self::for_parents(repository, limits))
+        Ok(Self::over(repository, repository.arena_store(limits)))
     }
 
-    /// A reader for a backup, which reads of its parent alone, and has none where the key may only
-    /// store.
-    pub fn for_parents(repository: &Repository, limits: CacheLimits) -> Self {
+    /// A reader for a backup, which reads its parent alone. A key that may only store reads the
+    /// arenas of the sessions in the machine's own record.
+    pub fn for_parents(repository: &Repository, own: &OwnRecord, limits: CacheLimits) -> Self {
+        Self::over(repository, repository.arena_store(limits).with_secrets(own.secrets()))
+    }
+
+    fn over(repository: &Repository, store: ArenaStore) -> Self {
         Self {
-            store: repository.arena_store(limits),
+            store,
             naming: repository.keys.write.naming.clone(),
             backend: repository.surroundings.backend.clone(),
             can_read: repository.keys.can_read(),
@@ -60,9 +65,9 @@ impl ChunkReader {
         }
     }
 
-    /// False where the key may only store.
-    pub fn can_read(&self) -> bool {
-        self.can_read
+    /// False if the key may only store and the machine remembers no backup.
+    pub fn can_read_parents(&self) -> bool {
+        self.can_read || self.store.known_sessions().next().is_some()
     }
 
     /// The arenas.

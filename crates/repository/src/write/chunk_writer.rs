@@ -4,15 +4,17 @@
 use std::sync::Arc;
 
 use strongroom_arena::{ArenaContent, Origin, StoredChunk};
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
 use strongroom_catalog::{ChunkRef, Part, WriteChunk};
 
 use super::basis::{Delta, FoundBasis, FromParent, StreamBasis};
+use super::kept::KeptSessions;
 use super::packer::options::PackOptions;
 use super::packer::{Packer, WrittenArena};
 use super::times::{Stage, StageTimes};
 use crate::error::RepositoryError;
 use crate::index::chunk_index::ChunkIndex;
+use crate::own::Needs;
 use crate::read::chunk_reader::ChunkReader;
 use crate::repository::Repository;
 use crate::vouchers::read_vouchers;
@@ -45,6 +47,9 @@ pub struct ChunkWriter<'r> {
     reader: &'r ChunkReader,
     index: ChunkIndex,
     packer: Packing,
+    session: SnapshotId,
+    /// For a key that cannot read, and a machine that remembers its backups.
+    kept: Option<KeptSessions>,
     deltas: bool,
     neighbours: Neighbours,
     stats: WriteStats,
@@ -89,14 +94,17 @@ impl<'r> ChunkWriter<'r> {
         let times = Arc::new(StageTimes::default());
         let packer = if dry_run {
             let id = ArenaId([0x7f; 16]);
-            index.begin_arena(id);
+            index.begin_arena(id, origin.session);
             Packing::Nowhere { next_slot: 0, id }
         } else {
-            Packing::Packer(Box::new(Packer::start(repository, origin, pack, &times)))
+            let secret = reader.store().secret_of(origin.session);
+            Packing::Packer(Box::new(Packer::start(repository, origin, secret, pack, &times)))
         };
-        let deltas = pack.deltas && reader.can_read() && !dry_run;
+        let session = origin.session;
+        let kept = KeptSessions::of(reader.store(), session);
+        let deltas = pack.deltas && reader.can_read_parents() && !dry_run;
         let (neighbours, stats) = (Neighbours::default(), WriteStats::default());
-        Ok(Self { reader, index, packer, deltas, neighbours, stats, times })
+        Ok(Self { reader, index, packer, session, kept, deltas, neighbours, stats, times })
     }
 
     /// Keeps a chunk of data of this name, which stands at `offset` of its stream.
@@ -134,6 +142,7 @@ impl<'r> ChunkWriter<'r> {
         mut basis: Option<&mut StreamBasis<'_>>,
     ) -> Result<(Location, bool), RepositoryError> {
         if let Some(location) = self.find_known(fingerprint, part, basis.as_deref_mut())? {
+            self.note_needed(location.arena);
             if content == ArenaContent::Data {
                 self.neighbours = Neighbours { last: Some(location), new_since: 0 };
             }
@@ -147,7 +156,7 @@ impl<'r> ChunkWriter<'r> {
                 let stored = stored.unwrap_or(StoredChunk::Whole(chunk));
                 let packed = packer.put(content, fingerprint, stored);
                 if packed.begins_arena {
-                    self.index.begin_arena(packed.location.arena);
+                    self.index.begin_arena(packed.location.arena, self.session);
                 }
                 let written = packer.take_written()?;
                 note_written(&mut self.index, &mut self.stats, &written);
@@ -159,6 +168,10 @@ impl<'r> ChunkWriter<'r> {
             }
         };
         self.index.insert(&fingerprint, location, delta.is_some());
+        self.note_needed(location.arena);
+        if let (Some(kept), Some(delta)) = (&self.kept, &delta) {
+            kept.note_bases(&delta.bases, &self.index);
+        }
         Ok((location, true))
     }
 
@@ -171,11 +184,12 @@ impl<'r> ChunkWriter<'r> {
     ) -> Result<Option<Location>, RepositoryError> {
         let in_place = basis.as_mut().and_then(|basis| basis.in_place(part, &fingerprint));
         if let Some(location) = in_place
+            && self.is_usable(location)
             && self.index.is_present(&fingerprint, location, self.reader.store())?
         {
             return Ok(in_place);
         }
-        let found = self.index.lookup(&fingerprint);
+        let found = self.index.lookup(&fingerprint).filter(|found| self.is_usable(*found));
         if found.is_some()
             && in_place.is_none()
             && part.level == 0
@@ -184,6 +198,23 @@ impl<'r> ChunkWriter<'r> {
             basis.saw_known(part.offset, &fingerprint);
         }
         Ok(found)
+    }
+
+    /// Whether a chunk in this place may be named in the snapshot. Metadata must be readable for
+    /// the next backup: it may be of another machine of the domain.
+    fn is_usable(&self, location: Location) -> bool {
+        ArenaContent::of(location.arena) == ArenaContent::Data || self.can_read(location.arena)
+    }
+
+    /// False for an arena that this machine cannot read, although it could read its own.
+    fn can_read(&self, arena: ArenaId) -> bool {
+        self.kept.as_ref().is_none_or(|kept| kept.can_read(arena, &self.index))
+    }
+
+    fn note_needed(&self, arena: ArenaId) {
+        if let Some(kept) = &self.kept {
+            kept.note(arena, &self.index);
+        }
     }
 
     /// A new chunk as a delta, where something is at hand that it resembles.
@@ -205,7 +236,10 @@ impl<'r> ChunkWriter<'r> {
             Some(FromParent::Delta(delta)) => Some(delta),
             Some(FromParent::TooDifferent) => None,
             Some(FromParent::Nothing) | None => {
-                let neighbour = neighbour.filter(|place| self.index.stood_before(place.arena))?;
+                let can_be_base = |place: &Location| {
+                    self.index.stood_before(place.arena) && self.can_read(place.arena)
+                };
+                let neighbour = neighbour.filter(can_be_base)?;
                 FoundBasis::of(self.reader, &[neighbour], (0, 0)).filter(is_trusted)?.encode(chunk)
             }
         }
@@ -213,7 +247,18 @@ impl<'r> ChunkWriter<'r> {
 
     /// True where the chunk that a parent's recipe names is still there.
     pub fn is_present(&self, chunk: &ChunkRef) -> Result<bool, RepositoryError> {
-        self.index.is_present(&chunk.fingerprint, chunk.location, self.reader.store())
+        let is_present = self.is_usable(chunk.location)
+            && self.index.is_present(&chunk.fingerprint, chunk.location, self.reader.store())?;
+        if is_present {
+            self.note_needed(chunk.location.arena);
+        }
+        Ok(is_present)
+    }
+
+    /// Which sessions the chunks depend on that were stored or found so far; none if the key can
+    /// read, or the machine remembers nothing.
+    pub fn needs(&self) -> Needs {
+        self.kept.as_ref().map(KeptSessions::needs).unwrap_or_default()
     }
 
     /// What was written so far.

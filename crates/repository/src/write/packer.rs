@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use strongroom_arena::{ArenaContent, ArenaSeed, Origin, StoredChunk};
 use strongroom_backend::BackendError;
-use strongroom_base::{Entropy, Fingerprint, WriteKeys};
+use strongroom_base::{ArenaSecret, Entropy, Fingerprint, WriteKeys};
 
 use super::times::StageTimes;
 use crate::repository::Repository;
@@ -39,14 +39,16 @@ pub struct Packer {
     metadata: Lane,
     stages: Stages,
     keys: WriteKeys,
+    secret: Option<ArenaSecret>,
     entropy: Arc<dyn Entropy>,
 }
 
 impl Packer {
-    /// Starts the threads.
+    /// Starts the threads. The keys of the arenas are derived from the secret, if there is one.
     pub fn start(
         repository: &Repository,
         origin: Origin,
+        secret: Option<&ArenaSecret>,
         options: PackOptions,
         times: &Arc<StageTimes>,
     ) -> Self {
@@ -57,6 +59,7 @@ impl Packer {
             metadata: Lane::new(ArenaContent::Metadata, of_metadata, arena_bytes),
             stages: Stages::start(repository, origin, options, times),
             keys: repository.write_keys().clone(),
+            secret: secret.cloned(),
             entropy: repository.surroundings.entropy.clone(),
         }
     }
@@ -72,7 +75,11 @@ impl Packer {
             ArenaContent::Data => &mut self.data,
             ArenaContent::Metadata => &mut self.metadata,
         };
-        let draw = || ArenaSeed::draw(content, &self.keys, &*self.entropy);
+        let (keys, entropy) = (&self.keys, &*self.entropy);
+        let draw = || match &self.secret {
+            Some(secret) => ArenaSeed::derive(content, keys, secret, entropy),
+            None => ArenaSeed::draw(content, keys, entropy),
+        };
         lane.put(fingerprint, chunk, draw, &self.stages)
     }
 
