@@ -1,8 +1,8 @@
-//! `mount_folder SOURCE REPOSITORY` backs a folder up into a new repository;
-//! `mount_folder REPOSITORY MOUNTPOINT mount` mounts it until it is unmounted. Two programs' runs,
+//! `mount_folder SOURCE REPOSITORY` backs a folder up into a new repository; `mount_folder
+//! REPOSITORY MOUNTPOINT mount` mounts it until it is unmounted. These are two runs of the program,
 //! so that the memory and the time of the mount can be measured alone.
 #![expect(clippy::disallowed_methods, reason = "an example is a program")]
-#![expect(clippy::print_stdout, reason = "an example that tells where to look")]
+#![expect(clippy::print_stdout, reason = "an example that prints the mountpoint")]
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

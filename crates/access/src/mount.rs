@@ -10,8 +10,8 @@
 //!
 //! Below each of these the whole snapshot is shown from `/` on, as it was backed up: all kinds of
 //! files, exact modes, owners, times, extended attributes and access control lists, hard links,
-//! holes. Nothing is fetched before somebody reads it. What is kept in memory is bounded, but for
-//! a small record of each directory that the kernel remembers.
+//! holes. Nothing is fetched before it is read. Memory is bounded, except for a small record of
+//! each directory that the kernel remembers.
 
 mod attributes;
 mod chunks;
@@ -55,22 +55,22 @@ const LISTING_BYTES_MAX: usize = 24 << 20;
 #[derive(Debug, Clone)]
 pub struct MountOptions {
     /// Other users may look as well. The kernel then lets each user do what modes and access
-    /// control lists allow, as where the files came from; otherwise only the user who mounts
-    /// gets in, and may read everything: that user holds the key.
+    /// control lists allow, as on the machine of the files; otherwise only the user who mounts has
+    /// access, and may read everything: that user has the key.
     pub allow_other: bool,
     /// Snapshots are named by the time of this zone.
     pub time_zone: TimeZone,
-    /// New snapshots are looked for at most so often, and only when somebody looks.
+    /// New snapshots are looked for at most this often, and only when the mount is used.
     pub refresh: Duration,
     /// Threads that answer the kernel.
     pub threads: NonZeroUsize,
-    /// What of arenas is kept in memory.
+    /// How much of arenas is kept in memory.
     pub cache: CacheLimits,
 }
 
 impl MountOptions {
-    /// For the user alone; a look at the repository every 3 s, twice as many threads as cores
-    /// (at least 4, at most 16: most wait for the repository), 48 MiB of blocks.
+    /// For the user alone; the repository is checked every 3 s, with twice as many threads as cores
+    /// (at least 4, at most 16: most wait for the repository) and 48 MiB of blocks.
     pub fn new(time_zone: TimeZone) -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let threads = NonZeroUsize::new((cores * 2).clamp(4, 16));
@@ -98,7 +98,7 @@ pub enum MountError {
         /// Why.
         source: io::Error,
     },
-    /// Somebody has a file open or stands in a directory of the mount.
+    /// A process has a file of the mount open, or its working directory in it.
     #[error("{mountpoint:?} is in use")]
     Busy {
         /// Where.
@@ -122,8 +122,8 @@ pub enum MountError {
     },
 }
 
-/// Mounts all snapshots of a repository on a directory. They are there when this returns, and are
-/// shown until the handle is dropped or somebody unmounts them.
+/// Mounts all snapshots of a repository on a directory. They are visible when this returns, until
+/// the handle is dropped or the mount is unmounted.
 pub fn mount(
     repository: Arc<Repository>,
     mountpoint: &Path,
@@ -131,7 +131,7 @@ pub fn mount(
     monitor: Arc<dyn Monitor>,
 ) -> Result<MountHandle, MountError> {
     let refused = |source| MountError::Mount { mountpoint: mountpoint.to_owned(), source };
-    // The path is needed again to unmount, whatever becomes of the working directory.
+    // The path is needed again to unmount, even if the working directory changes.
     let mountpoint = mountpoint.canonicalize().map_err(refused)?;
     let refused = |source| MountError::Mount { mountpoint: mountpoint.clone(), source };
     let chunks = Chunks::new(ChunkReader::new(&repository, options.cache)?);
@@ -172,17 +172,17 @@ fn session_config(options: &MountOptions) -> Config {
     config
 }
 
-/// A mount. Dropping it unmounts; where it is in use it disappears from the directory tree, and
-/// what is open stays open as long as the process lives.
+/// A mount. Dropping it unmounts. If it is in use it disappears from the directory tree, and open
+/// files stay open as long as the process lives.
 #[derive(Debug)]
 pub struct MountHandle {
     unmounter: Unmounter,
-    /// None once it was waited for.
+    /// `None` once it was waited for.
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl MountHandle {
-    /// Waits until somebody unmounts it.
+    /// Waits until it is unmounted.
     pub fn wait(mut self) -> Result<(), MountError> {
         self.join()
     }
@@ -193,7 +193,7 @@ impl MountHandle {
         self.join()
     }
 
-    /// Unmounts it on behalf of others: of a signal's handler, while [`MountHandle::wait`] waits.
+    /// Unmounts it for others: for a signal's handler, while [`MountHandle::wait`] waits.
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()
     }
@@ -203,7 +203,7 @@ impl MountHandle {
         let panicked = |_| Err(io::Error::other("a thread of it panicked"));
         let mountpoint = self.unmounter.mountpoint.clone();
         thread.join().unwrap_or_else(panicked).map_err(|source| {
-            // What still stands there answers nobody any more.
+            // What is still mounted there no longer answers any request.
             let _ = self.unmounter.detach();
             MountError::Session { mountpoint, source }
         })
@@ -226,7 +226,7 @@ impl Drop for MountHandle {
 #[derive(Debug, Clone)]
 pub struct Unmounter {
     mountpoint: PathBuf,
-    /// Set once the session ended: what is mounted there then is not ours.
+    /// Set once the session ended: a later mount at this place is not ours.
     ended: Arc<AtomicBool>,
 }
 
@@ -236,7 +236,7 @@ impl Unmounter {
         self.unmount_with(UnmountFlags::empty())
     }
 
-    /// Takes it out of the directory tree at once; what is open stays open until it is closed.
+    /// Takes it out of the directory tree at once; open files stay open until they are closed.
     pub fn detach(&self) -> Result<(), MountError> {
         self.unmount_with(UnmountFlags::DETACH)
     }
@@ -250,13 +250,13 @@ impl Unmounter {
             Ok(()) => Ok(()),
             Err(Errno::BUSY) => Err(MountError::Busy { mountpoint }),
             Err(Errno::PERM) => self.unmount_by_helper(flags),
-            // It is not mounted any more; the session is about to see that.
+            // It is no longer mounted; the session will soon notice that.
             Err(Errno::INVAL) => Ok(()),
             Err(error) => Err(MountError::Unmount { mountpoint, why: error.to_string() }),
         }
     }
 
-    /// By the program that may do what only root may.
+    /// With the program that may do what only root may.
     fn unmount_by_helper(&self, flags: UnmountFlags) -> Result<(), MountError> {
         let mountpoint = self.mountpoint.clone();
         let mut command = Command::new("fusermount3");

@@ -1,9 +1,9 @@
 //! The repository's configuration: what is decided once, at `init`, and readable without a key.
 //! The document: `docs/format/repository.md`.
 //!
-//! A reader of an older program than the one that made the repository still reads it: fields that
-//! it does not know are covered by the signature, and a chunker or naming that it does not know is
-//! reported only when something is to be stored with it.
+//! A program older than the one that made the repository still reads it: the signature covers
+//! fields that it does not know, and a chunker or naming that it does not know is reported only
+//! when it is needed to store something.
 
 use minicbor::{Decoder, Encoder};
 use strongroom_base::seal::{AuthorityKey, AuthorityPublicKey, SIGNATURE_BYTES};
@@ -27,13 +27,13 @@ pub struct Config {
     pub parity_per_mille: u32,
     /// The form of new recipes: [`NAMING_FINGERPRINT`] is the only one that this program writes.
     pub naming: u8,
-    /// Whether arenas are padded, so that their lengths tell less.
+    /// Whether arenas are padded, so that their lengths reveal less.
     pub padding: bool,
     /// What the place must promise: [`STORE_EXCLUSIVE`] is the only mode that this program knows.
     pub store: u8,
 }
 
-/// What a stream holds, as far as chunking is concerned.
+/// What a stream holds, for the purpose of chunking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum StreamKind {
@@ -59,14 +59,14 @@ pub struct StreamChunker {
 pub const ARENA_BYTES_DEFAULT: u32 = 16 << 20;
 /// Arenas of a repository are at most this large.
 pub const ARENA_BYTES_MAX: u32 = 1 << 30;
-/// Chunks of a repository are at most this long, whatever its configuration says.
+/// Chunks of a repository are at most this long, for any configuration.
 pub const CHUNK_BYTES_MAX: usize = 1 << 22;
 /// Recipes hold fingerprints and locations.
 pub const NAMING_FINGERPRINT: u8 = 0;
 /// The place creates objects exclusively.
 pub const STORE_EXCLUSIVE: u8 = 1;
 
-/// What the signature is made as.
+/// The context of the signature.
 const SIGNATURE_CONTEXT: &str = "strongroom v0 configuration";
 
 mod key {
@@ -86,7 +86,7 @@ impl StreamKind {
 }
 
 impl Config {
-    /// What new repositories get, with these bounds for the chunks of files.
+    /// The chunkers of new repositories, with these bounds for the chunks of files.
     pub fn chunkers(files: Limits) -> [StreamChunker; 3] {
         let aligned = StreamChunker {
             algorithm: AlignedChunker::ALGORITHM,
@@ -108,7 +108,7 @@ impl Config {
         bytes
     }
 
-    /// True if the owner signed these bytes, whatever is in them.
+    /// True if the owner signed these bytes. Their content does not matter.
     pub fn is_authentic(bytes: &[u8], authority: &AuthorityPublicKey) -> bool {
         let parts = bytes.split_last_chunk::<SIGNATURE_BYTES>();
         parts.is_some_and(|(map, signature)| authority.verifies(SIGNATURE_CONTEXT, map, signature))
@@ -138,7 +138,7 @@ impl Config {
         bytes
     }
 
-    /// The configuration in `bytes`. Whether it is authentic is asked once a key is at hand.
+    /// The configuration in `bytes`. Whether it is authentic is checked once a key is available.
     pub fn unpack(bytes: &[u8]) -> Result<Self, FormatError> {
         let damaged = |detail: String| FormatError { what: "configuration", detail };
         let too_short = || damaged("it has no signature".to_owned());

@@ -1,7 +1,7 @@
-//! Every object of a repository, looked at without a key.
+//! Every object of a repository, without a key.
 //!
-//! An object's envelope tells by itself whether it is whole and whether it can be computed anew;
-//! its name tells what it should be. Verify and repair both begin here.
+//! An object's envelope alone shows whether it is whole and whether it can be computed again; its
+//! name says what it should be. Verify and repair both begin here.
 
 use strongroom_arena::envelope::format::{Header, HeaderError, ObjectKind};
 use strongroom_arena::envelope::{self, EnvelopeError, RawObject, read_object};
@@ -21,32 +21,33 @@ pub const SESSIONS_FOLDER: &str = "sessions";
 pub const VOUCHERS_FOLDER: &str = "vouchers";
 /// The configuration's object.
 pub const CONFIG: &str = "config";
-/// What the second copy of a small object is called by. Losing a whole file of a kilobyte must
-/// not cost a repository.
+/// The suffix of the second copy of a small object. Losing a whole file of a kilobyte must not cost
+/// a repository.
 pub const COPY: &str = ".copy";
-/// The folder of objects that a repair has put aside, each named by its rightful name and the hash of
-/// its body, so that their places can be filled. Empty but while a repair is at work, or after one was interrupted.
+/// The folder of objects that a repair has moved aside, each named by its rightful name and the
+/// hash of its body, so that their places can be filled. It is empty except while a repair is at
+/// work, or after one was interrupted.
 pub const ASIDE_FOLDER: &str = "aside";
-/// An object that is no arena is at most this long.
+/// An object that is not an arena is at most this long.
 const SMALL_OBJECT_BYTES_MAX: u64 = 64 << 20;
 
-/// Folders in the order in which they are looked at: small and vital ones first.
+/// Folders in the order in which they are checked: small and vital ones first.
 const FOLDERS: [&str; 6] =
     ["", KEYS_FOLDER, SNAPSHOTS_FOLDER, SESSIONS_FOLDER, VOUCHERS_FOLDER, ARENAS_FOLDER];
 
-/// What an object's name says it is.
+/// What an object should be, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
     /// Of which kind.
     pub kind: ObjectKind,
-    /// Which one; none if the name does not say.
+    /// Which one; `None` if the name does not say.
     pub id: Option<[u8; 16]>,
     /// How often it was rewritten.
     pub generation: u32,
 }
 
-/// What the name of an object says it is; none for what is not ours. Only the configuration and
-/// key slots have copies.
+/// What an object should be, by its name; `None` if the name is not one of ours. Only the
+/// configuration and key slots have copies.
 pub fn expected(name: &ObjectName) -> Option<Expected> {
     let file = match name.folder() {
         "" | KEYS_FOLDER => name.file().strip_suffix(COPY).unwrap_or(name.file()),
@@ -78,7 +79,7 @@ pub fn list_objects(backend: &dyn Backend) -> Result<Vec<ObjectInfo>, BackendErr
     Ok(objects)
 }
 
-/// Reads an object whole, as far as the medium gives it and within the bound of its kind.
+/// Reads an object whole, as far as the medium can read it, and within the bound of its kind.
 pub fn read_whole(
     backend: &dyn Backend,
     name: &ObjectName,
@@ -106,7 +107,7 @@ pub fn copy_of(name: &ObjectName) -> ObjectName {
     beside(name, &format!("{}{COPY}", name.file()))
 }
 
-/// The object that a copy is of; none for what is no copy.
+/// The object to which a copy belongs; `None` if the name is not that of a copy.
 pub fn original_of(name: &ObjectName) -> Option<ObjectName> {
     name.file().strip_suffix(COPY).map(|file| beside(name, file))
 }
@@ -118,7 +119,7 @@ fn beside(name: &ObjectName, file: &str) -> ObjectName {
     }
 }
 
-/// Whether a header says what the object's name says.
+/// Whether a header agrees with the object's name.
 pub fn is_as_named(name: &ObjectName, header: &Header) -> bool {
     expected(name).is_some_and(|expected| {
         expected.kind == header.kind
@@ -127,7 +128,7 @@ pub fn is_as_named(name: &ObjectName, header: &Header) -> bool {
     })
 }
 
-/// The name that an object should have, by its header; none if its kind is unknown.
+/// The name that an object should have, by its header; `None` if its kind is unknown.
 pub fn rightful_name(header: &Header) -> Option<ObjectName> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let id = hex(&header.id);
@@ -161,7 +162,7 @@ pub(crate) fn slot_object_id(id: SlotId) -> [u8; 16] {
     wide
 }
 
-/// The body of a small object, computed anew from parity if it is damaged.
+/// The body of a small object, computed again from parity if it is damaged.
 pub fn read_small(
     backend: &dyn Backend,
     name: &ObjectName,
@@ -171,7 +172,7 @@ pub fn read_small(
     let object = read_object(backend, name, SMALL_OBJECT_BYTES_MAX)?;
     match envelope::open(&object.bytes, kind, id) {
         Ok((_, body, _)) => Ok(body),
-        // Something else altogether, where a repository's configuration should be.
+        // Something else entirely is in the place of a repository's configuration.
         Err(EnvelopeError::Header(HeaderError::NotAnObject)) if kind == ObjectKind::Config => {
             Err(RepositoryError::NotARepository { place: backend.describe() })
         }

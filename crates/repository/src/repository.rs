@@ -1,11 +1,11 @@
 //! A repository: its objects, its configuration and its keys, open for the verbs.
 //!
 //! ```text
-//! config, config.copy     what was decided at init        readable without a key
+//! config, config.copy     the settings of init            readable without a key
 //! keys/SLOT, SLOT.copy    one key slot each
 //! arenas/ARENA            the data and the metadata
 //! snapshots/SNAPSHOT      what was committed
-//! sessions/SNAPSHOT       who is writing
+//! sessions/SNAPSHOT       a writer at work
 //! ```
 
 use std::os::unix::ffi::OsStrExt;
@@ -30,19 +30,20 @@ use crate::error::RepositoryError;
 use crate::keys::{KdfCost, KeySlot, NewSlot, SlotSecret, read_slots, write_slot};
 use crate::objects::{CONFIG, COPY, KEYS_FOLDER, SNAPSHOTS_FOLDER, read_small};
 
-/// Key slots are cheap to plant and dear to try: of more than this, the cheapest are tried.
+/// Key slots are cheap to plant and expensive to try: if there are more, only the cheapest are
+/// tried.
 const SLOTS_TRIED_MAX: usize = 64;
 
-/// What a verb is given of the world.
+/// What a verb needs of the world outside.
 #[derive(Clone)]
 pub struct Surroundings {
     /// Where the repository's objects are.
     pub backend: Arc<dyn Backend>,
-    /// Tells the time.
+    /// The source of the time.
     pub clock: Arc<dyn Clock>,
     /// Draws keys and names.
     pub entropy: Arc<dyn Entropy>,
-    /// Where caches may be kept; none to keep them in memory.
+    /// Where caches may be kept; `None` to keep them in memory.
     pub cache: Option<PathBuf>,
 }
 
@@ -51,15 +52,15 @@ pub struct Surroundings {
 pub struct InitOptions {
     /// Bounds of the length of a file's chunk.
     pub chunk_limits: Limits,
-    /// An arena is closed once its blocks have so many bytes.
+    /// An arena is closed once its blocks have this many bytes.
     pub arena_bytes: u32,
     /// How much parity arenas get.
     pub redundancy: Redundancy,
-    /// Whether arenas are padded, so that their lengths tell less.
+    /// Whether arenas are padded, so that their lengths reveal less.
     pub padding: bool,
-    /// What opening the first key slot costs; by default what suits its passphrase.
+    /// What opening the first key slot costs; the default depends on its passphrase.
     pub cost: Option<KdfCost>,
-    /// What the first key slot is called.
+    /// The name of the first key slot.
     pub label: String,
 }
 
@@ -78,7 +79,7 @@ impl Default for InitOptions {
 
 /// An open repository.
 pub struct Repository {
-    /// What it is given of the world.
+    /// What it needs of the world outside.
     pub surroundings: Surroundings,
     /// What was decided at `init`.
     pub config: Config,
@@ -91,7 +92,7 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// Makes a repository where there is none.
+    /// Makes a repository in a place that has none.
     pub fn init(
         surroundings: Surroundings,
         passphrase: &[u8],
@@ -102,7 +103,7 @@ impl Repository {
         if exists(backend)? {
             return Err(RepositoryError::RepositoryExists { place });
         }
-        // Key slots alone are what a making that was cut short leaves.
+        // An interrupted `init` leaves only key slots.
         for folder in ["", ARENAS_FOLDER, SNAPSHOTS_FOLDER] {
             if !backend.list(folder)?.is_empty() {
                 return Err(RepositoryError::PlaceNotEmpty { place });
@@ -127,11 +128,11 @@ impl Repository {
         let new =
             NewSlot { label: options.label.clone(), created: config.created, cost: options.cost };
         let slot = KeySlot::seal(new, &secret, passphrase, config.id, entropy)?;
-        // What an interrupted `init` left. A slot that appears once this is a repository may be
-        // somebody's who has just been given a passphrase.
+        // Slots of an interrupted `init`. A slot that appears once this is a repository may belong
+        // to a person who has just been given a passphrase.
         let leftovers = backend.list(KEYS_FOLDER)?;
-        // The key before the configuration: what has a configuration is a repository, and one
-        // whose making was cut short can be made again.
+        // The key before the configuration: a place with a configuration is a repository, and an
+        // `init` that was interrupted before can be repeated.
         write_slot(backend, &slot)?;
         let kind = ObjectKind::Config;
         let identity = Identity { kind, id: config.id.0, generation: 0, origin: Origin::NONE };
@@ -172,7 +173,7 @@ impl Repository {
         &self.keys.write
     }
 
-    /// A reader of the repository's arenas, with caches of its own.
+    /// A reader of the repository's arenas, with its own caches.
     pub fn arena_store(&self, limits: CacheLimits) -> ArenaStore {
         let backend = self.surroundings.backend.clone();
         ArenaStore::new(backend, &self.keys, self.config.arena_bytes, limits)
@@ -184,8 +185,8 @@ impl Repository {
     }
 
     /// Where this repository's caches may be kept. Each copy of a repository has its own: in a
-    /// shared one, each would drop the arenas that only the other has. So has each domain: what one
-    /// trusts, another does not.
+    /// shared one, each would drop the arenas that only the other has. Each domain also has its
+    /// own: what one trusts, another does not.
     pub fn cache_folder(&self) -> Option<PathBuf> {
         let cache = self.surroundings.cache.as_ref()?;
         let mut name = self.config.id.to_string();
@@ -202,15 +203,15 @@ impl Repository {
     }
 }
 
-/// An error unless a repository can be made at a place: nothing is there, or nothing but the key
-/// slots that an interrupted `init` left.
+/// Fails unless a repository can be made at a place: it must be empty, or have only the key slots
+/// that an interrupted `init` left.
 pub fn check_vacant(place: &Place) -> Result<(), RepositoryError> {
     let Some(backend) = place.open()? else { return Ok(()) };
     let name = backend.describe();
     if exists(&*backend)? {
         return Err(RepositoryError::RepositoryExists { place: name });
     }
-    // An `init` that runs at the same time has perhaps made the folder and not yet its key slot.
+    // A concurrent `init` may have made the folder and not yet its key slot.
     if !place.holds_at_most(KEYS_FOLDER)? && backend.list(KEYS_FOLDER)?.is_empty() {
         return Err(RepositoryError::PlaceNotEmpty { place: name });
     }
@@ -218,7 +219,7 @@ pub fn check_vacant(place: &Place) -> Result<(), RepositoryError> {
 }
 
 /// The first slot that the passphrase opens, cheapest first. A slot that opens and whose owner did
-/// not sign the configuration is passed over: somebody who guesses passphrases put it there.
+/// not sign the configuration is skipped: an attacker who guesses passphrases put it there.
 fn open_slot(
     slots: &[KeySlot],
     passphrase: &[u8],
@@ -243,7 +244,7 @@ pub fn exists(backend: &dyn Backend) -> Result<bool, BackendError> {
     for name in config_names() {
         match backend.size(&name) {
             Ok(_) => return Ok(true),
-            // Something bears its name; opening the repository will say what is wrong with it.
+            // Something has its name; opening the repository will report what is wrong with it.
             Err(error) if error.is_unreadable() => return Ok(true),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
@@ -256,7 +257,7 @@ fn config_names() -> [ObjectName; 2] {
     [ObjectName::top(CONFIG), ObjectName::top(&format!("{CONFIG}{COPY}"))]
 }
 
-/// The configuration and its bytes, from whichever copy can be read.
+/// The configuration and its bytes, from the copy that can be read.
 pub fn read_config(backend: &dyn Backend) -> Result<(Config, Vec<u8>), RepositoryError> {
     let mut first_error = None;
     for name in config_names() {
@@ -268,7 +269,7 @@ pub fn read_config(backend: &dyn Backend) -> Result<(Config, Vec<u8>), Repositor
                 }
             },
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
-            // A copy that a newer program has not yet written anew proves nothing.
+            // A copy that a newer program has not yet rewritten proves nothing.
             Err(error) if is_newer(&error) => return Err(error),
             Err(error) => {
                 first_error.get_or_insert(error);
@@ -279,13 +280,13 @@ pub fn read_config(backend: &dyn Backend) -> Result<(Config, Vec<u8>), Repositor
     Err(first_error.unwrap_or(RepositoryError::NotARepository { place }))
 }
 
-/// At what arenas are closed, by the configuration; the most there is if that cannot be read. Needs
-/// no key.
+/// The length at which arenas are closed, by the configuration; the greatest possible if that
+/// cannot be read. Needs no key.
 pub fn arena_bytes_of(backend: &dyn Backend) -> u32 {
     read_config(backend).map_or(ARENA_BYTES_MAX, |(config, _)| config.arena_bytes)
 }
 
-/// An error where a newer program made the repository: what is new in it looks like damage here.
+/// Fails if a newer program made the repository: its new parts would look like damage here.
 pub fn refuse_newer(backend: &dyn Backend) -> Result<(), RepositoryError> {
     match read_config(backend) {
         Err(error) if is_newer(&error) => Err(error),

@@ -1,8 +1,8 @@
-//! Sessions: who is writing, and the one act that commits what was written.
+//! Sessions: writers at work, and the one operation that commits what was written.
 //!
-//! A writer creates `sessions/S` before it learns which arenas stand, and commits by exclusively
+//! A writer creates `sessions/S` before it learns which arenas exist, and commits by exclusively
 //! creating `snapshots/S`. A collector that thinks the session dead fences it by creating that
-//! name first; whoever creates first wins (`docs/concurrency.md`).
+//! name; the first to create it wins (`docs/concurrency.md`).
 
 use minicbor::Encoder;
 use strongroom_arena::Origin;
@@ -18,7 +18,7 @@ use crate::error::RepositoryError;
 use crate::objects::{SESSIONS_FOLDER, read_small, snapshot_name};
 use crate::repository::Repository;
 
-/// What snapshots are sealed as.
+/// The context in which snapshots are sealed.
 const SNAPSHOT_INFO: &str = "strongroom v0 snapshot";
 
 /// How many times a commit is tried whose outcome is unknown.
@@ -44,7 +44,7 @@ impl<'r> Session<'r> {
             .and_then(|cbor| cbor.u64(0))
             .and_then(|cbor| cbor.i64(repository.surroundings.clock.now().0))
             .expect("a vector takes all that is written to it");
-        // What sequence it will have is known once the session has looked at what exists.
+        // Its sequence is known only after the session has read what exists.
         let origin = Origin { session: id, sequence: 0 };
         let identity = Identity { kind: ObjectKind::Session, id: id.0, generation: 0, origin };
         let object = envelope::seal_small(&body, identity);
@@ -52,28 +52,28 @@ impl<'r> Session<'r> {
         Ok(Self { repository, id, sequence: 0, ended: false })
     }
 
-    /// A session for a dry run: nobody is told of it, and it commits nothing.
+    /// A session for a dry run: it creates no object and commits nothing.
     pub fn pretend(repository: &'r Repository) -> Self {
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
         Self { repository, id, sequence: 0, ended: true }
     }
 
-    /// Commits: from here on the snapshot is there, and all it needs is on the medium.
+    /// Commits: from here on the snapshot exists, and all it needs is on the medium.
     pub fn commit(mut self, snapshot: &Snapshot) -> Result<u64, RepositoryError> {
         assert_eq!(snapshot.id, self.id, "a session commits its own snapshot");
         let object = seal_snapshot(self.repository, snapshot, self.origin());
         let outcome = self.settle(&object);
         match &outcome {
-            // The commit may still take effect, and until then the session must be seen: else what
-            // the snapshot needs could be collected.
+            // The commit may still take effect, and until then the session must be visible:
+            // otherwise what the snapshot needs could be collected.
             Err(RepositoryError::CommitUnknown { .. }) => self.ended = true,
             _ => self.end(),
         }
         outcome.map(|()| object.len() as u64)
     }
 
-    /// Creates the snapshot's object and finds out whether that took effect: a failure may have
-    /// been reported of a call that succeeded, or that is still on its way.
+    /// Creates the snapshot's object and finds out whether that took effect: an error may have been
+    /// reported for a call that succeeded, or that is still on its way.
     fn settle(&self, object: &[u8]) -> Result<(), RepositoryError> {
         let (backend, name) = (self.repository.backend(), snapshot_object(self.id));
         let mut tries = 0;
@@ -94,7 +94,7 @@ impl<'r> Session<'r> {
         }
     }
 
-    /// What the headers of its objects say of the writer.
+    /// The writer in the headers of its objects.
     pub fn origin(&self) -> Origin {
         Origin { session: self.id, sequence: self.sequence }
     }
@@ -107,7 +107,7 @@ impl<'r> Session<'r> {
 }
 
 impl Drop for Session<'_> {
-    /// A session that is given up before it asked for a commit never commits.
+    /// A session that ends before its commit was requested never commits.
     fn drop(&mut self) {
         if !self.ended {
             self.end();
@@ -145,7 +145,7 @@ pub fn read_snapshot(repository: &Repository, id: SnapshotId) -> Result<Snapshot
     unseal_snapshot(repository, id, &sealed)
 }
 
-/// Opens the bytes of a snapshot's object, wherever they were found.
+/// Opens the bytes of a snapshot's object, found under any name.
 pub fn open_snapshot(
     repository: &Repository,
     id: SnapshotId,

@@ -1,4 +1,5 @@
-//! What `stat` tells of an entry, a directory above the snapshots, and a snapshot's `/`.
+//! The attributes (`stat`) of an entry, of a directory above the snapshots, and of a snapshot's
+//! `/`.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,7 +7,7 @@ use fuser::{FileAttr, FileType, INodeNo};
 use strongroom_base::Timestamp;
 use strongroom_catalog::{DeviceNumber, Entry, EntryKind, Recipe, Snapshot};
 
-/// Of what the mount itself makes up, this user is the owner.
+/// The owner of everything that the mount itself adds.
 #[derive(Debug, Clone, Copy)]
 pub struct Owner {
     /// By number.
@@ -15,12 +16,12 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// Block size that `stat` tells.
+/// The block size in `stat`.
 const BLOCK_BYTES: u32 = 4096;
 /// The unit of `st_blocks`.
 const SECTOR_BYTES: u64 = 512;
 
-/// Of an entry, as it was stored.
+/// Of an entry, as stored.
 pub fn of_entry(inode: u64, entry: &Entry) -> FileAttr {
     let metadata = &entry.metadata;
     let mut attributes = base(inode, metadata.mtime, metadata.ctime);
@@ -44,7 +45,7 @@ pub fn of_entry(inode: u64, entry: &Entry) -> FileAttr {
     attributes
 }
 
-/// Of a snapshot's `/`, of which nothing but the entries is stored.
+/// Of a snapshot's `/`, of which only the entries are stored.
 pub fn of_root(inode: u64, snapshot: &Snapshot, owner: Owner) -> FileAttr {
     FileAttr { perm: 0o755, ..of_top_directory(inode, snapshot.started, owner) }
 }
@@ -73,7 +74,7 @@ pub fn of_top_link(inode: u64, target: &[u8], changed: Timestamp, owner: Owner) 
     }
 }
 
-/// What an entry is.
+/// The type of an entry.
 pub fn file_type(kind: &EntryKind) -> FileType {
     match kind {
         EntryKind::File { .. } => FileType::RegularFile,
@@ -91,7 +92,7 @@ fn base(inode: u64, mtime: Timestamp, ctime: Timestamp) -> FileAttr {
         ino: INodeNo(inode),
         size: 0,
         blocks: 0,
-        // When a file was last read is not stored, and reading a backup changes nothing.
+        // The time of the last access is not stored, and reading a backup changes nothing.
         atime: system_time(mtime),
         mtime: system_time(mtime),
         ctime: system_time(ctime),
@@ -112,7 +113,7 @@ fn system_time(moment: Timestamp) -> SystemTime {
     if moment.0 < 0 { SystemTime::UNIX_EPOCH - distance } else { SystemTime::UNIX_EPOCH + distance }
 }
 
-/// Bytes of a file that are no holes; of a long recipe, those that its first level tells.
+/// Bytes of a file outside of holes; of a long recipe, those in its first level.
 fn data_bytes(content: &Recipe) -> u64 {
     let data = content.refs.iter().filter(|chunk| !chunk.is_hole());
     data.fold(0, |sum, chunk| sum.saturating_add(chunk.stream_bytes))

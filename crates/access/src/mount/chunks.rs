@@ -1,4 +1,4 @@
-//! Reading chunks for many threads, and not trying for ever what is damaged.
+//! Reads chunks for many threads, and does not try damaged ones again and again.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +13,8 @@ use strongroom_repository::RepositoryError;
 
 /// Damaged chunks that are remembered.
 const FAILURES_KEPT: NonZeroUsize = NonZeroUsize::new(256).expect("256 is not zero");
-/// So long a damaged chunk is not tried again: the kernel asks for each page of it anew, and each
-/// try reads a whole arena for its parity. A repair is seen after this time.
+/// For this long a damaged chunk is not tried again: the kernel asks again for each of its pages,
+/// and each try reads a whole arena for its parity. A repair is noticed after this time.
 const FAILURE_LIFETIME: Duration = Duration::from_secs(10);
 /// Locks that keep two threads from opening the same block at the same time.
 const LANES: usize = 64;
@@ -23,9 +23,9 @@ const LANES: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// True where stored data is what is wrong, and not the way to it.
+    /// True if stored data is wrong, and not the way to it.
     pub is_damage: bool,
-    /// True where the same was told a moment ago.
+    /// True if the same was reported a moment ago.
     pub is_known: bool,
     /// What is wrong.
     pub message: String,
@@ -64,9 +64,9 @@ pub struct Chunks {
     reader: ChunkReader,
     // A plain mutex: held for a map operation.
     failures: Mutex<LruCache<Fingerprint, (Stopwatch, String)>>,
-    // Held while a block is read and opened, by all who want that block.
+    // Held while a block is read and opened, by all threads that want that block.
     lanes: Vec<Mutex<()>>,
-    heals_told: AtomicU64,
+    heals_reported: AtomicU64,
 }
 
 impl Chunks {
@@ -76,18 +76,18 @@ impl Chunks {
             reader,
             failures: Mutex::new(LruCache::new(FAILURES_KEPT)),
             lanes: (0..LANES).map(|_| Mutex::new(())).collect(),
-            heals_told: AtomicU64::new(0),
+            heals_reported: AtomicU64::new(0),
         }
     }
 
-    /// How many arenas had to be computed anew from parity since this was last asked.
+    /// How many arenas had to be computed again from parity since this was last asked.
     pub fn take_heals(&self) -> u64 {
         let heals = self.reader.store().heals();
-        heals.saturating_sub(self.heals_told.fetch_max(heals, Ordering::Relaxed))
+        heals.saturating_sub(self.heals_reported.fetch_max(heals, Ordering::Relaxed))
     }
 
-    /// Brings the chunk's block into the reader's cache, by one thread of all that want it.
-    /// What goes wrong here goes wrong again in the read that follows, and is told there.
+    /// Brings the chunk's block into the reader's cache, by one thread of all that want it. An
+    /// error here occurs again in the read that follows, which reports it.
     fn open_block_once(&self, chunk: &ChunkRef) {
         let Ok(arena) = self.reader.store().arena(chunk.location.arena) else { return };
         let Some(place) = arena.block_of(chunk.location.slot) else { return };

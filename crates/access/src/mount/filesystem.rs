@@ -18,7 +18,7 @@ use super::contents::Extent;
 use super::nodes::Node;
 use super::view::{Acquaintance, Seen, TopList, View, never};
 
-/// Numbers are never given to another node, so there is one generation of each.
+/// A number is never given to another node, so each has only one generation.
 const GENERATION: Generation = Generation(0);
 /// Requests that the kernel may have waiting for read-ahead.
 const BACKGROUND_REQUESTS: u16 = 64;
@@ -29,9 +29,9 @@ const SEEK_HOLE: i32 = 4;
 /// Answers the kernel.
 pub struct SnapshotFiles {
     view: View,
-    /// The kernel decides who may do what.
+    /// The kernel decides what each user may do.
     checks_permissions: bool,
-    /// The kernel can do without asking for each opening of a file.
+    /// The kernel need not ask us for each opening of a file.
     opens_unasked: bool,
     // A plain mutex: held for a map operation.
     lists: Mutex<HashMap<u64, Arc<TopList>>>,
@@ -39,7 +39,7 @@ pub struct SnapshotFiles {
 }
 
 impl SnapshotFiles {
-    /// Shows this, to everybody with the kernel's checks or to one user without.
+    /// Shows this view: to all users with the kernel's checks, or to one user without.
     pub fn new(view: View, checks_permissions: bool) -> Self {
         let (lists, next_list) = (Mutex::default(), AtomicU64::new(1));
         Self { view, checks_permissions, opens_unasked: false, lists, next_list }
@@ -260,14 +260,15 @@ impl Filesystem for SnapshotFiles {
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
         match self.view.seek(Node::of(inode.0), offset, wanted) {
-            // No file is longer than its offsets can tell.
+            // No file is longer than its offsets can express.
             Ok(found) => reply.offset(found as i64),
             Err(error) => reply.error(error),
         }
     }
 }
 
-/// Answers with the bytes, with their length where that was asked for, or that they are too many.
+/// Answers with the bytes; with their length if that was asked; or with an error if they are too
+/// many.
 fn put_xattr(bytes: &[u8], size: u32, reply: ReplyXattr) {
     match u32::try_from(bytes.len()) {
         Ok(length) if size == 0 => reply.size(length),

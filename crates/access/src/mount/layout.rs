@@ -39,7 +39,7 @@ pub struct TopDirectory {
     pub changed: Timestamp,
 }
 
-/// What a name above the snapshots stands for.
+/// What a name above the snapshots denotes.
 #[derive(Debug, Clone)]
 pub enum TopChild {
     /// A further directory above snapshots.
@@ -94,7 +94,7 @@ impl Layout {
         self.directories.get(path)
     }
 
-    /// Puts a snapshot into a directory and gives the name that it got.
+    /// Puts a snapshot into a directory and returns the name that it got.
     fn add(&mut self, path: &[&[u8]], name: &[u8], snapshot: &Arc<Snapshot>) -> Vec<u8> {
         let children = &mut self.enter(path, snapshot.started).children;
         let mut free = name.to_vec();
@@ -107,7 +107,7 @@ impl Layout {
         free
     }
 
-    /// The directory at a path, made with all above it where they are not there yet.
+    /// The directory at a path, made with its ancestors if they do not exist yet.
     fn enter(&mut self, path: &[&[u8]], changed: Timestamp) -> &mut TopDirectory {
         let mut at = Vec::new();
         for name in path {
@@ -122,7 +122,7 @@ impl Layout {
     }
 }
 
-/// A moment's name, which says if the snapshot is incomplete.
+/// The name of a moment, which shows whether the snapshot is incomplete.
 fn labelled(moment: &str, snapshot: &Snapshot) -> Vec<u8> {
     let label = if snapshot.partial { "-incomplete" } else { "" };
     format!("{moment}{label}").into_bytes()

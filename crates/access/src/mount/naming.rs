@@ -1,12 +1,12 @@
 //! How hosts, paths and moments become names of directories at the top of a mount.
 //!
-//! The names are a function of the snapshot alone and differ where hosts or paths differ:
+//! The names depend on the snapshot alone, and differ if hosts or paths differ:
 //!
-//! - A host's name stands as it is, but `/` becomes `%2F`, `%` becomes `%25`, and bytes below
+//! - A host's name is kept, but `/` becomes `%2F`, `%` becomes `%25`, and bytes below
 //!   0x20 and 0x7f likewise become `%` and two digits.
 //! - A path loses its leading `/`, and every other `/` becomes `_`: `/home/me` is `home_me`, and
-//!   `/` itself is `_`. What would be read wrongly is escaped: `_` becomes `%5F`, `,` becomes
-//!   `%2C`, `%` becomes `%25`. Several paths are joined by `,`.
+//!   `/` itself is `_`. What would be ambiguous is escaped: `_` becomes `%5F`, `,` becomes `%2C`,
+//!   `%` becomes `%25`. Several paths are joined by `,`.
 //! - Nothing at all (an empty host, no paths) is `%none`; `.` and `..` are `%2E` and `%2E.`.
 //! - A name longer than 255 bytes, which Linux could not show, is cut to 238 bytes, and `~` and
 //!   sixteen digits of its FNV-1a hash are appended.
@@ -16,9 +16,9 @@ use strongroom_base::Timestamp;
 
 /// The longest name of a directory.
 const NAME_BYTES_MAX: usize = 255;
-/// What stands of a name that is too long, before `~` and sixteen digits.
+/// How much is kept of a name that is too long, before `~` and sixteen digits.
 const NAME_BYTES_KEPT: usize = NAME_BYTES_MAX - 17;
-/// Stands for an empty host and for no paths; no escape reads like it.
+/// For an empty host and for no paths; no escape has this form.
 const NONE: &[u8] = b"%none";
 
 /// The name of a host's directory.

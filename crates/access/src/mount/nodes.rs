@@ -1,6 +1,6 @@
 //! Inode numbers, and the few things that must be remembered for them.
 //!
-//! A number tells by itself what it stands for, so that nothing is kept for a file:
+//! A number itself says which node it is, so nothing is kept for a file:
 //!
 //! ```text
 //! 63 62 | 61 …                24 | 23 …        0
@@ -10,9 +10,9 @@
 //!  1  0 | linked (62 bits)                              a file with several names
 //! ```
 //!
-//! A directory's 38 bits are a keyed hash of where it stands; so it has the same number when the
-//! kernel forgot it and asks again. Only of directories and of files with several names does the
-//! table hold anything, and only as long as the kernel remembers them.
+//! A directory's 38 bits are a keyed hash of its place, so it has the same number if the kernel
+//! forgot it and asks again. The table has entries only for directories and for files with several
+//! names, and only as long as the kernel remembers them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -30,26 +30,26 @@ const DIRECTORIES: u64 = 1 << DIRECTORY_BITS;
 const TAG_STORED: u64 = 1 << 62;
 const TAG_LINKED: u64 = 1 << 63;
 
-/// What an inode number stands for.
+/// What an inode number denotes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Node {
     /// Something above the snapshots.
     Top(u64),
     /// A directory of a snapshot, by its 38 bits.
     Directory(u64),
-    /// What stands at a place of a directory and is none.
+    /// An entry of a directory that is not a directory itself.
     Leaf {
         /// The directory, by its 38 bits.
         directory: u64,
         /// The place among its entries.
         place: u32,
     },
-    /// A file with several names, or one beyond the places that a number can tell.
+    /// A file with several names, or one at a place that does not fit into a number.
     Linked(u64),
 }
 
 impl Node {
-    /// What a number stands for.
+    /// What a number denotes.
     pub fn of(inode: u64) -> Self {
         if inode & TAG_LINKED != 0 {
             return Self::Linked(inode & !TAG_LINKED);
@@ -84,9 +84,9 @@ pub struct Directory {
     pub number: u64,
     /// The snapshot.
     pub snapshot: Arc<Snapshot>,
-    /// The 38 bits of the snapshot's `/`, which tells the places apart where the mount shows it.
+    /// The 38 bits of the snapshot's `/`, which distinguish the places at which the mount shows it.
     pub root: u64,
-    /// Where it stands.
+    /// Where it is.
     pub origin: Origin,
     /// Its entries.
     pub tree: Recipe,
@@ -94,7 +94,7 @@ pub struct Directory {
     pub shape: OnceLock<Arc<Shape>>,
 }
 
-/// Where a directory of a snapshot stands.
+/// Where a directory of a snapshot is.
 pub enum Origin {
     /// It is the snapshot's `/`.
     Top {
@@ -110,7 +110,7 @@ pub enum Origin {
     },
 }
 
-/// A file that is not told by a place in one directory.
+/// A file that is not identified by a place in one directory.
 #[derive(Clone)]
 pub struct LinkedFile {
     /// The directory of one of its names.
@@ -119,16 +119,16 @@ pub struct LinkedFile {
     pub place: u32,
 }
 
-/// What tells a file that no place in a directory tells.
+/// What identifies a file that is not identified by a place in a directory.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum FileKey {
     /// One of several names of a file of this snapshot.
     Joined { root: u64, link: LinkKey },
-    /// A place above those that a number can tell.
+    /// A place beyond those that fit into a number.
     Beyond { directory: u64, place: u32 },
 }
 
-/// Something remembered for as long as the kernel knows it.
+/// Something that is remembered as long as the kernel knows it.
 struct Known<K, V> {
     key: K,
     value: V,
@@ -198,8 +198,8 @@ impl Nodes {
         Node::Linked(number)
     }
 
-    /// The number of an entry that the kernel does not get to know. In the one case of two
-    /// directories with the same hash it is not the number that the kernel would be given.
+    /// The number of an entry that the kernel does not get to know. If two directories have the
+    /// same hash, and only then, it may differ from the number that the kernel would be given.
     pub fn peek(&self, parent: &Directory, place: u32, entry: &Entry) -> Node {
         if entry.is_directory() {
             let key = DirectoryKey::Child { parent: parent.number, place };
@@ -217,11 +217,11 @@ impl Nodes {
         Node::Directory(self.directory_hash(&key))
     }
 
-    /// The kernel forgets so many of its looks at a node.
+    /// The kernel drops this many of its references to a node.
     pub fn forget(&self, node: Node, lookups: u64) {
         match node {
             Node::Top(_) | Node::Leaf { .. } => {}
-            // What is let go may be the last of a chain of directories: after the lock.
+            // The dropped directory may be the last of a chain: it is dropped after the lock.
             Node::Directory(number) => drop(forget(&self.directories, number, lookups)),
             Node::Linked(number) => drop(forget(&self.linked, number, lookups)),
         }
@@ -240,7 +240,7 @@ impl Nodes {
     }
 }
 
-/// What tells an entry that may have other names; none for a file of one name.
+/// What identifies an entry that may have other names; `None` for a file of one name.
 fn file_key(parent: &Directory, place: u32, entry: &Entry) -> Option<FileKey> {
     if let Some(link) = LinkKey::of(entry) {
         return Some(FileKey::Joined { root: parent.root, link });
@@ -249,7 +249,7 @@ fn file_key(parent: &Directory, place: u32, entry: &Entry) -> Option<FileKey> {
     is_beyond.then_some(FileKey::Beyond { directory: parent.number, place })
 }
 
-/// Finds what has this key, or makes it, at the first number from `start` on that is free.
+/// Finds the value of this key, or makes it, at the first free number from `start` on.
 fn acquire<K: PartialEq, V: Clone>(
     table: &Mutex<Table<K, V>>,
     start: u64,

@@ -1,7 +1,7 @@
-//! The directories above the snapshots, kept up with the repository.
+//! The directories above the snapshots, kept up to date with the repository.
 //!
-//! The list of snapshots is read again when somebody looks at such a directory, or asks for a
-//! name that is not there, and the last reading is some seconds old. Only snapshots not yet known
+//! The list of snapshots is read again when such a directory is read, or a name that does not exist
+//! is looked up, and the last reading is some seconds old. Only snapshots that are not yet known
 //! are read; while one thread does so, the others are answered from what was known.
 
 use std::collections::{HashMap, HashSet};
@@ -20,13 +20,13 @@ use super::layout::Layout;
 /// The number of the mount's own directory, set by FUSE.
 pub const ROOT: u64 = 1;
 
-/// What a number above the snapshots stands for.
+/// What a number above the snapshots denotes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TopKey {
     /// The directory at this path.
     Directory(Vec<u8>),
-    /// The link of a directory. One that leads elsewhere is another link: so the kernel never
-    /// follows one that it remembers.
+    /// The link of a directory. One that leads elsewhere is another link, so the kernel never
+    /// follows an old one that it remembers.
     Link {
         /// The directory's path.
         directory: Vec<u8>,
@@ -44,7 +44,7 @@ pub struct Tops {
     refresh: Duration,
     monitor: Arc<dyn Monitor>,
     layout: RwLock<Arc<Layout>>,
-    // Held while the repository is asked for snapshots; nobody waits for it.
+    // Held while the repository is asked for snapshots; other threads do not wait for it.
     known: Mutex<KnownSnapshots>,
     // A plain mutex: held for a map operation.
     numbers: Mutex<Numbers>,
@@ -55,7 +55,7 @@ struct KnownSnapshots {
     asked: Option<Stopwatch>,
     snapshots: HashMap<SnapshotId, Arc<Snapshot>>,
     unreadable: HashSet<SnapshotId>,
-    /// Why the repository could not be asked, the last time.
+    /// Why the last request to the repository failed.
     failure: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl Tops {
         self.layout.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The directories, after a new look at the repository if the last was a while ago.
+    /// The directories, after a new look at the repository if the last one was a while ago.
     pub fn fresh_layout(&self) -> Arc<Layout> {
         let mut known = match self.known.try_lock() {
             Ok(known) => known,
@@ -105,8 +105,8 @@ impl Tops {
             if let Some(failure) = &failure
                 && known.failure.as_ref() != Some(failure)
             {
-                let message = format!("the list of snapshots cannot be read anew: {failure}");
-                self.tell(Severity::Warning, &message);
+                let message = format!("the list of snapshots cannot be read again: {failure}");
+                self.report(Severity::Warning, &message);
             }
             known.failure = failure;
         }
@@ -125,7 +125,7 @@ impl Tops {
         number
     }
 
-    /// What a number above the snapshots stands for.
+    /// What a number above the snapshots denotes.
     pub fn key(&self, number: u64) -> Option<TopKey> {
         let place = usize::try_from(number.checked_sub(1)?).ok()?;
         lock(&self.numbers).keys.get(place).cloned()
@@ -147,7 +147,7 @@ impl Tops {
         Ok(())
     }
 
-    /// All snapshots there are, and whether one that was not known is among them.
+    /// All existing snapshots, and whether one that was not known is among them.
     fn find_snapshots(
         &self,
         known: &mut KnownSnapshots,
@@ -170,7 +170,7 @@ impl Tops {
                 Err(error) if error.is_damage() => {
                     known.unreadable.insert(id);
                     let message = format!("snapshot {} is not shown: {error}", id.short());
-                    self.tell(Severity::Damage, &message);
+                    self.report(Severity::Damage, &message);
                 }
                 Err(error) => return Err(error),
             }
@@ -178,7 +178,7 @@ impl Tops {
         Ok((ids, is_changed))
     }
 
-    fn tell(&self, severity: Severity, message: &str) {
+    fn report(&self, severity: Severity, message: &str) {
         self.monitor.problem(Problem { severity, path: None, message });
     }
 }

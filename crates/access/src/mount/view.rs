@@ -1,6 +1,6 @@
 //! What the mount shows: names, attributes and lists, by inode number.
 //!
-//! It speaks of nodes and errors; [`filesystem`](super::filesystem) turns requests of the kernel
+//! It deals with nodes and errors; [`filesystem`](super::filesystem) turns requests of the kernel
 //! into calls of it.
 
 use std::os::unix::ffi::OsStringExt;
@@ -21,9 +21,9 @@ use super::listing::{EntryRef, Listings};
 use super::nodes::{Directory, Node, Nodes, Origin};
 use super::tops::{TopKey, Tops};
 
-/// How long the kernel may take stored things for what they were: they never change.
+/// How long the kernel may cache stored things: they never change.
 const STORED_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
-/// How long it may do so with what changes as snapshots come and go.
+/// How long it may cache what changes as snapshots are added and removed.
 const TOP_LIFETIME: Duration = Duration::from_secs(1);
 
 /// Attributes of a node, and how long they hold.
@@ -49,16 +49,16 @@ pub struct TopList {
     lines: Vec<TopLine>,
 }
 
-/// Whether the kernel gets to know the nodes of a list, and so has to forget them one day.
+/// Whether the kernel gets to know the nodes of a list, and so has to forget them later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acquaintance {
     /// It does.
     Made,
-    /// It sees their names and numbers alone.
+    /// It sees only their names and numbers.
     None,
 }
 
-/// Takes the lines of a list, each with the place where the next would begin; true ends the list
+/// Takes the lines of a list, each with the place at which the next would begin; true ends the list
 /// before this line.
 pub type TakeLine<'t> = dyn FnMut(&[u8], u64, &Seen) -> bool + 't;
 
@@ -73,7 +73,7 @@ pub struct View {
     monitor: Arc<dyn Monitor>,
 }
 
-/// Something stored: where it stands, and what it is.
+/// Something stored: where it is, and what it is.
 struct Stored {
     directory: Arc<Directory>,
     entry: EntryRef,
@@ -83,7 +83,7 @@ struct Stored {
 const DOTS: u64 = 2;
 
 impl View {
-    /// Shows what `tops` leads to.
+    /// Shows everything below `tops`.
     pub fn new(
         tops: Tops,
         chunks: Chunks,
@@ -119,8 +119,8 @@ impl View {
         Ok(kept(attributes::of_entry(node.inode(), &stored.entry)))
     }
 
-    /// A name in a directory; the kernel gets to know what it stands for. None where there is no
-    /// such name and never will be.
+    /// A name in a directory; the kernel gets to know its node. `None` if there is no such name and
+    /// never will be.
     pub fn lookup(&self, parent: Node, name: &[u8]) -> Result<Option<Seen>, Errno> {
         let number = match parent {
             Node::Top(number) => return self.top_lookup(number, name).map(Some),
@@ -136,7 +136,7 @@ impl View {
         }))
     }
 
-    /// The kernel forgets so many of its looks at a node.
+    /// The kernel drops this many of its references to a node.
     pub fn forget(&self, node: Node, lookups: u64) {
         self.nodes.forget(node, lookups);
     }
@@ -189,7 +189,7 @@ impl View {
         found?.ok_or(Errno::ENXIO)
     }
 
-    /// The list of a directory above the snapshots, to be kept while it is open. None for a
+    /// The list of a directory above the snapshots, to be kept while it is open. `None` for a
     /// directory of a snapshot, whose list never changes.
     pub fn open_list(&self, node: Node) -> Result<Option<TopList>, Errno> {
         let Node::Top(number) = node else { return Ok(None) };
@@ -204,10 +204,10 @@ impl View {
         Ok(Some(TopList { path, number, lines }))
     }
 
-    /// Gives the lines of a list from a place on.
+    /// Yields the lines of a list from a place on.
     pub fn list_top(&self, list: &TopList, from: u64, with: Acquaintance, take: &mut TakeLine<'_>) {
         let own = Node::Top(list.number).inode();
-        // The kernel finds out itself what is above.
+        // The kernel itself knows the directory above.
         if self.put_dots(own, own, from, take) {
             return;
         }
@@ -222,7 +222,7 @@ impl View {
         }
     }
 
-    /// Gives the lines of a directory of a snapshot from a place on.
+    /// Yields the lines of a directory of a snapshot from a place on.
     pub fn list(
         &self,
         node: Node,
@@ -255,12 +255,12 @@ impl View {
         Ok(())
     }
 
-    /// `.` and `..`; true where the list ends with them.
+    /// `.` and `..`; true if the list ends with them.
     fn put_dots(&self, own: u64, above: u64, from: u64, take: &mut TakeLine<'_>) -> bool {
         let dots: [(&[u8], u64); 2] = [(b".", own), (b"..", above)];
         dots.iter().zip(1..=DOTS).skip(usize::try_from(from).unwrap_or(2)).any(
             |((name, inode), next)| {
-                // The kernel takes nothing but the name and the number of these two.
+                // The kernel uses only the name and the number of these two.
                 let moment = strongroom_base::Timestamp(0);
                 let seen = top(attributes::of_top_directory(*inode, moment, self.owner));
                 take(name, next, &seen)
@@ -268,7 +268,7 @@ impl View {
         )
     }
 
-    /// A line that was made and then not taken.
+    /// Undoes a line that was made and then not taken.
     fn undo(&self, seen: &Seen, with: Acquaintance) {
         if with == Acquaintance::Made {
             self.nodes.forget(Node::of(seen.attributes.ino.0), 1);
@@ -308,8 +308,8 @@ impl View {
         let find = |layout: &Layout| layout.directory(&path)?.children.get(name).cloned();
         let mut layout = self.tops.layout();
         let mut child = find(&layout);
-        // What is there is taken as it is, so that walking through these directories to a file
-        // asks the repository for nothing.
+        // A name that exists is used without a check, so that walking through these directories to
+        // a file asks the repository for nothing.
         if child.is_none() || name == LATEST {
             layout = self.tops.fresh_layout();
             child = find(&layout);
@@ -352,7 +352,7 @@ impl View {
         self.nodes.directory(number).ok_or(Errno::ESTALE)
     }
 
-    /// True for what is no entry of a snapshot.
+    /// True for a node that is not an entry of a snapshot.
     fn is_made_up(&self, node: Node) -> Result<bool, Errno> {
         Ok(match node {
             Node::Top(_) => true,
@@ -363,7 +363,7 @@ impl View {
         })
     }
 
-    /// The entry that a node is.
+    /// The entry of a node.
     fn stored(&self, node: Node) -> Result<Stored, Errno> {
         let (directory, place) = match node {
             Node::Top(_) => return Err(Errno::EINVAL),
@@ -385,7 +385,7 @@ impl View {
     fn unreadable(&self, directory: &Arc<Directory>, failure: &Failure) -> Errno {
         if !failure.is_known {
             let what = format!("the directory cannot be read: {failure}");
-            self.tell(directory, None, failure, &what);
+            self.report(directory, None, failure, &what);
         }
         Errno::EIO
     }
@@ -393,12 +393,12 @@ impl View {
     fn unreadable_at(&self, stored: &Stored, failure: &Failure, offset: u64) -> Errno {
         if !failure.is_known {
             let what = format!("cannot be read at byte {offset}: {failure}");
-            self.tell(&stored.directory, Some(&stored.entry), failure, &what);
+            self.report(&stored.directory, Some(&stored.entry), failure, &what);
         }
         Errno::EIO
     }
 
-    fn tell(
+    fn report(
         &self,
         directory: &Arc<Directory>,
         entry: Option<&Entry>,
@@ -442,7 +442,7 @@ impl View {
     }
 }
 
-/// What is above a directory of a snapshot.
+/// The node of the directory above.
 fn above(directory: &Directory) -> Node {
     match &directory.origin {
         Origin::Top { above, .. } => Node::Top(*above),
@@ -458,7 +458,7 @@ fn top(attributes: FileAttr) -> Seen {
     Seen { attributes, lifetime: TOP_LIFETIME }
 }
 
-/// What the kernel is told of a name that will never be: to be remembered like any other.
+/// The answer for a name that will never exist: the kernel remembers it like any other.
 pub fn never() -> Seen {
     let owner = Owner { uid: 0, gid: 0 };
     let attributes = attributes::of_top_directory(0, strongroom_base::Timestamp(0), owner);

@@ -1,4 +1,4 @@
-//! Two trees, compared in everything that the system tells of them.
+//! Compares two trees in everything that the system reports of them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What the system tells of a name; not its inode, which is another's on every file system.
+/// What the system reports of a name; not its inode, which differs on every file system.
 #[derive(Debug, PartialEq, Eq)]
-struct Told {
+struct Reported {
     mode: u32,
     owner: (u32, u32),
     links: u64,
@@ -22,7 +22,7 @@ struct Told {
     xattrs: Xattrs,
 }
 
-/// Asserts that two trees are the same but for where they stand; gives the number of names.
+/// Asserts that two trees are the same except for their location; returns the number of names.
 pub fn assert_same(expected: &Path, found: &Path) -> usize {
     let mut joined = Joined::default();
     compare(expected, found, &mut joined) + joined.check()
@@ -54,7 +54,7 @@ impl Joined {
 
 fn compare(expected: &Path, found: &Path, joined: &mut Joined) -> usize {
     let (before, after) = (expected.symlink_metadata().unwrap(), found.symlink_metadata().unwrap());
-    assert_eq!(told(expected, &before), told(found, &after), "{expected:?}");
+    assert_eq!(reported(expected, &before), reported(found, &after), "{expected:?}");
     joined.add(&before, &after, expected);
     if before.is_file() {
         assert!(fs::read(expected).unwrap() == fs::read(found).unwrap(), "bytes of {expected:?}");
@@ -74,10 +74,10 @@ pub fn names(path: &Path) -> Vec<OsString> {
     names
 }
 
-fn told(path: &Path, metadata: &Metadata) -> Told {
+fn reported(path: &Path, metadata: &Metadata) -> Reported {
     let kind = metadata.file_type();
     let is_device = kind.is_char_device() || kind.is_block_device();
-    Told {
+    Reported {
         mode: metadata.mode(),
         owner: (metadata.uid(), metadata.gid()),
         links: metadata.nlink(),

@@ -1,4 +1,4 @@
-//! What is damaged gives an error, and nothing else does.
+//! Damaged files give an error, and no others do.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -67,11 +67,11 @@ fn a_damaged_chunk_is_an_error_of_its_file_alone() {
         }
     }
     assert!((1..=3).contains(&failed.len()), "{failed:?}");
-    let told = fixture.told.take();
+    let reports = fixture.reports.take();
     for path in &failed {
-        let of_it: Vec<_> = told.iter().filter(|(_, about, _)| about == path).collect();
-        assert!(!of_it.is_empty(), "{path:?} is named: {told:?}");
-        assert!(of_it.len() <= 12, "each chunk is told once: {of_it:?}");
+        let of_it: Vec<_> = reports.iter().filter(|(_, about, _)| about == path).collect();
+        assert!(!of_it.is_empty(), "{path:?} is named: {reports:?}");
+        assert!(of_it.len() <= 12, "each chunk is reported once: {of_it:?}");
         assert!(of_it.iter().all(|(severity, _, message)| {
             *severity == Severity::Damage && message.contains(&snapshot.id.short())
         }));
@@ -98,9 +98,9 @@ fn what_parity_gives_back_is_read_and_told() {
     let _mount = fixture.mount();
     let mounted = fixture.mounted(&snapshot, &fixture.source()).join("file");
     assert!(fs::read(mounted).unwrap() == noise(1, 4 << 20));
-    let told = fixture.told.take();
-    assert!(!told.is_empty());
-    assert!(told.iter().all(|(severity, _, _)| *severity == Severity::Warning), "{told:?}");
+    let reports = fixture.reports.take();
+    assert!(!reports.is_empty());
+    assert!(reports.iter().all(|(severity, _, _)| *severity == Severity::Warning), "{reports:?}");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn without_its_arenas_only_the_top_can_be_seen() {
     let error = fs::read_dir(&root).and_then(|mut entries| entries.next().unwrap()).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(5), "{error}");
     assert_ne!(error.kind(), ErrorKind::NotFound);
-    let told = fixture.told.take();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].2.contains(&snapshot.id.short()));
+    let reports = fixture.reports.take();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(reports[0].2.contains(&snapshot.id.short()));
 }

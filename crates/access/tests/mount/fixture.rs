@@ -20,24 +20,24 @@ use strongroom_source::SourceOptions;
 use strongroom_testkit::skipped;
 use tempfile::TempDir;
 
-/// Keeps what it is told.
+/// Keeps all reports.
 #[derive(Default)]
-pub struct Told(Mutex<Vec<(Severity, PathBuf, String)>>);
+pub struct Reports(Mutex<Vec<(Severity, PathBuf, String)>>);
 
-impl Monitor for Told {
+impl Monitor for Reports {
     fn problem(&self, problem: Problem<'_>) {
         let path = problem.path.map(Path::to_owned).unwrap_or_default();
         self.0.lock().unwrap().push((problem.severity, path, problem.message.to_owned()));
     }
 }
 
-impl Told {
+impl Reports {
     pub fn take(&self) -> Vec<(Severity, PathBuf, String)> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
-/// Tells a time that a test sets.
+/// Returns a time that a test sets.
 #[derive(Default)]
 pub struct SetClock(Mutex<Timestamp>);
 
@@ -50,7 +50,7 @@ impl strongroom_base::Clock for SetClock {
 pub struct Fixture {
     pub folder: TempDir,
     pub repository: Arc<Repository>,
-    pub told: Arc<Told>,
+    pub reports: Arc<Reports>,
     pub clock: Option<Arc<SetClock>>,
 }
 
@@ -67,7 +67,7 @@ impl Fixture {
         Self::with(InitOptions::default(), None)
     }
 
-    /// With a clock that stands still.
+    /// With a clock that does not move.
     pub fn at(moment: Timestamp) -> Self {
         let fixture = Self::with(InitOptions::default(), Some(Arc::default()));
         fixture.set_time(moment);
@@ -91,7 +91,7 @@ impl Fixture {
         };
         let options = InitOptions { cost: Some(KdfCost::TYPED_MIN), ..options };
         let repository = Repository::init(surroundings, b"secret", &options).unwrap();
-        Self { folder, repository: Arc::new(repository), told: Arc::default(), clock }
+        Self { folder, repository: Arc::new(repository), reports: Arc::default(), clock }
     }
 
     pub fn set_time(&self, moment: Timestamp) {
@@ -106,7 +106,7 @@ impl Fixture {
         self.folder.path().join("mount")
     }
 
-    /// Where a path of this machine stands in the mount.
+    /// The path in the mount of a path of this machine.
     pub fn mounted(&self, snapshot: &Snapshot, path: &Path) -> PathBuf {
         let root = self.mountpoint().join("ids").join(snapshot.id.short());
         root.join(path.strip_prefix("/").unwrap())
@@ -145,11 +145,11 @@ impl Fixture {
         let mut options = MountOptions::new(TimeZone::UTC);
         options.refresh = Duration::ZERO;
         change(&mut options);
-        mount(self.repository.clone(), &self.mountpoint(), &options, self.told.clone()).unwrap()
+        mount(self.repository.clone(), &self.mountpoint(), &options, self.reports.clone()).unwrap()
     }
 }
 
-/// As little in memory as can be, so that what is evicted comes back.
+/// As little memory as possible, so that evicted things are read again.
 pub fn tight(options: &mut MountOptions) {
     options.cache = CacheLimits { arenas: std::num::NonZeroUsize::MIN, block_bytes: 1 };
 }

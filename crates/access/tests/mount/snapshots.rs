@@ -1,4 +1,4 @@
-//! What stands above the snapshots, and how mounts begin and end.
+//! The directories above the snapshots, and how mounts begin and end.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -74,7 +74,7 @@ fn new_snapshots_appear_and_removed_ones_go() {
     let file = series.join("latest").join(&inner).join("file");
     assert_eq!(fs::read(&file).unwrap(), b"one");
     append(&fixture.source().join("file"), b" two");
-    // In the same second, and straight by its name, without a look at the list.
+    // In the same second, and directly by its name, without reading the list.
     fixture.set_time(Timestamp(EVENING.0 + 500_000_000));
     let second = fixture.backup();
     assert_eq!(
@@ -89,7 +89,7 @@ fn new_snapshots_appear_and_removed_ones_go() {
     assert_eq!(names(&ids), [second.id.short().as_str()]);
     std::thread::sleep(Duration::from_millis(1100));
     assert!(ids.join(first.id.short()).symlink_metadata().is_err());
-    assert!(fixture.told.take().is_empty());
+    assert!(fixture.reports.take().is_empty());
 }
 
 #[test]
@@ -111,8 +111,8 @@ fn inode_numbers_stay() {
     };
     let before = inodes();
     assert_eq!(before[4], before[5]);
-    // The kernel forgets what nobody uses when a mount is changed; where that is not allowed,
-    // nothing is lost.
+    // When a mount is changed, the kernel forgets what is not in use; if that is not allowed, the
+    // test is only weaker.
     if let Err(error) = rustix::mount::mount_remount(fixture.mountpoint(), FLAGS, c"") {
         println!("nothing is forgotten: {error}");
     }
@@ -191,7 +191,7 @@ fn where_nothing_can_be_mounted() {
         fixture.repository.clone(),
         &nowhere,
         &options,
-        fixture.told.clone(),
+        fixture.reports.clone(),
     );
     assert!(matches!(refused, Err(MountError::Mount { .. })));
 }

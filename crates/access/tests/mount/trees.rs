@@ -34,7 +34,7 @@ fn everything_is_as_it_was() {
         }
         Err(error) => skip(&format!("rsync: {error}")),
     }
-    assert!(fixture.told.take().is_empty());
+    assert!(fixture.reports.take().is_empty());
 }
 
 #[test]

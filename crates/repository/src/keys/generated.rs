@@ -1,8 +1,8 @@
-//! Passphrases for machines: drawn at random, so that nobody guesses one and opening a slot need
-//! not cost anything.
+//! Passphrases for machines: drawn at random, so that they cannot be guessed and opening a slot may
+//! cost nothing.
 //!
 //! `strongroom-key-`, then in hexadecimal digits 32 random bytes and the first 4 of their BLAKE3
-//! hash. To everything else it is a passphrase like any other.
+//! hash. Everything else treats it as any other passphrase.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ pub fn generate_passphrase(entropy: &dyn Entropy) -> Zeroizing<String> {
     let secret = Zeroizing::new(random_array::<SECRET_BYTES>(entropy));
     let check = blake3::hash(&*secret);
     let bytes = secret.iter().chain(&check.as_bytes()[..CHECK_BYTES]);
-    // With room for all of it: a string that grows leaves parts of itself behind, unwiped.
+    // With enough capacity: a string that grows leaves parts of itself behind, unwiped.
     let length = PREFIX.len() + 2 * (SECRET_BYTES + CHECK_BYTES);
     let mut passphrase = Zeroizing::new(String::with_capacity(length));
     passphrase.push_str(PREFIX);
@@ -29,7 +29,8 @@ pub fn generate_passphrase(entropy: &dyn Entropy) -> Zeroizing<String> {
     passphrase
 }
 
-/// True where [`generate_passphrase`] made it, as its check tells: nobody types one by accident.
+/// True if [`generate_passphrase`] made it, by its check: such a passphrase is never typed by
+/// accident.
 pub(super) fn is_generated(passphrase: &[u8]) -> bool {
     let digits = std::str::from_utf8(passphrase).ok().and_then(|text| text.strip_prefix(PREFIX));
     let Some(digits) = digits.filter(|digits| digits.len() == 2 * (SECRET_BYTES + CHECK_BYTES))

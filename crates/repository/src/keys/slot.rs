@@ -23,7 +23,7 @@ use crate::error::SlotError;
 
 pub use secret::{DOMAIN_NAME_BYTES_MAX, PutOnlySecret, SlotSecret, is_domain_name};
 
-/// What Argon2id costs: whoever opens a slot, and whoever guesses its passphrase.
+/// The cost of Argon2id, for opening a slot and for guessing its passphrase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KdfCost {
     /// Memory in KiB.
@@ -35,12 +35,12 @@ pub struct KdfCost {
 }
 
 impl KdfCost {
-    /// The second recommendation of RFC 9106 §4: 64 MiB, so that opening keeps to the memory that
-    /// any operation may take.
+    /// The second recommendation of RFC 9106 §4: 64 MiB, so that opening stays within the memory
+    /// that any operation may take.
     pub const DEFAULT: Self = Self { memory_kib: 64 << 10, passes: 3, lanes: 4 };
-    /// The least that a passphrase which a person chose may cost: an eighth of the default.
+    /// The least cost for a passphrase that a person chose: an eighth of the default.
     pub const TYPED_MIN: Self = Self { memory_kib: 8 << 10, ..Self::DEFAULT };
-    /// As cheap as Argon2 gets: for passphrases that were drawn at random.
+    /// The lowest cost of Argon2: for passphrases that were drawn at random.
     pub const CHEAPEST: Self = Self { memory_kib: 32, passes: 1, lanes: 4 };
     /// No slot may ask for more than 1 GiB.
     pub const MEMORY_KIB_MAX: u32 = 1 << 20;
@@ -48,19 +48,19 @@ impl KdfCost {
     /// Nor for more than 16 passes over that.
     const WORK_MAX: u64 = 16 << 20;
 
-    /// What suits a passphrase: next to nothing if nobody can guess it.
+    /// The cost that suits a passphrase: next to nothing if it cannot be guessed.
     pub fn suited_to(passphrase: &[u8]) -> Self {
         if is_generated(passphrase) { Self::CHEAPEST } else { Self::DEFAULT }
     }
 
-    /// KiB that are filled in all passes together: what opening a slot takes of the processor.
+    /// KiB that are filled in all passes together: the processor time of opening a slot.
     pub fn work(self) -> u64 {
         u64::from(self.memory_kib) * u64::from(self.passes)
     }
 
-    /// False if a slot is too cheap for this passphrase. Anybody who may create objects could add
-    /// slots that cost next to nothing, sealed under guesses of a passphrase that a person chose,
-    /// and learn from what a client does which guess was right.
+    /// False if a slot is too cheap for this passphrase. An attacker who may create objects could
+    /// add slots that cost next to nothing, sealed under guesses of a passphrase that a person
+    /// chose, and learn from what a client does which guess was right.
     fn is_enough_for(self, passphrase: &[u8]) -> bool {
         self.work() >= Self::TYPED_MIN.work() || is_generated(passphrase)
     }
@@ -76,8 +76,8 @@ impl KdfCost {
     }
 }
 
-/// Memory for Argon2, in huge pages where the system gives them: a third of the time goes into
-/// page faults and missing translations without.
+/// Memory for Argon2, in huge pages if the system provides them: without them, a third of the time
+/// is spent on page faults and missing translations.
 fn argon2_memory(blocks: usize) -> Vec<Block> {
     let mut memory: Vec<Block> = Vec::with_capacity(blocks);
     let room = memory.spare_capacity_mut();
@@ -86,7 +86,7 @@ fn argon2_memory(blocks: usize) -> Vec<Block> {
     if let Some(bytes) = end.checked_sub(start).filter(|bytes| *bytes > 0) {
         let advised = room.as_mut_ptr().with_addr(start);
         // SAFETY: the range lies within room that this vector owns; the advice changes which pages
-        // back it, not what may be done with them. Where it is refused, all stays as it was.
+        // back it, not what may be done with them. If it is refused, nothing changes.
         let _ = unsafe { madvise(advised.cast(), bytes, Advice::LinuxHugepage) };
     }
     memory.resize(blocks, Block::default());
@@ -96,31 +96,32 @@ fn argon2_memory(blocks: usize) -> Vec<Block> {
 /// Advice goes to whole pages of this size.
 const PAGE_BYTES: usize = 4096;
 
-/// What a key allows.
+/// What a key permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Access {
     /// Reading and storing.
     Full = 0,
-    /// Storing alone.
+    /// Storing only.
     PutOnly = 1,
 }
 
 /// Bytes of a slot's commitment.
 const COMMITMENT_BYTES: usize = 32;
-/// What the commitment is derived as.
+/// The context in which the commitment is derived.
 const COMMITMENT_CONTEXT: &str = "strongroom v0 slot commitment";
 
-/// One key slot, as it is stored.
+/// One key slot, in the form in which it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySlot {
     /// Its name.
     pub id: SlotId,
-    /// What its owner calls it. Authentic only once the slot was opened, as everything here.
+    /// The name that its owner gave it. Like all fields, it is authentic only once the slot was
+    /// opened.
     pub label: String,
     /// When it was made.
     pub created: Timestamp,
-    /// What its key allows. The sealed part has the last word.
+    /// What its key permits. The sealed part decides.
     pub access: Access,
     /// What opening it costs.
     pub cost: KdfCost,
@@ -128,7 +129,7 @@ pub struct KeySlot {
     /// A hash of the slot's key. AES-GCM does not commit to a key: without this, one slot could be
     /// made to open with several passphrases.
     commitment: [u8; COMMITMENT_BYTES],
-    /// The map of all that is in the clear, as it was stored: what the seal authenticates.
+    /// The exact bytes of the map in the clear, which the seal authenticates.
     clear: Vec<u8>,
     sealed: Vec<u8>,
 }
@@ -142,14 +143,14 @@ mod key {
     pub const COMMITMENT: u64 = 5;
 }
 
-/// What a new slot is to be called and to cost.
+/// The name and cost of a new slot.
 #[derive(Debug, Clone)]
 pub struct NewSlot {
-    /// What its owner calls it.
+    /// The name that its owner gives it.
     pub label: String,
     /// When it is made.
     pub created: Timestamp,
-    /// What opening it costs; by default what suits the passphrase.
+    /// What opening it costs; the default depends on the passphrase.
     pub cost: Option<KdfCost>,
 }
 
@@ -214,7 +215,7 @@ impl KeySlot {
         derive_object_key(COMMITMENT_CONTEXT, key, &self.id.0)
     }
 
-    /// What the seal is bound to: this slot of this repository, and all that it says in the clear.
+    /// What the seal is bound to: this slot of this repository, and all that is in the clear.
     fn aad(&self, repository: RepositoryId) -> Vec<u8> {
         [&repository.0[..], &self.id.0[..], &self.clear].concat()
     }

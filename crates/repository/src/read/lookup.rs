@@ -16,14 +16,14 @@ pub enum Found {
     Root {
         /// The tree of `/`.
         tree: Recipe,
-        /// Not all that stood in it is in its tree.
+        /// Part of its content is not in its tree.
         partial: bool,
     },
     /// Anything below it.
     Entry {
         /// The entry.
         entry: Box<Entry>,
-        /// Its whole path, without a slash in front.
+        /// Its whole path, without a leading slash.
         path: Vec<u8>,
     },
 }
@@ -35,7 +35,7 @@ impl Found {
     }
 }
 
-/// What a path leads to. A slash in front or behind makes no difference; links are not followed.
+/// What a path leads to. Slashes at its ends make no difference; links are not followed.
 pub fn find_path(
     snapshot: &Snapshot,
     path: &[u8],

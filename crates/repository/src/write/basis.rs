@@ -1,10 +1,9 @@
 //! What a new chunk is encoded against: the same stream in the parent snapshot, at and around the
 //! same place (Arrow §6).
 //!
-//! Where something was inserted or removed before the place, the parent's stream has the same
-//! bytes further on or further back: the *drift*, read off the chunks that both streams share.
-//! Deltas are one step deep: what is encoded against a chunk that is a delta itself is encoded
-//! against that one's bases.
+//! If something was inserted or removed before the place, the parent's stream has the same bytes
+//! further on or further back: the *drift*, taken from the chunks that both streams share. Deltas
+//! are one step deep: a chunk whose basis would be a delta is encoded against that delta's bases.
 
 use std::ops::Range;
 
@@ -17,31 +16,32 @@ use strongroom_chunk::delta;
 use crate::error::RepositoryError;
 use crate::read::chunk_reader::ChunkReader;
 
-/// A basis is so many chunks at most.
+/// A basis has at most this many chunks.
 const CHUNKS_MAX: usize = 6;
 /// How far back and ahead of its place a shared chunk is looked for.
 const SEARCH_BYTES: (u64, u64) = (4 << 20, 16 << 20);
 /// Nodes of the parent's recipe that are kept.
 const NODES_KEPT: usize = 8;
-/// A delta of at most one such part of its chunk proves the drift.
+/// A delta of at most 1 / `PROOF` of its chunk proves the drift.
 const PROOF: usize = 4;
-/// What a base costs beside the delta's bytes: its names in a block and in a summary.
+/// What a base costs besides the delta's bytes: its names in a block and in a summary.
 const BASE_COST_BYTES: usize = 44;
 
 /// The parent's version of a stream.
 pub struct StreamBasis<'r> {
     reader: &'r ChunkReader,
     recipe: Recipe,
-    /// Place in the parent's stream, less the place in the new one.
+    /// The place in the parent's stream, minus the place in the new one.
     drift: i64,
     /// The drift with which a chunk was last found in its place, or made a short delta. A single
-    /// shared chunk does not prove its drift: what repeats in a stream is shared with a wrong place.
+    /// shared chunk does not prove its drift: content that repeats in a stream is also shared with
+    /// a wrong place.
     proven_drift: i64,
     /// Nodes read last, the latest at the end.
     nodes: Vec<(Fingerprint, Vec<ChunkRef>)>,
 }
 
-/// What came of encoding a chunk against the parent's version of its stream.
+/// The result of encoding a chunk against the parent's version of its stream.
 pub enum FromParent {
     /// The parent has nothing in its place.
     Nothing,
@@ -51,7 +51,7 @@ pub enum FromParent {
     Delta(Delta),
 }
 
-/// Chunks that something can be encoded against.
+/// Chunks that another chunk can be encoded against.
 pub struct FoundBasis {
     bases: Vec<Location>,
     index: delta::Basis,
@@ -63,7 +63,7 @@ pub struct FoundBasis {
 pub struct Delta {
     /// What they are.
     pub bases: Vec<Location>,
-    /// How the chunk is made of them.
+    /// How the chunk is made from them.
     pub instructions: Vec<u8>,
 }
 
@@ -73,7 +73,7 @@ impl<'r> StreamBasis<'r> {
         Self { reader, recipe: recipe.clone(), drift: 0, proven_drift: 0, nodes: Vec::new() }
     }
 
-    /// Where the chunk of this name stands, if the parent has it in this very place.
+    /// Where the chunk of this name is, if the parent has it in exactly this place.
     pub fn in_place(&mut self, part: Part, fingerprint: &Fingerprint) -> Option<Location> {
         let here = self.in_parent(part.offset);
         let (start, chunk) = *self.parts(part.level, here..here.saturating_add(1)).first()?;
@@ -84,8 +84,8 @@ impl<'r> StreamBasis<'r> {
         Some(chunk.location)
     }
 
-    /// Takes note that the chunk at `offset`, which is not the one in its place in the parent, is
-    /// one that the repository holds already.
+    /// Records that the chunk at `offset`, which differs from the chunk in its place in the parent,
+    /// is one that the repository holds already.
     pub fn saw_known(&mut self, offset: u64, fingerprint: &Fingerprint) {
         let here = self.in_parent(offset);
         let is_same = |(_, chunk): &(u64, ChunkRef)| chunk.fingerprint == *fingerprint;
@@ -136,7 +136,7 @@ impl<'r> StreamBasis<'r> {
         }
     }
 
-    /// What the parent has in the place of a chunk of so many bytes, with this drift.
+    /// What the parent has in the place of a chunk of this length, with this drift.
     fn find(&mut self, part: Part, drift: i64, bytes: usize) -> Option<FoundBasis> {
         let here = part.offset.saturating_add_signed(drift);
         let range = match part.level {
@@ -148,7 +148,7 @@ impl<'r> StreamBasis<'r> {
         };
         let parts = self.parts(part.level, range);
         let places: Vec<_> = parts.iter().map(|(_, chunk)| chunk.location).collect();
-        // The part that the chunk begins in, and how far from that part's begin.
+        // The part in which the chunk begins, and how far from that part's beginning.
         let part = parts.iter().rposition(|(start, _)| *start <= here).unwrap_or(0);
         let into_part = parts.get(part).map_or(0, |(start, _)| here.saturating_sub(*start));
         FoundBasis::of(self.reader, &places, (part, into_part as usize))
@@ -158,7 +158,7 @@ impl<'r> StreamBasis<'r> {
         offset.saturating_add_signed(self.drift)
     }
 
-    /// The chunks of a level that stand in a range of the parent's stream, each with its offset.
+    /// The chunks of a level that are in a range of the parent's stream, each with its offset.
     fn parts(&mut self, level: u8, range: Range<u64>) -> Vec<(u64, ChunkRef)> {
         let mut found = Vec::new();
         let refs = std::mem::take(&mut self.recipe.refs);
@@ -196,7 +196,7 @@ impl<'r> StreamBasis<'r> {
         }
     }
 
-    /// A node of the parent's recipe. One that cannot be read is as good as none.
+    /// A node of the parent's recipe. One that cannot be read counts as missing.
     fn take_node(&mut self, node: &ChunkRef) -> Option<Vec<ChunkRef>> {
         let kept = self.nodes.iter().position(|(kept, _)| *kept == node.fingerprint);
         if let Some(place) = kept {
@@ -210,8 +210,8 @@ impl<'r> StreamBasis<'r> {
 }
 
 impl FoundBasis {
-    /// A basis of the chunks in these places; none if there are none, or they cannot be read.
-    /// What is to be encoded would begin that many bytes into the chunk of that number.
+    /// A basis of the chunks in these places; `None` if there are none, or they cannot be read. The
+    /// chunk to encode would begin `offset` bytes into the chunk with the number `in_chunk`.
     pub fn of(
         reader: &ChunkReader,
         places: &[Location],
@@ -243,7 +243,7 @@ impl FoundBasis {
         &self.bases
     }
 
-    /// A chunk encoded against it; none if that saves too little.
+    /// A chunk encoded against it; `None` if that saves too little.
     pub fn encode(self, chunk: &[u8]) -> Option<Delta> {
         let bytes_max = (chunk.len() / 2).checked_sub(self.bases.len() * BASE_COST_BYTES)?;
         let encoded = self.index.encode(chunk, self.in_place, bytes_max)?;
@@ -251,8 +251,7 @@ impl FoundBasis {
     }
 }
 
-/// Where among `bases`, each of which ends as `ends` says, the byte is that is at `start` of some of
-/// them.
+/// The place among `bases`, which end at `ends`, of the byte that is at `start` of some of them.
 fn place_among(
     bases: &[Location],
     ends: &[usize],
@@ -272,8 +271,8 @@ fn place_among(
 }
 
 impl ChunkReader {
-    /// What a chunk can be encoded against that resembles the one in this place: that one where it
-    /// is stored whole, else its bases.
+    /// The bases for a chunk that resembles the one in this place: that chunk if it is stored
+    /// whole, otherwise its bases.
     fn bases_in_place_of(&self, place: Location) -> Result<Vec<Location>, RepositoryError> {
         let arena = self.store().arena(place.arena)?;
         let bases = arena.slot(place.slot).map(|slot| slot.bases.clone()).unwrap_or_default();
@@ -298,7 +297,7 @@ impl ChunkReader {
 }
 
 impl Delta {
-    /// The chunk as it is to be stored.
+    /// The chunk in the form in which it is to be stored.
     pub fn stored<'d>(&'d self, chunk: &[u8]) -> StoredChunk<'d> {
         StoredChunk::Delta {
             instructions: &self.instructions,

@@ -1,4 +1,4 @@
-//! Streams into pieces of whole chunks: read, cut, name.
+//! Splits streams into pieces of whole chunks: reads, cuts, and names them.
 
 use strongroom_base::{Fingerprint, Fingerprinter};
 use strongroom_chunk::{Chunker, Key};
@@ -7,14 +7,14 @@ use crate::config::{NAMING_FINGERPRINT, STORE_EXCLUSIVE, StreamKind};
 use crate::error::RepositoryError;
 use crate::repository::Repository;
 
-/// Bytes read at a time. Large enough that a chunk is well within it.
+/// Bytes read at a time: well above the length of a chunk.
 pub const PIECE_BYTES: usize = 1 << 20;
 
 /// Some chunks of a stream, one after another.
 #[derive(Debug)]
 pub struct Piece {
     bytes: Vec<u8>,
-    /// Where each chunk ends, and what it is called.
+    /// Where each chunk ends, and its name.
     chunks: Vec<(usize, Fingerprint)>,
 }
 
@@ -25,7 +25,7 @@ pub struct StreamCutter {
     fingerprinter: Fingerprinter,
 }
 
-/// Fills a buffer from its start; tells how many bytes it got, and whether they were the last.
+/// Fills a buffer from its start; returns how many bytes it got, and whether they were the last.
 type Fill<'f, E> = dyn FnMut(&mut [u8]) -> Result<(usize, bool), E> + 'f;
 
 impl Piece {
@@ -38,8 +38,8 @@ impl Piece {
 }
 
 impl StreamCutter {
-    /// Cuts files as a repository's are cut, and names their chunks. An error if the repository has
-    /// rules that this program does not know: it can be read, not written.
+    /// Cuts files by the rules of a repository, and names their chunks. Fails if the repository has
+    /// rules that this program does not know: it can be read, but not written.
     pub fn of_files(repository: &Repository) -> Result<Self, RepositoryError> {
         let unknown = |what, number| RepositoryError::Unknown { what, number };
         let config = &repository.config;
@@ -58,14 +58,14 @@ impl StreamCutter {
         Ok(Self::new(chunker, naming.data.clone()))
     }
 
-    /// A cutter by a repository's rule and names.
+    /// A cutter with a repository's rule and names.
     pub fn new(chunker: Chunker, fingerprinter: Fingerprinter) -> Self {
         assert!(chunker.limits().max() <= PIECE_BYTES, "a chunk is well within a piece");
         Self { chunker, fingerprinter }
     }
 
-    /// Reads to the end of a stream of about `expected` bytes, and gives it piece by piece. A piece
-    /// that nobody takes ends it.
+    /// Reads to the end of a stream of about `expected` bytes, and passes it on piece by piece. An
+    /// error of `give` ends it.
     pub fn cut<E>(
         &self,
         expected: u64,
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// However a stream comes in, its chunks are those of the whole.
+    /// A stream has the same chunks however it is read.
     #[test]
     fn pieces_are_the_stream() {
         let fingerprinter = strongroom_base::NamingSecret([5; 32]).keys().data.clone();
