@@ -1,8 +1,8 @@
 //! `diff`: in what two snapshots, or a snapshot and a directory of this machine, differ.
 //!
-//! Both sides are told sorted by name and are merged, directory by directory. Two subtrees of
-//! snapshots with the same recipe are the same and are not read. A file of the machine is read
-//! only where its size is that of the snapshot's and its times leave a doubt.
+//! Both sides yield their entries sorted by name and are merged, directory by directory. Two
+//! subtrees of snapshots with the same recipe are the same and are not read. A file of the machine
+//! is read only if its size is that of the snapshot's and its times leave a doubt.
 
 mod content;
 mod side;
@@ -31,18 +31,18 @@ pub enum DiffSide<'d> {
         /// The part of it.
         path: &'d [u8],
     },
-    /// What stands at a path of this machine.
+    /// A path of this machine.
     Directory(&'d Path),
 }
 
-/// How closely is looked.
+/// How closely the sides are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiffOptions {
-    /// Files of the machine are read also where size and times are those of the snapshot.
+    /// Files of the machine are read even if size and times are those of the snapshot.
     pub content: bool,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeKind {
     /// A regular file.
@@ -69,8 +69,8 @@ pub enum NodeKind {
 pub struct Node {
     /// What it is.
     pub kind: NodeKind,
-    /// What every kind has. Extended attributes of what stands on this machine are read only
-    /// where both sides have the entry.
+    /// What every kind has. Extended attributes of this machine are read only if both sides have
+    /// the entry.
     pub metadata: Metadata,
 }
 
@@ -97,31 +97,32 @@ pub struct Modified {
 }
 
 impl Modified {
-    /// True where nothing differs.
+    /// True if nothing differs.
     pub fn none(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What became of an entry.
+/// How an entry changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     /// Only the second side has it.
     Added,
     /// Only the first side has it.
     Removed,
-    /// It is something of another kind. What a directory held, or holds now, is told apart.
+    /// It is of another kind. The content of a directory that was, or is, there is reported
+    /// separately.
     Type,
-    /// It is the same kind of thing, and otherwise.
+    /// It is of the same kind, and differs.
     Modified(Modified),
 }
 
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Relative to the two tops, without a slash in front; empty for the tops themselves.
+    /// Relative to the two tops, without a leading slash; empty for the tops themselves.
     pub path: Vec<u8>,
-    /// What became of it.
+    /// How it changed.
     pub kind: ChangeKind,
     /// The first side's entry.
     pub before: Option<Node>,
@@ -130,14 +131,14 @@ pub struct Change {
 }
 
 impl Change {
-    /// By how many bytes of content the second side is longer.
+    /// How many bytes longer the second side's content is.
     pub fn bytes_delta(&self) -> i64 {
         let bytes = |node: &Option<Node>| node.as_ref().map_or(0, Node::bytes);
         bytes(&self.after).cast_signed().wrapping_sub(bytes(&self.before).cast_signed())
     }
 }
 
-/// What a comparison amounted to.
+/// The numbers of a comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiffOutcome {
     /// Entries that only the second side has.
@@ -152,21 +153,21 @@ pub struct DiffOutcome {
     pub bytes_added: u64,
     /// Bytes of files removed or changed, as they are on the first side.
     pub bytes_removed: u64,
-    /// Entries of the machine that could not be read, and so not be compared.
+    /// Entries of the machine that could not be read, and so were not compared.
     pub problems: u64,
-    /// Trees and files of snapshots that could not be read, and so not be compared.
+    /// Trees and files of snapshots that could not be read, and so were not compared.
     pub damaged: u64,
 }
 
 impl DiffOutcome {
-    /// True where the two sides are the same, as far as they could be compared.
+    /// True if the two sides are the same, as far as they could be compared.
     pub fn is_same(&self) -> bool {
         self.added + self.removed + self.changed + self.metadata == 0
     }
 }
 
-/// Compares two sides, at least one of which is a snapshot, and tells each difference, sorted by
-/// path, a directory before what it holds.
+/// Compares two sides, at least one of which is a snapshot, and reports each difference, sorted by
+/// path, a directory before its content.
 pub fn diff(
     repository: &Repository,
     before: DiffSide<'_>,
@@ -202,9 +203,9 @@ pub fn diff(
 struct Level {
     /// Which sides are in it.
     has: [bool; 2],
-    /// What each side tells next.
+    /// The next item of each side.
     next: [Option<Item>; 2],
-    /// What a side does not tell may be there all the same.
+    /// A side that does not yield a name may have it nevertheless.
     incomplete: [bool; 2],
     path_bytes: usize,
 }
@@ -261,8 +262,8 @@ impl Differ<'_, '_> {
                 }
                 (Some(Item::Entry(before)), None) => self.one(0, *before)?,
                 (None, Some(Item::Entry(after))) => self.one(1, *after)?,
-                // A side that cannot tell what stands there is no reason to call it changed; what
-                // the other has below it is passed over.
+                // If a side cannot say what is there, that is not reported as a change; what the
+                // other side has below it is skipped.
                 (Some(Item::Entry(entry)), _) => self.sides[0].pass(&entry),
                 (_, Some(Item::Entry(entry))) => self.sides[1].pass(&entry),
                 _ => {}
@@ -271,7 +272,7 @@ impl Differ<'_, '_> {
         Ok(())
     }
 
-    /// Sees to it that the next item of a side is at hand.
+    /// Ensures that the next item of a side is available.
     fn fill(&mut self, place: usize) -> Result<(), EngineError> {
         let level = self.levels.last_mut().expect("called with a level at hand");
         while level.has[place] && level.next[place].is_none() {
@@ -280,12 +281,12 @@ impl Differ<'_, '_> {
                 Ok(Some(Item::Incomplete { path, why })) => {
                     level.incomplete[place] = true;
                     self.outcome.problems += 1;
-                    tell(self.monitor, Severity::Warning, &path, &why);
+                    report(self.monitor, Severity::Warning, &path, &why);
                 }
                 Ok(Some(item)) => {
                     if let Item::Unreadable { path, why, .. } = &item {
                         self.outcome.problems += 1;
-                        tell(self.monitor, Severity::Warning, path, why);
+                        report(self.monitor, Severity::Warning, path, why);
                     }
                     level.next[place] = Some(item);
                 }
@@ -294,7 +295,7 @@ impl Differ<'_, '_> {
                     self.outcome.damaged += 1;
                     let path = PathBuf::from(OsStr::from_bytes(&self.path));
                     let message = format!("some entries of this directory are lost: {error}");
-                    tell(self.monitor, Severity::Damage, &path, &message);
+                    report(self.monitor, Severity::Damage, &path, &message);
                 }
                 Err(error) => return Err(error),
             }
@@ -304,7 +305,7 @@ impl Differ<'_, '_> {
 
     /// An entry that only one side has.
     fn one(&mut self, place: usize, entry: Named) -> Result<(), EngineError> {
-        let level = self.levels.last().expect("an entry stands in a level");
+        let level = self.levels.last().expect("an entry is in a level");
         if level.incomplete[1 - place] {
             self.sides[place].pass(&entry);
             return Ok(());
@@ -376,7 +377,7 @@ impl Differ<'_, '_> {
         for (side, entry) in self.sides.iter().zip([&mut *before, &mut *after]) {
             if let Err(why) = side.read_xattrs(entry) {
                 self.outcome.problems += 1;
-                tell(self.monitor, Severity::Warning, &self.full_path(), &why);
+                report(self.monitor, Severity::Warning, &self.full_path(), &why);
             }
         }
         let content = self.content_differs(before, after)?;
@@ -402,8 +403,8 @@ impl Differ<'_, '_> {
         let same = match (&before.content, &after.content) {
             (Some(before), Some(after)) => content::same_recipes(before, after, self.reader),
             (Some(recipe), None) | (None, Some(recipe)) => {
-                // A file of its own inode has another `ctime` once anything of it changed; a copy
-                // has its own in any case.
+                // If anything of a file changed and its inode is the same, it has another `ctime`;
+                // a copy has its own `ctime` in any case.
                 let same_inode = (old.inode, old.device) == (new.inode, new.device);
                 let doubt = old.mtime != new.mtime || (same_inode && old.ctime != new.ctime);
                 if !doubt && !self.options.content {
@@ -422,12 +423,12 @@ impl Differ<'_, '_> {
             Ok(same) => Ok(!same),
             Err(EngineError::Source(error)) => {
                 self.outcome.problems += 1;
-                tell(self.monitor, Severity::Warning, &self.full_path(), &error.to_string());
+                report(self.monitor, Severity::Warning, &self.full_path(), &error.to_string());
                 Ok(false)
             }
             Err(error) if error.is_damage() => {
                 self.outcome.damaged += 1;
-                tell(self.monitor, Severity::Damage, &self.full_path(), &error.to_string());
+                report(self.monitor, Severity::Damage, &self.full_path(), &error.to_string());
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -447,6 +448,6 @@ impl Differ<'_, '_> {
     }
 }
 
-fn tell(monitor: &dyn Monitor, severity: Severity, path: &Path, message: &str) {
+fn report(monitor: &dyn Monitor, severity: Severity, path: &Path, message: &str) {
     monitor.problem(Problem { severity, path: Some(path), message });
 }

@@ -2,8 +2,8 @@
 //! content of one file.
 //!
 //! Members come in the order of the snapshot's walk, so the same snapshot gives the same archive,
-//! byte for byte. A stream cannot be taken back: where something of a file is lost, zeros stand
-//! for it, the file is told and named in the outcome, and the rest follows.
+//! byte for byte. A stream cannot be taken back: if a part of a file is lost, zeros replace it, the
+//! file is reported and named in the outcome, and the rest follows.
 
 mod acl;
 mod ahead;
@@ -27,7 +27,7 @@ use ahead::{Item, LinkMode, read_ahead};
 use tar::TarArchive;
 use zip::ZipArchive;
 
-/// What is made of a snapshot.
+/// The format of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpFormat {
     /// POSIX tar with extended headers: everything but sockets.
@@ -36,24 +36,24 @@ pub enum DumpFormat {
     Zip,
 }
 
-/// What a dump gave.
+/// The result of a dump.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DumpOutcome {
-    /// Members of the archive that are no directories.
+    /// Members of the archive that are not directories.
     pub files: u64,
     /// Directories.
     pub directories: u64,
     /// Bytes of content.
     pub bytes: u64,
-    /// Entries that this format has no place for, or a place for only a part of.
+    /// Entries that this format cannot hold, or only in part.
     pub left_out: u64,
-    /// Files of which something is lost, with zeros in its place; directories of which names
-    /// are lost.
+    /// Files of which something is lost, with zeros in its place; directories of which names are
+    /// lost.
     pub damaged: Vec<PathBuf>,
 }
 
 /// Writes a snapshot, or what is in `path` of it, as an archive. Names in the archive are relative
-/// to `path`; a path that leads to no directory gives an archive of one member.
+/// to `path`; a path that does not lead to a directory gives an archive of one member.
 pub fn dump(
     repository: &Repository,
     snapshot: &Snapshot,
@@ -91,8 +91,8 @@ pub fn dump(
     Ok(dumper.outcome)
 }
 
-/// Writes the content of one file, and tells how many bytes. Where something of it is lost, it
-/// stops right there.
+/// Writes the content of one file, and returns how many bytes. If something of it is lost, it stops
+/// there.
 pub fn cat(
     repository: &Repository,
     snapshot: &Snapshot,
@@ -149,7 +149,7 @@ fn advise_repair(reader: &ChunkReader, monitor: &dyn Monitor) {
     }
 }
 
-/// Gives so many zeros away, piece by piece.
+/// Writes this many zeros, piece by piece.
 fn write_zeros(
     mut bytes: u64,
     write: &mut dyn FnMut(&[u8]) -> Result<(), EngineError>,
@@ -165,19 +165,19 @@ fn write_zeros(
 
 /// One name of the archive.
 struct Member<'m> {
-    /// Relative to what is dumped; `.` for that itself.
+    /// Relative to what is dumped; `.` for the top.
     path: &'m [u8],
     entry: &'m Entry,
-    /// The first name of the same inode, where this is a further one.
+    /// The first name of the same inode, if this is a further one.
     link: Option<&'m [u8]>,
 }
 
 /// How an archive took a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Taken {
-    /// As it is.
+    /// Completely.
     Whole,
-    /// Without something that the format cannot tell.
+    /// Without something that the format cannot express.
     Without(&'static str),
     /// Not at all.
     Not(&'static str),
@@ -290,7 +290,7 @@ impl Dumper<'_> {
         self.monitor.progress(&self.progress);
     }
 
-    /// A part of the file at hand is lost. Told once a file.
+    /// A part of the current file is lost. Reported once for each file.
     fn lost(&mut self, error: &RepositoryError) {
         let Some(current) = &mut self.current else { return };
         if !std::mem::replace(&mut current.damaged, true) {

@@ -1,4 +1,4 @@
-//! What is wrong in a repository, and what hangs on it.
+//! What is wrong in a repository, and what depends on it.
 
 pub mod audit;
 pub mod bad;

@@ -1,4 +1,4 @@
-//! `key`: slots are added, changed, listed and removed.
+//! `key`: adds, changes, lists and removes slots.
 
 use strongroom_base::SlotId;
 use strongroom_repository::keys::{
@@ -16,16 +16,16 @@ pub fn list_keys(repository: &Repository) -> Result<Vec<KeySlot>, EngineError> {
     Ok(slots)
 }
 
-/// What a further key may do.
+/// What a new key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewAccess<'n> {
     /// Reading and storing.
     Full,
-    /// Storing alone, for the domain of this name: the machines of a domain trust each other.
+    /// Storing only, for the domain of this name: the machines of a domain trust each other.
     PutOnly(&'n str),
 }
 
-/// Adds a slot that another passphrase opens.
+/// Adds a slot for another passphrase.
 pub fn add_key(
     repository: &Repository,
     passphrase: &[u8],
@@ -65,7 +65,7 @@ fn add_slot(
     Ok(slot.id)
 }
 
-/// Gives the slot that was opened another passphrase. The new slot stands before the old goes.
+/// Gives the opened slot another passphrase. The new slot is created before the old one is removed.
 pub fn change_key(
     repository: &Repository,
     passphrase: &[u8],
@@ -79,7 +79,7 @@ pub fn change_key(
     Ok(new)
 }
 
-/// Removes a slot, but never the last that reads.
+/// Removes a slot, but never the last one that can read.
 pub fn remove_key(repository: &Repository, slot: SlotId) -> Result<(), EngineError> {
     let slots = list_keys(repository)?;
     let readers = |slots: &[KeySlot]| {

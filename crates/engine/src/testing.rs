@@ -1,4 +1,4 @@
-//! For unit tests alone: a repository in memory, a tree on disk, and snapshots of it.
+//! For unit tests only: a repository in memory, a tree on disk, and snapshots of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl World {
         Self::with_redundancy(Redundancy::ARENA)
     }
 
-    /// A repository whose arenas get so much parity.
+    /// A repository whose arenas get this much parity.
     pub fn with_redundancy(redundancy: Redundancy) -> Self {
         let objects = Arc::new(MemoryBackend::new());
         let surroundings = Surroundings {
@@ -110,7 +110,7 @@ impl World {
     }
 }
 
-/// Bytes that no compression makes less.
+/// Bytes that do not compress.
 pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     strongroom_testkit::Random::new(seed).noise(bytes)
 }

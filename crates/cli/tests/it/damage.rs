@@ -1,4 +1,4 @@
-//! What is damaged is told, repaired where it can be, and named where it cannot.
+//! Damage is reported, repaired if possible, and otherwise named.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What the program tells about itself.
+//! What the program says about itself.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ const COMMANDS: &[&str] = &[
     "manpages",
 ];
 
-/// Help as it stands in a terminal of 100 columns, with nothing set.
+/// The help in a terminal of 100 columns, with nothing set.
 fn help(command: &str) -> String {
     let world = World::empty();
     let args = command.split(' ').filter(|word| !word.is_empty()).chain(["--help"]);

@@ -83,6 +83,6 @@ fn quiet_is_quiet() {
         let run = world.say(&words).exits(0);
         assert_eq!((run.out.as_str(), run.err.as_str()), ("", ""), "{words}");
     }
-    // What was asked for is told all the same.
+    // Requested output is printed nevertheless.
     assert_eq!(world.say("-q snapshots").exits(0).out.lines().count(), 2);
 }

@@ -17,8 +17,8 @@ fn a_wrong_passphrase() {
     };
     let output = run("wrong");
     assert_eq!(output.status.code(), Some(5));
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("hint: try again") && !told.contains("wrong\""), "{told}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("hint: try again") && !message.contains("wrong\""), "{message}");
     world.say("snapshots --password-file /nowhere").exits(5).warns("--password-file");
     world.say("snapshots --password-command false").exits(5).warns("--password-command");
     let empty = World::empty();
@@ -34,13 +34,13 @@ fn no_passphrase_at_all() {
     if skipped("no terminal", (!has_program("setsid")).then_some("setsid is not installed")) {
         return;
     }
-    // Without a terminal there is nobody to ask.
+    // Without a terminal the program cannot ask.
     command.arg("--wait").arg(program()).arg("snapshots");
     world.surround(&mut command);
     let output = command.env_remove("STRONGROOM_PASSWORD").output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(5), "{told}");
-    assert!(told.contains("STRONGROOM_PASSWORD"), "{told}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(5), "{message}");
+    assert!(message.contains("STRONGROOM_PASSWORD"), "{message}");
 }
 
 #[test]
@@ -153,10 +153,13 @@ fn a_file_that_cannot_be_read() {
     fs::write(&secret, "secret").unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
     let run = if is_root() {
-        if skipped("as nobody", (!has_program("setpriv")).then_some("setpriv is not installed")) {
+        if skipped(
+            "as an unprivileged user",
+            (!has_program("setpriv")).then_some("setpriv is not installed"),
+        ) {
             return;
         }
-        // The program may stand where nobody may not look.
+        // The program may be in a folder that other users may not enter.
         let copy = world.path("strongroom");
         fs::copy(program(), &copy).unwrap();
         fs::set_permissions(world.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

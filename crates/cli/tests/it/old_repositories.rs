@@ -1,5 +1,5 @@
-//! Repositories of every version of the format there ever was are read by the program of today.
-//! They lie in `testdata/old-repos`, whose README tells how they are made.
+//! The program of today reads repositories of every version of the format that ever existed. They
+//! are in `testdata/old-repos`, whose README describes how they are made.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

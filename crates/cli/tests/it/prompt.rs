@@ -29,7 +29,7 @@ impl Tty {
         Self { person: File::from(person), program, shown: String::new(), seen: 0 }
     }
 
-    /// The program at this terminal, with nobody else to tell it the passphrase.
+    /// The program at this terminal, without any other source of the passphrase.
     fn start(&self, world: &World, words: &str) -> Child {
         let mut command = Command::new("setsid");
         command.args(["--ctty", "--wait"]).arg(program()).args(words.split(' '));
@@ -150,7 +150,7 @@ fn progress_leaves_nothing_behind() {
     let mut child = command.spawn().unwrap();
     tty.wait_for("grew by");
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    // What stands before the summary, on its line, was cleared.
+    // What was on its line before the summary was cleared.
     let (before, _) = tty.shown.split_once("snapshot ").unwrap();
     assert!(
         before.is_empty() || before.ends_with("\x1b[2K") || before.ends_with('\r'),

@@ -48,7 +48,7 @@ fn an_unchanged_file_is_not_opened() {
     }
     let tree = world.tree().display().to_string();
     let opened = text.lines().filter(|line| {
-        // What was opened stands behind the arrow, with its path.
+        // The opened file is after the arrow, with its path.
         let opened = line.rsplit_once(" = ").is_some_and(|(_, result)| result.contains(&tree));
         opened && !line.contains("O_DIRECTORY") && !line.contains("O_PATH")
     });

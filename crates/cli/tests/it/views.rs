@@ -75,7 +75,7 @@ fn tells_differences() {
         format!("T {top}/kind (file to symlink)"),
         format!("+ {top}/new"),
     ] {
-        assert!(run.out.lines().any(|told| told == line), "no {line:?} in\n{}", run.out);
+        assert!(run.out.lines().any(|printed| printed == line), "no {line:?} in\n{}", run.out);
     }
     assert!(!run.out.contains("(time)"), "{}", run.out);
     assert!(run.out.contains("1 added, 2 removed, 2 changed"), "{}", run.out);
@@ -86,7 +86,7 @@ fn tells_differences() {
     // A part, from inside it.
     let words = format!("diff {}/notes {}/notes", world.of("latest~1"), world.of("latest"));
     world.say(&words).exits(0).says("M a.txt (content)\n");
-    // What stands there now, and a copy of it.
+    // What exists there now, and a copy of it.
     world.say("diff latest").exits(0).says("no differences");
     fs::write(world.tree().join("notes/b.txt"), "SAME").unwrap();
     let run = world.say("diff latest").exits(0);

@@ -1,4 +1,4 @@
-//! What a backup counts, and tells whoever watches it.
+//! What a backup counts and reports.
 
 use std::path::Path;
 
@@ -9,19 +9,19 @@ use strongroom_source::ExcludeReason;
 
 use super::totals::Totals;
 
-/// Counts and tells.
+/// Counts and reports.
 pub struct Tally<'r> {
-    /// Who watches.
+    /// Receives the reports.
     pub monitor: &'r dyn Monitor,
-    /// What the snapshot will say.
+    /// The numbers for the snapshot.
     pub stats: SnapshotStats,
     /// Files taken over from the parent.
     pub unchanged: u64,
     /// Files that the parent did not have.
     pub new: u64,
-    /// Files that the parent had otherwise.
+    /// Files that differ in the parent.
     pub changed: u64,
-    /// What was left out because it was asked for.
+    /// What was left out on request.
     pub excluded: u64,
     progress: Progress,
     totals: Totals,
@@ -42,13 +42,13 @@ impl<'r> Tally<'r> {
         }
     }
 
-    /// Something that is no directory is dealt with, all of it or the `rest` of its bytes.
+    /// Something that is not a directory is finished, all of it or the `rest` of its bytes.
     pub fn done(&mut self, rest: u64) {
         self.progress.files += 1;
         self.progress.bytes += rest;
     }
 
-    /// Bytes of a file are dealt with.
+    /// Bytes of a file are finished.
     pub fn bytes(&mut self, bytes: u64, written: &WriteStats) {
         self.progress.bytes += bytes;
         self.progress.bytes_new = written.data_bytes;
@@ -56,7 +56,7 @@ impl<'r> Tally<'r> {
         self.tell();
     }
 
-    /// Tells how far it is.
+    /// Reports the progress.
     pub fn tell(&mut self) {
         self.totals.apply(&mut self.progress);
         self.monitor.progress(&self.progress);

@@ -1,4 +1,4 @@
-//! How much a backup has before it, for whoever watches it.
+//! How much a backup has still to do, for its progress reports.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use strongroom_base::Progress;
 use strongroom_catalog::Snapshot;
 use strongroom_source::{LeafKind, SourceOptions, TreeSource, WalkEvent};
 
-/// How much there is to do, as far as is known: from the parent at first, and counted meanwhile.
+/// How much there is to do, as far as known: at first estimated by the parent, then counted.
 pub struct Totals {
     counted: Arc<Counted>,
     estimate: Option<(u64, u64)>,
@@ -23,7 +23,7 @@ struct Counted {
 }
 
 impl Totals {
-    /// Estimates by the parent, or counts on a thread of its own where that is wanted.
+    /// Estimates by the parent, or counts on a separate thread if that is wanted.
     pub fn start(
         paths: &[PathBuf],
         source: SourceOptions,

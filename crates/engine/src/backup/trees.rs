@@ -1,4 +1,4 @@
-//! Making the trees of a snapshot: what the walk found, taken in its order.
+//! Makes the trees of a snapshot from what the walk found, in its order.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -23,24 +23,24 @@ pub enum Step {
     Enter {
         /// Its name.
         name: Vec<u8>,
-        /// What it is.
+        /// Its metadata.
         metadata: Box<Metadata>,
         /// What it was in the parent.
         before: Option<Before>,
     },
     /// The deepest directory ends.
     Leave,
-    /// Something that stands in the deepest directory is not stored.
+    /// Something in the deepest directory is not stored.
     LeftOut,
-    /// Something of which all is known.
+    /// An entry of which everything is known.
     Entry(Box<Entry>),
-    /// What is no directory and is in all as it was.
+    /// An entry that is not a directory and did not change at all.
     Kept {
         /// Its name.
         name: Vec<u8>,
         /// The length of its content.
         content_bytes: u64,
-        /// Its entry, as it stands in the parent's tree.
+        /// Its entry in the parent's tree.
         entry: StoredEntry,
     },
     /// A file that is being read.
@@ -53,9 +53,9 @@ pub enum Step {
 pub struct Before {
     /// Its tree.
     pub tree: Recipe,
-    /// Not all that stood in it was in its tree.
+    /// Part of its content was not in its tree.
     pub partial: bool,
-    /// Its entry, where its metadata is what it was: it is in all as it was if its tree is, too.
+    /// Its entry, if its metadata did not change: it is unchanged if its tree is, too.
     pub stored: Option<StoredEntry>,
 }
 
@@ -63,9 +63,9 @@ pub struct Before {
 pub struct NewFile {
     /// Its name.
     pub name: Vec<u8>,
-    /// Where it stands, for messages.
+    /// Its path, for messages.
     pub path: PathBuf,
-    /// What the walk told of it.
+    /// Its metadata from the walk.
     pub metadata: Box<Metadata>,
     /// Its content in the parent.
     pub before: Option<Recipe>,
@@ -78,13 +78,13 @@ struct Frame<'r> {
     name: Vec<u8>,
     metadata: Box<Metadata>,
     tree: TreeWriter,
-    /// Not all that stands in it comes into its tree.
+    /// Part of its content does not go into its tree.
     partial: bool,
     before: Option<Before>,
     basis: Option<StreamBasis<'r>>,
 }
 
-/// Puts what it is given into trees.
+/// Makes trees of its input.
 pub struct Trees<'r, 'w> {
     reader: &'r ChunkReader,
     writer: &'w mut ChunkWriter<'r>,
@@ -99,12 +99,12 @@ pub struct Trees<'r, 'w> {
 pub struct RootTree {
     /// Where it is.
     pub recipe: Recipe,
-    /// Not all that stands in `/` is in it.
+    /// Part of the content of `/` is not in it.
     pub partial: bool,
 }
 
 impl<'r, 'w> Trees<'r, 'w> {
-    /// Nothing yet.
+    /// Without entries.
     pub fn new(
         reader: &'r ChunkReader,
         writer: &'w mut ChunkWriter<'r>,
@@ -114,7 +114,7 @@ impl<'r, 'w> Trees<'r, 'w> {
         Self { reader, writer, cancel, links, frames: Vec::new(), root }
     }
 
-    /// Who stores what is new.
+    /// The writer that stores new chunks.
     pub fn writer(&self) -> &ChunkWriter<'r> {
         self.writer
     }
@@ -156,13 +156,13 @@ impl<'r, 'w> Trees<'r, 'w> {
 
     /// Something of the deepest directory is not stored.
     fn left_out(&mut self) {
-        // What was given and is not there at all stands nowhere.
+        // A given path that does not exist is in no directory.
         if let Some(frame) = self.frames.last_mut() {
             frame.partial = true;
         }
     }
 
-    /// The root's tree, once every directory was left; those that were not are left now.
+    /// The root's tree, after every directory was left; those that were not are left now.
     pub fn finish(mut self, tally: &mut Tally<'_>) -> Result<RootTree, EngineError> {
         while !self.frames.is_empty() {
             self.left_out();
@@ -190,14 +190,14 @@ impl<'r, 'w> Trees<'r, 'w> {
         self.push(Entry { name: frame.name, kind, metadata: *frame.metadata }, tally)
     }
 
-    /// Puts an entry into its directory as it stands in the parent's tree.
+    /// Puts an entry of the parent's tree into its directory, unchanged.
     fn keep(&mut self, name: &[u8], entry: &StoredEntry) -> Result<(), EngineError> {
-        let frame = self.frames.last_mut().expect("an entry stands in a directory");
+        let frame = self.frames.last_mut().expect("an entry is in a directory");
         let mut lane = self.writer.metadata(frame.basis.as_mut());
         Ok(frame.tree.push_stored(name, entry, &mut lane)?)
     }
 
-    /// Puts an entry into its directory; without its attributes where they are too large.
+    /// Puts an entry into its directory; without its attributes if they are too large.
     fn push(&mut self, mut entry: Entry, tally: &mut Tally<'_>) -> Result<(), EngineError> {
         match &entry.kind {
             EntryKind::Directory { .. } => {}
@@ -207,7 +207,7 @@ impl<'r, 'w> Trees<'r, 'w> {
             }
             _ => tally.stats.files += 1,
         }
-        let frame = self.frames.last_mut().expect("an entry stands in a directory");
+        let frame = self.frames.last_mut().expect("an entry is in a directory");
         let mut lane = self.writer.metadata(frame.basis.as_mut());
         match frame.tree.push(&entry, &mut lane) {
             Err(TreeWriteError::EntryTooLarge { .. }) => {
@@ -235,7 +235,7 @@ impl<'r, 'w> Trees<'r, 'w> {
         tally: &mut Tally<'_>,
     ) -> Result<(), EngineError> {
         let Some(linked) = self.links.take(&file.metadata) else {
-            // It could not be read under its other name, or changed since.
+            // It could not be read under its other name, or has changed since.
             return readers.read_at_once(handle, |ahead| self.file(file, ahead, tally));
         };
         file.metadata.xattrs = linked.xattrs;
@@ -259,8 +259,8 @@ impl<'r, 'w> Trees<'r, 'w> {
         self.push(Entry { name: file.name, kind, metadata: *file.metadata }, tally)
     }
 
-    /// Stores a file as it is read. One that cannot be read is told and left out; so is one whose
-    /// reading was stopped, but for the telling.
+    /// Stores a file as it is read. One that cannot be read is reported and left out; one whose
+    /// reading was stopped is left out without a report.
     fn file(
         &mut self,
         mut file: NewFile,

@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    fn told(events: impl Iterator<Item = WalkEvent>) -> Vec<String> {
+    fn texts(events: impl Iterator<Item = WalkEvent>) -> Vec<String> {
         let text = |event| match event {
             WalkEvent::EnterDirectory { entry } => format!("{}/", entry.path().display()),
             WalkEvent::Leaf { entry, .. } => entry.path().display().to_string(),
@@ -113,7 +113,7 @@ mod tests {
         }
         let open = || TreeSource::open(&[folder.path().into()], &SourceOptions::default()).unwrap();
         let times = Arc::new(StageTimes::default());
-        assert_eq!(told(Walker::start(open(), &times)), told(open()));
+        assert_eq!(texts(Walker::start(open(), &times)), texts(open()));
         assert!(times.of(Stage::Walk) > Duration::ZERO);
         for events in [0, 1, 300] {
             assert_eq!(Walker::start(open(), &times).take(events).count(), events);

@@ -7,12 +7,12 @@ use strongroom_source::SourceFile;
 
 use crate::error::EngineError;
 
-/// Of a hole so much is compared at a time.
+/// At most this much of a hole is compared at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// True where two recipes make the same stream. Chunks are compared by name as long as they lie
-/// at the same places, and read only from where they do not: a hole on one side alone, or another
-/// cut, is no difference.
+/// True if two recipes make the same stream. Chunks are compared by name as long as they are at the
+/// same places, and are read only from the first difference on: a hole on one side alone, or
+/// another cut, is no difference.
 pub fn same_recipes(
     one: &Recipe,
     other: &Recipe,
@@ -61,9 +61,9 @@ struct Pieces<'r> {
     reader: &'r ChunkReader,
     recipe: RecipeReader<'r, ChunkReader>,
     front: Option<ChunkRef>,
-    /// Of the front, so many bytes are done with.
+    /// How many bytes of the front have been compared.
     taken: u64,
-    /// The front's bytes, once they were asked for.
+    /// The front's bytes, once they were needed.
     chunk: Option<Vec<u8>>,
 }
 
@@ -73,7 +73,7 @@ impl<'r> Pieces<'r> {
         Self { reader, recipe, front: None, taken: 0, chunk: None }
     }
 
-    /// The chunk or hole at hand.
+    /// The current chunk or hole.
     fn front(&mut self) -> Result<Option<ChunkRef>, EngineError> {
         while self.front.is_none_or(|front| front.stream_bytes == self.taken) {
             let next = self.recipe.next_chunk()?;
@@ -89,7 +89,7 @@ impl<'r> Pieces<'r> {
         front.stream_bytes - self.taken
     }
 
-    /// The next bytes of the front; none for a hole.
+    /// The next bytes of the front; `None` for a hole.
     fn bytes(&mut self, count: u64) -> Result<Option<&[u8]>, EngineError> {
         let Some(front) = self.front.filter(|front| !front.is_hole()) else { return Ok(None) };
         if self.chunk.is_none() {
@@ -111,8 +111,8 @@ impl<'r> Pieces<'r> {
     }
 }
 
-/// True where a file of the machine is the stream that a recipe makes. Nothing of the stream but
-/// its recipe is read.
+/// True if a file of the machine is the stream that a recipe makes. Of the stream only the recipe
+/// is read.
 pub fn same_as_file(
     recipe: &Recipe,
     file: &SourceFile,

@@ -1,8 +1,8 @@
-//! One side of a comparison, told directory by directory.
+//! One side of a comparison, directory by directory.
 //!
-//! Both kinds tell the same way: [`Side::next`] gives the entries of the directory the side is in,
-//! sorted by name, then none, whereupon it is in the directory above again; [`Side::enter`] goes
-//! into the directory told last.
+//! Both kinds have the same interface. [`Side::next`] yields the entries of the directory the side
+//! is in, sorted by name, and then `None`; from then on the side is in the parent directory.
+//! [`Side::enter`] enters the directory that was yielded last.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -24,12 +24,12 @@ pub struct Named {
     pub content: Option<Recipe>,
     /// The tree of a snapshot's directory.
     pub tree: Option<Recipe>,
-    /// The top of a whole snapshot, of which nothing but the tree is known.
+    /// The top of a whole snapshot, of which only the tree is known.
     pub is_root: bool,
 }
 
 impl Named {
-    /// True where both are directories of snapshots and hold the same.
+    /// True if both are directories of snapshots with the same content.
     pub fn has_same_tree(&self, other: &Named) -> bool {
         match (&self.tree, &other.tree) {
             (Some(tree), Some(other)) => tree.same_stream(other),
@@ -38,13 +38,13 @@ impl Named {
     }
 }
 
-/// What a side tells next.
+/// The next item of a side.
 pub enum Item {
     /// An entry.
     Entry(Box<Named>),
-    /// Something stands under this name, and it cannot be told what.
+    /// This name exists, but its entry cannot be read.
     Unreadable { name: Vec<u8>, path: PathBuf, why: String },
-    /// The directory the side is in cannot be told whole.
+    /// The directory the side is in cannot be read completely.
     Incomplete { path: PathBuf, why: String },
 }
 
@@ -71,18 +71,18 @@ pub struct SnapshotSide<'r> {
 
 pub struct DirectorySide {
     source: TreeSource,
-    /// What stands at the path; none once it was told.
+    /// The entry at the path; `None` once it was yielded.
     top: Option<Item>,
-    /// What was told last.
+    /// The entry that was yielded last.
     last: Option<EntryHandle>,
     /// The directory the walk is in.
     directory: PathBuf,
-    /// How deep below the top that is; zero before the top was entered.
+    /// How deep below the top that directory is; zero before the top was entered.
     depth: usize,
 }
 
 impl<'r> Side<'r> {
-    /// A side that will tell its top alone, under the empty name.
+    /// A side that first yields only its top, under the empty name.
     pub fn open(side: DiffSide<'_>, reader: &'r ChunkReader) -> Result<Self, EngineError> {
         match side {
             DiffSide::Snapshot { snapshot, path } => {
@@ -103,7 +103,7 @@ impl<'r> Side<'r> {
         }
     }
 
-    /// The next entry of the directory the side is in; none at its end.
+    /// The next entry of the directory the side is in; `None` at its end.
     pub fn next(&mut self) -> Result<Option<Item>, EngineError> {
         match self {
             Self::Snapshot(side) => side.next(),
@@ -111,7 +111,7 @@ impl<'r> Side<'r> {
         }
     }
 
-    /// Goes into a directory, which was told last.
+    /// Enters the directory that was yielded last.
     pub fn enter(&mut self, entry: &Named) {
         match self {
             Self::Snapshot(side) => {
@@ -125,7 +125,7 @@ impl<'r> Side<'r> {
         }
     }
 
-    /// Passes over what the entry told last holds.
+    /// Skips the content of the entry that was yielded last.
     pub fn pass(&mut self, entry: &Named) {
         match self {
             Self::Directory(side) if entry.node.kind == NodeKind::Directory => {
@@ -136,7 +136,7 @@ impl<'r> Side<'r> {
         }
     }
 
-    /// Opens the file told last.
+    /// Opens the file that was yielded last.
     pub fn open_file(&self) -> Result<SourceFile, EngineError> {
         match self {
             Self::Snapshot(_) => unreachable!("files of snapshots are read by their recipes"),
@@ -144,7 +144,7 @@ impl<'r> Side<'r> {
         }
     }
 
-    /// Reads the extended attributes of the entry told last, where they are not known.
+    /// Reads the extended attributes of the entry that was yielded last, if they are not known.
     pub fn read_xattrs(&self, entry: &mut Named) -> Result<(), String> {
         if let Self::Directory(side) = self {
             let xattrs = side.last().xattrs().map_err(|error| error.to_string())?;
@@ -191,8 +191,7 @@ fn named(entry: Entry) -> Named {
 }
 
 impl DirectorySide {
-    /// Walks down to what stands at the path. A link there is followed where it leads to a
-    /// directory.
+    /// Walks down to the path. A link there is followed if it leads to a directory.
     fn open(path: &Path) -> Result<Self, EngineError> {
         let given = if path.is_dir() { path.join("") } else { path.to_owned() };
         let mut source = TreeSource::open(&[given], &SourceOptions::default())?;
@@ -235,7 +234,8 @@ impl DirectorySide {
         }
     }
 
-    /// What is about a name of the directory costs that name, anything else the directory.
+    /// A problem with one name of the directory costs that name; any other problem costs the
+    /// directory.
     fn problem(&self, path: PathBuf, error: &SourceError) -> Item {
         let why = error.to_string();
         match path.file_name().filter(|_| path.parent() == Some(&self.directory)) {
@@ -244,12 +244,12 @@ impl DirectorySide {
         }
     }
 
-    /// What was told last, to be asked.
+    /// The entry that was yielded last, for calls about it.
     fn last(&self) -> &EntryHandle {
-        self.last.as_ref().expect("only an entry that was told is asked about")
+        self.last.as_ref().expect("only an entry that was yielded is asked about")
     }
 
-    /// Takes the walk to the end of the directory told last.
+    /// Moves the walk to the end of the directory that was yielded last.
     fn pass_directory(&mut self) {
         let mut depth = 1;
         while depth > 0 {
@@ -263,7 +263,7 @@ impl DirectorySide {
     }
 }
 
-/// The entry that an event tells, and by what it can be asked.
+/// The entry of an event, and its handle.
 fn entry(event: WalkEvent) -> Option<(Named, EntryHandle)> {
     let (entry, kind) = match event {
         WalkEvent::EnterDirectory { entry } => (entry, NodeKind::Directory),

@@ -1,4 +1,4 @@
-//! Differences, found and told.
+//! Differences, found and reported.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -66,8 +66,8 @@ fn lines(changes: &[Change]) -> Vec<String> {
     changes.iter().map(line).collect()
 }
 
-/// Leaves out directories of which only the time differs, because something in them came or went.
-fn told(changes: &[Change]) -> Vec<String> {
+/// Leaves out directories of which only the time differs, because an entry was added or removed.
+fn changed_lines(changes: &[Change]) -> Vec<String> {
     let is_passing = |change: &Change| {
         let is_directory =
             change.after.as_ref().is_some_and(|node| node.kind == NodeKind::Directory);
@@ -120,7 +120,7 @@ fn two_snapshots() {
     let (world, before, after) = changed_world();
     let path = world.path();
     let (changes, outcome) = differences(&world, of(&before, &path), of(&after, &path), BY_TIMES);
-    assert_eq!(told(&changes), CHANGES);
+    assert_eq!(changed_lines(&changes), CHANGES);
     assert_eq!((outcome.added, outcome.removed, outcome.changed), (3, 2, 3));
     assert_eq!(outcome.bytes_added, 7 + 1 + 5 + 6);
     assert_eq!(outcome.bytes_removed, 7 + 4 + 7);
@@ -128,7 +128,7 @@ fn two_snapshots() {
     assert_eq!(new.bytes_delta(), 5);
     let gone = changes.iter().find(|change| change.path == b"gone").unwrap();
     assert_eq!(gone.bytes_delta(), -4);
-    // From the tops down, the same, with the whole path in front.
+    // From the tops down: the same, with the whole path in front.
     let (changes, _) = differences(&world, of(&before, b""), of(&after, b"/"), BY_TIMES);
     let tree = String::from_utf8(path).unwrap();
     let whole = lines(&changes);
@@ -141,14 +141,14 @@ fn a_snapshot_and_a_directory() {
     let (path, tree) = (world.path(), world.tree());
     let (changes, _) =
         differences(&world, of(&before, &path), DiffSide::Directory(&tree), BY_TIMES);
-    assert_eq!(told(&changes), CHANGES);
+    assert_eq!(changed_lines(&changes), CHANGES);
     for options in [BY_TIMES, BY_CONTENT] {
         let (changes, outcome) =
             differences(&world, of(&after, &path), DiffSide::Directory(&tree), options);
         assert_eq!(lines(&changes), [""; 0]);
         assert!(outcome.is_same());
     }
-    // The other way round, what was added was removed.
+    // In the other direction, what was added is removed.
     let (changes, outcome) =
         differences(&world, DiffSide::Directory(&tree), of(&before, &path), BY_TIMES);
     assert_eq!((outcome.added, outcome.removed, outcome.changed), (2, 3, 3));
@@ -165,12 +165,12 @@ fn a_file_is_read_where_there_is_a_doubt() {
         set_mtime(&world.tree().join(name), 1_000_000_000, 0);
     }
     let snapshot = world.backup();
-    // In place, with its old time: the inode's own time tells.
+    // In place, with its old time: the inode's own time shows the change.
     world.write("file", b"two");
-    // By renaming, with its old time: nothing tells but the content.
+    // By renaming, with its old time: only the content shows the change.
     world.write("copy~", b"two");
     fs::rename(world.tree().join("copy~"), world.tree().join("copy")).unwrap();
-    // Zeros written out are the zeros they were.
+    // Zeros that were written out are the same zeros.
     let zeros = fs::read(world.tree().join("sparse")).unwrap();
     world.write("sparse", &zeros);
     for name in ["file", "copy", "sparse"] {
@@ -182,12 +182,12 @@ fn a_file_is_read_where_there_is_a_doubt() {
     {
         let directory = DiffSide::Directory(&tree);
         let (changes, _) = differences(&world, of(&snapshot, &path), directory, options);
-        assert_eq!(told(&changes), expected);
+        assert_eq!(changed_lines(&changes), expected);
     }
-    // Nor do two snapshots differ for a hole.
+    // Nor do two snapshots differ because of a hole.
     let after = world.backup();
     let (changes, _) = differences(&world, of(&snapshot, &path), of(&after, &path), BY_TIMES);
-    assert_eq!(told(&changes), ["M copy content", "M file content"]);
+    assert_eq!(changed_lines(&changes), ["M copy content", "M file content"]);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn what_was_restored_is_no_different() {
     }
 }
 
-/// Every difference between two images, as [`lines`] tells them.
+/// Every difference between two images, in the form of [`lines`].
 fn expected(before: &Image, after: &Image) -> Vec<String> {
     let mut paths: Vec<&Vec<u8>> = before.nodes.keys().chain(after.nodes.keys()).collect();
     // Depth first, names sorted bytewise: a slash comes before every other byte.
@@ -300,11 +300,11 @@ fn equal_subtrees_are_not_read() {
     let before = world.backup();
     world.write("file", b"two");
     let after = world.backup();
-    // The tree of `big` is where the first snapshot put it, and only there.
+    // The tree of `big` is only where the first snapshot put it.
     world.remove(&ArenaName::first(first.root.refs[0].location.arena).object());
     let path = world.path();
     let (changes, _) = differences(&world, of(&before, &path), of(&after, &path), BY_TIMES);
-    assert_eq!(told(&changes), ["M file content,mtime"]);
+    assert_eq!(changed_lines(&changes), ["M file content,mtime"]);
     let big = [path, b"/big".to_vec()].concat();
     let reader =
         strongroom_repository::ChunkReader::new(&world.repository, Default::default()).unwrap();
@@ -338,7 +338,7 @@ fn what_is_lost_or_cannot_be_read_is_told_and_not_called_removed() {
         diff(&world.repository, one, two, BY_TIMES, &mut visit, &listener, &cancel).unwrap();
     assert_eq!((changes, outcome.damaged), (0, 1));
     assert_eq!(listener.problems()[0].severity, Severity::Damage);
-    // A path in it cannot be found at all.
+    // A path in it cannot be found.
     let (one, two) = (of(&before, &path), of(&after, &path));
     let found = diff(&world.repository, one, two, BY_TIMES, &mut |_| Ok(()), &Silent, &cancel);
     assert!(found.unwrap_err().is_damage());

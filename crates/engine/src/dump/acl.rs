@@ -1,5 +1,5 @@
 //! Access control lists: from the bytes in which Linux keeps them as extended attributes to the
-//! text in which tar archives carry them.
+//! text form in tar archives.
 
 use std::fmt::Write;
 
@@ -7,13 +7,13 @@ use strongroom_base::le::LeReader;
 
 /// The attribute that holds the list of an entry.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute that holds the list which a directory hands down.
+/// The attribute that holds the list which a directory passes on to new entries.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// The version of the attribute's bytes.
 const VERSION: u32 = 2;
 
-/// The list as `user::rwx,user:1000:r--,…`, owners by number; none where the bytes make no sense.
+/// The list as `user::rwx,user:1000:r--,…`, owners by number; `None` if the bytes are invalid.
 ///
 /// Source: `include/uapi/linux/posix_acl_xattr.h`: version (4), then entries of tag (2),
 /// permissions (2) and owner (4), little-endian.

@@ -1,13 +1,13 @@
-//! Reading ahead of a stream: one thread walks, several decode, and the caller gets everything in
-//! order.
+//! Reading ahead of a stream: one thread walks, several decode, and the caller receives everything
+//! in order.
 //!
 //! ```text
 //! walker ── batches, a block each ──▶ decoders ──▶ (in order) ──▶ caller
 //! ```
 //!
-//! A batch is a run of what the walk tells whose chunks lie in one block, across small files too,
-//! so a block is decoded once. At most [`BATCHES_AHEAD`] batches of [`BATCH_BYTES_MAX`] are
-//! between walker and caller.
+//! A batch is a run of the walk's items whose chunks are in one block, across small files too, so a
+//! block is decoded once. At most [`BATCHES_AHEAD`] batches of [`BATCH_BYTES_MAX`] are between
+//! walker and caller.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use strongroom_base::{ArenaId, Cancel};
@@ -18,14 +18,14 @@ use crate::error::EngineError;
 
 /// Batches that may wait for the caller.
 const BATCHES_AHEAD: usize = 8;
-/// A batch is closed once it holds so many bytes of chunks.
+/// A batch is closed once it holds this many bytes of chunks.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
-/// A batch is closed once it holds so many steps.
+/// A batch is closed once it holds this many steps.
 const BATCH_STEPS_MAX: usize = 1024;
-/// More decoders than this are not kept busy by one writer.
+/// One writer cannot keep more decoders than this busy.
 const DECODERS_MAX: usize = 4;
 
-/// What is made of further names of a file.
+/// How further names of a file are represented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkMode {
     /// The first name has the content, the others lead to it.
@@ -36,18 +36,18 @@ pub enum LinkMode {
 
 /// What comes next.
 pub enum Item {
-    /// An entry; where it is a file and no link, its content follows.
+    /// An entry; if it is a file and not a link, its content follows.
     Entry {
         /// Relative to the top; `.` for the top itself.
         path: Vec<u8>,
         /// The entry.
         entry: Box<Entry>,
-        /// The first name of the same inode, where this is a further one.
+        /// The first name of the same inode, if this is a further one.
         link: Option<Vec<u8>>,
     },
     /// The next bytes of the file.
     Chunk(Result<Vec<u8>, LostChunk>),
-    /// So many zeros of the file.
+    /// This many zeros of the file.
     Hole(u64),
     /// Names of a directory cannot be read.
     LostNames {
@@ -60,7 +60,7 @@ pub enum Item {
 
 /// A part of a file that cannot be read.
 pub struct LostChunk {
-    /// How many bytes it stands for.
+    /// How many bytes of the file it covers.
     pub bytes: u64,
     /// Why.
     pub error: RepositoryError,
@@ -83,7 +83,7 @@ struct Batch {
     chunks: Receiver<Vec<Result<Vec<u8>, LostChunk>>>,
 }
 
-/// Gives everything below `found` to `take`, in the order of the walk, until it fails.
+/// Passes everything below `found` to `take`, in the order of the walk, until `take` fails.
 pub fn read_ahead(
     reader: &ChunkReader,
     found: &Found,
@@ -147,7 +147,7 @@ fn decode(jobs: &Receiver<Job>, reader: &ChunkReader) {
             )),
             Err(error) => Err(lost(chunk, error)),
         };
-        // Nobody waits for it where the caller has given up.
+        // If the caller has given up, no thread waits for the result.
         let _ = job.reply.send(job.chunks.iter().map(read).collect());
     }
 }
@@ -180,7 +180,7 @@ struct Walker<'w> {
 }
 
 impl Walker<'_> {
-    /// At most this many files with several names are remembered; of others each name has the
+    /// At most this many files with several names are remembered; for any others, each name has the
     /// content.
     const LINKED_MAX: usize = 100_000;
 
@@ -231,21 +231,21 @@ impl Walker<'_> {
 
     fn content(&mut self, content: &Recipe) -> Result<(), Stop> {
         let mut recipe = RecipeReader::new(content, self.reader);
-        let (total, mut told) = (content.stream_bytes(), 0);
+        let (total, mut read) = (content.stream_bytes(), 0);
         loop {
             match recipe.next_chunk().map_err(RepositoryError::from) {
                 Ok(Some((_, hole))) if hole.is_hole() => {
-                    told += hole.stream_bytes;
+                    read += hole.stream_bytes;
                     self.step(Step::Ready(Item::Hole(hole.stream_bytes)))?;
                 }
                 Ok(Some((_, chunk))) => {
-                    told += chunk.stream_bytes;
+                    read += chunk.stream_bytes;
                     self.chunk(chunk)?;
                 }
                 Ok(None) => break,
                 Err(error) if error.is_damage() => {
-                    // What stands behind a lost node has lost its place: all of it is given up.
-                    let lost = LostChunk { bytes: total.saturating_sub(told), error };
+                    // Chunks after a lost node have lost their place: all of them are given up.
+                    let lost = LostChunk { bytes: total.saturating_sub(read), error };
                     return self.step(Step::Ready(Item::Chunk(Err(lost))));
                 }
                 Err(error) => return Err(error.into()),
@@ -256,7 +256,7 @@ impl Walker<'_> {
 
     fn chunk(&mut self, chunk: ChunkRef) -> Result<(), Stop> {
         let location = chunk.location;
-        // Where the arena cannot be opened, the decoder looks elsewhere, or tells why.
+        // If the arena cannot be opened, the decoder looks elsewhere, or reports why.
         let arena = self.reader.store().arena(location.arena).ok();
         let block = (location.arena, arena.and_then(|arena| arena.block_of(location.slot)));
         let is_full = self.bytes >= BATCH_BYTES_MAX;

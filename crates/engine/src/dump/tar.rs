@@ -1,8 +1,8 @@
-//! Tar archives, as POSIX.1-2001 has them: ustar headers, and an extended header in front where a
-//! value does not fit one.
+//! Tar archives, as in POSIX.1-2001: ustar headers, with an extended header in front if a value
+//! does not fit.
 //!
-//! Names of at most 100 bytes that are ASCII, or no UTF-8 at all, stand in the header itself, as
-//! they are. Extended attributes are told as `SCHILY.xattr.NAME`, access control lists as
+//! Names of at most 100 bytes that are ASCII, or are not UTF-8 at all, are in the header itself,
+//! unchanged. Extended attributes are written as `SCHILY.xattr.NAME`, access control lists as
 //! `SCHILY.acl.*`, which GNU tar, star and libarchive read.
 
 use std::io::Write;
@@ -20,17 +20,17 @@ const OCTAL_11_END: u64 = 1 << 33;
 /// Numbers of seven octal digits end here.
 const OCTAL_7_END: u64 = 1 << 21;
 
-/// An archive on its way into a stream.
+/// An archive being written to a stream.
 pub struct TarArchive<'o> {
     out: &'o mut dyn Write,
-    /// Content of the last member that is yet to come.
+    /// How much content of the last member is still missing.
     pending: u64,
-    /// Zeros behind it, up to the next block.
+    /// Zeros after it, up to the next block.
     padding: usize,
 }
 
 impl<'o> TarArchive<'o> {
-    /// An archive of nothing yet.
+    /// An empty archive.
     pub fn new(out: &'o mut dyn Write) -> Self {
         Self { out, pending: 0, padding: 0 }
     }
@@ -139,7 +139,7 @@ impl TarHeader {
         bytes
     }
 
-    /// A name in its field, and in an extended header where the field does not tell it.
+    /// A name in its field, and in an extended header if the field cannot hold it.
     fn name<const N: usize>(
         &mut self,
         keyword: &[u8],
@@ -215,7 +215,7 @@ fn put(field: &mut [u8], name: &[u8]) {
 #[derive(Default)]
 struct Extended {
     records: Vec<u8>,
-    /// Some name in it is no UTF-8.
+    /// Some name in it is not UTF-8.
     is_binary: bool,
 }
 
@@ -253,7 +253,7 @@ fn xattr_keyword(name: &[u8]) -> Vec<u8> {
     keyword
 }
 
-/// Seconds since the epoch, with as many decimals as tell.
+/// Seconds since the epoch, with as many decimals as needed.
 fn time_text(time: Timestamp) -> String {
     let (sign, nanos) = (if time.0 < 0 { "-" } else { "" }, time.0.unsigned_abs());
     let text = format!("{sign}{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
@@ -306,8 +306,8 @@ mod tests {
         assert_eq!(records(&|e| e.metadata.user = Some("ä".into()), b"f"), "12 uname=ä\n");
         assert_eq!(records(&|_| {}, "ä".as_bytes()), "11 path=ä\n");
         let long = [&[b'x'; 100][..], b"\xff"].concat();
-        let told = "21 hdrcharset=BINARY\n111 path=";
-        assert!(records(&|_| {}, &long).starts_with(told), "{}", records(&|_| {}, &long));
+        let expected = "21 hdrcharset=BINARY\n111 path=";
+        assert!(records(&|_| {}, &long).starts_with(expected), "{}", records(&|_| {}, &long));
     }
 
     #[test]

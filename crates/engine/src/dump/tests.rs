@@ -29,7 +29,7 @@ fn dumped(
     (out, outcome)
 }
 
-/// Unpacks with the system's tar; gives what it had to say.
+/// Unpacks with the system's tar; returns its messages.
 fn untar(archive: &[u8], into: &Path) -> String {
     fs::create_dir(into).unwrap();
     let file = into.with_extension("tar");
@@ -190,7 +190,7 @@ fn zip_gives_back_what_it_can_tell() {
         let (kept, given) = (fs::read(world.tree().join(name)), fs::read(target.join(name)));
         assert!(kept.unwrap() == given.unwrap(), "{name}");
     }
-    // Info-ZIP puts modes, times and links back as well.
+    // Info-ZIP restores modes, times and links too.
     let unpacked = world.folder.path().join("unpacked");
     let unzip = Command::new("unzip").arg("-q").arg(&file).arg("-d").arg(&unpacked).output();
     if let Ok(done) = unzip {
@@ -216,9 +216,9 @@ fn zip_tells_what_it_leaves_out_and_changes() {
         let listener = Listener::new();
         let (archive, outcome) =
             dumped(&world, &snapshot, &world.path(), DumpFormat::Zip, &listener);
-        let told = listener.problems();
-        assert!(told.iter().all(|told| told.severity == Severity::Note), "{told:?}");
-        assert_eq!(outcome.left_out, told.len() as u64);
+        let problems = listener.problems();
+        assert!(problems.iter().all(|problem| problem.severity == Severity::Note), "{problems:?}");
+        assert_eq!(outcome.left_out, problems.len() as u64);
         let file = world.folder.path().join("archive.zip");
         fs::write(&file, &archive).unwrap();
         let names = python(
@@ -229,7 +229,7 @@ fn zip_tells_what_it_leaves_out_and_changes() {
     }
 }
 
-/// Chunks of noise that no compression and no parity saves, and where they lie.
+/// Chunks of noise that neither compression nor parity saves, and where they are.
 fn damaged_world() -> (World, Snapshot) {
     let world = World::with_redundancy(strongroom_arena::Redundancy { per_mille: 0 });
     world.write("a", b"before");
@@ -257,9 +257,9 @@ fn what_is_lost_becomes_zeros_and_is_named() {
         let listener = Listener::new();
         let (archive, outcome) = dumped(&world, &snapshot, &world.path(), format, &listener);
         assert_eq!(outcome.damaged, [PathBuf::from("large"), PathBuf::from("other")]);
-        let told = listener.problems();
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told.iter().all(|told| told.severity == Severity::Damage));
+        let problems = listener.problems();
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(problems.iter().all(|problem| problem.severity == Severity::Damage));
         if format == DumpFormat::Tar {
             let target = world.folder.path().join("target");
             untar(&archive, &target);
@@ -274,7 +274,7 @@ fn what_is_lost_becomes_zeros_and_is_named() {
     let mut out = Vec::new();
     let error = cat(&world.repository, &snapshot, &path, &mut out).unwrap_err();
     assert!(error.is_damage(), "{error}");
-    assert!(kept.starts_with(&out), "nothing stands in the place of what is lost");
+    assert!(kept.starts_with(&out), "nothing replaces what is lost");
 }
 
 #[test]
@@ -291,8 +291,8 @@ fn cat_gives_one_file() {
     }
     for (name, found) in [("link", "a symbolic link"), ("empty-directory", "a directory")] {
         match cat(&world.repository, &snapshot, &path(name), &mut Vec::new()) {
-            Err(EngineError::Repository(RepositoryError::WrongKind { found: told, .. })) => {
-                assert_eq!(told, found)
+            Err(EngineError::Repository(RepositoryError::WrongKind { found: named, .. })) => {
+                assert_eq!(named, found)
             }
             other => panic!("{name}: {other:?}"),
         }

@@ -1,7 +1,8 @@
 //! Zip archives: directories, files and symbolic links, deflated, with modes and times.
 //!
-//! Names are UTF-8; one that is not is changed and told. Every name of a file with several has
-//! the content. Times stand as UTC in the old field, to two seconds, and to one in an extended one.
+//! Names are UTF-8; a name that is not is changed and reported. Every name of a file with several
+//! names has the content. Times are stored as UTC in the old field, to two seconds, and to one
+//! second in an extended one.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -18,22 +19,23 @@ use crate::error::EngineError;
 
 /// The extra field of Unix times, as Info-ZIP defines it.
 const EXTENDED_TIMESTAMP: u16 = 0x5455;
-/// From here on lengths need fields of eight bytes. Well below the end of four, for deflated
-/// bytes can be more than those they stand for.
+/// From this length on lengths need fields of eight bytes. Well below the end of four bytes,
+/// because deflated bytes can be more than the original ones.
 const LARGE_FILE_BYTES: u64 = (u32::MAX - (64 << 20)) as u64;
-/// Of names that are the same in UTF-8, so many can be told apart.
+/// At most this many names that are the same in UTF-8 can be distinguished.
 const SAME_NAMES_MAX: u32 = 1000;
 
 type Options = FileOptions<'static, 'static, ExtendedFileOptions>;
 
-/// An archive on its way into a stream.
+/// An archive being written to a stream.
 pub struct ZipArchive<'o> {
     zip: Option<ZipWriter<StreamWriter<Out<'o>>>>,
     failure: Rc<RefCell<Option<std::io::Error>>>,
 }
 
-/// The stream. Its first failure is kept for [`ZipArchive`], and nothing goes into it any more:
-/// the writer of the archive is never told, for it would print what it hears when it is dropped.
+/// The stream. Its first failure is kept for [`ZipArchive`], and from then on nothing is written to
+/// it. The writer of the archive does not see the failure, because it would print it when it is
+/// dropped.
 struct Out<'o> {
     out: &'o mut dyn Write,
     failed: bool,
@@ -68,7 +70,7 @@ impl Write for Out<'_> {
 }
 
 impl<'o> ZipArchive<'o> {
-    /// An archive of nothing yet.
+    /// An empty archive.
     pub fn new(out: &'o mut dyn Write) -> Self {
         let failure = Rc::new(RefCell::new(None));
         let zip = ZipWriter::new_stream(Out { out, failed: false, failure: failure.clone() });
@@ -91,7 +93,7 @@ impl<'o> ZipArchive<'o> {
         self.failure.borrow_mut().take().map_or(Ok(()), |error| Err(EngineError::Output(error)))
     }
 
-    /// Adds under the first of `name`, `name~2`, `name~3`… that is free.
+    /// Adds a member under the first free name of `name`, `name~2`, `name~3`, ….
     fn add(
         &mut self,
         name: &str,
@@ -109,7 +111,7 @@ impl<'o> ZipArchive<'o> {
 }
 
 impl Drop for ZipArchive<'_> {
-    /// An archive that is given up must not look whole: its writer would write the end.
+    /// An abandoned archive must not look whole: its writer would write the end.
     fn drop(&mut self) {
         std::mem::forget(self.zip.take());
     }
@@ -190,7 +192,7 @@ fn options(metadata: &Metadata, bytes: u64) -> Options {
     options
 }
 
-/// The time in the old field; the nearest that it can tell.
+/// The time in the old field; the nearest that it can express.
 fn date_time(time: Timestamp) -> DateTime {
     let seconds = time.0.div_euclid(1_000_000_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));

@@ -1,7 +1,7 @@
-//! What is wrong with an object: looked at without a key.
+//! What is wrong with an object, found without a key.
 //!
-//! An object's envelope tells by itself whether it is whole and whether it can be computed anew;
-//! its name tells what it should be. Verify and repair both begin here.
+//! An object's envelope alone shows whether it is whole and whether it can be computed again; its
+//! name says what it should be. Verify and repair both begin here.
 
 use strongroom_arena::envelope::format::{HEADER_BYTES, Header};
 use strongroom_arena::envelope::{self, EnvelopeError, Inspection};
@@ -11,12 +11,12 @@ use strongroom_repository::objects::{is_as_named, read_whole, rightful_name};
 /// What is wrong with an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// Damaged, and parity can undo it: so many shards, and whether the frame is damaged too.
+    /// Damaged, and parity can repair it: this many shards, and whether the frame is damaged too.
     Repairable {
         /// Damaged shards.
         lost_shards: usize,
     },
-    /// Damaged beyond what parity can undo.
+    /// Damaged beyond what parity can repair.
     Beyond {
         /// What is wrong.
         why: String,
@@ -26,12 +26,12 @@ pub enum Fault {
         /// How many.
         count: u64,
     },
-    /// Whole, but of another name or kind: somebody swapped files.
+    /// Whole, but of another name or kind: files were swapped.
     Swapped {
         /// The name that it should have.
         rightful: ObjectName,
     },
-    /// Not there, though its copy is.
+    /// It does not exist, though its copy does.
     Missing,
     /// Whole, and made by a newer program: not damaged, but not understood either.
     Unknown,
@@ -63,14 +63,14 @@ impl std::fmt::Display for Fault {
 }
 
 impl Fault {
-    /// Whether parity undoes it.
+    /// Whether parity can repair it.
     pub fn is_repairable(&self) -> bool {
         matches!(self, Self::Repairable { .. })
     }
 }
 
-/// Looks at every byte of an object: its bytes, zeros for what the medium refuses, and what is
-/// wrong with it, if anything. `arena_bytes` bounds what is read of an arena.
+/// Reads every byte of an object. Returns its bytes, with zeros for what the medium refuses, and
+/// what is wrong with it, if anything. `arena_bytes` bounds what is read of an arena.
 pub fn look_whole(
     backend: &dyn Backend,
     name: &ObjectName,
@@ -83,12 +83,12 @@ pub fn look_whole(
         other => other?,
     };
     let fault = fault_of(name, envelope::inspect(&object.bytes));
-    // What the medium refuses is to be written anew, even if zeros happen to be right.
+    // Bytes that the medium refuses are written again, even if zeros happen to be right.
     let refused = (object.refused_bytes > 0).then_some(Fault::Repairable { lost_shards: 0 });
     Ok((object.bytes, fault.or(refused)))
 }
 
-/// Looks at the ends of an object alone: its header, its trailer, its length. Whether they are
+/// Checks only the ends of an object: its header, its trailer, its length. Returns whether they are
 /// sound.
 pub fn look_at_ends(backend: &dyn Backend, info: &ObjectInfo) -> Result<bool, BackendError> {
     let read = |offset| match backend.read(&info.name, offset, HEADER_BYTES) {

@@ -1,5 +1,5 @@
-//! Looking into one object. What is found depends on that object alone, and on the bases of its
-//! deltas, so several are looked into at once.
+//! Checks one object. The result depends only on that object and on the bases of its deltas, so
+//! several objects are checked at the same time.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,43 +16,44 @@ use crate::health::fault::{Fault, look_at_ends, look_whole};
 /// What was found in an object.
 #[derive(Debug, Default)]
 pub struct Looked {
-    /// Bytes that were read, where it was read whole.
+    /// Bytes that were read, if it was read whole.
     pub whole_bytes: Option<u64>,
     /// Chunks whose bytes were compared with their fingerprints.
     pub chunks_read: u64,
     /// What is wrong with it.
     pub fault: Option<Fault>,
-    /// Of an arena beyond parity, what a reader still gets of it.
+    /// For an arena beyond parity, what a reader can still read of it.
     pub survivors: Option<(ArenaId, Survivors)>,
-    /// Of an arena of another domain in which every chunk is right: what it takes to vouch for it.
+    /// For an arena of another domain in which every chunk is right: what is needed to vouch for
+    /// it.
     pub vouchable: Option<Vouchable>,
-    /// Slots of an arena that is whole which hold something else than its summary says.
+    /// Slots of a whole arena that hold something else than its summary says.
     pub wrong_slots: Vec<Location>,
 }
 
 /// An arena of another domain that holds what its summary says, if its bases do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vouchable {
-    /// The voucher to be.
+    /// The future voucher.
     pub voucher: Voucher,
     /// Arenas that hold bases of its deltas.
     pub bases: HashSet<ArenaId>,
 }
 
-/// The slots of a broken arena that a reader still gets.
+/// The slots of a broken arena that a reader can still read.
 pub type Survivors = HashMap<u32, SummarySlot>;
 
-/// What is asked of a look at an object.
+/// How closely an object is checked.
 #[derive(Debug, Clone, Copy)]
 pub struct Depth {
-    /// Every byte is read; else the ends alone, and the rest only if these are wrong.
+    /// Every byte is read; otherwise only the ends, and the rest only if these are wrong.
     pub every_byte: bool,
-    /// At what the repository closes arenas, which bounds what is read of one.
+    /// The length at which the repository closes arenas, which bounds what is read of one.
     pub arena_bytes: u32,
 }
 
-/// Looks at an object. One that was removed since it was listed is passed over: what ought to be
-/// there is missed by what names it.
+/// Checks an object. One that was removed since it was listed is skipped: if it is needed, the
+/// objects that name it will report it.
 pub fn look_at(
     backend: &dyn Backend,
     info: &ObjectInfo,
@@ -90,7 +91,7 @@ fn look_at_listed(
                 ..looked
             },
         },
-        // A reader gets it computed again, with the wrong chunks that it may have had before.
+        // A reader computes it again, with the wrong chunks that it may have had before.
         Some(Fault::Repairable { .. }) => {
             let healed = envelope::repair(&object).unwrap_or_default();
             let arena = reader.store().open_arena_in(name, &healed);
@@ -102,8 +103,8 @@ fn look_at_listed(
     })
 }
 
-/// What a reader still gets of an arena beyond parity, in the way in which it gets it: by the
-/// summary, in any generation that exists. Blocks that only a scan finds are not among it: they are
+/// What a reader can still read of an arena beyond parity, in the way of any reader: by the
+/// summary, in any generation that exists. Blocks that only a scan finds are not included: they are
 /// lost to every reader until a repair has written the arena again.
 pub fn survivors(id: ArenaId, reader: &ChunkReader) -> Survivors {
     let mut survivors = Survivors::new();
@@ -155,12 +156,12 @@ pub fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked:
     looked
 }
 
-/// Where the fault lies that a chunk cannot be read.
+/// What is at fault if a chunk cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wrong {
-    /// In the chunk.
+    /// The chunk.
     Here,
-    /// In a base of it, whose arena is told by itself.
+    /// A base of it, whose arena is reported separately.
     InBase,
 }
 

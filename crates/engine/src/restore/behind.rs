@@ -1,9 +1,9 @@
-//! Writing behind: the disk takes what was put back while more is being made, so that little is
-//! left to be flushed in the end.
+//! Writing behind: the disk writes what was put back while more is being made, so that little is
+//! left to flush at the end.
 //!
-//! Nobody runs far ahead of the disk. What waits for it can be told neither to stop nor to hurry:
-//! a restore onto a slow stick would fill a fifth of all memory first, and end minutes after it was
-//! cancelled.
+//! Writers do not run far ahead of the disk. What waits for the disk can be neither cancelled nor
+//! accelerated: a restore onto a slow stick would first fill a fifth of all memory, and end minutes
+//! after it was cancelled.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_channel::{Sender, bounded};
 use strongroom_source::{Target, TargetError};
 
-/// The target is flushed whenever so many bytes more wait for it: a few of these are on their way.
+/// The target is flushed whenever this many more bytes wait for it: a few of these are on their
+/// way.
 const FLUSH_BYTES: u64 = 128 << 20;
 
 /// A target that is flushed while it is written to.
@@ -22,8 +23,8 @@ pub struct FlushedTarget<'t> {
 }
 
 impl<'t> FlushedTarget<'t> {
-    /// Does some work on the target, and returns when all of it is on the disk; where the work
-    /// fails, as soon as the flushes that were begun are done.
+    /// Does some work on the target, and returns when all of it is on the disk; if the work fails,
+    /// as soon as the flushes that were begun are done.
     pub fn flush<T, E: From<TargetError>>(
         target: &'t Target,
         work: impl FnOnce(&Self) -> Result<T, E>,
@@ -39,7 +40,7 @@ impl<'t> FlushedTarget<'t> {
         let sync = &sync;
         std::thread::scope(|scope| {
             let (turns, taken) = bounded(1);
-            // A failure to write is told by one flush alone, so each one counts.
+            // A failure to write is reported by only one flush, so each result counts.
             let flusher = scope.spawn(move || taken.iter().try_for_each(|()| sync()));
             let flushed = Self { target, waiting: AtomicU64::new(0), turns };
             let done = work(&flushed)?;
@@ -50,11 +51,11 @@ impl<'t> FlushedTarget<'t> {
         })
     }
 
-    /// So many bytes more wait in the kernel's cache. Returns once the disk is near.
+    /// This many more bytes wait in the kernel's cache. Returns once the disk is not far behind.
     pub fn note_waiting(&self, bytes: u64) {
         let before = self.waiting.fetch_add(bytes, Ordering::Relaxed);
         if before / FLUSH_BYTES < (before + bytes) / FLUSH_BYTES {
-            // A flush that failed has ended the thread; it is told in the end.
+            // A failed flush has ended the thread; it is reported at the end.
             let _ = self.turns.send(());
         }
     }
@@ -79,8 +80,8 @@ mod tests {
     use super::*;
     use crate::error::EngineError;
 
-    /// Writes 24 halves of what is flushed at a time on four threads, and tells how often `sync`
-    /// was asked for.
+    /// Writes 24 halves of what is flushed at a time on four threads, and returns how often `sync`
+    /// was called.
     fn write(
         sync: impl Fn(usize) -> Result<(), TargetError> + Sync,
         end: Result<(), EngineError>,
@@ -116,7 +117,7 @@ mod tests {
             };
             let (done, flushes) = write(fail, Ok(()));
             assert!(matches!(done, Err(EngineError::Target(_))), "{failing}");
-            assert_eq!(flushes, failing, "the thread has ended, and nobody waits for it");
+            assert_eq!(flushes, failing, "the thread has ended, and nothing waits for it");
         }
     }
 

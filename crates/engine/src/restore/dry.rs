@@ -1,4 +1,4 @@
-//! What a restore would do, told without doing it: by kind, size and time of what stands.
+//! What a restore would do, without doing it: by kind, size and time of what exists.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use strongroom_repository::{ChunkReader, Found};
 use crate::error::EngineError;
 use crate::restore::{RestoreOutcome, Scope};
 
-/// Counts what would be written and deleted, and tells each of it as a detail.
+/// Counts what would be written and deleted, and reports each as a detail.
 pub(crate) fn dry_restore(
     reader: &ChunkReader,
     found: &Found,
@@ -54,10 +54,10 @@ pub(crate) fn dry_restore(
             }
         }
         if scope.clears(&directory.path) && !directory.partial {
-            for standing in std::fs::read_dir(&directory.place).into_iter().flatten().flatten() {
-                if !kept.contains(standing.file_name().as_bytes()) {
-                    outcome.deleted += 1 + count_below(&standing.path(), cancel)?;
-                    monitor.detail(&format!("would delete {}", standing.path().display()));
+            for existing in std::fs::read_dir(&directory.place).into_iter().flatten().flatten() {
+                if !kept.contains(existing.file_name().as_bytes()) {
+                    outcome.deleted += 1 + count_below(&existing.path(), cancel)?;
+                    monitor.detail(&format!("would delete {}", existing.path().display()));
                 }
             }
         }
@@ -68,13 +68,13 @@ pub(crate) fn dry_restore(
 /// A directory of the snapshot, and of the target.
 struct Directory {
     place: PathBuf,
-    /// As the scope knows it.
+    /// As the scope names it.
     path: Vec<u8>,
     tree: Recipe,
     partial: bool,
 }
 
-/// How many names are below a directory, in its file system; none below anything else.
+/// How many names are below a directory, in its file system; zero if it is not a directory.
 fn count_below(path: &Path, cancel: &Cancel) -> Result<u64, EngineError> {
     let mut count = 0;
     let device = |path: &Path| path.symlink_metadata().map(|stat| (stat.is_dir(), stat.dev())).ok();

@@ -9,19 +9,19 @@ use strongroom_catalog::ChunkRef;
 use super::SnapshotStat;
 use crate::error::EngineError;
 
-/// What a chunk is to a snapshot.
+/// The role of a chunk in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// A part of a file.
     Content,
     /// A tree.
     Tree,
-    /// A node of a recipe, which stands for more of the stream than it is long.
+    /// A node of a recipe, which covers more of the stream than its own length.
     Node,
 }
 
 /// Set in a mark once a second snapshot names the chunk. Until then the rest of the mark is the
-/// only snapshot that does; after that it is the one that did last.
+/// only snapshot that names it; after that it is the one that named it last.
 const SHARED: u32 = 1 << 31;
 
 /// The marks of all arenas that snapshots name.
@@ -36,7 +36,7 @@ struct ArenaMarks {
     blocks: Vec<BlockShare>,
 }
 
-/// What a byte of a chunk in a block takes in the arena.
+/// How much a byte of a chunk in a block takes in the arena.
 struct BlockShare {
     first_slot: u32,
     sealed_bytes: u32,
@@ -44,12 +44,12 @@ struct BlockShare {
 }
 
 impl<'s> Marks<'s> {
-    /// Nothing named yet.
+    /// Without any marks.
     pub fn new(store: &'s ArenaStore) -> Self {
         Self { store, arenas: HashMap::new() }
     }
 
-    /// Notes that the last of these snapshots names a chunk, and counts what that changes.
+    /// Records that the last of these snapshots names a chunk, and counts what that changes.
     pub fn mark(
         &mut self,
         chunk: &ChunkRef,
@@ -101,7 +101,7 @@ impl<'s> Marks<'s> {
             Entry::Vacant(new) => {
                 let marks = match self.store.arena(id).map_err(EngineError::from) {
                     Ok(arena) => ArenaMarks::new(&arena),
-                    // What is lost takes no room; `verify` names it.
+                    // A lost chunk takes no room; `verify` names it.
                     Err(error) if error.is_damage() => {
                         ArenaMarks { marks: Vec::new(), blocks: Vec::new() }
                     }
@@ -133,7 +133,7 @@ impl ArenaMarks {
         Self { marks: vec![0; end], blocks }
     }
 
-    /// Where the mark of a slot is; none where the arena has no such slot.
+    /// Where the mark of a slot is; `None` if the arena has no such slot.
     fn place(&self, slot: u32) -> Option<usize> {
         Some(slot as usize).filter(|place| *place < self.marks.len())
     }

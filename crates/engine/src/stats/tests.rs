@@ -1,4 +1,4 @@
-//! What is counted, against what is known.
+//! Compares what is counted with what is known.
 
 use std::fs;
 
@@ -62,20 +62,20 @@ fn shares_of_snapshots() {
     let stats = count(&snapshots);
     for (stat, snapshot) in stats.iter().zip(&snapshots) {
         assert_eq!(stat.id, snapshot.id);
-        let told = snapshot.stats;
+        let saved = snapshot.stats;
         let counted = (stat.files, stat.directories, stat.bytes);
-        assert_eq!(counted, (told.files, told.directories, told.bytes));
+        assert_eq!(counted, (saved.files, saved.directories, saved.bytes));
         assert_eq!(stat.unreadable, 0);
     }
     assert_eq!(stats[0].bytes, 2 * 90_000 + 2 * 50_000);
     assert_eq!((stats[0].unique_bytes, stats[0].own_bytes), (140_000, 50_000));
     assert_eq!((stats[1].unique_bytes, stats[1].own_bytes), (160_000, 70_000));
-    // Noise takes as much as it has bytes, and the trees a little.
+    // Noise takes as many bytes as it has, and the trees take a little.
     for (stat, own) in stats.iter().zip([50_000, 70_000]) {
         assert!((own..own + 5_000).contains(&stat.own_stored_bytes), "{stat:?}");
         assert!((stat.unique_bytes..stat.unique_bytes + 9_000).contains(&stat.stored_bytes));
     }
-    // Asked for in another order, or for one alone: told against all.
+    // In another order, or for one alone: the share is always computed against all.
     assert_eq!(count(&[two.clone(), one.clone()]), [stats[1], stats[0]]);
     assert_eq!(count(&[one]), [stats[0]]);
     assert_eq!(count(&[]), []);
@@ -106,7 +106,7 @@ fn what_is_lost_is_told_and_the_rest_is_counted() {
     let (listener, cancel) = (Listener::new(), Cancel::new());
     let stats = snapshot_stats(&world.repository, &[second], &listener, &cancel).unwrap();
     assert_eq!((stats[0].files, stats[0].unreadable), (1, 1));
-    assert!(listener.problems().iter().all(|told| told.severity == Severity::Damage));
+    assert!(listener.problems().iter().all(|problem| problem.severity == Severity::Damage));
     // A damaged arena still has a size.
     let name = world.objects.list(ARENAS_FOLDER).unwrap().remove(0).name;
     world.objects.replace(&name, &[0; 100]).unwrap();

@@ -1,4 +1,4 @@
-//! Backup: what is kept is what stood there, and what it costs is what it must.
+//! Backup: it keeps exactly what existed, and costs no more than it must.
 
 use std::sync::Arc;
 use strongroom_arena::ArenaName;
@@ -65,12 +65,12 @@ fn an_unchanged_tree_costs_three_small_writes() {
             (CallKind::Create, format!("snapshots/{id}")),
             (CallKind::Remove, format!("sessions/{id}")),
         ];
-        let told: Vec<_> = writes.iter().map(|call| (call.kind, call.name.clone())).collect();
-        assert_eq!(told, expected);
+        let written: Vec<_> = writes.iter().map(|call| (call.kind, call.name.clone())).collect();
+        assert_eq!(written, expected);
         assert_eq!((outcome.files_new, outcome.files_changed), (0, 0));
         assert_eq!(outcome.written.data_chunks, 0, "no file is opened");
         assert_eq!(outcome.snapshot.parent, Some(first[0]));
-        // With a cache no arena is read but those of the parent's trees.
+        // With a cache, only the arenas of the parent's trees are read.
         let arenas: std::collections::BTreeSet<_> = calls
             .iter()
             .filter(|call| call.kind == CallKind::Read && call.folder() == "arenas")
@@ -139,7 +139,7 @@ fn a_dry_run_writes_nothing() {
             let writes: Vec<_> =
                 recording.take().into_iter().filter(|call| call.kind.is_write()).collect();
             assert_eq!(writes, [], "cached: {cached}");
-            // What it says would be stored is what then is.
+            // What it says would be stored is what is stored afterwards.
             let real = world.backup();
             assert_eq!(outcome.written.data_bytes, real.written.data_bytes);
             assert_eq!(outcome.written.data_chunks_new, real.written.data_chunks_new);

@@ -29,7 +29,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The backup after some damage keeps what it should; tells how many bytes of data it stored.
+/// After some damage, a backup keeps what it should; returns how many bytes of data it stored.
 #[track_caller]
 fn check(world: &World, base: &strongroom_testkit::damage::Objects, what: &str) -> u64 {
     let repository = world.open_objects(base).unwrap();
@@ -58,9 +58,9 @@ fn any_damage_to_any_file_of_it() {
             copy(&saved, &cache);
             change.on_file(&cache.join(inside));
             let what = format!("{change:?} of {}", inside.display());
-            // A page that cannot be read is as if nothing were known of what it told.
+            // If a page cannot be read, its chunks count as unknown.
             assert!(check(&world, &base, &what) >= expected, "{what}");
-            // The cache was made anew by that.
+            // That rebuilt the cache.
             assert_eq!(check(&world, &base, &format!("again after {what}")), expected, "{what}");
         }
     }
@@ -87,7 +87,7 @@ fn a_stale_one() {
     world.mutate(80);
     let outcome = world.backup();
     world.assert_holds(&world.open(), outcome.snapshot.id, &world.image(), "with an old cache");
-    // And the other way round: the repository is an old copy, the cache knows its future.
+    // And in the other direction: the repository is an old copy, and the cache knows its future.
     let repository = world.open_objects(&before.0).unwrap();
     let outcome = run(&repository, &options(&world.tree()), &Silent).unwrap();
     world.assert_holds(&repository, outcome.snapshot.id, &world.image(), "an old repository");
@@ -113,7 +113,7 @@ fn that_of_another_repository() {
     world.assert_holds(&repository, outcome.snapshot.id, &world.image(), "a foreign cache");
 }
 
-/// A note that this program cannot read: the index is made anew, and kept.
+/// A note that this program cannot read: the index is built again, and kept.
 #[test]
 fn a_note_of_another_version() {
     let world = world(66);
@@ -127,7 +127,7 @@ fn a_note_of_another_version() {
     assert_eq!(Index::open(&path).unwrap().take_note()[0], note[0]);
 }
 
-/// Arenas that vanish behind the cache's back are stored again.
+/// Arenas that vanish without the cache's knowledge are stored again.
 #[test]
 fn arenas_gone_behind_its_back() {
     let world = world(65);

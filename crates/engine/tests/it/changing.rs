@@ -15,7 +15,7 @@ use strongroom_testkit::{Kind, Listener, Random};
 use crate::read_back::read_back;
 use crate::world::{PASSPHRASE, World, init_options, options, run, snapshot_ids};
 
-/// Acts once, when so many bytes have been dealt with: in the middle of the last file.
+/// Acts once, when this many bytes are finished: in the middle of the last file.
 struct Midway {
     listener: Listener,
     after_bytes: u64,
@@ -25,8 +25,8 @@ struct Midway {
 }
 
 impl Midway {
-    /// Within a long file `target` of the world's tree, which the walk comes to last, and which
-    /// was stored to `into` bytes.
+    /// Within a long file `target` of the world's tree, which the walk reaches last, and of which
+    /// `into` bytes were stored.
     fn within(
         world: &World,
         target: &Path,
@@ -67,8 +67,8 @@ impl Monitor for Midway {
     }
 }
 
-/// A backup during which `act` happens to the file `zz`, of so many bytes, after some of its
-/// chunks were stored; then another, undisturbed, which must be right.
+/// A backup during which `act` happens to the file `zz`, of `bytes` bytes, after some of its chunks
+/// were stored; then another, undisturbed, which must be right.
 fn disturbed(
     target_bytes: usize,
     act: impl Fn(&Path) + Send + Sync + 'static,
@@ -92,7 +92,7 @@ fn disturbed(
     (world, outcome, problems)
 }
 
-/// Reading goes by one MiB and some pieces ahead, so the file is longer than that.
+/// Reading runs one MiB and some pieces ahead, so the file is longer than that.
 const LONG: usize = 9 << 20;
 
 #[test]
@@ -186,7 +186,7 @@ fn a_stopped_backup_is_a_partial_snapshot_and_a_parent() {
         });
         let stopped = backup(&world.open(), &options(&world.tree()), &listener, &cancel).unwrap();
         assert!(stopped.snapshot.partial, "{stop_after}");
-        // A snapshot of nothing would only be in the way.
+        // An empty snapshot would be of no use.
         assert_eq!(stopped.committed, stopped.snapshot.stats.files > 0, "{stop_after}");
         if !stopped.committed {
             assert!(snapshot_ids(&world.open()).is_empty());
@@ -196,7 +196,7 @@ fn a_stopped_backup_is_a_partial_snapshot_and_a_parent() {
         let kept = read_back(&repository, stopped.snapshot.id, &world.tree()).unwrap();
         let missing = world.image().differences(&kept);
         let whole = missing.iter().filter(|line| !line.ends_with("only in the first"));
-        // A link to something that was not reached yet is linked to nothing.
+        // A link to a file that was not reached yet cannot be linked.
         let wrong: Vec<_> = whole.filter(|line| !line.contains("linked to")).collect();
         assert!(wrong.is_empty(), "{wrong:?}");
         let next = world.backup();
@@ -263,10 +263,10 @@ fn a_stop_is_heard_within_a_large_file() {
     world.assert_holds(&world.open(), next.snapshot.id, &world.image(), "the whole one");
 }
 
-/// The threads that read are all waiting for their files to be taken when it turns out that a
-/// further name of a file has to be read after all.
+/// The threads that read are all waiting for their files to be taken when a further name of a file
+/// proves to need reading.
 #[test]
-fn a_link_whose_first_name_is_gone_waits_for_nobody() {
+fn a_link_whose_first_name_is_gone_waits_for_no_other_file() {
     let world = World::empty(73);
     Repository::init(world.surroundings(), PASSPHRASE, &init_options()).unwrap();
     fs::create_dir(world.tree()).unwrap();

@@ -1,4 +1,4 @@
-//! What a restore that deletes must leave alone: all that the snapshot does not know of.
+//! What a restore that deletes must leave alone: everything that the snapshot does not know of.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use strongroom_testkit::Listener;
 use crate::restore::{exactly, restore_whole};
 use crate::world::{PASSPHRASE, World, init_options, options, run};
 
-/// Puts a path back where it came from, deleting what the snapshot does not have.
+/// Puts a path back where it came from, and deletes what the snapshot does not have.
 fn in_place(path: &Path) -> RestoreOptions {
     let mut options = exactly(path, Path::new(""));
     options.place = RestorePlace::InPlace;
@@ -60,19 +60,19 @@ fn what_the_backup_left_out_stays() {
     wanted.source.file_bytes_max = Some(4000);
     let skipped = world.tree().join("skipped");
     wanted.source.skip_inodes = vec![strongroom_source::InodeId::of_path(&skipped).unwrap()];
-    // The second finds the directories as the first has stored them.
+    // The second round finds the directories as the first has stored them.
     for round in 0..2 {
         let outcome = run(&world.open(), &wanted, &Silent).unwrap();
         assert!(round == 0 || outcome.written.data_chunks == 0);
         let before = files(&world.tree());
         put(&world.tree(), &["plain/surplus", "pattern/surplus", "deep/surplus", "surplus/a"]);
-        let told = {
+        let predicted = {
             let mut dry = in_place(&world.tree());
             dry.dry_run = true;
             restore_whole_quietly(&world, &outcome.snapshot, &dry)
         };
         let done = restore_whole_quietly(&world, &outcome.snapshot, &in_place(&world.tree()));
-        assert_eq!((done, told), (4, 4), "plain/surplus, deep/surplus, surplus and surplus/a");
+        assert_eq!((done, predicted), (4, 4), "plain/surplus, deep/surplus, surplus and surplus/a");
         let mut after = before.clone();
         after.push("pattern/surplus".to_owned());
         after.sort();
@@ -81,7 +81,7 @@ fn what_the_backup_left_out_stays() {
     }
 }
 
-/// Restores without a problem, and tells how much was deleted.
+/// Restores without a problem, and returns how much was deleted.
 fn restore_whole_quietly(world: &World, snapshot: &Snapshot, options: &RestoreOptions) -> u64 {
     let outcome = restore(&world.open(), snapshot, options, &Silent, &Cancel::new()).unwrap();
     assert_eq!((outcome.problems, outcome.damaged.len()), (0, 0));
@@ -109,9 +109,9 @@ fn what_a_stopped_backup_did_not_reach_stays() {
     }
 }
 
-/// A directory above what was asked for was only passed through.
+/// A directory above the paths that were backed up was only passed through.
 #[test]
-fn what_stands_beside_what_was_asked_for_stays() {
+fn files_beside_what_was_backed_up_stay() {
     let world = world_of(303, &["a", "sub/b"]);
     let above = world.folder.path();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -132,14 +132,14 @@ fn what_stands_beside_what_was_asked_for_stays() {
     }
     restore_whole(&world, id, &in_place(&world.tree().join("sub")));
     assert_eq!(files(above), ["beside", "folder/beside", "tree/a", "tree/sub/b", "tree/surplus"]);
-    // Where nothing stood, it is as the snapshot knows it.
+    // If nothing exists there, it is made as in the snapshot.
     fs::remove_dir_all(above).unwrap();
     restore_whole(&world, id, &in_place(above));
     assert_eq!(files(above), ["tree/a", "tree/sub/b"]);
     assert_eq!(mode(above), 0o750);
 }
 
-/// The repository came to stand where the snapshot has nothing.
+/// The repository was created where the snapshot has nothing.
 #[test]
 fn the_repository_itself_stays() {
     let world = world_of(304, &["a"]).with_cache();
@@ -157,7 +157,7 @@ fn the_repository_itself_stays() {
     let repository = world.open_over(backend).unwrap();
     let options = in_place(&world.tree());
     let outcome = restore(&repository, &snapshot, &options, &Silent, &Cancel::new()).unwrap();
-    assert_eq!((outcome.deleted, outcome.problems), (1, 1), "it is told");
+    assert_eq!((outcome.deleted, outcome.problems), (1, 1), "it is reported");
     assert_eq!(files(&moved), before);
     assert!(!world.tree().join("surplus").exists());
 }

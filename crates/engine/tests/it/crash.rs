@@ -1,5 +1,5 @@
-//! Every point at which a writer can die: what was acknowledged stays, and the next one goes on
-//! from what is on the medium.
+//! Every point at which a writer can die: what was acknowledged stays, and the next writer
+//! continues with what is on the medium.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ struct Scene {
     base: Objects,
     acknowledged: (SnapshotId, Image),
     now: Image,
-    /// What the backup of the changed tree stores when nothing goes wrong.
+    /// What the backup of the changed tree stores if nothing goes wrong.
     undisturbed: BackupOutcome,
 }
 
@@ -38,7 +38,7 @@ fn scene(seed: u64, cached: bool) -> Scene {
     Scene { now: world.image(), world, base, acknowledged, undisturbed }
 }
 
-/// Runs the backup under a plan; tells whether anything went wrong, and its outcome.
+/// Runs the backup under a plan; returns whether anything went wrong, and its outcome.
 fn disturbed(
     scene: &Scene,
     plan: FaultPlan,
@@ -53,7 +53,7 @@ fn disturbed(
     (objects, faulty.fired(), outcome)
 }
 
-/// Bytes of data chunks in arenas that were not there at the base.
+/// Bytes of data chunks in arenas that did not exist at the base.
 fn finished_bytes(scene: &Scene, repository: &Repository) -> u64 {
     let store = repository.arena_store(CacheLimits::default());
     let mut finished = BTreeSet::new();
@@ -71,7 +71,7 @@ fn finished_bytes(scene: &Scene, repository: &Repository) -> u64 {
     bytes
 }
 
-/// What must hold whatever happened, and the next backup.
+/// What must hold after any failure, and for the next backup.
 #[track_caller]
 fn check_aftermath(scene: &Scene, objects: Arc<MemoryBackend>, what: &str) {
     let world = &scene.world;
@@ -94,13 +94,13 @@ fn check_aftermath(scene: &Scene, objects: Arc<MemoryBackend>, what: &str) {
     );
 }
 
-/// Every plan that `plan` makes of 0, 1, 2, … until nothing fails any more.
+/// Every plan that `plan` makes of 0, 1, 2, … until nothing fails.
 fn check_each(scene: &Scene, plan: impl Fn(u64) -> FaultPlan, what: &str) {
     for at in 0.. {
         let what = format!("{what} at call {at}");
         let (objects, fired, outcome) = disturbed(scene, plan(at));
         if let Ok(outcome) = &outcome {
-            // The session's object could not be removed at worst.
+            // At worst, the session's object could not be removed.
             let repository = scene.world.open_over(objects.clone()).unwrap();
             scene.world.assert_holds(&repository, outcome.snapshot.id, &scene.now, &what);
         } else {
@@ -151,7 +151,7 @@ fn a_crash_while_a_repository_is_made() {
     }
 }
 
-/// A crash in the middle of a local write leaves at worst a temporary file.
+/// A crash in the middle of a local write leaves at most a temporary file.
 #[test]
 fn what_the_dead_left_in_a_folder_is_swept() {
     let world = World::new(44);

@@ -1,4 +1,4 @@
-//! The damage matrix: what is done × what is damaged × how. The outcome is right data or a clear
+//! The damage matrix: action × damaged structure × change. The outcome is right data or a clear
 //! error; never wrong data, never a panic.
 
 use strongroom_arena::{ArenaContent, ArenaName};
@@ -39,7 +39,7 @@ impl Structure {
         Self::MetadataArena,
     ];
 
-    /// The objects of that kind that a test damages: few of the many.
+    /// The objects of that kind that a test damages: a few of many.
     pub fn objects(self, base: &Objects) -> Vec<ObjectName> {
         let arenas = |content| {
             let mut names = names_in(base, "arenas");
@@ -91,7 +91,7 @@ pub fn each_damage(scene: &Scene, mut check: impl FnMut(Structure, &ObjectName, 
     }
 }
 
-/// Whatever can be read is right; what cannot is damage, and said to be.
+/// All that can be read is right; the rest is damage, and reported as damage.
 #[track_caller]
 pub fn check_readable(scene: &Scene, repository: &Repository, what: &str) -> usize {
     let mut whole = 0;
@@ -114,7 +114,7 @@ pub fn check_readable(scene: &Scene, repository: &Repository, what: &str) -> usi
     whole
 }
 
-/// Damage that parity is there for: any snapshot can still be read whole.
+/// Damage that parity can repair: every snapshot can still be read whole.
 pub fn is_within_parity(change: Change) -> bool {
     matches!(change, Change::FlipBit(_) | Change::LastByte | Change::Appended)
 }
@@ -149,7 +149,7 @@ fn backing_up() {
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         match read_back(&repository, outcome.snapshot.id, &scene.world.tree()) {
             Ok(kept) => now.assert_same(&kept, &what),
-            // What was damaged behind a whole summary is found by verify, not by a backup.
+            // Damage behind a whole summary is found by verify, not by a backup.
             Err(error) => {
                 assert!(error.is_damage(), "{what}: {error}");
                 assert!(!is_within_parity(change), "{what}: {error}");

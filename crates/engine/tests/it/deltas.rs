@@ -1,4 +1,4 @@
-//! Deltas: what changed costs what changed, one step deep, and nothing hangs on them unseen.
+//! Deltas: a change costs its own size, one step deep, and nothing depends on them unnoticed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::restore::{into, run_restore};
 use crate::verify::check_all;
 use crate::world::{World, options, run};
 
-/// Bytes that do not compress, and are no others' than the seed's.
+/// Bytes that do not compress, and differ for each seed.
 fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut noise = vec![0; bytes];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut noise);
@@ -32,7 +32,7 @@ fn arenas(repository: &Repository, content: ArenaContent) -> (ArenaStore, Vec<Ar
     (store, ids.filter(|id| ArenaContent::of(*id) == content).collect())
 }
 
-/// How many chunks are deltas; each base is there, whole, and in another arena than its delta.
+/// How many chunks are deltas; each base exists, whole, and in another arena than its delta.
 #[track_caller]
 fn count_deltas(world: &World) -> usize {
     let repository = world.open();
@@ -47,7 +47,10 @@ fn count_deltas(world: &World) -> usize {
     }
     for (delta, bases) in &bases_of {
         for base in bases {
-            assert_ne!(base.arena, delta.arena, "a base stood before its delta's arena was begun");
+            assert_ne!(
+                base.arena, delta.arena,
+                "a base existed before its delta's arena was begun"
+            );
             assert_eq!(bases_of.get(base), Some(&Vec::new()), "a base is there, and whole");
         }
     }
@@ -90,7 +93,8 @@ fn an_edit_costs_its_own_bytes() {
         let second = world.backup();
         let whole = second.written.data_bytes;
         assert!(second.written.deltas > 0, "{seed}: {:?}", second.written);
-        // Arenas, parity and padded summaries of both kinds of arena; no chunk of 6 KiB among it.
+        // Arenas, parity and padded summaries of both kinds of arena; no chunk of 6 KiB is among
+        // them.
         assert!(
             second.written.stored_bytes < 3500 + 2 * 512,
             "{seed}: {:?}, {whole}",
@@ -101,7 +105,7 @@ fn an_edit_costs_its_own_bytes() {
     }
 }
 
-/// What was inserted moves all that comes behind it: found again by the chunks that are shared.
+/// An insertion moves everything after it: that is found again by the shared chunks.
 #[test]
 fn edits_behind_an_insertion_find_their_basis() {
     let world = empty_world(310);
@@ -126,8 +130,8 @@ fn table(address: u64) -> Vec<u8> {
     (0..120_000).flat_map(row).flat_map(u64::to_le_bytes).collect()
 }
 
-/// A memory image of a program that was started again: all addresses moved by one distance. No
-/// copy is long enough to be found in it.
+/// A memory image of a program that was started again: all addresses moved by one distance. No copy
+/// in it is long enough to be found.
 #[test]
 fn values_that_change_in_place_cost_their_differences() {
     let world = empty_world(311);
@@ -144,7 +148,7 @@ fn values_that_change_in_place_cost_their_differences() {
     count_deltas(&world);
 }
 
-/// A part of the file that is also elsewhere in the parent says nothing of what follows it.
+/// A part of the file that is also elsewhere in the parent says nothing about what follows it.
 #[test]
 fn what_repeats_does_not_lead_away_from_the_place() {
     let world = empty_world(312);
@@ -222,7 +226,7 @@ fn restoring_reads_bases_where_it_reads_the_rest() {
         let of_data = calls.iter().filter(|call| {
             let name = call.name.strip_prefix("arenas/");
             let arena = name.and_then(|name| name.parse::<ArenaName>().ok());
-            // Opening an arena is one read of its begin, which is longer than these arenas.
+            // Opening an arena is one read of its beginning, which is longer than these arenas.
             let is_opening = call.offset == 0;
             call.kind == CallKind::Read && !is_opening && arena.is_some_and(|a| is_data(a.id))
         });
@@ -247,8 +251,8 @@ fn without_deltas_all_is_whole() {
     assert_eq!(count_deltas(&world), 0);
 }
 
-/// The arena of a base is lost. Files whose deltas hang on it are not taken for unchanged: the next
-/// backup reads them again, which heals both snapshots; also where it had the index in its cache.
+/// The arena of a base is lost. Files whose deltas depend on it do not count as unchanged: the next
+/// backup reads them again, which heals both snapshots, even if it had the index in its cache.
 #[test]
 fn a_lost_base_is_noticed_and_healed() {
     for cached in [false, true] {
@@ -277,7 +281,7 @@ fn a_lost_base_is_noticed_and_healed() {
         for id in [second.snapshot.id, third.snapshot.id] {
             world.assert_holds(&world.open(), id, &image, "healed");
         }
-        // The first had a chunk that is nowhere any more.
+        // The first snapshot had a chunk that no longer exists anywhere.
         let lost = check_all(&world.open());
         assert!(lost.affected.iter().all(|lost| lost.snapshot == first.snapshot.id));
         let fourth = world.backup();

@@ -1,4 +1,5 @@
-//! Configuration and key slots: each in two copies, each with parity, none of them to be forged.
+//! Configuration and key slots: each in two copies, each with parity, and none of them can be
+//! forged.
 
 use std::sync::Arc;
 
@@ -72,7 +73,7 @@ fn a_forged_configuration_is_refused() {
     let repository = world.open();
     let mut forged = repository.config.clone();
     forged.parity_per_mille = 0;
-    // Somebody without the keys can do all but the tag.
+    // Without the keys, everything but the tag can be made.
     let other = strongroom_base::MasterSecret([1; 32]).owner_keys();
     let kind = ObjectKind::Config;
     let identity = Identity { kind, id: forged.id.0, generation: 0, origin: Origin::NONE };

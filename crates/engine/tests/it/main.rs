@@ -1,4 +1,4 @@
-//! The engine as a whole, over backends that fail, lie, crash and tell what was asked of them.
+//! The engine as a whole, on backends that fail, lie, crash and record their calls.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot do its work fails the test")]
 
 mod backup;

@@ -1,4 +1,4 @@
-//! Parents: what is taken over from the last snapshot is what still stands.
+//! Parents: what is taken over from the last snapshot still exists.
 
 use std::fs;
 
@@ -80,7 +80,7 @@ fn only_metadata_changed() {
 
 #[test]
 fn content_changed_behind_the_same_size_and_mtime() {
-    // ctime tells it: nobody can set that.
+    // ctime shows it: no program can set that.
     check(27, |world| {
         let path = world.tree().join("large");
         let times = fs::metadata(&path).unwrap().modified().unwrap();

@@ -1,5 +1,5 @@
-//! Repair: within parity all is as it was; beyond it what is left is kept, what is lost is named,
-//! and the next backup heals it.
+//! Repair: within parity everything is as it was; beyond it the rest is kept, what is lost is
+//! named, and the next backup heals it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn run_repair(repository: &Repository) -> Result<RepairOutcome, EngineError> {
     repair(repository, &plan, &Silent, &Cancel::new())
 }
 
-/// The objects of a repaired copy, and what the repair told.
+/// The objects of a repaired copy, and what the repair reported.
 pub fn repaired(
     world: &World,
     objects: &Objects,
@@ -96,14 +96,14 @@ fn any_shards_as_many_as_there_is_parity() {
                 assert!(!same);
             }
         }
-        // Without a key, by anybody who holds the objects.
+        // Without a key: the objects are enough.
         let backend = MemoryBackend::from_snapshot(objects.clone());
         let plan = plan_repair(&backend, &Silent, &Cancel::new()).unwrap();
         let outcome = repair_objects(&backend, &plan, &Silent, &Cancel::new()).unwrap();
         assert_eq!(outcome.shards, shards, "round {round}");
         assert_eq!(outcome.repaired, scene.base.len() as u64);
         assert!(backend.snapshot() == scene.base);
-        // And all that can be read even before.
+        // Everything can be read even before the repair.
         let repository = scene.world.open_objects(&objects).unwrap();
         let whole = check_readable(&scene, &repository, "before the repair");
         assert_eq!(whole, scene.kept.len());
@@ -120,7 +120,7 @@ fn one_shard_too_many_is_named() {
         let bytes = objects.get_mut(&name).unwrap();
         let header = envelope::peek(bytes).unwrap();
         for shard in 0..=header.parity_shards as usize {
-            // The first shards: those that hold the head with the arena's key stay whole.
+            // Not the first shards: those that hold the head with the arena's key stay whole.
             let at = HEADER_BYTES + (shard + 1) * header.shard_bytes();
             bytes[at] ^= 1;
         }
@@ -147,7 +147,7 @@ fn one_shard_too_many_is_named() {
 #[test]
 fn beyond_parity_is_named_and_healed() {
     let mut scene = scene(174);
-    // The tree as it is now is a version too, so that it can heal.
+    // The current tree is a version too, so that it can heal.
     scene.kept.push((scene.world.backup().snapshot.id, scene.world.image()));
     scene.base = {
         let mut base = scene.world.objects.snapshot();
@@ -215,7 +215,7 @@ fn a_read_that_lies_makes_no_repair_lose_anything() {
     let damaged = data.max_by_key(|name| objects[name].len()).unwrap();
     Change::Scratch(300, 3000).on_object(&mut objects, &damaged);
     let before = lost(&world.open_objects(&objects).unwrap(), &[id]);
-    let mut told = 0;
+    let mut losses = 0;
     for kind in [FaultKind::Zeros, FaultKind::Short, FaultKind::FlipBit] {
         for at in 0.. {
             let calls = Calls::of(&[CallKind::Read]).within("arenas");
@@ -223,7 +223,7 @@ fn a_read_that_lies_makes_no_repair_lose_anything() {
             let plan = FaultPlan::hiccup(calls, at, kind);
             let faulty = Arc::new(FaultyBackend::new(backend.clone(), plan));
             let repository = world.open_over(faulty.clone()).unwrap();
-            told += run_repair(&repository).map_or(0, |outcome| outcome.lost.len());
+            losses += run_repair(&repository).map_or(0, |outcome| outcome.lost.len());
             let repository = world.open_over(backend).unwrap();
             assert_eq!(lost(&repository, &[id]), before, "{kind:?} at read {at}");
             if faulty.fired() == 0 {
@@ -231,7 +231,7 @@ fn a_read_that_lies_makes_no_repair_lose_anything() {
             }
         }
     }
-    assert!(told > 0, "some reads differed");
+    assert!(losses > 0, "some reads differed");
 }
 
 fn taken_up_again_wherever_cut(scene: &Scene, objects: &Objects) {
@@ -254,9 +254,9 @@ fn taken_up_again_wherever_cut(scene: &Scene, objects: &Objects) {
     }
 }
 
-/// Two writers at once store the same chunks; then the arenas of one are lost, of either.
+/// Two writers at the same time store the same chunks; then the arenas of either one are lost.
 #[test]
-fn a_chunk_that_stands_twice_is_read_from_either_place() {
+fn a_chunk_that_is_stored_twice_is_read_from_either_place() {
     let world = World::new(179);
     // Neither writer sees what the other has stored.
     let before = world.objects.snapshot();
@@ -269,7 +269,7 @@ fn a_chunk_that_stands_twice_is_read_from_either_place() {
     for lost in [world.objects.snapshot(), other.snapshot()] {
         for change in [Change::Removed, Change::Zeros] {
             let mut objects = twice.clone();
-            // Trees name the places of what they hold, so no tree stands twice.
+            // Trees name the places of what they hold, so no tree is stored twice.
             for name in names_in(&lost, "arenas").into_iter().filter(is_of_data) {
                 change.on_object(&mut objects, &name);
             }
@@ -287,7 +287,7 @@ fn is_of_data(name: &ObjectName) -> bool {
     ArenaContent::of(ArenaName::of(name).unwrap().id) == ArenaContent::Data
 }
 
-/// One copy beyond parity, the other within: both are as they were.
+/// One copy is beyond parity, the other within it: both become what they were.
 #[test]
 fn a_damaged_copy_is_good_enough() {
     let scene = scene(176);
@@ -307,7 +307,7 @@ fn a_damaged_copy_is_good_enough() {
     }
 }
 
-/// What is lost twice is not made of what is damaged.
+/// If both copies are lost, they are not made from what is damaged.
 #[test]
 fn a_lost_copy_is_no_source() {
     let scene = scene(177);

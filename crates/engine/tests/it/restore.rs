@@ -43,7 +43,7 @@ pub fn run_restore(
     restore(repository, &snapshot, options, &Silent, &Cancel::new())
 }
 
-/// Restores, and fails the test where anything was amiss.
+/// Restores, and fails the test if anything was wrong.
 #[track_caller]
 pub fn restore_whole(world: &World, id: SnapshotId, options: &RestoreOptions) -> RestoreOutcome {
     let repository = world.open();
@@ -52,7 +52,7 @@ pub fn restore_whole(world: &World, id: SnapshotId, options: &RestoreOptions) ->
     let outcome = restore(&repository, &snapshot, options, &listener, &Cancel::new()).unwrap();
     assert_eq!(listener.problems(), []);
     assert_eq!((outcome.problems, outcome.damaged.len()), (0, 0));
-    assert_eq!(listener.last_progress().files, outcome.files, "every file was told of");
+    assert_eq!(listener.last_progress().files, outcome.files, "every file was reported");
     outcome
 }
 
@@ -149,7 +149,7 @@ fn whatever_stands_at_the_target_gives_way() {
     world.image().assert_same(&Image::of(&target(&world)), "over another tree");
 }
 
-/// Files that the snapshot has apart are one at the target.
+/// Files that are separate in the snapshot are one file at the target.
 #[test]
 fn links_at_the_target_are_cut() {
     let world = World::new(127);
@@ -186,7 +186,7 @@ fn links_at_the_target_are_not_followed() {
     before.assert_same(&Image::of(&outside), "outside");
 }
 
-/// What stands there, and when its inode was last touched.
+/// What exists there, and when its inode last changed.
 fn touched(root: &Path) -> BTreeMap<PathBuf, (i64, i64)> {
     let (directories, files) = listing(root);
     let all = directories.into_iter().chain(files);
@@ -214,7 +214,7 @@ fn what_is_right_is_left_alone_and_costs_no_data() {
     assert!(calls.iter().all(|call| !call.kind.is_write()));
     let after = touched(&target(&world));
     let rewritten: Vec<_> = before.iter().filter(|(path, t)| after[*path] != **t).collect();
-    // Directories are given their times again; holes are punched again.
+    // Directories get their times again; holes are punched again.
     let files: Vec<_> = rewritten
         .iter()
         .filter(|(path, _)| fs::symlink_metadata(path).unwrap().is_file())
@@ -252,7 +252,7 @@ fn each_part_of_each_arena_is_read_once() {
         .into_iter()
         .filter(|call| call.kind == CallKind::Read && call.folder() == "arenas")
         .filter(|call| call.name.as_bytes()[7] < b'8')
-        // Opening an arena is one read of its begin, which is longer than these arenas.
+        // Opening an arena is one read of its beginning, which is longer than these arenas.
         .filter(|call| call.offset > 0)
         .map(|call| (call.name, call.offset, call.offset + call.bytes))
         .collect();
@@ -269,24 +269,24 @@ fn each_part_of_each_arena_is_read_once() {
 fn a_dry_run_touches_nothing() {
     let world = World::new(132);
     let id = world.backup().snapshot.id;
-    for stands in [false, true] {
-        if stands {
+    for exists_before in [false, true] {
+        if exists_before {
             restore_whole(&world, id, &into(&world.tree(), &target(&world)));
             mutate(&target(&world), 7, TREE);
         }
-        let before = stands.then(|| Image::of(&target(&world)));
+        let before = exists_before.then(|| Image::of(&target(&world)));
         let mut options = exactly(&world.tree(), &target(&world));
         options.dry_run = true;
-        let told = run_restore(&world.open(), id, &options).unwrap();
-        assert_eq!(target(&world).exists(), stands);
+        let dry = run_restore(&world.open(), id, &options).unwrap();
+        assert_eq!(target(&world).exists(), exists_before);
         if let Some(before) = before {
             before.assert_same(&Image::of(&target(&world)), "a dry run");
         }
         options.dry_run = false;
         options.verify = true;
         let done = restore_whole(&world, id, &options);
-        assert_eq!((told.files, told.directories), (done.files, done.directories));
-        assert_eq!((told.bytes, told.deleted), (done.bytes, done.deleted));
+        assert_eq!((dry.files, dry.directories), (done.files, done.directories));
+        assert_eq!((dry.bytes, dry.deleted), (done.bytes, done.deleted));
     }
 }
 

@@ -102,7 +102,7 @@ fn stopped_and_resumed() {
     }
 }
 
-/// A restore that was told to stop has stopped, or is done: what waits in a queue is neither.
+/// A restore that was asked to stop has stopped, or is finished: items in a queue are neither.
 #[test]
 fn stopped_at_any_read_it_is_no_success() {
     let world = World::new(145);
@@ -122,7 +122,7 @@ fn stopped_at_any_read_it_is_no_success() {
         let repository = world.open_over(Arc::new(backend)).unwrap();
         let snapshot = read_snapshot(&repository, id).unwrap();
         let mut options = into(&world.tree(), &target);
-        // All that is to be read finds a place in the queue.
+        // Everything to be read fits into the queue.
         options.workers = 64;
         match restore(&repository, &snapshot, &options, &Silent, &cancel) {
             Ok(_) => image.assert_same(&Image::of(&target), &format!("stopped at {at}")),
@@ -142,7 +142,7 @@ fn stopped_at_any_read_it_is_no_success() {
     assert!(stopped > 5, "{stopped}");
 }
 
-/// What is named as damaged is what is lost, no more and no less; all else is right.
+/// Exactly what is lost is named as damaged; everything else is right.
 #[test]
 fn exactly_what_is_lost_is_named() {
     let scene = scene(143);
@@ -207,7 +207,7 @@ fn os(bytes: &[u8]) -> &std::ffi::OsStr {
     std::os::unix::ffi::OsStrExt::from_bytes(bytes)
 }
 
-/// A hard link to something that is lost is lost too, and leaves no wrong link.
+/// A hard link to a lost file is lost too, and leaves no wrong link.
 #[test]
 fn every_name_of_a_lost_file_is_named() {
     let world = World::new(144);
@@ -230,10 +230,11 @@ fn every_name_of_a_lost_file_is_named() {
         assert!(outcome.damaged.contains(&target.join(name)), "{name}: {:?}", outcome.damaged);
         assert!(!target.join(name).exists());
     }
-    let told = listener.problems();
-    let others: Vec<_> = told.iter().filter(|told| told.severity != Severity::Damage).collect();
-    assert!(others.is_empty(), "what is lost is told as damage: {others:?}");
-    // What is right at the target already is not made wrong by that.
+    let problems = listener.problems();
+    let others: Vec<_> =
+        problems.iter().filter(|problem| problem.severity != Severity::Damage).collect();
+    assert!(others.is_empty(), "what is lost is reported as damage: {others:?}");
+    // That does not make wrong what is right at the target already.
     let other = world.folder.path().join("other");
     restore_whole(&world, id, &into(&world.tree(), &other));
     let outcome = run_restore(&repository, id, &exactly(&world.tree(), &other)).unwrap();

@@ -1,4 +1,5 @@
-//! A small world: a repository in memory, a tree on disk, and time and chance that can be replayed.
+//! A small world: a repository in memory, a tree on disk, and a clock and randomness that can be
+//! replayed.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ use strongroom_testkit::{Image, TickingClock};
 
 use crate::read_back::read_back;
 
-/// As `key generate` makes them: a passphrase that a person chose takes 8 MiB to open.
+/// Like those of `key generate`: a passphrase that a person chose takes 8 MiB to open.
 pub const PASSPHRASE: &[u8] =
     b"strongroom-key-5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a4f56ba95";
 
@@ -31,9 +32,9 @@ pub const TREE: TreeOptions =
 pub struct World {
     /// What the repository's objects are kept in.
     pub objects: Arc<MemoryBackend>,
-    /// A tree, and whatever else a test puts on disk.
+    /// A tree, and other files of a test.
     pub folder: tempfile::TempDir,
-    /// Where caches are kept; none at first.
+    /// Where caches are kept; `None` at first.
     pub cache: Option<PathBuf>,
     clock: Arc<TickingClock>,
     entropy: Arc<SeededEntropy>,
@@ -43,7 +44,7 @@ pub struct World {
 /// Held while a quiet world is used.
 static QUIET: Mutex<()> = Mutex::new(());
 
-/// A folder where no other test makes files meanwhile: the directories above a tree are part of
+/// A folder in which no other test makes files meanwhile: the directories above a tree are part of
 /// what is kept.
 pub fn quiet_folder() -> (tempfile::TempDir, MutexGuard<'static, ()>) {
     let guard = QUIET.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,8 +63,8 @@ pub fn init_options() -> InitOptions {
     }
 }
 
-/// A folder for many restores: in memory where that keeps all that a disk does, for each restore
-/// ends with a flush of the file system.
+/// A folder for many restores: in memory if that keeps everything that a disk does, because each
+/// restore ends with a flush of the file system.
 pub fn scratch() -> tempfile::TempDir {
     let in_memory = tempfile::tempdir_in("/dev/shm").ok().filter(|folder| {
         let flags = rustix::fs::XattrFlags::empty();
@@ -162,7 +163,7 @@ impl World {
     }
 }
 
-/// Everything of a tree, compressed in haste, by two threads.
+/// Everything of a tree, compressed fast, by two threads.
 pub fn options(tree: &Path) -> BackupOptions {
     BackupOptions {
         paths: vec![tree.to_owned()],

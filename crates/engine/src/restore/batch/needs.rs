@@ -1,9 +1,9 @@
-//! Where each needed chunk is read: a whole one where it lies, a delta where its first base lies.
+//! Where each needed chunk is read: a whole one where it is, a delta where its first base is.
 //!
-//! Bases are blocks that most of a restore reads anyway. A delta that waits for its base there
-//! costs no second reading of it, however old the base and however young the delta is; so the
-//! last version of many is read as fast as the first. What deltas say is read ahead for that, in
-//! the order in which they lie: they are short.
+//! Bases are in blocks that most of a restore reads anyway. A delta that waits there for its base
+//! costs no second reading of it, for a base and a delta of any age; so the last version of many is
+//! read as fast as the first. For that, the instructions of deltas are read ahead, in the order in
+//! which they are stored: they are short.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use strongroom_repository::ChunkReader;
 
 use super::Want;
 
-/// Deltas of a batch that are held, in bytes, and one more. Those beyond are read where they lie,
-/// and their bases once more.
+/// How many bytes of a batch's deltas are held; the last may exceed it. Further deltas are read
+/// where they are, and their bases once more.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// A chunk that is to be read.
 pub struct Need<'b> {
-    /// For whom.
+    /// The want that it serves.
     pub want: &'b Want,
     /// Where it is read.
     pub at: Location,
-    /// What is held of it already; then `at` is its first base.
+    /// What is held of it already; then `at` is the location of its first base.
     pub delta: Option<Box<HeldDelta>>,
 }
 
@@ -37,7 +37,7 @@ pub struct HeldDelta {
 }
 
 impl HeldDelta {
-    /// As it stands in its block.
+    /// In the form in which its block stores it.
     pub fn as_stored(&self) -> StoredChunk<'_> {
         let Self { instructions, bases, chunk_bytes } = self;
         StoredChunk::Delta { instructions, bases, chunk_bytes: *chunk_bytes }
@@ -52,13 +52,13 @@ impl HeldDelta {
 pub struct Placed<'b> {
     /// Sorted by where it is read.
     pub needs: Vec<Need<'b>>,
-    /// So that no summary is read again.
+    /// Kept so that no summary is read again.
     pub arenas: HashMap<ArenaId, Arc<Arena>>,
 }
 
-/// Finds out where each chunk is read. They come sorted by where they lie.
+/// Finds out where each chunk is read. They come sorted by where they are.
 ///
-/// What cannot be read here is taken for whole: it fails again when it is its turn, and is then
+/// A chunk that cannot be read here is treated as whole: it fails again in its turn, and is then
 /// looked for elsewhere.
 pub fn place<'b>(
     wanted: &[&'b Want],
