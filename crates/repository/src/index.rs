@@ -2,3 +2,4 @@
 
 pub mod arenas;
 pub mod chunk_index;
+mod location;

@@ -80,7 +80,7 @@ fn a_session_that_was_ended_from_outside_commits_nothing() {
 
 /// Engine 5: the index forgets the one place that it knew of a chunk; another arena holds it too.
 #[test]
-fn what_the_index_forgot_is_not_lost() {
+fn engine_05_what_the_index_forgot_is_not_lost() {
     let mut world = World::new(193).with_cache();
     let before = world.objects.snapshot();
     let first = world.backup();
@@ -112,6 +112,12 @@ fn is_of_data(name: &ObjectName) -> bool {
 
 /// An arena that claims to hold this content and holds something else.
 fn plant(world: &World, repository: &Repository, content: &[u8]) {
+    let (name, object) = lying_arena(repository, content, 0);
+    world.objects.create(&name, &object).unwrap();
+}
+
+/// An arena, in a generation, that claims to hold this content and holds something else.
+fn lying_arena(repository: &Repository, content: &[u8], generation: u32) -> (ObjectName, Vec<u8>) {
     let keys = repository.write_keys();
     let seed = ArenaSeed::draw(ArenaContent::Data, keys, &SeededEntropy::new(7));
     let garbage = vec![0x11; content.len()];
@@ -123,13 +129,31 @@ fn plant(world: &World, repository: &Repository, content: &[u8]) {
     let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
     builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
     let finished = builder.finish(Finishing {
-        generation: 0,
+        generation,
         origin: Origin::NONE,
         keys,
         redundancy: Redundancy::ARENA,
         padding: None,
     });
-    world.objects.create(&finished.name.object(), finished.object()).unwrap();
+    (finished.name.object(), finished.object().to_vec())
+}
+
+/// Engine 7: two copies of a repository rewrite an arena, each in its own way, into objects of one
+/// name and size. A cache made from the one is no proof for the other.
+#[test]
+fn engine_07_a_rewritten_arena_of_another_copy_is_no_hit() {
+    let world = World::new(196).with_cache();
+    let repository = world.open();
+    let (one, other) = ([0x77; 3000], [0x66; 3000]);
+    let (name, object) = lying_arena(&repository, &one, 1);
+    world.objects.create(&name, &object).unwrap();
+    world.backup();
+    let (_, of_other_copy) = lying_arena(&repository, &other, 1);
+    assert_eq!(object.len(), of_other_copy.len());
+    world.objects.replace(&name, &of_other_copy).unwrap();
+    fs::write(world.tree().join("file"), one).unwrap();
+    let id = world.backup().snapshot.id;
+    world.assert_holds(&world.open(), id, &world.image(), "stored, not taken for known");
 }
 
 /// Engine 2: a chunk that is not what its fingerprint says is found by `verify --data`, withdrawn,

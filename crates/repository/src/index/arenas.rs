@@ -77,7 +77,7 @@ pub struct Arenas {
     hasher: RandomState,
 }
 
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 const HEAD_BYTES: usize = 5;
 const ARENA_BYTES: usize = 37;
 const ORPHAN_BYTES: usize = 8;

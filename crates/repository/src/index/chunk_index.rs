@@ -18,7 +18,8 @@ use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
 use strongroom_index::{Index, IndexError};
 
-use super::arenas::{Arenas, Orphans, SessionTag};
+use super::arenas::{Arenas, Covered, Orphans, SessionTag};
+use super::location::{is_of, pack_location, unpack_location};
 use crate::error::RepositoryError;
 
 /// Half of what the index would keep by itself: a session has 150 MiB for all it does.
@@ -188,12 +189,12 @@ impl ChunkIndex {
                 continue;
             }
             if entry.bases.is_empty() {
-                self.keep(&entry.fingerprint, pack_location(ordinal, slot));
+                self.keep(&entry.fingerprint, ordinal, slot);
                 continue;
             }
             self.arenas.update(ordinal, |covered| covered.has_deltas = true);
             if are_there(&entry.bases, listed, store)? {
-                self.keep(&entry.fingerprint, pack_location(ordinal, slot));
+                self.keep(&entry.fingerprint, ordinal, slot);
             } else {
                 self.orphans.insert((ordinal, slot));
             }
@@ -202,7 +203,8 @@ impl ChunkIndex {
     }
 
     /// Inserts. A cache that can no longer be written is given up, and what comes stays in memory.
-    fn keep(&mut self, fingerprint: &Fingerprint, location: strongroom_index::Value) {
+    fn keep(&mut self, fingerprint: &Fingerprint, ordinal: u32, slot: u32) {
+        let Some(location) = pack_location(fingerprint, ordinal, slot) else { return };
         // After an error the record is in nevertheless.
         if self.index.insert(&fingerprint.0, location).is_err() {
             self.broken.store(true, Ordering::Relaxed);
@@ -241,18 +243,43 @@ impl ChunkIndex {
         if is_delta {
             self.arenas.update(ordinal, |covered| covered.has_deltas = true);
         }
-        self.keep(fingerprint, pack_location(ordinal, location.slot));
+        self.keep(fingerprint, ordinal, location.slot);
     }
 
-    /// Where a chunk is, as far as the index can be read: where it is damaged, nothing is known,
-    /// and [`ChunkIndex::is_broken`] from then on.
+    /// Where a chunk is, as far as the index can be read: if it is damaged, nothing is known, and
+    /// [`ChunkIndex::is_broken`] from then on.
     pub fn lookup(&self, fingerprint: &Fingerprint) -> Option<Location> {
+        self.found(fingerprint).map(|(_, location)| location)
+    }
+
+    /// Where a chunk is that a snapshot is about to name. The index is not believed for what can
+    /// have changed since it was made: an arena's first generation cannot, but the slots of a
+    /// rewritten one are compared with its summary.
+    pub fn find_known(
+        &self,
+        fingerprint: &Fingerprint,
+        store: &ArenaStore,
+    ) -> Result<Option<Location>, RepositoryError> {
+        let Some((arena, found)) = self.found(fingerprint) else { return Ok(None) };
+        if arena.generation == 0 || self.is_present(fingerprint, found, store)? {
+            return Ok(Some(found));
+        }
+        self.broken.store(true, Ordering::Relaxed);
+        Ok(None)
+    }
+
+    fn found(&self, fingerprint: &Fingerprint) -> Option<(Covered, Location)> {
         let found = self.index.lookup(&fingerprint.0).unwrap_or_else(|_| {
             self.broken.store(true, Ordering::Relaxed);
             None
-        });
-        let (ordinal, slot) = unpack_location(found?);
-        Some(Location { arena: self.arenas.standing(ordinal)?.id, slot })
+        })?;
+        if !is_of(found, fingerprint) {
+            self.broken.store(true, Ordering::Relaxed);
+            return None;
+        }
+        let (ordinal, slot) = unpack_location(found);
+        let arena = self.arenas.standing(ordinal)?;
+        Some((arena, Location { arena: arena.id, slot }))
     }
 
     /// Where chunks stand beside the place that the index knows: two backups at once may both have
@@ -371,14 +398,6 @@ impl ChunkIndex {
     }
 }
 
-fn pack_location(ordinal: u32, slot: u32) -> strongroom_index::Value {
-    strongroom_index::Value(u64::from(ordinal) << 32 | u64::from(slot))
-}
-
-fn unpack_location(location: strongroom_index::Value) -> (u32, u32) {
-    ((location.0 >> 32) as u32, location.0 as u32)
-}
-
 /// An arena all of whose blocks exist or can be computed again, and the bytes of its object as it
 /// is now. A summary is in front of the blocks: that it opens does not show that an arena was not
 /// cut short.
@@ -422,4 +441,28 @@ fn are_there(
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fingerprint(byte: u8) -> Fingerprint {
+        Fingerprint([byte; 32])
+    }
+
+    /// Engine 7: what memory, a disk or a mistake made of a record is not believed.
+    #[test]
+    fn engine_07_the_record_of_another_chunk_is_no_hit() {
+        let mut index = ChunkIndex::in_memory();
+        let arena = ArenaId([7; 16]);
+        index.begin_arena(arena, SnapshotId([9; 16]));
+        index.insert(&fingerprint(1), Location { arena, slot: 4 }, false);
+        let other = pack_location(&fingerprint(1), 0, 4).unwrap();
+        index.index.insert(&fingerprint(2).0, other).unwrap();
+        assert_eq!(index.lookup(&fingerprint(1)), Some(Location { arena, slot: 4 }));
+        assert!(!index.is_broken());
+        assert_eq!(index.lookup(&fingerprint(2)), None);
+        assert!(index.is_broken(), "the next session makes it again");
+    }
 }

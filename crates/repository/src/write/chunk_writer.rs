@@ -189,7 +189,8 @@ impl<'r> ChunkWriter<'r> {
         {
             return Ok(in_place);
         }
-        let found = self.index.lookup(&fingerprint).filter(|found| self.is_usable(*found));
+        let found = self.index.find_known(&fingerprint, self.reader.store())?;
+        let found = found.filter(|found| self.is_usable(*found));
         if found.is_some()
             && in_place.is_none()
             && part.level == 0
