@@ -14,11 +14,11 @@ use libfuzzer_sys::fuzz_target;
 use strongroom_base::{ArenaId, Fingerprint, Location, SnapshotId, Timestamp};
 use strongroom_catalog::entry::is_valid_name;
 use strongroom_catalog::format::{
-    pack_snapshot, put_entry, put_ref, unpack_entries, unpack_refs, unpack_snapshot,
+    pack_node, pack_snapshot, put_entry, unpack_entries, unpack_head, unpack_node, unpack_snapshot,
 };
 use strongroom_catalog::{
-    CatalogError, ChunkRef, DeviceNumber, Entry, EntryKind, Metadata, Part, ReadChunk, Recipe,
-    RecipeCursor, RecipeReader, Snapshot, TreeReader, TreeWriter, WriteChunk, Xattr,
+    CatalogError, ChunkRef, DeviceNumber, Entry, EntryKind, FormatError, Metadata, Part, ReadChunk,
+    Recipe, RecipeCursor, RecipeReader, Snapshot, TreeReader, TreeWriter, WriteChunk, Xattr,
 };
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 
@@ -34,7 +34,7 @@ fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
     match input.u8() & 7 {
         0 => check_entries(input.rest()),
         1 => check_snapshot(input.rest()),
-        2 => check_refs(input.rest()),
+        2 => check_node(input.rest()),
         3 => check_recipe(&mut input),
         4 => check_tree(&mut input),
         5 => round_tree(&mut input),
@@ -68,7 +68,11 @@ fn check_snapshot(bytes: &[u8]) {
     let unpacked = measure(|| unpack_snapshot(id, bytes));
     let bound = MEMORY_FACTOR * bytes.len() + 4096;
     assert!(unpacked.peak_bytes <= bound, "it took {}", unpacked.peak_bytes);
+    let head = unpack_head(bytes);
     let Ok(snapshot) = unpacked.value else { return };
+    let head = head.expect("it is part of the snapshot");
+    assert!(head.kind == 0 && head.required.is_empty(), "what is new is unknown");
+    assert_eq!((head.sequence, &head.domain), (snapshot.sequence, &snapshot.domain));
     assert_eq!(snapshot.id, id);
     assert!(snapshot.root.depth <= Recipe::DEPTH_MAX);
     assert!(unpack_snapshot(id, &[bytes, &[0]].concat()).is_err(), "a byte is left over");
@@ -76,14 +80,15 @@ fn check_snapshot(bytes: &[u8]) {
     assert_eq!(unpack_snapshot(id, &pack_snapshot(&snapshot)), Ok(snapshot));
 }
 
-fn check_refs(bytes: &[u8]) {
-    let unpacked = measure(|| unpack_refs(bytes));
+fn check_node(bytes: &[u8]) {
+    let unpacked = measure(|| unpack_node(bytes));
     assert!(unpacked.peak_bytes <= 2 * bytes.len() + 4096);
-    assert_eq!(unpacked.value.is_ok(), bytes.len().is_multiple_of(ChunkRef::BYTES));
+    let is_ours = bytes.first() == Some(&0);
+    assert_eq!(unpacked.value.is_ok(), is_ours && bytes.len() % ChunkRef::BYTES == 1);
+    let is_newer = !bytes.is_empty() && !is_ours;
+    assert_eq!(unpacked.value.as_ref().is_err_and(FormatError::is_unknown), is_newer);
     let Ok(refs) = unpacked.value else { return };
-    let mut packed = Vec::new();
-    refs.iter().for_each(|chunk| put_ref(&mut packed, chunk));
-    assert_eq!(packed, bytes);
+    assert_eq!(pack_node(&refs), bytes);
 }
 
 /// Chunks of any bytes. The first byte of a name says which; the others do not matter, so a node
@@ -138,9 +143,7 @@ fn chunk_ref(chunk: u8, stream_bytes: u64) -> ChunkRef {
 fn node_chunks(input: &mut Input<'_>) -> Vec<Vec<u8>> {
     let mut chunks = Vec::new();
     while !input.is_empty() && chunks.len() < 64 {
-        let mut bytes = Vec::new();
-        short_refs(input).iter().for_each(|chunk| put_ref(&mut bytes, chunk));
-        chunks.push(bytes);
+        chunks.push(pack_node(&short_refs(input)));
     }
     chunks
 }
@@ -359,6 +362,10 @@ fn check_snapshot_of_recipe(input: &mut Input<'_>) {
         let length = usize::from(input.u8());
         snapshot.labels.push(String::from_utf8_lossy(input.bytes(length)).into_owned());
     }
+    for _ in 0..input.u8() & 3 {
+        snapshot.features.push(input.u64());
+    }
+    snapshot.seen = input.u64();
     snapshot.host = String::from_utf8_lossy(input.rest()).into_owned();
     assert_eq!(unpack_snapshot(snapshot.id, &pack_snapshot(&snapshot)), Ok(snapshot));
 }
@@ -373,8 +380,7 @@ fn seeds() -> Vec<Vec<u8>> {
     link.metadata.xattrs.push(Xattr { name: b"user.x".to_vec(), value: b"y".to_vec() });
     let mut entries = Vec::new();
     [link, file].iter().for_each(|entry| put_entry(&mut entries, entry));
-    let mut refs = Vec::new();
-    [chunk_ref(1, 9), ChunkRef::hole(5)].iter().for_each(|chunk| put_ref(&mut refs, chunk));
+    let node = pack_node(&[chunk_ref(1, 9), ChunkRef::hole(5)]);
     let mut snapshot = Snapshot::empty(SnapshotId([2; 16]));
     snapshot.root.refs.push(chunk_ref(1, 9));
     snapshot.labels.push("x".into());
@@ -398,7 +404,7 @@ fn seeds() -> Vec<Vec<u8>> {
         after(&[4], &fan_out),
         after(&[0], &entries),
         after(&[1], &pack_snapshot(&snapshot)),
-        after(&[2], &refs),
+        after(&[2], &node),
         nodes.to_vec(),
         tree,
         after(&[5], &ramp),

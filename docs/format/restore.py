@@ -21,8 +21,8 @@ The format, in short. Numbers are little-endian; each part has a document beside
               is BLAKE3 in derive-key mode.
   seals       AES-256-GCM with a number as nonce; or HPKE to the repository's public key.
   snapshot    domain, tag and CBOR, sealed by HPKE: time, host, paths, and the recipe of the tree of "/".
-  recipe      [depth, refs]: at depth 0 the chunks that make a stream, else chunks that hold the
-              refs of one depth less.
+  recipe      [form, depth, refs], form 0: at depth 0 the chunks that make a stream, else nodes:
+              chunks that hold the form and the refs of one depth less.
   ref         fingerprint (32) | arena (16) | slot (4) | bytes of the stream it stands for (8).
               A fingerprint of zeros is a hole.
   tree        a directory: a stream whose chunks hold entries, CBOR maps with small integer keys.
@@ -57,12 +57,17 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 CONFIG, KEY_SLOT, DATA_ARENA, METADATA_ARENA, SNAPSHOT, SESSION = range(1, 7)  # envelope.md
+FILE_TREE, RECIPE_FORM = 0, 0  # snapshot.md, recipe.md
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, CHAR_DEVICE, BLOCK_DEVICE = range(7)  # tree.md
 
 
 class Damaged(Exception):
     """Bytes that are not what was stored."""
+
+
+class Newer(Damaged):
+    """Bytes that a newer program stored. They are not damaged, but not known here."""
 
 
 def main() -> int:
@@ -224,13 +229,18 @@ class Repository:
         author = derive("strongroom v0 author key", self.keys.domain_secret(domain))
         if not hmac.compare_digest(blake3(self.id + snapshot_id + body, key=author).digest(), tag):
             raise Damaged("it is forged: the domain that it names did not make it")
-        if self.keys.domain_id(Cbor(body).value().get(14, "")) != domain:
+        fields = Cbor(body).value()
+        if self.keys.domain_id(fields.get(14, "")) != domain:
             raise Damaged("it is forged: it has the name of another domain")
+        if fields[0] != FILE_TREE or fields.get(16):
+            raise Newer("a newer program made it: its kind or a feature of it is not known here")
         return body
 
     def stream(self, kind: int, recipe):
         """The chunks of a stream of data or metadata, in order; None and a length for a hole."""
-        depth, refs = recipe
+        if recipe[0] != RECIPE_FORM:
+            raise Newer(f"a recipe of form {recipe[0]}, which is not known here")
+        _, depth, refs = recipe
         for fingerprint, arena, slot, stream_bytes in struct.iter_unpack("<32s16sIQ", refs):
             if not any(fingerprint):
                 yield None, stream_bytes
@@ -238,7 +248,7 @@ class Repository:
                 yield self.chunk(kind, fingerprint, arena, slot), stream_bytes
             else:
                 node = self.chunk(METADATA_ARENA, fingerprint, arena, slot)
-                yield from self.stream(kind, (depth - 1, node))
+                yield from self.stream(kind, (node[0], depth - 1, node[1:]))
 
     def chunk(self, kind: int, fingerprint: bytes, arena: bytes, slot: int) -> bytes:
         """A chunk of data or metadata, from where its ref says, else from where a summary says."""
@@ -588,7 +598,7 @@ def read_header(path: Path, kind: int, object_id: bytes | None = None) -> Header
             if header.version > 0:
                 raise Damaged(f"{path}: format version {header.version} is newer than this file")
             if header.kind not in range(CONFIG, SESSION + 1) or header.required_features:
-                raise Damaged(f"{path}: a newer program made it: not damaged, but not known here")
+                raise Newer(f"{path}: a newer program made it: not damaged, but not known here")
             if header.kind != kind or object_id not in (None, header.id):
                 raise Damaged(f"{path}: another object stands in its place")
             return header

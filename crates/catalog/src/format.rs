@@ -20,52 +20,89 @@ use strongroom_base::{ArenaId, Fingerprint, Location, Timestamp};
 use crate::entry::{DeviceNumber, Entry, EntryKind, Metadata, Xattr, is_valid_name};
 use crate::reference::{ChunkRef, Recipe};
 
-pub use snapshot::{pack_snapshot, unpack_snapshot};
+pub use snapshot::{pack_snapshot, unpack_head, unpack_snapshot};
 
 /// Bytes that are not the structure they should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("damaged {what}: {detail}")]
-pub struct FormatError {
-    /// The structure.
-    pub what: &'static str,
-    /// What is wrong with it.
-    pub detail: String,
+pub enum FormatError {
+    /// They are nothing that any program wrote.
+    #[error("damaged {what}: {detail}")]
+    Damaged {
+        /// The structure.
+        what: &'static str,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A newer program wrote them.
+    #[error("its {what} is number {number}, which only a newer Strongroom knows")]
+    Unknown {
+        /// What has a number: a kind, a form, a feature.
+        what: &'static str,
+        /// The number.
+        number: u64,
+    },
 }
 
 impl FormatError {
-    pub(crate) fn new(what: &'static str, detail: impl ToString) -> Self {
-        Self { what, detail: detail.to_string() }
+    /// Bytes that no program wrote.
+    pub fn damaged(what: &'static str, detail: impl ToString) -> Self {
+        Self::Damaged { what, detail: detail.to_string() }
     }
 
     pub(crate) fn empty_tree_chunk() -> Self {
-        Self::new("tree", "a chunk without entries")
+        Self::damaged("tree", "a chunk without entries")
+    }
+
+    /// Whether a newer program wrote the bytes. They are not damaged.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown { .. })
     }
 }
 
 type Cbor<'b> = Encoder<&'b mut Vec<u8>>;
 const INFALLIBLE: &str = "a vector takes all that is written to it";
 
+/// The form of recipes and nodes that this program knows: references of a fingerprint and a
+/// location.
+const RECIPE_FORM: u8 = 0;
+
+/// The bytes of a node: the number of its form, then its references.
+pub fn pack_node(refs: &[ChunkRef]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1 + refs.len() * ChunkRef::BYTES);
+    bytes.put_u8(RECIPE_FORM);
+    refs.iter().for_each(|chunk| put_ref(&mut bytes, chunk));
+    bytes
+}
+
+/// The references of a node.
+pub fn unpack_node(bytes: &[u8]) -> Result<Vec<ChunkRef>, FormatError> {
+    let empty = || FormatError::damaged("recipe", "a node of no bytes");
+    let (form, packed) = bytes.split_first().ok_or_else(empty)?;
+    check_form(u64::from(*form))?;
+    let mut refs = Vec::new();
+    unpack_refs_to(packed, &mut refs)?;
+    Ok(refs)
+}
+
+fn check_form(number: u64) -> Result<(), FormatError> {
+    let is_known = number == u64::from(RECIPE_FORM);
+    is_known.then_some(()).ok_or(FormatError::Unknown { what: "form of recipe", number })
+}
+
 /// A reference's bytes, appended.
-pub fn put_ref(bytes: &mut Vec<u8>, chunk: &ChunkRef) {
+fn put_ref(bytes: &mut Vec<u8>, chunk: &ChunkRef) {
     bytes.put(&chunk.fingerprint.0);
     bytes.put(&chunk.location.arena.0);
     bytes.put_u32(chunk.location.slot);
     bytes.put_u64(chunk.stream_bytes);
 }
 
-/// The references in `bytes`, one after another.
-pub fn unpack_refs(bytes: &[u8]) -> Result<Vec<ChunkRef>, FormatError> {
-    let mut refs = Vec::new();
-    unpack_refs_to(bytes, &mut refs)?;
-    Ok(refs)
-}
-
-/// The same, replacing what a vector held.
+/// The references in `bytes`, one after another, replacing what a vector held.
 fn unpack_refs_to(bytes: &[u8], refs: &mut Vec<ChunkRef>) -> Result<(), FormatError> {
     if !bytes.len().is_multiple_of(ChunkRef::BYTES) {
-        return Err(FormatError::new("recipe", "its length is no multiple of a reference's"));
+        return Err(FormatError::damaged("recipe", "its length is no multiple of a reference's"));
     }
-    let damaged = |error| FormatError::new("recipe", error);
+    let damaged = |error| FormatError::damaged("recipe", error);
     let mut fields = LeReader::new(bytes);
     refs.clear();
     refs.reserve_exact(bytes.len() / ChunkRef::BYTES);
@@ -196,7 +233,7 @@ fn encode_recipe(
 ) -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
     let mut refs = Vec::with_capacity(recipe.refs.len() * ChunkRef::BYTES);
     recipe.refs.iter().for_each(|chunk| put_ref(&mut refs, chunk));
-    cbor.array(2)?.u8(recipe.depth)?.bytes(&refs)?;
+    cbor.array(3)?.u8(RECIPE_FORM)?.u8(recipe.depth)?.bytes(&refs)?;
     Ok(())
 }
 
@@ -231,15 +268,15 @@ impl EntryUnpacker {
     pub fn unpack(&mut self, chunk: &[u8], at: usize) -> Result<usize, FormatError> {
         let mut cbor = Decoder::new(&chunk[at..]);
         let fields = decode_entry(&mut cbor, &mut self.entry.metadata);
-        let fields = fields.map_err(|error| FormatError::new("tree", error))?;
+        let fields = fields.map_err(|error| FormatError::damaged("tree", error))?;
         let name = fields.name.unwrap_or_default();
         if !is_valid_name(name) {
-            return Err(FormatError::new("tree", "a name that no entry can have"));
+            return Err(FormatError::damaged("tree", "a name that no entry can have"));
         }
         if name <= self.entry.name.as_slice() {
-            return Err(FormatError::new("tree", "names out of order"));
+            return Err(FormatError::damaged("tree", "names out of order"));
         }
-        let lacks = || FormatError::new("tree", "an entry lacks what its kind needs");
+        let lacks = || FormatError::damaged("tree", "an entry lacks what its kind needs");
         fields.put_kind(&mut self.entry.kind)?.ok_or_else(lacks)?;
         self.entry.name.clear();
         self.entry.name.extend_from_slice(name);
@@ -257,8 +294,7 @@ impl EntryUnpacker {
 struct EntryFields<'b> {
     name: Option<&'b [u8]>,
     kind: Option<u8>,
-    /// Depth and references.
-    recipe: Option<(u8, &'b [u8])>,
+    recipe: Option<PackedRecipe<'b>>,
     target: Option<&'b [u8]>,
     device: Option<DeviceNumber>,
     partial: bool,
@@ -293,7 +329,7 @@ fn decode_entry<'b>(
             DEVICE => meta.device = quick::uint(cbor)?,
             LINKS => meta.links = quick::uint(cbor)?,
             SIZE => meta.size = quick::uint(cbor)?,
-            RECIPE => fields.recipe = Some(decode_packed_recipe(cbor)?),
+            RECIPE => fields.recipe = Some(PackedRecipe::decode(cbor)?),
             SYMLINK_TARGET => fields.target = Some(cbor.bytes()?),
             DEVICE_NUMBER => {
                 expect_array(cbor, 2)?;
@@ -344,9 +380,8 @@ impl EntryFields<'_> {
 
     /// The recipe, in the memory of another.
     fn put_recipe(&self, mut recipe: Recipe) -> Result<Option<Recipe>, FormatError> {
-        let Some((depth, refs)) = self.recipe else { return Ok(None) };
-        recipe.depth = depth;
-        unpack_refs_to(refs, &mut recipe.refs)?;
+        let Some(packed) = &self.recipe else { return Ok(None) };
+        packed.unpack_to(&mut recipe)?;
         Ok(Some(recipe))
     }
 }
@@ -360,19 +395,42 @@ fn take_recipe(kind: &mut EntryKind) -> Recipe {
     }
 }
 
-fn decode_recipe(cbor: &mut Decoder<'_>) -> Result<Recipe, CborError> {
-    let (depth, refs) = decode_packed_recipe(cbor)?;
-    Ok(Recipe { depth, refs: unpack_refs(refs).map_err(CborError::message)? })
+/// A recipe whose references are still packed.
+#[derive(Debug, Default)]
+struct PackedRecipe<'b> {
+    form: u64,
+    /// As the next, of a known form only.
+    depth: u8,
+    refs: &'b [u8],
 }
 
-/// A recipe's depth and its references, still packed.
-fn decode_packed_recipe<'b>(cbor: &mut Decoder<'b>) -> Result<(u8, &'b [u8]), CborError> {
-    expect_array(cbor, 2)?;
-    let (depth, refs) = (quick::uint(cbor)?, quick::bytes(cbor)?);
-    if depth > Recipe::DEPTH_MAX {
-        return Err(CborError::message("a recipe deeper than any stream needs"));
+impl<'b> PackedRecipe<'b> {
+    fn decode(cbor: &mut Decoder<'b>) -> Result<Self, CborError> {
+        let items = cbor.array()?.filter(|items| *items > 0);
+        let items = items.ok_or_else(|| CborError::message("a recipe without a form"))?;
+        let form = quick::uint(cbor)?;
+        if form != u64::from(RECIPE_FORM) {
+            for _ in 1..items {
+                cbor.skip()?;
+            }
+            return Ok(Self { form, ..Self::default() });
+        }
+        if items != 3 {
+            return Err(CborError::message("an array of another length"));
+        }
+        let (depth, refs) = (quick::uint(cbor)?, quick::bytes(cbor)?);
+        if depth > Recipe::DEPTH_MAX {
+            return Err(CborError::message("a recipe deeper than any stream needs"));
+        }
+        Ok(Self { form, depth, refs })
     }
-    Ok((depth, refs))
+
+    /// Unpacks it in the memory of another.
+    fn unpack_to(&self, recipe: &mut Recipe) -> Result<(), FormatError> {
+        check_form(self.form)?;
+        recipe.depth = self.depth;
+        unpack_refs_to(self.refs, &mut recipe.refs)
+    }
 }
 
 fn decode_xattrs(cbor: &mut Decoder<'_>) -> Result<Vec<Xattr>, CborError> {

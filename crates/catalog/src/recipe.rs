@@ -1,6 +1,6 @@
 //! Recipes are built from a stream's chunks and read back, node by node.
 
-use crate::format::{FormatError, put_ref, unpack_refs};
+use crate::format::{FormatError, pack_node, unpack_node};
 use crate::reference::{ChunkRef, Recipe};
 use crate::store::{CatalogError, Part, ReadChunk, WriteChunk};
 
@@ -90,8 +90,7 @@ impl RecipeBuilder {
         refs: &[ChunkRef],
         writer: &mut W,
     ) -> Result<(), W::Error> {
-        let mut node = Vec::with_capacity(refs.len() * ChunkRef::BYTES);
-        refs.iter().for_each(|chunk| put_ref(&mut node, chunk));
+        let node = pack_node(refs);
         let of_level = &mut self.levels[level];
         let nodes = u8::try_from(level + 1).expect("sixty-fold levels reach any length");
         let part = Part { level: nodes, offset: of_level.offset };
@@ -218,11 +217,11 @@ pub fn read_node<R: ReadChunk>(
     reader: &R,
 ) -> Result<Vec<ChunkRef>, CatalogError<R::Error>> {
     let bytes = reader.read_chunk(node).map_err(CatalogError::Chunk)?;
-    let refs = unpack_refs(&bytes)?;
+    let refs = unpack_node(&bytes)?;
     let sum = refs.iter().fold(0_u64, |sum, chunk| sum.saturating_add(chunk.stream_bytes));
     if refs.is_empty() || sum != node.stream_bytes {
         let detail = "a node has another length than its reference says";
-        return Err(FormatError::new("recipe", detail).into());
+        return Err(FormatError::damaged("recipe", detail).into());
     }
     Ok(refs)
 }

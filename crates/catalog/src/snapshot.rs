@@ -39,6 +39,25 @@ pub struct Snapshot {
     pub stats: SnapshotStats,
     /// Name and version of the program that made it.
     pub program: String,
+    /// What it holds that a collector must know, by number; a reader may pass over it.
+    pub features: Vec<u64>,
+    /// The greatest collection that its writer knew of; 0 if there was none.
+    pub seen: u64,
+}
+
+/// What a snapshot of any kind says of itself: also one that a newer program made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SnapshotHead {
+    /// What it holds: 0 a file tree; others are unknown to this program.
+    pub kind: u64,
+    /// When the backup began.
+    pub started: Timestamp,
+    /// See [`Snapshot::sequence`].
+    pub sequence: u64,
+    /// See [`Snapshot::domain`].
+    pub domain: String,
+    /// Features that a reader must know, by number. This program knows none.
+    pub required: Vec<u64>,
 }
 
 /// The numbers of a backup.
@@ -94,6 +113,8 @@ impl Snapshot {
             root_partial: false,
             stats: SnapshotStats::default(),
             program: String::new(),
+            features: Vec::new(),
+            seen: 0,
         }
     }
 }

@@ -11,6 +11,9 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 
+/// A prefix of an identifier has at least this many digits.
+const SHORTEST_ID: usize = 4;
+
 /// A snapshot, and a path in it, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotArg {
@@ -63,7 +66,16 @@ impl From<OsString> for SnapshotArg {
 impl SnapshotArg {
     /// The snapshot that is meant.
     pub fn find(&self, repository: &Repository) -> Result<Snapshot, CliError> {
-        Ok(self.find_in(&list_snapshots(repository)?.snapshots)?.clone())
+        let list = list_snapshots(repository)?;
+        let found = self.find_in(&list.snapshots).cloned();
+        if found.is_err() && self.name.len() >= SHORTEST_ID {
+            let mut unread = list.newer.into_iter().chain(list.unreadable);
+            // It exists, and there is a reason why it cannot be used.
+            if let Some((_, why)) = unread.find(|(id, _)| id.starts_with(&self.name)) {
+                return Err(why.into());
+            }
+        }
+        found
     }
 
     /// The snapshot that is meant, among these.

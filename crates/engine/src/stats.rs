@@ -165,6 +165,9 @@ fn readable_snapshots(
     monitor: &dyn Monitor,
 ) -> Result<Vec<Snapshot>, EngineError> {
     let list = list_snapshots(repository)?;
+    for (id, error) in &list.newer {
+        report(monitor, Severity::Warning, &format!("snapshot {}", id.short()), error);
+    }
     for (id, error) in &list.unreadable {
         damage(monitor, &format!("snapshot {}", id.short()), error);
     }
@@ -172,8 +175,12 @@ fn readable_snapshots(
 }
 
 fn damage(monitor: &dyn Monitor, what: &str, error: &RepositoryError) {
+    report(monitor, Severity::Damage, what, error);
+}
+
+fn report(monitor: &dyn Monitor, severity: Severity, what: &str, error: &RepositoryError) {
     let (path, message) = (Some(what.as_ref()), &error.to_string());
-    monitor.problem(Problem { severity: Severity::Damage, path, message });
+    monitor.problem(Problem { severity, path, message });
 }
 
 /// What a snapshot holds, and what of the repository is its share.

@@ -16,6 +16,7 @@ use strongroom_catalog::ChunkRef;
 use strongroom_repository::objects::{list_objects, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Repository, arena_bytes_of, list_snapshots, read_vouchers,
+    snapshot_object,
 };
 
 use crate::error::EngineError;
@@ -98,10 +99,16 @@ pub fn verify(
     let mut verifier = Verifier::new(repository.backend(), monitor, cancel);
     verifier.objects(depth, Some(&reader))?;
     let list = list_snapshots(repository)?;
-    // What a newer program made was reported with the other objects.
-    for (id, error) in list.unreadable.iter().filter(|(_, error)| !error.is_unknown()) {
+    for (id, error) in &list.unreadable {
         let path = format!("snapshot {}", id.short());
         verifier.tell(Severity::Damage, &path, &error.to_string());
+    }
+    // An envelope of a known kind, and in it something that only a newer program knows.
+    for (id, _) in &list.newer {
+        let name = snapshot_object(*id);
+        if !verifier.outcome.faults.iter().any(|(faulty, _)| *faulty == name) {
+            verifier.note(&name, Fault::Unknown);
+        }
     }
     let bad = std::mem::take(&mut verifier.bad);
     withdraw(repository, &reader, &bad.lost_slots(&reader), monitor, cancel)?;

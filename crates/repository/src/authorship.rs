@@ -11,7 +11,7 @@
 use strongroom_base::keys::{authenticate, is_authentic};
 use strongroom_base::{DomainId, SnapshotId};
 use strongroom_catalog::Snapshot;
-use strongroom_catalog::format::{pack_snapshot, unpack_snapshot};
+use strongroom_catalog::format::{pack_snapshot, unpack_head, unpack_snapshot};
 
 use crate::error::RepositoryError;
 use crate::objects::snapshot_name;
@@ -45,12 +45,18 @@ pub(crate) fn check(
     if !is_authentic(&keys.author_key, &message(repository, id, map), tag) {
         return Err(forged());
     }
-    let mut snapshot =
-        unpack_snapshot(id, map).map_err(|source| RepositoryError::Format { name, source })?;
+    let wrong = |source| RepositoryError::Format { name: name.clone(), source };
+    let head = unpack_head(map).map_err(wrong)?;
     let owner = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
-    if owner.domain_id(&snapshot.domain) != domain {
+    if owner.domain_id(&head.domain) != domain {
         return Err(forged());
     }
+    let mut snapshot = match unpack_snapshot(id, map) {
+        Err(source) if source.is_unknown() => {
+            return Err(RepositoryError::NewerSnapshot { name, head: Box::new(head), source });
+        }
+        other => other.map_err(wrong)?,
+    };
     snapshot.host = origin(&snapshot.domain, &snapshot.host);
     Ok(snapshot)
 }

@@ -140,7 +140,7 @@ impl Config {
 
     /// The configuration in `bytes`. Whether it is authentic is checked once a key is available.
     pub fn unpack(bytes: &[u8]) -> Result<Self, FormatError> {
-        let damaged = |detail: String| FormatError { what: "configuration", detail };
+        let damaged = |detail: String| FormatError::damaged("configuration", detail);
         let too_short = || damaged("it has no signature".to_owned());
         let (map, _) = bytes.split_last_chunk::<SIGNATURE_BYTES>().ok_or_else(too_short)?;
         let (mut id, mut created, mut chunkers) = (None, None, [None; 3]);

@@ -6,7 +6,7 @@ use strongroom_arena::ArenaError;
 use strongroom_arena::envelope::EnvelopeError;
 use strongroom_backend::{BackendError, ObjectName};
 use strongroom_base::{Cancelled, Fingerprint, Location, ParseIdError, SnapshotId};
-use strongroom_catalog::{CatalogError, FormatError, TreeWriteError};
+use strongroom_catalog::{CatalogError, FormatError, SnapshotHead, TreeWriteError};
 use strongroom_chunk::delta::DeltaError;
 use strongroom_index::IndexError;
 
@@ -94,6 +94,16 @@ pub enum RepositoryError {
         /// The object.
         name: ObjectName,
         /// Why.
+        source: FormatError,
+    },
+    /// A snapshot of a kind, or with a feature, that only a newer program knows.
+    #[error("{name} was made by a newer program: {source}")]
+    NewerSnapshot {
+        /// The object.
+        name: ObjectName,
+        /// What it says of itself all the same.
+        head: Box<SnapshotHead>,
+        /// What this program does not know.
         source: FormatError,
     },
     /// A small object was not sealed to this key.
@@ -249,6 +259,9 @@ impl RepositoryError {
         matches!(
             self,
             Self::Object { source: EnvelopeError::Unknown, .. }
+                | Self::NewerSnapshot { .. }
+                | Self::Format { source: FormatError::Unknown { .. }, .. }
+                | Self::Catalog(FormatError::Unknown { .. })
                 | Self::Arena(ArenaError::Unknown { .. })
         )
     }
@@ -262,6 +275,7 @@ impl RepositoryError {
             self,
             Self::Object { .. }
                 | Self::Format { .. }
+                | Self::NewerSnapshot { .. }
                 | Self::Sealed { .. }
                 | Self::Forged { .. }
                 | Self::ChunkLost { .. }

@@ -12,22 +12,48 @@ use crate::repository::Repository;
 use crate::session::read_snapshot;
 
 /// All snapshots that can be read, oldest first, and those that cannot.
+#[derive(Debug, Default)]
 pub struct SnapshotList {
     /// Oldest first.
     pub snapshots: Vec<Snapshot>,
-    /// What could not be read, and why.
+    /// What is damaged or forged, and how.
     pub unreadable: Vec<(SnapshotId, RepositoryError)>,
+    /// What a newer program made, and what of it this one does not know. It is not damaged.
+    pub newer: Vec<(SnapshotId, RepositoryError)>,
+}
+
+impl SnapshotList {
+    /// Snapshots whose references this program does not all know. While there is one, nothing may
+    /// be collected: it would be missed by what the snapshot needs.
+    pub fn not_collectable(&self) -> Vec<SnapshotId> {
+        let has_features = |snapshot: &&Snapshot| !snapshot.features.is_empty();
+        let with_features = self.snapshots.iter().filter(has_features).map(|snapshot| snapshot.id);
+        let unread = self.unreadable.iter().chain(&self.newer).map(|(id, _)| *id);
+        with_features.chain(unread).collect()
+    }
+
+    /// The greatest sequence of the snapshots that a domain made, those of newer programs included.
+    pub fn greatest_sequence(&self, domain: &str) -> u64 {
+        let known = self.snapshots.iter().map(|snapshot| (&snapshot.domain, snapshot.sequence));
+        let newer = self.newer.iter().filter_map(|(_, error)| match error {
+            RepositoryError::NewerSnapshot { head, .. } => Some((&head.domain, head.sequence)),
+            _ => None,
+        });
+        let own = known.chain(newer).filter(|(of, _)| *of == domain);
+        own.map(|(_, sequence)| sequence).max().unwrap_or(0)
+    }
 }
 
 /// Reads all snapshots.
 pub fn list_snapshots(repository: &Repository) -> Result<SnapshotList, RepositoryError> {
-    let mut list = SnapshotList { snapshots: Vec::new(), unreadable: Vec::new() };
+    let mut list = SnapshotList::default();
     for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
         let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
         match read_snapshot(repository, id) {
             Ok(snapshot) => list.snapshots.push(snapshot),
             // Removed between the listing and the reading.
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
+            Err(error) if error.is_unknown() => list.newer.push((id, error)),
             Err(error) if error.is_damage() => list.unreadable.push((id, error)),
             Err(error) => return Err(error),
         }

@@ -5,10 +5,11 @@ use minicbor::{Decoder, Encoder};
 use strongroom_base::{SnapshotId, Timestamp};
 
 use super::{
-    Cbor, FormatError, INFALLIBLE, decode_array, decode_map, decode_recipe, encode_recipe,
+    Cbor, FormatError, INFALLIBLE, PackedRecipe, decode_array, decode_map, encode_recipe,
     expect_array,
 };
-use crate::snapshot::{Snapshot, SnapshotStats};
+use crate::reference::Recipe;
+use crate::snapshot::{Snapshot, SnapshotHead, SnapshotStats};
 
 /// Keys of a snapshot's map.
 mod snapshot_key {
@@ -27,10 +28,21 @@ mod snapshot_key {
     pub const ROOT_PARTIAL: u64 = 12;
     pub const SEQUENCE: u64 = 13;
     pub const DOMAIN: u64 = 14;
+    pub const FEATURES: u64 = 15;
+    pub const REQUIRED: u64 = 16;
+    pub const SEEN: u64 = 17;
+    pub const PARTITIONS: u64 = 18;
+    pub const PAGE_MAP: u64 = 19;
 }
 
-/// Number of the only kind of snapshot so far: a file tree.
-const SNAPSHOT_OF_FILE_TREE: u8 = 0;
+/// Number of the only kind of snapshot that this program makes and reads: a file tree. Disk images
+/// (1), machines (2) and memory regions (3) are reserved.
+const SNAPSHOT_OF_FILE_TREE: u64 = 0;
+
+/// Reserved keys that hold references to chunks, and the features without which no snapshot has
+/// them: a collector that did not know of the references would remove what they name.
+const REFERENCES_OF_FEATURES: [(u64, u64); 2] =
+    [(snapshot_key::PARTITIONS, 2), (snapshot_key::PAGE_MAP, 3)];
 
 /// A snapshot's bytes. Its identifier is the object's name, not part of them.
 pub fn pack_snapshot(snapshot: &Snapshot) -> Vec<u8> {
@@ -50,9 +62,11 @@ fn encode_snapshot(
         snapshot.partial,
         snapshot.root_partial,
         !snapshot.domain.is_empty(),
+        !snapshot.features.is_empty(),
+        snapshot.seen > 0,
     ];
     cbor.map(10 + optional.into_iter().filter(|present| *present).count() as u64)?;
-    cbor.u64(KIND)?.u8(SNAPSHOT_OF_FILE_TREE)?;
+    cbor.u64(KIND)?.u64(SNAPSHOT_OF_FILE_TREE)?;
     cbor.u64(STARTED)?.i64(snapshot.started.0)?;
     cbor.u64(ENDED)?.i64(snapshot.ended.0)?;
     cbor.u64(HOST)?.str(&snapshot.host)?;
@@ -87,32 +101,81 @@ fn encode_snapshot(
     if !snapshot.domain.is_empty() {
         cbor.u64(DOMAIN)?.str(&snapshot.domain)?;
     }
+    if !snapshot.features.is_empty() {
+        cbor.u64(FEATURES)?.array(snapshot.features.len() as u64)?;
+        for feature in &snapshot.features {
+            cbor.u64(*feature)?;
+        }
+    }
+    if snapshot.seen > 0 {
+        cbor.u64(SEEN)?.u64(snapshot.seen)?;
+    }
     Ok(())
 }
 
-/// The snapshot of this identifier in `bytes`.
-pub fn unpack_snapshot(id: SnapshotId, bytes: &[u8]) -> Result<Snapshot, FormatError> {
-    let damaged = |error: CborError| FormatError::new("snapshot", error);
-    let mut cbor = Decoder::new(bytes);
-    let snapshot = decode_snapshot(&mut cbor, id).map_err(damaged)?;
-    if cbor.position() == bytes.len() {
-        Ok(snapshot)
-    } else {
-        Err(FormatError::new("snapshot", "bytes are left over"))
-    }
+/// What the snapshot in `bytes` says of itself, of any kind and with any features.
+pub fn unpack_head(bytes: &[u8]) -> Result<SnapshotHead, FormatError> {
+    use snapshot_key::*;
+    let mut head = SnapshotHead::default();
+    decode_whole(bytes, |cbor, key| {
+        match key {
+            KIND => head.kind = cbor.u64()?,
+            STARTED => head.started = Timestamp(cbor.i64()?),
+            SEQUENCE => head.sequence = cbor.u64()?,
+            DOMAIN => head.domain = cbor.str()?.to_owned(),
+            REQUIRED => head.required = decode_array(cbor, |cbor| cbor.u64())?,
+            _ => cbor.skip()?,
+        }
+        Ok(())
+    })?;
+    Ok(head)
 }
 
-fn decode_snapshot(cbor: &mut Decoder<'_>, id: SnapshotId) -> Result<Snapshot, CborError> {
-    use snapshot_key::*;
-    let mut snapshot = Snapshot::empty(id);
-    let mut has_root = false;
-    decode_map(cbor, |cbor, key| {
+/// The snapshot of this identifier in `bytes`.
+///
+/// # Errors
+///
+/// [`FormatError::Unknown`] for one of another kind, or with a feature that a reader must know.
+pub fn unpack_snapshot(id: SnapshotId, bytes: &[u8]) -> Result<Snapshot, FormatError> {
+    let head = unpack_head(bytes)?;
+    if head.kind != SNAPSHOT_OF_FILE_TREE {
+        return Err(FormatError::Unknown { what: "kind", number: head.kind });
+    }
+    if let Some(number) = head.required.first() {
+        return Err(FormatError::Unknown { what: "required feature", number: *number });
+    }
+    let mut unpacked =
+        Unpacked { snapshot: Snapshot::empty(id), root: None, referring: Vec::new() };
+    decode_whole(bytes, |cbor, key| unpacked.field(cbor, key))?;
+    unpacked.finish()
+}
+
+/// Reads the map that is all of these bytes.
+fn decode_whole<'b>(
+    bytes: &'b [u8],
+    field: impl FnMut(&mut Decoder<'b>, u64) -> Result<(), CborError>,
+) -> Result<(), FormatError> {
+    let mut cbor = Decoder::new(bytes);
+    decode_map(&mut cbor, field).map_err(|error| FormatError::damaged("snapshot", error))?;
+    if cbor.position() < bytes.len() {
+        return Err(FormatError::damaged("snapshot", "bytes are left over"));
+    }
+    Ok(())
+}
+
+/// A snapshot on the way.
+struct Unpacked<'b> {
+    snapshot: Snapshot,
+    root: Option<PackedRecipe<'b>>,
+    /// Features whose references it has.
+    referring: Vec<u64>,
+}
+
+impl<'b> Unpacked<'b> {
+    fn field(&mut self, cbor: &mut Decoder<'b>, key: u64) -> Result<(), CborError> {
+        use snapshot_key::*;
+        let snapshot = &mut self.snapshot;
         match key {
-            KIND => {
-                if cbor.u8()? != SNAPSHOT_OF_FILE_TREE {
-                    return Err(CborError::message("a kind this program does not know"));
-                }
-            }
             STARTED => snapshot.started = Timestamp(cbor.i64()?),
             ENDED => snapshot.ended = Timestamp(cbor.i64()?),
             HOST => snapshot.host = cbor.str()?.to_owned(),
@@ -124,10 +187,7 @@ fn decode_snapshot(cbor: &mut Decoder<'_>, id: SnapshotId) -> Result<Snapshot, C
                 let parent = parent.map_err(|_| CborError::message("a parent's name"))?;
                 snapshot.parent = Some(SnapshotId(parent));
             }
-            ROOT => {
-                snapshot.root = decode_recipe(cbor)?;
-                has_root = true;
-            }
+            ROOT => self.root = Some(PackedRecipe::decode(cbor)?),
             PARTIAL => snapshot.partial = cbor.bool()?,
             STATS => {
                 expect_array(cbor, 6)?;
@@ -144,9 +204,29 @@ fn decode_snapshot(cbor: &mut Decoder<'_>, id: SnapshotId) -> Result<Snapshot, C
             ROOT_PARTIAL => snapshot.root_partial = cbor.bool()?,
             SEQUENCE => snapshot.sequence = cbor.u64()?,
             DOMAIN => snapshot.domain = cbor.str()?.to_owned(),
-            _ => cbor.skip()?,
+            FEATURES => snapshot.features = decode_array(cbor, |cbor| cbor.u64())?,
+            SEEN => snapshot.seen = cbor.u64()?,
+            key => {
+                let of_key = REFERENCES_OF_FEATURES.iter().filter(|(other, _)| *other == key);
+                self.referring.extend(of_key.map(|(_, feature)| feature));
+                cbor.skip()?;
+            }
         }
         Ok(())
-    })?;
-    if has_root { Ok(snapshot) } else { Err(CborError::message("it has no root")) }
+    }
+
+    fn finish(self) -> Result<Snapshot, FormatError> {
+        let Self { mut snapshot, root, referring } = self;
+        let damaged = |detail: &str| FormatError::damaged("snapshot", detail);
+        if !referring.iter().all(|feature| snapshot.features.contains(feature)) {
+            return Err(damaged("references without the feature that announces them"));
+        }
+        let mut recipe = Recipe::default();
+        root.ok_or_else(|| damaged("it has no root"))?.unpack_to(&mut recipe)?;
+        snapshot.root = recipe;
+        Ok(snapshot)
+    }
 }
+
+#[cfg(test)]
+mod tests;

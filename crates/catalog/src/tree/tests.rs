@@ -7,7 +7,7 @@ use strongroom_base::{ArenaId, Fingerprint, SnapshotId, Timestamp};
 
 use super::*;
 use crate::entry::{DeviceNumber, EntryKind, Metadata, Xattr};
-use crate::format::{pack_snapshot, put_ref, unpack_entries, unpack_snapshot};
+use crate::format::{pack_node, pack_snapshot, put_entry, unpack_entries, unpack_snapshot};
 use crate::snapshot::{Snapshot, SnapshotStats};
 use crate::testing::MemoryChunks;
 use strongroom_base::Location;
@@ -164,14 +164,13 @@ fn a_chunk_without_entries_is_refused() {
     let mut refs = Vec::new();
     for _ in 0..=Recipe::DEPTH_MAX {
         refs = vec![ChunkRef { fingerprint, location, stream_bytes: 0 }; 16];
-        let mut node = Vec::new();
-        refs.iter().for_each(|chunk| put_ref(&mut node, chunk));
+        let node = pack_node(&refs);
         (fingerprint, _) = store.write_chunk(&node, Part { level: 1, offset: 0 }).unwrap();
     }
     let tree = Recipe { depth: Recipe::DEPTH_MAX, refs };
     assert!(matches!(
         TreeReader::new(&tree, &store).next_entry(),
-        Err(CatalogError::Format(FormatError { what: "tree", .. }))
+        Err(CatalogError::Format(FormatError::Damaged { what: "tree", .. }))
     ));
 }
 
@@ -193,11 +192,13 @@ proptest! {
         paths in any::<Vec<Vec<u8>>>(),
         parent in any::<Option<[u8; 16]>>(),
         partial in any::<[bool; 2]>(),
-        numbers in any::<[u64; 7]>(),
+        numbers in any::<[u64; 8]>(),
+        features in any::<Vec<u64>>(),
     ) {
         let (host, user, program, labels) = texts;
         let [partial, root_partial] = partial;
-        let [files, directories, bytes, bytes_new, bytes_stored, problems, sequence] = numbers;
+        let [files, directories, bytes, bytes_new, bytes_stored, problems, sequence, seen] =
+            numbers;
         let stats = SnapshotStats { files, directories, bytes, bytes_new, bytes_stored, problems };
         let snapshot = Snapshot {
             id: SnapshotId([9; 16]),
@@ -207,6 +208,7 @@ proptest! {
             parent: parent.map(SnapshotId),
             domain: labels.concat(),
             host, user, paths, labels, root, partial, root_partial, stats, program,
+            features, seen,
         };
         let packed = pack_snapshot(&snapshot);
         prop_assert_eq!(unpack_snapshot(snapshot.id, &packed).unwrap(), snapshot);

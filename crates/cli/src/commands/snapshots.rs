@@ -5,10 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use serde_json::json;
-use strongroom_base::Severity;
 use strongroom_base::units::{bytes_text, count_text};
+use strongroom_base::{Severity, SnapshotId};
 use strongroom_catalog::Snapshot;
-use strongroom_repository::list_snapshots;
+use strongroom_repository::{RepositoryError, list_snapshots};
 
 use crate::columns::{output_columns, shorten};
 use crate::context::Context;
@@ -67,11 +67,17 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     if !context.json() {
         print(context, &wanted, list.snapshots.len())?;
     }
+    for (id, error) in &list.newer {
+        report(context, Severity::Warning, *id, error);
+    }
     for (id, error) in &list.unreadable {
-        let message = format!("snapshot {}: {error}", id.short());
-        context.terminal.problem(Severity::Damage, &message);
+        report(context, Severity::Damage, *id, error);
     }
     Ok(if list.unreadable.is_empty() { Exit::Done } else { Exit::Damaged }.into())
+}
+
+fn report(context: &Context, severity: Severity, id: SnapshotId, error: &RepositoryError) {
+    context.terminal.problem(severity, &format!("snapshot {}: {error}", id.short()));
 }
 
 /// The columns that are numbers.

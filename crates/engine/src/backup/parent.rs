@@ -32,11 +32,10 @@ impl History {
     pub fn read(repository: &Repository, own: &OwnRecord) -> Result<Self, EngineError> {
         let domain = repository.secret.domain_name().to_owned();
         if repository.keys.can_read() {
-            let snapshots = list_snapshots(repository)?.snapshots;
+            let list = list_snapshots(repository)?;
             // Another domain's clock is that domain's to set.
-            let of_own = snapshots.iter().filter(|snapshot| snapshot.domain == domain);
-            let greatest = of_own.map(|snapshot| snapshot.sequence).max().unwrap_or(0);
-            let greatest_sequence = greatest.max(own.sequence);
+            let greatest_sequence = list.greatest_sequence(&domain).max(own.sequence);
+            let snapshots = list.snapshots;
             return Ok(Self { snapshots, greatest_sequence, domain, gone: Vec::new() });
         }
         let sealed = list_sealed(repository)?;

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use strongroom_base::{Cancel, Monitor, SnapshotId};
+use strongroom_catalog::recipe::read_node;
 use strongroom_catalog::{ChunkRef, Entry, EntryKind, Recipe, Snapshot, TreeReader};
 use strongroom_repository::{ChunkReader, RepositoryError};
 
@@ -165,11 +166,8 @@ impl<'r> Auditor<'r, '_> {
                 }
                 continue;
             }
-            match self.reader.read_metadata(&chunk) {
-                Ok(bytes) => {
-                    let children = strongroom_catalog::format::unpack_refs(&bytes)?;
-                    rest.extend(children.into_iter().map(|child| (depth - 1, child)));
-                }
+            match read_node(&chunk, self.reader).map_err(RepositoryError::from) {
+                Ok(children) => rest.extend(children.into_iter().map(|child| (depth - 1, child))),
                 Err(error) if error.is_damage() => {
                     lost += chunk.stream_bytes;
                     any = true;

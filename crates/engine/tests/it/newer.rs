@@ -1,12 +1,18 @@
 //! What a newer program made: it is reported, checked and repaired like everything else, and never
 //! taken for damage.
 
+use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::{Header, ObjectKind};
-use strongroom_arena::envelope::{self, HEADROOM};
+use strongroom_arena::envelope::{self, HEADROOM, Identity};
 use strongroom_backend::{Backend, ObjectName, read_all};
-use strongroom_base::{Cancel, Silent};
+use strongroom_base::keys::authenticate;
+use strongroom_base::{Cancel, SeededEntropy, Silent, SnapshotId};
+use strongroom_catalog::Snapshot;
+use strongroom_catalog::format::pack_snapshot;
 use strongroom_engine::{Fault, VerifyDepth, plan_repair, repair_objects, verify};
-use strongroom_repository::list_snapshots;
+use strongroom_repository::{
+    ErrorKind, Repository, SnapshotName, find_snapshot, list_snapshots, snapshot_object,
+};
 use strongroom_testkit::damage::names_in;
 
 use crate::world::World;
@@ -43,11 +49,77 @@ fn what_a_newer_program_made_is_reported_and_is_no_damage() {
         let repository = world.open();
         let list = list_snapshots(&repository).unwrap();
         assert_eq!(list.snapshots.len(), 1, "{what}");
-        assert!(list.unreadable[0].1.is_unknown(), "{what}: {:?}", list.unreadable);
+        assert!(list.unreadable.is_empty(), "{what}: {:?}", list.unreadable);
+        assert!(list.newer[0].1.is_unknown(), "{what}: {:?}", list.newer);
+        assert_eq!(list.not_collectable(), [kept.snapshot.id], "{what}");
         let outcome = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
         assert!(outcome.is_sound(), "{what}: {:?}", outcome.faults);
         assert_eq!(outcome.faults, [(newer, Fault::Unknown)], "{what}");
     }
+}
+
+/// A snapshot as a newer program would make it: a map of ours, changed.
+fn plant_snapshot(repository: &Repository, id: SnapshotId, map: &[u8]) -> ObjectName {
+    let domain = &repository.write_keys().domain;
+    let message = [&repository.config.id.0[..], &id.0, map].concat();
+    let plain = [&domain.id.0[..], &authenticate(&domain.author_key, &message), map].concat();
+    let (public_key, entropy) = (&repository.write_keys().public_key, SeededEntropy::new(9));
+    let sealed = public_key.seal("strongroom v0 snapshot", &id.0, &plain, &entropy);
+    let (kind, origin) = (ObjectKind::Snapshot, Origin { session: id, sequence: 7 });
+    let identity = Identity { kind, id: id.0, generation: 0, origin };
+    let name = snapshot_object(id);
+    repository.backend().create(&name, &envelope::seal_small(&sealed, identity)).unwrap();
+    name
+}
+
+/// Kinds of snapshots that are reserved, and a feature that a reader must know: in the listing they
+/// are unknown, and `latest`, the parent, a restore and the verification pass over them.
+#[test]
+fn engine_11_a_snapshot_of_a_newer_program_is_unknown_and_no_damage() {
+    for kind in [0, 1, 2, 3, 9] {
+        let world = World::new(902 + u64::from(kind));
+        let first = world.backup().snapshot;
+        let repository = world.open();
+        let id = SnapshotId([kind + 1; 16]);
+        let newer = Snapshot { id, sequence: 7, ..first.clone() };
+        let mut map = pack_snapshot(&newer);
+        map[2] = kind;
+        if kind == 0 {
+            map[0] += 1;
+            map.extend([16, 0x81, 0x01]);
+        }
+        let name = plant_snapshot(&repository, id, &map);
+        let list = list_snapshots(&repository).unwrap();
+        assert_eq!((list.snapshots.len(), list.unreadable.len()), (1, 0), "{kind}");
+        assert_eq!(list.newer[0].0, id, "{kind}");
+        assert_eq!(list.newer[0].1.kind(), ErrorKind::Newer, "{kind}");
+        assert_eq!(list.not_collectable(), [id], "{kind}");
+        let latest = find_snapshot(&list.snapshots, &SnapshotName::Latest(0), b"", "latest");
+        assert_eq!(latest.unwrap().id, first.id, "{kind}");
+        for depth in [VerifyDepth::Structure, VerifyDepth::Data] {
+            let outcome = verify(&repository, depth, &Silent, &Cancel::new()).unwrap();
+            assert!(outcome.is_sound(), "{kind}: {:?}", outcome.faults);
+            assert_eq!(outcome.faults, [(name.clone(), Fault::Unknown)], "{kind}");
+        }
+        let plan = plan_repair(repository.backend(), &Silent, &Cancel::new()).unwrap();
+        assert!(plan.steps.is_empty(), "{kind}: {:?}", plan.steps);
+        world.mutate(1);
+        let next = world.backup().snapshot;
+        assert_eq!((next.parent, next.sequence), (Some(first.id), 8), "{kind}");
+    }
+}
+
+#[test]
+fn a_feature_that_a_reader_need_not_know_stops_only_a_collector() {
+    let world = World::new(920);
+    let first = world.backup().snapshot;
+    let repository = world.open();
+    assert_eq!(list_snapshots(&repository).unwrap().not_collectable(), []);
+    let newer = Snapshot { id: SnapshotId([1; 16]), features: vec![2], sequence: 7, ..first };
+    plant_snapshot(&repository, newer.id, &pack_snapshot(&newer));
+    let list = list_snapshots(&repository).unwrap();
+    assert_eq!((list.snapshots.len(), list.not_collectable()), (2, vec![newer.id]));
+    world.assert_holds(&repository, newer.id, &world.image(), "what is known of it");
 }
 
 #[test]

@@ -295,7 +295,7 @@ fn access_of(number: u8) -> Option<Access> {
 }
 
 fn damaged(detail: &str) -> FormatError {
-    FormatError { what: "key slot", detail: detail.to_owned() }
+    FormatError::damaged("key slot", detail)
 }
 
 #[cfg(test)]

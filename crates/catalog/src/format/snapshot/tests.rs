@@ -1,0 +1,112 @@
+//! A snapshot's bytes are frozen, and what is new in one is unknown, never damage.
+
+use strongroom_base::{ArenaId, Fingerprint, Location};
+
+use super::*;
+use crate::reference::ChunkRef;
+
+const ID: SnapshotId = SnapshotId([7; 16]);
+
+fn snapshot() -> Snapshot {
+    let chunk = ChunkRef {
+        fingerprint: Fingerprint([1; 32]),
+        location: Location { arena: ArenaId([2; 16]), slot: 3 },
+        stream_bytes: 4,
+    };
+    Snapshot {
+        sequence: 5,
+        started: Timestamp(6),
+        ended: Timestamp(-7),
+        domain: "web".to_owned(),
+        host: "h".to_owned(),
+        paths: vec![b"/".to_vec()],
+        parent: Some(SnapshotId([8; 16])),
+        root: Recipe { depth: 1, refs: vec![chunk] },
+        features: vec![2],
+        seen: 9,
+        ..Snapshot::empty(ID)
+    }
+}
+
+/// The map with one more key, which is greater than those that it has.
+fn with(map: &[u8], key: u8, value: &[u8]) -> Vec<u8> {
+    [&[map[0] + 1], &map[1..], &[key], value].concat()
+}
+
+/// The same snapshot without features, so that keys can be appended.
+fn plain() -> Vec<u8> {
+    pack_snapshot(&Snapshot { features: Vec::new(), seen: 0, ..snapshot() })
+}
+
+#[test]
+fn its_bytes_are_frozen() {
+    let packed = pack_snapshot(&snapshot());
+    assert_eq!(unpack_snapshot(ID, &packed), Ok(snapshot()));
+    let hex: String = packed.iter().map(|byte| format!("{byte:02x}")).collect();
+    let reference = "01".repeat(32) + &"02".repeat(16) + "03000000" + "0400000000000000";
+    let map = [
+        "ae",
+        "0000",
+        "0106",
+        "0226",
+        "036168",
+        "0460",
+        "0581412f",
+        "0750",
+        &"08".repeat(16),
+        "08830001583c",
+        &reference,
+        "0a86000000000000",
+        "0b60",
+        "0d05",
+        "0e63776562",
+        "0f8102",
+        "1109",
+    ];
+    assert_eq!(hex, map.concat());
+}
+
+#[test]
+fn engine_11_a_kind_that_is_new_is_unknown_and_no_damage() {
+    for kind in [1, 2, 3, 23] {
+        let mut map = plain();
+        map[2] = kind;
+        let number = u64::from(kind);
+        assert_eq!(unpack_snapshot(ID, &map), Err(FormatError::Unknown { what: "kind", number }));
+        let head = unpack_head(&map).unwrap();
+        assert_eq!((head.kind, head.sequence, head.domain.as_str()), (number, 5, "web"));
+    }
+}
+
+#[test]
+fn engine_11_a_feature_that_must_be_known_is_unknown_and_another_is_kept() {
+    let required = with(&plain(), 16, &[0x81, 0x05]);
+    let unknown = FormatError::Unknown { what: "required feature", number: 5 };
+    assert_eq!(unpack_snapshot(ID, &required), Err(unknown));
+    assert_eq!(unpack_head(&required).unwrap().required, [5]);
+    let optional = with(&plain(), 15, &[0x82, 0x05, 0x18, 0x63]);
+    assert_eq!(unpack_snapshot(ID, &optional).unwrap().features, [5, 99]);
+    // A key without a feature refers to nothing, and is passed over.
+    assert!(unpack_snapshot(ID, &with(&plain(), 20, &[0x05])).is_ok());
+}
+
+#[test]
+fn engine_11_a_root_of_another_form_is_unknown_and_no_damage() {
+    let map = plain();
+    let root = map.windows(3).position(|bytes| bytes == [8, 0x83, 0]).unwrap();
+    let mut newer = map.clone();
+    newer[root + 2] = 1;
+    let unknown = FormatError::Unknown { what: "form of recipe", number: 1 };
+    assert_eq!(unpack_snapshot(ID, &newer), Err(unknown));
+}
+
+/// A collector that passed over such a key would remove what it names.
+#[test]
+fn references_under_a_reserved_key_need_their_feature() {
+    for (key, feature) in [(18, 2), (19, 3)] {
+        let with_feature = with(&plain(), 15, &[0x81, feature]);
+        assert!(unpack_snapshot(ID, &with(&with_feature, key, &[0x80])).is_ok());
+        let without = unpack_snapshot(ID, &with(&plain(), key, &[0x80]));
+        assert!(matches!(without, Err(FormatError::Damaged { .. })), "{without:?}");
+    }
+}
