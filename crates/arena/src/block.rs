@@ -13,8 +13,9 @@ use zstd::zstd_safe::CParameter;
 use crate::format::{
     BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_HEAD_BYTES, BLOCK_RAW_BYTES_MAX, BlockFrame,
     BlockHead, CHUNK_BYTES_MAX, Codec, DirectoryEntry, FRAME_BYTES, FormatError, SEALED_BYTES_MAX,
-    SummarySlot, pack_directory, unpack_directory,
+    pack_directory, unpack_directory,
 };
+use crate::slots::SummarySlot;
 
 /// Chunks on their way into a block.
 #[derive(Debug)]
@@ -396,9 +397,13 @@ impl OpenBlock {
         self.head.slots()
     }
 
-    /// Bytes it takes in memory, about.
+    /// Bytes that it takes in memory.
     pub fn memory_bytes(&self) -> usize {
-        self.payload.len() + self.chunks.len() * size_of::<OpenChunk>()
+        let bases: usize = self.chunks.iter().map(|chunk| chunk.entry.bases.capacity()).sum();
+        size_of::<Self>()
+            + self.payload.capacity()
+            + self.chunks.capacity() * size_of::<OpenChunk>()
+            + bases * size_of::<Location>()
     }
 }
 

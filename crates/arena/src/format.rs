@@ -13,6 +13,7 @@ use strongroom_base::seal::TAG_BYTES;
 use strongroom_base::{ArenaId, DomainId, Fingerprint, Location};
 
 use crate::envelope::HEADROOM;
+use crate::slots::Slots;
 
 /// First bytes of an arena's head.
 pub const HEAD_MAGIC: [u8; 8] = *b"ARENA HD";
@@ -365,7 +366,7 @@ pub struct Summary {
     /// The blocks, by ascending number.
     pub blocks: Vec<SummaryBlock>,
     /// The chunks of all blocks, block after block.
-    pub slots: Vec<SummarySlot>,
+    pub slots: Slots,
 }
 
 /// A block as described in a summary.
@@ -386,21 +387,10 @@ impl SummaryBlock {
     }
 }
 
-/// A chunk as described in a summary.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SummarySlot {
-    /// Its name.
-    pub fingerprint: Fingerprint,
-    /// Bytes of the chunk itself.
-    pub chunk_bytes: u32,
-    /// What it is a delta of; empty if it is stored whole.
-    pub bases: Vec<Location>,
-}
-
 impl Summary {
     /// The summary's bytes, before compression and sealing.
     pub fn pack(&self) -> Vec<u8> {
-        let base_count: usize = self.slots.iter().map(|slot| slot.bases.len()).sum();
+        let base_count = self.slots.base_count();
         let count = |length: usize| u32::try_from(length).expect("an arena is at most 4 GiB");
         let mut bytes = Vec::with_capacity(
             SUMMARY_HEAD_BYTES
@@ -423,21 +413,13 @@ impl Summary {
             bytes.put_u32(block.head.codec as u32);
         }
         // Column by column: fingerprints do not compress, the rest does.
-        for slot in &self.slots {
-            bytes.put(&slot.fingerprint.0);
-        }
-        for slot in &self.slots {
-            bytes.put_u32(slot.chunk_bytes);
-        }
-        for slot in &self.slots {
-            bytes.put_u32(count(slot.bases.len()));
-        }
-        for (place, slot) in self.slots.iter().enumerate() {
-            for base in &slot.bases {
-                bytes.put_u32(count(place));
-                bytes.put(&base.arena.0);
-                bytes.put_u32(base.slot);
-            }
+        self.slots.iter().for_each(|slot| bytes.put(&slot.fingerprint.0));
+        self.slots.iter().for_each(|slot| bytes.put_u32(slot.chunk_bytes));
+        self.slots.iter().for_each(|slot| bytes.put_u32(count(slot.bases.len())));
+        for (place, base) in self.slots.owned_bases() {
+            bytes.put_u32(place);
+            bytes.put(&base.arena.0);
+            bytes.put_u32(base.slot);
         }
         bytes
     }
@@ -508,28 +490,30 @@ fn unpack_summary_slots(
     fields: &mut LeReader<'_>,
     slot_count: usize,
     base_count: usize,
-) -> Result<Vec<SummarySlot>, FormatError> {
+) -> Result<Slots, FormatError> {
     let damaged = wrong("summary");
-    let mut slots = Vec::with_capacity(slot_count);
+    let mut column = |width| fields.take(slot_count * width).map(LeReader::new).map_err(&damaged);
+    let (mut fingerprints, mut lengths) = (column(Fingerprint::BYTES)?, column(4)?);
+    let mut base_counts = column(4)?;
+    let mut slots = Slots::with_capacity(slot_count, base_count);
     for _ in 0..slot_count {
-        let fingerprint = Fingerprint(fields.array().map_err(&damaged)?);
-        slots.push(SummarySlot { fingerprint, chunk_bytes: 0, bases: Vec::new() });
-    }
-    for slot in &mut slots {
-        slot.chunk_bytes = fields.u32().map_err(&damaged)?;
-    }
-    let mut base_counts = Vec::with_capacity(slot_count);
-    for _ in 0..slot_count {
-        base_counts.push(fields.u32().map_err(&damaged)? as usize);
+        let fingerprint = Fingerprint(fingerprints.array().map_err(&damaged)?);
+        slots.push_whole(fingerprint, lengths.u32().map_err(&damaged)?);
     }
     for _ in 0..base_count {
-        let place = fields.u32().map_err(&damaged)? as usize;
+        let place = fields.u32().map_err(&damaged)?;
         let arena = ArenaId(fields.array().map_err(&damaged)?);
         let base = Location { arena, slot: fields.u32().map_err(&damaged)? };
-        slots.get_mut(place).ok_or(FormatError::Damaged("summary"))?.bases.push(base);
+        if !slots.push_base(place, base) {
+            return Err(FormatError::Damaged("summary"));
+        }
     }
-    let counted = slots.iter().zip(&base_counts).all(|(slot, count)| slot.bases.len() == *count);
-    if counted { Ok(slots) } else { Err(FormatError::Damaged("summary")) }
+    for slot in slots.iter() {
+        if base_counts.u32().map_err(&damaged)? as usize != slot.bases.len() {
+            return Err(FormatError::Damaged("summary"));
+        }
+    }
+    Ok(slots)
 }
 
 fn check_crc(bytes: &[u8]) -> Option<()> {

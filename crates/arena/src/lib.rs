@@ -6,9 +6,12 @@
 
 pub mod block;
 pub mod envelope;
+mod error;
 pub mod format;
 pub mod name;
+mod opened;
 pub mod scan;
+mod slots;
 pub mod store;
 pub mod voucher;
 pub mod writer;
@@ -16,8 +19,10 @@ pub mod writer;
 pub use block::{BlockDraft, BlockSealer, CompressionLevel, OpenBlock, SealedBlock, StoredChunk};
 pub use envelope::Redundancy;
 pub use envelope::format::Origin;
-pub use format::SummarySlot;
+pub use error::ArenaError;
 pub use name::{ARENAS_FOLDER, ArenaName, ListedArena, ListedArenas};
-pub use store::{Arena, ArenaError, ArenaStore, CacheLimits, object_bytes_max};
+pub use opened::Arena;
+pub use slots::{SlotRef, Slots, SummarySlot};
+pub use store::{ArenaStore, CacheLimits, object_bytes_max};
 pub use voucher::Voucher;
 pub use writer::{ArenaBuilder, ArenaContent, ArenaSeed, FinishedArena, Finishing};

@@ -12,11 +12,11 @@ use strongroom_base::{ArenaId, Fingerprint, Fingerprinter};
 
 use crate::block::{BlockError, OpenBlock, SealedBlock, StoredChunk, open_block};
 use crate::envelope::{self, Redundancy};
-use crate::format::{
-    ArenaHead, BlockFrame, Codec, FRAME_BYTES, FormatError, HEAD_BYTES, SummarySlot,
-};
+use crate::error::{ArenaError, damaged, envelope_error};
+use crate::format::{ArenaHead, BlockFrame, Codec, FRAME_BYTES, FormatError, HEAD_BYTES};
 use crate::name::ArenaName;
-use crate::store::{ArenaError, ArenaStore, damaged, envelope_error};
+use crate::slots::SummarySlot;
+use crate::store::ArenaStore;
 use crate::writer::{ArenaBuilder, ArenaContent, FinishedArena, Finishing};
 
 /// Makes a delta's chunk.

@@ -13,9 +13,10 @@ use crate::envelope::{self, HEADROOM, Identity, Redundancy};
 use crate::format::{
     ArenaHead, BLOCKS_ALIGNMENT, BLOCKS_ALIGNMENT_SMALL, FormatError, HEAD_BYTES, SEALED_KEY_BYTES,
     SEALED_SUMMARY_EXTRA_BYTES, SMALL_BLOCKS_BYTES, SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES,
-    SUMMARY_START, Summary, SummaryBlock, SummarySlot,
+    SUMMARY_START, Summary, SummaryBlock,
 };
 use crate::name::ArenaName;
+use crate::slots::SummarySlot;
 
 /// What an arena holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,11 +1,12 @@
 //! Floor 0: what every other crate may use and what none of them owns.
 //!
 //! Identifiers, units for people, clock and randomness as parameters, the keys of a repository with
-//! the few cryptographic operations built on them, aligned writes, names made safe for a terminal,
-//! and the monitor that verbs report to.
+//! the few cryptographic operations built on them, a cache bounded by bytes, aligned writes, names
+//! made safe for a terminal, and the monitor that verbs report to.
 //! Nothing here touches a disk, prints, or knows what a chunk is stored in.
 
 pub mod aligned;
+pub mod cache;
 pub mod cancel;
 pub mod clock;
 pub mod entropy;
@@ -17,6 +18,7 @@ pub mod printable;
 pub mod seal;
 pub mod units;
 
+pub use cache::ByteCache;
 pub use cancel::{Cancel, Cancelled};
 pub use clock::{Clock, FixedClock, Stopwatch, SystemClock, Timestamp};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};

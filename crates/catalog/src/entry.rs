@@ -118,6 +118,22 @@ impl Entry {
         }
     }
 
+    /// Bytes that it takes on the heap. A name of an owner counts for each entry that has it.
+    pub fn heap_bytes(&self) -> usize {
+        let owners = [&self.metadata.user, &self.metadata.group];
+        let owners = owners.into_iter().flatten().map(|name| 2 * size_of::<usize>() + name.len());
+        let xattrs = self.metadata.xattrs.iter();
+        let xattrs = xattrs.map(|x| size_of::<Xattr>() + x.name.capacity() + x.value.capacity());
+        let kind = match &self.kind {
+            EntryKind::File { content: recipe } | EntryKind::Directory { tree: recipe, .. } => {
+                recipe.heap_bytes()
+            }
+            EntryKind::Symlink { target } => target.capacity(),
+            _ => 0,
+        };
+        self.name.capacity() + kind + owners.chain(xattrs).sum::<usize>()
+    }
+
     /// The recipe of a directory's tree.
     pub fn tree(&self) -> Option<&Recipe> {
         match &self.kind {

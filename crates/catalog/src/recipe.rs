@@ -141,6 +141,12 @@ impl RecipeCursor {
         Self { levels: vec![(recipe.depth, refs)], offset: 0 }
     }
 
+    /// Bytes that it takes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        let refs: usize = self.levels.iter().map(|(_, refs)| refs.capacity()).sum();
+        self.levels.capacity() * size_of::<(u8, Vec<ChunkRef>)>() + refs * size_of::<ChunkRef>()
+    }
+
     /// Where in the stream the next chunk, or the node that holds it, begins.
     pub fn offset(&self) -> u64 {
         self.offset

@@ -44,6 +44,11 @@ impl ChunkRef {
 }
 
 impl Recipe {
+    /// Bytes that it takes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.refs.capacity() * size_of::<ChunkRef>()
+    }
+
     /// Longer lists are put into node chunks, one level down.
     pub const REFS_MAX: usize = 16;
     /// Deep enough for any stream: sixteen references of the shortest nodes, eight levels down.

@@ -4,17 +4,15 @@
 //! inode number: *cursors*, which stand in a recipe where a read ended, so that a file that is
 //! read from front to back is walked once; and the chunks that reads ended in.
 
-use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use lru::LruCache;
-use strongroom_base::Fingerprint;
+use strongroom_base::{ByteCache, Fingerprint};
 use strongroom_catalog::{ChunkRef, Recipe, RecipeCursor};
 
 use super::chunks::{Chunks, Failure};
 
-/// Files whose cursors are kept.
-const FILES_KEPT: NonZeroUsize = NonZeroUsize::new(32).expect("thirty-two is not zero");
+/// Bytes of cursors that are kept: those of some thirty files, or of one with many long nodes.
+const CURSOR_BYTES_MAX: usize = 4 << 20;
 /// Cursors kept for one file: so many readers at different places do not disturb each other.
 const CURSORS_PER_FILE: usize = 4;
 /// Bytes of chunks that are kept for the next read.
@@ -41,21 +39,16 @@ pub enum Extent {
 /// Reads files.
 pub struct Contents {
     chunks: Arc<Chunks>,
-    // Plain mutexes: held for map operations, never while reading.
-    cursors: Mutex<LruCache<u64, Vec<RecipeCursor>>>,
-    recent: Mutex<RecentChunks>,
-}
-
-struct RecentChunks {
-    chunks: LruCache<Fingerprint, Arc<Vec<u8>>>,
-    bytes: usize,
+    /// By inode number.
+    cursors: ByteCache<u64, Vec<RecipeCursor>>,
+    recent: ByteCache<Fingerprint, Arc<Vec<u8>>>,
 }
 
 impl Contents {
     /// Reads these chunks.
     pub fn new(chunks: Arc<Chunks>) -> Self {
-        let recent = RecentChunks { chunks: LruCache::unbounded(), bytes: 0 };
-        Self { chunks, cursors: Mutex::new(LruCache::new(FILES_KEPT)), recent: Mutex::new(recent) }
+        let cursors = ByteCache::new(CURSOR_BYTES_MAX);
+        Self { chunks, cursors, recent: ByteCache::new(RECENT_BYTES_MAX) }
     }
 
     /// The file's bytes from `offset` on: `size` of them, or all up to its end.
@@ -143,20 +136,11 @@ impl Contents {
 
     /// A chunk that is read in parts, each by a request of its own.
     fn recent(&self, chunk: &ChunkRef) -> Result<Arc<Vec<u8>>, Failure> {
-        if let Some(bytes) = lock(&self.recent).chunks.get(&chunk.fingerprint) {
-            return Ok(bytes.clone());
+        if let Some(bytes) = self.recent.get(&chunk.fingerprint) {
+            return Ok(bytes);
         }
         let bytes = Arc::new(self.load(chunk)?);
-        let mut recent = lock(&self.recent);
-        recent.bytes += bytes.len();
-        if let Some(old) = recent.chunks.put(chunk.fingerprint, bytes.clone()) {
-            recent.bytes -= old.len();
-        }
-        while recent.bytes > RECENT_BYTES_MAX && recent.chunks.len() > 1 {
-            if let Some((_, evicted)) = recent.chunks.pop_lru() {
-                recent.bytes -= evicted.len();
-            }
-        }
+        self.recent.put(chunk.fingerprint, bytes.clone(), bytes.capacity());
         Ok(bytes)
     }
 
@@ -173,12 +157,11 @@ impl Contents {
         if content.depth == 0 {
             return RecipeCursor::new(content);
         }
-        let mut files = lock(&self.cursors);
-        let resting = files.get_mut(&inode).and_then(|cursors| {
-            let before = cursors.iter().enumerate().filter(|(_, at)| at.offset() <= offset);
-            let (nearest, _) = before.max_by_key(|(_, at)| at.offset())?;
-            Some(cursors.remove(nearest))
-        });
+        let mut cursors = self.cursors.remove(&inode).unwrap_or_default();
+        let before = cursors.iter().enumerate().filter(|(_, at)| at.offset() <= offset);
+        let nearest = before.max_by_key(|(_, at)| at.offset()).map(|(place, _)| place);
+        let resting = nearest.map(|place| cursors.remove(place));
+        self.keep_cursors(inode, cursors);
         resting.unwrap_or_else(|| RecipeCursor::new(content))
     }
 
@@ -186,15 +169,18 @@ impl Contents {
         if content.depth == 0 {
             return;
         }
-        let mut files = lock(&self.cursors);
-        let cursors = files.get_or_insert_mut(inode, Vec::new);
+        let mut cursors = self.cursors.remove(&inode).unwrap_or_default();
         if cursors.len() == CURSORS_PER_FILE {
             cursors.remove(0);
         }
         cursors.push(cursor);
+        self.keep_cursors(inode, cursors);
     }
-}
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    fn keep_cursors(&self, inode: u64, cursors: Vec<RecipeCursor>) {
+        if !cursors.is_empty() {
+            let bytes = cursors.iter().map(|at| size_of::<RecipeCursor>() + at.heap_bytes()).sum();
+            self.cursors.put(inode, cursors, bytes);
+        }
+    }
 }

@@ -5,10 +5,9 @@
 //! their fingerprints, so what is alike in many snapshots is kept once.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use lru::LruCache;
-use strongroom_base::Fingerprint;
+use strongroom_base::{ByteCache, Fingerprint};
 use strongroom_catalog::format::unpack_entries;
 use strongroom_catalog::{ChunkRef, Entry, ReadChunk, RecipeReader};
 
@@ -19,7 +18,13 @@ use super::shape::{PageRef, Shape};
 /// The entries of one chunk of a tree.
 pub struct Page {
     entries: Vec<Entry>,
-    memory_bytes: usize,
+}
+
+impl Page {
+    fn memory_bytes(&self) -> usize {
+        let heap: usize = self.entries.iter().map(Entry::heap_bytes).sum();
+        size_of::<Self>() + self.entries.capacity() * size_of::<Entry>() + heap
+    }
 }
 
 /// An entry in its page.
@@ -39,21 +44,13 @@ impl Deref for EntryRef {
 /// Reads directories.
 pub struct Listings {
     chunks: Arc<Chunks>,
-    memory_bytes_max: usize,
-    // A plain mutex: held for a map operation, never while reading.
-    pages: Mutex<PageCache>,
-}
-
-struct PageCache {
-    pages: LruCache<Fingerprint, Arc<Page>>,
-    memory_bytes: usize,
+    pages: ByteCache<Fingerprint, Arc<Page>>,
 }
 
 impl Listings {
-    /// Keeps entries of about so many bytes.
+    /// Keeps entries that take at most this many bytes in memory, or one longer chunk of them.
     pub fn new(chunks: Arc<Chunks>, memory_bytes_max: usize) -> Self {
-        let pages = PageCache { pages: LruCache::unbounded(), memory_bytes: 0 };
-        Self { chunks, memory_bytes_max, pages: Mutex::new(pages) }
+        Self { chunks, pages: ByteCache::new(memory_bytes_max) }
     }
 
     /// The entry at a place of a directory.
@@ -123,29 +120,11 @@ impl Listings {
     }
 
     fn page(&self, chunk: &ChunkRef) -> Result<Arc<Page>, Failure> {
-        if let Some(page) = self.lock().pages.get(&chunk.fingerprint) {
-            return Ok(page.clone());
+        if let Some(page) = self.pages.get(&chunk.fingerprint) {
+            return Ok(page);
         }
-        let bytes = self.chunks.read_chunk(chunk)?;
-        let entries = unpack_entries(&bytes)?;
-        // An entry takes about three times in memory what it takes stored: vectors of one
-        // reference, names of owners, room for growth.
-        let memory_bytes = entries.len() * size_of::<Entry>() + bytes.len();
-        let page = Arc::new(Page { entries, memory_bytes });
-        let mut cache = self.lock();
-        cache.memory_bytes += page.memory_bytes;
-        if let Some(old) = cache.pages.put(chunk.fingerprint, page.clone()) {
-            cache.memory_bytes -= old.memory_bytes;
-        }
-        while cache.memory_bytes > self.memory_bytes_max && cache.pages.len() > 1 {
-            if let Some((_, evicted)) = cache.pages.pop_lru() {
-                cache.memory_bytes -= evicted.memory_bytes;
-            }
-        }
+        let page = Arc::new(Page { entries: unpack_entries(&self.chunks.read_chunk(chunk)?)? });
+        self.pages.put(chunk.fingerprint, page.clone(), page.memory_bytes());
         Ok(page)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PageCache> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

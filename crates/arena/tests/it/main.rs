@@ -1,6 +1,7 @@
 //! Arenas from the outside: built, stored, read, damaged, healed and rescued.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot do its work fails the test")]
 
+mod caches;
 mod format_documents;
 mod golden;
 mod large;
@@ -13,11 +14,11 @@ mod summary;
 use std::sync::Arc;
 
 use strongroom_arena::envelope::{self, HEADROOM};
-use strongroom_arena::format::{ArenaHead, HEAD_BYTES, SUMMARY_START, SummarySlot};
+use strongroom_arena::format::{ArenaHead, HEAD_BYTES, SUMMARY_START};
 use strongroom_arena::{
     Arena, ArenaBuilder, ArenaContent, ArenaError, ArenaName, ArenaSeed, ArenaStore, BlockDraft,
     BlockSealer, CacheLimits, CompressionLevel, FinishedArena, Finishing, Origin, Redundancy,
-    StoredChunk,
+    StoredChunk, SummarySlot,
 };
 use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{

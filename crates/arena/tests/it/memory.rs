@@ -3,8 +3,13 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use strongroom_arena::SummarySlot;
 use strongroom_arena::envelope::format::{HEADER_BYTES, Header, ObjectKind, Origin};
 use strongroom_arena::envelope::{self, HEADROOM, Identity, Redundancy};
+use strongroom_arena::format::{BlockFrame, BlockHead, Codec, Summary, SummaryBlock};
+use strongroom_base::{ArenaId, Fingerprint, Location};
+
+use crate::{World, chunks};
 
 /// Counts the memory of each thread.
 struct Counting;
@@ -104,4 +109,52 @@ fn repair_keeps_to_its_bound() {
         damaged.truncate(layout.first_table);
         check("all but the body lost", &damaged);
     }
+}
+
+/// A summary of one block with this many slots, of which every fourth has a base.
+fn summary_of(slots: u32) -> Summary {
+    let frame = BlockFrame { number: 0, sealed_bytes: 100 };
+    let head = BlockHead { first_slot: 0, chunk_count: slots, raw_bytes: 100, codec: Codec::Zstd };
+    let mut summary = Summary::default();
+    summary.blocks.push(SummaryBlock { frame, head, offset: 0 });
+    for place in 0..slots {
+        let base = Location { arena: ArenaId([7; 16]), slot: place };
+        let bases = if place % 4 == 0 { vec![base] } else { Vec::new() };
+        let fingerprint = Fingerprint([place as u8; 32]);
+        summary.slots.push(&SummarySlot { fingerprint, chunk_bytes: 9000, bases });
+    }
+    summary
+}
+
+/// A struct with a vector for each slot took 64 bytes, and 80 more of the heap for each delta.
+#[test]
+fn engine_22_a_summary_in_memory_is_as_large_as_its_columns() {
+    let slots = 10_000;
+    let packed = summary_of(slots).pack();
+    let before = HELD.get();
+    let summary = Summary::unpack(&packed).unwrap();
+    let held = usize::try_from(HELD.get() - before).unwrap();
+    assert_eq!(held, summary.slots.heap_bytes() + size_of::<SummaryBlock>(), "as it is counted");
+    let slots = slots as usize;
+    assert_eq!(summary.slots.heap_bytes(), 36 * slots + 24 * slots / 4);
+}
+
+/// What caches count is what is held, but for what the cipher allocates by itself.
+#[test]
+fn an_arena_and_a_block_take_what_they_say() {
+    let mut world = World::new();
+    world.block_chunks = 100;
+    let finished = world.build(&chunks(300), Redundancy::ARENA);
+    world.put(finished.name.id, finished.object());
+    let store = world.fresh_store();
+    let before = HELD.get();
+    let arena = store.open_arena_in(finished.name, finished.object()).unwrap();
+    let held = usize::try_from(HELD.get() - before).unwrap() + size_of_val(&arena);
+    let said = arena.memory_bytes();
+    assert!((held..held + (1 << 10) + 1).contains(&said), "an arena holds {held}, says {said}");
+    let before = HELD.get();
+    let block = store.read_blocks(&arena, 1..=1).unwrap().pop().unwrap();
+    let held = usize::try_from(HELD.get() - before).unwrap() + size_of_val(&block);
+    let said = block.memory_bytes();
+    assert!(held.abs_diff(said) <= 256, "a block holds {held}, says {said}");
 }

@@ -105,7 +105,7 @@ fn without_any_block_nothing_is_made() {
     let mut damaged = finished.object().to_vec();
     damaged[block_range(&finished, 0).start..block_range(&finished, 1).end].fill(0);
     let saved = rescued(&world, &finished, &damaged).unwrap();
-    assert_eq!(saved.arena.summary.slots, []);
+    assert!(saved.arena.summary.slots.is_empty());
     assert_eq!((saved.blocks_saved, saved.blocks_before), (0, Some(2)));
 }
 

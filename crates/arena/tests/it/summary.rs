@@ -3,10 +3,11 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use strongroom_arena::Redundancy;
+use strongroom_arena::SummarySlot;
 use strongroom_arena::format::{
     ARENA_BYTES_MAX, ArenaHead, BLOCKS_ALIGNMENT, BlockFrame, BlockHead, Codec, FRAME_BYTES,
     FormatError, HEAD_BYTES, SEALED_KEY_BYTES, SUMMARY_BYTES_MAX, SUMMARY_HEAD_BYTES,
-    SUMMARY_START, Summary, SummaryBlock, SummarySlot,
+    SUMMARY_START, Summary, SummaryBlock,
 };
 use strongroom_base::{ArenaId, DomainId, Fingerprint, Location};
 
@@ -26,7 +27,7 @@ fn summary(blocks: &[(u32, u32)], bases: usize) -> Summary {
         for place in 0..chunk_count {
             let base = Location { arena: ArenaId([1; 16]), slot: place };
             let bases = vec![base; if place == 0 { bases } else { 0 }];
-            summary.slots.push(SummarySlot {
+            summary.slots.push(&SummarySlot {
                 fingerprint: Fingerprint([place as u8; 32]),
                 chunk_bytes: place,
                 bases,

@@ -50,7 +50,7 @@ impl BadPlaces {
     ) -> Result<Option<Vec<Location>>, RepositoryError> {
         if let Some(survivors) = self.broken.get(&place.arena) {
             let slot = survivors.get(&place.slot).filter(|slot| is_wanted(slot.fingerprint));
-            return Ok(slot.map(|slot| slot.bases.clone()));
+            return Ok(slot.map(|slot| slot.bases.to_vec()));
         }
         if self.slots.contains(&place) {
             return Ok(None);
@@ -58,7 +58,7 @@ impl BadPlaces {
         match reader.store().arena(place.arena) {
             Ok(arena) => {
                 let slot = arena.slot(place.slot).filter(|slot| is_wanted(slot.fingerprint));
-                Ok(slot.map(|slot| slot.bases.clone()))
+                Ok(slot.map(|slot| slot.bases.to_vec()))
             }
             Err(error) if error.is_unreadable() => Ok(None),
             Err(error) => Err(error.into()),

@@ -7,8 +7,7 @@ use strongroom_arena::{
     Arena, ArenaContent, ArenaName, StoredChunk, SummarySlot, Voucher, envelope,
 };
 use strongroom_backend::{Backend, ObjectInfo};
-use strongroom_base::ArenaId;
-use strongroom_base::Location;
+use strongroom_base::{ArenaId, Fingerprint, Location};
 use strongroom_repository::{ChunkReader, RepositoryError};
 
 use crate::health::fault::{Fault, look_at_ends, look_whole};
@@ -115,8 +114,8 @@ pub fn survivors(id: ArenaId, reader: &ChunkReader) -> Survivors {
             let (Some(stored), Some(named)) = (block.chunk(slot), arena.slot(slot)) else {
                 continue;
             };
-            if look_at_chunk(reader, ArenaContent::of(id), stored, named).is_ok() {
-                survivors.insert(slot, named.clone());
+            if look_at_chunk(reader, ArenaContent::of(id), stored, named.fingerprint).is_ok() {
+                survivors.insert(slot, named.to_slot());
             }
         }
     }
@@ -135,7 +134,7 @@ pub fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked:
             let stored = opened.as_ref().ok().and_then(|blocks| blocks.first()?.chunk(slot));
             let found = match (stored, arena.slot(slot)) {
                 (Some(stored), Some(named)) => {
-                    look_at_chunk(reader, ArenaContent::of(arena.id), stored, named)
+                    look_at_chunk(reader, ArenaContent::of(arena.id), stored, named.fingerprint)
                 }
                 _ => Err(Wrong::Here),
             };
@@ -149,7 +148,7 @@ pub fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked:
     looked.fault = (wrong > 0).then_some(Fault::WrongChunks { count: wrong });
     if !arena.trusted && looked.wrong_slots.is_empty() {
         let slots = &arena.summary.slots;
-        let bases = slots.iter().flat_map(|slot| &slot.bases).map(|base| base.arena).collect();
+        let bases = slots.owned_bases().map(|(_, base)| base.arena).collect();
         let voucher = reader.store().vouch_for(arena.name(), object).ok();
         looked.vouchable = voucher.map(|voucher| Vouchable { voucher, bases });
     }
@@ -169,11 +168,11 @@ fn look_at_chunk(
     reader: &ChunkReader,
     content: ArenaContent,
     stored: StoredChunk<'_>,
-    named: &SummarySlot,
+    named: Fingerprint,
 ) -> Result<(), Wrong> {
     let fingerprinter = content.fingerprinter(reader.naming());
     match reader.expand(stored) {
-        Ok(bytes) if fingerprinter.fingerprint(&bytes) == named.fingerprint => Ok(()),
+        Ok(bytes) if fingerprinter.fingerprint(&bytes) == named => Ok(()),
         Ok(_) | Err(RepositoryError::Delta(_)) => Err(Wrong::Here),
         Err(_) => Err(Wrong::InBase),
     }

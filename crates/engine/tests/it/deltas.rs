@@ -41,7 +41,7 @@ fn count_deltas(world: &World) -> usize {
         let (store, ids) = arenas(&repository, content);
         for id in ids {
             for (slot, entry) in store.arena(id).unwrap().slots() {
-                bases_of.insert(Location { arena: id, slot }, entry.bases.clone());
+                bases_of.insert(Location { arena: id, slot }, entry.bases.to_vec());
             }
         }
     }

@@ -12,6 +12,7 @@ mod deltas;
 mod domains;
 mod faults;
 mod keys;
+mod memory;
 mod model;
 mod newer;
 mod own_record;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use strongroom_arena::{
-    Arena, ArenaError, ArenaName, ArenaStore, ListedArena, ListedArenas, SummarySlot,
+    Arena, ArenaError, ArenaName, ArenaStore, ListedArena, ListedArenas, SlotRef,
 };
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
@@ -193,7 +193,7 @@ impl ChunkIndex {
                 continue;
             }
             self.arenas.update(ordinal, |covered| covered.has_deltas = true);
-            if are_there(&entry.bases, listed, store)? {
+            if are_there(entry.bases, listed, store)? {
                 self.keep(&entry.fingerprint, ordinal, slot);
             } else {
                 self.orphans.insert((ordinal, slot));
@@ -428,7 +428,7 @@ fn are_there(
         }
         let is_there = match whole_arena(base.arena, listed, store) {
             Ok((arena, _)) => {
-                let is_whole = |slot: &SummarySlot| {
+                let is_whole = |slot: SlotRef<'_>| {
                     slot.fingerprint != Fingerprint::ZERO && slot.bases.is_empty()
                 };
                 arena.trusted && arena.slot(base.slot).is_some_and(is_whole)

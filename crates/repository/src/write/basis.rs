@@ -275,8 +275,10 @@ impl ChunkReader {
     /// whole, otherwise its bases.
     fn bases_in_place_of(&self, place: Location) -> Result<Vec<Location>, RepositoryError> {
         let arena = self.store().arena(place.arena)?;
-        let bases = arena.slot(place.slot).map(|slot| slot.bases.clone()).unwrap_or_default();
-        if bases.is_empty() { Ok(vec![place]) } else { Ok(bases) }
+        match arena.slot(place.slot).map_or(&[][..], |slot| slot.bases) {
+            [] => Ok(vec![place]),
+            bases => Ok(bases.to_vec()),
+        }
     }
 
     /// Where in those the chunk begins.

@@ -1,0 +1,92 @@
+//! Damaged arenas, computed again from their parity, in memory.
+//!
+//! A reader so gets what was stored as long as parity can give it back; [`ArenaStore::heals`]
+//! counts how often that was needed, for the verb to advise a repair.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use strongroom_base::Stopwatch;
+
+use super::ArenaStore;
+use crate::envelope::{self, HEADROOM, read_object};
+use crate::error::{ArenaError, backend_error, damaged, envelope_error};
+use crate::name::ArenaName;
+
+/// For at least this long an arena that could not be healed is not tried again.
+const FAILURE_LIFETIME_MIN: Duration = Duration::from_secs(10);
+/// A failing disk can take minutes to refuse an arena: most time goes into reading others.
+const FAILURE_LIFETIME_FACTOR: u32 = 10;
+
+/// What became of an arena that had to be computed again.
+#[derive(Clone)]
+pub(super) enum Healed {
+    /// Its object, from the header to the end of its body.
+    Whole(Arc<Vec<u8>>),
+    /// It is damaged beyond repair, which is not found out again before its time.
+    Lost { what: Arc<str>, since: Stopwatch, lifetime: Duration },
+}
+
+impl ArenaStore {
+    /// How often something had to be computed again from parity.
+    pub fn heals(&self) -> u64 {
+        self.heals.load(Ordering::Relaxed)
+    }
+
+    /// Whether all of an arena exists, or can be computed again. Reads the whole object.
+    pub fn can_be_healed(&self, name: ArenaName) -> Result<bool, ArenaError> {
+        match self.heal(name) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_lost() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The object up to the end of its body, computed again from parity.
+    pub(super) fn heal(&self, name: ArenaName) -> Result<Arc<Vec<u8>>, ArenaError> {
+        match self.healed.get(&name) {
+            Some(Healed::Whole(object)) => return Ok(object),
+            Some(Healed::Lost { what, since, lifetime }) if since.elapsed() < lifetime => {
+                return Err(damaged(name.id, what));
+            }
+            _ => {}
+        }
+        let since = Stopwatch::start();
+        match self.compute_again(name) {
+            Ok(object) => {
+                let object = Arc::new(object);
+                self.healed.put(name, Healed::Whole(object.clone()), object.capacity());
+                Ok(object)
+            }
+            Err(ArenaError::Damaged { arena, what }) => {
+                let lifetime = FAILURE_LIFETIME_MIN.max(since.elapsed() * FAILURE_LIFETIME_FACTOR);
+                let reason: Arc<str> = Arc::from(what.as_str());
+                let lost = Healed::Lost { what: reason.clone(), since, lifetime };
+                self.healed.put(name, lost, reason.len());
+                Err(ArenaError::Damaged { arena, what })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn compute_again(&self, name: ArenaName) -> Result<Vec<u8>, ArenaError> {
+        let id = name.id;
+        let object = read_object(&*self.backend, &name.object(), self.object_bytes_max)
+            .map_err(|error| backend_error(id, error))?;
+        let mut repaired =
+            envelope::repair(&object.bytes).map_err(|error| envelope_error(id, error))?;
+        // If an object is whole and still does not open, it was not healed but sealed in this form.
+        if object.refused_bytes > 0 || repaired != object.bytes {
+            self.heals.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(object);
+        // Tables and parity have done their work.
+        if let Ok(header) = envelope::peek(&repaired) {
+            let body_bytes = usize::try_from(header.body_bytes).unwrap_or(usize::MAX);
+            repaired.truncate(HEADROOM.saturating_add(body_bytes));
+            repaired.shrink_to_fit();
+        }
+        Ok(repaired)
+    }
+}
