@@ -1,8 +1,8 @@
-//! `backup`: what stands below some paths becomes a snapshot.
+//! `backup`: makes a snapshot of everything below some paths.
 //!
-//! The walk is merged with the parent snapshot's trees, both sorted by name: a file that the
-//! parent knows with the same size, times and inode is taken over without being opened. What is
-//! new is cut into chunks, and chunks that the repository does not hold are packed.
+//! The walk is merged with the parent snapshot's trees, both sorted by name: a file that the parent
+//! knows with the same size, times and inode is taken over without being opened. New content is cut
+//! into chunks, and chunks that the repository does not hold are packed.
 
 mod begun;
 mod links;
@@ -52,7 +52,7 @@ pub struct BackupOptions {
     pub paths: Vec<PathBuf>,
     /// What of them is left out.
     pub source: SourceOptions,
-    /// The machine's name, as the snapshot will bear it.
+    /// The machine's name for the snapshot.
     pub host: String,
     /// Who runs the backup.
     pub user: String,
@@ -60,15 +60,15 @@ pub struct BackupOptions {
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// What the user writes on the snapshot.
+    /// Labels that the user gives the snapshot.
     pub labels: Vec<String>,
-    /// Read every file, whatever the parent knows.
+    /// Read every file, even if the parent has it.
     pub force: bool,
-    /// Store nothing; tell what would be stored.
+    /// Store nothing; report what would be stored.
     pub dry_run: bool,
     /// Take unchanged files over from this snapshot instead of the newest of the same paths.
     pub parent: Option<SnapshotId>,
-    /// Count files and bytes beforehand, so that the monitor can tell how long it will take.
+    /// Count files and bytes first, so that the monitor can estimate how long it will take.
     pub count_first: bool,
     /// How chunks are packed.
     pub pack: PackOptions,
@@ -81,26 +81,26 @@ pub struct BackupOptions {
 /// What a backup did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupOutcome {
-    /// The snapshot; its stats tell the amounts.
+    /// The snapshot; its stats are the numbers.
     pub snapshot: Snapshot,
     /// Whether there is a snapshot now: not after a dry run, nor if the backup was stopped before
     /// it had stored a file.
     pub committed: bool,
-    /// A snapshot of before, and the time that it bears, if that is later than this machine's
-    /// clock: one of the two clocks is wrong.
+    /// An earlier snapshot and its time, if that is later than this machine's clock: one of the two
+    /// clocks is wrong.
     pub from_the_future: Option<(SnapshotId, Timestamp)>,
-    /// Files that are what the parent has. They were not opened, unless they had changed so
-    /// shortly before the parent was made that their times prove nothing.
+    /// Files that equal the parent's. They were not opened, unless they had changed so shortly
+    /// before the parent was made that their times prove nothing.
     pub files_unchanged: u64,
     /// Files that the parent did not have.
     pub files_new: u64,
-    /// Files that the parent had otherwise.
+    /// Files that differ from the parent's.
     pub files_changed: u64,
-    /// What was left out because it was asked for.
+    /// What was left out on request.
     pub excluded: u64,
     /// What was written, chunk by chunk and request by request.
     pub written: WriteStats,
-    /// What each stage took.
+    /// How long each stage took.
     pub profile: Profile,
 }
 
@@ -226,7 +226,7 @@ pub fn backup_reader(
     let written = writer.finish(monitor)?;
     let profile = Profile::new(begun.elapsed(), &times, 1, options.pack.workers);
     let stats = SnapshotStats {
-        // Of a stream that was stopped before its first byte nothing is worth a snapshot.
+        // A stream that was stopped before its first byte is not worth a snapshot.
         files: u64::from(bytes > 0 || !stopped),
         bytes,
         bytes_new: written.data_bytes,
@@ -258,7 +258,7 @@ pub fn backup_reader(
     Ok(outcome)
 }
 
-/// Stores what a reader gives, to its end or until it is stopped.
+/// Stores the content from a reader, to its end or until it is stopped.
 fn store_reader(
     repository: &Repository,
     reader: &ChunkReader,
@@ -299,7 +299,7 @@ fn store_reader(
 }
 
 /// Commits what a backup stored, unless it is a dry run or was stopped before the first file.
-/// Whether it did.
+/// Returns whether it committed.
 fn commit_if_worth(
     session: Session<'_>,
     snapshot: &Snapshot,
@@ -320,7 +320,7 @@ impl BackupOptions {
         }
     }
 
-    /// A snapshot that bears what the options say, of nothing yet.
+    /// An empty snapshot with the data of the options.
     fn snapshot(&self, id: SnapshotId, started: Timestamp, ended: Timestamp) -> Snapshot {
         Snapshot {
             started,
@@ -334,7 +334,7 @@ impl BackupOptions {
     }
 }
 
-/// The caller's wishes, and that neither the repository nor its cache backs itself up.
+/// The caller's options, extended so that neither the repository nor its cache is backed up.
 fn source_options(repository: &Repository, options: &BackupOptions) -> SourceOptions {
     let mut source = options.source.clone();
     source.skip_inodes.extend(own_directories(repository));

@@ -1,17 +1,19 @@
-//! `repair`: what is damaged is computed anew; what cannot be is saved as far as it goes.
+//! `repair`: damaged objects are computed again; if that is impossible, what can be recovered of
+//! them is saved.
 //!
-//! First a plan is made, which can be printed and thrown away; carrying it out replaces objects one
-//! by one, atomically, so an interrupted repair has repaired what it has. The order is:
+//! First a plan is made, which can be printed and discarded. Carrying it out replaces objects one
+//! by one, atomically, so what an interrupted repair has done stays done. The order is:
 //!
-//! 1. An object's own parity; of the configuration and key slots also the second copy. No key.
-//! 2. Objects under another's name are put back. Anybody can write an envelope that claims to be
-//!    an object, so this takes a key and a proof, and never replaces what is whole or what parity
-//!    makes whole.
+//! 1. An object's own parity; for the configuration and key slots also the second copy. Needs no
+//!    key.
+//! 2. Objects under another's name are put back. Any program can write an envelope that claims to
+//!    be an object, so this needs a key and a proof, and never replaces what is whole or what
+//!    parity makes whole.
 //! 3. Of arenas beyond parity, and of those with chunks that are not what their fingerprints say,
-//!    the blocks that are left, under fingerprints taken anew.
+//!    the remaining blocks, under newly computed fingerprints.
 //!
-//! What is lost even so is named, file by file; the next backup takes it from the source again, and
-//! that heals every snapshot that shows it.
+//! What is lost nevertheless is named, file by file; the next backup takes it from the source
+//! again, and that heals every snapshot that shows it.
 
 mod aside;
 mod mend;
@@ -41,7 +43,7 @@ use crate::health::look::{Looked, look_into};
 use aside::put_back;
 use mend::{Mended, lose, mend};
 
-/// Carries out what needs no key; the rest is left as it is, and counted as lost.
+/// Carries out what needs no key; the rest is left unchanged, and counted as lost.
 pub fn repair_objects(
     backend: &dyn Backend,
     plan: &RepairPlan,
@@ -74,7 +76,7 @@ pub fn repair_objects(
     Ok(outcome)
 }
 
-/// Carries out a plan, makes the index anew, and names what stays lost.
+/// Carries out a plan, builds the index again, and names what stays lost.
 pub fn repair(
     repository: &Repository,
     plan: &RepairPlan,
@@ -91,7 +93,7 @@ pub fn repair(
     let mut rescues: Vec<Rescue> = plan.steps.iter().filter_map(Rescue::of).collect();
     rescues.extend(find_wrong_chunks(repository, &reader, monitor, cancel)?);
     let mut bad = BadPlaces::default();
-    // A delta is saved only where its base can be read, and that may have to be saved first.
+    // A delta is saved only if its base can be read, and the base may have to be saved first.
     let mut postponed = Vec::new();
     for rescue in rescues {
         cancel.check()?;
@@ -116,7 +118,7 @@ pub fn repair(
 }
 
 /// Arenas that are whole, and hold chunks that are not what the summary says: damaged before they
-/// were sealed, or made to look like what they are not.
+/// were sealed, or forged.
 fn find_wrong_chunks(
     repository: &Repository,
     reader: &ChunkReader,
@@ -131,7 +133,7 @@ fn find_wrong_chunks(
         let arena_bytes = repository.config.arena_bytes;
         let object = match look_whole(repository.backend(), &info.name, arena_bytes) {
             Ok((object, None)) => object,
-            // Dealt with by the plan, or removed.
+            // Handled by the plan, or removed.
             Ok(_) => continue,
             Err(error) if error.is_not_found() => continue,
             Err(error) => return Err(error.into()),
@@ -146,9 +148,9 @@ fn find_wrong_chunks(
     Ok(found)
 }
 
-/// Creates an arena's next generation, and removes the one before once the next is there. If the
-/// next exists already, another repair was faster, or was cut short before it removed the old one;
-/// unless it has other bytes: then nothing is removed for it, and false is the answer.
+/// Creates an arena's next generation, and removes the one before once the next exists. If the next
+/// exists already, another repair was faster, or was cut short before it removed the old one. If it
+/// has other bytes, nothing is removed, and false is returned.
 fn put_next_generation(
     backend: &dyn Backend,
     before: ArenaName,
@@ -159,7 +161,7 @@ fn put_next_generation(
         Err(BackendError::AlreadyExists { .. }) => {}
         other => other?,
     }
-    // Nothing is removed before the other is seen.
+    // Nothing is removed before the next generation was read.
     if backend.read(&name, 0, next.object().len() + 1)? != next.object() {
         return Ok(false);
     }
@@ -175,7 +177,7 @@ struct Rescue {
     why: String,
 }
 
-/// Arenas whose deltas cannot be read in the first turn are left for the last.
+/// Arenas whose deltas cannot be read in the first turn wait for the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     First,
@@ -189,7 +191,7 @@ impl Rescue {
     }
 
     /// Creates the next generation of the arena, with what could be saved, and removes the broken
-    /// one. False if it is left for the last turn.
+    /// one. Returns false if it must wait for the last turn.
     fn run(
         &self,
         repository: &Repository,
@@ -210,7 +212,7 @@ impl Rescue {
             }
             other => other?,
         };
-        // What is not saved is removed: one read that lies must not decide that.
+        // What is not saved is removed: a single wrong read must not decide that.
         if !read().is_ok_and(|again| again.bytes == object) {
             bad.add_broken(arena.id, reader);
             lose(outcome, &name, "its bytes change from read to read: left as it is", monitor);
@@ -228,7 +230,7 @@ impl Rescue {
         if turn == Turn::First && unread > 0 {
             return Ok(false);
         }
-        // What the medium refuses today another reader of it may still get.
+        // Another reader may still read what the medium refuses today.
         let rescued = rescued.ok().filter(|saved| saved.blocks_saved > 0 || refused_bytes == 0);
         let Some(rescued) = rescued else {
             bad.add_broken(arena.id, reader);

@@ -122,7 +122,7 @@ pub fn restore(
     if options.dry_run {
         return dry::dry_restore(&reader, &found, &base, &scope, monitor, cancel);
     }
-    let stood = base.exists();
+    let existed = base.exists();
     let target = Target::open(&base, options.target).map_err(target_error)?;
     let target = target.keeping(own_directories(repository));
     FlushedTarget::flush(&target, |target| {
@@ -143,7 +143,7 @@ pub fn restore(
             progress,
             outcome: RestoreOutcome::default(),
         };
-        let done = run.restore(found, stood);
+        let done = run.restore(found, existed);
         if let Some(unfinished) = run.batch.begun.take() {
             unfinished.discard(target);
         }
@@ -178,16 +178,16 @@ fn target_error(error: TargetError) -> EngineError {
 }
 
 /// What exists in a directory of the target.
-enum Standing {
-    Names(HashSet<Vec<u8>>),
+enum Names {
+    Known(HashSet<Vec<u8>>),
     /// It cannot be listed: any name may exist.
     Unknown,
 }
 
-impl Standing {
+impl Names {
     fn may_hold(&self, name: &[u8]) -> bool {
         match self {
-            Self::Names(names) => names.contains(name),
+            Self::Known(names) => names.contains(name),
             Self::Unknown => true,
         }
     }
@@ -226,13 +226,13 @@ struct Run<'r> {
 
 impl Run<'_> {
     /// Puts back what was found; the target's own directory may have existed before.
-    fn restore(&mut self, found: Found, stood: bool) -> Result<(), EngineError> {
+    fn restore(&mut self, found: Found, existed: bool) -> Result<(), EngineError> {
         let path = Scope::start(&found);
         match found {
             Found::Root { tree, partial } => self.directory(&tree, partial, None, path)?,
             Found::Entry { entry, .. } => match &entry.kind {
                 EntryKind::Directory { tree, partial } => {
-                    let metadata = self.metadata_of(&entry, &path, stood);
+                    let metadata = self.metadata_of(&entry, &path, existed);
                     self.directory(tree, *partial, metadata, path)?;
                 }
                 _ => self.entry(DirectoryId::ROOT, *entry, true)?,
@@ -243,8 +243,8 @@ impl Run<'_> {
 
     /// What is put back of a directory itself: nothing if it exists and the backup only passed
     /// through it.
-    fn metadata_of(&self, entry: &Entry, path: &[u8], stood: bool) -> Option<Metadata> {
-        self.scope.sets_metadata(path, stood).then(|| entry.metadata.clone())
+    fn metadata_of(&self, entry: &Entry, path: &[u8], existed: bool) -> Option<Metadata> {
+        self.scope.sets_metadata(path, existed).then(|| entry.metadata.clone())
     }
 
     /// Puts back what a tree holds, into the target's own directory. An explicit stack: trees are
@@ -259,14 +259,14 @@ impl Run<'_> {
         struct Level<'r> {
             entries: TreeReader<'r, ChunkReader>,
             directory: OpenDirectory,
-            standing: Standing,
+            names: Names,
             path_bytes: usize,
         }
-        let standing = self.clear(DirectoryId::ROOT, tree, partial, &path)?;
+        let names = self.clear(DirectoryId::ROOT, tree, partial, &path)?;
         let mut levels = vec![Level {
             entries: TreeReader::new(tree, self.reader),
             directory: OpenDirectory { id: DirectoryId::ROOT, metadata },
-            standing,
+            names,
             path_bytes: path.len(),
         }];
         while let Some(level) = levels.last_mut() {
@@ -286,9 +286,9 @@ impl Run<'_> {
                 continue;
             };
             let parent = level.directory.id;
-            let stands = level.standing.may_hold(&entry.name);
+            let exists = level.names.may_hold(&entry.name);
             let EntryKind::Directory { tree, partial } = &entry.kind else {
-                self.entry(parent, entry, stands)?;
+                self.entry(parent, entry, exists)?;
                 continue;
             };
             path.push(b'/');
@@ -301,12 +301,12 @@ impl Run<'_> {
                     continue;
                 }
             };
-            let standing = self.clear(id, tree, *partial, &path)?;
-            let metadata = self.metadata_of(&entry, &path, stands);
+            let names = self.clear(id, tree, *partial, &path)?;
+            let metadata = self.metadata_of(&entry, &path, exists);
             levels.push(Level {
                 entries: TreeReader::new(tree, self.reader),
                 directory: OpenDirectory { id, metadata },
-                standing,
+                names,
                 path_bytes: path.len(),
             });
         }
@@ -321,46 +321,46 @@ impl Run<'_> {
         tree: &Recipe,
         partial: bool,
         path: &[u8],
-    ) -> Result<Standing, EngineError> {
-        let mut standing: HashSet<Vec<u8>> = match self.target.list(directory) {
+    ) -> Result<Names, EngineError> {
+        let mut names: HashSet<Vec<u8>> = match self.target.list(directory) {
             Ok(names) => names.into_iter().collect(),
             Err(error) => {
                 self.problem(&error);
-                return Ok(Standing::Unknown);
+                return Ok(Names::Unknown);
             }
         };
-        if standing.is_empty() || !self.scope.clears(path) {
-            return Ok(Standing::Names(standing));
+        if names.is_empty() || !self.scope.clears(path) {
+            return Ok(Names::Known(names));
         }
-        let mut surplus = standing.clone();
+        let mut surplus = names.clone();
         let mut entries = TreeReader::new(tree, self.reader);
         loop {
             match entries.next_entry() {
                 Ok(Some(entry)) => drop(surplus.remove(&entry.name)),
                 Ok(None) => break,
                 // What is lost in the repository is no reason to remove what exists here.
-                Err(_) => return Ok(Standing::Names(standing)),
+                Err(_) => return Ok(Names::Known(names)),
             }
         }
         if partial {
             self.uncleared += u64::from(!surplus.is_empty());
-            return Ok(Standing::Names(standing));
+            return Ok(Names::Known(names));
         }
         for name in surplus {
             match self.target.remove(directory, &name) {
                 Ok(removed) => self.outcome.deleted += removed,
                 Err(error) => self.problem(&error),
             }
-            standing.remove(&name);
+            names.remove(&name);
         }
-        Ok(Standing::Names(standing))
+        Ok(Names::Known(names))
     }
 
     fn entry(
         &mut self,
         parent: DirectoryId,
         entry: Entry,
-        stands: bool,
+        exists: bool,
     ) -> Result<(), EngineError> {
         self.outcome.files += 1;
         self.outcome.bytes += entry.content().map_or(0, Recipe::stream_bytes);
@@ -373,7 +373,7 @@ impl Run<'_> {
             self.note_first_name(key, parent, &entry);
         }
         let made = match &entry.kind {
-            EntryKind::File { .. } => return self.file(parent, entry, stands),
+            EntryKind::File { .. } => return self.file(parent, entry, exists),
             EntryKind::Directory { .. } => unreachable!("directories are descended into"),
             EntryKind::Symlink { target } => {
                 self.target.create_symlink(parent, &entry.name, target, &entry.metadata)

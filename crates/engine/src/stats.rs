@@ -1,9 +1,8 @@
-//! `stats`: what the repository holds, what it costs, and what each snapshot has a share in.
+//! `stats`: what the repository holds, what it costs, and what the share of each snapshot is.
 //!
 //! The repository's numbers come from listings and summaries: no block is opened. A snapshot's
-//! numbers come from its trees, and from one mark a slot that tells which snapshot named the
-//! chunk last and whether another one does too: four bytes a stored chunk, whatever the number of
-//! snapshots.
+//! numbers come from its trees, and from one mark a slot that says which snapshot named the chunk
+//! last and whether another one does too: four bytes a stored chunk, for any number of snapshots.
 
 mod marks;
 #[cfg(test)]
@@ -30,7 +29,7 @@ pub struct ArenaTotals {
     pub arenas: u64,
     /// Bytes of their objects.
     pub object_bytes: u64,
-    /// Bytes of their blocks as they are stored, without frames.
+    /// Stored bytes of their blocks, without frames.
     pub block_bytes: u64,
     /// Blocks.
     pub blocks: u64,
@@ -65,8 +64,8 @@ impl ArenaTotals {
 pub struct RepositoryStats {
     /// Snapshots that can be read.
     pub snapshots: u64,
-    /// Bytes of content that restoring every snapshot would give, as they told when they were
-    /// made.
+    /// Bytes of content that restoring every snapshot would give, by the numbers recorded in the
+    /// snapshots.
     pub referenced_bytes: u64,
     /// Chunks of files.
     pub data: ArenaTotals,
@@ -87,19 +86,19 @@ impl RepositoryStats {
         self.data.object_bytes + self.metadata.object_bytes + self.small_bytes
     }
 
-    /// How many bytes of content one byte of a kept chunk stands for; none in an empty
+    /// How many bytes of content one byte of a kept chunk represents; `None` in an empty
     /// repository.
     pub fn dedup_ratio(&self) -> Option<f64> {
         ratio(self.referenced_bytes, self.data.chunk_bytes)
     }
 
-    /// How many bytes of chunks one byte of a block stands for.
+    /// How many bytes of chunks one byte of a block represents.
     pub fn compression_ratio(&self) -> Option<f64> {
         let chunk_bytes = self.data.chunk_bytes + self.metadata.chunk_bytes;
         ratio(chunk_bytes, self.data.block_bytes + self.metadata.block_bytes)
     }
 
-    /// How many bytes of content one byte of the repository stands for.
+    /// How many bytes of content one byte of the repository represents.
     pub fn total_ratio(&self) -> Option<f64> {
         ratio(self.referenced_bytes, self.stored_bytes())
     }
@@ -109,7 +108,7 @@ fn ratio(whole: u64, part: u64) -> Option<f64> {
     (part > 0).then(|| whole as f64 / part as f64)
 }
 
-/// Counts what a repository holds. Needs no key that reads.
+/// Counts what a repository holds. A key that only stores is enough.
 pub fn repository_stats(
     repository: &Repository,
     monitor: &dyn Monitor,
@@ -185,17 +184,17 @@ fn report(monitor: &dyn Monitor, severity: Severity, what: &str, error: &Reposit
 
 /// What a snapshot holds, and what of the repository is its share.
 ///
-/// Chunks are told apart by where they are: one that was stored again after a loss counts as
+/// Chunks are distinguished by where they are: one that was stored again after a loss counts as
 /// another. Stored bytes are a chunk's share in its block, so they add up to the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotStat {
     /// The snapshot.
     pub id: SnapshotId,
-    /// Entries that are no directories.
+    /// Entries that are not directories.
     pub files: u64,
     /// Directories.
     pub directories: u64,
-    /// Bytes of content, each file for each of its names.
+    /// Bytes of content, counting each file once for each of its names.
     pub bytes: u64,
     /// Bytes of content, each chunk once.
     pub unique_bytes: u64,
@@ -209,8 +208,8 @@ pub struct SnapshotStat {
     pub unreadable: u64,
 }
 
-/// Counts what snapshots hold. What is theirs alone is told against all the repository's
-/// snapshots, so all of them are walked.
+/// Counts what snapshots hold. What only one of them holds depends on all snapshots of the
+/// repository, so all of them are walked.
 pub fn snapshot_stats(
     repository: &Repository,
     snapshots: &[Snapshot],
@@ -259,7 +258,7 @@ impl Below {
     }
 }
 
-/// A directory on the way.
+/// A directory that is being walked.
 struct Level<'r> {
     entries: TreeReader<'r, ChunkReader>,
     key: [u8; 32],
@@ -271,7 +270,7 @@ struct Counter<'r> {
     marks: Marks<'r>,
     /// Of the snapshots so far; the last one is being counted.
     stats: Vec<SnapshotStat>,
-    /// What the trees of the snapshot being counted hold: one met again adds no chunk.
+    /// What the trees of the snapshot being counted hold: a repeated tree adds no chunk.
     walked: HashMap<[u8; 32], Below>,
     monitor: &'r dyn Monitor,
     cancel: &'r Cancel,

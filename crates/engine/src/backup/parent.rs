@@ -1,4 +1,4 @@
-//! The snapshots of before: which of them a backup takes unchanged files over from, and which
+//! The earlier snapshots: from which of them a backup takes unchanged files over, and which
 //! sequence its own snapshot gets.
 
 use std::cmp::Ordering;
@@ -13,7 +13,7 @@ use strongroom_repository::{
 use super::BackupOptions;
 use crate::error::EngineError;
 
-/// Clocks of two machines may differ by so much without a word, in nanoseconds: ten minutes.
+/// Clocks of two machines may differ by this much without a warning, in nanoseconds: ten minutes.
 const CLOCK_DIFFERENCE_MAX: i64 = 600 * 1_000_000_000;
 
 /// What was known of the repository's snapshots when a backup began.
@@ -60,16 +60,16 @@ impl History {
         &self.gone
     }
 
-    /// The snapshot with the latest time that a clock of before gave, if that is later than `now`
-    /// by more than clocks may differ: one of the two clocks is wrong.
+    /// The snapshot with the latest time, if that is later than `now` by more than clocks may
+    /// differ: one of the two clocks is wrong.
     pub fn dated_after(&self, now: Timestamp) -> Option<&Snapshot> {
         let latest = self.snapshots.iter().max_by_key(|snapshot| snapshot.started)?;
         let limit = now.0.saturating_add(CLOCK_DIFFERENCE_MAX);
         (latest.started.0 > limit).then_some(latest)
     }
 
-    /// The parent: the one that was asked for, else the newest snapshot of the same host and paths,
-    /// and of those a complete one if there is any.
+    /// The parent: the requested one, otherwise the newest snapshot of the same host and paths, a
+    /// complete one if there is any.
     pub fn into_parent(self, options: &BackupOptions, paths: &[Vec<u8>]) -> Option<Snapshot> {
         if let Some(id) = options.parent {
             return self.snapshots.into_iter().find(|snapshot| snapshot.id == id);
@@ -90,18 +90,18 @@ impl History {
 /// The parent's counterpart of a directory, read along with the walk.
 pub struct ParentDirectory<'r> {
     entries: Option<TreeReader<'r, ChunkReader>>,
-    /// The entry at hand comes after all that were asked for.
+    /// The current entry comes after all that were asked for.
     is_ahead: bool,
 }
 
 impl<'r> ParentDirectory<'r> {
-    /// The directory of this tree; of nothing where there is none.
+    /// The directory of this tree; empty if there is none.
     pub fn new(tree: Option<&Recipe>, reader: &'r ChunkReader) -> Self {
         Self { entries: tree.map(|tree| TreeReader::new(tree, reader)), is_ahead: false }
     }
 
     /// The tree, at the entry of a name that comes after all asked for before. A tree that cannot
-    /// be read counts as none: its files are read again, and that heals it.
+    /// be read counts as missing: its files are read again, and that heals it.
     pub fn find(
         &mut self,
         name: &[u8],

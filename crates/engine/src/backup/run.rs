@@ -1,5 +1,5 @@
-//! What the walk tells, merged with the parent snapshot: what is unchanged is taken over, what is
-//! new is handed to the readers, and all of it is put into trees in the order of the walk.
+//! The events of the walk, merged with the parent snapshot: unchanged entries are taken over, new
+//! files are given to the readers, and all of it is put into trees in the order of the walk.
 //!
 //! ```text
 //! walker ─▶ unchanged? ─ yes ───────────────▶ queue ─▶ trees ─▶ packer
@@ -25,13 +25,13 @@ use super::trees::{Before, NewFile, RootTree, Step, Trees};
 use super::walker::Walker;
 use crate::error::EngineError;
 
-/// So much that is known already waits behind files that are being read.
+/// At most this many steps that are known already wait behind files that are being read.
 const STEPS_MAX: usize = 4096;
 
 /// What lasts as long as the walk.
 pub struct Run<'r, 'w> {
-    /// What was found and is not yet in the trees. Given up before the readers: they wait for
-    /// whoever holds their files.
+    /// What was found and is not yet in the trees. It is dropped before the readers, which wait
+    /// until their files are dropped.
     pub queue: Queue,
     /// Reads the parent.
     pub reader: &'r ChunkReader,
@@ -39,15 +39,15 @@ pub struct Run<'r, 'w> {
     pub readers: Readers,
     /// Takes what was found.
     pub trees: Trees<'r, 'w>,
-    /// Counts and tells.
+    /// Counts and reports.
     pub tally: Tally<'r>,
-    /// Where the leaf at hand stands.
+    /// The path of the current leaf.
     pub path: PathBuf,
-    /// Read every file, whatever the parent knows.
+    /// Read every file, even if the parent has it.
     pub force: bool,
     /// Times of change for which the parent is no proof.
     pub racy: Option<RacyTimes>,
-    /// The wish to stop.
+    /// The request to stop.
     pub cancel: &'r Cancel,
 }
 
@@ -63,14 +63,14 @@ pub struct Queue {
 pub struct Walked<'r> {
     /// The tree of `/`.
     pub root: RootTree,
-    /// It was stopped on the way: what was read so far is kept.
+    /// It was stopped before its end: what was read so far is kept.
     pub stopped: bool,
     /// What was counted.
     pub tally: Tally<'r>,
 }
 
 impl<'r> Run<'r, '_> {
-    /// Takes the walk to its end, or until it is stopped.
+    /// Runs the walk to its end, or until it is stopped.
     pub fn walk(
         mut self,
         mut walker: Walker,
@@ -94,7 +94,7 @@ impl<'r> Run<'r, '_> {
                     self.queue.push(Step::Leave);
                 }
                 WalkEvent::Leaf { entry, kind } => {
-                    let directory = parents.last_mut().expect("a leaf stands in a directory");
+                    let directory = parents.last_mut().expect("a leaf is in a directory");
                     let step = self.leaf(directory, entry, kind)?;
                     self.queue.push(step);
                 }
@@ -110,16 +110,16 @@ impl<'r> Run<'r, '_> {
             while let Some(step) = self.queue.pop_due() {
                 self.trees.take(step, &self.readers, &mut self.tally)?;
             }
-            self.tally.tell();
+            self.tally.report();
         }
-        // Where it was stopped the walk need not go on meanwhile.
+        // If it was stopped, the walk need not continue meanwhile.
         drop(walker);
         while let Some(step) = self.queue.pop() {
             self.trees.take(step, &self.readers, &mut self.tally)?;
         }
-        self.tally.tell();
+        self.tally.report();
         let root = self.trees.finish(&mut self.tally)?;
-        // Told while the last files were taken in.
+        // A stop may have been requested while the last files were taken in.
         stopped |= self.cancel.is_cancelled();
         Ok(Walked { root, stopped, tally: self.tally })
     }
@@ -143,7 +143,7 @@ impl<'r> Run<'r, '_> {
         let before = match found.map(|found| &found.entry().kind) {
             Some(EntryKind::Directory { tree, partial }) => Some((tree, *partial)),
             Some(_) => None,
-            // Nothing is stored of the root but its tree.
+            // Only the root's tree is stored.
             None if name.is_empty() => root.map(|root| (root, false)),
             None => None,
         };
@@ -209,12 +209,12 @@ impl<'r> Run<'r, '_> {
         })
     }
 
-    /// True if the parent's times are no proof that an entry is what it was.
+    /// True if the parent's times do not prove that an entry is unchanged.
     fn is_racy(&self, metadata: &Metadata) -> bool {
         self.racy.is_some_and(|racy| racy.may_hide_a_change(metadata))
     }
 
-    /// True where every chunk that a recipe needs is still there.
+    /// True if every chunk that a recipe needs still exists.
     fn is_present(&self, content: &Recipe) -> Result<bool, EngineError> {
         let mut present = true;
         let mut failed = None;
@@ -268,7 +268,7 @@ impl Queue {
         Some(step)
     }
 
-    /// The next step where that need not wait for a reader, or where too much is under way.
+    /// The next step if it need not wait for a reader, or if too much is under way.
     fn pop_due(&mut self) -> Option<Step> {
         let waits = matches!(self.steps.front()?, Step::File(..) | Step::Link(..));
         let has_room =

@@ -53,11 +53,11 @@ impl<'r> Tally<'r> {
         self.progress.bytes += bytes;
         self.progress.bytes_new = written.data_bytes;
         self.progress.bytes_stored = written.stored_bytes;
-        self.tell();
+        self.report();
     }
 
     /// Reports the progress.
-    pub fn tell(&mut self) {
+    pub fn report(&mut self) {
         self.totals.apply(&mut self.progress);
         self.monitor.progress(&self.progress);
     }

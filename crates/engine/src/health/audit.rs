@@ -1,7 +1,7 @@
-//! Which files of which snapshots hang on what is lost.
+//! Which files of which snapshots depend on what is lost.
 //!
-//! Snapshots share most of their trees; a tree that was found whole once is not walked again, one
-//! with a loss is, for it has to be named in every snapshot that shows it.
+//! Snapshots share most of their trees; a tree that was found whole once is not walked again. One
+//! with a loss is walked again, because the loss must be named in every snapshot that shows it.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -20,13 +20,13 @@ pub struct Affected {
     pub snapshot: SnapshotId,
     /// Where.
     pub path: PathBuf,
-    /// Bytes of its content that are lost, as far as that can be told.
+    /// Bytes of its content that are lost, as far as known.
     pub lost_bytes: u64,
-    /// True for a directory: whatever of it is not named elsewhere is lost.
+    /// True for a directory: any part of it that is not named elsewhere is lost.
     pub is_directory: bool,
 }
 
-/// Tells whether a chunk can be had, from where its recipe says or from elsewhere.
+/// Whether a chunk can be read, from where its recipe says or from elsewhere.
 pub type IsGood<'g> = dyn FnMut(&ChunkRef) -> Result<bool, RepositoryError> + 'g;
 
 /// What an audit counted.
@@ -34,9 +34,9 @@ pub type IsGood<'g> = dyn FnMut(&ChunkRef) -> Result<bool, RepositoryError> + 'g
 pub struct Audited {
     /// Snapshots walked.
     pub snapshots: u64,
-    /// Trees read, each once where it is whole.
+    /// Trees read, each once if it is whole.
     pub trees: u64,
-    /// Chunks of content asked after.
+    /// Chunks of content checked.
     pub chunks: u64,
 }
 
@@ -141,7 +141,7 @@ impl<'r> Auditor<'r, '_> {
                     let snapshot = snapshot.id;
                     let affected = Affected { snapshot, path, lost_bytes, is_directory: false };
                     self.affected.push(affected);
-                    levels.last_mut().expect("a file stands in a directory").whole = false;
+                    levels.last_mut().expect("a file is in a directory").whole = false;
                 }
             }
             _ => {}
@@ -149,7 +149,7 @@ impl<'r> Auditor<'r, '_> {
         Ok(())
     }
 
-    /// How many bytes of a file are lost; none where it is whole.
+    /// How many bytes of a file are lost; `None` if it is whole.
     fn lost_bytes(&mut self, content: &Recipe) -> Result<Option<u64>, RepositoryError> {
         let mut rest: Vec<(u8, ChunkRef)> =
             content.refs.iter().map(|chunk| (content.depth, *chunk)).collect();

@@ -1,10 +1,10 @@
-//! The arenas that the index was made from, in the bytes of its note: 37 for each,
-//! and some eight for finding it by its name, however many there are.
+//! The arenas that the index was made from, in the bytes of its note: 37 for each, and for any
+//! number of them some eight for finding it by its name.
 //!
 //! Invariants:
 //!
 //! * An arena's place in the list, its *ordinal*, is never given to another.
-//! * At most one of the arenas of a name stands.
+//! * At most one arena of a name exists.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -22,7 +22,7 @@ pub struct Covered {
     pub generation: u32,
     /// Bytes of its object. One that was cut short since has lost chunks.
     pub object_bytes: u64,
-    /// True where chunks in it are deltas, of chunks in other arenas.
+    /// True if chunks in it are deltas, of chunks in other arenas.
     pub has_deltas: bool,
     /// False once it vanished or was rewritten; its ordinal is not used again.
     pub standing: bool,
@@ -33,7 +33,7 @@ pub struct Covered {
     pub session: SessionTag,
 }
 
-/// The first eight bytes of a session's name: enough to tell the sessions of a repository apart.
+/// The first eight bytes of a session's name: enough to distinguish the sessions of a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SessionTag(u64);
 
@@ -54,7 +54,7 @@ impl Covered {
         Self { id, generation, object_bytes, has_deltas, standing, trusted, session }
     }
 
-    /// The arena as a listing has it.
+    /// The arena in the form of a listing.
     pub fn listed(&self) -> ListedArena {
         let name = ArenaName { id: self.id, generation: self.generation };
         ListedArena { name, object_bytes: self.object_bytes }
@@ -70,8 +70,8 @@ pub struct Arenas {
     /// `version | arenas | per arena: id (16), generation (4), bytes (8), session (8), flags
     /// (1)`, and while it is written down `orphans: ordinal (4), slot (4)`. The number of arenas is right only then.
     note: Vec<u8>,
-    /// Ordinals of arenas that stand or stood. Each is at the place that the name's hash tells or,
-    /// where that was taken, at the next that was not. There is a power of two of places, and at
+    /// Ordinals of arenas that exist or existed. Each is at the place that the name's hash gives
+    /// or, if that was taken, at the next free one. The number of places is a power of two, and at
     /// least half of them are [`VACANT`].
     places: Vec<u32>,
     hasher: RandomState,
@@ -93,8 +93,8 @@ impl Default for Arenas {
 }
 
 impl Arenas {
-    /// The list that a note tells, and the deltas whose bases are gone; none where this program
-    /// does not know the note.
+    /// The list in a note, and the deltas whose bases are gone; `None` if this program does not
+    /// know the note.
     pub fn from_note(mut note: Vec<u8>) -> Option<(Self, Orphans)> {
         if note.is_empty() {
             return Some((Self::default(), Orphans::new()));
@@ -117,7 +117,7 @@ impl Arenas {
         Some((list, orphans))
     }
 
-    /// Acts on the note that tells this list and these deltas, which is not there twice for that.
+    /// Calls `act` with the note of this list and these deltas, without a second copy of it.
     pub fn with_note<T>(&mut self, orphans: &Orphans, act: impl FnOnce(&[u8]) -> T) -> T {
         let arenas_end = self.note.len();
         let count = self.len();
@@ -131,18 +131,18 @@ impl Arenas {
         outcome
     }
 
-    /// How many there are, those included that stand no more.
+    /// How many there are, with those that no longer exist.
     pub fn len(&self) -> u32 {
         ordinal_of((self.note.len() - HEAD_BYTES) / ARENA_BYTES)
     }
 
-    /// The arena of an ordinal, whether it stands or not.
+    /// The arena of an ordinal, even if it no longer exists.
     pub fn get(&self, ordinal: u32) -> Option<Covered> {
         let (arenas, _) = self.note[HEAD_BYTES..].as_chunks::<ARENA_BYTES>();
         unpack(arenas.get(ordinal as usize)?).ok()
     }
 
-    /// The arena of an ordinal, if it stands.
+    /// The arena of an ordinal, if it exists.
     pub fn standing(&self, ordinal: u32) -> Option<Covered> {
         self.get(ordinal).filter(|covered| covered.standing)
     }
@@ -157,18 +157,19 @@ impl Arenas {
         self.note[begin..begin + ARENA_BYTES].copy_from_slice(&pack(&covered));
     }
 
-    /// The ordinal of the arena of this name that stands.
+    /// The ordinal of the existing arena of this name.
     pub fn find(&self, id: ArenaId) -> Option<u32> {
         let ordinal = self.places[self.place_of(id)];
         self.standing(ordinal).map(|_| ordinal)
     }
 
-    /// Appends an arena that stands, of a name that none has that stands, and tells its ordinal.
+    /// Appends an arena that exists, and returns its ordinal. No existing arena in the list may
+    /// have its name.
     pub fn push(&mut self, listed: ListedArena) -> u32 {
         self.push_covered(listed, true)
     }
 
-    /// The same of an arena that is not trusted.
+    /// The same for an arena that is not trusted.
     pub fn push_untrusted(&mut self, listed: ListedArena) -> u32 {
         self.push_covered(listed, false)
     }
@@ -187,7 +188,7 @@ impl Arenas {
         ordinal
     }
 
-    /// Finds places anew for all that stand.
+    /// Finds new places for all that exist.
     fn find_places(&mut self) {
         let places = (2 * self.len() as usize).next_power_of_two().max(PLACES_MIN);
         self.places.clear();

@@ -59,7 +59,7 @@ fn needs(sessions: &[u8], bases: &[u8]) -> Needs {
 }
 
 /// What can be compared of a record.
-fn told(record: &OwnRecord) -> (u64, Option<SnapshotId>, Vec<KeptSnapshot>, Vec<u8>) {
+fn facts(record: &OwnRecord) -> (u64, Option<SnapshotId>, Vec<KeptSnapshot>, Vec<u8>) {
     let sessions = record.sessions.iter().map(|session| session.id.0[0]).collect();
     (record.sequence, record.newest, record.snapshots.clone(), sessions)
 }
@@ -78,10 +78,10 @@ fn example() -> OwnRecord {
 fn what_is_written_is_read() {
     let cache = tempfile::tempdir().unwrap();
     let repository = laptop(1, cache.path());
-    assert_eq!(told(&OwnRecord::read(&repository, &Silent)), told(&OwnRecord::default()));
+    assert_eq!(facts(&OwnRecord::read(&repository, &Silent)), facts(&OwnRecord::default()));
     OwnRecord::update(&repository, &Silent, |record| *record = example()).unwrap();
     let read = OwnRecord::read(&repository, &Silent);
-    assert_eq!(told(&read), told(&example()));
+    assert_eq!(facts(&read), facts(&example()));
     assert_eq!(read.sessions[1].secret.0, [2; 32]);
     assert_eq!(read.sessions[1].bases, [id(1)]);
 }
@@ -183,7 +183,7 @@ fn a_record_keeps_what_its_snapshots_need() {
         record.sessions.push(session(number, &[]));
         let begun = record.clone();
         record.committed(&snapshot(number, path, false), &begun, needs(used, bases));
-        let (sequence, newest, _, sessions) = told(&record);
+        let (sequence, newest, _, sessions) = facts(&record);
         assert_eq!((sequence, newest), (u64::from(number), Some(id(number))));
         assert_eq!(sessions, kept, "after {number}");
     }
@@ -208,7 +208,7 @@ fn an_incomplete_snapshot_does_not_displace_a_complete_one() {
         record.committed(&snapshot(number, "/home", partial), &begun, needs(&[number], &[]));
         assert_eq!(record.snapshots.len(), 1);
         assert_eq!(record.snapshots[0].snapshot.id, id(newest_kept));
-        assert_eq!(told(&record).3, sessions);
+        assert_eq!(facts(&record).3, sessions);
     }
 }
 
@@ -221,9 +221,9 @@ fn two_backups_at_once_keep_their_secrets() {
     record.sessions.push(session(2, &[]));
     let second = record.clone();
     record.committed(&snapshot(2, "/srv", false), &second, needs(&[2], &[]));
-    assert_eq!(told(&record).3, [2]);
+    assert_eq!(facts(&record).3, [2]);
     record.committed(&snapshot(1, "/home", false), &first, needs(&[1], &[]));
-    assert_eq!(told(&record).3, [2, 1]);
+    assert_eq!(facts(&record).3, [2, 1]);
     assert_eq!(record.sequence, 2);
 }
 

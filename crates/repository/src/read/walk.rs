@@ -9,7 +9,7 @@ use crate::error::RepositoryError;
 /// A walk through a snapshot's trees, entry by entry.
 pub struct SnapshotWalk<'r> {
     reader: &'r ChunkReader,
-    /// What stands at the top, if that is an entry itself.
+    /// The top, if it is an entry itself.
     top: Option<Entry>,
     levels: Vec<(TreeReader<'r, ChunkReader>, usize)>,
     path: Vec<u8>,
@@ -17,7 +17,7 @@ pub struct SnapshotWalk<'r> {
 }
 
 impl<'r> SnapshotWalk<'r> {
-    /// A walk from `found` down; where that is an entry, it comes first.
+    /// A walk from `found` down; if that is an entry, it comes first.
     pub fn new(found: &Found, reader: &'r ChunkReader) -> Self {
         let mut walk =
             Self { reader, top: None, levels: Vec::new(), path: Vec::new(), descend: None };
@@ -32,17 +32,17 @@ impl<'r> SnapshotWalk<'r> {
         walk
     }
 
-    /// The path of the entry told last, with a slash in front.
+    /// The path of the last entry, with a leading slash.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// How deep below the top the entry told last stands.
+    /// How deep below the top the last entry is.
     pub fn depth(&self) -> usize {
         self.levels.len()
     }
 
-    /// The next entry. A directory comes before what it holds.
+    /// The next entry. A directory comes before its content.
     #[expect(clippy::should_implement_trait, reason = "the walk is asked about its last entry")]
     pub fn next(&mut self) -> Result<Option<Entry>, RepositoryError> {
         if let Some(entry) = self.top.take() {
@@ -65,7 +65,7 @@ impl<'r> SnapshotWalk<'r> {
         Ok(None)
     }
 
-    /// Passes over what the directory told last holds.
+    /// Skips the content of the last entry, a directory.
     pub fn skip_content(&mut self) {
         self.descend = None;
     }

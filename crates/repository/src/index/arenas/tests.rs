@@ -34,7 +34,8 @@ fn id(n: u8) -> ArenaId {
     ArenaId([n; 16])
 }
 
-/// What the list should be: all that ever were, and of those that stand the ordinals.
+/// What the list should be: all arenas that ever existed, and the ordinals of those that still
+/// exist.
 #[derive(Default)]
 struct Model {
     all: Vec<Covered>,
@@ -50,7 +51,7 @@ impl Model {
         ordinal
     }
 
-    /// One of those that stand.
+    /// One of those that exist.
     fn choose(&self, at: usize) -> Option<u32> {
         let count = self.ordinals.len().max(1);
         self.ordinals.values().nth(at % count).copied()
