@@ -24,6 +24,9 @@ mod terminal;
 use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+};
 
 use commands::Command;
 use context::GlobalArgs;
@@ -47,6 +50,7 @@ pub struct Cli {
 }
 
 fn main() -> ExitCode {
+    hide_memory();
     let cli = match manual::command().try_get_matches() {
         Ok(matches) => Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()),
         Err(error) => return manual::explain(&error),
@@ -57,6 +61,15 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => error.report(json),
     }
+}
+
+/// Keeps the keys in memory from core files, and from other processes of the same user. Only the
+/// soft limit is lowered: a command that the program starts may raise it again.
+fn hide_memory() {
+    // If the system does not let it, the program works all the same.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let limit = getrlimit(Resource::Core);
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: limit.maximum });
 }
 
 /// Makes all threads share one heap that keeps freed memory: returning pages to the system and

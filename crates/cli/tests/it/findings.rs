@@ -7,8 +7,10 @@
 mod deleting;
 mod links;
 mod media;
+mod memory;
 mod output;
 mod overwriting;
+mod put_only;
 mod racy;
 mod snapshots;
 mod sources;

@@ -1,0 +1,73 @@
+//! A machine that backs up with a put-only key: what its second backup opens and stores.
+#![expect(clippy::disallowed_methods, reason = "a test that reads the environment")]
+
+use std::fs;
+
+use strongroom_base::{Entropy, SeededEntropy};
+
+use crate::unchanged::files_opened;
+use crate::world::{Run, World};
+
+/// As `key generate` makes them.
+const PUT_ONLY: &str =
+    "strongroom-key-a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a572949ae1";
+
+/// A repository with a put-only key.
+fn world() -> World {
+    let world = World::with_repository();
+    let file = world.path("put-only key");
+    fs::write(&file, PUT_ONLY).unwrap();
+    let words = ["key", "add", "--put-only", "--label", "laptop", "--new-password-file"];
+    world.run(words.iter().map(AsRef::as_ref).chain([file.as_os_str()])).exits(0);
+    fs::create_dir(world.tree()).unwrap();
+    world
+}
+
+/// Backs the tree up with the put-only key.
+fn back_up(world: &World) -> Run {
+    let tree = world.tree().display().to_string();
+    let mut command = world.command(["--json", "backup", &tree]);
+    Run::of(command.env("STRONGROOM_PASSWORD", PUT_ONLY).output().unwrap()).exits(0)
+}
+
+/// Files of the tree: `STRONGROOM_UNCHANGED_FILES`, or some that take no time.
+fn files() -> u32 {
+    let number = std::env::var("STRONGROOM_UNCHANGED_FILES").ok();
+    number.map_or(3000, |number| number.parse().unwrap())
+}
+
+#[test]
+fn engine_13_a_put_only_key_opens_no_unchanged_file() {
+    let world = world();
+    for number in 0..files() {
+        let folder = world.tree().join((number / 100).to_string());
+        if number % 100 == 0 {
+            fs::create_dir(&folder).unwrap();
+        }
+        fs::write(folder.join(number.to_string()), number.to_string().repeat(50)).unwrap();
+    }
+    world.settle();
+    back_up(&world);
+    let Some(opened) = files_opened(&world, PUT_ONLY) else { return };
+    assert_eq!(opened.len(), 0, "such as {:?}", opened.first());
+    let again = back_up(&world).summary();
+    assert_eq!((&again["chunks"], &again["files"]), (&0.into(), &files().into()));
+}
+
+#[test]
+fn engine_13_a_put_only_key_stores_deltas() {
+    let world = world();
+    let file = world.tree().join("noise");
+    let mut bytes = vec![0; 8 << 20];
+    SeededEntropy::new(13).fill(&mut bytes);
+    fs::write(&file, &bytes).unwrap();
+    back_up(&world);
+    for part in bytes.chunks_mut(1 << 20) {
+        part[500_000] ^= 0xff;
+    }
+    fs::write(&file, &bytes).unwrap();
+    let stored = back_up(&world).summary()["bytes_stored"].as_u64().unwrap();
+    assert!(stored < 64 << 10, "{stored} bytes were stored for 8 that changed");
+    let restored = world.restored(&format!("latest:{}", file.display()));
+    assert!(fs::read(restored.join("noise")).unwrap() == bytes, "the restored file is another");
+}
