@@ -113,32 +113,31 @@ impl From<std::io::Error> for CliError {
 
 impl From<EngineError> for CliError {
     fn from(error: EngineError) -> Self {
-        match error {
-            EngineError::Output(error) => error.into(),
-            EngineError::Repository(error) => error.into(),
-            error => {
-                let hint = match &error {
-                    EngineError::Domain { own, .. } if !own.is_empty() => Some(format!(
-                        "it may make put-only keys of its own domain, \"{own}\", alone"
-                    )),
-                    EngineError::Domain { .. } => {
-                        Some("a domain's name has no spaces, `/`, `:` or `@`".to_owned())
-                    }
-                    EngineError::Source(SourceError::Missing { .. }) => {
-                        Some("check the path; nothing was stored".to_owned())
-                    }
-                    _ => None,
-                };
-                Self { exit: Exit::Failed, message: error.to_string(), hint }
+        let error = match error {
+            EngineError::Output(error) => return error.into(),
+            EngineError::Repository(error) => return error.into(),
+            error => error,
+        };
+        let hint = match &error {
+            EngineError::Domain { own, .. } if !own.is_empty() => {
+                Some(format!("it may make put-only keys of its own domain, \"{own}\", alone"))
             }
-        }
+            EngineError::Domain { .. } => {
+                Some("a domain's name has no spaces, `/`, `:` or `@`".to_owned())
+            }
+            EngineError::Source(SourceError::Missing { .. }) => {
+                Some("check the path; nothing was stored".to_owned())
+            }
+            _ => None,
+        };
+        Self { exit: exit_of(error.kind()), message: error.to_string(), hint }
     }
 }
 
 impl From<RepositoryError> for CliError {
     fn from(error: RepositoryError) -> Self {
-        let (exit, hint) = classify(&error);
-        Self { exit, message: error.to_string(), hint: hint.map(str::to_owned) }
+        let hint = hint_for(&error).map(str::to_owned);
+        Self { exit: exit_of(error.kind()), message: error.to_string(), hint }
     }
 }
 
@@ -175,93 +174,101 @@ impl From<MountError> for CliError {
     }
 }
 
-fn classify(error: &RepositoryError) -> (Exit, Option<&'static str>) {
-    match error {
-        error if error.kind() == ErrorKind::Newer => (
-            Exit::Failed,
-            Some("a newer Strongroom wrote this; it is not damaged: update this program"),
-        ),
-        RepositoryError::NotARepository { .. } => (
-            Exit::NoRepository,
-            Some(
-                "check --repo, or create one with `strongroom init` or `strongroom backup --init`",
-            ),
-        ),
-        RepositoryError::RepositoryExists { .. } => (
-            Exit::Failed,
-            Some("use it without `init`, or choose another place for a new repository"),
-        ),
+fn exit_of(kind: ErrorKind) -> Exit {
+    match kind {
+        ErrorKind::NoRepository => Exit::NoRepository,
+        ErrorKind::Passphrase => Exit::Passphrase,
+        ErrorKind::Damaged => Exit::Damaged,
+        ErrorKind::Cancelled => Exit::Interrupted,
+        ErrorKind::Newer
+        | ErrorKind::PutOnly
+        | ErrorKind::NoSpace
+        | ErrorKind::Cache
+        | ErrorKind::Other => Exit::Failed,
+    }
+}
+
+/// The next step: one for the error itself if it has one, otherwise that of its kind.
+fn hint_for(error: &RepositoryError) -> Option<&'static str> {
+    Some(match error {
+        RepositoryError::RepositoryExists { .. } => {
+            "use it without `init`, or choose another place for a new repository"
+        }
         RepositoryError::PlaceNotEmpty { .. } => {
-            (Exit::Failed, Some("choose an empty folder, or one that does not exist yet"))
+            "choose an empty folder, or one that does not exist yet"
         }
-        RepositoryError::WrongPassphrase { .. } => {
-            (Exit::Passphrase, Some("try again; nothing was changed"))
+        RepositoryError::NoKeySlot { .. } => {
+            "restore a file of the folder `keys` from any other copy of the repository"
         }
-        RepositoryError::NoKeySlot { .. } => (
-            Exit::Damaged,
-            Some("restore a file of the folder `keys` from any other copy of the repository"),
-        ),
-        RepositoryError::Fenced { .. } => {
-            (Exit::Failed, Some("run the backup again: it reuses what was stored"))
+        RepositoryError::Fenced { .. } => "run the backup again: it reuses what was stored",
+        RepositoryError::CommitUnknown { .. } => {
+            "see with `strongroom snapshots`; running the backup again does no harm"
         }
-        RepositoryError::CommitUnknown { .. } => (
-            Exit::Failed,
-            Some("see with `strongroom snapshots`; running the backup again does no harm"),
-        ),
-        RepositoryError::LastKeySlot { .. } => {
-            (Exit::Failed, Some("add another key first: `strongroom key add`"))
-        }
+        RepositoryError::LastKeySlot { .. } => "add another key first: `strongroom key add`",
         RepositoryError::Unknown { .. } => {
-            (Exit::Failed, Some("a newer Strongroom made this; update this one to store into it"))
+            "a newer Strongroom made this; update this one to store into it"
         }
-        RepositoryError::Slot(_) => {
-            (Exit::Failed, Some("leave out --kdf-memory, or give it a size from 8MiB to 1GiB"))
+        RepositoryError::Slot(_) => "leave out --kdf-memory, or give it a size from 8MiB to 1GiB",
+        RepositoryError::ForgedConfig => {
+            "`config` was changed without a key; restore the file from another copy of the repository"
         }
-        RepositoryError::ForgedConfig => (
-            Exit::Damaged,
-            Some(
-                "`config` was changed without a key; restore the file from another copy of the repository",
-            ),
-        ),
-        RepositoryError::NoSuchSnapshot { .. } => (
-            Exit::Failed,
-            Some(
-                "`strongroom snapshots` lists them; name one by its id, `latest`, `latest~1`, a date, or host:path@date",
-            ),
-        ),
-        RepositoryError::OnlyPartial { .. } => (
-            Exit::Failed,
-            Some(
-                "run the backup again to complete it, or name the incomplete one by its id or as `latest-partial`",
-            ),
-        ),
-        RepositoryError::AmbiguousDomain { .. } => (
-            Exit::Failed,
-            Some("name the host too, as host:@latest; `strongroom snapshots` lists them"),
-        ),
-        RepositoryError::AmbiguousSnapshot { .. } => {
-            (Exit::Failed, Some("give more digits of the id"))
+        RepositoryError::NoSuchSnapshot { .. } => {
+            "`strongroom snapshots` lists them; name one by its id, `latest`, `latest~1`, a date, or host:path@date"
         }
+        RepositoryError::OnlyPartial { .. } => {
+            "run the backup again to complete it, or name the incomplete one by its id or as `latest-partial`"
+        }
+        RepositoryError::AmbiguousDomain { .. } => {
+            "name the host too, as host:@latest; `strongroom snapshots` lists them"
+        }
+        RepositoryError::AmbiguousSnapshot { .. } => "give more digits of the id",
         RepositoryError::NoSuchPath { .. } => {
-            (Exit::Failed, Some("`strongroom ls SNAPSHOT` lists what the snapshot holds"))
+            "`strongroom ls SNAPSHOT` lists what the snapshot holds"
         }
-        error if error.kind() == ErrorKind::PutOnly => {
-            (Exit::Failed, Some("use the passphrase of a key that may read"))
+        error => return hint_for_kind(error.kind()),
+    })
+}
+
+fn hint_for_kind(kind: ErrorKind) -> Option<&'static str> {
+    Some(match kind {
+        ErrorKind::NoRepository => {
+            "check --repo, or create one with `strongroom init` or `strongroom backup --init`"
         }
-        error if error.kind() == ErrorKind::NoSpace => (
-            Exit::Failed,
-            Some("free some space and run it again; snapshots made before are not affected"),
-        ),
-        RepositoryError::Index(_) => (
-            Exit::Failed,
-            Some("the cache can be removed at any time; the next command builds it again"),
-        ),
-        RepositoryError::Cancelled(_) => {
-            (Exit::Interrupted, Some("what was done is kept; run it again to continue"))
+        ErrorKind::Passphrase => "try again; nothing was changed",
+        ErrorKind::Newer => "a newer Strongroom wrote this; it is not damaged: update this program",
+        ErrorKind::PutOnly => "use the passphrase of a key that may read",
+        ErrorKind::NoSpace => {
+            "free some space and run it again; snapshots made before are not affected"
         }
-        error if error.is_damage() => {
-            (Exit::Damaged, Some("run `strongroom verify`, then `strongroom repair`"))
+        ErrorKind::Cache => {
+            "the cache can be removed at any time; the next command builds it again"
         }
-        _ => (Exit::Failed, None),
+        ErrorKind::Cancelled => "what was done is kept; run it again to continue",
+        ErrorKind::Damaged => "run `strongroom verify`, then `strongroom repair`",
+        ErrorKind::Other => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use strongroom_base::Cancelled;
+
+    use super::*;
+
+    #[test]
+    fn house_6_the_kind_of_an_error_decides_the_exit_code() {
+        let place = "/nowhere".to_owned();
+        let cases: [(EngineError, Exit, bool); 5] = [
+            (RepositoryError::NotARepository { place }.into(), Exit::NoRepository, true),
+            (RepositoryError::WrongPassphrase { slots: 1 }.into(), Exit::Passphrase, true),
+            (RepositoryError::NoKeySlot { found: 0 }.into(), Exit::Damaged, true),
+            (Cancelled.into(), Exit::Interrupted, true),
+            (EngineError::Input(std::io::ErrorKind::Other.into()), Exit::Failed, false),
+        ];
+        for (error, exit, has_hint) in cases {
+            let text = error.to_string();
+            let error = CliError::from(error);
+            assert_eq!((error.exit, error.hint.is_some()), (exit, has_hint), "{text}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use strongroom_backend::BackendError;
 use strongroom_base::Cancelled;
 use strongroom_catalog::{CatalogError, FormatError, TreeWriteError};
 use strongroom_index::IndexError;
-use strongroom_repository::RepositoryError;
+use strongroom_repository::{ErrorKind, RepositoryError};
 use strongroom_source::{SourceError, TargetError};
 
 /// What can stop a verb.
@@ -58,12 +58,24 @@ by_way_of_the_repository! {
 }
 
 impl EngineError {
+    /// The kind of error, by which a caller decides what to do next.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Repository(error) => error.kind(),
+            Self::Source(_)
+            | Self::Target(_)
+            | Self::Output(_)
+            | Self::Domain { .. }
+            | Self::Input(_) => ErrorKind::Other,
+        }
+    }
+
     /// Whether it is an object that a newer program made.
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Repository(error) if error.is_unknown())
     }
 
-    /// True where stored data, and not the caller or the machine, is what is wrong.
+    /// Whether stored data is wrong, and not the caller or the machine.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Repository(error) if error.is_damage())
     }

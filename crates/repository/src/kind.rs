@@ -1,4 +1,4 @@
-//! What kind of error it is: what a caller decides by, without naming the floors below.
+//! The kind of an error, by which a caller decides without naming the floors below.
 
 use strongroom_arena::ArenaError;
 use strongroom_arena::envelope::EnvelopeError;
@@ -10,6 +10,10 @@ use crate::error::RepositoryError;
 /// The kinds of errors that lead to different next steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
+    /// There is no repository at the place.
+    NoRepository,
+    /// The passphrase opens no key slot.
+    Passphrase,
     /// A newer program made what was read. It is not damaged.
     Newer,
     /// Stored data is damaged or lost.
@@ -20,7 +24,7 @@ pub enum ErrorKind {
     NoSpace,
     /// The local cache failed; it can be removed.
     Cache,
-    /// The user stopped it.
+    /// A stop was requested.
     Cancelled,
     /// The caller, its arguments or the machine.
     Other,
@@ -30,6 +34,8 @@ impl RepositoryError {
     /// The kind of error.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Self::NotARepository { .. } => ErrorKind::NoRepository,
+            Self::WrongPassphrase { .. } => ErrorKind::Passphrase,
             Self::Object {
                 source: EnvelopeError::Header(HeaderError::NewerVersion { .. }),
                 ..
@@ -68,5 +74,7 @@ mod tests {
         }
         assert_eq!(RepositoryError::from(Cancelled).kind(), ErrorKind::Cancelled);
         assert_eq!(RepositoryError::ForgedConfig.kind(), ErrorKind::Damaged);
+        let none = RepositoryError::WrongPassphrase { slots: 1 };
+        assert_eq!(none.kind(), ErrorKind::Passphrase);
     }
 }

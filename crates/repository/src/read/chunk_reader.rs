@@ -1,8 +1,8 @@
-//! Reading chunks: by the hint in the recipe, and where that fails, by the index.
+//! Reading chunks: by the hint in the recipe and, if that fails, by the index.
 //!
 //! A hint is right unless the arena was lost; then the chunk may have been stored again since (a
 //! later backup heals what was lost, Foundation §3.3), and the index knows where. The index is
-//! brought up only then, so that reading a whole repository needs none.
+//! loaded only then, so that reading a whole repository needs none.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -31,10 +31,10 @@ pub struct ChunkReader {
     index: Mutex<Option<KnownPlaces>>,
 }
 
-/// Where chunks are, for when a hint has failed.
+/// Where chunks are, for failed hints.
 struct KnownPlaces {
     index: ChunkIndex,
-    /// Places beside the one in the index: found by reading every summary, once the index's own
+    /// Places besides the one in the index: found by reading every summary, once the index's own
     /// place has failed too.
     copies: Option<HashMap<Fingerprint, Vec<Location>>>,
 }
@@ -85,8 +85,8 @@ impl ChunkReader {
         self.read(ArenaContent::Data, chunk)
     }
 
-    /// The bytes of a chunk of a tree or recipe, verified against its fingerprint. What a file
-    /// holds is never taken for it: data is in other arenas, and named by another key.
+    /// The bytes of a chunk of a tree or recipe, verified against its fingerprint. The content of a
+    /// file is never mistaken for it: data is in other arenas, and named by another key.
     pub fn read_metadata(&self, chunk: &ChunkRef) -> Result<Vec<u8>, RepositoryError> {
         self.read(ArenaContent::Metadata, chunk)
     }
@@ -111,8 +111,8 @@ impl ChunkReader {
         })
     }
 
-    /// Where else than at the places already tried a chunk is: first where the index says, then
-    /// where further copies of it stand, which two backups at once may have left.
+    /// Other places of a chunk than those already tried: first the one in the index, then further
+    /// copies, which two backups at the same time may have left.
     pub fn find_elsewhere(
         &self,
         fingerprint: &Fingerprint,
@@ -134,7 +134,7 @@ impl ChunkReader {
         if let Some(first) = found.filter(|first| !tried.contains(first)) {
             return Ok(Some(first));
         }
-        // The index knows one place of each chunk, and forgets it with the arena: that is no proof
+        // The index knows one place of each chunk, and drops it with the arena: that is no proof
         // that no other arena holds the chunk.
         let copies = match &mut known.copies {
             Some(copies) => copies,
@@ -163,8 +163,8 @@ impl ChunkReader {
         Ok(self.resolve(content, fingerprint, location, stored, None)?.into_owned())
     }
 
-    /// The bytes of a chunk as it stands in a block, verified against its fingerprint. Bases that
-    /// stand in the block at hand are not read again.
+    /// The bytes of a chunk from its stored form, verified against its fingerprint. Bases that are
+    /// in the given block are not read again.
     pub fn resolve<'b>(
         &self,
         content: ArenaContent,
@@ -193,7 +193,7 @@ impl ChunkReader {
         }
     }
 
-    /// The bytes of a chunk as it stands in a block, unverified.
+    /// The bytes of a chunk from its stored form, unverified.
     pub fn expand<'b>(&self, stored: StoredChunk<'b>) -> Result<Cow<'b, [u8]>, RepositoryError> {
         self.expand_beside(stored, None)
     }
@@ -224,7 +224,7 @@ impl ChunkReader {
         Ok(bytes)
     }
 
-    /// Gives each of these chunks to `take`, in order.
+    /// Calls `take` with each of these chunks, in order.
     pub fn each_base(
         &self,
         bases: &[Location],

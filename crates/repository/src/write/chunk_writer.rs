@@ -1,5 +1,5 @@
-//! Storing chunks, each once: look it up, and where it is new encode it against what it resembles
-//! and pack it.
+//! Storing chunks, each once: a chunk is looked up and, if it is new, encoded against what it
+//! resembles and packed.
 
 use std::sync::Arc;
 
@@ -59,26 +59,26 @@ pub struct ChunkWriter<'r> {
 /// Where new chunks go.
 enum Packing {
     Packer(Box<Packer>),
-    /// A dry run: locations are made up, in an arena that never is.
+    /// A dry run: locations are invented, in an arena that will never exist.
     Nowhere {
         next_slot: u32,
         id: ArenaId,
     },
 }
 
-/// Where the stored chunk stands that came last: what followed it then is likely to resemble what
-/// follows it now, though the file has another name and no parent.
+/// Where the last chunk is that was stored already: what followed it then is likely to resemble
+/// what follows it now, even if the file has another name and no parent.
 #[derive(Default)]
 struct Neighbours {
     last: Option<Location>,
     new_since: u32,
 }
 
-/// So many new chunks in a row are held against what followed the last stored one.
+/// At most this many new chunks in a row are compared with what followed the last stored one.
 const NEIGHBOURS_MAX: u32 = 4;
 
 impl<'r> ChunkWriter<'r> {
-    /// Learns which arenas stand and starts packing.
+    /// Reads which arenas exist and starts packing.
     pub fn open(
         repository: &Repository,
         reader: &'r ChunkReader,
@@ -107,7 +107,7 @@ impl<'r> ChunkWriter<'r> {
         Ok(Self { reader, index, packer, session, kept, deltas, neighbours, stats, times })
     }
 
-    /// Keeps a chunk of data of this name, which stands at `offset` of its stream.
+    /// Keeps a chunk of data of this name, which is at `offset` of its stream.
     pub fn put_data(
         &mut self,
         chunk: &[u8],
@@ -175,7 +175,8 @@ impl<'r> ChunkWriter<'r> {
         Ok((location, true))
     }
 
-    /// Where a chunk is that the repository holds: in the parent's place first, which asks no index.
+    /// Where a chunk is that the repository holds: in the parent's place first, which needs no
+    /// index.
     fn find_known(
         &self,
         fingerprint: Fingerprint,
@@ -218,7 +219,7 @@ impl<'r> ChunkWriter<'r> {
         }
     }
 
-    /// A new chunk as a delta, where something is at hand that it resembles.
+    /// A new chunk as a delta, if something similar is available.
     fn encode(
         &mut self,
         content: ArenaContent,
@@ -230,7 +231,7 @@ impl<'r> ChunkWriter<'r> {
             return None;
         }
         let neighbour = (content == ArenaContent::Data).then(|| self.neighbours.next()).flatten();
-        // A base that does not hold what its arena claims would make the delta worthless.
+        // If a base does not hold what its arena claims, the delta is worthless.
         let is_trusted =
             |found: &FoundBasis| found.bases().iter().all(|base| self.index.is_trusted(base.arena));
         match basis.map(|basis| basis.encode(part, chunk, is_trusted)) {
@@ -294,7 +295,7 @@ fn note_written(index: &mut ChunkIndex, stats: &mut WriteStats, arenas: &[Writte
 }
 
 impl Neighbours {
-    /// What stands where the next new chunk would stand if it had not changed.
+    /// What is in the place in which the next new chunk would be if it had not changed.
     fn next(&mut self) -> Option<Location> {
         let last = self.last.filter(|_| self.new_since < NEIGHBOURS_MAX)?;
         self.new_since += 1;
