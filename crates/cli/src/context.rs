@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use strongroom_backend::{Backend, Place, PlaceError};
-use strongroom_base::{Cancel, OsEntropy, SystemClock};
+use strongroom_base::{Cancel, OsEntropy, Severity, Silent, SystemClock};
+use strongroom_engine::find_rolled_back;
 use strongroom_repository::{
     InitOptions, Repository, RepositoryError, Surroundings, check_vacant, exists,
 };
@@ -120,7 +121,16 @@ impl Context {
         }
         let place = self.place()?.to_string();
         let passphrase = self.args.passphrase.existing(&place, &self.cancel)?;
-        Ok(Repository::open(self.surroundings(backend), &passphrase)?)
+        let repository = Repository::open(self.surroundings(backend), &passphrase)?;
+        if let Some((id, sequence)) = find_rolled_back(&repository, &Silent) {
+            let id = id.short();
+            let message = format!(
+                "the last snapshot that this machine made ({id}, sequence {sequence}) is not in the \
+                 repository: it was removed, or an older copy of the repository is in its place"
+            );
+            self.terminal.problem(Severity::Warning, &message);
+        }
+        Ok(repository)
     }
 
     /// Creates the repository.

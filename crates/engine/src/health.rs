@@ -2,5 +2,6 @@
 
 pub mod audit;
 pub mod bad;
+pub mod census;
 pub mod fault;
 pub mod look;

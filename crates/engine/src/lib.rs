@@ -26,6 +26,7 @@ pub use diff::{
 pub use dump::{DumpFormat, DumpOutcome, cat, dump};
 pub use error::EngineError;
 pub use health::audit::Affected;
+pub use health::census::{OpenSession, Unclaimed, find_rolled_back};
 pub use health::fault::Fault;
 pub use keys::{NewAccess, add_key, change_key, list_keys, remove_key};
 pub use repair::{RepairOutcome, RepairPlan, RepairStep, plan_repair, repair, repair_objects};

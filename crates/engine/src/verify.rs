@@ -6,22 +6,24 @@
 //! key everything is checked that can be: envelopes, signatures, hashes of ciphertext.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_channel::bounded;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName, CacheLimits};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName};
-use strongroom_base::{Cancel, Location, Monitor, Problem, Progress, Severity};
+use strongroom_base::{Cancel, Location, Monitor, Problem, Progress, Severity, SnapshotId};
 use strongroom_catalog::ChunkRef;
-use strongroom_repository::objects::{list_objects, twin};
+use strongroom_repository::objects::{list_objects, list_strangers, twin};
 use strongroom_repository::{
-    ChunkIndex, ChunkReader, Repository, arena_bytes_of, list_snapshots, read_vouchers,
+    ChunkIndex, ChunkReader, OwnRecord, Repository, arena_bytes_of, list_snapshots, read_vouchers,
     snapshot_object,
 };
 
 use crate::error::EngineError;
 use crate::health::audit::{Affected, audit};
 use crate::health::bad::{BadPlaces, is_good};
+use crate::health::census::{Census, OpenSession, Unclaimed, missing_sequences, own_snapshot_gone};
 use crate::health::fault::Fault;
 use crate::health::look::{Depth, Looked, Vouchable, look_at};
 
@@ -64,14 +66,28 @@ pub struct VerifyOutcome {
     pub faults: Vec<(ObjectName, Fault)>,
     /// Which files of which snapshots hang on what is lost.
     pub affected: Vec<Affected>,
+    /// What is in the repository's folders and is none of its objects.
+    pub strangers: Vec<ObjectName>,
+    /// Sessions that have not ended.
+    pub open_sessions: Vec<OpenSession>,
+    /// Sessions that stored something, without a snapshot.
+    pub unclaimed: Vec<Unclaimed>,
+    /// Sequences of the owner's domain that no snapshot has.
+    pub missing_sequences: Vec<RangeInclusive<u64>>,
+    /// The last snapshot that this machine made, if the repository no longer has it.
+    pub rolled_back: Option<SnapshotId>,
     /// Arenas of other domains in which every chunk was compared with its fingerprint, and agreed.
     pub vouchable: Vec<Vouchable>,
 }
 
 impl VerifyOutcome {
-    /// Whether nothing is wrong. What a newer program made is not wrong.
+    /// Whether nothing is wrong. What a newer program made is not wrong, and neither is what an
+    /// interrupted writer left. A sequence that no snapshot has stays missing for ever, so it is a
+    /// warning alone.
     pub fn is_sound(&self) -> bool {
-        self.faults.iter().all(|(_, fault)| *fault == Fault::Unknown) && self.affected.is_empty()
+        self.faults.iter().all(|(_, fault)| *fault == Fault::Unknown)
+            && self.affected.is_empty()
+            && self.rolled_back.is_none()
     }
 }
 
@@ -110,6 +126,9 @@ pub fn verify(
             verifier.note(&name, Fault::Unknown);
         }
     }
+    let own = OwnRecord::read(repository, monitor);
+    verifier.outcome.missing_sequences = missing_sequences(repository, &list, &own);
+    verifier.outcome.rolled_back = own_snapshot_gone(repository, &own);
     let bad = std::mem::take(&mut verifier.bad);
     withdraw(repository, &reader, &bad.lost_slots(&reader), monitor, cancel)?;
     let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
@@ -145,13 +164,21 @@ struct Verifier<'v> {
     cancel: &'v Cancel,
     progress: Progress,
     bad: BadPlaces,
+    census: Census,
     outcome: VerifyOutcome,
 }
 
 impl<'v> Verifier<'v> {
     fn new(backend: &'v dyn Backend, monitor: &'v dyn Monitor, cancel: &'v Cancel) -> Self {
-        let (progress, bad) = (Progress::default(), BadPlaces::default());
-        Self { backend, monitor, cancel, progress, bad, outcome: VerifyOutcome::default() }
+        Self {
+            backend,
+            monitor,
+            cancel,
+            progress: Progress::default(),
+            bad: BadPlaces::default(),
+            census: Census::default(),
+            outcome: VerifyOutcome::default(),
+        }
     }
 
     /// Looks at every object: several at once.
@@ -161,6 +188,7 @@ impl<'v> Verifier<'v> {
         reader: Option<&ChunkReader>,
     ) -> Result<(), EngineError> {
         let objects = list_objects(self.backend)?;
+        self.census = Census::of_listing(&objects);
         let every_byte = |info: &ObjectInfo| {
             info.name.folder() != ARENAS_FOLDER || is_in_sample(depth, &info.name)
         };
@@ -201,6 +229,13 @@ impl<'v> Verifier<'v> {
             Ok::<_, EngineError>(cancel.check()?)
         })?;
         self.missing_twins(&objects);
+        self.outcome.strangers = list_strangers(self.backend)?;
+        for name in &self.outcome.strangers {
+            self.tell(Severity::Warning, name.as_str(), "not an object of the repository: ignored");
+        }
+        let census = std::mem::take(&mut self.census);
+        self.outcome.open_sessions = census.open_sessions(self.backend);
+        self.outcome.unclaimed = census.unclaimed(self.backend);
         Ok(())
     }
 
@@ -213,6 +248,9 @@ impl<'v> Verifier<'v> {
         self.outcome.chunks_read += looked.chunks_read;
         self.outcome.vouchable.extend(looked.vouchable);
         self.bad.extend(looked.survivors, looked.wrong_slots);
+        if let Some(origin) = looked.origin {
+            self.census.note(&info.name, origin);
+        }
         if let Some(fault) = looked.fault {
             self.note(&info.name, fault);
         }

@@ -30,7 +30,9 @@ pub use repository::{
     InitOptions, Repository, Surroundings, arena_bytes_of, check_vacant, exists, read_config,
     refuse_newer,
 };
-pub use session::{Session, open_snapshot, read_snapshot, session_object, snapshot_object};
+pub use session::{
+    Session, open_snapshot, read_session, read_snapshot, session_object, snapshot_object,
+};
 pub use snapshots::{
     SealedSnapshot, SnapshotList, SnapshotName, find_snapshot, greatest_plausible, list_sealed,
     list_snapshots,

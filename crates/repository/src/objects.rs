@@ -79,6 +79,17 @@ pub fn list_objects(backend: &dyn Backend) -> Result<Vec<ObjectInfo>, BackendErr
     Ok(objects)
 }
 
+/// Everything in the repository's folders that is none of its objects: no verb reads it, and none
+/// removes it.
+pub fn list_strangers(backend: &dyn Backend) -> Result<Vec<ObjectName>, BackendError> {
+    let mut strangers = Vec::new();
+    for folder in FOLDERS {
+        let names = backend.list(folder)?.into_iter().map(|info| info.name);
+        strangers.extend(names.filter(|name| expected(name).is_none()));
+    }
+    Ok(strangers)
+}
+
 /// Reads an object whole, as far as the medium can read it, and within the bound of its kind.
 pub fn read_whole(
     backend: &dyn Backend,

@@ -4,14 +4,14 @@
 //! creating `snapshots/S`. A collector that thinks the session dead fences it by creating that
 //! name; the first to create it wins (`docs/concurrency.md`).
 
-use minicbor::Encoder;
+use minicbor::{Decoder, Encoder};
 use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
-use strongroom_backend::{BackendError, ObjectName};
-use strongroom_base::SnapshotId;
+use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::entropy::random_array;
-use strongroom_catalog::Snapshot;
+use strongroom_base::{SnapshotId, Timestamp};
+use strongroom_catalog::{FormatError, Snapshot};
 
 use crate::authorship::{check, sign};
 use crate::error::RepositoryError;
@@ -38,12 +38,7 @@ impl<'r> Session<'r> {
     /// Begins a session.
     pub fn begin(repository: &'r Repository) -> Result<Self, RepositoryError> {
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
-        let mut body = Vec::new();
-        Encoder::new(&mut body)
-            .map(1)
-            .and_then(|cbor| cbor.u64(0))
-            .and_then(|cbor| cbor.i64(repository.surroundings.clock.now().0))
-            .expect("a vector takes all that is written to it");
+        let body = pack_begun(repository.surroundings.clock.now());
         // Its sequence is known only after the session has read what exists.
         let origin = Origin { session: id, sequence: 0 };
         let identity = Identity { kind: ObjectKind::Session, id: id.0, generation: 0, origin };
@@ -113,6 +108,34 @@ impl Drop for Session<'_> {
             self.end();
         }
     }
+}
+
+/// When a session began, by its writer's clock. Needs no key.
+pub fn read_session(backend: &dyn Backend, id: SnapshotId) -> Result<Timestamp, RepositoryError> {
+    let name = session_object(id);
+    let body = read_small(backend, &name, ObjectKind::Session, Some(&id.0))?;
+    unpack_begun(&body).map_err(|error| {
+        let source = FormatError::damaged("session", error);
+        RepositoryError::Format { name, source }
+    })
+}
+
+/// The body of a session's object.
+fn pack_begun(begun: Timestamp) -> Vec<u8> {
+    let mut body = Vec::new();
+    Encoder::new(&mut body)
+        .map(1)
+        .and_then(|cbor| cbor.u64(0))
+        .and_then(|cbor| cbor.i64(begun.0))
+        .expect("a vector takes all that is written to it");
+    body
+}
+
+fn unpack_begun(body: &[u8]) -> Result<Timestamp, minicbor::decode::Error> {
+    let mut cbor = Decoder::new(body);
+    cbor.map()?;
+    cbor.u64()?;
+    Ok(Timestamp(cbor.i64()?))
 }
 
 /// The object of a session.

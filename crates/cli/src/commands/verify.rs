@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
-use strongroom_engine::{Affected, VerifyDepth, verify, verify_objects, vouch};
+use strongroom_engine::{Affected, VerifyDepth, VerifyOutcome, verify, verify_objects, vouch};
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
@@ -80,6 +80,18 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             "object": name.as_str(), "fault": fault.to_string(),
         })).collect::<Vec<_>>(),
         "affected": affected_json(&outcome.affected),
+        "strangers": outcome.strangers.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
+        "open_sessions": outcome.open_sessions.iter().map(|open| json!({
+            "id": open.id.to_string(), "begun": open.begun.map(|begun| begun.0),
+            "sequence": open.sequence, "arenas": open.arenas,
+        })).collect::<Vec<_>>(),
+        "unclaimed": outcome.unclaimed.iter().map(|unclaimed| json!({
+            "id": unclaimed.id.to_string(), "sequence": unclaimed.sequence,
+            "arenas": unclaimed.arenas,
+        })).collect::<Vec<_>>(),
+        "missing_sequences": outcome.missing_sequences.iter()
+            .map(|gap| [*gap.start(), *gap.end()]).collect::<Vec<_>>(),
+        "rolled_back": outcome.rolled_back.map(|id| id.to_string()),
     }))?;
     let snapshots = match args.keyless {
         true => "; without a key, the snapshots were not read".to_owned(),
@@ -97,9 +109,14 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.line(format!("vouched for {arenas} stored with put-only keys"))?;
     }
     report_affected(context, &outcome.affected)?;
+    report_sessions(context, &outcome)?;
+    report_missing(context, &outcome)?;
     if outcome.is_sound() {
         context.terminal.line("no damage was found")?;
         return Ok(Exit::Done.into());
+    }
+    if outcome.faults.is_empty() && outcome.affected.is_empty() {
+        return Ok(Exit::Damaged.into());
     }
     match outcome.faults.len() as u64 {
         0 => context.terminal.line(format!(
@@ -112,6 +129,50 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         ))?,
     }
     Ok(Exit::Damaged.into())
+}
+
+/// What interrupted writers left.
+fn report_sessions(context: &Context, outcome: &VerifyOutcome) -> Result<(), CliError> {
+    if let Some(first) = outcome.open_sessions.iter().min_by_key(|open| open.begun) {
+        let count = outcome.open_sessions.len() as u64;
+        let sequence = first.sequence.map(|sequence| format!(", sequence {sequence}"));
+        let sequence = sequence.unwrap_or_default();
+        let begun = first.begun.map_or("at an unknown time".to_owned(), crate::dates::text);
+        let backups = counted(count, "backup has not ended", "backups have not ended");
+        let oldest = if count == 1 { "it" } else { "the oldest" };
+        context.terminal.line(format!(
+            "{backups}, running or interrupted; {oldest} began {begun} (sessions/{}{sequence})",
+            first.id
+        ))?;
+    }
+    if !outcome.unclaimed.is_empty() {
+        let arenas = outcome.unclaimed.iter().map(|unclaimed| unclaimed.arenas).sum();
+        context.terminal.line(format!(
+            "{} to no snapshot: a backup failed, or its snapshot was removed",
+            counted(arenas, "arena belongs", "arenas belong")
+        ))?;
+    }
+    Ok(())
+}
+
+/// Snapshots that were removed. That this machine's last one is gone was said when the repository
+/// was opened.
+fn report_missing(context: &Context, outcome: &VerifyOutcome) -> Result<(), CliError> {
+    let gaps = &outcome.missing_sequences;
+    if gaps.is_empty() {
+        return Ok(());
+    }
+    let missing = gaps.iter().map(|gap| gap.end() - gap.start() + 1).sum();
+    let shown = gaps.iter().take(8).map(|gap| match gap.start() == gap.end() {
+        true => gap.start().to_string(),
+        false => format!("{} to {}", gap.start(), gap.end()),
+    });
+    let more = if gaps.len() > 8 { ", …" } else { "" };
+    Ok(context.terminal.line(format!(
+        "{} missing, sequence {}{more}: removed, or an older copy of the repository is in its place",
+        counted(missing, "snapshot is", "snapshots are"),
+        shown.collect::<Vec<_>>().join(", ")
+    ))?)
 }
 
 /// What to do about content that is lost.

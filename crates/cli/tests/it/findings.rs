@@ -12,6 +12,7 @@ mod output;
 mod overwriting;
 mod put_only;
 mod racy;
+mod removed;
 mod snapshots;
 mod sources;
 mod storage;

@@ -88,20 +88,23 @@ pub fn look_whole(
     Ok((object.bytes, fault.or(refused)))
 }
 
-/// Checks only the ends of an object: its header, its trailer, its length. Returns whether they are
-/// sound.
-pub fn look_at_ends(backend: &dyn Backend, info: &ObjectInfo) -> Result<bool, BackendError> {
+/// Checks only the ends of an object: its header, its trailer, its length. Returns the header if
+/// they are sound.
+pub fn look_at_ends(
+    backend: &dyn Backend,
+    info: &ObjectInfo,
+) -> Result<Option<Header>, BackendError> {
     let read = |offset| match backend.read(&info.name, offset, HEADER_BYTES) {
         Err(error) if error.is_damage() => Ok(Vec::new()),
         other => other,
     };
     let start = read(0)?;
     let end = read(info.bytes.saturating_sub(HEADER_BYTES as u64))?;
-    Ok(start == end
-        && Header::unpack(&start).is_ok_and(|header| {
-            let fits = header.layout().object_bytes as u64 == info.bytes;
-            fits && is_as_named(&info.name, &header)
-        }))
+    let header = Header::unpack(&start).ok().filter(|_| start == end);
+    Ok(header.filter(|header| {
+        let fits = header.layout().object_bytes as u64 == info.bytes;
+        fits && is_as_named(&info.name, header)
+    }))
 }
 
 fn fault_of(name: &ObjectName, inspected: Result<Inspection, EnvelopeError>) -> Option<Fault> {

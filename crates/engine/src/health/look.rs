@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use strongroom_arena::{
-    Arena, ArenaContent, ArenaName, StoredChunk, SummarySlot, Voucher, envelope,
+    Arena, ArenaContent, ArenaName, Origin, StoredChunk, SummarySlot, Voucher, envelope,
 };
 use strongroom_backend::{Backend, ObjectInfo};
 use strongroom_base::{ArenaId, Fingerprint, Location};
@@ -15,6 +15,8 @@ use crate::health::fault::{Fault, look_at_ends, look_whole};
 /// What was found in an object.
 #[derive(Debug, Default)]
 pub struct Looked {
+    /// Who wrote it, as its header says.
+    pub origin: Option<Origin>,
     /// Bytes that were read, if it was read whole.
     pub whole_bytes: Option<u64>,
     /// Chunks whose bytes were compared with their fingerprints.
@@ -71,12 +73,15 @@ fn look_at_listed(
     depth: Depth,
     reader: Option<&ChunkReader>,
 ) -> Result<Looked, RepositoryError> {
-    if !depth.every_byte && look_at_ends(backend, info)? {
-        return Ok(Looked::default());
+    if !depth.every_byte
+        && let Some(header) = look_at_ends(backend, info)?
+    {
+        return Ok(Looked { origin: Some(header.origin), ..Looked::default() });
     }
     let (object, fault) = look_whole(backend, &info.name, depth.arena_bytes)?;
     let whole_bytes = Some(object.len() as u64);
-    let looked = Looked { whole_bytes, fault, ..Looked::default() };
+    let origin = envelope::peek(&object).ok().map(|header| header.origin);
+    let looked = Looked { whole_bytes, fault, origin, ..Looked::default() };
     let (Some(name), Some(reader)) = (ArenaName::of(&info.name), reader) else {
         return Ok(looked);
     };

@@ -1,0 +1,86 @@
+//! What was removed behind the program's back, and what others left.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::world::World;
+
+const GONE: &str = "the last snapshot that this machine made";
+
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
+}
+
+/// A repository of two snapshots, of which the second is the machine's last.
+fn world() -> World {
+    let world = World::with_repository();
+    fs::create_dir(world.tree()).unwrap();
+    fs::write(world.tree().join("file"), "one").unwrap();
+    world.backup().exits(0);
+    world
+}
+
+fn change_and_back_up(world: &World, content: &str) {
+    fs::write(world.tree().join("file"), content).unwrap();
+    world.backup().exits(0);
+}
+
+/// Every verb that opens the repository says so, until this machine has made another snapshot.
+#[test]
+fn engine_17_a_repository_that_went_back_is_noticed() {
+    let world = world();
+    let older = world.path("older");
+    copy(&world.repository(), &older);
+    change_and_back_up(&world, "two");
+    let run = world.say("snapshots").exits(0);
+    assert!(!run.err.contains(GONE), "{}", run.err);
+    copy(&older, &world.repository());
+    for words in ["snapshots", "ls latest", "stats", "diff latest latest"] {
+        world.say(words).exits(0).warns(GONE);
+    }
+    world.say("verify").exits(4).warns(GONE).says("1 snapshot is missing, sequence 2");
+    let run = world.say("--json verify").exits(4);
+    assert_eq!(run.summary()["missing_sequences"], serde_json::json!([[2, 2]]));
+    assert!(run.summary()["rolled_back"].is_string(), "{}", run.out);
+    change_and_back_up(&world, "three");
+    let run = world.say("verify").exits(0).says("1 snapshot is missing, sequence 2");
+    assert!(!run.err.contains(GONE), "{}", run.err);
+}
+
+/// A machine without a cache remembers nothing, but the numbers of the snapshots have a gap.
+#[test]
+fn trial_05_a_gap_in_the_sequence_is_noticed() {
+    let world = world();
+    let first = fs::read_dir(world.repository().join("snapshots")).unwrap().next().unwrap();
+    change_and_back_up(&world, "two");
+    world.say("verify").exits(0).says("no damage was found");
+    fs::remove_file(first.unwrap().path()).unwrap();
+    fs::remove_dir_all(world.path("cache")).unwrap();
+    world.say("verify").says("1 snapshot is missing, sequence 1");
+}
+
+/// What is none of the repository's objects, and what interrupted backups left, has a name.
+#[test]
+fn trial_08_verify_names_what_does_not_belong() {
+    let world = world();
+    let arena = fs::read_dir(world.repository().join("arenas")).unwrap().next().unwrap().unwrap();
+    let planted = format!("{}.copy", arena.file_name().to_str().unwrap());
+    fs::copy(arena.path(), arena.path().with_file_name(&planted)).unwrap();
+    fs::write(world.repository().join("snapshots/notes.txt"), "mine").unwrap();
+    let session = "0123456789abcdef0123456789abcdef";
+    fs::create_dir_all(world.repository().join("sessions")).unwrap();
+    fs::write(world.repository().join("sessions").join(session), "torn").unwrap();
+    for words in ["verify", "verify --data", "verify --keyless"] {
+        let run = world.say(words);
+        for name in [planted.as_str(), "snapshots/notes.txt"] {
+            assert!(run.err.contains(name), "{words}: {name}: {}", run.err);
+        }
+        assert!(run.out.contains("1 backup has not ended"), "{words}: {}", run.out);
+        assert!(run.out.contains(session), "{words}: {}", run.out);
+    }
+    world.say("repair");
+    assert!(arena.path().with_file_name(&planted).exists(), "it was removed");
+}

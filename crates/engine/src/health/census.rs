@@ -1,0 +1,176 @@
+//! What the names and headers of all objects say about the sessions that wrote them: which have not
+//! ended, which left arenas and no snapshot, and which snapshots were removed.
+//!
+//! Headers are not authenticated: anybody who may store can write one. So nothing is decided by
+//! them alone; they say where to look.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::RangeInclusive;
+
+use strongroom_arena::{ArenaContent, ArenaName, Origin};
+use strongroom_backend::{Backend, ObjectInfo, ObjectName};
+use strongroom_base::{ArenaId, Monitor, SnapshotId, Timestamp};
+use strongroom_repository::objects::{SESSIONS_FOLDER, SNAPSHOTS_FOLDER};
+use strongroom_repository::{
+    OwnRecord, Repository, SnapshotList, list_sealed, read_session, session_object, snapshot_object,
+};
+
+/// A session that has not ended: its writer is at work, or was interrupted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenSession {
+    /// Its name.
+    pub id: SnapshotId,
+    /// When it began, by the writer's clock; none if its object cannot be read.
+    pub begun: Option<Timestamp>,
+    /// The sequence in the headers of its arenas; none if it has stored none.
+    pub sequence: Option<u64>,
+    /// Arenas that it stored.
+    pub arenas: u64,
+}
+
+/// A session that stored arenas and has neither a snapshot nor an object of its own: it was given
+/// up, or its snapshot was removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unclaimed {
+    /// Its name, and that of the snapshot that it may have made.
+    pub id: SnapshotId,
+    /// The sequence in the headers of its arenas.
+    pub sequence: u64,
+    /// Arenas that it stored.
+    pub arenas: u64,
+    /// Those of them that hold trees and recipes.
+    pub metadata: BTreeSet<ArenaId>,
+}
+
+/// What a session stored.
+#[derive(Debug, Default)]
+struct Stored {
+    sequence: u64,
+    arenas: u64,
+    metadata: BTreeSet<ArenaId>,
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+pub struct Census {
+    snapshots: HashSet<SnapshotId>,
+    sessions: BTreeSet<SnapshotId>,
+    /// What sessions stored whose snapshots do not exist.
+    stored: BTreeMap<SnapshotId, Stored>,
+}
+
+impl Census {
+    /// Takes in a listing. Arenas are noted one by one, as their headers are read.
+    pub fn of_listing(objects: &[ObjectInfo]) -> Self {
+        let ids = |folder: &'static str| {
+            let names = objects.iter().map(|info| &info.name);
+            let names = names.filter(move |name| name.folder() == folder);
+            names.filter_map(|name| name.file().parse::<SnapshotId>().ok())
+        };
+        let (snapshots, sessions) =
+            (ids(SNAPSHOTS_FOLDER).collect(), ids(SESSIONS_FOLDER).collect());
+        Self { snapshots, sessions, stored: BTreeMap::new() }
+    }
+
+    /// Takes note of what the header of an arena says.
+    pub fn note(&mut self, name: &ObjectName, origin: Origin) {
+        let Some(arena) = ArenaName::of(name) else { return };
+        if self.snapshots.contains(&origin.session) {
+            return;
+        }
+        let stored = self.stored.entry(origin.session).or_default();
+        stored.sequence = stored.sequence.max(origin.sequence);
+        stored.arenas += 1;
+        if ArenaContent::of(arena.id) == ArenaContent::Metadata {
+            stored.metadata.insert(arena.id);
+        }
+    }
+
+    /// The sessions whose objects exist, and no snapshot.
+    pub fn open_sessions(&self, backend: &dyn Backend) -> Vec<OpenSession> {
+        let open = self.sessions.iter().filter(|id| !self.snapshots.contains(id));
+        // One that has ended since the listing is not reported.
+        let open = open.filter(|id| exists(backend, &session_object(**id)));
+        open.map(|id| {
+            let stored = self.stored.get(id);
+            let begun = read_session(backend, *id).ok();
+            let sequence = stored.map(|stored| stored.sequence);
+            OpenSession { id: *id, begun, sequence, arenas: stored.map_or(0, |s| s.arenas) }
+        })
+        .collect()
+    }
+
+    /// The sessions that stored something and have no object at all. A session that began, or that
+    /// committed, since the listing is none of them.
+    pub fn unclaimed(&self, backend: &dyn Backend) -> Vec<Unclaimed> {
+        let no_session = self.stored.iter().filter(|(id, _)| !self.sessions.contains(id));
+        let gone = no_session.filter(|(id, _)| {
+            !exists(backend, &session_object(**id)) && !exists(backend, &snapshot_object(**id))
+        });
+        gone.map(|(id, stored)| Unclaimed {
+            id: *id,
+            sequence: stored.sequence,
+            arenas: stored.arenas,
+            metadata: stored.metadata.clone(),
+        })
+        .collect()
+    }
+}
+
+/// True unless it is certain that there is no such object.
+fn exists(backend: &dyn Backend, name: &ObjectName) -> bool {
+    !backend.size(name).is_err_and(|error| error.is_not_found())
+}
+
+/// The sequences that no snapshot of the owner's domain has, up to the greatest that is known.
+///
+/// A full key gives each snapshot one more than the greatest of its domain, and an interrupted
+/// backup uses no number up: two snapshots may have one number, but none is left out, unless a
+/// snapshot was removed. (A put-only key also counts what other domains have, so its numbers have
+/// honest gaps.)
+pub fn missing_sequences(
+    repository: &Repository,
+    list: &SnapshotList,
+    own: &OwnRecord,
+) -> Vec<RangeInclusive<u64>> {
+    let of_owner = list.snapshots.iter().filter(|snapshot| snapshot.domain.is_empty());
+    let mut known: BTreeSet<u64> = of_owner.map(|snapshot| snapshot.sequence).collect();
+    let end = match repository.secret.domain_name() {
+        "" => own.sequence.max(list.greatest_sequence("")),
+        _ => list.greatest_sequence(""),
+    };
+    // What is damaged, or of a newer program, is reported as that.
+    let unopened: HashSet<SnapshotId> =
+        list.unreadable.iter().chain(&list.newer).map(|(id, _)| *id).collect();
+    if !unopened.is_empty() {
+        let sealed = list_sealed(repository).unwrap_or_default();
+        let sealed = sealed.iter().filter(|snapshot| unopened.contains(&snapshot.id));
+        known.extend(sealed.map(|snapshot| snapshot.sequence));
+    }
+    let mut gaps = Vec::new();
+    let mut next = 1;
+    for sequence in
+        known.into_iter().filter(|sequence| (1..=end).contains(sequence)).chain([end + 1])
+    {
+        if sequence > next {
+            gaps.push(next..=sequence - 1);
+        }
+        next = sequence + 1;
+    }
+    gaps
+}
+
+/// The newest snapshot that this machine made, if the repository no longer has it: it was removed,
+/// or an older copy of the repository is in its place. Asks for one object.
+pub fn own_snapshot_gone(repository: &Repository, own: &OwnRecord) -> Option<SnapshotId> {
+    own.newest.filter(|id| !exists(repository.backend(), &snapshot_object(*id)))
+}
+
+/// The same, from what this machine remembers; and what sequence the snapshot had.
+pub fn find_rolled_back(
+    repository: &Repository,
+    monitor: &dyn Monitor,
+) -> Option<(SnapshotId, u64)> {
+    let own = OwnRecord::read(repository, monitor);
+    own_snapshot_gone(repository, &own).map(|id| (id, own.sequence))
+}
