@@ -1,7 +1,7 @@
 //! `strongroom backup`
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -10,9 +10,10 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use strongroom_arena::CompressionLevel;
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text, parse_bytes};
-use strongroom_base::{Severity, Timestamp};
+use strongroom_base::{Severity, Silent, SnapshotId, Timestamp};
+use strongroom_catalog::Snapshot;
 use strongroom_engine::{BackupOptions, BackupOutcome, EngineError, Profile, backup};
-use strongroom_repository::{Compression, PackOptions, Repository};
+use strongroom_repository::{Compression, OwnRecord, PackOptions, Repository};
 use strongroom_source::{Accounts, SourceOptions, TreeSource};
 
 use super::init;
@@ -122,6 +123,17 @@ impl ExcludeArgs {
     }
 }
 
+/// The snapshot to compare with. A key that can only store has those that this machine remembers.
+fn find_parent(repository: &Repository, name: &OsStr) -> Result<SnapshotId, CliError> {
+    let name = SnapshotArg::from(name);
+    if repository.keys.can_read() {
+        return Ok(name.find(repository)?.id);
+    }
+    let kept = OwnRecord::read(repository, &Silent).snapshots.into_iter();
+    let kept: Vec<Snapshot> = kept.map(|kept| kept.snapshot).collect();
+    Ok(name.find_in(&kept)?.id)
+}
+
 /// Stores it.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let compression = parse_compression(&args.compression)?;
@@ -132,7 +144,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     }
     let repository = if args.init { open_or_init(context, &args)? } else { context.open()? };
     let parent = match &args.parent {
-        Some(name) => Some(SnapshotArg::from(name.as_os_str()).find(&repository)?.id),
+        Some(name) => Some(find_parent(&repository, name)?),
         None => None,
     };
     let uid = rustix::process::geteuid().as_raw();

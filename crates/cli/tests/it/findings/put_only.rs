@@ -25,9 +25,13 @@ fn world() -> World {
 
 /// Backs the tree up with the put-only key.
 fn back_up(world: &World) -> Run {
-    let tree = world.tree().display().to_string();
-    let mut command = world.command(["--json", "backup", &tree]);
-    Run::of(command.env("STRONGROOM_PASSWORD", PUT_ONLY).output().unwrap()).exits(0)
+    say(world, &format!("--json backup {}", world.tree().display())).exits(0)
+}
+
+/// Words with blanks between them, with the put-only key.
+fn say(world: &World, words: &str) -> Run {
+    let mut command = world.command(words.split(' '));
+    Run::of(command.env("STRONGROOM_PASSWORD", PUT_ONLY).output().unwrap())
 }
 
 /// Files of the tree: `STRONGROOM_UNCHANGED_FILES`, or some that take no time.
@@ -70,4 +74,21 @@ fn engine_13_a_put_only_key_stores_deltas() {
     assert!(stored < 64 << 10, "{stored} bytes were stored for 8 that changed");
     let restored = world.restored(&format!("latest:{}", file.display()));
     assert!(fs::read(restored.join("noise")).unwrap() == bytes, "the restored file is another");
+}
+
+/// A machine has the parents that it remembers, and nothing else that is stored.
+#[test]
+fn engine_13_a_put_only_key_names_a_parent_and_reads_nothing() {
+    let world = world();
+    fs::write(world.tree().join("file"), "content").unwrap();
+    let id = back_up(&world).summary()["snapshot"].as_str().unwrap().to_owned();
+    let tree = world.tree().display().to_string();
+    say(&world, &format!("backup --parent {id} {tree}")).exits(0);
+    say(&world, &format!("backup --parent latest {tree}")).exits(0);
+    let other = say(&world, &format!("backup --parent 0123456789abcdef {tree}"));
+    assert_ne!(other.code, Some(0), "{}", other.out);
+    for words in ["ls latest", "snapshots", "find file", "cat latest:/file"] {
+        let run = say(&world, words);
+        assert_ne!(run.code, Some(0), "{words}: {}", run.out);
+    }
 }
