@@ -20,10 +20,8 @@ use strongroom_repository::{
     find_snapshot, list_snapshots, read_vouchers, snapshot_object,
 };
 
-use crate::world::{World, options, run};
+use crate::world::{LAPTOP, World, options, run};
 
-const LAPTOP: &[u8] =
-    b"strongroom-key-a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a572949ae1";
 const SERVER: &[u8] =
     b"strongroom-key-3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3cd814f45f";
 

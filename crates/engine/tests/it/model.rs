@@ -16,12 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_backend::ObjectName;
 use strongroom_base::{SlotId, SnapshotId};
+use strongroom_engine::{NewAccess, add_key};
 use strongroom_repository::Repository;
 use strongroom_repository::keys::Access;
 use strongroom_testkit::tree::{TreeOptions, grow};
 use strongroom_testkit::{Image, Random};
 
-use crate::world::{PASSPHRASE, World, init_options, scratch};
+use crate::world::{LAPTOP, PASSPHRASE, World, init_options, scratch};
 use ledger::Ledger;
 
 /// A tree of few and small files, so that a step takes a fraction of a second.
@@ -75,17 +76,24 @@ impl Drop for Log {
 
 impl Model {
     fn new(seed: u64) -> Self {
-        let world = World::empty(seed);
+        let mut world = World::empty(seed);
         grow(&world.tree(), seed, TREE);
         let repository =
             Repository::init(world.surroundings(), PASSPHRASE, &init_options()).unwrap();
-        let first =
-            Key { slot: repository.slot, passphrase: PASSPHRASE.to_vec(), access: Access::Full };
+        let passphrase = PASSPHRASE.to_vec();
+        let mut keys = vec![Key { slot: repository.slot, passphrase, access: Access::Full }];
+        // A put-only machine that remembers its backups.
+        if seed.is_multiple_of(2) {
+            let (passphrase, access) = (LAPTOP.to_vec(), NewAccess::PutOnly("laptop"));
+            let slot = add_key(&repository, &passphrase, "laptop", access, None).unwrap();
+            keys.push(Key { slot, passphrase, access: Access::PutOnly });
+            world = world.with_cache();
+        }
         Self {
             random: Random::new(seed),
             restored: scratch(),
             expected: BTreeMap::new(),
-            keys: vec![first],
+            keys,
             ledger: Ledger::default(),
             partial: BTreeSet::new(),
             unknown: BTreeSet::new(),

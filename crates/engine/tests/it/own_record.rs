@@ -19,10 +19,7 @@ use strongroom_repository::{
 };
 use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Listener};
 
-use crate::world::{World, options, run};
-
-const LAPTOP: &[u8] =
-    b"strongroom-key-a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a572949ae1";
+use crate::world::{LAPTOP, World, options, run};
 
 /// A world with a put-only key of the domain "laptop".
 fn world(seed: u64) -> World {

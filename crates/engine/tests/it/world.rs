@@ -25,6 +25,10 @@ use crate::read_back::read_back;
 pub const PASSPHRASE: &[u8] =
     b"strongroom-key-5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a4f56ba95";
 
+/// That of a put-only key.
+pub const LAPTOP: &[u8] =
+    b"strongroom-key-a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a572949ae1";
+
 /// Trees that make some ten arenas of [`init_options`].
 pub const TREE: TreeOptions =
     TreeOptions { entries: 50, chunk_bytes: 6 << 10, file_bytes_max: 200 << 10 };

@@ -48,6 +48,7 @@ impl Model {
             15 => self.plant_copy(),
             16 | 17 => self.damage(true),
             18 => self.damage(false),
+            _ if self.random.once_in(2) => self.damage_record(),
             _ => self.toggle_cache(),
         }
     }
@@ -287,6 +288,19 @@ impl Model {
             let _ = fs::remove_dir_all(self.world.folder.path().join("cache"));
         }
         self.note(format!("cache: {}", self.world.cache.is_some()));
+    }
+
+    /// What this machine remembers of its backups is damaged.
+    fn damage_record(&mut self) {
+        let Ok(caches) = fs::read_dir(self.world.folder.path().join("cache")) else { return };
+        for cache in caches {
+            let file = cache.unwrap().path().join("own");
+            let Ok(mut bytes) = fs::read(&file) else { continue };
+            let place = self.random.below(bytes.len() as u64) as usize;
+            bytes[place] ^= 1;
+            fs::write(&file, bytes).unwrap();
+            self.note(format!("damage the own record at {place}"));
+        }
     }
 
     /// Snapshots that can be read and are not in the map.
