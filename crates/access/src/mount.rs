@@ -10,13 +10,15 @@
 //!
 //! Below each of these the whole snapshot is shown from `/` on, as it was backed up: all kinds of
 //! files, exact modes, owners, times, extended attributes and access control lists, hard links,
-//! holes. Nothing is fetched before it is read. Memory is bounded, except for a small record of
-//! each directory that the kernel remembers.
+//! holes. Nothing is fetched before it is read. Memory is bounded: of what the kernel remembers, a
+//! directory costs a small record, and if there are too many the kernel is asked to forget.
 
 mod attributes;
 mod chunks;
 mod contents;
+mod directories;
 mod filesystem;
+mod forgetting;
 mod layout;
 mod listing;
 mod naming;
@@ -46,11 +48,10 @@ use strongroom_repository::{ChunkReader, Repository};
 use attributes::Owner;
 use chunks::Chunks;
 use filesystem::SnapshotFiles;
+use nodes::Nodes;
 use tops::Tops;
 use view::View;
 
-/// Bytes of directories that are kept in memory.
-const LISTING_BYTES_MAX: usize = 24 << 20;
 /// How snapshots are mounted.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
@@ -66,6 +67,11 @@ pub struct MountOptions {
     pub threads: NonZeroUsize,
     /// How much of arenas is kept in memory.
     pub cache: CacheLimits,
+    /// How many bytes of directories are kept in memory, and half as many again of where they are.
+    pub directory_bytes: usize,
+    /// Directories, and files with several names, that may be remembered. If the kernel knows
+    /// more, it is asked to forget those that nothing uses.
+    pub nodes_max: usize,
 }
 
 impl MountOptions {
@@ -80,6 +86,8 @@ impl MountOptions {
             refresh: Duration::from_secs(3),
             threads: threads.expect("four and more are not zero"),
             cache: CacheLimits { block_bytes: 48 << 20, ..CacheLimits::default() },
+            directory_bytes: 24 << 20,
+            nodes_max: 400_000,
         }
     }
 }
@@ -139,9 +147,13 @@ pub fn mount(
     let tops = Tops::open(repository, zone, options.refresh, monitor.clone())?;
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     let owner = Owner { uid: uid.as_raw(), gid: gid.as_raw() };
-    let view = View::new(tops, chunks, LISTING_BYTES_MAX, owner, monitor);
+    let nodes = Arc::new(Nodes::default());
+    let (forgetting, asking) = forgetting::watch(nodes.clone(), options.nodes_max);
+    let view =
+        View::new(tops, nodes.clone(), forgetting, chunks, options.directory_bytes, owner, monitor);
     let files = SnapshotFiles::new(view, options.allow_other);
     let session = Session::new(files, &mountpoint, &session_config(options)).map_err(refused)?;
+    asking.start(session.notifier()).map_err(refused)?;
     let ended = Arc::new(AtomicBool::new(false));
     let unmounter = Unmounter { mountpoint: mountpoint.clone(), ended: ended.clone() };
     let run = move || {
@@ -151,7 +163,7 @@ pub fn mount(
     };
     let thread = std::thread::Builder::new().name("mount".to_owned()).spawn(run);
     let thread = thread.map_err(refused)?;
-    Ok(MountHandle { unmounter, thread: Some(thread) })
+    Ok(MountHandle { unmounter, nodes, thread: Some(thread) })
 }
 
 fn session_config(options: &MountOptions) -> Config {
@@ -174,9 +186,9 @@ fn session_config(options: &MountOptions) -> Config {
 
 /// A mount. Dropping it unmounts. If it is in use it disappears from the directory tree, and open
 /// files stay open as long as the process lives.
-#[derive(Debug)]
 pub struct MountHandle {
     unmounter: Unmounter,
+    nodes: Arc<Nodes>,
     /// `None` once it was waited for.
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -191,6 +203,11 @@ impl MountHandle {
     pub fn unmount(&mut self) -> Result<(), MountError> {
         self.unmounter.unmount()?;
         self.join()
+    }
+
+    /// How many directories, and files with several names, are remembered.
+    pub fn nodes_remembered(&self) -> usize {
+        self.nodes.count()
     }
 
     /// Unmounts it for others: for a signal's handler, while [`MountHandle::wait`] waits.

@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use strongroom_base::{ByteCache, Fingerprint};
 use strongroom_catalog::format::unpack_entries;
-use strongroom_catalog::{ChunkRef, Entry, ReadChunk, RecipeReader};
+use strongroom_catalog::{ChunkRef, Entry, ReadChunk, Recipe, RecipeReader};
 
 use super::chunks::{Chunks, Failure};
-use super::nodes::Directory;
 use super::shape::{PageRef, Shape};
 
 /// The entries of one chunk of a tree.
@@ -45,17 +44,21 @@ impl Deref for EntryRef {
 pub struct Listings {
     chunks: Arc<Chunks>,
     pages: ByteCache<Fingerprint, Arc<Page>>,
+    /// By the name of the tree's recipe: one for a tree that many snapshots have.
+    shapes: ByteCache<Fingerprint, Arc<Shape>>,
 }
 
 impl Listings {
-    /// Keeps entries that take at most this many bytes in memory, or one longer chunk of them.
-    pub fn new(chunks: Arc<Chunks>, memory_bytes_max: usize) -> Self {
-        Self { chunks, pages: ByteCache::new(memory_bytes_max) }
+    /// Keeps entries that take at most this many bytes in memory, or one longer chunk of them, and
+    /// shapes that take a quarter as many.
+    pub fn new(chunks: Arc<Chunks>, entry_bytes_max: usize) -> Self {
+        let shapes = ByteCache::new(entry_bytes_max / 4);
+        Self { chunks, pages: ByteCache::new(entry_bytes_max), shapes }
     }
 
-    /// The entry at a place of a directory.
-    pub fn entry(&self, directory: &Directory, place: u32) -> Result<Option<EntryRef>, Failure> {
-        let shape = self.shape(directory)?;
+    /// The entry at a place of a directory, of which this is the tree.
+    pub fn entry(&self, tree: &Recipe, place: u32) -> Result<Option<EntryRef>, Failure> {
+        let shape = self.shape(tree)?;
         if place >= shape.entries {
             return Ok(None);
         }
@@ -66,12 +69,8 @@ impl Listings {
     }
 
     /// The entry of a name in a directory, and its place.
-    pub fn find(
-        &self,
-        directory: &Directory,
-        name: &[u8],
-    ) -> Result<Option<(u32, EntryRef)>, Failure> {
-        let shape = self.shape(directory)?;
+    pub fn find(&self, tree: &Recipe, name: &[u8]) -> Result<Option<(u32, EntryRef)>, Failure> {
+        let shape = self.shape(tree)?;
         let after = shape.pages.partition_point(|page| page.first_name.as_slice() <= name);
         let Some(number) = after.checked_sub(1) else { return Ok(None) };
         let page = self.page(&shape.pages[number].chunk)?;
@@ -83,20 +82,22 @@ impl Listings {
     }
 
     /// How many entries a directory has.
-    pub fn count(&self, directory: &Directory) -> Result<u32, Failure> {
-        Ok(self.shape(directory)?.entries)
+    pub fn count(&self, tree: &Recipe) -> Result<u32, Failure> {
+        Ok(self.shape(tree)?.entries)
     }
 
-    fn shape(&self, directory: &Directory) -> Result<Arc<Shape>, Failure> {
-        if let Some(shape) = directory.shape.get() {
-            return Ok(shape.clone());
+    fn shape(&self, tree: &Recipe) -> Result<Arc<Shape>, Failure> {
+        let key = name_of(tree);
+        if let Some(shape) = self.shapes.get(&key) {
+            return Ok(shape);
         }
-        let shape = Arc::new(self.read_shape(directory)?);
-        Ok(directory.shape.get_or_init(|| shape).clone())
+        let shape = Arc::new(self.read_shape(tree)?);
+        self.shapes.put(key, shape.clone(), shape.memory_bytes());
+        Ok(shape)
     }
 
-    fn read_shape(&self, directory: &Directory) -> Result<Shape, Failure> {
-        let mut recipe = RecipeReader::new(&directory.tree, &*self.chunks);
+    fn read_shape(&self, tree: &Recipe) -> Result<Shape, Failure> {
+        let mut recipe = RecipeReader::new(tree, &*self.chunks);
         let mut shape = Shape { pages: Vec::new(), entries: 0 };
         let mut last_name: Option<Vec<u8>> = None;
         while let Some((_, chunk)) = recipe.next_chunk()? {
@@ -127,4 +128,17 @@ impl Listings {
         self.pages.put(chunk.fingerprint, page.clone(), page.memory_bytes());
         Ok(page)
     }
+}
+
+/// A name for a recipe: two with the same name lead to the same chunks, in the same order.
+fn name_of(recipe: &Recipe) -> Fingerprint {
+    if let (0, [chunk]) = (recipe.depth, &*recipe.refs) {
+        return chunk.fingerprint;
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&[recipe.depth]);
+    for chunk in &recipe.refs {
+        hasher.update(&chunk.fingerprint.0);
+    }
+    Fingerprint(hasher.finalize().into())
 }

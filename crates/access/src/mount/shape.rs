@@ -19,3 +19,11 @@ pub struct PageRef {
     /// The name of its first entry.
     pub first_name: Vec<u8>,
 }
+
+impl Shape {
+    /// Bytes that it takes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        let names: usize = self.pages.iter().map(|page| page.first_name.capacity()).sum();
+        size_of::<Self>() + self.pages.capacity() * size_of::<PageRef>() + names
+    }
+}

@@ -16,9 +16,11 @@ use strongroom_catalog::{Entry, EntryKind};
 use super::attributes::{self, Owner};
 use super::chunks::{Chunks, Failure};
 use super::contents::{Contents, Extent};
+use super::directories::{Directories, Directory, Unopened};
+use super::forgetting::Forgetting;
 use super::layout::{LATEST, Layout, TopChild, join};
 use super::listing::{EntryRef, Listings};
-use super::nodes::{Directory, Node, Nodes, Origin};
+use super::nodes::{Node, Nodes, Origin, Place};
 use super::tops::{TopKey, Tops};
 
 /// How long the kernel may cache stored things: they never change.
@@ -65,7 +67,9 @@ pub type TakeLine<'t> = dyn FnMut(&[u8], u64, &Seen) -> bool + 't;
 /// Everything that is mounted.
 pub struct View {
     tops: Tops,
-    nodes: Nodes,
+    nodes: Arc<Nodes>,
+    forgetting: Forgetting,
+    directories: Directories,
     chunks: Arc<Chunks>,
     listings: Listings,
     contents: Contents,
@@ -86,16 +90,20 @@ impl View {
     /// Shows everything below `tops`.
     pub fn new(
         tops: Tops,
+        nodes: Arc<Nodes>,
+        forgetting: Forgetting,
         chunks: Chunks,
-        listing_bytes_max: usize,
+        directory_bytes: usize,
         owner: Owner,
         monitor: Arc<dyn Monitor>,
     ) -> Self {
         let chunks = Arc::new(chunks);
         Self {
             tops,
-            nodes: Nodes::default(),
-            listings: Listings::new(chunks.clone(), listing_bytes_max),
+            nodes,
+            forgetting,
+            directories: Directories::new(directory_bytes / 4),
+            listings: Listings::new(chunks.clone(), directory_bytes),
             contents: Contents::new(chunks.clone()),
             chunks,
             owner,
@@ -108,12 +116,10 @@ impl View {
         if let Node::Top(number) = node {
             return self.top_attributes(number);
         }
-        if let Node::Directory(number) = node {
-            let directory = self.directory(number)?;
-            if matches!(directory.origin, Origin::Top { .. }) {
-                let inode = node.inode();
-                return Ok(top(attributes::of_root(inode, &directory.snapshot, self.owner)));
-            }
+        if let Node::Directory(number) = node
+            && let Origin::Top { snapshot, .. } = self.origin(number)?
+        {
+            return Ok(top(attributes::of_root(node.inode(), &snapshot, self.owner)));
         }
         let stored = self.stored(node)?;
         Ok(kept(attributes::of_entry(node.inode(), &stored.entry)))
@@ -128,12 +134,14 @@ impl View {
             Node::Leaf { .. } | Node::Linked(_) => return Err(Errno::ENOTDIR),
         };
         let directory = self.directory(number)?;
-        let found = self.listings.find(&directory, name);
+        let found = self.listings.find(&directory.tree, name);
         let found = found.map_err(|failure| self.unreadable(&directory, &failure))?;
-        Ok(found.map(|(place, entry)| {
-            let node = self.nodes.acquire(&directory, place, &entry);
+        let seen = found.map(|(place, entry)| {
+            let node = self.nodes.acquire(directory.at, place, &entry);
             kept(attributes::of_entry(node.inode(), &entry))
-        }))
+        });
+        self.forgetting.look();
+        Ok(seen)
     }
 
     /// The kernel drops this many of its references to a node.
@@ -232,26 +240,31 @@ impl View {
     ) -> Result<(), Errno> {
         let Node::Directory(number) = node else { return Err(Errno::ENOTDIR) };
         let directory = self.directory(number)?;
-        if self.put_dots(node.inode(), above(&directory).inode(), from, take) {
+        let above = match self.origin(number)? {
+            Origin::Top { above, .. } => Node::Top(above),
+            Origin::Child(place) => Node::Directory(place.directory),
+        };
+        if self.put_dots(node.inode(), above.inode(), from, take) {
             return Ok(());
         }
         let unreadable = |failure| self.unreadable(&directory, &failure);
-        let count = u64::from(self.listings.count(&directory).map_err(unreadable)?);
+        let count = u64::from(self.listings.count(&directory.tree).map_err(unreadable)?);
         for place in from.saturating_sub(DOTS)..count {
             // Below the count, which is a u32.
             let at = place as u32;
-            let entry = self.listings.entry(&directory, at).map_err(unreadable)?;
+            let entry = self.listings.entry(&directory.tree, at).map_err(unreadable)?;
             let Some(entry) = entry else { return Ok(()) };
             let child = match with {
-                Acquaintance::Made => self.nodes.acquire(&directory, at, &entry),
-                Acquaintance::None => self.nodes.peek(&directory, at, &entry),
+                Acquaintance::Made => self.nodes.acquire(directory.at, at, &entry),
+                Acquaintance::None => self.nodes.peek(directory.at, at, &entry),
             };
             let seen = kept(attributes::of_entry(child.inode(), &entry));
             if take(&entry.name, place + DOTS + 1, &seen) {
                 self.undo(&seen, with);
-                return Ok(());
+                break;
             }
         }
+        self.forgetting.look();
         Ok(())
     }
 
@@ -340,7 +353,9 @@ impl View {
             }
             TopChild::Snapshot(snapshot) => {
                 let node = match with {
-                    Acquaintance::Made => self.nodes.acquire_root(path, number, snapshot),
+                    Acquaintance::Made => {
+                        self.nodes.acquire_root(path, number, &line.name, snapshot)
+                    }
                     Acquaintance::None => self.nodes.peek_root(path, snapshot.id),
                 };
                 attributes::of_root(node.inode(), snapshot, self.owner)
@@ -349,35 +364,39 @@ impl View {
     }
 
     fn directory(&self, number: u64) -> Result<Arc<Directory>, Errno> {
-        self.nodes.directory(number).ok_or(Errno::ESTALE)
+        let opened = self.directories.get(number, &self.nodes, &self.listings);
+        opened.map_err(|error| match error {
+            Unopened::Forgotten => Errno::ESTALE,
+            Unopened::Above(above, failure) => self.unreadable(&above, &failure),
+        })
+    }
+
+    fn origin(&self, number: u64) -> Result<Origin, Errno> {
+        self.nodes.origin(number).ok_or(Errno::ESTALE)
     }
 
     /// True for a node that is not an entry of a snapshot.
     fn is_made_up(&self, node: Node) -> Result<bool, Errno> {
         Ok(match node {
             Node::Top(_) => true,
-            Node::Directory(number) => {
-                matches!(self.directory(number)?.origin, Origin::Top { .. })
-            }
+            Node::Directory(number) => matches!(self.origin(number)?, Origin::Top { .. }),
             Node::Leaf { .. } | Node::Linked(_) => false,
         })
     }
 
     /// The entry of a node.
     fn stored(&self, node: Node) -> Result<Stored, Errno> {
-        let (directory, place) = match node {
+        let at = match node {
             Node::Top(_) => return Err(Errno::EINVAL),
-            Node::Leaf { directory, place } => (self.directory(directory)?, place),
-            Node::Linked(number) => {
-                let file = self.nodes.linked(number).ok_or(Errno::ESTALE)?;
-                (file.directory, file.place)
-            }
-            Node::Directory(number) => match &self.directory(number)?.origin {
-                Origin::Child { parent, place } => (parent.clone(), *place),
+            Node::Leaf { directory, place } => Place { directory, place },
+            Node::Linked(number) => self.nodes.linked(number).ok_or(Errno::ESTALE)?,
+            Node::Directory(number) => match self.origin(number)? {
+                Origin::Child(place) => place,
                 Origin::Top { .. } => return Err(Errno::EINVAL),
             },
         };
-        let entry = self.listings.entry(&directory, place);
+        let directory = self.directory(at.directory)?;
+        let entry = self.listings.entry(&directory.tree, at.place);
         let entry = entry.map_err(|failure| self.unreadable(&directory, &failure))?;
         Ok(Stored { entry: entry.ok_or(Errno::ESTALE)?, directory })
     }
@@ -430,23 +449,17 @@ impl View {
     /// The path of a directory in its snapshot.
     fn path(&self, directory: &Arc<Directory>) -> PathBuf {
         let mut names = Vec::new();
-        let mut at = directory;
-        while let Origin::Child { parent, place } = &at.origin {
-            let name = self.listings.entry(parent, *place).ok().flatten();
-            names.push(name.map_or_else(|| b"?".to_vec(), |entry| entry.name.clone()));
-            at = parent;
+        let mut number = directory.at.number;
+        while let Some(Origin::Child(place)) = self.nodes.origin(number) {
+            let parent = self.directories.get(place.directory, &self.nodes, &self.listings).ok();
+            let entry = parent
+                .and_then(|parent| self.listings.entry(&parent.tree, place.place).ok().flatten());
+            names.push(entry.map_or_else(|| b"?".to_vec(), |entry| entry.name.clone()));
+            number = place.directory;
         }
         let root = std::iter::once(PathBuf::from("/"));
         let names = names.into_iter().rev().map(|name| std::ffi::OsString::from_vec(name).into());
         root.chain(names).collect()
-    }
-}
-
-/// The node of the directory above.
-fn above(directory: &Directory) -> Node {
-    match &directory.origin {
-        Origin::Top { above, .. } => Node::Top(*above),
-        Origin::Child { parent, .. } => Node::Directory(parent.number),
     }
 }
 

@@ -152,4 +152,5 @@ impl Fixture {
 /// As little memory as possible, so that evicted things are read again.
 pub fn tight(options: &mut MountOptions) {
     options.cache = CacheLimits { summary_bytes: 0, block_bytes: 0, healed_bytes: 0 };
+    options.directory_bytes = 0;
 }

@@ -12,6 +12,8 @@ mod contents;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod snapshots;
 #[cfg(test)]
 mod trees;
