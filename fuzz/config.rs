@@ -1,4 +1,4 @@
-//! The repository's configuration, from any bytes.
+//! The repository's configuration, and what a session says of its writer, from any bytes.
 //!
 //! What unpacks is within its bounds, has used every byte, and packs and unpacks to the same; only
 //! what the owner signed is authentic.
@@ -12,6 +12,7 @@ use strongroom_base::seal::AuthorityKey;
 use strongroom_base::{RepositoryId, Timestamp};
 use strongroom_chunk::{Chunker, Key, Limits};
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
+use strongroom_repository::SessionHead;
 use strongroom_repository::config::{ARENA_BYTES_MAX, CHUNK_BYTES_MAX, Config};
 
 static AUTHORITY: LazyLock<AuthorityKey> = LazyLock::new(|| AuthorityKey::new([1; 32]));
@@ -22,6 +23,7 @@ fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
 });
 
 fn check_bytes(bytes: &[u8]) {
+    check_session(bytes);
     let unpacked = measure(|| Config::unpack(bytes));
     // Skipped fields may be nested, and take memory for each level.
     assert!(unpacked.peak_bytes <= 64 * bytes.len() + 4096, "it took {}", unpacked.peak_bytes);
@@ -39,6 +41,14 @@ fn check_bytes(bytes: &[u8]) {
     assert_eq!(Config::unpack(&packed).as_ref(), Ok(&config));
     assert!(Config::unpack(&[bytes, &[0]].concat()).is_err(), "a byte is left over");
     assert!(Config::unpack(&bytes[..bytes.len() - 1]).is_err(), "a byte is missing");
+}
+
+fn check_session(bytes: &[u8]) {
+    let unpacked = measure(|| SessionHead::unpack(bytes));
+    assert!(unpacked.peak_bytes <= 64 * bytes.len() + 4096, "it took {}", unpacked.peak_bytes);
+    let Ok(head) = unpacked.value else { return };
+    assert_eq!(SessionHead::unpack(&head.pack()), Ok(head));
+    assert!(SessionHead::unpack(&[bytes, &[0]].concat()).is_err(), "a byte is left over");
 }
 
 fn round(input: &mut Input<'_>) {
@@ -78,5 +88,12 @@ fn seeds() -> Vec<Vec<u8>> {
     };
     let after = |mode: u8, bytes: &[u8]| [&[mode], bytes].concat();
     let limits = [0, 1, 0, 0, 0, 2, 0, 0];
-    vec![after(0, &config.pack(&AUTHORITY)), after(1, &limits), after(1, &[limits; 6].concat())]
+    let session =
+        SessionHead { started: Timestamp(5), host: "host".to_owned(), domain: "web".to_owned() };
+    vec![
+        after(0, &session.pack()),
+        after(0, &config.pack(&AUTHORITY)),
+        after(1, &limits),
+        after(1, &[limits; 6].concat()),
+    ]
 }

@@ -20,7 +20,8 @@ The format, in short. Numbers are little-endian; each part has a document beside
               domain are derived from the first, fingerprint keys from the second. Every derivation
               is BLAKE3 in derive-key mode.
   seals       AES-256-GCM with a number as nonce; or HPKE to the repository's public key.
-  snapshot    domain, tag and CBOR, sealed by HPKE: time, host, paths, and the recipe of the tree of "/".
+  snapshot    domain and tag, then sealed by HPKE: domain, tag and CBOR: time, host, paths, and the
+              recipe of the tree of "/".
   recipe      [form, depth, refs], form 0: at depth 0 the chunks that make a stream, else nodes:
               chunks that hold the form and the refs of one depth less.
   ref         fingerprint (32) | arena (16) | slot (4) | bytes of the stream it stands for (8).
@@ -214,24 +215,36 @@ class Repository:
         for path in (self.path / "snapshots").glob("*"):
             try:
                 snapshot_id = bytes.fromhex(path.name)
-                sealed = read_object(path, SNAPSHOT, snapshot_id)
+                sequence = read_header(path, SNAPSHOT, snapshot_id).sequence
+                claim, sealed = split(read_object(path, SNAPSHOT, snapshot_id), 48)
+                self.check_claim(snapshot_id, sequence, claim)
                 opened = self.keys.open(b"strongroom v0 snapshot", snapshot_id, sealed)
-                body = self.checked_snapshot(snapshot_id, opened)
+                body = self.checked_snapshot(snapshot_id, opened, claim[:16], sequence)
                 found.append((path.name, Cbor(body).value()))
             except (Damaged, ValueError) as error:
                 print(f"{path}: {error}", file=sys.stderr)
         # By sequence, which is a snapshot's own count; its clock decides only between equals.
         return sorted(found, key=lambda snapshot: (snapshot[1].get(13, 0), snapshot[1][1], snapshot[0]))
 
-    def checked_snapshot(self, snapshot_id: bytes, opened: bytes) -> bytes:
+    def check_claim(self, snapshot_id: bytes, sequence: int, claim: bytes):
+        """The domain confirms the sequence in the header: domain, tag."""
+        session_key = derive("strongroom v0 session key", self.keys.domain_secret(claim[:16]))
+        message = self.id + snapshot_id + struct.pack("<Q", sequence)
+        if not hmac.compare_digest(blake3(message, key=session_key).digest(), claim[16:]):
+            raise Damaged("it is forged: the domain that it names did not make it")
+
+    def checked_snapshot(self, snapshot_id: bytes, opened: bytes, claimed: bytes,
+                         sequence: int) -> bytes:
         """The map of a snapshot, if the domain that it names made it: domain, tag, map."""
         domain, tag, body = opened[:16], opened[16:48], opened[48:]
         author = derive("strongroom v0 author key", self.keys.domain_secret(domain))
         if not hmac.compare_digest(blake3(self.id + snapshot_id + body, key=author).digest(), tag):
             raise Damaged("it is forged: the domain that it names did not make it")
         fields = Cbor(body).value()
-        if self.keys.domain_id(fields.get(14, "")) != domain:
+        if self.keys.domain_id(fields.get(14, "")) != domain or domain != claimed:
             raise Damaged("it is forged: it has the name of another domain")
+        if fields.get(13, 0) != sequence:
+            raise Damaged("it is forged: its header has another sequence")
         if fields[0] != FILE_TREE or fields.get(16):
             raise Newer("a newer program made it: its kind or a feature of it is not known here")
         return body
@@ -544,6 +557,10 @@ def open_slots(folder: Path, passphrase: bytes, repository_id: bytes, config: by
             return keys
     raise Damaged("the configuration was not signed by the owner" if opened
                   else "the passphrase opens no key slot")
+
+
+def split(data: bytes, length: int) -> tuple[bytes, bytes]:
+    return data[:length], data[length:]
 
 
 def derive(context: str, secret: bytes) -> bytes:

@@ -200,6 +200,12 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::NoKeySlot { .. } => {
             "restore a file of the folder `keys` from any other copy of the repository"
         }
+        RepositoryError::SequenceUsedUp { domain } if domain.is_empty() => {
+            "begin a new repository; this one can still be restored from"
+        }
+        RepositoryError::SequenceUsedUp { .. } => {
+            "give the machines keys of another domain: `strongroom key add --put-only --domain NAME`"
+        }
         RepositoryError::Fenced { .. } => "run the backup again: it reuses what was stored",
         RepositoryError::CommitUnknown { .. } => {
             "see with `strongroom snapshots`; running the backup again does no harm"

@@ -316,7 +316,7 @@ impl BackupOptions {
     fn session<'r>(&self, repository: &'r Repository) -> Result<Session<'r>, EngineError> {
         match self.dry_run {
             true => Ok(Session::pretend(repository)),
-            false => Ok(Session::begin(repository)?),
+            false => Ok(Session::begin(repository, &self.host)?),
         }
     }
 

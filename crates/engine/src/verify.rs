@@ -23,7 +23,9 @@ use strongroom_repository::{
 use crate::error::EngineError;
 use crate::health::audit::{Affected, audit};
 use crate::health::bad::{BadPlaces, is_good};
-use crate::health::census::{Census, OpenSession, Unclaimed, missing_sequences, own_snapshot_gone};
+use crate::health::census::{
+    Census, OpenSession, Unclaimed, date_sessions, missing_sequences, own_snapshot_gone,
+};
 use crate::health::fault::Fault;
 use crate::health::look::{Depth, Looked, Vouchable, look_at};
 
@@ -114,6 +116,7 @@ pub fn verify(
     reader.store().trust(read_vouchers(repository)?);
     let mut verifier = Verifier::new(repository.backend(), monitor, cancel);
     verifier.objects(depth, Some(&reader))?;
+    date_sessions(repository, &mut verifier.outcome.open_sessions);
     let list = list_snapshots(repository)?;
     for (id, error) in &list.unreadable {
         let path = format!("snapshot {}", id.short());

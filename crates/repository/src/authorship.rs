@@ -35,6 +35,7 @@ pub(crate) fn check(
     repository: &Repository,
     id: SnapshotId,
     bytes: &[u8],
+    claimed: (DomainId, u64),
 ) -> Result<Snapshot, RepositoryError> {
     let name = snapshot_name(id);
     let forged = || RepositoryError::Forged { name: snapshot_name(id) };
@@ -48,7 +49,7 @@ pub(crate) fn check(
     let wrong = |source| RepositoryError::Format { name: name.clone(), source };
     let head = unpack_head(map).map_err(wrong)?;
     let owner = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
-    if owner.domain_id(&head.domain) != domain {
+    if owner.domain_id(&head.domain) != domain || claimed != (domain, head.sequence) {
         return Err(forged());
     }
     let mut snapshot = match unpack_snapshot(id, map) {

@@ -130,6 +130,12 @@ pub enum RepositoryError {
         /// The object.
         name: ObjectName,
     },
+    /// A machine that has the domain's keys used the last sequence.
+    #[error("the backups of {} have used the last number that there is", domain_text(.domain))]
+    SequenceUsedUp {
+        /// The name of the domain; empty for the owner's.
+        domain: String,
+    },
     /// The key at hand may only store.
     #[error("this key can only store, not read")]
     PutOnly,
@@ -218,6 +224,10 @@ pub enum RepositoryError {
     /// Somebody asked to stop.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
+}
+
+fn domain_text(domain: &str) -> String {
+    if domain.is_empty() { "the owner's domain".to_owned() } else { format!("domain {domain}") }
 }
 
 fn ids(candidates: &[SnapshotId]) -> String {

@@ -5,6 +5,7 @@
 //! environment, and takes clock and randomness as parameters.
 
 mod authorship;
+mod claim;
 pub mod config;
 mod error;
 mod index;
@@ -31,12 +32,10 @@ pub use repository::{
     refuse_newer,
 };
 pub use session::{
-    Session, open_snapshot, read_session, read_snapshot, session_object, snapshot_object,
+    ListedSession, SealedSnapshot, Session, SessionHead, list_sealed, list_sessions, open_snapshot,
+    read_snapshot, session_object, snapshot_object,
 };
-pub use snapshots::{
-    SealedSnapshot, SnapshotList, SnapshotName, find_snapshot, greatest_plausible, list_sealed,
-    list_snapshots,
-};
+pub use snapshots::{SnapshotList, SnapshotName, find_snapshot, list_snapshots};
 pub use vouchers::{read_vouchers, write_vouchers};
 pub use write::basis::StreamBasis;
 pub use write::chunk_writer::{ChunkWriter, MetadataLane, WriteStats};

@@ -156,6 +156,11 @@ pub fn rightful_name(header: &Header) -> Option<ObjectName> {
     })
 }
 
+/// The object of a session.
+pub(crate) fn session_name(id: SnapshotId) -> ObjectName {
+    ObjectName::new(SESSIONS_FOLDER, id)
+}
+
 /// The object of a snapshot.
 pub(crate) fn snapshot_name(id: SnapshotId) -> ObjectName {
     ObjectName::new(SNAPSHOTS_FOLDER, id)

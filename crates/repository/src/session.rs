@@ -4,19 +4,24 @@
 //! creating `snapshots/S`. A collector that thinks the session dead fences it by creating that
 //! name; the first to create it wins (`docs/concurrency.md`).
 
-use minicbor::{Decoder, Encoder};
+mod head;
+
 use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
-use strongroom_backend::{Backend, BackendError, ObjectName};
+use strongroom_backend::{BackendError, ObjectName};
+use strongroom_base::SnapshotId;
 use strongroom_base::entropy::random_array;
-use strongroom_base::{SnapshotId, Timestamp};
-use strongroom_catalog::{FormatError, Snapshot};
+use strongroom_catalog::Snapshot;
 
 use crate::authorship::{check, sign};
+use crate::claim;
 use crate::error::RepositoryError;
-use crate::objects::{SESSIONS_FOLDER, read_small, snapshot_name};
+use crate::objects::{SNAPSHOTS_FOLDER, read_whole, session_name, snapshot_name};
 use crate::repository::Repository;
+
+use head::seal_session;
+pub use head::{ListedSession, SessionHead, list_sessions};
 
 /// The context in which snapshots are sealed.
 const SNAPSHOT_INFO: &str = "strongroom v0 snapshot";
@@ -35,14 +40,10 @@ pub struct Session<'r> {
 }
 
 impl<'r> Session<'r> {
-    /// Begins a session.
-    pub fn begin(repository: &'r Repository) -> Result<Self, RepositoryError> {
+    /// Begins a session of a machine.
+    pub fn begin(repository: &'r Repository, host: &str) -> Result<Self, RepositoryError> {
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
-        let body = pack_begun(repository.surroundings.clock.now());
-        // Its sequence is known only after the session has read what exists.
-        let origin = Origin { session: id, sequence: 0 };
-        let identity = Identity { kind: ObjectKind::Session, id: id.0, generation: 0, origin };
-        let object = envelope::seal_small(&body, identity);
+        let object = seal_session(repository, id, host);
         repository.backend().create(&session_object(id), &object)?;
         Ok(Self { repository, id, sequence: 0, ended: false })
     }
@@ -110,37 +111,9 @@ impl Drop for Session<'_> {
     }
 }
 
-/// When a session began, by its writer's clock. Needs no key.
-pub fn read_session(backend: &dyn Backend, id: SnapshotId) -> Result<Timestamp, RepositoryError> {
-    let name = session_object(id);
-    let body = read_small(backend, &name, ObjectKind::Session, Some(&id.0))?;
-    unpack_begun(&body).map_err(|error| {
-        let source = FormatError::damaged("session", error);
-        RepositoryError::Format { name, source }
-    })
-}
-
-/// The body of a session's object.
-fn pack_begun(begun: Timestamp) -> Vec<u8> {
-    let mut body = Vec::new();
-    Encoder::new(&mut body)
-        .map(1)
-        .and_then(|cbor| cbor.u64(0))
-        .and_then(|cbor| cbor.i64(begun.0))
-        .expect("a vector takes all that is written to it");
-    body
-}
-
-fn unpack_begun(body: &[u8]) -> Result<Timestamp, minicbor::decode::Error> {
-    let mut cbor = Decoder::new(body);
-    cbor.map()?;
-    cbor.u64()?;
-    Ok(Timestamp(cbor.i64()?))
-}
-
 /// The object of a session.
 pub fn session_object(id: SnapshotId) -> ObjectName {
-    ObjectName::new(SESSIONS_FOLDER, id)
+    session_name(id)
 }
 
 /// The object of a snapshot.
@@ -156,16 +129,16 @@ fn seal_snapshot(repository: &Repository, snapshot: &Snapshot, origin: Origin) -
         &sign(repository, snapshot),
         &*repository.surroundings.entropy,
     );
+    let claim = claim::make(repository, snapshot.id, origin.sequence);
     let kind = ObjectKind::Snapshot;
     let identity = Identity { kind, id: snapshot.id.0, generation: 0, origin };
-    envelope::seal_small(&sealed, identity)
+    envelope::seal_small(&[&claim[..], &sealed].concat(), identity)
 }
 
 /// Reads a snapshot.
 pub fn read_snapshot(repository: &Repository, id: SnapshotId) -> Result<Snapshot, RepositoryError> {
-    let name = snapshot_object(id);
-    let sealed = read_small(repository.backend(), &name, ObjectKind::Snapshot, Some(&id.0))?;
-    unseal_snapshot(repository, id, &sealed)
+    let object = read_object_of(repository, id)?;
+    open_snapshot(repository, id, &object)
 }
 
 /// Opens the bytes of a snapshot's object, found under any name.
@@ -174,21 +147,56 @@ pub fn open_snapshot(
     id: SnapshotId,
     object: &[u8],
 ) -> Result<Snapshot, RepositoryError> {
-    let (_, sealed, _) = envelope::open(object, ObjectKind::Snapshot, Some(&id.0))
-        .map_err(|source| RepositoryError::Object { name: snapshot_object(id), source })?;
-    unseal_snapshot(repository, id, &sealed)
+    let name = snapshot_object(id);
+    let (sequence, body) = open_envelope(id, object)?;
+    let key = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
+    let claimed = claim::check(repository, id, sequence, &body);
+    let (domain, sealed) = claimed.ok_or(RepositoryError::Forged { name: name.clone() })?;
+    let opened = key.private_key.open(SNAPSHOT_INFO, &id.0, sealed);
+    let opened = opened.map_err(|_| RepositoryError::Sealed { name })?;
+    check(repository, id, &opened, (domain, sequence))
 }
 
-fn unseal_snapshot(
-    repository: &Repository,
-    id: SnapshotId,
-    sealed: &[u8],
-) -> Result<Snapshot, RepositoryError> {
+/// A snapshot as a key sees it that can only store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SealedSnapshot {
+    /// Its name.
+    pub id: SnapshotId,
+    /// Its sequence, if a machine of this key's domain made it; else 0.
+    pub sequence: u64,
+}
+
+/// The snapshots that exist. What they say in the clear counts only if it is proven.
+pub fn list_sealed(repository: &Repository) -> Result<Vec<SealedSnapshot>, RepositoryError> {
+    let own = repository.write_keys().domain.id;
+    let mut snapshots = Vec::new();
+    for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
+        let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
+        let opened = read_object_of(repository, id).and_then(|object| open_envelope(id, &object));
+        let sequence = match opened {
+            Ok((sequence, body)) => {
+                let claimed = claim::check(repository, id, sequence, &body);
+                claimed.filter(|(domain, _)| *domain == own).map_or(0, |_| sequence)
+            }
+            // Removed between the listing and the reading.
+            Err(RepositoryError::Backend(error)) if error.is_not_found() => continue,
+            Err(error) if error.is_damage() => 0,
+            Err(error) => return Err(error),
+        };
+        snapshots.push(SealedSnapshot { id, sequence });
+    }
+    Ok(snapshots)
+}
+
+fn read_object_of(repository: &Repository, id: SnapshotId) -> Result<Vec<u8>, RepositoryError> {
+    let arena_bytes = repository.config.arena_bytes;
+    Ok(read_whole(repository.backend(), &snapshot_object(id), arena_bytes)?.bytes)
+}
+
+/// The sequence in the header of a snapshot's object, and its body, repaired if it is damaged.
+fn open_envelope(id: SnapshotId, object: &[u8]) -> Result<(u64, Vec<u8>), RepositoryError> {
+    let opened = envelope::open(object, ObjectKind::Snapshot, Some(&id.0));
     let name = snapshot_object(id);
-    let key = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
-    let body = key
-        .private_key
-        .open(SNAPSHOT_INFO, &id.0, sealed)
-        .map_err(|_| RepositoryError::Sealed { name })?;
-    check(repository, id, &body)
+    let (header, body, _) = opened.map_err(|source| RepositoryError::Object { name, source })?;
+    Ok((header.origin.sequence, body))
 }

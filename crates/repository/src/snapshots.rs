@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use strongroom_arena::envelope::format::{HEADER_BYTES, Header};
 use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 
@@ -60,45 +59,6 @@ pub fn list_snapshots(repository: &Repository) -> Result<SnapshotList, Repositor
     }
     list.snapshots.sort_by_key(Snapshot::order);
     Ok(list)
-}
-
-/// A snapshot as a key sees it that can only store: what its header says is not authenticated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SealedSnapshot {
-    /// Its name.
-    pub id: SnapshotId,
-    /// The sequence in its header; 0 if that cannot be read.
-    pub sequence: u64,
-}
-
-/// The snapshots that exist, by their headers.
-pub fn list_sealed(repository: &Repository) -> Result<Vec<SealedSnapshot>, RepositoryError> {
-    let mut sealed = Vec::new();
-    for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
-        let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
-        let header = match repository.backend().read(&info.name, 0, HEADER_BYTES) {
-            Err(error) if error.is_not_found() => continue,
-            other => other.ok().and_then(|bytes| Header::unpack(&bytes).ok()),
-        };
-        let sequence = header.map_or(0, |header| header.origin.sequence);
-        sealed.push(SealedSnapshot { id, sequence });
-    }
-    Ok(sealed)
-}
-
-/// How far above the greatest sequence so far a header's may be.
-const SEQUENCE_STEP_MAX: u64 = 1 << 40;
-
-/// The greatest sequence of these headers that can be true, if this machine has used `remembered`.
-/// Anybody who may store can write a header. One forged header would else exhaust the sequence of a
-/// domain; with this bound it takes 2^24 of them.
-pub fn greatest_plausible(remembered: u64, sealed: &[SealedSnapshot]) -> u64 {
-    let mut sequences: Vec<u64> = sealed.iter().map(|snapshot| snapshot.sequence).collect();
-    sequences.sort_unstable();
-    sequences.into_iter().fold(remembered, |greatest, sequence| {
-        let is_plausible = sequence <= greatest.saturating_add(SEQUENCE_STEP_MAX);
-        if is_plausible { greatest.max(sequence) } else { greatest }
-    })
 }
 
 /// How a person names a snapshot, recognised by its form.
@@ -359,29 +319,6 @@ mod tests {
         assert!(
             matches!(error, Err(RepositoryError::OnlyPartial { newest, .. }) if newest == only[0].id)
         );
-    }
-
-    #[test]
-    fn a_forged_header_does_not_exhaust_the_sequence() {
-        const STEP: u64 = SEQUENCE_STEP_MAX;
-        for (remembered, sequences, expected) in [
-            (0, &[][..], 0),
-            (7, &[3, 5], 7),
-            (7, &[9, 3, 8], 9),
-            (7, &[u64::MAX, 9], 9),
-            (0, &[STEP, u64::MAX - 1], STEP),
-            (0, &[STEP + 1], 0),
-            // A forged one that was believed once does not hide the honest ones behind it.
-            (0, &[2 * STEP, STEP, 3 * STEP + 1], 2 * STEP),
-            (u64::MAX, &[1, u64::MAX], u64::MAX),
-        ] {
-            let id = SnapshotId::ZERO;
-            let sealed: Vec<SealedSnapshot> = sequences
-                .iter()
-                .map(|sequence| SealedSnapshot { id, sequence: *sequence })
-                .collect();
-            assert_eq!(greatest_plausible(remembered, &sealed), expected, "{sequences:?}");
-        }
     }
 
     #[test]

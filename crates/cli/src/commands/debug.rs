@@ -10,14 +10,17 @@ use strongroom_arena::envelope;
 use strongroom_arena::{ArenaContent, CacheLimits, ListedArenas};
 use strongroom_base::Cancel;
 use strongroom_catalog::Recipe;
-use strongroom_repository::{ChunkIndex, ChunkReader, Found, RepositoryError, find_path};
+use strongroom_repository::{
+    ChunkIndex, ChunkReader, Found, ListedSession, RepositoryError, find_path, list_sessions,
+};
 
 use super::ls;
 use crate::context::Context;
+use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
 use crate::snapshot_arg::SnapshotArg;
-use crate::terminal::{printable, printable_bytes};
+use crate::terminal::{printable, printable_bytes, printable_text, table};
 
 /// Which structure.
 #[derive(Debug, Clone, clap::Args)]
@@ -40,6 +43,8 @@ enum What {
     },
     /// The index in the cache, after bringing it up to date
     Index,
+    /// Sessions: who is writing, or died while writing
+    Sessions,
     /// A snapshot's record
     Snapshot {
         /// The snapshot
@@ -59,6 +64,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         What::Envelope { file } => envelope_of(context, &file)?,
         What::Arena { arena } => show_arena(context, &arena)?,
         What::Index => index(context)?,
+        What::Sessions => sessions(context)?,
         What::Snapshot { snapshot } => {
             let repository = context.open()?;
             let snapshot = SnapshotArg::from(snapshot).find(&repository)?;
@@ -69,6 +75,28 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         What::Tree { what } => tree(context, &SnapshotArg::from(what))?,
     }
     Ok(Exit::Done.into())
+}
+
+fn sessions(context: &Context) -> Result<(), CliError> {
+    let mut rows = vec![["id", "time", "host", "domain"].map(str::to_owned).to_vec()];
+    for ListedSession { id, domain, head } in list_sessions(&context.open()?)? {
+        let domain = domain.map(|domain| domain.to_string()).unwrap_or_default();
+        rows.push(match head {
+            Ok(head) => {
+                let domain = if head.domain.is_empty() { "owner" } else { &head.domain };
+                let (host, domain) = (printable_text(&head.host), printable_text(domain));
+                vec![id.short(), dates::text(head.started), host, domain]
+            }
+            Err(RepositoryError::PutOnly) => {
+                vec![id.short(), String::new(), "of another domain".to_owned(), domain]
+            }
+            Err(error) => vec![id.short(), String::new(), error.to_string(), domain],
+        });
+    }
+    for line in table(&rows, &[]) {
+        context.terminal.result(line)?;
+    }
+    Ok(())
 }
 
 fn envelope_of(context: &Context, file: &std::path::Path) -> Result<(), CliError> {

@@ -37,7 +37,7 @@ impl<'r> Begun<'r> {
             false => OwnRecord::begin(repository, session.id, monitor),
         };
         let history = History::read(repository, &own)?;
-        session.sequence = history.next_sequence();
+        session.sequence = history.next_sequence()?;
         let from_the_future = history.dated_after(started).map(|s| (s.id, s.started));
         let gone = history.gone().to_vec();
         let parent = history.into_parent(options, paths);

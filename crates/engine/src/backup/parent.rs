@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use strongroom_base::{Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, TreeReader};
 use strongroom_repository::{
-    ChunkReader, OwnRecord, Repository, greatest_plausible, list_sealed, list_snapshots,
+    ChunkReader, OwnRecord, Repository, RepositoryError, list_sealed, list_snapshots,
 };
 
 use super::BackupOptions;
@@ -39,7 +39,8 @@ impl History {
             return Ok(Self { snapshots, greatest_sequence, domain, gone: Vec::new() });
         }
         let sealed = list_sealed(repository)?;
-        let greatest_sequence = greatest_plausible(own.sequence, &sealed);
+        let proven = sealed.iter().map(|snapshot| snapshot.sequence).max();
+        let greatest_sequence = own.sequence.max(proven.unwrap_or(0));
         let existing: HashSet<SnapshotId> = sealed.iter().map(|snapshot| snapshot.id).collect();
         let kept = own.snapshots.iter().map(|kept| kept.snapshot.clone());
         // What a snapshot needs may be removed as soon as the snapshot is.
@@ -51,8 +52,9 @@ impl History {
     }
 
     /// The sequence of the next snapshot.
-    pub fn next_sequence(&self) -> u64 {
-        self.greatest_sequence.saturating_add(1)
+    pub fn next_sequence(&self) -> Result<u64, EngineError> {
+        let used_up = || RepositoryError::SequenceUsedUp { domain: self.domain.clone() };
+        Ok(self.greatest_sequence.checked_add(1).ok_or_else(used_up)?)
     }
 
     /// Snapshots that this machine remembers and that were removed from the repository.

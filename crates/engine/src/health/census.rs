@@ -12,7 +12,8 @@ use strongroom_backend::{Backend, ObjectInfo, ObjectName};
 use strongroom_base::{ArenaId, Monitor, SnapshotId, Timestamp};
 use strongroom_repository::objects::{SESSIONS_FOLDER, SNAPSHOTS_FOLDER};
 use strongroom_repository::{
-    OwnRecord, Repository, SnapshotList, list_sealed, read_session, session_object, snapshot_object,
+    OwnRecord, Repository, SessionHead, SnapshotList, list_sealed, list_sessions, session_object,
+    snapshot_object,
 };
 
 /// A session that has not ended: its writer is at work, or was interrupted.
@@ -20,7 +21,7 @@ use strongroom_repository::{
 pub struct OpenSession {
     /// Its name.
     pub id: SnapshotId,
-    /// When it began, by the writer's clock; none if its object cannot be read.
+    /// When it began, by the writer's clock; none without a key of its domain.
     pub begun: Option<Timestamp>,
     /// The sequence in the headers of its arenas; none if it has stored none.
     pub sequence: Option<u64>,
@@ -93,9 +94,8 @@ impl Census {
         let open = open.filter(|id| exists(backend, &session_object(**id)));
         open.map(|id| {
             let stored = self.stored.get(id);
-            let begun = read_session(backend, *id).ok();
             let sequence = stored.map(|stored| stored.sequence);
-            OpenSession { id: *id, begun, sequence, arenas: stored.map_or(0, |s| s.arenas) }
+            OpenSession { id: *id, begun: None, sequence, arenas: stored.map_or(0, |s| s.arenas) }
         })
         .collect()
     }
@@ -117,6 +117,16 @@ impl Census {
     }
 }
 
+/// Takes note of when sessions began, as far as the key at hand proves it.
+pub fn date_sessions(repository: &Repository, sessions: &mut [OpenSession]) {
+    let listed = list_sessions(repository).unwrap_or_default();
+    let heads = listed.into_iter().filter_map(|listed| Some((listed.id, listed.head.ok()?)));
+    let heads: BTreeMap<SnapshotId, SessionHead> = heads.collect();
+    for session in sessions {
+        session.begun = heads.get(&session.id).map(|head| head.started);
+    }
+}
+
 /// True unless it is certain that there is no such object.
 fn exists(backend: &dyn Backend, name: &ObjectName) -> bool {
     !backend.size(name).is_err_and(|error| error.is_not_found())
@@ -126,8 +136,7 @@ fn exists(backend: &dyn Backend, name: &ObjectName) -> bool {
 ///
 /// A full key gives each snapshot one more than the greatest of its domain, and an interrupted
 /// backup uses no number up: two snapshots may have one number, but none is left out, unless a
-/// snapshot was removed. (A put-only key also counts what other domains have, so its numbers have
-/// honest gaps.)
+/// snapshot was removed.
 pub fn missing_sequences(
     repository: &Repository,
     list: &SnapshotList,

@@ -68,7 +68,7 @@ pub fn scene(seed: u64) -> Scene {
     let mut base = world.objects.snapshot();
     // A writer died.
     let repository = world.open();
-    let session = Session::begin(&repository).unwrap();
+    let session = Session::begin(&repository, "host").unwrap();
     let name = session_object(session.id);
     base.insert(name.clone(), world.objects.snapshot()[&name].clone());
     drop(session);

@@ -308,6 +308,9 @@ fn engine_02_a_forged_snapshot_is_reported_and_left_out() {
         let public_key = &laptop.write_keys().public_key;
         let sealed = public_key.seal("strongroom v0 snapshot", &id.0, &plain, entropy);
         let (kind, origin) = (ObjectKind::Snapshot, Origin { session: id, sequence: 9 });
+        let message = [&laptop.config.id.0[..], &id.0, &9_u64.to_le_bytes()].concat();
+        let claim = strongroom_base::keys::authenticate(&own.session_key, &message);
+        let sealed = [&own.id.0[..], &claim, &sealed].concat();
         let identity = Identity { kind, id: id.0, generation: 0, origin };
         let object = envelope::seal_small(&sealed, identity);
         laptop.backend().create(&snapshot_object(id), &object).unwrap();

@@ -22,6 +22,7 @@ mod refused;
 mod repair;
 mod restore;
 mod restore_faults;
+mod sequences;
 mod slots;
 mod trust;
 mod verify;

@@ -65,8 +65,11 @@ fn plant_snapshot(repository: &Repository, id: SnapshotId, map: &[u8]) -> Object
     let plain = [&domain.id.0[..], &authenticate(&domain.author_key, &message), map].concat();
     let (public_key, entropy) = (&repository.write_keys().public_key, SeededEntropy::new(9));
     let sealed = public_key.seal("strongroom v0 snapshot", &id.0, &plain, &entropy);
+    let message = [&repository.config.id.0[..], &id.0, &7_u64.to_le_bytes()].concat();
+    let claim = [domain.id.0.to_vec(), authenticate(&domain.session_key, &message).to_vec()];
     let (kind, origin) = (ObjectKind::Snapshot, Origin { session: id, sequence: 7 });
     let identity = Identity { kind, id: id.0, generation: 0, origin };
+    let sealed = [claim.concat(), sealed].concat();
     let name = snapshot_object(id);
     repository.backend().create(&name, &envelope::seal_small(&sealed, identity)).unwrap();
     name

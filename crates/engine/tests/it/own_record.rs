@@ -5,11 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use strongroom_arena::envelope::format::ObjectKind;
-use strongroom_arena::envelope::{self, Identity};
-use strongroom_arena::{ArenaContent, ArenaError, ArenaName, ArenaStore, CacheLimits, Origin};
+use strongroom_arena::{ArenaContent, ArenaError, ArenaName, ArenaStore, CacheLimits};
 use strongroom_backend::Backend;
-use strongroom_base::{ArenaId, Cancel, Silent, SnapshotId};
+use strongroom_base::{ArenaId, Cancel, Silent};
 use strongroom_engine::{
     BackupOutcome, NewAccess, VerifyDepth, add_key, plan_repair, repair, verify,
 };
@@ -347,24 +345,6 @@ fn a_rescued_arena_can_still_be_read() {
     assert_eq!(readable(&store, &[*victim]), 1);
     let last = takes_all_over(&world, &laptop(&world));
     world.assert_holds(&world.open(), last.snapshot.id, &world.image(), "after the rescue");
-}
-
-/// Anybody who may store can write a header with any sequence.
-#[test]
-fn a_forged_header_does_not_exhaust_the_sequence_of_a_put_only_key() {
-    let world = world(515);
-    let first = back_up(&world, &laptop(&world));
-    let id = SnapshotId([9; 16]);
-    let origin = Origin { session: id, sequence: u64::MAX };
-    let identity = Identity { kind: ObjectKind::Snapshot, id: id.0, generation: 0, origin };
-    let object = envelope::seal_small(b"rubbish", identity);
-    world.objects.create(&snapshot_object(id), &object).unwrap();
-    let second = back_up(&world, &laptop(&world));
-    assert_eq!(second.snapshot.sequence, first.snapshot.sequence + 1);
-    // The repository went back, and the machine did not.
-    world.objects.remove(&snapshot_object(second.snapshot.id)).unwrap();
-    let third = back_up(&world, &laptop(&world));
-    assert_eq!(third.snapshot.sequence, second.snapshot.sequence + 1);
 }
 
 /// Full keys remember the last sequence and snapshot.

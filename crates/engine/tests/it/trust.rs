@@ -68,7 +68,7 @@ fn a_commit_of_unknown_outcome_keeps_its_session() {
 fn a_session_that_was_ended_from_outside_commits_nothing() {
     let world = World::new(192);
     let repository = world.open();
-    let session = Session::begin(&repository).unwrap();
+    let session = Session::begin(&repository, "host").unwrap();
     let name = snapshot_object(session.id);
     world.objects.create(&name, b"a tombstone").unwrap();
     let snapshot = Snapshot::empty(session.id);
