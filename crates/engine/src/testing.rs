@@ -109,8 +109,3 @@ impl World {
         self.objects.remove(name).unwrap();
     }
 }
-
-/// Bytes that do not compress.
-pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    strongroom_testkit::Random::new(seed).noise(bytes)
-}

@@ -21,7 +21,7 @@ pub use damage::Change;
 pub use fault::{Calls, Fault, FaultKind, FaultPlan, FaultyBackend};
 pub use image::{Content, Image, Kind, Node, assert_same, compare};
 pub use monitor::{Heard, Listener};
-pub use random::Random;
+pub use random::{Random, noise};
 pub use recording::{Call, CallKind, RecordingBackend};
 pub use refusing::RefusingBackend;
 pub use skip::{skip, skipped};

@@ -66,6 +66,11 @@ impl Random {
     }
 }
 
+/// Bytes that do not compress, the same for the same seed.
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    Random::new(seed).noise(length)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

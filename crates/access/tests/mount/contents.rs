@@ -5,10 +5,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::SeekFrom;
+use strongroom_testkit::noise;
 
 use crate::compare::assert_same;
 use crate::fixture::{Fixture, can_mount, tight};
-use crate::sample::{HOLE_BYTES, make_all, noise};
+use crate::sample::{HOLE_BYTES, make_all};
 
 #[test]
 fn any_range_of_any_file() {

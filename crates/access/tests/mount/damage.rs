@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use strongroom_arena::Redundancy;
 use strongroom_base::Severity;
 use strongroom_repository::InitOptions;
+use strongroom_testkit::noise;
 
 use crate::fixture::{Fixture, can_mount};
-use crate::sample::noise;
 
 /// The arenas of a repository by size, the largest first.
 fn arenas(fixture: &Fixture) -> Vec<PathBuf> {

@@ -9,22 +9,9 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::{CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
+use strongroom_testkit::noise;
 
 pub const HOLE_BYTES: u64 = 9 << 20;
-
-/// Bytes that do not repeat, the same for the same seed.
-pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut noise = Vec::with_capacity(bytes + 8);
-    while noise.len() < bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        noise.extend_from_slice(&state.to_le_bytes());
-    }
-    noise.truncate(bytes);
-    noise
-}
 
 /// Makes all kinds of files below a folder.
 pub fn make_all(at: &Path) {

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 
 use strongroom_base::SnapshotId;
+use strongroom_testkit::noise;
 
 use super::format::{SIGNATURE_BYTES, VERSION};
 use super::*;
@@ -16,15 +17,6 @@ const IDENTITY: Identity = Identity {
     generation: 7,
     origin: Origin { session: SnapshotId([0x5e; 16]), sequence: 0x0102_0304_0506_0708 },
 };
-
-/// Bytes that do not repeat.
-fn noise(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut noise = vec![0; bytes];
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&seed.to_le_bytes());
-    hasher.finalize_xof().fill(&mut noise);
-    noise
-}
 
 fn sealed(body: &[u8], per_mille: u32) -> Vec<u8> {
     let mut object = vec![0; HEADROOM];
@@ -51,7 +43,7 @@ impl Loss {
         match self {
             Self::Zeroed => shard.fill(0),
             Self::Flipped(bit) => shard[bit / 8 % shard.len()] ^= 1 << (bit % 8),
-            Self::Garbage(seed) => shard.copy_from_slice(&noise(shard.len(), seed)),
+            Self::Garbage(seed) => shard.copy_from_slice(&noise(seed, shard.len())),
         }
     }
 }
@@ -84,7 +76,7 @@ fn damaged_object(
     count: impl Fn(usize) -> std::ops::RangeInclusive<usize> + Copy,
 ) -> impl Strategy<Value = (Vec<u8>, Vec<(usize, Loss)>)> {
     (1_usize..20_000, 1_u32..=1000, any::<u64>()).prop_flat_map(move |(bytes, rate, seed)| {
-        let object = sealed(&noise(bytes, seed), rate);
+        let object = sealed(&noise(seed, bytes), rate);
         let (header, _) = layout_of(&object);
         let all: Vec<usize> = (0..header.shards()).collect();
         let shards = subsequence(all, count(header.parity_shards as usize));
@@ -148,7 +140,7 @@ proptest! {
         fields in 0_u8..16,
         cut in prop_oneof![Just(usize::MAX), 0_usize..6000],
     ) {
-        let object = sealed(&noise(bytes, 3), rate);
+        let object = sealed(&noise(3, bytes), rate);
         let (mut header, layout) = layout_of(&object);
         let mut lie = |bit: u8, change: &dyn Fn(&mut Header)| if fields & bit != 0 { change(&mut header) };
         lie(1, &|header| header.shard_bytes_log2 = shard_bytes_log2);
@@ -170,7 +162,7 @@ proptest! {
         check_all(&lying);
         if let Ok(repaired) = repair(&lying) {
             let (header, layout) = layout_of(&repaired);
-            prop_assert_eq!(&repaired[HEADROOM..layout.first_table], noise(bytes, 3));
+            prop_assert_eq!(&repaired[HEADROOM..layout.first_table], noise(3, bytes));
             prop_assert_eq!(header.body_bytes(), bytes);
         }
     }
@@ -181,7 +173,7 @@ proptest! {
         place in any::<prop::sample::Index>(),
         change in 1_u8..=255,
     ) {
-        let object = sealed(&noise(bytes, 1), 30);
+        let object = sealed(&noise(1, bytes), 30);
         let mut damaged = object.clone();
         damaged[place.index(object.len())] ^= change;
         prop_assert!(!inspect(&damaged).unwrap().is_whole());
@@ -208,7 +200,7 @@ fn fix_checksum(packed: &mut [u8; HEADER_BYTES]) {
 #[test]
 fn a_sealed_object_is_whole_and_opens() {
     for (bytes, rate) in [(1, 0), (1, 1000), (255, 30), (256, 30), (40_000, 30), (9 << 20, 30)] {
-        let body = noise(bytes, 9);
+        let body = noise(9, bytes);
         let object = sealed(&body, rate);
         assert!(inspect(&object).unwrap().is_whole(), "{bytes}");
         assert_eq!(repair(&object).unwrap(), object);
@@ -289,7 +281,7 @@ fn each_structure_damaged() {
             Repaired,
         ),
     ];
-    let object = sealed(&noise(10_000, 5), 100);
+    let object = sealed(&noise(5, 10_000), 100);
     let (_, layout) = layout_of(&object);
     for (name, damage, expected) in cases {
         let mut damaged = object.clone();
@@ -315,7 +307,7 @@ fn damage_tables(object: &mut [u8], layout: &Layout) {
 
 #[test]
 fn without_parity_damage_is_named_but_stays() {
-    let mut object = sealed(&noise(10_000, 5), 0);
+    let mut object = sealed(&noise(5, 10_000), 0);
     object[HEADROOM + 300] ^= 1;
     assert_eq!(inspect(&object).unwrap().lost_shards, [1]);
     let error = EnvelopeError::BeyondRepair { lost: 1, shards: 40, parity: 0 };
@@ -326,7 +318,7 @@ fn without_parity_damage_is_named_but_stays() {
 
 #[test]
 fn a_forged_table_never_makes_bytes() {
-    let object = sealed(&noise(10_000, 5), 100);
+    let object = sealed(&noise(5, 10_000), 100);
     let (header, layout) = layout_of(&object);
     let mut forged = object.clone();
     forged[HEADROOM] ^= 1;
@@ -357,7 +349,7 @@ type NewerCase = (&'static str, bool, fn(&mut Header));
 /// meaning to it: the envelope is checked and repaired as any other, and nothing in it is lost.
 #[test]
 fn what_a_newer_program_made_is_unknown_and_repaired_as_it_was() {
-    let whole = sealed(&noise(10_000, 5), 100);
+    let whole = sealed(&noise(5, 10_000), 100);
     let (header, layout) = layout_of(&whole);
     let cases: [NewerCase; 5] = [
         ("no change", false, |_| {}),
@@ -400,7 +392,7 @@ fn numbers_and_kinds_belong_together() {
 
 #[test]
 fn headers_that_contradict_themselves_are_refused() {
-    let header = layout_of(&sealed(&noise(1000, 1), 1000)).0;
+    let header = layout_of(&sealed(&noise(1, 1000), 1000)).0;
     let cases: [fn(&mut Header); 6] = [
         |h| h.body_bytes = 0,
         |h| h.body_bytes = u64::MAX,
@@ -421,7 +413,7 @@ fn headers_that_contradict_themselves_are_refused() {
 #[test]
 fn signatures_of_parity_are_the_parity_of_signatures() {
     for (bytes, rate) in [(10_000, 30), (10_000, 1000), (1, 1000), (3_000_001, 70)] {
-        let object = sealed(&noise(bytes, 2), rate);
+        let object = sealed(&noise(2, bytes), rate);
         let (header, layout) = layout_of(&object);
         let table = unpack_table(&object[layout.second_table..layout.trailer]).unwrap();
         assert_eq!(table.len() * SIGNATURE_BYTES + 4, layout.table_bytes);

@@ -2,21 +2,15 @@
 
 use strongroom_arena::format::CHUNK_BYTES_MAX;
 use strongroom_arena::{ArenaError, ArenaStore, CacheLimits, Redundancy};
+use strongroom_testkit::noise;
 
 use crate::{World, block_range, read};
-
-/// A chunk of this length that does not compress.
-fn chunk_of(bytes: usize, number: usize) -> Vec<u8> {
-    let mut chunk = vec![0; bytes];
-    blake3::Hasher::new().update(&number.to_le_bytes()).finalize_xof().fill(&mut chunk);
-    chunk
-}
 
 /// Forty blocks of one chunk of 4 MiB each: 160 MiB.
 #[test]
 fn an_arena_of_the_longest_chunks() {
     let world = World { block_chunks: 1, ..World::new() };
-    let chunks: Vec<_> = (0..40).map(|number| chunk_of(CHUNK_BYTES_MAX, number)).collect();
+    let chunks: Vec<_> = (0..40).map(|number| noise(number, CHUNK_BYTES_MAX)).collect();
     let finished = world.build(&chunks, Redundancy { per_mille: 10 });
     world.put(finished.name.id, finished.object());
     let arena = world.store.arena(finished.name.id).unwrap();
@@ -38,7 +32,7 @@ fn an_arena_of_the_longest_chunks() {
 #[test]
 fn an_arena_of_many_short_chunks() {
     let world = World { block_chunks: 500, ..World::new() };
-    let chunks: Vec<_> = (0..6000).map(|number| chunk_of(40, number)).collect();
+    let chunks: Vec<_> = (0..6000).map(|number| noise(number, 40)).collect();
     let finished = world.build(&chunks, Redundancy::ARENA);
     world.put(finished.name.id, finished.object());
     let arena = world.store.arena(finished.name.id).unwrap();

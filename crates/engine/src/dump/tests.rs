@@ -10,11 +10,11 @@ use strongroom_base::{Cancel, Severity, Silent};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{ChunkReader, Found, RepositoryError, find_path};
 use strongroom_testkit::tree::{set_mtime, sparse};
-use strongroom_testkit::{Content, Image, Kind, Listener};
+use strongroom_testkit::{Content, Image, Kind, Listener, noise};
 
 use super::{DumpFormat, DumpOutcome, cat, dump};
 use crate::error::EngineError;
-use crate::testing::{World, noise};
+use crate::testing::World;
 
 fn dumped(
     world: &World,

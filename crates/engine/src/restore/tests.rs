@@ -9,10 +9,11 @@ use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Fingerprint, Location, Silent};
 use strongroom_catalog::ChunkRef;
 use strongroom_repository::ChunkReader;
+use strongroom_testkit::noise;
 
 use super::batch::WANTS_MAX;
 use super::*;
-use crate::testing::{World, noise};
+use crate::testing::World;
 
 /// Some 170 chunks: four batches.
 const LONG: usize = 1 << 20;

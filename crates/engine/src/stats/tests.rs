@@ -5,10 +5,10 @@ use std::fs;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName};
 use strongroom_backend::{Backend, read_all};
 use strongroom_base::{Cancel, Severity, Silent};
-use strongroom_testkit::Listener;
+use strongroom_testkit::{Listener, noise};
 
 use super::{SnapshotStat, repository_stats, snapshot_stats};
-use crate::testing::{World, noise};
+use crate::testing::World;
 
 #[test]
 fn every_byte_of_a_repository_is_counted() {

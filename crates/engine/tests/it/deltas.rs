@@ -12,18 +12,11 @@ use strongroom_base::{ArenaId, Silent};
 use strongroom_engine::{BackupOptions, BackupOutcome};
 use strongroom_repository::Repository;
 use strongroom_testkit::damage::names_in;
-use strongroom_testkit::{CallKind, RecordingBackend};
+use strongroom_testkit::{CallKind, RecordingBackend, noise};
 
 use crate::restore::{into, run_restore};
 use crate::verify::check_all;
 use crate::world::{World, options, run};
-
-/// Bytes that do not compress, and differ for each seed.
-fn noise(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut noise = vec![0; bytes];
-    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut noise);
-    noise
-}
 
 fn arenas(repository: &Repository, content: ArenaContent) -> (ArenaStore, Vec<ArenaId>) {
     let store = repository.arena_store(CacheLimits::default());
@@ -87,7 +80,7 @@ fn an_edit_costs_its_own_bytes() {
     ] {
         let world = empty_world(seed);
         let file = world.tree().join("file");
-        fs::write(&file, noise(300_000, seed)).unwrap();
+        fs::write(&file, noise(seed, 300_000)).unwrap();
         world.backup();
         edit(&file, change);
         let second = world.backup();
@@ -110,13 +103,13 @@ fn an_edit_costs_its_own_bytes() {
 fn edits_behind_an_insertion_find_their_basis() {
     let world = empty_world(310);
     let file = world.tree().join("file");
-    fs::write(&file, noise(6_000_000, 310)).unwrap();
+    fs::write(&file, noise(310, 6_000_000)).unwrap();
     world.backup();
     edit(&file, |bytes| {
         for at in [5_900_000, 4_000_000, 3_000_000] {
             bytes[at] ^= 1;
         }
-        bytes.splice(1_000_000..1_000_000, noise(700_000, 311));
+        bytes.splice(1_000_000..1_000_000, noise(311, 700_000));
     });
     let second = world.backup();
     let stored = second.written.stored_bytes;
@@ -153,7 +146,7 @@ fn values_that_change_in_place_cost_their_differences() {
 fn what_repeats_does_not_lead_away_from_the_place() {
     let world = empty_world(312);
     let file = world.tree().join("file");
-    fs::write(&file, noise(6_000_000, 312)).unwrap();
+    fs::write(&file, noise(312, 6_000_000)).unwrap();
     world.backup();
     edit(&file, |bytes| {
         let elsewhere = bytes[4_000_000..4_500_000].to_vec();
@@ -171,7 +164,7 @@ fn a_moved_directory_is_known_by_its_neighbours() {
     let old = world.tree().join("old");
     fs::create_dir(&old).unwrap();
     for number in 0..40 {
-        fs::write(old.join(format!("{number:02}")), noise(5000, 320 + number)).unwrap();
+        fs::write(old.join(format!("{number:02}")), noise(320 + number, 5000)).unwrap();
     }
     world.backup();
     fs::rename(&old, world.tree().join("new")).unwrap();
@@ -207,7 +200,7 @@ fn thirty_versions_are_one_step_deep() {
 fn restoring_reads_bases_where_it_reads_the_rest() {
     let world = empty_world(330);
     for number in 0..40 {
-        fs::write(world.tree().join(format!("{number}")), noise(20_000, number)).unwrap();
+        fs::write(world.tree().join(format!("{number}")), noise(number, 20_000)).unwrap();
     }
     let first = world.backup();
     for number in 0..40 {
@@ -259,7 +252,7 @@ fn a_lost_base_is_noticed_and_healed() {
         let world = empty_world(350);
         let world = if cached { world.with_cache() } else { world };
         let file = world.tree().join("file");
-        fs::write(&file, noise(300_000, 350)).unwrap();
+        fs::write(&file, noise(350, 300_000)).unwrap();
         let first = world.backup();
         edit(&file, |bytes| bytes[100_000] ^= 1);
         let second = world.backup();

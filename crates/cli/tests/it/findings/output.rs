@@ -80,8 +80,7 @@ fn engine_14_names_cannot_command_the_terminal_and_are_not_ambiguous() {
 fn trial_08_a_closed_pipe_is_not_an_error_event() {
     let world = World::with_repository();
     fs::create_dir(world.tree()).unwrap();
-    fs::write(world.tree().join("noise"), strongroom_testkit::Random::new(8).noise(4 << 20))
-        .unwrap();
+    fs::write(world.tree().join("noise"), strongroom_testkit::noise(8, 4 << 20)).unwrap();
     world.backup().exits(0);
     let mut child = world.start("--json dump latest");
     let mut some = [0; 100];

@@ -5,8 +5,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use strongroom_testkit::Random;
 use strongroom_testkit::damage::files_below;
+use strongroom_testkit::{Random, noise};
 
 use crate::world::{CHEAP, World, has_program, program, skipped};
 
@@ -35,7 +35,7 @@ fn restore_in_place(world: &World) -> crate::world::Run {
 fn trial_02_a_damaged_repository_takes_no_live_file_away() {
     let world = without_parity();
     let big = world.tree().join("big");
-    let stored = Random::new(2).noise(3 << 20);
+    let stored = noise(2, 3 << 20);
     fs::write(&big, &stored).unwrap();
     world.backup().exits(0);
     damage_the_content(&world);
@@ -62,7 +62,7 @@ fn trial_02_a_damaged_repository_takes_no_live_file_away() {
 fn trial_02_another_file_of_the_name_stays() {
     let world = without_parity();
     let file = world.tree().join("x");
-    fs::write(&file, Random::new(3).noise(200_000)).unwrap();
+    fs::write(&file, noise(3, 200_000)).unwrap();
     world.backup().exits(0);
     damage_the_content(&world);
     fs::write(&file, "old").unwrap();
@@ -92,7 +92,7 @@ const CALLS: [&str; 14] = [
 fn put_tree(tree: &Path, is_new: bool) {
     let _ = fs::remove_dir_all(tree);
     fs::create_dir(tree).unwrap();
-    let mut large = Random::new(7).noise(400_000);
+    let mut large = noise(7, 400_000);
     let mut random = Random::new(if is_new { 8 } else { 9 });
     if !is_new {
         large[200_000..200_100].fill(7);

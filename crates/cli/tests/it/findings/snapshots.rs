@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use strongroom_testkit::noise;
 
 use crate::world::{CHEAPEST_TYPED, Run, World};
 
@@ -27,10 +28,6 @@ fn stopped_stream(world: &World, name: &str, bytes: &[u8]) -> Run {
     std::thread::sleep(Duration::from_millis(300));
     drop(input);
     World::finish(child).exits(130)
-}
-
-fn noise() -> Vec<u8> {
-    strongroom_testkit::Random::new(4).noise(8 << 20)
 }
 
 fn snapshots(world: &World) -> Vec<Value> {
@@ -121,7 +118,7 @@ fn trial_08_a_snapshot_from_the_future_is_reported() {
 fn engine_04_an_interrupted_backup_is_not_the_latest() {
     let world = World::with_repository();
     world.feed("backup --stdin dump", b"whole").exits(0);
-    stopped_stream(&world, "dump", &noise());
+    stopped_stream(&world, "dump", &noise(4, 8 << 20));
     assert_eq!(snapshots(&world).len(), 2);
     assert_eq!(world.say("cat latest:dump").exits(0).out, "whole");
     // The next backup takes the complete one for its parent, and follows the incomplete one.
@@ -132,7 +129,7 @@ fn engine_04_an_interrupted_backup_is_not_the_latest() {
 #[test]
 fn trial_04_restoring_an_interrupted_backup_says_so() {
     let world = World::with_repository();
-    stopped_stream(&world, "dump", &noise());
+    stopped_stream(&world, "dump", &noise(4, 8 << 20));
     let list = snapshots(&world);
     let id = list[0]["id"].as_str().unwrap();
     let target = world.path("out").display().to_string();
