@@ -110,15 +110,15 @@ fn measure(args: &Args, folder: &Path, store: &str, keys: u64) -> Result<Measure
             // It was stopped: what is there is not what the others are asked for.
             break;
         }
-        let told = folder.join(format!("{store}-{keys}-{}.txt", phase.name()));
-        if args.again || !told.exists() {
+        let output = folder.join(format!("{store}-{keys}-{}.txt", phase.name()));
+        if args.again || !output.exists() {
             if !phase.begins_anew() && !place.exists() {
                 // An earlier run has removed it.
                 measure_phase(args, &place, store, keys, Phase::Insert)?;
             }
-            fs::write(&told, measure_phase(args, &place, store, keys, phase)?)?;
+            fs::write(&output, measure_phase(args, &place, store, keys, phase)?)?;
         }
-        measured.add(phase, &fs::read_to_string(&told)?)?;
+        measured.add(phase, &fs::read_to_string(&output)?)?;
     }
     phase::remove(&place)?;
     Ok(measured)

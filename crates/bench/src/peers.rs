@@ -200,7 +200,7 @@ fn measure_set(
             in_every_round += usize::from(!is_once(installed));
         }
     }
-    set.stand(1)?;
+    set.put_version(1)?;
     let bytes = count_files(set.at())?.1;
     let room = room_for(bytes, contenders.len(), set.is_bulky(), &store.root)?;
     let shape = Shape {
@@ -248,7 +248,7 @@ fn print_plan(name: &str, steps: &[Step], contenders: &[Contender]) {
     for step in steps {
         say(&match *step {
             Step::Round(round) => format!(" round {round}"),
-            Step::Stand(version) => format!("  put version {version} in its place"),
+            Step::PutVersion(version) => format!("  put version {version} in its place"),
             Step::Begin(contender) => {
                 format!("  {}: an empty repository", contenders[contender].id)
             }

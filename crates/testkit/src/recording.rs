@@ -169,7 +169,7 @@ mod tests {
         backend.list("arenas").unwrap();
         backend.list("").unwrap();
         let calls = backend.take();
-        let told: Vec<_> =
+        let seen: Vec<_> =
             calls.iter().map(|call| (call.kind, call.folder(), call.bytes)).collect();
         let expected = [
             (CallKind::Create, "arenas", 3),
@@ -177,7 +177,7 @@ mod tests {
             (CallKind::List, "arenas", 0),
             (CallKind::List, "", 0),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(seen, expected);
         assert!(backend.take_counts().is_empty());
     }
 }

@@ -122,7 +122,7 @@ mod tests {
     const DRAWN: &str = "# A\n```text\ncrates/\n  top      2  uses both\n  middle   1  uses base\n  \
         base     0  uses nothing\n  testkit  (dev)  for tests\nxtask/\n  none 9\n```\n";
 
-    fn told(manifests: &[(&str, &str)]) -> Vec<String> {
+    fn texts(manifests: &[(&str, &str)]) -> Vec<String> {
         let mut files = vec![(DRAWING, DRAWN)];
         files.extend(manifests);
         floors_hold(&Tree::of(&files)).iter().map(Finding::to_string).collect()
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn arrows_point_down() {
-        let found = told(&[
+        let found = texts(&[
             ("crates/top/Cargo.toml", "[dependencies]\nstrongroom-base.workspace = true\n"),
             ("crates/middle/Cargo.toml", "[dependencies]\nstrongroom-top = { path = \"x\" }\n"),
             ("crates/base/Cargo.toml", "[dev-dependencies]\nstrongroom-testkit.workspace = true\n"),
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn one_floor_is_not_below_itself_and_tests_use_no_higher_one() {
         let dev = "[target.'cfg(unix)'.dev-dependencies]\nstrongroom-top.workspace = true\n";
-        let found = told(&[
+        let found = texts(&[
             ("crates/top/Cargo.toml", "[build-dependencies]\nstrongroom-top.workspace = true\n"),
             ("crates/middle/Cargo.toml", dev),
             ("crates/base/Cargo.toml", "[dependencies]\nstrongroom-testkit.workspace = true\n"),
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn drawing_and_folders_are_the_same() {
-        let found = told(&[
+        let found = texts(&[
             ("crates/top/Cargo.toml", ""),
             ("crates/middle/Cargo.toml", "[dependencies]\nstrongroom-attic.workspace = true\n"),
             ("crates/base/Cargo.toml", ""),

@@ -36,19 +36,19 @@ pub fn words_stand_once(tree: &Tree) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Vec<String> {
+    fn texts(text: &str) -> Vec<String> {
         let tree = Tree::of(&[(GLOSSARY, text)]);
         words_stand_once(&tree).into_iter().map(|found| found.what).collect()
     }
 
     #[test]
     fn sorted_and_once() {
-        assert!(told("# Glossary\n\n- **Arena**: one.\n- **block**: two.\n").is_empty());
+        assert!(texts("# Glossary\n\n- **Arena**: one.\n- **block**: two.\n").is_empty());
         assert_eq!(
-            told("- **b**: 1.\n- **a**: 2.\n- **b**: 3.\n"),
+            texts("- **b**: 1.\n- **a**: 2.\n- **b**: 3.\n"),
             ["a is out of order", "b occurs twice"]
         );
-        assert_eq!(told("- a word\n"), ["it is not `- **word**: …`", "it has no words"]);
+        assert_eq!(texts("- a word\n"), ["it is not `- **word**: …`", "it has no words"]);
         assert_eq!(words_stand_once(&Tree::of(&[])).len(), 1);
     }
 }

@@ -94,7 +94,7 @@ fn named_paths(line: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    fn told(findings: Vec<Finding>) -> Vec<String> {
+    fn texts(findings: Vec<Finding>) -> Vec<String> {
         findings.iter().map(Finding::to_string).collect()
     }
 
@@ -106,7 +106,7 @@ mod tests {
             ("docs/c/d.md", "[a](../a.md#a-heading) [no](../a.md#b) [out](../../../e.md)"),
         ]);
         assert_eq!(
-            told(links_resolve(&tree)),
+            texts(links_resolve(&tree)),
             [
                 "README.md:1: the link leads nowhere: docs/b.md",
                 "docs/a.md:2: there is no such heading: #other",
@@ -124,7 +124,7 @@ mod tests {
             ("CHANGELOG.md", "docs/gone.md is gone"),
         ]);
         assert_eq!(
-            told(paths_exist(&tree)),
+            texts(paths_exist(&tree)),
             [
                 "docs/keys.md:1: there is no crates/no",
                 "crates/base/src/lib.rs:1: there is no docs/none.md",

@@ -1,8 +1,8 @@
 //! The bytes of files: any range of any file, by the chunks of its recipe.
 //!
-//! The kernel opens files without telling us, so what one read leaves for the next is kept by
-//! inode number: *cursors*, which stand in a recipe where a read ended, so that a file that is
-//! read from front to back is walked once; and the chunks that reads ended in.
+//! The kernel opens files without asking us, so what one read leaves for the next is kept by inode
+//! number: *cursors*, which are positions in a recipe at which a read ended, so that a file that is
+//! read from front to back is walked once; and the chunks in which reads ended.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::chunks::{Chunks, Failure};
 
 /// Bytes of cursors that are kept: those of some thirty files, or of one with many long nodes.
 const CURSOR_BYTES_MAX: usize = 4 << 20;
-/// Cursors kept for one file: so many readers at different places do not disturb each other.
+/// Cursors kept for one file: this many readers at different places do not disturb each other.
 const CURSORS_PER_FILE: usize = 4;
 /// Bytes of chunks that are kept for the next read.
 const RECENT_BYTES_MAX: usize = 4 << 20;
@@ -77,7 +77,7 @@ impl Contents {
     }
 
     /// Where from `offset` on the next hole or the next data begins; the file's end is a hole.
-    /// None where there is no such place.
+    /// `None` if there is no such place.
     pub fn seek(
         &self,
         inode: u64,
@@ -134,7 +134,7 @@ impl Contents {
         cursor.chunk_at_hand().ok_or_else(ended)
     }
 
-    /// A chunk that is read in parts, each by a request of its own.
+    /// A chunk that is read in parts, each by a separate request.
     fn recent(&self, chunk: &ChunkRef) -> Result<Arc<Vec<u8>>, Failure> {
         if let Some(bytes) = self.recent.get(&chunk.fingerprint) {
             return Ok(bytes);
@@ -152,7 +152,7 @@ impl Contents {
         Ok(bytes)
     }
 
-    /// A cursor that stands at or before `offset`: the nearest of those at rest, or a new one.
+    /// A cursor that is at or before `offset`: the nearest unused one, or a new one.
     fn take_cursor(&self, inode: u64, content: &Recipe, offset: u64) -> RecipeCursor {
         if content.depth == 0 {
             return RecipeCursor::new(content);

@@ -1,8 +1,8 @@
 //! The entries of directories, chunk by chunk of their trees, in a bounded cache.
 //!
-//! A directory of a million names is never whole in memory: its *shape* tells which chunk of its
-//! tree holds which places, and of the chunks only those last used are kept. Chunks are kept by
-//! their fingerprints, so what is alike in many snapshots is kept once.
+//! A directory of a million names is never completely in memory: its *shape* says which chunk of
+//! its tree holds which places, and only the chunks used last are kept. Chunks are kept by their
+//! fingerprints, so what is the same in many snapshots is kept once.
 
 use std::ops::Deref;
 use std::sync::Arc;

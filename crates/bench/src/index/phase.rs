@@ -86,34 +86,39 @@ pub struct Args {
 /// Measures, and returns the lines to print.
 pub fn run(args: &Args) -> Result<String> {
     let anonymous = AnonymousPeak::begin();
-    let mut told = Told::default();
+    let mut figures = Figures::default();
     let mut store = stores::open(&args.store, &args.folder, args.keys)?;
     match args.phase {
-        Phase::Insert => insert(store.as_mut(), args, args.flush_keys, &mut told)?,
-        Phase::Rebuild => insert(store.as_mut(), args, args.keys, &mut told)?,
-        Phase::Lookup | Phase::Cold => lookup(store.as_mut(), args, &mut told)?,
+        Phase::Insert => insert(store.as_mut(), args, args.flush_keys, &mut figures)?,
+        Phase::Rebuild => insert(store.as_mut(), args, args.keys, &mut figures)?,
+        Phase::Lookup | Phase::Cold => lookup(store.as_mut(), args, &mut figures)?,
         Phase::Merge => {
-            let merged = told.measure("", args.keys, || store.merge())?;
-            told.tell("merged", u64::from(merged));
+            let merged = figures.measure("", args.keys, || store.merge())?;
+            figures.record("merged", u64::from(merged));
         }
     }
     drop(store);
-    told.tell("disk_bytes", process::disk_bytes(&args.folder)?);
-    told.tell("anonymous_bytes", anonymous.end()?);
-    told.tell("resident_bytes", process::resident_bytes_peak()?);
-    Ok(told.lines)
+    figures.record("disk_bytes", process::disk_bytes(&args.folder)?);
+    figures.record("anonymous_bytes", anonymous.end()?);
+    figures.record("resident_bytes", process::resident_bytes_peak()?);
+    Ok(figures.lines)
 }
 
-fn insert(store: &mut dyn Store, args: &Args, flush_keys: u64, told: &mut Told) -> Result<()> {
+fn insert(
+    store: &mut dyn Store,
+    args: &Args,
+    flush_keys: u64,
+    figures: &mut Figures,
+) -> Result<()> {
     let mut feed = Feed { args, begin: Instant::now(), next: 0, stopped: false };
-    told.measure("", args.keys, || {
+    figures.measure("", args.keys, || {
         while feed.next < args.keys && !feed.stopped {
             let end = (feed.next + flush_keys).min(args.keys);
             store.insert(&mut feed.until(end))?;
         }
         store.settle()
     })?;
-    told.tell("inserted", feed.next);
+    figures.record("inserted", feed.next);
     Ok(())
 }
 
@@ -146,16 +151,16 @@ impl Feed<'_> {
 }
 
 /// Looks up keys that were never inserted, then keys that were.
-fn lookup(store: &mut dyn Store, args: &Args, told: &mut Told) -> Result<()> {
+fn lookup(store: &mut dyn Store, args: &Args, figures: &mut Figures) -> Result<()> {
     let absent = args.keys..args.keys + args.lookups;
-    told.measure("absent_", args.lookups, || ask(store, absent, |n| n, false))?;
+    figures.measure("absent_", args.lookups, || ask(store, absent, |n| n, false))?;
     if args.phase == Phase::Cold {
         process::cool(&args.folder)?;
     }
     // Every key as likely as any other: the order of keys says nothing about the order of insertion.
     let step = args.keys / args.lookups.min(args.keys);
     let present = |n| n * step % args.keys;
-    told.measure("present_", args.lookups, || ask(store, 0..args.lookups, present, true))
+    figures.measure("present_", args.lookups, || ask(store, 0..args.lookups, present, true))
 }
 
 fn ask(
@@ -178,12 +183,12 @@ fn ask(
 
 /// The lines that are printed.
 #[derive(Default)]
-struct Told {
+struct Figures {
     lines: String,
 }
 
-impl Told {
-    fn tell(&mut self, name: &str, value: impl ToString) {
+impl Figures {
+    fn record(&mut self, name: &str, value: impl ToString) {
         self.lines += &format!("{name} {}\n", value.to_string());
     }
 
@@ -196,11 +201,11 @@ impl Told {
         let (begin, before) = (Instant::now(), process::usage()?);
         let done = run()?;
         let Usage { cpu_seconds, read_bytes, written_bytes } = process::usage()?;
-        self.tell(&format!("{prefix}count"), count);
-        self.tell(&format!("{prefix}seconds"), begin.elapsed().as_secs_f64());
-        self.tell(&format!("{prefix}cpu_seconds"), cpu_seconds - before.cpu_seconds);
-        self.tell(&format!("{prefix}read_bytes"), read_bytes - before.read_bytes);
-        self.tell(&format!("{prefix}written_bytes"), written_bytes - before.written_bytes);
+        self.record(&format!("{prefix}count"), count);
+        self.record(&format!("{prefix}seconds"), begin.elapsed().as_secs_f64());
+        self.record(&format!("{prefix}cpu_seconds"), cpu_seconds - before.cpu_seconds);
+        self.record(&format!("{prefix}read_bytes"), read_bytes - before.read_bytes);
+        self.record(&format!("{prefix}written_bytes"), written_bytes - before.written_bytes);
         Ok(done)
     }
 }

@@ -83,7 +83,7 @@ pub fn tables(keys: u64, rows: &[(&str, Measured)]) -> String {
         let read = |prefix: &str| {
             let bytes = measured.get(Phase::Cold, &format!("{prefix}read_bytes"));
             let count = measured.get(Phase::Cold, &format!("{prefix}count"));
-            told(bytes.zip(count).map(|(bytes, count)| format!("{:.2}", bytes / count / 1024.0)))
+            cell(bytes.zip(count).map(|(bytes, count)| format!("{:.2}", bytes / count / 1024.0)))
         };
         text += &line(&[
             &title(store),
@@ -108,7 +108,7 @@ fn title(store: &str) -> String {
     format!("{store} ({what})")
 }
 
-fn told(value: Option<String>) -> String {
+fn cell(value: Option<String>) -> String {
     value.unwrap_or_else(|| "–".to_owned())
 }
 
@@ -118,7 +118,7 @@ fn seconds(measured: &Measured, phase: Phase) -> String {
         return "none".to_owned();
     }
     let took = get("seconds").zip(get("cpu_seconds"));
-    let Some((seconds, cpu_seconds)) = took else { return told(None) };
+    let Some((seconds, cpu_seconds)) = took else { return cell(None) };
     let took = format!("{seconds:.0} ({cpu_seconds:.0})");
     match get("inserted").zip(get("count")) {
         Some((inserted, count)) if inserted < count => {
@@ -131,23 +131,23 @@ fn seconds(measured: &Measured, phase: Phase) -> String {
 fn per_key(measured: &Measured, phase: Phase, prefix: &str) -> String {
     let get = |name| measured.get(phase, &format!("{prefix}{name}"));
     let took = get("seconds").zip(get("cpu_seconds")).zip(get("count"));
-    told(took.map(|((seconds, cpu_seconds), count)| {
+    cell(took.map(|((seconds, cpu_seconds), count)| {
         format!("{:.2} ({:.2})", 1e6 * seconds / count, 1e6 * cpu_seconds / count)
     }))
 }
 
 fn ratio(measured: &Measured, phase: Phase, name: &str, keys: u64) -> String {
     if phase == Phase::Merge && measured.get(phase, "merged") == Some(0.0) {
-        return told(None);
+        return cell(None);
     }
     let count = measured.get(Phase::Insert, "inserted").unwrap_or(keys as f64);
-    told(measured.get(phase, name).map(|bytes| format!("{:.1}", bytes / count)))
+    cell(measured.get(phase, name).map(|bytes| format!("{:.1}", bytes / count)))
 }
 
 fn memory(measured: &Measured, phase: Phase) -> String {
     let get = |name| measured.get(phase, name).map(|bytes| bytes / MIB);
     let peaks = get("resident_bytes").zip(get("anonymous_bytes"));
-    told(peaks.map(|(resident, anonymous)| format!("{resident:.0} ({anonymous:.0})")))
+    cell(peaks.map(|(resident, anonymous)| format!("{resident:.0} ({anonymous:.0})")))
 }
 
 /// A number with its thousands apart.

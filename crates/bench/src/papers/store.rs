@@ -81,7 +81,7 @@ pub fn store(series: &Series, program: &Path, folder: &Path) -> Done<Vec<Version
     let mut versions: Vec<Version> = Vec::new();
     let mut before = count_files(&folder.join("repository"))?.1;
     for (number, (name, _)) in (1..).zip(&series.releases) {
-        swap.stand(number)?;
+        swap.put_version(number)?;
         let (files, bytes) = count_files(swap.at())?;
         warm(swap.at())?;
         rustix::fs::sync();

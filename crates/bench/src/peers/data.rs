@@ -72,7 +72,7 @@ pub trait DataSet {
     /// The folder that is backed up.
     fn at(&self) -> &Path;
     /// Puts a version there. After the first, versions come in order.
-    fn stand(&mut self, version: u32) -> Done;
+    fn put_version(&mut self, version: u32) -> Done;
     /// Where a version's content can be read while the last version is in place.
     fn truth(&self, version: u32) -> PathBuf {
         let _ = version;

@@ -100,7 +100,7 @@ pub enum Step {
     /// The steps behind it belong to this round, from 1.
     Round(u32),
     /// The data set is put at this version.
-    Stand(u32),
+    PutVersion(u32),
     /// A contender gets an empty repository.
     Begin(usize),
     /// A floor is measured.
@@ -138,7 +138,7 @@ const COPIES: [Floor; 2] = [Floor::Copy, Floor::CopySync];
 
 fn together(shape: Shape, order: &[usize]) -> Vec<Step> {
     let all = |act: Act| order.iter().map(move |contender| Step::Act(*contender, act));
-    let mut steps = vec![Step::Stand(1)];
+    let mut steps = vec![Step::PutVersion(1)];
     steps.extend(STREAMS.map(Step::Floor));
     for contender in order {
         steps.extend([Step::Begin(*contender), Step::Act(*contender, Act::First)]);
@@ -146,7 +146,7 @@ fn together(shape: Shape, order: &[usize]) -> Vec<Step> {
     steps.push(Step::Floor(Floor::Find));
     steps.extend(all(Act::Unchanged));
     for version in 2..=shape.versions {
-        steps.push(Step::Stand(version));
+        steps.push(Step::PutVersion(version));
         steps.extend(all(Act::Next(version)));
     }
     steps.extend(COPIES.map(Step::Floor));
@@ -158,15 +158,15 @@ fn together(shape: Shape, order: &[usize]) -> Vec<Step> {
 }
 
 fn apart(shape: Shape, order: &[usize]) -> Vec<Step> {
-    let mut steps = vec![Step::Stand(1)];
+    let mut steps = vec![Step::PutVersion(1)];
     steps.extend(STREAMS.map(Step::Floor));
     steps.push(Step::Floor(Floor::Find));
     for contender in order {
         let act = |act: Act| Step::Act(*contender, act);
-        steps.extend([Step::Stand(1), Step::Begin(*contender)]);
+        steps.extend([Step::PutVersion(1), Step::Begin(*contender)]);
         steps.extend([act(Act::First), act(Act::Unchanged)]);
         for version in 2..=shape.versions {
-            steps.extend([Step::Stand(version), act(Act::Next(version))]);
+            steps.extend([Step::PutVersion(version), act(Act::Next(version))]);
         }
         steps.extend([Act::Restore(shape.versions), Act::Verify, Act::Prune].map(act));
         steps.push(Step::End(*contender));
@@ -177,12 +177,12 @@ fn apart(shape: Shape, order: &[usize]) -> Vec<Step> {
 
 fn long(shape: Shape) -> Vec<Step> {
     let first = order(shape, 1);
-    let mut steps = vec![Step::Round(1), Step::Stand(1)];
+    let mut steps = vec![Step::Round(1), Step::PutVersion(1)];
     for contender in &first {
         steps.extend([Step::Begin(*contender), Step::Act(*contender, Act::First)]);
     }
     for version in 2..=shape.versions {
-        steps.push(Step::Stand(version));
+        steps.push(Step::PutVersion(version));
         steps.extend(first.iter().map(|contender| Step::Act(*contender, Act::Next(version))));
     }
     for round in 1..=shape.rounds {
@@ -213,29 +213,29 @@ mod tests {
     /// What must hold of every plan: a contender acts between its begin and its end, and on the
     /// version that is in place.
     fn check(steps: &[Step], contenders: usize) {
-        let mut standing = 0;
+        let mut current = 0;
         let mut stored = vec![None; contenders];
         for step in steps {
             match *step {
-                Step::Stand(version) => standing = version,
+                Step::PutVersion(version) => current = version,
                 Step::Begin(contender) => {
                     assert_eq!(stored[contender].replace(0), None, "{step:?}");
                 }
                 Step::End(contender) => assert!(stored[contender].take().is_some(), "{step:?}"),
-                Step::Round(_) | Step::Floor(_) => assert!(standing > 0 || *step == Step::Round(1)),
+                Step::Round(_) | Step::Floor(_) => assert!(current > 0 || *step == Step::Round(1)),
                 Step::Act(contender, act) => {
                     let newest = stored[contender].as_mut().expect("it has begun");
                     match act {
-                        Act::First => assert_eq!((*newest, standing), (0, 1)),
+                        Act::First => assert_eq!((*newest, current), (0, 1)),
                         Act::Next(version) => {
-                            assert_eq!((*newest + 1, standing), (version, version))
+                            assert_eq!((*newest + 1, current), (version, version))
                         }
-                        Act::Unchanged => assert_eq!(*newest, standing),
+                        Act::Unchanged => assert_eq!(*newest, current),
                         Act::Restore(version) => assert!(version <= *newest),
                         Act::Verify | Act::Prune => assert!(*newest > 0),
                     }
                     if matches!(act, Act::First | Act::Next(_)) {
-                        *newest = standing;
+                        *newest = current;
                     }
                 }
             }

@@ -111,7 +111,7 @@ impl<'r> Runner<'r> {
                     self.round = round;
                     self.attic.clear()?;
                 }
-                Step::Stand(version) => self.stand(version)?,
+                Step::PutVersion(version) => self.put_version(version)?,
                 Step::Begin(contender) => {
                     let begun = self.begin(contender);
                     self.note_failure(contender, "init", begun);
@@ -155,8 +155,8 @@ impl<'r> Runner<'r> {
         self.results.troubles.push(Trouble { contender, act, what, is_unequal: false });
     }
 
-    fn stand(&mut self, version: u32) -> Done {
-        self.set.stand(version)?;
+    fn put_version(&mut self, version: u32) -> Done {
+        self.set.put_version(version)?;
         if self.results.files.len() < version as usize {
             let (files, bytes) = count_files(self.set.at())?;
             self.results.files.push(files);

@@ -1,4 +1,4 @@
-//! What is known to be unreadable, and whether a chunk stands somewhere else.
+//! What is known to be unreadable, and whether a chunk exists somewhere else.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,19 +11,19 @@ use super::look::{Survivors, survivors};
 /// What is known to be unreadable.
 #[derive(Debug, Default)]
 pub(crate) struct BadPlaces {
-    /// Arenas beyond parity, with what a reader still gets of each.
+    /// Arenas beyond parity, with what a reader can still read of each.
     broken: HashMap<ArenaId, Survivors>,
-    /// Slots of arenas that are whole, and hold something else than their summary says.
+    /// Slots of whole arenas that hold something else than the summary says.
     slots: HashSet<Location>,
 }
 
 impl BadPlaces {
-    /// Takes note of an arena beyond parity, and of what a reader still gets of it.
+    /// Records an arena beyond parity, and what a reader can still read of it.
     pub(crate) fn add_broken(&mut self, id: ArenaId, reader: &ChunkReader) {
         self.broken.insert(id, survivors(id, reader));
     }
 
-    /// Slots that no reader gets, though a summary names them: no backup may build upon them.
+    /// Slots that cannot be read, though a summary names them: no backup may rely on them.
     pub(crate) fn lost_slots(&self, reader: &ChunkReader) -> Vec<Location> {
         let mut lost: Vec<Location> = self.slots.iter().copied().collect();
         for (id, survivors) in &self.broken {
@@ -35,13 +35,14 @@ impl BadPlaces {
         lost
     }
 
-    /// Takes note of what was found in an object.
+    /// Records what was found in an object.
     pub(crate) fn extend(&mut self, broken: Option<(ArenaId, Survivors)>, slots: Vec<Location>) {
         self.broken.extend(broken);
         self.slots.extend(slots);
     }
 
-    /// The bases of what can be read in a place, if it is what was wanted; none for what is whole.
+    /// The bases of what can be read in a place, if it is what was wanted; empty for a chunk that
+    /// is stored whole.
     fn bases_at(
         &self,
         reader: &ChunkReader,
@@ -66,7 +67,7 @@ impl BadPlaces {
     }
 }
 
-/// True where a chunk stands where its recipe says, or elsewhere.
+/// True if a chunk is where its recipe says, or elsewhere.
 pub(crate) fn is_good(
     reader: &ChunkReader,
     bad: &BadPlaces,
@@ -75,7 +76,7 @@ pub(crate) fn is_good(
     let mut tried = Vec::new();
     let mut next = Some(chunk.location);
     while let Some(place) = next {
-        if stands(reader, bad, chunk, place)? {
+        if is_at(reader, bad, chunk, place)? {
             return Ok(true);
         }
         tried.push(place);
@@ -84,7 +85,7 @@ pub(crate) fn is_good(
     Ok(false)
 }
 
-fn stands(
+fn is_at(
     reader: &ChunkReader,
     bad: &BadPlaces,
     chunk: &ChunkRef,
@@ -93,10 +94,11 @@ fn stands(
     let is_it = |fingerprint: Fingerprint| fingerprint == chunk.fingerprint;
     match bad.bases_at(reader, location, is_it)? {
         None => Ok(false),
-        // A base has no name where it is named; it is what stands there.
-        Some(bases) => bases.iter().try_fold(true, |stand, base| {
+        // A delta does not contain the fingerprints of its bases: a base is the chunk in that
+        // place.
+        Some(bases) => bases.iter().try_fold(true, |so_far, base| {
             let is_any = |fingerprint| fingerprint != Fingerprint::ZERO;
-            Ok(stand && bad.bases_at(reader, *base, is_any)?.is_some())
+            Ok(so_far && bad.bases_at(reader, *base, is_any)?.is_some())
         }),
     }
 }

@@ -25,7 +25,7 @@ pub struct Covered {
     /// True if chunks in it are deltas, of chunks in other arenas.
     pub has_deltas: bool,
     /// False once it vanished or was rewritten; its ordinal is not used again.
-    pub standing: bool,
+    pub exists: bool,
     /// False for an arena of another domain that the owner has not vouched for: nothing of it is
     /// in the index. It is in the list so that its summary is not read again each time.
     pub trusted: bool,
@@ -49,9 +49,9 @@ impl Covered {
     /// An arena that exists, of which nothing else is known yet.
     fn new(ListedArena { name, object_bytes }: ListedArena, trusted: bool) -> Self {
         let ArenaName { id, generation } = name;
-        let (has_deltas, standing) = (false, true);
+        let (has_deltas, exists) = (false, true);
         let session = SessionTag::default();
-        Self { id, generation, object_bytes, has_deltas, standing, trusted, session }
+        Self { id, generation, object_bytes, has_deltas, exists, trusted, session }
     }
 
     /// The arena in the form of a listing.
@@ -143,8 +143,8 @@ impl Arenas {
     }
 
     /// The arena of an ordinal, if it exists.
-    pub fn standing(&self, ordinal: u32) -> Option<Covered> {
-        self.get(ordinal).filter(|covered| covered.standing)
+    pub fn existing(&self, ordinal: u32) -> Option<Covered> {
+        self.get(ordinal).filter(|covered| covered.exists)
     }
 
     /// Changes what is known of an arena, but not its name. The ordinal is of this list.
@@ -160,7 +160,7 @@ impl Arenas {
     /// The ordinal of the existing arena of this name.
     pub fn find(&self, id: ArenaId) -> Option<u32> {
         let ordinal = self.places[self.place_of(id)];
-        self.standing(ordinal).map(|_| ordinal)
+        self.existing(ordinal).map(|_| ordinal)
     }
 
     /// Appends an arena that exists, and returns its ordinal. No existing arena in the list may
@@ -196,7 +196,7 @@ impl Arenas {
         self.places.reserve_exact(places);
         self.places.resize(places, VACANT);
         for ordinal in 0..self.len() {
-            if let Some(covered) = self.standing(ordinal) {
+            if let Some(covered) = self.existing(ordinal) {
                 let place = self.place_of(covered.id);
                 self.places[place] = ordinal;
             }
@@ -224,7 +224,7 @@ fn ordinal_of(place: usize) -> u32 {
 
 fn pack(covered: &Covered) -> [u8; ARENA_BYTES] {
     let mut bytes = [0; ARENA_BYTES];
-    let flags = [covered.standing, covered.has_deltas, covered.trusted];
+    let flags = [covered.exists, covered.has_deltas, covered.trusted];
     bytes[..16].copy_from_slice(&covered.id.0);
     bytes[16..20].copy_from_slice(&covered.generation.to_le_bytes());
     bytes[20..28].copy_from_slice(&covered.object_bytes.to_le_bytes());
@@ -240,9 +240,9 @@ fn unpack(bytes: &[u8; ARENA_BYTES]) -> Result<Covered, LengthError> {
     let object_bytes = fields.u64()?;
     let session = SessionTag(fields.u64()?);
     let flags = fields.u8()?;
-    let [standing, has_deltas, trusted] = [0, 1, 2].map(|bit| flags >> bit & 1 != 0);
+    let [exists, has_deltas, trusted] = [0, 1, 2].map(|bit| flags >> bit & 1 != 0);
     fields.finish()?;
-    Ok(Covered { id, generation, object_bytes, has_deltas, standing, trusted, session })
+    Ok(Covered { id, generation, object_bytes, has_deltas, exists, trusted, session })
 }
 
 /// Keys of a hash table: random, so that names of arenas cannot be chosen to collide.

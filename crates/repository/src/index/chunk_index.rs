@@ -1,10 +1,10 @@
-//! Which chunks the repository holds: the index, bound to the arenas it was made from.
+//! Which chunks the repository holds: the index, connected with the arenas from which it was made.
 //!
 //! The index maps fingerprints to numbers; here a number is the *ordinal* of an arena in a list
-//! kept beside the index (as its note), and a slot. At the start of every session the list is held
-//! against the arenas that stand: new ones are read in, vanished ones forgotten, and rewritten ones
-//! (which exist in another generation, or were cut short) read anew. So the whole
-//! cache may be lost, stale or torn: that costs reading summaries, never data.
+//! kept beside the index (as its note), and a slot. At the start of every session the list is
+//! compared with the arenas that exist: new ones are read in, vanished ones are dropped, and
+//! rewritten ones (which exist in another generation, or were cut short) are read again. So the
+//! whole cache may be lost, stale or torn: that costs reading summaries, never data.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -22,7 +22,7 @@ use super::arenas::{Arenas, Covered, Orphans, SessionTag};
 use super::location::{is_of, pack_location, unpack_location};
 use crate::error::RepositoryError;
 
-/// Half of what the index would keep by itself: a session has 150 MiB for all it does.
+/// Half of what the index would keep by default: a session has 150 MiB for everything.
 const HEADS_MAX: usize = strongroom_index::HEADS_MAX / 2;
 
 /// Fingerprint to location.
@@ -33,11 +33,11 @@ pub struct ChunkIndex {
     orphans: Orphans,
     /// How many arenas there were at the last refresh: those from here on are this session's.
     own_from: u32,
-    /// The cache could not be read or written somewhere: the next session makes it again.
+    /// A part of the cache could not be read or written: the next session makes it again.
     broken: AtomicBool,
 }
 
-/// What bringing the index up to date amounted to.
+/// The result of bringing the index up to date.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refreshed {
     /// Arenas whose summaries were read.
@@ -52,28 +52,28 @@ pub struct Refreshed {
 }
 
 impl ChunkIndex {
-    /// Opens the index in a folder, or an empty one in memory; a damaged one is begun anew.
+    /// Opens the index in a folder, or an empty one in memory; a damaged one is built again.
     pub fn open(folder: Option<&Path>) -> Result<Self, RepositoryError> {
         let Some(folder) = folder else { return Ok(Self::in_memory()) };
         let path = folder.join("index");
         // A cache that cannot be kept costs time, not the backup.
-        let anew = || Index::reset(&path).unwrap_or_else(|_| Index::in_memory());
+        let empty = || Index::reset(&path).unwrap_or_else(|_| Index::in_memory());
         let mut index = match Index::open(&path) {
-            Err(IndexError::Damaged { .. }) => anew(),
+            Err(IndexError::Damaged { .. }) => empty(),
             Err(IndexError::Io { .. }) => Index::in_memory(),
             other => other?,
         };
         match Arenas::from_note(index.take_note()) {
             Some((arenas, orphans)) => Ok(Self::with(index, arenas, orphans)),
             None => {
-                // Else it would hold the lock, and the new one could not be committed.
+                // Otherwise it would hold the lock, and the new one could not be committed.
                 drop(index);
-                Ok(Self::with(anew(), Arenas::default(), Orphans::new()))
+                Ok(Self::with(empty(), Arenas::default(), Orphans::new()))
             }
         }
     }
 
-    /// An empty index in memory, for those who build it from summaries alone.
+    /// An empty index in memory, for callers that build it from summaries alone.
     pub fn in_memory() -> Self {
         Self::with(Index::in_memory(), Arenas::default(), Orphans::new())
     }
@@ -83,7 +83,7 @@ impl ChunkIndex {
         Self { index, arenas, orphans, own_from: 0, broken: AtomicBool::new(false) }
     }
 
-    /// Forgets everything, so that the next refresh reads every summary.
+    /// Drops everything, so that the next refresh reads every summary.
     pub fn clear(&mut self) -> Result<(), RepositoryError> {
         self.index.clear()?;
         self.arenas = Arenas::default();
@@ -91,7 +91,7 @@ impl ChunkIndex {
         Ok(())
     }
 
-    /// Brings the index up to date with the arenas that stand.
+    /// Brings the index up to date with the arenas that exist.
     pub fn refresh(
         &mut self,
         backend: &dyn Backend,
@@ -102,14 +102,14 @@ impl ChunkIndex {
         let listed = ListedArenas::list(backend)?;
         let vanished = self.drop_changed(&listed).unwrap_or_else(|error| {
             monitor.detail(&format!("the index is built again: {error}"));
-            self.begin_anew()
+            self.begin_again()
         });
         let mut refreshed = Refreshed { vanished, ..Refreshed::default() };
         for newest in listed.newest() {
             let id = newest.name.id;
             cancel.check()?;
             store.learn(newest.name);
-            if self.is_standing(id) && (self.is_trusted(id) || !store.is_vouched(id)) {
+            if self.exists(id) && (self.is_trusted(id) || !store.is_vouched(id)) {
                 continue;
             }
             match whole_arena(id, &listed, store) {
@@ -137,38 +137,38 @@ impl ChunkIndex {
         Ok(refreshed)
     }
 
-    /// Forgets the arenas that are gone or changed; tells how many are gone.
+    /// Drops the arenas that are gone or changed; returns how many are gone.
     fn drop_changed(&mut self, listed: &ListedArenas) -> Result<usize, IndexError> {
         let (mut vanished, mut changed) = (0, false);
         for ordinal in 0..self.arenas.len() {
-            let Some(covered) = self.arenas.standing(ordinal) else { continue };
+            let Some(covered) = self.arenas.existing(ordinal) else { continue };
             let newest = listed.generations(covered.id).last();
             if newest.is_some_and(|newest| *newest == covered.listed()) {
                 continue;
             }
             vanished += usize::from(newest.is_none());
-            self.arenas.update(ordinal, |covered| covered.standing = false);
+            self.arenas.update(ordinal, |covered| covered.exists = false);
             changed = true;
         }
         if changed {
-            // What is a delta of something that is gone is gone too: each is looked at anew.
+            // A delta whose base is gone is gone too: each arena with deltas is read again.
             for ordinal in 0..self.arenas.len() {
-                if self.arenas.standing(ordinal).is_some_and(|covered| covered.has_deltas) {
-                    self.arenas.update(ordinal, |covered| covered.standing = false);
+                if self.arenas.existing(ordinal).is_some_and(|covered| covered.has_deltas) {
+                    self.arenas.update(ordinal, |covered| covered.exists = false);
                 }
             }
             let arenas = &self.arenas;
-            self.orphans.retain(|(ordinal, _)| arenas.standing(*ordinal).is_some());
+            self.orphans.retain(|(ordinal, _)| arenas.existing(*ordinal).is_some());
             self.index.retain(|location| {
                 let (ordinal, _) = unpack_location(location);
-                arenas.standing(ordinal).is_some()
+                arenas.existing(ordinal).is_some()
             })?;
         }
         Ok(vanished)
     }
 
-    /// Forgets everything, in memory where the directory does not let it; no arena has vanished.
-    fn begin_anew(&mut self) -> usize {
+    /// Drops everything, only in memory if the directory cannot be written; no arena has vanished.
+    fn begin_again(&mut self) -> usize {
         if self.clear().is_err() {
             *self = Self::in_memory();
         }
@@ -202,10 +202,11 @@ impl ChunkIndex {
         Ok(())
     }
 
-    /// Inserts. A cache that can no longer be written is given up, and what comes stays in memory.
+    /// Inserts. A cache that can no longer be written is given up, and later insertions stay in
+    /// memory.
     fn keep(&mut self, fingerprint: &Fingerprint, ordinal: u32, slot: u32) {
         let Some(location) = pack_location(fingerprint, ordinal, slot) else { return };
-        // After an error the record is in nevertheless.
+        // The record was inserted in spite of the error.
         if self.index.insert(&fingerprint.0, location).is_err() {
             self.broken.store(true, Ordering::Relaxed);
             let index = std::mem::replace(&mut self.index, Index::in_memory());
@@ -213,7 +214,7 @@ impl ChunkIndex {
         }
     }
 
-    /// Takes up an arena that this session begins to build.
+    /// Adds an arena that this session begins to build.
     pub fn begin_arena(&mut self, id: ArenaId, session: SnapshotId) {
         let listed = ListedArena { name: ArenaName::first(id), object_bytes: 0 };
         let ordinal = self.arenas.push(listed);
@@ -227,7 +228,7 @@ impl ChunkIndex {
     /// The session that wrote an arena which exists.
     pub fn session_of(&self, arena: ArenaId) -> Option<SessionTag> {
         let ordinal = self.arenas.find(arena)?;
-        self.arenas.standing(ordinal).map(|covered| covered.session)
+        self.arenas.existing(ordinal).map(|covered| covered.session)
     }
 
     /// Notes the size of an arena that this session has written.
@@ -278,12 +279,12 @@ impl ChunkIndex {
             return None;
         }
         let (ordinal, slot) = unpack_location(found);
-        let arena = self.arenas.standing(ordinal)?;
+        let arena = self.arenas.existing(ordinal)?;
         Some((arena, Location { arena: arena.id, slot }))
     }
 
-    /// Where chunks stand beside the place that the index knows: two backups at once may both have
-    /// stored a chunk. Reads every summary.
+    /// Where chunks are besides the place that the index knows: two backups at the same time may
+    /// both have stored a chunk. Reads every summary.
     pub fn further_copies(
         &self,
         backend: &dyn Backend,
@@ -308,33 +309,32 @@ impl ChunkIndex {
         Ok(copies)
     }
 
-    /// True once the cache could not be read or written: what was not found may be there after
-    /// all.
+    /// True once the cache could not be read or written: a chunk that was not found may exist.
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// True where the arena stood before this session began to write.
-    pub fn stood_before(&self, arena: ArenaId) -> bool {
+    /// True if the arena existed before this session began to write.
+    pub fn existed_before(&self, arena: ArenaId) -> bool {
         self.arenas.find(arena).is_some_and(|ordinal| ordinal < self.own_from)
     }
 
-    /// True if the arena was written by the own domain, in this session too, or the owner has
-    /// vouched for it: what it claims to hold, it holds.
+    /// True if the arena was written by the own domain, also in this session, or the owner has
+    /// vouched for it: it holds what it claims to hold.
     pub fn is_trusted(&self, arena: ArenaId) -> bool {
         let ordinal = self.arenas.find(arena);
-        ordinal.and_then(|ordinal| self.arenas.standing(ordinal)).is_some_and(|c| c.trusted)
+        ordinal.and_then(|ordinal| self.arenas.existing(ordinal)).is_some_and(|c| c.trusted)
     }
 
-    /// Forgets an arena that was not trusted, so that it can be taken up anew.
+    /// Drops an arena that was not trusted, so that it can be added again.
     fn forget_untrusted(&mut self, id: ArenaId) {
         if let Some(ordinal) = self.arenas.find(id) {
-            self.arenas.update(ordinal, |covered| covered.standing = false);
+            self.arenas.update(ordinal, |covered| covered.exists = false);
         }
     }
 
-    /// True where the arena stands, as far as was known at the last refresh.
-    pub fn is_standing(&self, arena: ArenaId) -> bool {
+    /// True if the arena existed at the last refresh.
+    pub fn exists(&self, arena: ArenaId) -> bool {
         self.arenas.find(arena).is_some()
     }
 
@@ -353,7 +353,7 @@ impl ChunkIndex {
         if self.orphans.contains(&(ordinal, location.slot)) {
             return Ok(false);
         }
-        if self.arenas.standing(ordinal).is_some_and(|covered| covered.generation == 0) {
+        if self.arenas.existing(ordinal).is_some_and(|covered| covered.generation == 0) {
             return Ok(true);
         }
         match store.arena(location.arena) {
@@ -378,11 +378,11 @@ impl ChunkIndex {
         Ok(self.index.retain(|location| !withdrawn.contains(&unpack_location(location)))?)
     }
 
-    /// Commits what was inserted. A failure to write a cache is told and costs nothing else.
+    /// Commits what was inserted. A failure to write a cache is reported and costs nothing else.
     pub fn flush(&mut self, monitor: &dyn Monitor) {
         if self.is_broken() {
             monitor.detail("the index in the cache is damaged and will be built again");
-            self.begin_anew();
+            self.begin_again();
             return;
         }
         let index = &mut self.index;
@@ -398,9 +398,9 @@ impl ChunkIndex {
     }
 }
 
-/// An arena all of whose blocks exist or can be computed again, and the bytes of its object as it
-/// is now. A summary is in front of the blocks: that it opens does not show that an arena was not
-/// cut short.
+/// An arena all of whose blocks exist or can be computed again, and the present length of its
+/// object. A summary is in front of the blocks: even if it opens, the arena may have been cut
+/// short.
 fn whole_arena(
     id: ArenaId,
     listed: &ListedArenas,
@@ -416,7 +416,7 @@ fn whole_arena(
     Ok((arena, object_bytes))
 }
 
-/// True where every base of a delta stands, in its slot.
+/// True if every base of a delta exists, in its slot.
 fn are_there(
     bases: &[Location],
     listed: &ListedArenas,

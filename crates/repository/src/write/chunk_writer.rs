@@ -239,7 +239,7 @@ impl<'r> ChunkWriter<'r> {
             Some(FromParent::TooDifferent) => None,
             Some(FromParent::Nothing) | None => {
                 let can_be_base = |place: &Location| {
-                    self.index.stood_before(place.arena) && self.can_read(place.arena)
+                    self.index.existed_before(place.arena) && self.can_read(place.arena)
                 };
                 let neighbour = neighbour.filter(can_be_base)?;
                 FoundBasis::of(self.reader, &[neighbour], (0, 0)).filter(is_trusted)?.encode(chunk)

@@ -106,9 +106,9 @@ impl DataSet for Large {
         &self.at
     }
 
-    fn stand(&mut self, version: u32) -> Done {
+    fn put_version(&mut self, version: u32) -> Done {
         let swap = self.swap.as_mut();
-        swap.ok_or_else(|| Failure::Other("the file is not made".to_owned()))?.stand(version)
+        swap.ok_or_else(|| Failure::Other("the file is not made".to_owned()))?.put_version(version)
     }
 
     fn is_bulky(&self) -> bool {
@@ -162,7 +162,7 @@ impl DataSet for Noise {
         &self.at
     }
 
-    fn stand(&mut self, _version: u32) -> Done {
+    fn put_version(&mut self, _version: u32) -> Done {
         Ok(())
     }
 }
@@ -178,9 +178,9 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("bench-large-{}", std::process::id()));
         let mut large = Large::new(&Store::new(folder.clone(), Scale::Small));
         large.make().unwrap();
-        large.stand(1).unwrap();
+        large.put_version(1).unwrap();
         let first = std::fs::read(large.at.join("file")).unwrap();
-        large.stand(2).unwrap();
+        large.put_version(2).unwrap();
         let second = std::fs::read(large.at.join("file")).unwrap();
         assert_eq!((first.len(), second.len()), (32 << 20, 33 << 20));
         let pages = |a: &[u8], b: &[u8]| {

@@ -132,8 +132,8 @@ impl DataSet for Image {
         &self.at
     }
 
-    fn stand(&mut self, version: u32) -> Done {
+    fn put_version(&mut self, version: u32) -> Done {
         let swap = self.swap.as_mut();
-        swap.ok_or_else(|| Failure::Other("the image is not made".to_owned()))?.stand(version)
+        swap.ok_or_else(|| Failure::Other("the image is not made".to_owned()))?.put_version(version)
     }
 }

@@ -77,7 +77,7 @@ impl DataSet for Small {
         &self.at
     }
 
-    fn stand(&mut self, version: u32) -> Done {
+    fn put_version(&mut self, version: u32) -> Done {
         let changed = (0..self.files).filter(|file| match version {
             1 => self.last_change(*file, 3) > 1 || self.last_change(*file, 2) > 1,
             _ => self.last_change(*file, version) == version,
@@ -108,12 +108,12 @@ mod tests {
         let changed_since = |before: &[Vec<u8>], after: &[Vec<u8>]| {
             before.iter().zip(after).filter(|(before, after)| before != after).count()
         };
-        small.stand(2).unwrap();
+        small.put_version(2).unwrap();
         let second = read(&small);
         assert_eq!((first.len(), changed_since(&first, &second)), (3_000, 1));
-        small.stand(3).unwrap();
+        small.put_version(3).unwrap();
         assert_eq!(changed_since(&second, &read(&small)), 30);
-        small.stand(1).unwrap();
+        small.put_version(1).unwrap();
         assert_eq!(changed_since(&first, &read(&small)), 0);
         remove(&folder).unwrap();
     }

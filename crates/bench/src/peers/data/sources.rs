@@ -63,8 +63,8 @@ impl DataSet for Sources {
         &self.at
     }
 
-    fn stand(&mut self, version: u32) -> Done {
-        self.swap()?.stand(version)
+    fn put_version(&mut self, version: u32) -> Done {
+        self.swap()?.put_version(version)
     }
 
     fn put_away(&mut self) -> Done {
@@ -118,7 +118,7 @@ impl DataSet for Thirty {
         &self.at
     }
 
-    fn stand(&mut self, version: u32) -> Done {
+    fn put_version(&mut self, version: u32) -> Done {
         if version == 1 {
             return copy_changes(&self.home, &self.at);
         }
@@ -292,20 +292,20 @@ mod tests {
         let mut sources = Sources::new(&store);
         sources.make().unwrap();
         assert_eq!(sources.versions(), 3);
-        sources.stand(1).unwrap();
+        sources.put_version(1).unwrap();
         let first = count_files(sources.at()).unwrap();
-        sources.stand(2).unwrap();
+        sources.put_version(2).unwrap();
         let second = count_files(sources.at()).unwrap();
         assert!(first.0 == 400 && second.0 == 400 && second.1 > first.1, "{first:?} {second:?}");
         sources.put_away().unwrap();
 
         let mut thirty = Thirty::new(&store);
         thirty.make().unwrap();
-        thirty.stand(1).unwrap();
+        thirty.put_version(1).unwrap();
         assert_eq!(count_files(thirty.at()).unwrap(), first);
-        thirty.stand(2).unwrap();
+        thirty.put_version(2).unwrap();
         assert!(count_files(thirty.at()).unwrap().1 > first.1);
-        thirty.stand(1).unwrap();
+        thirty.put_version(1).unwrap();
         assert_eq!(count_files(thirty.at()).unwrap(), first);
         assert_ne!(thirty.truth(1), thirty.truth(2));
         crate::shell::remove(&folder).unwrap();

@@ -39,7 +39,7 @@ impl Swap {
     }
 
     /// Puts a version, counted from 1, in the place of what is there.
-    pub fn stand(&mut self, version: u32) -> Done {
+    pub fn put_version(&mut self, version: u32) -> Done {
         self.put_away()?;
         let home = self.homes.get((version as usize).wrapping_sub(1));
         let home = home.ok_or_else(|| Failure::Other(format!("there is no version {version}")))?;
@@ -73,17 +73,17 @@ mod tests {
             write(&home.join("name"), home.as_os_str().as_encoded_bytes()).unwrap();
         }
         let at = folder.join("place/at");
-        let stands = || std::fs::read_to_string(at.join("name")).unwrap();
+        let content = || std::fs::read_to_string(at.join("name")).unwrap();
         let mut swap = Swap::open(at.clone()).unwrap();
         swap.set_homes(homes.clone());
-        swap.stand(1).unwrap();
-        assert!(stands().ends_with("one") && !homes[0].exists());
-        swap.stand(2).unwrap();
-        assert!(stands().ends_with("two") && homes[0].exists());
+        swap.put_version(1).unwrap();
+        assert!(content().ends_with("one") && !homes[0].exists());
+        swap.put_version(2).unwrap();
+        assert!(content().ends_with("two") && homes[0].exists());
         // Another run begins.
         Swap::open(at.clone()).unwrap();
         assert!(!at.exists() && homes[1].exists());
-        assert!(swap.stand(3).is_err());
+        assert!(swap.put_version(3).is_err());
         crate::shell::remove(&folder).unwrap();
     }
 }

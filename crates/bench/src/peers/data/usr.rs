@@ -119,7 +119,7 @@ impl DataSet for Usr {
     }
 
     /// As an upgrade does it: what is equal stays in its place, the rest is renamed into it.
-    fn stand(&mut self, version: u32) -> Done {
+    fn put_version(&mut self, version: u32) -> Done {
         copy_changes(&self.version(version), &self.at)
     }
 }

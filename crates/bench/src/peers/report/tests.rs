@@ -76,7 +76,7 @@ fn report() -> Report {
 fn targets_are_judged() {
     let report = report();
     let verdicts = verdicts(&report.sets, &report.kernels);
-    let told: Vec<(u32, &str, Option<bool>)> =
+    let found: Vec<(u32, &str, Option<bool>)> =
         verdicts.iter().map(|verdict| (verdict.number, &*verdict.what, verdict.is_met)).collect();
     let expected = [
         (1, "first backup, wall", Some(true)),
@@ -91,7 +91,7 @@ fn targets_are_judged() {
         (5, "signatures, pages of 64 KiB", None),
         (5, "parity, default rate", Some(false)),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
     assert_eq!(verdicts[0].measured, "4.00 s; restic (auto) 10.0 s: 0.40×");
     assert_eq!(verdicts[2].measured, "200 MB; restic (auto) 277 MB: 0.72×");
     assert_eq!(

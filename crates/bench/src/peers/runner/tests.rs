@@ -115,7 +115,7 @@ impl DataSet for Numbered {
         &self.0
     }
 
-    fn stand(&mut self, version: u32) -> Done {
+    fn put_version(&mut self, version: u32) -> Done {
         write(&self.0.join("file"), format!("version {version}\n").repeat(version as usize))
     }
 }
@@ -186,13 +186,13 @@ fn who_lies_is_named_and_who_fails_is_asked_no_more() {
         Rc::new(Copier { is_liar: false }),
     ];
     let results = run_all("liars", false, tools);
-    let told: Vec<(&str, &str, bool)> = results
+    let found: Vec<(&str, &str, bool)> = results
         .troubles
         .iter()
         .map(|trouble| (&*trouble.contender, &*trouble.act, trouble.is_unequal))
         .collect();
     let expected = [("broken", "init", false), ("liar", "restore-2", true)];
-    assert_eq!(told, [expected, expected].concat());
+    assert_eq!(found, [expected, expected].concat());
     assert!(results.troubles[1].what.contains("file"), "{:?}", results.troubles[1]);
     assert_eq!(results.of("copier", "verify").count(), 2);
     assert_eq!(results.of("broken", "first").count(), 0);

@@ -73,7 +73,7 @@ fn apply(list: &mut Arenas, model: &mut Model, action: &Action) {
             }
         }
         Action::Drop { at } => {
-            if let Some(covered) = update(at, &|covered| covered.standing = false) {
+            if let Some(covered) = update(at, &|covered| covered.exists = false) {
                 model.ordinals.remove(&covered.id);
             }
         }
@@ -107,7 +107,7 @@ proptest! {
         }
         for (ordinal, covered) in (0..).zip(&model.all) {
             prop_assert_eq!(list.get(ordinal), Some(*covered));
-            prop_assert_eq!(list.standing(ordinal).is_some(), covered.standing);
+            prop_assert_eq!(list.existing(ordinal).is_some(), covered.exists);
         }
         prop_assert_eq!(list.get(list.len()), None);
         prop_assert!(list.places.len() >= 2 * model.ordinals.len());
