@@ -1,9 +1,10 @@
-//! `verify`: is all that was stored still there, and does it fit together?
+//! `verify`: checks that everything that was stored still exists and fits together.
 //!
-//! Three depths. *Structure* looks at the ends of every object and, with a key, at every tree and
-//! at whether the chunks it names stand where it says. *Sample* and *data* also read arenas whole,
-//! check every shard and, with a key, open every block and compare every fingerprint. Without a
-//! key everything is checked that can be: envelopes, signatures, hashes of ciphertext.
+//! There are three depths. *Structure* checks the ends of every object and, with a key, every tree
+//! and whether the chunks that it names are where it says. *Sample* and *data* also read arenas
+//! whole, check every shard and, with a key, open every block and compare every fingerprint.
+//! Without a key, everything is checked that needs none: envelopes, signatures, hashes of
+//! ciphertext.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::RangeInclusive;
@@ -29,8 +30,8 @@ use crate::health::census::{
 use crate::health::fault::Fault;
 use crate::health::look::{Depth, Looked, Vouchable, look_at};
 
-/// Threads that look into objects, at most: each holds one, and blocks of it and of others that its
-/// deltas are made from, up to 50 MiB; all must stay within 150.
+/// The most threads that check objects: each holds one object, and blocks of it and of others that
+/// its deltas are made from, up to 50 MiB; all together must stay within 150.
 const LOOKERS_MAX: usize = 2;
 
 /// How much is read.
@@ -38,9 +39,9 @@ const LOOKERS_MAX: usize = 2;
 pub enum VerifyDepth {
     /// Ends of objects, trees, summaries.
     Structure,
-    /// Also this share of the arenas, whole: chosen by name, another share each `turn`.
+    /// Also this share of the arenas, read whole: chosen by name, another share each `turn`.
     Sample {
-        /// Of a hundred.
+        /// Percent of the arenas.
         percent: u8,
         /// Draws another sample.
         turn: u64,
@@ -52,7 +53,7 @@ pub enum VerifyDepth {
 /// What a verification found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyOutcome {
-    /// Objects looked at.
+    /// Objects checked.
     pub objects: u64,
     /// Those read whole.
     pub objects_read: u64,
@@ -66,7 +67,7 @@ pub struct VerifyOutcome {
     pub chunks_named: u64,
     /// What is wrong with which object.
     pub faults: Vec<(ObjectName, Fault)>,
-    /// Which files of which snapshots hang on what is lost.
+    /// Which files of which snapshots depend on what is lost.
     pub affected: Vec<Affected>,
     /// What is in the repository's folders and is none of its objects.
     pub strangers: Vec<ObjectName>,
@@ -78,7 +79,8 @@ pub struct VerifyOutcome {
     pub missing_sequences: Vec<RangeInclusive<u64>>,
     /// The last snapshot that this machine made, if the repository no longer has it.
     pub rolled_back: Option<SnapshotId>,
-    /// Arenas of other domains in which every chunk was compared with its fingerprint, and agreed.
+    /// Arenas of other domains in which every chunk was compared with its fingerprint and was
+    /// right.
     pub vouchable: Vec<Vouchable>,
 }
 
@@ -93,7 +95,7 @@ impl VerifyOutcome {
     }
 }
 
-/// Verifies what can be verified without a key.
+/// Verifies what needs no key.
 pub fn verify_objects(
     backend: &dyn Backend,
     depth: VerifyDepth,
@@ -142,8 +144,8 @@ pub fn verify(
     Ok(verifier.outcome)
 }
 
-/// Has the index in the cache leave out slots that no reader gets, so that the next backup stores
-/// those chunks again.
+/// Removes unreadable slots from the index in the cache, so that the next backup stores those
+/// chunks again.
 fn withdraw(
     repository: &Repository,
     reader: &ChunkReader,
@@ -184,7 +186,7 @@ impl<'v> Verifier<'v> {
         }
     }
 
-    /// Looks at every object: several at once.
+    /// Checks every object, several at the same time.
     fn objects(
         &mut self,
         depth: VerifyDepth,
@@ -220,7 +222,7 @@ impl<'v> Verifier<'v> {
                 });
             }
             drop(send);
-            // They are told of in the order of the listing, whoever was first.
+            // They are reported in the order of the listing, in any order of completion.
             let (mut early, mut due) = (BTreeMap::new(), 0);
             for (place, looked) in receive {
                 early.insert(place, looked);
@@ -242,7 +244,7 @@ impl<'v> Verifier<'v> {
         Ok(())
     }
 
-    /// Takes note of what was found in an object.
+    /// Records what was found in an object.
     fn take(&mut self, info: &ObjectInfo, looked: Looked, every_byte: bool) {
         self.monitor.working_on(info.name.as_str().as_ref());
         self.outcome.objects += 1;
@@ -262,7 +264,7 @@ impl<'v> Verifier<'v> {
         self.monitor.progress(&self.progress);
     }
 
-    /// Copies that are not there although the other is.
+    /// Copies that are missing although the other exists.
     fn missing_twins(&mut self, objects: &[ObjectInfo]) {
         let names: HashSet<&ObjectName> = objects.iter().map(|info| &info.name).collect();
         for info in objects {

@@ -36,7 +36,7 @@ pub enum RepositoryError {
         /// The place.
         place: String,
     },
-    /// `init` where something is already.
+    /// `init` in a place that is not empty.
     #[error("there is already a repository at {place}")]
     RepositoryExists {
         /// The place.
@@ -66,7 +66,7 @@ pub enum RepositoryError {
         /// The slot.
         slot: String,
     },
-    /// The configuration was changed by somebody without a key.
+    /// The configuration was changed without a key.
     #[error("the repository's configuration was changed by someone without a key")]
     ForgedConfig,
     /// The configuration has something that only a newer program knows, needed for storing.
@@ -88,7 +88,7 @@ pub enum RepositoryError {
         /// Why.
         source: EnvelopeError,
     },
-    /// A small object opens, but holds nonsense.
+    /// A small object opens, but its content is invalid.
     #[error("{name} cannot be read: {source}")]
     Format {
         /// The object.
@@ -121,7 +121,7 @@ pub enum RepositoryError {
     /// The place failed while the snapshot was committed, and does not say whether it was.
     #[error("it is unknown whether the snapshot was committed: {source}")]
     CommitUnknown {
-        /// What the place said.
+        /// The error of the place.
         source: BackendError,
     },
     /// A snapshot that the domain which it names did not make.
@@ -136,7 +136,7 @@ pub enum RepositoryError {
         /// The name of the domain; empty for the owner's.
         domain: String,
     },
-    /// The key at hand may only store.
+    /// The key may only store.
     #[error("this key can only store, not read")]
     PutOnly,
     /// A chunk is lost.
@@ -155,7 +155,7 @@ pub enum RepositoryError {
         /// What was asked for.
         name: String,
     },
-    /// The name stands for a complete snapshot, and those that it could mean are all incomplete.
+    /// The name means a complete snapshot, and all candidates are incomplete.
     #[error(
         "there is no complete snapshot for \"{name}\"; the newest incomplete one is {}",
         .newest.short()
@@ -166,7 +166,7 @@ pub enum RepositoryError {
         /// The newest incomplete one.
         newest: SnapshotId,
     },
-    /// A name that means the newest, and several domains to choose from.
+    /// A name that means the newest snapshot, if there are several domains to choose from.
     #[error("\"{name}\" could mean the newest of any of {}", .domains.join(", "))]
     AmbiguousDomain {
         /// What was asked for.
@@ -200,7 +200,7 @@ pub enum RepositoryError {
         /// What was wanted.
         wanted: &'static str,
     },
-    /// A text is no identifier.
+    /// A text is not an identifier.
     #[error(transparent)]
     Id(#[from] ParseIdError),
     /// A pattern or date on the command line is invalid.
@@ -221,7 +221,7 @@ pub enum RepositoryError {
     /// The place that keeps the repository failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// Somebody asked to stop.
+    /// A stop was requested.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
 }
@@ -255,7 +255,7 @@ impl From<TreeWriteError<RepositoryError>> for RepositoryError {
 }
 
 impl RepositoryError {
-    /// True where a chunk is not in the place that was asked: another place may have it.
+    /// True if a chunk is not in the place that was asked: another place may have it.
     pub fn is_lost_chunk(&self) -> bool {
         match self {
             Self::ChunkLost { .. } => true,
