@@ -1,9 +1,9 @@
 //! Checks of this repository.
 //!
-//! `cargo xtask check-docs` compares the documents with the tree: what they name must exist, and what ARCHITECTURE.md
-//! and docs/style.md promise must hold. `cargo xtask shrink-lists` brings the list of files that
-//! docs/style.md does not hold for up to date, and `cargo xtask assemble-changelog` moves the files
-//! of `changes/` into CHANGELOG.md. Tests are run by `./test`, measurements by the crate `strongroom-bench`.
+//! `cargo xtask check-docs` compares the documents with the tree: what they name must exist, and
+//! what ARCHITECTURE.md and docs/style.md promise must hold. `cargo xtask assemble-changelog` moves
+//! the files of `changes/` into CHANGELOG.md. Tests are run by `./test`, measurements by the crate
+//! `strongroom-bench`.
 #![expect(clippy::disallowed_methods, reason = "a program reads its arguments")]
 
 mod changelog;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use tree::Tree;
 
-const USAGE: &str = "usage: cargo xtask check-docs | shrink-lists | assemble-changelog";
+const USAGE: &str = "usage: cargo xtask check-docs | assemble-changelog";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,17 +33,12 @@ fn main() -> ExitCode {
     };
     match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["check-docs"] => check_docs(&tree),
-        ["shrink-lists"] => done(shrink_lists(root, &tree)),
         ["assemble-changelog"] => done(assemble_changelog(root, &tree)),
         _ => {
             report(USAGE);
             ExitCode::from(2)
         }
     }
-}
-
-fn shrink_lists(root: &Path, tree: &Tree) -> io::Result<()> {
-    std::fs::write(root.join(checks::phrases::LIST), checks::phrases::shrunk_list(tree))
 }
 
 fn assemble_changelog(root: &Path, tree: &Tree) -> io::Result<()> {

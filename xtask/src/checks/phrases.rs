@@ -1,18 +1,9 @@
 //! Phrases that the style guide bars (docs/style.md), in documents, comments and strings.
-//!
-//! A file that still has some is on a list, which may only shrink: a file on it that is clean must
-//! be removed from it, and a file that is not on it must be clean. `cargo xtask shrink-lists`
-//! brings the list up to date.
-
-use std::collections::{BTreeMap, BTreeSet};
 
 use super::Finding;
 use crate::markdown::{without_code, without_spans};
 use crate::rust::{Kind, tokens};
 use crate::tree::Tree;
-
-/// Files that are not rewritten yet, one path per line.
-pub const LIST: &str = "xtask/src/checks/phrases.txt";
 
 /// Files that show barred phrases on purpose: the guide, and this check.
 const SHOWING: [&str; 2] = ["docs/style.md", "xtask/src/checks/phrases.rs"];
@@ -52,57 +43,23 @@ const BARRED: [(&str, &str); 31] = [
     ("where that is", "if that is"),
 ];
 
-/// No barred phrase but in files on the list, and each of those has one.
+/// No document, comment or string has a barred phrase.
 pub fn phrases_are_plain(tree: &Tree) -> Vec<Finding> {
-    let listed: Vec<&str> = tree.text(LIST).unwrap_or_default().lines().collect();
-    let found = find_phrases(tree);
-    let mut findings: Vec<Finding> = found
-        .iter()
-        .filter(|(path, _)| !listed.contains(path))
-        .flat_map(|(_, found)| found.clone())
-        .collect();
-    for (index, path) in listed.iter().enumerate() {
-        if !found.contains_key(path) {
-            let what = format!("{path} is clean or gone: run cargo xtask shrink-lists");
-            findings.push(Finding::new(LIST, index + 1, what));
-        }
-    }
-    findings
-}
-
-/// The list without files that are clean or gone. A file that was moved stays listed, under its
-/// new path, which is known by its name: nothing else is added.
-pub fn shrunk_list(tree: &Tree) -> String {
-    let listed: BTreeSet<&str> = tree.text(LIST).unwrap_or_default().lines().collect();
-    let found = find_phrases(tree);
-    let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-    let moved: BTreeSet<String> =
-        listed.iter().filter(|path| !tree.has(path)).map(|path| name(path)).collect();
-    let stays = |path: &&&str| listed.contains(**path) || moved.contains(&name(path));
-    found.keys().filter(stays).map(|path| format!("{path}\n")).collect()
-}
-
-/// What is wrong with each file that has barred phrases.
-fn find_phrases(tree: &Tree) -> BTreeMap<&str, Vec<Finding>> {
     let sources = tree.files(".rs").map(|(path, text)| (path, source_prose(text)));
     let documents = tree.files(".md").map(|(path, text)| (path, without_code(text)));
-    let mut found = BTreeMap::new();
-    for (path, prose) in sources.chain(documents) {
-        // What was said of earlier versions stays as it was said.
-        if SHOWING.contains(&path) || path == "CHANGELOG.md" {
-            continue;
-        }
-        let wrong = prose.iter().flat_map(|(line, text)| {
-            barred(text).into_iter().map(move |(phrase, instead)| {
-                Finding::new(path, *line, format!("\"{phrase}\": write {instead} (docs/style.md)"))
-            })
-        });
-        let wrong: Vec<Finding> = wrong.collect();
-        if !wrong.is_empty() {
-            found.insert(path, wrong);
-        }
-    }
-    found
+    // What was said of earlier versions stays as it was said.
+    let is_checked = |path: &str| !SHOWING.contains(&path) && path != "CHANGELOG.md";
+    let checked = sources.chain(documents).filter(|(path, _)| is_checked(path));
+    checked.flat_map(|(path, prose)| findings_in(path, &prose)).collect()
+}
+
+fn findings_in(path: &str, prose: &[(usize, String)]) -> Vec<Finding> {
+    let found = prose.iter().flat_map(|(line, text)| {
+        barred(text).into_iter().map(move |(phrase, instead)| {
+            Finding::new(path, *line, format!("\"{phrase}\": write {instead} (docs/style.md)"))
+        })
+    });
+    found.collect()
 }
 
 /// Comments and strings, with their lines. Code within backquotes is left out.
@@ -150,27 +107,5 @@ mod tests {
                 "b.md:1: \"whoever\": write the caller, the reader, another process (docs/style.md)",
             ]
         );
-    }
-
-    #[test]
-    fn the_list_only_shrinks() {
-        let files = [
-            ("a.rs", "// told"),
-            ("b.rs", "// said"),
-            ("d/e.rs", "// tells"),
-            ("f.rs", "// so many"),
-        ];
-        let list = [(LIST, "a.rs\nb.rs\nc/e.rs\n")];
-        let all = [&files[..], &list].concat();
-        assert_eq!(
-            found(&all),
-            [
-                "d/e.rs:1: \"tells\": write reports, says, returns (docs/style.md)".to_owned(),
-                "f.rs:1: \"so many\": write at most N, this many (docs/style.md)".to_owned(),
-                format!("{LIST}:2: b.rs is clean or gone: run cargo xtask shrink-lists"),
-                format!("{LIST}:3: c/e.rs is clean or gone: run cargo xtask shrink-lists"),
-            ]
-        );
-        assert_eq!(shrunk_list(&Tree::of(&all)), "a.rs\nd/e.rs\n");
     }
 }
