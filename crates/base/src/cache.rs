@@ -46,16 +46,14 @@ impl<K: Hash + Eq, V> ByteCache<K, V> {
         self.kept().entries.get(key).map(|entry| entry.value.clone())
     }
 
-    /// Keeps a value that has this many bytes on the heap, in the place of one with the same key.
-    pub fn put(&self, key: K, value: V, heap_bytes: usize) {
+    /// Keeps a value that has this many bytes on the heap, and returns the one that the key had.
+    pub fn put(&self, key: K, value: V, heap_bytes: usize) -> Option<V> {
         let bytes = heap_bytes.saturating_add(Self::ENTRY_BYTES);
         let mut evicted = Vec::new();
         let mut kept = self.kept();
         kept.bytes = kept.bytes.saturating_add(bytes);
-        if let Some((_, old)) = kept.entries.push(key, Weighed { value, bytes }) {
-            kept.bytes -= old.bytes;
-            evicted.push(old);
-        }
+        let replaced = kept.entries.push(key, Weighed { value, bytes }).map(|(_, old)| old);
+        kept.bytes -= replaced.as_ref().map_or(0, |old| old.bytes);
         while kept.bytes > self.bytes_max && kept.entries.len() > 1 {
             let Some((_, oldest)) = kept.entries.pop_lru() else { break };
             kept.bytes -= oldest.bytes;
@@ -63,6 +61,7 @@ impl<K: Hash + Eq, V> ByteCache<K, V> {
         }
         // What is let go may be large: its memory is freed after the lock.
         drop(kept);
+        replaced.map(|old| old.value)
     }
 
     /// Forgets a key, and returns its value.
@@ -116,7 +115,7 @@ mod tests {
     #[test]
     fn the_least_recently_used_goes_first() {
         let cache = cache_for(3);
-        (0..3).for_each(|key| cache.put(key, key * 10, 100));
+        (0..3).for_each(|key| assert_eq!(cache.put(key, key * 10, 100), None));
         assert_eq!(cache.get(&0), Some(0), "and is used by that");
         cache.put(3, 30, 100);
         let found: Vec<_> = (0..4).map(|key| cache.get(&key)).collect();
@@ -126,10 +125,10 @@ mod tests {
     #[test]
     fn bytes_are_counted_whatever_happens_to_the_entries() {
         let cache = cache_for(4);
-        (0..4).for_each(|key| cache.put(key, 0, 100));
+        (0..4).for_each(|key| assert_eq!(cache.put(key, 0, 100), None));
         let full = cache.bytes();
         assert_eq!(full, 4 * (100 + Cache::ENTRY_BYTES));
-        cache.put(2, 1, 60);
+        assert_eq!(cache.put(2, 1, 60), Some(0));
         assert_eq!((cache.get(&2), cache.bytes()), (Some(1), full - 40), "replaced");
         assert_eq!(cache.remove(&2), Some(1));
         assert_eq!(cache.remove(&2), None);
@@ -143,7 +142,7 @@ mod tests {
     #[test]
     fn one_entry_beyond_the_bound_is_kept_alone() {
         let cache = cache_for(2);
-        (0..2).for_each(|key| cache.put(key, 0, 100));
+        (0..2).for_each(|key| assert_eq!(cache.put(key, 0, 100), None));
         cache.put(7, 7, 1 << 30);
         assert_eq!([cache.get(&0), cache.get(&1), cache.get(&7)], [None, None, Some(7)]);
         cache.put(1, 1, 100);

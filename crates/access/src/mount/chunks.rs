@@ -25,8 +25,6 @@ const LANES: usize = 64;
 pub struct Failure {
     /// True if stored data is wrong, and not the way to it.
     pub is_damage: bool,
-    /// True if the same was reported a moment ago.
-    pub is_known: bool,
     /// What is wrong.
     pub message: String,
 }
@@ -34,13 +32,13 @@ pub struct Failure {
 impl Failure {
     /// Stored data that contradicts itself.
     pub fn damage(message: &str) -> Self {
-        Self { is_damage: true, is_known: false, message: message.to_owned() }
+        Self { is_damage: true, message: message.to_owned() }
     }
 }
 
 impl From<RepositoryError> for Failure {
     fn from(error: RepositoryError) -> Self {
-        Self { is_damage: error.is_damage(), is_known: false, message: error.to_string() }
+        Self { is_damage: error.is_damage(), message: error.to_string() }
     }
 }
 
@@ -119,7 +117,7 @@ impl Chunks {
         if let Some((since, message)) = lock(&self.failures).get(&chunk.fingerprint)
             && since.elapsed() < FAILURE_LIFETIME
         {
-            return Err(Failure { is_damage: true, is_known: true, message: message.clone() });
+            return Err(Failure { is_damage: true, message: message.clone() });
         }
         self.open_block_once(chunk);
         read(&self.reader, chunk).map_err(|error| {

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use fuser::{Errno, FileAttr, FileType};
 use strongroom_base::units::counted;
-use strongroom_base::{Monitor, Problem, Severity};
+use strongroom_base::{ByteCache, Monitor, Problem, Severity};
 use strongroom_catalog::{Entry, EntryKind};
 
 use super::attributes::{self, Owner};
 use super::chunks::{Chunks, Failure};
-use super::contents::{Contents, Extent};
+use super::contents::{Contents, Extent, ReadFailure};
 use super::directories::{Directories, Directory, Unopened};
 use super::forgetting::Forgetting;
 use super::layout::{LATEST, Layout, TopChild, join};
@@ -27,6 +27,9 @@ use super::tops::{TopKey, Tops};
 const STORED_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 /// How long it may cache what changes as snapshots are added and removed.
 const TOP_LIFETIME: Duration = Duration::from_secs(1);
+
+/// What was reported is remembered for some thousand files, so that each is named once.
+const REPORTED_BYTES_MAX: usize = 256 << 10;
 
 /// Attributes of a node, and how long they hold.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +78,8 @@ pub struct View {
     contents: Contents,
     owner: Owner,
     monitor: Arc<dyn Monitor>,
+    /// What was reported as unreadable, by inode number.
+    reported: ByteCache<u64, ()>,
 }
 
 /// Something stored: where it is, and what it is.
@@ -108,6 +113,7 @@ impl View {
             chunks,
             owner,
             monitor,
+            reported: ByteCache::new(REPORTED_BYTES_MAX),
         }
     }
 
@@ -181,8 +187,7 @@ impl View {
         let stored = self.stored(node)?;
         let content = stored.entry.content().ok_or(Errno::EINVAL)?;
         let bytes = self.contents.read(node.inode(), content, offset, size);
-        let bytes =
-            bytes.map_err(|error| self.unreadable_at(&stored, &error.failure, error.offset));
+        let bytes = bytes.map_err(|error| self.unreadable_at(node, &stored, &error));
         self.tell_heals();
         bytes
     }
@@ -192,8 +197,7 @@ impl View {
         let stored = self.stored(node)?;
         let content = stored.entry.content().ok_or(Errno::EINVAL)?;
         let found = self.contents.seek(node.inode(), content, offset, wanted);
-        let found =
-            found.map_err(|error| self.unreadable_at(&stored, &error.failure, error.offset));
+        let found = found.map_err(|error| self.unreadable_at(node, &stored, &error));
         found?.ok_or(Errno::ENXIO)
     }
 
@@ -402,19 +406,25 @@ impl View {
     }
 
     fn unreadable(&self, directory: &Arc<Directory>, failure: &Failure) -> Errno {
-        if !failure.is_known {
+        if self.is_news(Node::Directory(directory.at.number)) {
             let what = format!("the directory cannot be read: {failure}");
             self.report(directory, None, failure, &what);
         }
         Errno::EIO
     }
 
-    fn unreadable_at(&self, stored: &Stored, failure: &Failure, offset: u64) -> Errno {
-        if !failure.is_known {
-            let what = format!("cannot be read at byte {offset}: {failure}");
-            self.report(&stored.directory, Some(&stored.entry), failure, &what);
+    fn unreadable_at(&self, node: Node, stored: &Stored, error: &ReadFailure) -> Errno {
+        if self.is_news(node) {
+            let what = format!("cannot be read at byte {}: {}", error.offset, error.failure);
+            self.report(&stored.directory, Some(&stored.entry), &error.failure, &what);
         }
         Errno::EIO
+    }
+
+    /// True if it was not yet reported that this cannot be read: the kernel asks for each page of a
+    /// file again.
+    fn is_news(&self, node: Node) -> bool {
+        self.reported.put(node.inode(), (), 0).is_none()
     }
 
     fn report(

@@ -71,7 +71,7 @@ fn a_damaged_chunk_is_an_error_of_its_file_alone() {
     for path in &failed {
         let of_it: Vec<_> = reports.iter().filter(|(_, about, _)| about == path).collect();
         assert!(!of_it.is_empty(), "{path:?} is named: {reports:?}");
-        assert!(of_it.len() <= 12, "each chunk is reported once: {of_it:?}");
+        assert!(of_it.len() <= 1, "each file is named once: {of_it:?}");
         assert!(of_it.iter().all(|(severity, _, message)| {
             *severity == Severity::Damage && message.contains(&snapshot.id.short())
         }));

@@ -1,15 +1,17 @@
 //! Snapshots as a folder.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::world::{World, has_program, skipped};
 
-fn cannot_mount() -> Option<&'static str> {
+/// Why nothing can be mounted here.
+pub fn cannot_mount() -> Option<&'static str> {
     let device = fs::File::options().read(true).write(true).open("/dev/fuse");
     let reason = device.is_err().then_some("/dev/fuse cannot be opened");
     reason.or((!has_program("fusermount3")).then_some("fusermount3 is not installed"))
@@ -17,12 +19,27 @@ fn cannot_mount() -> Option<&'static str> {
 
 /// Starts it, and reads until it says that it is there.
 fn mounted(world: &World, folder: &Path) -> Child {
-    fs::create_dir(folder).unwrap();
-    let mut child = world.start(&format!("--json mount {}", folder.display()));
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.contains("\"mounted\""), "{line}");
+    let words: [&OsStr; 3] = ["--json".as_ref(), "mount".as_ref(), folder.as_ref()];
+    let (child, said) = mounted_by(&mut world.command(words), folder);
+    assert_eq!(said, "");
     child
+}
+
+/// The same, by a command that was made ready; and what it said before it was there.
+pub fn mounted_by(command: &mut Command, folder: &Path) -> (Child, String) {
+    fs::create_dir(folder).unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines().map(Result::unwrap);
+    let mut said = String::new();
+    loop {
+        let line = lines.next().expect("it ended before it was mounted");
+        if line.contains("\"mounted\"") {
+            break;
+        }
+        said += &format!("{line}\n");
+    }
+    drop(lines);
+    (child, said)
 }
 
 #[test]

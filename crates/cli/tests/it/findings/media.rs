@@ -6,9 +6,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::{Pid, Signal, kill_process};
 use strongroom_testkit::Random;
 
-use crate::world::{Run, World};
+use crate::mount::{cannot_mount, mounted_by};
+use crate::world::{Run, World, skipped};
 
 /// Two snapshots of a large file that does not compress and a few small ones.
 fn world() -> World {
@@ -53,13 +55,17 @@ fn shim(world: &World) -> PathBuf {
 }
 
 fn run_refusing(world: &World, shim: &Path, bad: &Bad, words: &[OsString]) -> Run {
+    Run::of(refusing(world, shim, bad, words).output().unwrap())
+}
+
+fn refusing(world: &World, shim: &Path, bad: &Bad, words: &[OsString]) -> Command {
     let mut command = world.command(words);
     command
         .env("LD_PRELOAD", shim)
         .env("BAD_INODE", bad.path.metadata().unwrap().ino().to_string())
         .env("BAD_FROM", bad.range.start.to_string())
         .env("BAD_TO", bad.range.end.to_string());
-    Run::of(command.output().unwrap())
+    command
 }
 
 /// What is refused, by kind of object. The data arena's sector is within what parity gives back.
@@ -118,6 +124,75 @@ fn trial_03_a_bad_sector_ends_no_verb() {
                 assert!(format!("{}{}", run.out, run.err).contains(name), "{what}");
             }
         }
+    }
+}
+
+/// Every file below a directory that cannot be read, as the mount answers.
+fn unreadable_below(path: &Path) -> Vec<(PathBuf, Option<i32>)> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) => return vec![(path.to_owned(), error.raw_os_error())],
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = match entry {
+            Ok(entry) => entry.path(),
+            Err(error) => {
+                found.push((path.to_owned(), error.raw_os_error()));
+                break;
+            }
+        };
+        if path.is_symlink() {
+            continue;
+        } else if path.is_dir() {
+            found.append(&mut unreadable_below(&path));
+        } else if let Err(error) = fs::read(&path) {
+            found.push((path, error.raw_os_error()));
+        }
+    }
+    found
+}
+
+/// What the medium refuses is an error of the file that needs it, and is named once; all else is
+/// read.
+#[test]
+fn engine_22_a_mount_over_a_medium_that_refuses_names_what_it_costs() {
+    if skipped("a mount", cannot_mount()) {
+        return;
+    }
+    let world = world();
+    let shim = shim(&world);
+    for (number, bad) in bad_objects(&world).iter().enumerate() {
+        let folder = world.path(&format!("mnt{number}"));
+        let words = ["--json".into(), "mount".into(), folder.clone().into()];
+        let mut command = refusing(&world, &shim, bad, &words);
+        let (child, said) = mounted_by(&mut command, &folder);
+        let lost = unreadable_below(&folder.join("ids"));
+        assert_eq!(unreadable_below(&folder.join("ids")), lost, "{}: each time", bad.what);
+        let snapshots = fs::read_dir(folder.join("ids")).unwrap().count();
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let run = World::finish(child);
+        let what = format!("{}: {lost:?}\n{said}{}\n{}", bad.what, run.out, run.err);
+        let unlisted = said.lines().filter(|line| line.contains("is not shown")).count();
+        assert_eq!(unlisted + snapshots, 2, "{what}");
+        assert!(lost.iter().all(|(_, errno)| *errno == Some(5)), "EIO alone: {what}");
+        for (path, _) in &lost {
+            let inside: PathBuf = path.components().skip(1 + folder.components().count()).collect();
+            let id = inside.iter().next().unwrap().to_str().unwrap();
+            let about = format!("in snapshot {id}: ");
+            let name = format!("\"path\":\"/{}\"", inside.strip_prefix(id).unwrap().display());
+            let named =
+                run.out.lines().filter(|line| line.contains(&about) && line.contains(&name));
+            assert_eq!(named.count(), 1, "{}: {what}", path.display());
+        }
+        // The first version of "small" is in the smaller arena of data.
+        let expected = match bad.what {
+            "all data" => (2, 3),
+            "metadata" => (2, 1),
+            "an old snapshot" => (1, 0),
+            _ => (2, 0),
+        };
+        assert_eq!((snapshots, lost.len()), expected, "{what}");
     }
 }
 
