@@ -45,7 +45,7 @@ pub enum ArenaError {
         /// The domain.
         domain: DomainId,
     },
-    /// Reading needs the private key, and only put-only keys are at hand.
+    /// Reading needs the private key, and only put-only keys are given.
     #[error("this key can only store, not read")]
     PutOnly,
     /// The backend failed.

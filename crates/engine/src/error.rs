@@ -28,7 +28,7 @@ pub enum EngineError {
     Domain {
         /// The domain that was asked for.
         domain: String,
-        /// The domain of the key at hand; empty for the owner's.
+        /// The domain of the opened key; empty for the owner's.
         own: String,
     },
     /// Reading what is to be stored from a stream failed.

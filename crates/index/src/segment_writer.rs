@@ -107,7 +107,7 @@ impl SegmentWriter {
     }
 
     fn end_page(&mut self) {
-        // The page has its prefix already: the first is the one behind the head.
+        // The page has its prefix already: the first is the one after the head.
         let number = self.head_number() + self.prefixes.len() as u64;
         let number = u32::try_from(number).expect("pages are numbered by 32 bits");
         self.pages.extend(pack_page(&self.page, self.number, number));

@@ -73,7 +73,7 @@ impl Change {
         Some(bytes)
     }
 
-    /// Changes one of many objects. False where there is nothing to swap it with.
+    /// Changes one of many objects. Returns false if there is no object to swap it with.
     pub fn on_object(self, objects: &mut Objects, name: &ObjectName) -> bool {
         if self == Self::Swapped {
             let other = objects.keys().find(|other| {
@@ -105,7 +105,7 @@ impl Change {
 /// The objects of a place, as `MemoryBackend::snapshot` gives them.
 pub type Objects = BTreeMap<ObjectName, Vec<u8>>;
 
-/// Lets two objects change places. False where they are the same.
+/// Swaps two objects. Returns false if they are the same.
 pub fn swap(objects: &mut Objects, one: &ObjectName, other: &ObjectName) -> bool {
     let bytes = |name: &ObjectName| {
         objects.get(name).cloned().unwrap_or_else(|| panic!("{name} is there to be swapped"))

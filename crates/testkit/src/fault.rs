@@ -70,7 +70,7 @@ pub struct Fault {
     pub calls: Calls,
     /// The first of them that fails; zero is the first there is.
     pub at: u64,
-    /// True where all after it fail too.
+    /// True if all calls after it fail too.
     pub lasting: bool,
     /// How it fails.
     pub kind: FaultKind,

@@ -10,7 +10,7 @@ use strongroom_base::{Monitor, Problem, Progress, Severity};
 pub struct Heard {
     /// How bad.
     pub severity: Severity,
-    /// The file it is about, where it is about one.
+    /// The file it is about, if it is about one.
     pub path: Option<PathBuf>,
     /// What happened.
     pub message: String,

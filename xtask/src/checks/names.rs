@@ -4,7 +4,7 @@ use super::Finding;
 use crate::markdown::{anchor, headings, links};
 use crate::tree::Tree;
 
-/// Every relative link of a document leads to a file or folder, and to a heading where it names
+/// Every relative link of a document leads to a file or folder, and to a heading if it names
 /// one.
 pub fn links_resolve(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -33,7 +33,7 @@ fn broken(tree: &Tree, path: &str, text: &str, link: &str) -> Option<String> {
     (!has).then(|| format!("there is no such heading: {link}"))
 }
 
-/// `target`, seen from `folder`; none where it leads out of the repository.
+/// `target`, seen from `folder`; `None` if it leads out of the repository.
 fn join(folder: &str, target: &str) -> Option<String> {
     let mut names: Vec<&str> = folder.split('/').filter(|name| !name.is_empty()).collect();
     for name in target.split('/') {

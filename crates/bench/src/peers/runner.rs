@@ -364,7 +364,7 @@ fn floor_call(floor: Floor, at: &Path, target: &Path) -> Invocation {
     Invocation::script(&line, &[at, target])
 }
 
-/// What differs between two trees, in one line; nothing where they are equal.
+/// The differences between two trees, in one line; empty if they are equal.
 fn differences(keeps: Keeps, truth: &Path, restored: &Path) -> Done<Option<String>> {
     let slashed = |path: &Path| format!("{}/", path.display());
     let found = Invocation::new("rsync")

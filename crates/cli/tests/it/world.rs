@@ -48,14 +48,14 @@ impl Run {
         }
     }
 
-    /// Fails the test where it ended otherwise.
+    /// Fails the test if it ended with another code.
     #[track_caller]
     pub fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "\n{}\n{}", self.out, self.err);
         self
     }
 
-    /// Fails the test where standard output lacks this.
+    /// Fails the test if standard output lacks this.
     #[track_caller]
     pub fn says(self, text: &str) -> Self {
         assert!(self.out.contains(text), "no {text:?} in\n{}\n{}", self.out, self.err);

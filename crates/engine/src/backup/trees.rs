@@ -73,7 +73,7 @@ pub struct NewFile {
     pub racy: bool,
 }
 
-/// One directory on the way.
+/// A directory that is being walked.
 struct Frame<'r> {
     name: Vec<u8>,
     metadata: Box<Metadata>,

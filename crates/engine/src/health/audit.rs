@@ -40,7 +40,7 @@ pub struct Audited {
     pub chunks: u64,
 }
 
-/// One directory on the way.
+/// A directory that is being walked.
 struct Level<'r> {
     entries: TreeReader<'r, ChunkReader>,
     tree: Recipe,

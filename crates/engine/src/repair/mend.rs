@@ -1,4 +1,4 @@
-//! Making one object whole, and what came of it.
+//! Repairs one object, and reports the result.
 
 use std::io;
 
@@ -24,7 +24,7 @@ pub struct RepairOutcome {
     pub swept: usize,
     /// Arenas that the index was made again from.
     pub indexed: usize,
-    /// Which files of which snapshots hang on what is lost.
+    /// Which files of which snapshots depend on what is lost.
     pub affected: Vec<Affected>,
 }
 
@@ -72,7 +72,7 @@ pub fn replace(
     }
 }
 
-/// Takes note of what cannot be made whole.
+/// Records what cannot be repaired.
 pub fn lose(outcome: &mut RepairOutcome, name: &ObjectName, message: &str, monitor: &dyn Monitor) {
     let path = Some(name.as_str().as_ref());
     monitor.problem(Problem { severity: Severity::Damage, path, message });

@@ -120,7 +120,7 @@ fn engine_02_rubbish_under_the_names_of_others_chunks_poisons_its_own_domain_alo
     let verified = verify_data(&owner);
     let wrong: Vec<&str> = verified.faults.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(wrong, [format!("arenas/{rubbish}.0")]);
-    assert!(verified.affected.is_empty(), "no snapshot hangs on it");
+    assert!(verified.affected.is_empty(), "no snapshot depends on it");
     assert!(verified.vouchable.iter().all(|arena| arena.voucher.arena != rubbish));
     vouch(&owner, &verified).unwrap();
     assert!(read_vouchers(&owner).unwrap().iter().all(|voucher| voucher.arena != rubbish));

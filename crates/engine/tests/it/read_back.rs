@@ -50,7 +50,7 @@ struct Taker<'r> {
     reader: &'r ChunkReader,
     image: Image,
     inodes: HashMap<(u64, u64), Vec<Vec<u8>>>,
-    /// Where this is kept, what is lost is noted and passed over.
+    /// If this is set, a lost chunk is recorded and skipped.
     lost: Option<BTreeMap<Vec<u8>, String>>,
 }
 

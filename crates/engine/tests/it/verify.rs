@@ -1,4 +1,4 @@
-//! Verify finds each damage, and names exactly the files that hang on it.
+//! Verify finds each damage, and names exactly the files that depend on it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub fn lost(repository: &Repository, ids: &[SnapshotId]) -> BTreeSet<(SnapshotId
     all
 }
 
-/// True where a set names a path, or a directory above it.
+/// True if a set names a path, or a directory above it.
 pub fn covers(set: &BTreeSet<(SnapshotId, PathBuf)>, (id, path): &(SnapshotId, PathBuf)) -> bool {
     path.ancestors().any(|above| set.contains(&(*id, above.to_owned())))
 }

@@ -1,4 +1,4 @@
-//! Key slots as they are stored: each twice, for losing a file of a kilobyte must not cost a
+//! Key slots as they are stored: each twice, because losing a file of a kilobyte must not cost a
 //! repository.
 
 use strongroom_arena::Origin;
@@ -27,7 +27,7 @@ pub fn read_slots(backend: &dyn Backend) -> Result<(Vec<KeySlot>, usize), Reposi
     Ok((slots, ids.len()))
 }
 
-/// A slot from whichever copy can be read; none where both are damaged or gone.
+/// A slot from the copy that can be read; `None` if both are damaged or gone.
 fn read_slot(backend: &dyn Backend, id: SlotId) -> Result<Option<KeySlot>, RepositoryError> {
     let mut failure = None;
     for name in slot_names(id) {

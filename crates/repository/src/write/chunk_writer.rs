@@ -247,7 +247,7 @@ impl<'r> ChunkWriter<'r> {
         }
     }
 
-    /// True where the chunk that a parent's recipe names is still there.
+    /// True if the chunk that a parent's recipe names still exists.
     pub fn is_present(&self, chunk: &ChunkRef) -> Result<bool, RepositoryError> {
         let is_present = self.is_usable(chunk.location)
             && self.index.is_present(&chunk.fingerprint, chunk.location, self.reader.store())?;

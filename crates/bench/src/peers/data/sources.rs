@@ -150,7 +150,7 @@ pub fn copy_changes(source: &Path, target: &Path) -> Done {
     Invocation::new("rsync").args(["-aHAX", "--delete"]).args([from, to]).run().map(drop)
 }
 
-/// Folders of the releases, oldest first; fetched and unpacked where they are missing.
+/// Folders of the releases, oldest first; fetched and unpacked if they are missing.
 fn releases(store: &Store) -> Done<Vec<PathBuf>> {
     let folder = store.set("sources").join("versions");
     let mut full = linux_versions(&store.folder)?;

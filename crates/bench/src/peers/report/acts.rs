@@ -242,7 +242,7 @@ fn over(set: &SetResults, subject: &str, act: &str, of: impl Fn(&Sample) -> f64)
     super::super::results::median(samples.map(of).collect())
 }
 
-/// Bytes that an act added; of all next versions together where they share a column.
+/// Bytes that an act added; of all next versions together if they share a column.
 pub fn added_of(set: &SetResults, subject: &str, act: &str) -> Option<f64> {
     if act.is_empty() {
         return None;

@@ -22,7 +22,7 @@ pub struct Verdict {
     pub wanted: String,
     /// What it is.
     pub measured: String,
-    /// Whether that is so; unknown where something was not measured.
+    /// Whether that is so; unknown if something was not measured.
     pub is_met: Option<bool>,
 }
 

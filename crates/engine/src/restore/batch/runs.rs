@@ -26,7 +26,7 @@ pub struct Run<'n> {
 }
 
 impl Run<'_> {
-    /// True where a block, which lies at or behind the run's last, can join it.
+    /// True if a block, which is at or after the run's last, can join it.
     fn takes(&self, block: usize) -> bool {
         let last = *self.blocks.end();
         if block == last {
