@@ -204,10 +204,15 @@ def put_metadata(entry, path: bytes):
 class Repository:
     def __init__(self, path: Path, passphrase: bytes):
         self.path = path
-        config = read_either(path / "config", CONFIG)
-        fields, signature = config[:-64], config[-64:]
+        try:
+            self.open(read_either(path / "config", CONFIG), passphrase)
+        except Damaged:  # or changed by someone without a key; its copy may be right
+            self.open(read_object(path / "config.copy", CONFIG), passphrase)
+
+    def open(self, config: bytes, passphrase: bytes):
+        fields, signature = split(config, len(config) - 64)
         self.id = Cbor(fields).value()[0]
-        self.keys = open_slots(path / "keys", passphrase, self.id, fields, signature)
+        self.keys = open_slots(self.path / "keys", passphrase, self.id, fields, signature)
 
     def snapshots(self) -> list:
         """Identifier and fields of each snapshot that opens, oldest first."""

@@ -130,6 +130,10 @@ impl Context {
             );
             self.terminal.problem(Severity::Warning, &message);
         }
+        for (name, error) in &repository.config_faults {
+            let message = format!("{name}: {error}; its copy was used: run `strongroom repair`");
+            self.terminal.problem(Severity::Damage, &message);
+        }
         Ok(repository)
     }
 

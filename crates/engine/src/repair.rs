@@ -32,8 +32,10 @@ use strongroom_arena::{
 use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::ChunkRef;
-use strongroom_repository::objects::read_whole;
-use strongroom_repository::{ChunkIndex, ChunkReader, Repository, arena_bytes_of, list_snapshots};
+use strongroom_repository::objects::{read_whole, twin};
+use strongroom_repository::{
+    ChunkIndex, ChunkReader, Repository, arena_bytes_of, forged_configs, list_snapshots,
+};
 
 use crate::error::EngineError;
 use crate::health::audit::audit;
@@ -88,6 +90,7 @@ pub fn repair(
     let keyless = plan.steps.iter().filter(|step| !needs_key(step)).cloned().collect();
     let keyless = RepairPlan { steps: keyless, objects: plan.objects };
     let mut outcome = repair_objects(repository.backend(), &keyless, monitor, cancel)?;
+    mend_configs(repository, &mut outcome, monitor)?;
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     put_back(repository, &reader, plan, &mut outcome, monitor, cancel)?;
     let mut rescues: Vec<Rescue> = plan.steps.iter().filter_map(Rescue::of).collect();
@@ -115,6 +118,32 @@ pub fn repair(
     let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
     outcome.affected = audit(&reader, &list.snapshots, &mut is_good, monitor, cancel)?.0;
     Ok(outcome)
+}
+
+/// Writes a configuration that someone changed without a key again, from the copy that the owner
+/// signed: the repository was opened by it.
+fn mend_configs(
+    repository: &Repository,
+    outcome: &mut RepairOutcome,
+    monitor: &dyn Monitor,
+) -> Result<(), EngineError> {
+    let forged = forged_configs(repository)?;
+    for name in &forged {
+        let copy = twin(name).filter(|copy| !forged.contains(copy));
+        let mended = match copy {
+            Some(copy) => mend(repository.backend(), name, &copy, repository.config.arena_bytes)?,
+            None => Mended::No("both configurations are forged".to_owned()),
+        };
+        match mended {
+            Mended::Yes => {
+                outcome.repaired += 1;
+                monitor.detail(&format!("{name}: written again, as the owner signed it"));
+            }
+            Mended::Gone => {}
+            Mended::No(why) => lose(outcome, name, &why, monitor),
+        }
+    }
+    Ok(())
 }
 
 /// Arenas that are whole, and hold chunks that are not what the summary says: damaged before they

@@ -17,8 +17,8 @@ use strongroom_base::{Cancel, Location, Monitor, Problem, Progress, Severity, Sn
 use strongroom_catalog::ChunkRef;
 use strongroom_repository::objects::{list_objects, list_strangers, twin};
 use strongroom_repository::{
-    ChunkIndex, ChunkReader, OwnRecord, Repository, arena_bytes_of, list_snapshots, read_vouchers,
-    snapshot_object,
+    ChunkIndex, ChunkReader, OwnRecord, Repository, arena_bytes_of, forged_configs, list_snapshots,
+    read_vouchers, snapshot_object,
 };
 
 use crate::error::EngineError;
@@ -118,6 +118,9 @@ pub fn verify(
     reader.store().trust(read_vouchers(repository)?);
     let mut verifier = Verifier::new(repository.backend(), monitor, cancel);
     verifier.objects(depth, Some(&reader))?;
+    for name in forged_configs(repository)? {
+        verifier.note(&name, Fault::Forged);
+    }
     date_sessions(repository, &mut verifier.outcome.open_sessions);
     let list = list_snapshots(repository)?;
     for (id, error) in &list.unreadable {

@@ -28,8 +28,8 @@ pub use read::chunk_reader::ChunkReader;
 pub use read::lookup::{Found, find_path};
 pub use read::walk::SnapshotWalk;
 pub use repository::{
-    InitOptions, Repository, Surroundings, arena_bytes_of, check_vacant, exists, read_config,
-    refuse_newer,
+    InitOptions, Repository, Surroundings, arena_bytes_of, check_vacant, exists, forged_configs,
+    read_config, refuse_newer,
 };
 pub use session::{
     ListedSession, SealedSnapshot, Session, SessionHead, list_sealed, list_sessions, open_snapshot,

@@ -89,6 +89,8 @@ pub struct Repository {
     pub secret: SlotSecret,
     /// The key slot that was opened.
     pub slot: SlotId,
+    /// What is wrong with the configuration that was passed over for its copy; mostly empty.
+    pub config_faults: Vec<(ObjectName, RepositoryError)>,
 }
 
 impl Repository {
@@ -146,21 +148,34 @@ impl Repository {
                 _ => {}
             }
         }
-        Ok(Self { surroundings, config, keys, secret, slot: slot.id })
+        Ok(Self { surroundings, config, keys, secret, slot: slot.id, config_faults: Vec::new() })
     }
 
     /// Opens the repository with a passphrase.
     pub fn open(surroundings: Surroundings, passphrase: &[u8]) -> Result<Self, RepositoryError> {
         let backend = &*surroundings.backend;
-        let (config, config_bytes) = read_config(backend)?;
-        let (mut slots, found) = read_slots(backend)?;
+        let [first, copy] = config_names();
+        let found = find_config(backend, &[first, copy.clone()])?;
+        let (mut slots, found_slots) = read_slots(backend)?;
         slots.sort_by_key(|slot| slot.cost.work());
         if slots.is_empty() {
-            return Err(RepositoryError::NoKeySlot { found });
+            return Err(RepositoryError::NoKeySlot { found: found_slots });
         }
-        let (slot, secret) = open_slot(&slots, passphrase, &config, &config_bytes)?;
+        let mut config_faults = found.unreadable;
+        let opened = match open_slot(&slots, passphrase, &found.config, &found.bytes) {
+            Ok((slot, secret)) => (found.config, slot, secret),
+            // It may be another's configuration, or changed without a key, and its copy right.
+            Err(error) => {
+                let other = find_config(backend, std::slice::from_ref(&copy)).ok();
+                let other = other.filter(|other| other.bytes != found.bytes).ok_or(error)?;
+                let (slot, secret) = open_slot(&slots, passphrase, &other.config, &other.bytes)?;
+                config_faults.push((found.name, RepositoryError::ForgedConfig));
+                (other.config, slot, secret)
+            }
+        };
+        let (config, slot, secret) = opened;
         let keys = secret.keys();
-        Ok(Self { surroundings, config, keys, secret, slot })
+        Ok(Self { surroundings, config, keys, secret, slot, config_faults })
     }
 
     /// The place that keeps the objects.
@@ -257,33 +272,77 @@ fn config_names() -> [ObjectName; 2] {
     [ObjectName::top(CONFIG), ObjectName::top(&format!("{CONFIG}{COPY}"))]
 }
 
+/// A configuration that can be read. Whether the owner signed it is known once a slot is open.
+struct FoundConfig {
+    name: ObjectName,
+    config: Config,
+    bytes: Vec<u8>,
+    /// What was tried before, and why it cannot be read.
+    unreadable: Vec<(ObjectName, RepositoryError)>,
+}
+
 /// The configuration and its bytes, from the copy that can be read.
 pub fn read_config(backend: &dyn Backend) -> Result<(Config, Vec<u8>), RepositoryError> {
-    let mut first_error = None;
-    for name in config_names() {
-        match read_small(backend, &name, ObjectKind::Config, None) {
-            Ok(body) => match Config::unpack(&body) {
-                Ok(config) => return Ok((config, body)),
-                Err(source) => {
-                    first_error.get_or_insert(RepositoryError::Format { name, source });
-                }
-            },
+    find_config(backend, &config_names()).map(|found| (found.config, found.bytes))
+}
+
+/// The first of these that can be read.
+fn find_config(
+    backend: &dyn Backend,
+    names: &[ObjectName],
+) -> Result<FoundConfig, RepositoryError> {
+    let mut unreadable = Vec::new();
+    for name in names {
+        match read_config_at(backend, name) {
+            Ok((config, bytes)) => {
+                return Ok(FoundConfig { name: name.clone(), config, bytes, unreadable });
+            }
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
             // A copy that a newer program has not yet rewritten proves nothing.
             Err(error) if is_newer(&error) => return Err(error),
-            Err(error) => {
-                first_error.get_or_insert(error);
-            }
+            Err(error) => unreadable.push((name.clone(), error)),
         }
     }
-    let place = backend.describe();
-    Err(first_error.unwrap_or(RepositoryError::NotARepository { place }))
+    let not_one = || RepositoryError::NotARepository { place: backend.describe() };
+    Err(unreadable.into_iter().next().map_or_else(not_one, |(_, error)| error))
+}
+
+fn read_config_at(
+    backend: &dyn Backend,
+    name: &ObjectName,
+) -> Result<(Config, Vec<u8>), RepositoryError> {
+    let body = read_small(backend, name, ObjectKind::Config, None)?;
+    match Config::unpack(&body) {
+        Ok(config) => Ok((config, body)),
+        Err(source) => Err(RepositoryError::Format { name: name.clone(), source }),
+    }
+}
+
+/// Configurations that are whole and that the owner did not sign.
+pub fn forged_configs(repository: &Repository) -> Result<Vec<ObjectName>, RepositoryError> {
+    let authority = &repository.write_keys().authority;
+    let mut forged = Vec::new();
+    for name in config_names() {
+        match read_small(repository.backend(), &name, ObjectKind::Config, None) {
+            Ok(body) if Config::is_authentic(&body, authority) => {}
+            Ok(_) => forged.push(name),
+            Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
+            // It is reported as damaged.
+            Err(error) if error.is_damage() => {}
+            Err(RepositoryError::NotARepository { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(forged)
 }
 
 /// The length at which arenas are closed, by the configuration; the greatest possible if that
-/// cannot be read. Needs no key.
+/// cannot be read. If its copy says otherwise, one of the two is forged: the greater length counts.
+/// Needs no key.
 pub fn arena_bytes_of(backend: &dyn Backend) -> u32 {
-    read_config(backend).map_or(ARENA_BYTES_MAX, |(config, _)| config.arena_bytes)
+    let configs = config_names().map(|name| read_config_at(backend, &name));
+    let lengths = configs.into_iter().flatten().map(|(config, _)| config.arena_bytes);
+    lengths.max().unwrap_or(ARENA_BYTES_MAX)
 }
 
 /// Fails if a newer program made the repository: its new parts would look like damage here.

@@ -33,6 +33,8 @@ pub enum Fault {
     },
     /// It does not exist, though its copy does.
     Missing,
+    /// Whole, and changed by someone without a key; its copy is right.
+    Forged,
     /// Whole, and made by a newer program: not damaged, but not understood either.
     Unknown,
 }
@@ -57,6 +59,9 @@ impl std::fmt::Display for Fault {
                 write!(f, "{rightful} is in its place")
             }
             Self::Missing => write!(f, "missing; its copy is there"),
+            Self::Forged => {
+                write!(f, "changed by someone without a key; repair restores it from its copy")
+            }
             Self::Unknown => write!(f, "made by a newer program; update Strongroom to read it"),
         }
     }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
-use strongroom_backend::ObjectName;
-use strongroom_base::RepositoryId;
+use strongroom_backend::{Backend, ObjectName, read_all};
+use strongroom_base::{Cancel, RepositoryId, Silent};
+use strongroom_engine::{Fault, VerifyDepth, plan_repair, repair, verify};
+use strongroom_repository::config::Config;
 use strongroom_repository::{Repository, RepositoryError};
 use strongroom_testkit::Change;
 use strongroom_testkit::damage::{Objects, names_in};
@@ -67,17 +69,55 @@ fn with_both_copies_gone_it_says_so() {
     }
 }
 
+/// A configuration that someone without the keys made, of this repository or of another.
+fn forge_config(repository: &Repository, change: impl FnOnce(&mut Config)) -> Vec<u8> {
+    let mut forged = repository.config.clone();
+    change(&mut forged);
+    let other = strongroom_base::MasterSecret([1; 32]).owner_keys();
+    let kind = ObjectKind::Config;
+    let identity = Identity { kind, id: forged.id.0, generation: 0, origin: Origin::NONE };
+    envelope::seal_small(&forged.pack(&other.authority), identity)
+}
+
+/// One of the two is forged: the other opens, and a repair with a key writes it again.
+#[test]
+fn engine_08_a_forged_configuration_is_passed_over_for_its_copy_and_mended() {
+    let changes: [fn(&mut Config); 3] = [
+        |config| config.parity_per_mille = 0,
+        |config| config.arena_bytes = 1,
+        |config| config.id = RepositoryId([5; 16]),
+    ];
+    for (place, name) in ["config", "config.copy"].into_iter().enumerate() {
+        for (number, change) in changes.iter().enumerate() {
+            let world = World::new(970);
+            let kept = world.backup();
+            let name = ObjectName::top(name);
+            let right = read_all(&*world.objects, &name).unwrap();
+            let forged = forge_config(&world.open(), change);
+            world.objects.replace(&name, &forged).unwrap();
+            let before = world.objects.snapshot();
+            let repository = world.open();
+            assert_eq!(repository.config_faults.len(), 1 - place, "{name}, {number}");
+            world.assert_holds(&repository, kept.snapshot.id, &world.image(), "by the copy");
+            let verified = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+            assert_eq!(verified.faults, [(name.clone(), Fault::Forged)], "{number}");
+            let plan = plan_repair(&*world.objects, &Silent, &Cancel::new()).unwrap();
+            assert!(plan.steps.is_empty(), "{name}, {number}: {:?}", plan.steps);
+            let outcome = repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+            assert_eq!((outcome.repaired, outcome.lost.len()), (1, 0), "{name}, {number}");
+            let mut expected = before;
+            expected.insert(name.clone(), right);
+            assert!(world.objects.snapshot() == expected, "{name}, {number}: nothing else changed");
+            assert!(world.open().config_faults.is_empty());
+        }
+    }
+}
+
 #[test]
 fn a_forged_configuration_is_refused() {
     let world = World::new(103);
     let repository = world.open();
-    let mut forged = repository.config.clone();
-    forged.parity_per_mille = 0;
-    // Without the keys, everything but the tag can be made.
-    let other = strongroom_base::MasterSecret([1; 32]).owner_keys();
-    let kind = ObjectKind::Config;
-    let identity = Identity { kind, id: forged.id.0, generation: 0, origin: Origin::NONE };
-    let object = envelope::seal_small(&forged.pack(&other.authority), identity);
+    let object = forge_config(&repository, |config| config.parity_per_mille = 0);
     let mut objects = world.objects.snapshot();
     for name in small("", &objects) {
         objects.insert(name, object.clone());

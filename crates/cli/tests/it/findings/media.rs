@@ -349,3 +349,31 @@ fn engine_08_a_vast_object_ends_no_verb() {
         let _ = fs::remove_file(world.repository().join(folder).join(format!("{name}.copy")));
     }
 }
+
+/// The objects that everything hangs on are there twice.
+#[test]
+fn engine_08_a_vast_configuration_or_key_slot_is_named_and_mended() {
+    let world = world();
+    let slot = objects(&world, "keys")[0].file_name().unwrap().to_str().unwrap().to_owned();
+    let slot = slot.trim_end_matches(".copy");
+    let names = [
+        "config".to_owned(),
+        "config.copy".to_owned(),
+        format!("keys/{slot}"),
+        format!("keys/{slot}.copy"),
+    ];
+    for name in names {
+        let path = world.repository().join(&name);
+        let right = fs::read(&path).unwrap();
+        fs::write(&path, b"").unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_len(2 << 40).unwrap();
+        assert!(matches!(world.backup().code, Some(0)), "{name}");
+        for words in ["verify", "verify --data", "repair --dry-run", "repair"] {
+            let run = world.say(words);
+            let named = format!("{}{}", run.out, run.err).contains(&name);
+            assert!(matches!(run.code, Some(0 | 4)) && named, "{name}: {words}: {run:?}");
+        }
+        assert!(fs::read(&path).unwrap() == right, "{name}");
+        world.say("verify").exits(0);
+    }
+}
