@@ -1,5 +1,6 @@
 //! Recipes are built from a stream's chunks and read back, node by node.
 
+use crate::entry::Entry;
 use crate::format::{FormatError, pack_node, unpack_node};
 use crate::reference::{ChunkRef, Recipe};
 use crate::store::{CatalogError, Part, ReadChunk, WriteChunk};
@@ -196,6 +197,9 @@ impl RecipeCursor {
             };
             if *depth == 0 || next.is_hole() {
                 refs.pop();
+                if next.stream_bytes == 0 {
+                    return Err(of_no_bytes().into());
+                }
                 let offset = self.offset;
                 self.offset = offset.saturating_add(next.stream_bytes);
                 return Ok(Some((offset, next)));
@@ -216,39 +220,71 @@ impl RecipeCursor {
     }
 }
 
-/// What a node names: at least one reference, and together as long as the reference to the node
-/// says.
+/// What a node names: at least one reference, each to at least a byte, and together as long as the
+/// reference to the node says. So a stream of `n` bytes has at most `n` chunks.
 pub fn read_node<R: ReadChunk>(
     node: &ChunkRef,
     reader: &R,
 ) -> Result<Vec<ChunkRef>, CatalogError<R::Error>> {
     let bytes = reader.read_chunk(node).map_err(CatalogError::Chunk)?;
     let refs = unpack_node(&bytes)?;
-    let sum = refs.iter().fold(0_u64, |sum, chunk| sum.saturating_add(chunk.stream_bytes));
-    if refs.is_empty() || sum != node.stream_bytes {
+    if refs.iter().any(|chunk| chunk.stream_bytes == 0) {
+        return Err(of_no_bytes().into());
+    }
+    let sum = refs.iter().try_fold(0_u64, |sum, chunk| sum.checked_add(chunk.stream_bytes));
+    if refs.is_empty() || sum != Some(node.stream_bytes) {
         let detail = "a node has another length than its reference says";
         return Err(FormatError::damaged("recipe", detail).into());
     }
     Ok(refs)
 }
 
-/// The reference of every chunk that a recipe needs, its nodes included: nodes before what they
-/// name. The flag says whether it is a node.
-pub fn for_each_chunk<R: ReadChunk>(
+/// Checks that the recipe of a file's content is for as many bytes as the file has. One for more
+/// could keep its reader busy for ever.
+pub fn check_length(entry: &Entry) -> Result<(), FormatError> {
+    let size = entry.metadata.size;
+    match entry.content().map(Recipe::stream_bytes) {
+        Some(promised) if promised != size => {
+            let detail = format!("it is for {promised} bytes, and the file has {size}");
+            Err(FormatError::damaged("recipe", detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn of_no_bytes() -> FormatError {
+    FormatError::damaged("recipe", "a reference to no bytes")
+}
+
+/// What [`for_each_chunk`] does at a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Visit {
+    /// It visits what the node names.
+    Into,
+    /// It passes over that.
+    Past,
+}
+
+/// Visits the reference of every chunk that a recipe needs, nodes before what they name, with its
+/// level: 0 for a chunk of the stream. A hostile recipe may name one node without end, so `visit`
+/// should pass over the nodes that it went into before.
+pub fn for_each_chunk<R: ReadChunk, E: From<CatalogError<R::Error>>>(
     recipe: &Recipe,
     reader: &R,
-    visit: &mut impl FnMut(&ChunkRef, bool),
-) -> Result<(), CatalogError<R::Error>> {
+    visit: &mut impl FnMut(&ChunkRef, u8) -> Result<Visit, E>,
+) -> Result<(), E> {
     let mut rest: Vec<(u8, ChunkRef)> =
         recipe.refs.iter().rev().map(|chunk| (recipe.depth, *chunk)).collect();
-    while let Some((depth, chunk)) = rest.pop() {
+    while let Some((level, chunk)) = rest.pop() {
+        if chunk.stream_bytes == 0 {
+            return Err(CatalogError::from(of_no_bytes()).into());
+        }
         if chunk.is_hole() {
             continue;
         }
-        visit(&chunk, depth > 0);
-        if depth > 0 {
+        if visit(&chunk, level)? == Visit::Into && level > 0 {
             let children = read_node(&chunk, reader)?;
-            rest.extend(children.into_iter().rev().map(|child| (depth - 1, child)));
+            rest.extend(children.into_iter().rev().map(|child| (level - 1, child)));
         }
     }
     Ok(())

@@ -218,9 +218,16 @@ impl<'r, R: ReadChunk> TreeReader<'r, R> {
                 return Ok(true);
             }
             let Some((_, chunk)) = self.recipe.next_chunk()? else { return Ok(false) };
+            if chunk.is_hole() {
+                return Err(FormatError::damaged("tree", "a hole").into());
+            }
             let bytes = self.reader.read_chunk(&chunk).map_err(CatalogError::Chunk)?;
             if bytes.is_empty() {
                 return Err(FormatError::empty_tree_chunk().into());
+            }
+            if bytes.len() as u64 != chunk.stream_bytes {
+                let detail = "a chunk of another length than the reference to it says";
+                return Err(FormatError::damaged("tree", detail).into());
             }
             self.chunk = Some(Arc::new(TreeChunk { chunk, bytes }));
             self.last = 0..0;

@@ -182,7 +182,7 @@ pub fn diff(
         return Err(RepositoryError::Argument(message).into());
     }
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
-    let sides = [Side::open(before, &reader)?, Side::open(after, &reader)?];
+    let sides = [Side::open(before, &reader, cancel)?, Side::open(after, &reader, cancel)?];
     let mut differ = Differ {
         reader: &reader,
         sides,
@@ -315,18 +315,18 @@ impl Differ<'_, '_> {
         if is_directory {
             let mut has = [false; 2];
             has[place] = true;
-            self.sides[place].enter(&entry);
+            self.sides[place].enter();
             self.push(has);
         }
         let bytes = entry.node.bytes();
         let path = self.path.clone();
         let change = if place == 0 {
             self.outcome.removed += 1;
-            self.outcome.bytes_removed += bytes;
+            add_bytes(&mut self.outcome.bytes_removed, bytes);
             Change { path, kind: ChangeKind::Removed, before: Some(entry.node), after: None }
         } else {
             self.outcome.added += 1;
-            self.outcome.bytes_added += bytes;
+            add_bytes(&mut self.outcome.bytes_added, bytes);
             Change { path, kind: ChangeKind::Added, before: None, after: Some(entry.node) }
         };
         (self.visit)(&change)
@@ -345,10 +345,8 @@ impl Differ<'_, '_> {
         let is_directory = |entry: &Named| entry.node.kind == NodeKind::Directory;
         let has = [is_directory(&before), is_directory(&after)];
         if has != [false; 2] && !before.has_same_tree(&after) {
-            for (place, entry) in [&before, &after].into_iter().enumerate() {
-                if has[place] {
-                    self.sides[place].enter(entry);
-                }
+            for place in (0..2).filter(|place| has[*place]) {
+                self.sides[place].enter();
             }
             self.push(has);
         }
@@ -357,8 +355,8 @@ impl Differ<'_, '_> {
             ChangeKind::Modified(Modified { content: false, .. }) => self.outcome.metadata += 1,
             _ => {
                 self.outcome.changed += 1;
-                self.outcome.bytes_removed += before.node.bytes();
-                self.outcome.bytes_added += after.node.bytes();
+                add_bytes(&mut self.outcome.bytes_removed, before.node.bytes());
+                add_bytes(&mut self.outcome.bytes_added, after.node.bytes());
             }
         }
         let path = self.path.clone();
@@ -438,7 +436,7 @@ impl Differ<'_, '_> {
     fn count(&mut self, entry: &Named) {
         if entry.node.kind != NodeKind::Directory {
             self.progress.files += 1;
-            self.progress.bytes += entry.node.bytes();
+            add_bytes(&mut self.progress.bytes, entry.node.bytes());
             self.monitor.progress(&self.progress);
         }
     }
@@ -446,6 +444,11 @@ impl Differ<'_, '_> {
     fn full_path(&self) -> PathBuf {
         PathBuf::from(OsStr::from_bytes(&self.path))
     }
+}
+
+/// A hostile snapshot may have files of any length.
+fn add_bytes(sum: &mut u64, bytes: u64) {
+    *sum = sum.saturating_add(bytes);
 }
 
 fn report(monitor: &dyn Monitor, severity: Severity, path: &Path, message: &str) {

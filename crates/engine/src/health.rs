@@ -4,4 +4,5 @@ pub mod audit;
 pub mod bad;
 pub mod census;
 pub mod fault;
+mod known_good;
 pub mod look;

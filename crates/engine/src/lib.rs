@@ -7,8 +7,10 @@ mod backup;
 mod diff;
 mod dump;
 mod error;
+mod find;
 mod health;
 mod keys;
+mod memo;
 mod own;
 mod repair;
 mod restore;
@@ -25,6 +27,7 @@ pub use diff::{
 };
 pub use dump::{DumpFormat, DumpOutcome, cat, dump};
 pub use error::EngineError;
+pub use find::{FindOutcome, FindPattern, Sighting, find};
 pub use health::audit::Affected;
 pub use health::census::{OpenSession, Unclaimed, find_rolled_back};
 pub use health::fault::Fault;

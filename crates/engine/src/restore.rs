@@ -26,7 +26,10 @@ use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::{
     Entry, EntryKind, LinkKey, LinkTable, Metadata, Recipe, Snapshot, TreeReader,
 };
-use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, find_path};
+use strongroom_repository::{
+    ChunkReader, EnteredDirectory, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk,
+    find_path,
+};
 use strongroom_source::{DirectoryId, Existing, ExistingFile, Target, TargetError, TargetOptions};
 
 use crate::error::EngineError;
@@ -143,7 +146,7 @@ pub fn restore(
             progress,
             outcome: RestoreOutcome::default(),
         };
-        let done = run.restore(found, existed);
+        let done = run.restore(&found, existed);
         if let Some(unfinished) = run.batch.begun.take() {
             unfinished.discard(target);
         }
@@ -196,7 +199,9 @@ impl Names {
 /// A directory whose metadata is put back when all below it is there.
 struct OpenDirectory {
     id: DirectoryId,
+    /// None if the directory keeps what it has.
     metadata: Option<Metadata>,
+    names: Names,
 }
 
 struct Run<'r> {
@@ -226,114 +231,85 @@ struct Run<'r> {
 
 impl Run<'_> {
     /// Puts back what was found; the target's own directory may have existed before.
-    fn restore(&mut self, found: Found, existed: bool) -> Result<(), EngineError> {
-        let path = Scope::start(&found);
-        match found {
-            Found::Root { tree, partial } => self.directory(&tree, partial, None, path)?,
-            Found::Entry { entry, .. } => match &entry.kind {
-                EntryKind::Directory { tree, partial } => {
-                    let metadata = self.metadata_of(&entry, &path, existed);
-                    self.directory(tree, *partial, metadata, path)?;
+    fn restore(&mut self, found: &Found, existed: bool) -> Result<(), EngineError> {
+        let mut walk = SnapshotWalk::new(found, self.reader, self.cancel);
+        let mut open: Vec<OpenDirectory> = Vec::new();
+        while let Some(event) = walk.next()? {
+            match event {
+                SnapshotEvent::Enter(directory) => {
+                    match self.enter(open.last(), &directory, existed)? {
+                        Some(directory) => open.push(directory),
+                        None => walk.skip(),
+                    }
                 }
-                _ => self.entry(DirectoryId::ROOT, *entry, true)?,
-            },
+                SnapshotEvent::Leaf { entry, .. } => {
+                    let above = open.last();
+                    let parent = above.map_or(DirectoryId::ROOT, |above| above.id);
+                    let exists = above.is_none_or(|above| above.names.may_hold(&entry.name));
+                    self.entry(parent, entry.clone(), exists)?;
+                }
+                SnapshotEvent::Leave { .. } => {
+                    let directory = open.pop().expect("what is left was entered");
+                    if let Some(metadata) = directory.metadata {
+                        self.batch.closed.push((directory.id, metadata));
+                    }
+                }
+                SnapshotEvent::Lost { error, .. } => {
+                    let directory = open.last().expect("entries are lost of what was entered");
+                    self.lost_directory(directory.id, &error);
+                }
+            }
         }
         self.flush()
     }
 
-    /// What is put back of a directory itself: nothing if it exists and the backup only passed
-    /// through it.
-    fn metadata_of(&self, entry: &Entry, path: &[u8], existed: bool) -> Option<Metadata> {
-        self.scope.sets_metadata(path, existed).then(|| entry.metadata.clone())
-    }
-
-    /// Puts back what a tree holds, into the target's own directory. An explicit stack: trees are
-    /// deeper than stacks.
-    fn directory(
+    /// Makes a directory of the target ready for what it is to hold: the target's own, or one in
+    /// the directory `above`. None if it cannot be made.
+    fn enter(
         &mut self,
-        tree: &Recipe,
-        partial: bool,
-        metadata: Option<Metadata>,
-        mut path: Vec<u8>,
-    ) -> Result<(), EngineError> {
-        struct Level<'r> {
-            entries: TreeReader<'r, ChunkReader>,
-            directory: OpenDirectory,
-            names: Names,
-            path_bytes: usize,
-        }
-        let names = self.clear(DirectoryId::ROOT, tree, partial, &path)?;
-        let mut levels = vec![Level {
-            entries: TreeReader::new(tree, self.reader),
-            directory: OpenDirectory { id: DirectoryId::ROOT, metadata },
-            names,
-            path_bytes: path.len(),
-        }];
-        while let Some(level) = levels.last_mut() {
-            self.cancel.check()?;
-            path.truncate(level.path_bytes);
-            let entry = level.entries.next_entry().map_err(EngineError::from);
-            let entry = match entry {
-                Err(error) if error.is_damage() => {
-                    self.lost_directory(level.directory.id, &error);
-                    None
+        above: Option<&OpenDirectory>,
+        directory: &EnteredDirectory<'_>,
+        existed: bool,
+    ) -> Result<Option<OpenDirectory>, EngineError> {
+        let (id, exists) = match (above, directory.entry) {
+            (Some(above), Some(entry)) => {
+                self.outcome.directories += 1;
+                match self.target.create_directory(above.id, &entry.name) {
+                    Ok(id) => (id, above.names.may_hold(&entry.name)),
+                    Err(error) => {
+                        self.problem(&error);
+                        return Ok(None);
+                    }
                 }
-                other => other?,
-            };
-            let Some(entry) = entry else {
-                let level = levels.pop().expect("just looked at");
-                self.close_directory(level.directory);
-                continue;
-            };
-            let parent = level.directory.id;
-            let exists = level.names.may_hold(&entry.name);
-            let EntryKind::Directory { tree, partial } = &entry.kind else {
-                self.entry(parent, entry, exists)?;
-                continue;
-            };
-            path.push(b'/');
-            path.extend_from_slice(&entry.name);
-            self.outcome.directories += 1;
-            let id = match self.target.create_directory(parent, &entry.name) {
-                Ok(id) => id,
-                Err(error) => {
-                    self.problem(&error);
-                    continue;
-                }
-            };
-            let names = self.clear(id, tree, *partial, &path)?;
-            let metadata = self.metadata_of(&entry, &path, exists);
-            levels.push(Level {
-                entries: TreeReader::new(tree, self.reader),
-                directory: OpenDirectory { id, metadata },
-                names,
-                path_bytes: path.len(),
-            });
-        }
-        Ok(())
+            }
+            _ => (DirectoryId::ROOT, existed),
+        };
+        let names = self.clear(id, directory)?;
+        // Nothing if it exists and the backup only passed through it.
+        let entry = directory.entry.filter(|_| self.scope.sets_metadata(directory.path, exists));
+        let metadata = entry.map(|entry| entry.metadata.clone());
+        Ok(Some(OpenDirectory { id, metadata, names }))
     }
 
     /// Lists a directory of the target. With `--delete`, first removes what the snapshot lacks, if
     /// the directory is one that it holds as a whole.
     fn clear(
         &mut self,
-        directory: DirectoryId,
-        tree: &Recipe,
-        partial: bool,
-        path: &[u8],
+        id: DirectoryId,
+        directory: &EnteredDirectory<'_>,
     ) -> Result<Names, EngineError> {
-        let mut names: HashSet<Vec<u8>> = match self.target.list(directory) {
+        let mut names: HashSet<Vec<u8>> = match self.target.list(id) {
             Ok(names) => names.into_iter().collect(),
             Err(error) => {
                 self.problem(&error);
                 return Ok(Names::Unknown);
             }
         };
-        if names.is_empty() || !self.scope.clears(path) {
+        if names.is_empty() || !self.scope.clears(directory.path) {
             return Ok(Names::Known(names));
         }
         let mut surplus = names.clone();
-        let mut entries = TreeReader::new(tree, self.reader);
+        let mut entries = TreeReader::new(directory.tree, self.reader);
         loop {
             match entries.next_entry() {
                 Ok(Some(entry)) => drop(surplus.remove(&entry.name)),
@@ -342,12 +318,12 @@ impl Run<'_> {
                 Err(_) => return Ok(Names::Known(names)),
             }
         }
-        if partial {
+        if directory.partial {
             self.uncleared += u64::from(!surplus.is_empty());
             return Ok(Names::Known(names));
         }
         for name in surplus {
-            match self.target.remove(directory, &name) {
+            match self.target.remove(id, &name) {
                 Ok(removed) => self.outcome.deleted += removed,
                 Err(error) => self.problem(&error),
             }
@@ -363,7 +339,8 @@ impl Run<'_> {
         exists: bool,
     ) -> Result<(), EngineError> {
         self.outcome.files += 1;
-        self.outcome.bytes += entry.content().map_or(0, Recipe::stream_bytes);
+        let bytes = entry.content().map_or(0, Recipe::stream_bytes);
+        self.outcome.bytes = self.outcome.bytes.saturating_add(bytes);
         if let Some(key) = LinkKey::of(&entry) {
             if let Some(first) = self.linked.take(&key) {
                 self.batch.links.push((first, (parent, entry.name)));
@@ -471,12 +448,6 @@ impl Run<'_> {
         self.unjoined += u64::from(!self.linked.insert(key, entry.metadata.links, name));
     }
 
-    fn close_directory(&mut self, directory: OpenDirectory) {
-        if let Some(metadata) = directory.metadata {
-            self.batch.closed.push((directory.id, metadata));
-        }
-    }
-
     /// Writes what was gathered, then links, then the metadata of directories that are complete.
     fn flush(&mut self) -> Result<(), EngineError> {
         let batch = std::mem::take(&mut self.batch);
@@ -563,9 +534,9 @@ impl Run<'_> {
     }
 
     /// A directory whose list of names cannot be read.
-    fn lost_directory(&mut self, directory: DirectoryId, error: &EngineError) {
+    fn lost_directory(&mut self, directory: DirectoryId, error: &RepositoryError) {
         let path = self.target.path_of(directory, b"");
-        let message = format!("the rest of this directory is lost: {error}");
+        let message = format!("some entries of this directory are lost: {error}");
         let problem = Problem { severity: Severity::Damage, path: Some(&path), message: &message };
         self.monitor.problem(problem);
         self.outcome.damaged.push(path);

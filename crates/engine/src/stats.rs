@@ -1,26 +1,28 @@
 //! `stats`: what the repository holds, what it costs, and what the share of each snapshot is.
 //!
 //! The repository's numbers come from listings and summaries: no block is opened. A snapshot's
-//! numbers come from its trees, and from one mark a slot that says which snapshot named the chunk
-//! last and whether another one does too: four bytes a stored chunk, for any number of snapshots.
+//! numbers come from its trees, and from one mark for each slot that says which snapshot names the
+//! chunk, or that several do: four bytes for each stored chunk, for any number of snapshots.
 
 mod marks;
 #[cfg(test)]
 mod tests;
-
-use std::collections::HashMap;
 
 use strongroom_arena::{Arena, ArenaContent, ArenaError, ArenaName, CacheLimits};
 use strongroom_backend::ObjectInfo;
 use strongroom_base::{
     ArenaId, Cancel, Fingerprint, Monitor, Problem, Progress, Severity, SnapshotId,
 };
-use strongroom_catalog::{EntryKind, Recipe, Snapshot, TreeReader};
+use strongroom_catalog::recipe::{Visit, check_length, for_each_chunk};
+use strongroom_catalog::{Entry, Recipe, Snapshot};
 use strongroom_repository::objects::list_objects;
-use strongroom_repository::{ChunkReader, Repository, RepositoryError, list_snapshots};
+use strongroom_repository::{
+    ChunkReader, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk, list_snapshots,
+};
 
 use crate::error::EngineError;
-use marks::{Mark, Marks};
+use crate::memo::{Key, Memo};
+use marks::{Mark, Marks, SnapshotNumber};
 
 /// What the arenas of one kind hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -104,6 +106,11 @@ impl RepositoryStats {
     }
 }
 
+/// Snapshots may say anything of themselves.
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
+}
+
 fn ratio(whole: u64, part: u64) -> Option<f64> {
     (part > 0).then(|| whole as f64 / part as f64)
 }
@@ -150,7 +157,7 @@ pub fn repository_stats(
     if repository.keys.can_read() {
         let list = readable_snapshots(repository, monitor)?;
         stats.snapshots = list.len() as u64;
-        stats.referenced_bytes = list.iter().map(|snapshot| snapshot.stats.bytes).sum();
+        stats.referenced_bytes = sum(list.iter().map(|snapshot| snapshot.stats.bytes));
     }
     Ok(stats)
 }
@@ -208,8 +215,25 @@ pub struct SnapshotStat {
     pub unreadable: u64,
 }
 
-/// Counts what snapshots hold. What only one of them holds depends on all snapshots of the
-/// repository, so all of them are walked.
+impl SnapshotStat {
+    /// Nothing counted yet.
+    fn of(id: SnapshotId) -> Self {
+        Self {
+            id,
+            files: 0,
+            directories: 0,
+            bytes: 0,
+            unique_bytes: 0,
+            own_bytes: 0,
+            stored_bytes: 0,
+            own_stored_bytes: 0,
+            unreadable: 0,
+        }
+    }
+}
+
+/// Counts what snapshots hold. What is theirs alone depends on all of the repository's snapshots, so
+/// the trees of all are walked: each at most twice, and those of `snapshots` once more.
 pub fn snapshot_stats(
     repository: &Repository,
     snapshots: &[Snapshot],
@@ -223,23 +247,16 @@ pub fn snapshot_stats(
             all.push(wanted.clone());
         }
     }
-    let files_total = Some(all.iter().map(|snapshot| snapshot.stats.files).sum());
+    let files_total = Some(sum(snapshots.iter().map(|snapshot| snapshot.stats.files)));
     let progress = Progress { files_total, ..Progress::default() };
-    let mut counter = Counter {
-        reader: &reader,
-        marks: Marks::new(reader.store()),
-        stats: Vec::with_capacity(all.len()),
-        walked: HashMap::new(),
-        monitor,
-        cancel,
-        progress,
+    let marks = Marks::new(reader.store());
+    let mut counter = Counter { reader: &reader, marks, monitor, cancel, progress };
+    counter.claim_all(&all)?;
+    let number = |id| all.iter().position(|snapshot| snapshot.id == id).map(SnapshotNumber::at);
+    let count = |snapshot: &Snapshot| {
+        counter.count(snapshot, number(snapshot.id).expect("it is one of all"))
     };
-    for snapshot in &all {
-        counter.snapshot(snapshot)?;
-    }
-    let counted: HashMap<SnapshotId, SnapshotStat> =
-        counter.stats.into_iter().map(|stat| (stat.id, stat)).collect();
-    Ok(snapshots.iter().map(|snapshot| counted[&snapshot.id]).collect())
+    snapshots.iter().map(count).collect()
 }
 
 /// Files, directories and bytes below a tree.
@@ -251,140 +268,194 @@ struct Below {
 }
 
 impl Below {
-    fn add(&mut self, other: Below) {
-        self.files += other.files;
-        self.directories += other.directories;
-        self.bytes += other.bytes;
+    /// With the directory whose tree it is.
+    fn with_directory(mut self) -> Self {
+        self.directories = self.directories.saturating_add(1);
+        self
     }
-}
 
-/// A directory that is being walked.
-struct Level<'r> {
-    entries: TreeReader<'r, ChunkReader>,
-    key: [u8; 32],
-    below: Below,
+    /// A directory may hold itself twice, level upon level.
+    fn add(&mut self, other: Below) {
+        self.files = self.files.saturating_add(other.files);
+        self.directories = self.directories.saturating_add(other.directories);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
 }
 
 struct Counter<'r> {
     reader: &'r ChunkReader,
     marks: Marks<'r>,
-    /// Of the snapshots so far; the last one is being counted.
-    stats: Vec<SnapshotStat>,
-    /// What the trees of the snapshot being counted hold: a repeated tree adds no chunk.
-    walked: HashMap<[u8; 32], Below>,
     monitor: &'r dyn Monitor,
     cancel: &'r Cancel,
     progress: Progress,
 }
 
-impl<'r> Counter<'r> {
-    fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), EngineError> {
-        self.monitor.detail(&format!("snapshot {}", snapshot.id.short()));
-        self.walked.clear();
-        self.stats.push(SnapshotStat {
-            id: snapshot.id,
-            files: 0,
-            directories: 0,
-            bytes: 0,
-            unique_bytes: 0,
-            own_bytes: 0,
-            stored_bytes: 0,
-            own_stored_bytes: 0,
-            unreadable: 0,
-        });
-        let below = self.tree(&snapshot.root)?;
-        let stat = self.stats.last_mut().expect("just pushed");
-        (stat.files, stat.directories, stat.bytes) = (below.files, below.directories, below.bytes);
-        Ok(())
-    }
+/// Whose a tree or a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    One(SnapshotNumber),
+    Many,
+}
 
-    /// Walks a tree to its end. An explicit stack: trees are deeper than stacks.
-    fn tree(&mut self, root: &Recipe) -> Result<Below, EngineError> {
-        let mut levels: Vec<Level<'r>> = Vec::new();
-        levels.push(self.descend(root)?);
-        while let Some(level) = levels.last_mut() {
-            self.cancel.check()?;
-            let entry = match level.entries.next_entry().map_err(RepositoryError::from) {
-                Ok(Some(entry)) => entry,
-                Ok(None) => {
-                    let level = levels.pop().expect("just looked at");
-                    self.walked.insert(level.key, level.below);
-                    let Some(above) = levels.last_mut() else { return Ok(level.below) };
-                    above.below.add(level.below);
-                    continue;
-                }
-                Err(error) => {
-                    self.unreadable(error)?;
-                    continue;
-                }
-            };
-            match &entry.kind {
-                EntryKind::Directory { tree, .. } => {
-                    level.below.directories += 1;
-                    if let Some(below) = self.walked.get(&tree.digest()) {
-                        level.below.add(*below);
-                    } else {
-                        levels.push(self.descend(tree)?);
+impl Counter<'_> {
+    /// Has every snapshot claim the chunks that it names. A tree of one snapshot is walked again
+    /// when a second one has it, and then never more.
+    fn claim_all(&mut self, all: &[Snapshot]) -> Result<(), EngineError> {
+        let mut owners = Memo::default();
+        for (place, snapshot) in all.iter().enumerate() {
+            let what = format!("snapshot {}", snapshot.id.short());
+            self.monitor.detail(&what);
+            let by = SnapshotNumber::at(place);
+            let mut walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, self.cancel);
+            while let Some(event) = walk.next()? {
+                let claimed = match event {
+                    SnapshotEvent::Enter(directory) => {
+                        if is_claimed(&mut owners, Key::of_tree(directory.tree), by) {
+                            walk.skip();
+                            continue;
+                        }
+                        self.claim(directory.tree, by, &mut owners)
                     }
-                }
-                EntryKind::File { content } => {
-                    let bytes = content.stream_bytes();
-                    level.below.files += 1;
-                    level.below.bytes += bytes;
-                    self.recipe(content, Mark::Content)?;
-                    self.progress.bytes += bytes;
-                    self.tell_file();
-                }
-                _ => {
-                    level.below.files += 1;
-                    self.tell_file();
+                    SnapshotEvent::Leaf { entry, .. } => match entry.content() {
+                        Some(content) => self.claim(content, by, &mut owners),
+                        None => continue,
+                    },
+                    SnapshotEvent::Lost { error, .. } => Err(error.into()),
+                    SnapshotEvent::Leave { .. } => continue,
+                };
+                match claimed {
+                    Err(EngineError::Repository(error)) if error.is_damage() => {
+                        damage(self.monitor, &what, &error);
+                    }
+                    other => other?,
                 }
             }
         }
-        Ok(Below::default())
-    }
-
-    fn descend(&mut self, tree: &Recipe) -> Result<Level<'r>, EngineError> {
-        self.recipe(tree, Mark::Tree)?;
-        let (entries, below) = (TreeReader::new(tree, self.reader), Below::default());
-        Ok(Level { entries, key: tree.digest(), below })
-    }
-
-    /// Marks every chunk of a recipe for the snapshot being counted.
-    fn recipe(&mut self, recipe: &Recipe, leaves: Mark) -> Result<(), EngineError> {
-        let (marks, stats) = (&mut self.marks, &mut self.stats);
-        let mut failed = None;
-        let visited = strongroom_catalog::recipe::for_each_chunk(
-            recipe,
-            self.reader,
-            &mut |chunk, is_node| {
-                let mark = if is_node { Mark::Node } else { leaves };
-                if let Err(error) = marks.mark(chunk, mark, stats) {
-                    failed.get_or_insert(error);
-                }
-            },
-        );
-        match (failed, visited) {
-            (Some(error), _) => Err(error),
-            (None, Err(error)) => self.unreadable(RepositoryError::from(error)),
-            (None, Ok(())) => Ok(()),
-        }
-    }
-
-    fn unreadable(&mut self, error: RepositoryError) -> Result<(), EngineError> {
-        if !error.is_damage() {
-            return Err(error.into());
-        }
-        let stat = self.stats.last_mut().expect("a snapshot is being counted");
-        stat.unreadable += 1;
-        damage(self.monitor, &format!("snapshot {}", stat.id.short()), &error);
         Ok(())
     }
 
-    fn tell_file(&mut self) {
-        self.progress.files += 1;
+    /// Claims the chunks of a recipe for a snapshot.
+    fn claim(
+        &mut self,
+        recipe: &Recipe,
+        by: SnapshotNumber,
+        owners: &mut Memo<Owner>,
+    ) -> Result<(), EngineError> {
+        for_each_chunk(recipe, self.reader, &mut |chunk, level| {
+            self.marks.claim(chunk, by)?;
+            let is_done = level > 0 && is_claimed(owners, Key::of_node(chunk, level), by);
+            Ok(if is_done { Visit::Past } else { Visit::Into })
+        })
+    }
+
+    /// Counts what a snapshot holds. All have claimed what they name.
+    fn count(
+        &mut self,
+        snapshot: &Snapshot,
+        number: SnapshotNumber,
+    ) -> Result<SnapshotStat, EngineError> {
+        let mut count =
+            Count { stat: SnapshotStat::of(snapshot.id), number, nodes: Memo::default() };
+        // What the trees hold that were counted: one that is met again adds no chunk.
+        let mut counted: Memo<Below> = Memo::default();
+        let mut open: Vec<(Key, Below)> = Vec::new();
+        let mut walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, self.cancel);
+        while let Some(event) = walk.next()? {
+            let below = match event {
+                SnapshotEvent::Enter(directory) => {
+                    let key = Key::of_tree(directory.tree);
+                    let Some(known) = counted.get(key) else {
+                        self.chunks(directory.tree, Mark::Tree, &mut count)?;
+                        open.push((key, Below::default()));
+                        continue;
+                    };
+                    walk.skip();
+                    self.progress.files = self.progress.files.saturating_add(known.files);
+                    known.with_directory()
+                }
+                SnapshotEvent::Leaf { entry, .. } => self.file(entry, &mut count)?,
+                SnapshotEvent::Lost { .. } => {
+                    count.stat.unreadable += 1;
+                    continue;
+                }
+                SnapshotEvent::Leave { .. } => {
+                    let (key, below) = open.pop().expect("what is left was entered");
+                    counted.insert(key, below);
+                    if open.is_empty() {
+                        count.stat.files = below.files;
+                        count.stat.directories = below.directories;
+                        count.stat.bytes = below.bytes;
+                    }
+                    below.with_directory()
+                }
+            };
+            if let Some((_, above)) = open.last_mut() {
+                above.add(below);
+            }
+        }
+        Ok(count.stat)
+    }
+
+    fn file(&mut self, entry: &Entry, count: &mut Count) -> Result<Below, EngineError> {
+        let mut file = Below { files: 1, ..Below::default() };
+        if check_length(entry).is_err() {
+            count.stat.unreadable += 1;
+        } else if let Some(content) = entry.content() {
+            self.chunks(content, Mark::Content, count)?;
+            file.bytes = content.stream_bytes();
+            self.progress.bytes = self.progress.bytes.saturating_add(file.bytes);
+        }
+        self.progress.files = self.progress.files.saturating_add(1);
         if self.progress.files.is_multiple_of(1024) {
             self.monitor.progress(&self.progress);
         }
+        Ok(file)
     }
+
+    /// Counts the chunks of a recipe, each once for the snapshot.
+    fn chunks(
+        &mut self,
+        recipe: &Recipe,
+        leaves: Mark,
+        count: &mut Count,
+    ) -> Result<(), EngineError> {
+        let Count { stat, number, nodes } = count;
+        let visited = for_each_chunk(recipe, self.reader, &mut |chunk, level| {
+            let mark = if level > 0 { Mark::Node } else { leaves };
+            self.marks.count(chunk, mark, *number, stat)?;
+            if level == 0 {
+                return Ok(Visit::Into);
+            }
+            let key = Key::of_node(chunk, level);
+            let is_new = nodes.get(key).is_none();
+            nodes.insert(key, ());
+            Ok::<_, EngineError>(if is_new { Visit::Into } else { Visit::Past })
+        });
+        match visited {
+            // It was reported when the snapshot claimed its chunks.
+            Err(error) if error.is_damage() => stat.unreadable += 1,
+            other => other?,
+        }
+        Ok(())
+    }
+}
+
+/// A snapshot that is being counted.
+struct Count {
+    stat: SnapshotStat,
+    number: SnapshotNumber,
+    /// The nodes that were counted.
+    nodes: Memo<()>,
+}
+
+/// Whether a snapshot need not go into a tree or node, because it did before, or because more than
+/// one snapshot did. If not, this is remembered as done.
+fn is_claimed(owners: &mut Memo<Owner>, key: Key, by: SnapshotNumber) -> bool {
+    let owner = match owners.get(key) {
+        None => Owner::One(by),
+        Some(Owner::One(owner)) if owner != by => Owner::Many,
+        Some(_) => return true,
+    };
+    owners.insert(key, owner);
+    false
 }

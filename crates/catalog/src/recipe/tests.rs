@@ -39,7 +39,7 @@ fn check(count: u64) -> Recipe {
     }
     assert_eq!(reader.next_chunk().unwrap(), None);
     let mut leaves = 0;
-    for_each_chunk(&recipe, &store, &mut |_, is_node| leaves += u64::from(!is_node)).unwrap();
+    each(&recipe, &store, &mut |level| leaves += u64::from(level == 0)).unwrap();
     assert_eq!(leaves, chunks.iter().filter(|chunk| !chunk.is_hole()).count() as u64);
     recipe
 }
@@ -80,7 +80,7 @@ fn a_node_that_lies_is_refused() {
             store.chunks.insert(node.fingerprint, bytes.clone());
         }
         assert!(RecipeReader::new(&recipe, &store).next_chunk().is_err());
-        assert!(for_each_chunk(&recipe, &store, &mut |_, _| {}).is_err());
+        assert!(each(&recipe, &store, &mut |_| {}).is_err());
     }
 }
 
@@ -94,6 +94,42 @@ fn engine_11_a_node_of_another_form_is_unknown_and_no_damage() {
         let unknown = FormatError::Unknown { what: "form of recipe", number };
         assert_eq!(unpack_node(&newer), Err(unknown));
     }
+}
+
+#[test]
+fn engine_08_a_reference_to_no_bytes_is_refused() {
+    let (nothing, one) = (ChunkRef { stream_bytes: 0, ..chunk(1) }, chunk(1));
+    let mut store = MemoryChunks::default();
+    store.chunks.insert(chunk(2).fingerprint, pack_node(&[nothing, one]));
+    let node = ChunkRef { stream_bytes: one.stream_bytes, ..chunk(2) };
+    for recipe in [
+        Recipe { depth: 0, refs: vec![nothing] },
+        Recipe { depth: 0, refs: vec![ChunkRef::hole(0)] },
+        Recipe { depth: 1, refs: vec![node] },
+    ] {
+        assert!(RecipeReader::new(&recipe, &store).next_chunk().is_err(), "{recipe:?}");
+    }
+}
+
+#[test]
+fn engine_08_a_node_s_sum_is_exact() {
+    let mut store = MemoryChunks::default();
+    let vast = ChunkRef { stream_bytes: u64::MAX, ..chunk(1) };
+    store.chunks.insert(chunk(2).fingerprint, pack_node(&[vast; 3]));
+    let node = ChunkRef { stream_bytes: u64::MAX, ..chunk(2) };
+    assert!(read_node(&node, &store).is_err());
+}
+
+/// The level of every chunk of a recipe.
+fn each(
+    recipe: &Recipe,
+    store: &MemoryChunks,
+    visit: &mut dyn FnMut(u8),
+) -> Result<(), CatalogError<<MemoryChunks as ReadChunk>::Error>> {
+    for_each_chunk(recipe, store, &mut |_, level| {
+        visit(level);
+        Ok(Visit::Into)
+    })
 }
 
 proptest! {

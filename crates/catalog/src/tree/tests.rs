@@ -161,6 +161,7 @@ fn an_entry_too_large_is_refused_and_the_tree_goes_on() {
 fn a_chunk_without_entries_is_refused() {
     let mut store = MemoryChunks::default();
     let (mut fingerprint, location) = store.write_chunk(&[], Part { level: 0, offset: 0 }).unwrap();
+    let name_of_nothing = fingerprint;
     let mut refs = Vec::new();
     for _ in 0..=Recipe::DEPTH_MAX {
         refs = vec![ChunkRef { fingerprint, location, stream_bytes: 0 }; 16];
@@ -170,8 +171,31 @@ fn a_chunk_without_entries_is_refused() {
     let tree = Recipe { depth: Recipe::DEPTH_MAX, refs };
     assert!(matches!(
         TreeReader::new(&tree, &store).next_entry(),
+        Err(CatalogError::Format(FormatError::Damaged { what: "recipe", .. }))
+    ));
+    // The same, of a length that it does not have.
+    let chunk = ChunkRef { fingerprint: name_of_nothing, location, stream_bytes: 1 };
+    let tree = Recipe { depth: 0, refs: vec![chunk] };
+    assert!(matches!(
+        TreeReader::new(&tree, &store).next_entry(),
         Err(CatalogError::Format(FormatError::Damaged { what: "tree", .. }))
     ));
+}
+
+#[test]
+fn engine_08_a_chunk_that_is_a_hole_or_of_another_length_is_refused() {
+    let mut store = MemoryChunks::default();
+    let mut bytes = Vec::new();
+    put_entry(&mut bytes, &numbered(1));
+    let length = bytes.len() as u64;
+    let (fingerprint, location) = store.write_chunk(&bytes, Part { level: 0, offset: 0 }).unwrap();
+    let chunk = |stream_bytes| ChunkRef { fingerprint, location, stream_bytes };
+    let first =
+        |chunk| TreeReader::new(&Recipe { depth: 0, refs: vec![chunk] }, &store).next_entry();
+    assert_eq!(first(chunk(length)).unwrap(), Some(numbered(1)));
+    for wrong in [chunk(length + 1), chunk(length - 1), chunk(1 << 60), ChunkRef::hole(length)] {
+        assert!(matches!(first(wrong), Err(CatalogError::Format(_))), "{wrong:?}");
+    }
 }
 
 proptest! {

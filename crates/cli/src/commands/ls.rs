@@ -1,16 +1,22 @@
 //! `strongroom ls`
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use strongroom_arena::CacheLimits;
+use strongroom_base::{Monitor, Problem, Severity};
 use strongroom_catalog::{Entry, EntryKind};
-use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotWalk, find_path};
+use strongroom_repository::{
+    ChunkReader, Found, RepositoryError, SnapshotEvent, SnapshotWalk, find_path,
+};
 
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::progress::Words;
 use crate::snapshot_arg::{SnapshotArg, check_complete};
 use crate::terminal::{printable_bytes, printable_text};
 
@@ -43,39 +49,66 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     check_complete(context, &snapshot);
     let reader = ChunkReader::new(&repository, CacheLimits::default())?;
     if !what.path.is_empty() {
-        list(context, &args.how, &find_path(&snapshot, &what.path, &reader)?, &reader)?;
-        return Ok(Exit::Done.into());
+        let found = find_path(&snapshot, &what.path, &reader)?;
+        return Ok(list(context, &args.how, &found, &reader)?.into());
     }
     // What was backed up, rather than the directories above it.
+    let mut exit = Exit::Done;
     for path in &snapshot.paths {
         match find_path(&snapshot, path, &reader) {
-            Ok(found) => list(context, &args.how, &found, &reader)?,
+            Ok(found) => match list(context, &args.how, &found, &reader)? {
+                Exit::Done => {}
+                damaged => exit = damaged,
+            },
             // The backup did not get to it, or it was gone by then.
             Err(RepositoryError::NoSuchPath { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(Exit::Done.into())
+    Ok(exit.into())
 }
 
-/// Lists a file, or what is in a directory.
-fn list(context: &Context, how: &How, found: &Found, reader: &ChunkReader) -> Result<(), CliError> {
-    let mut walk = SnapshotWalk::new(found, reader);
-    let mut is_top = !matches!(found, Found::Root { .. });
-    while let Some(entry) = walk.next()? {
-        context.cancel.check().map_err(RepositoryError::from)?;
-        if std::mem::take(&mut is_top) && entry.is_directory() {
-            continue;
+/// Lists a file, or what is in a directory. Returns [`Exit::Damaged`] if entries of it are lost.
+fn list(
+    context: &Context,
+    how: &How,
+    found: &Found,
+    reader: &ChunkReader,
+) -> Result<Exit, CliError> {
+    let mut exit = Exit::Done;
+    let mut walk = SnapshotWalk::new(found, reader, &context.cancel);
+    let mut is_top = true;
+    while let Some(event) = walk.next()? {
+        let is_top = std::mem::take(&mut is_top);
+        match event {
+            SnapshotEvent::Enter(directory) => {
+                if let Some(entry) = directory.entry.filter(|_| !is_top) {
+                    show(context, how, entry, directory.path)?;
+                    if !how.recursive {
+                        walk.skip();
+                    }
+                }
+            }
+            SnapshotEvent::Leaf { path, entry } => show(context, how, entry, path)?,
+            SnapshotEvent::Leave { .. } => {}
+            SnapshotEvent::Lost { path, error } => {
+                exit = Exit::Damaged;
+                let message = format!("some entries of this directory are lost: {error}");
+                let path = Some(Path::new(OsStr::from_bytes(path)));
+                let monitor = context.terminal.monitor(Words::plain("listed"));
+                let severity = Severity::Damage;
+                monitor.problem(Problem { severity, path, message: &message });
+            }
         }
-        if !how.recursive {
-            walk.skip_content();
-        }
-        context.terminal.json(&entry_json(&entry, walk.path()))?;
-        if !context.json() {
-            let path = walk.path();
-            let line = if how.long { long(&entry, path) } else { short(&entry, path) };
-            context.terminal.result(line)?;
-        }
+    }
+    Ok(exit)
+}
+
+fn show(context: &Context, how: &How, entry: &Entry, path: &[u8]) -> Result<(), CliError> {
+    context.terminal.json(&entry_json(entry, path))?;
+    if !context.json() {
+        let line = if how.long { long(entry, path) } else { short(entry, path) };
+        context.terminal.result(line)?;
     }
     Ok(())
 }

@@ -6,14 +6,12 @@
 //!                      └ no ─▶ readers ─────▶   (in the order of the walk)
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 
 use strongroom_base::Cancel;
-use strongroom_catalog::recipe::for_each_chunk;
-use strongroom_catalog::{
-    ChunkRef, Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader, Xattr,
-};
+use strongroom_catalog::recipe::{Visit, for_each_chunk};
+use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader, Xattr};
 use strongroom_repository::{ChunkReader, ErrorKind, RepositoryError};
 use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
 
@@ -188,6 +186,7 @@ impl<'r> Run<'r, '_> {
             );
         }
         if let Some(content) = same.and_then(|same| same.entry().content())
+            && content.stream_bytes() == metadata.size
             && self.is_present(content)?
         {
             let content_bytes = content.stream_bytes();
@@ -214,33 +213,19 @@ impl<'r> Run<'r, '_> {
         self.racy.is_some_and(|racy| racy.may_hide_a_change(metadata))
     }
 
-    /// True if every chunk that a recipe needs still exists.
+    /// Whether every chunk that a recipe needs still exists.
     fn is_present(&self, content: &Recipe) -> Result<bool, EngineError> {
-        let mut present = true;
-        let mut failed = None;
-        let mut look = |chunk: &ChunkRef| {
-            if present && failed.is_none() {
-                match self.trees.writer().is_present(chunk) {
-                    Ok(is_present) => present = is_present,
-                    Err(error) => failed = Some(error),
-                }
-            }
-        };
-        let visited = match content.depth {
-            0 => {
-                content.refs.iter().filter(|chunk| !chunk.is_hole()).for_each(look);
-                Ok(())
-            }
-            _ => for_each_chunk(content, self.reader, &mut |chunk, _| look(chunk)),
-        };
-        match (failed, visited.map_err(RepositoryError::from)) {
-            (Some(error), _) => Err(error.into()),
+        let (mut is_present, mut nodes) = (true, HashSet::new());
+        let visited = for_each_chunk(content, self.reader, &mut |chunk, level| {
+            is_present = is_present && self.trees.writer().is_present(chunk)?;
+            let is_new = level == 0 || nodes.insert((level, chunk.fingerprint));
+            Ok::<_, RepositoryError>(if is_present && is_new { Visit::Into } else { Visit::Past })
+        });
+        match visited {
             // A node that is damaged, or that this machine has no key for.
-            (None, Err(error)) if error.is_damage() || error.kind() == ErrorKind::PutOnly => {
-                Ok(false)
-            }
-            (None, Err(error)) => Err(error.into()),
-            (None, Ok(())) => Ok(present),
+            Err(error) if error.is_damage() || error.kind() == ErrorKind::PutOnly => Ok(false),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(is_present),
         }
     }
 

@@ -7,8 +7,11 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, TreeReader};
-use strongroom_repository::{ChunkReader, Found, find_path};
+use strongroom_base::Cancel;
+use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe};
+use strongroom_repository::{
+    ChunkReader, EnteredDirectory, SnapshotEvent, SnapshotWalk, find_path,
+};
 use strongroom_source::{
     EntryHandle, LeafKind, SourceError, SourceFile, SourceOptions, TreeSource, WalkEvent,
 };
@@ -64,9 +67,11 @@ pub enum Side<'r> {
 }
 
 pub struct SnapshotSide<'r> {
-    reader: &'r ChunkReader,
-    top: Option<Box<Named>>,
-    levels: Vec<TreeReader<'r, ChunkReader>>,
+    walk: SnapshotWalk<'r>,
+    /// The top comes next, under the empty name.
+    is_at_top: bool,
+    /// The last entry is skipped unless it is entered.
+    passes: bool,
 }
 
 pub struct DirectorySide {
@@ -83,21 +88,16 @@ pub struct DirectorySide {
 
 impl<'r> Side<'r> {
     /// A side that first yields only its top, under the empty name.
-    pub fn open(side: DiffSide<'_>, reader: &'r ChunkReader) -> Result<Self, EngineError> {
+    pub fn open(
+        side: DiffSide<'_>,
+        reader: &'r ChunkReader,
+        cancel: &Cancel,
+    ) -> Result<Self, EngineError> {
         match side {
             DiffSide::Snapshot { snapshot, path } => {
-                let top = match find_path(snapshot, path, reader)? {
-                    Found::Root { tree, .. } => Named {
-                        name: Vec::new(),
-                        node: Node { kind: NodeKind::Directory, metadata: Metadata::default() },
-                        content: None,
-                        tree: Some(tree),
-                        is_root: true,
-                    },
-                    Found::Entry { entry, .. } => Named { name: Vec::new(), ..named(*entry) },
-                };
-                let top = Some(Box::new(top));
-                Ok(Self::Snapshot(SnapshotSide { reader, top, levels: Vec::new() }))
+                let found = find_path(snapshot, path, reader)?;
+                let walk = SnapshotWalk::new(&found, reader, cancel);
+                Ok(Self::Snapshot(SnapshotSide { walk, is_at_top: true, passes: false }))
             }
             DiffSide::Directory(path) => Ok(Self::Directory(Box::new(DirectorySide::open(path)?))),
         }
@@ -112,12 +112,9 @@ impl<'r> Side<'r> {
     }
 
     /// Enters the directory that was yielded last.
-    pub fn enter(&mut self, entry: &Named) {
+    pub fn enter(&mut self) {
         match self {
-            Self::Snapshot(side) => {
-                let tree = entry.tree.as_ref().expect("directories of snapshots have trees");
-                side.levels.push(TreeReader::new(tree, side.reader));
-            }
+            Self::Snapshot(side) => side.passes = false,
             Self::Directory(side) => {
                 side.depth += 1;
                 side.directory = side.source.path().to_owned();
@@ -156,16 +153,34 @@ impl<'r> Side<'r> {
 
 impl SnapshotSide<'_> {
     fn next(&mut self) -> Result<Option<Item>, EngineError> {
-        let Some(level) = self.levels.last_mut() else {
-            return Ok(self.top.take().map(Item::Entry));
-        };
-        match level.next_entry()? {
-            Some(entry) => Ok(Some(Item::Entry(Box::new(named(entry))))),
-            None => {
-                self.levels.pop();
-                Ok(None)
-            }
+        if std::mem::take(&mut self.passes) {
+            self.walk.skip();
         }
+        let event = self.walk.next()?;
+        self.passes = matches!(event, Some(SnapshotEvent::Enter(_)));
+        let mut entry = match event {
+            Some(SnapshotEvent::Enter(directory)) => entered(&directory),
+            Some(SnapshotEvent::Leaf { entry, .. }) => named(entry.clone()),
+            Some(SnapshotEvent::Lost { error, .. }) => return Err(error.into()),
+            Some(SnapshotEvent::Leave { .. }) | None => return Ok(None),
+        };
+        if std::mem::take(&mut self.is_at_top) {
+            entry.name.clear();
+        }
+        Ok(Some(Item::Entry(Box::new(entry))))
+    }
+}
+
+fn entered(directory: &EnteredDirectory<'_>) -> Named {
+    match directory.entry {
+        Some(entry) => named(entry.clone()),
+        None => Named {
+            name: Vec::new(),
+            node: Node { kind: NodeKind::Directory, metadata: Metadata::default() },
+            content: None,
+            tree: Some(directory.tree.clone()),
+            is_root: true,
+        },
     }
 }
 

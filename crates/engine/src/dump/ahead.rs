@@ -11,8 +11,9 @@
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use strongroom_base::{ArenaId, Cancel};
-use strongroom_catalog::{ChunkRef, Entry, LinkKey, LinkTable, Recipe, RecipeReader};
-use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotWalk};
+use strongroom_catalog::recipe::check_length;
+use strongroom_catalog::{ChunkRef, Entry, EntryKind, LinkKey, LinkTable, Recipe, RecipeReader};
+use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotEvent, SnapshotWalk};
 
 use crate::error::EngineError;
 
@@ -194,23 +195,34 @@ impl Walker<'_> {
             }
         };
         let top = top.strip_suffix(b"/").unwrap_or(&top).to_vec();
-        let mut walk = SnapshotWalk::new(found, self.reader);
-        loop {
-            self.cancel.check().map_err(RepositoryError::from)?;
-            match walk.next() {
-                Ok(Some(entry)) => self.entry(relative(walk.path(), &top), entry)?,
-                Ok(None) => break,
-                Err(error) if error.is_damage() => {
-                    let path = relative(walk.path(), &top);
+        let mut walk = SnapshotWalk::new(found, self.reader, self.cancel);
+        while let Some(event) = walk.next()? {
+            match event {
+                SnapshotEvent::Enter(directory) => {
+                    if let Some(entry) = directory.entry {
+                        self.entry(relative(directory.path, &top), entry.clone())?;
+                    }
+                }
+                SnapshotEvent::Leaf { path, entry } => {
+                    self.entry(relative(path, &top), entry.clone())?;
+                }
+                SnapshotEvent::Leave { .. } => {}
+                SnapshotEvent::Lost { path, error } => {
+                    let path = relative(path, &top);
                     self.step(Step::Ready(Item::LostNames { path, error }))?;
                 }
-                Err(error) => return Err(error.into()),
             }
         }
         self.flush()
     }
 
-    fn entry(&mut self, path: Vec<u8>, entry: Entry) -> Result<(), Stop> {
+    fn entry(&mut self, path: Vec<u8>, mut entry: Entry) -> Result<(), Stop> {
+        if let Err(error) = check_length(&entry) {
+            entry.kind = EntryKind::File { content: Recipe::default() };
+            self.step(Step::Ready(Item::Entry { path, entry: Box::new(entry), link: None }))?;
+            let lost = LostChunk { bytes: 0, error: error.into() };
+            return self.step(Step::Ready(Item::Chunk(Err(lost))));
+        }
         let link = match self.links {
             LinkMode::First if !entry.is_directory() => self.first_name(&path, &entry),
             LinkMode::First | LinkMode::Each => None,

@@ -1,17 +1,24 @@
 //! Which files of which snapshots depend on what is lost.
 //!
-//! Snapshots share most of their trees; a tree that was found whole once is not walked again. One
-//! with a loss is walked again, because the loss must be named in every snapshot that shows it.
+//! Snapshots share most of their trees. A tree that is whole is walked once. One with a loss is
+//! walked again, because the loss has to be named in every snapshot that has it. Nodes of recipes
+//! are read once in either case.
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use strongroom_base::{Cancel, Monitor, SnapshotId};
-use strongroom_catalog::recipe::read_node;
-use strongroom_catalog::{ChunkRef, Entry, EntryKind, Recipe, Snapshot, TreeReader};
-use strongroom_repository::{ChunkReader, RepositoryError};
+use strongroom_catalog::recipe::{check_length, read_node};
+use strongroom_catalog::{ChunkRef, Entry, Snapshot};
+use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotEvent, SnapshotWalk};
+
+use super::known_good::KnownGood;
+use crate::memo::{Key, Memo};
+
+/// At most this many losses are named, in some 20 MiB of memory. A directory that holds itself
+/// twice, level upon level, would have more of them than there is memory.
+const AFFECTED_MAX: usize = if cfg!(test) { 1000 } else { 100_000 };
 
 /// A file, or a directory's list of names, of which something is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +29,7 @@ pub struct Affected {
     pub path: PathBuf,
     /// Bytes of its content that are lost, as far as known.
     pub lost_bytes: u64,
-    /// True for a directory: any part of it that is not named elsewhere is lost.
+    /// True for a directory: entries of it are lost.
     pub is_directory: bool,
 }
 
@@ -40,14 +47,6 @@ pub struct Audited {
     pub chunks: u64,
 }
 
-/// A directory that is being walked.
-struct Level<'r> {
-    entries: TreeReader<'r, ChunkReader>,
-    tree: Recipe,
-    name: Vec<u8>,
-    whole: bool,
-}
-
 /// Names everything that is affected, in all these snapshots.
 pub fn audit(
     reader: &ChunkReader,
@@ -59,7 +58,9 @@ pub fn audit(
     let mut auditor = Auditor {
         reader,
         is_good,
-        whole: HashSet::new(),
+        trees: Memo::default(),
+        nodes: Memo::default(),
+        known_good: KnownGood::default(),
         affected: Vec::new(),
         audited: Audited::default(),
     };
@@ -73,115 +74,145 @@ pub fn audit(
 struct Auditor<'r, 'g> {
     reader: &'r ChunkReader,
     is_good: &'r mut IsGood<'g>,
-    /// Trees known to be whole.
-    whole: HashSet<[u8; 32]>,
+    /// Whether a tree is whole, with all below it.
+    trees: Memo<bool>,
+    /// What is lost of the stream that a node is for.
+    nodes: Memo<Loss>,
+    known_good: KnownGood,
     affected: Vec<Affected>,
     audited: Audited,
 }
 
-impl<'r> Auditor<'r, '_> {
-    fn snapshot(&mut self, snapshot: &Snapshot, cancel: &Cancel) -> Result<(), RepositoryError> {
-        self.audited.snapshots += 1;
-        let mut levels = Vec::new();
-        self.descend(&snapshot.root, Vec::new(), &mut levels);
-        while let Some(level) = levels.last_mut() {
-            cancel.check()?;
-            match level.entries.next_entry() {
-                Ok(Some(entry)) => self.entry(snapshot, entry, &mut levels)?,
-                Ok(None) => {
-                    let level = levels.pop().expect("just looked at");
-                    if level.whole {
-                        self.whole.insert(level.tree.digest());
-                    } else if let Some(above) = levels.last_mut() {
-                        above.whole = false;
-                    }
-                }
-                Err(error) => {
-                    let error = RepositoryError::from(error);
-                    if !error.is_damage() {
-                        return Err(error);
-                    }
-                    let path = path_of(&levels, None);
-                    self.affected.push(Affected {
-                        snapshot: snapshot.id,
-                        path,
-                        lost_bytes: 0,
-                        is_directory: true,
-                    });
-                    levels.pop();
-                    if let Some(above) = levels.last_mut() {
-                        above.whole = false;
-                    }
-                }
-            }
-        }
-        Ok(())
+/// What is lost of a stream, or of a part of it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Loss {
+    any: bool,
+    bytes: u64,
+}
+
+impl Loss {
+    fn of(bytes: u64) -> Self {
+        Self { any: true, bytes }
     }
 
-    fn descend(&mut self, tree: &Recipe, name: Vec<u8>, levels: &mut Vec<Level<'r>>) {
-        self.audited.trees += 1;
-        let entries = TreeReader::new(tree, self.reader);
-        levels.push(Level { entries, tree: tree.clone(), name, whole: true });
-    }
-
-    fn entry(
-        &mut self,
-        snapshot: &Snapshot,
-        entry: Entry,
-        levels: &mut Vec<Level<'r>>,
-    ) -> Result<(), RepositoryError> {
-        match &entry.kind {
-            EntryKind::Directory { tree, .. } if !self.whole.contains(&tree.digest()) => {
-                self.descend(tree, entry.name.clone(), levels);
-            }
-            EntryKind::File { content } => {
-                let lost_bytes = self.lost_bytes(content)?;
-                if let Some(lost_bytes) = lost_bytes {
-                    let path = path_of(levels, Some(&entry.name));
-                    let snapshot = snapshot.id;
-                    let affected = Affected { snapshot, path, lost_bytes, is_directory: false };
-                    self.affected.push(affected);
-                    levels.last_mut().expect("a file is in a directory").whole = false;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// How many bytes of a file are lost; `None` if it is whole.
-    fn lost_bytes(&mut self, content: &Recipe) -> Result<Option<u64>, RepositoryError> {
-        let mut rest: Vec<(u8, ChunkRef)> =
-            content.refs.iter().map(|chunk| (content.depth, *chunk)).collect();
-        let (mut lost, mut any) = (0, false);
-        while let Some((depth, chunk)) = rest.pop() {
-            if chunk.is_hole() {
-                continue;
-            }
-            if depth == 0 {
-                self.audited.chunks += 1;
-                if !(self.is_good)(&chunk)? {
-                    lost += chunk.stream_bytes;
-                    any = true;
-                }
-                continue;
-            }
-            match read_node(&chunk, self.reader).map_err(RepositoryError::from) {
-                Ok(children) => rest.extend(children.into_iter().map(|child| (depth - 1, child))),
-                Err(error) if error.is_damage() => {
-                    lost += chunk.stream_bytes;
-                    any = true;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(any.then_some(lost))
+    fn add(&mut self, other: Self) {
+        self.any |= other.any;
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
 
-fn path_of(levels: &[Level<'_>], name: Option<&[u8]>) -> PathBuf {
-    let names = levels.iter().map(|level| level.name.as_slice()).chain(name);
-    let mut path = PathBuf::from("/");
-    names.filter(|name| !name.is_empty()).for_each(|name| path.push(OsStr::from_bytes(name)));
-    path
+impl Auditor<'_, '_> {
+    fn snapshot(&mut self, snapshot: &Snapshot, cancel: &Cancel) -> Result<(), RepositoryError> {
+        self.audited.snapshots += 1;
+        // The directories that the walk is in, and whether all of each is whole so far.
+        let mut open: Vec<(Key, bool)> = Vec::new();
+        let mut walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, cancel);
+        while let Some(event) = walk.next()? {
+            let is_whole = match event {
+                SnapshotEvent::Enter(directory) => {
+                    let key = Key::of_tree(directory.tree);
+                    let known = self.trees.get(key);
+                    if known.is_none_or(|is_whole| !is_whole && self.names_more()) {
+                        self.audited.trees += 1;
+                        open.push((key, true));
+                        continue;
+                    }
+                    walk.skip();
+                    known == Some(true)
+                }
+                SnapshotEvent::Leaf { path, entry } => {
+                    let loss = self.loss_of(entry)?;
+                    if loss.any {
+                        self.name(snapshot.id, path, Some(loss.bytes));
+                    }
+                    !loss.any
+                }
+                SnapshotEvent::Lost { path, .. } => {
+                    self.name(snapshot.id, path, None);
+                    false
+                }
+                SnapshotEvent::Leave { .. } => {
+                    let (key, is_whole) = open.pop().expect("what is left was entered");
+                    self.trees.insert(key, is_whole);
+                    is_whole
+                }
+            };
+            if let Some((_, all)) = open.last_mut() {
+                *all &= is_whole;
+            }
+        }
+        Ok(())
+    }
+
+    fn names_more(&self) -> bool {
+        self.affected.len() < AFFECTED_MAX
+    }
+
+    /// Names a file of which this many bytes are lost, or a directory.
+    fn name(&mut self, snapshot: SnapshotId, path: &[u8], lost_bytes: Option<u64>) {
+        if !self.names_more() {
+            return;
+        }
+        let path = if path.is_empty() { b"/" } else { path };
+        self.affected.push(Affected {
+            snapshot,
+            path: PathBuf::from(OsStr::from_bytes(path)),
+            lost_bytes: lost_bytes.unwrap_or(0),
+            is_directory: lost_bytes.is_none(),
+        });
+    }
+
+    /// What is lost of a file.
+    fn loss_of(&mut self, entry: &Entry) -> Result<Loss, RepositoryError> {
+        let Some(content) = entry.content() else { return Ok(Loss::default()) };
+        if check_length(entry).is_err() {
+            return Ok(Loss::of(entry.metadata.size));
+        }
+        self.loss_in(content.depth, &content.refs)
+    }
+
+    fn loss_in(&mut self, level: u8, refs: &[ChunkRef]) -> Result<Loss, RepositoryError> {
+        let mut loss = Loss::default();
+        for chunk in refs {
+            loss.add(match level {
+                _ if chunk.stream_bytes == 0 => Loss::of(0),
+                _ if chunk.is_hole() => Loss::default(),
+                0 => {
+                    self.audited.chunks += 1;
+                    match self.is_good(chunk)? {
+                        true => Loss::default(),
+                        false => Loss::of(chunk.stream_bytes),
+                    }
+                }
+                _ => self.loss_in_node(level, chunk)?,
+            });
+        }
+        Ok(loss)
+    }
+
+    fn is_good(&mut self, chunk: &ChunkRef) -> Result<bool, RepositoryError> {
+        if self.known_good.has(chunk) {
+            return Ok(true);
+        }
+        let is_good = (self.is_good)(chunk)?;
+        if is_good {
+            self.known_good.add(chunk);
+        }
+        Ok(is_good)
+    }
+
+    /// What is lost of the stream that a node is for. A recipe is at most eight levels deep.
+    fn loss_in_node(&mut self, level: u8, node: &ChunkRef) -> Result<Loss, RepositoryError> {
+        let key = Key::of_node(node, level);
+        if let Some(known) = self.nodes.get(key) {
+            return Ok(known);
+        }
+        let loss = match read_node(node, self.reader).map_err(RepositoryError::from) {
+            Ok(refs) => self.loss_in(level - 1, &refs)?,
+            Err(error) if error.is_damage() => Loss::of(node.stream_bytes),
+            Err(error) => return Err(error),
+        };
+        self.nodes.insert(key, loss);
+        Ok(loss)
+    }
 }

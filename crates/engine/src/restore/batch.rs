@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crossbeam_channel::bounded;
 use lru::LruCache;
 use strongroom_base::{Cancel, Fingerprint, Location, Monitor, Progress};
+use strongroom_catalog::recipe::check_length;
 use strongroom_catalog::{ChunkRef, Entry, Metadata, RecipeReader};
 use strongroom_repository::ChunkReader;
 use strongroom_source::{DirectoryId, TargetError, TargetFile};
@@ -156,11 +157,7 @@ impl<'r> PendingFile<'r> {
         reader: &'r ChunkReader,
     ) -> Self {
         let content = entry.content().expect("the caller adds files");
-        let promised = content.stream_bytes();
-        let invalid = (promised != entry.metadata.size).then(|| {
-            let size = entry.metadata.size;
-            format!("its recipe is for {promised} bytes, and the file has {size}")
-        });
+        let invalid = check_length(&entry).err().map(|error| error.to_string());
         let recipe = RecipeReader::new(content, reader);
         let (name, metadata) = (entry.name, entry.metadata);
         Self { directory, name, metadata, making, recipe, invalid }
@@ -180,11 +177,6 @@ impl Batch {
         while !is_last && self.wants.len() + self.holes < WANTS_MAX {
             match file.recipe.next_chunk().map_err(EngineError::from) {
                 Ok(None) => is_last = true,
-                Ok(Some((_, chunk))) if chunk.stream_bytes == 0 => {
-                    // Nodes of such may name each other a thousandfold.
-                    lost = Some("its recipe names chunks of no bytes".to_owned());
-                    is_last = true;
-                }
                 Ok(Some((offset, hole))) if hole.is_hole() => {
                     holes.push((offset, hole.stream_bytes));
                     self.holes += 1;

@@ -1,12 +1,13 @@
 //! What a restore would do, without doing it: by kind, size and time of what exists.
 
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use strongroom_base::{Cancel, Monitor};
-use strongroom_catalog::{Entry, EntryKind, Recipe, TreeReader};
-use strongroom_repository::{ChunkReader, Found};
+use strongroom_base::{Cancel, Monitor, Problem, Severity};
+use strongroom_catalog::{Entry, EntryKind, Recipe};
+use strongroom_repository::{ChunkReader, Found, SnapshotEvent, SnapshotWalk};
 
 use crate::error::EngineError;
 use crate::restore::{RestoreOutcome, Scope};
@@ -21,57 +22,70 @@ pub(crate) fn dry_restore(
     cancel: &Cancel,
 ) -> Result<RestoreOutcome, EngineError> {
     let mut outcome = RestoreOutcome::default();
-    let mut rest: Vec<Directory> = Vec::new();
-    let (place, path) = (base.to_owned(), Scope::start(found));
-    match found {
-        Found::Root { tree, partial } => {
-            rest.push(Directory { place, path, tree: tree.clone(), partial: *partial });
-        }
-        Found::Entry { entry, .. } => match entry.tree() {
-            Some(tree) => {
-                let partial = entry.is_partial();
-                rest.push(Directory { place, path, tree: tree.clone(), partial });
+    let mut open: Vec<Directory> = Vec::new();
+    let mut walk = SnapshotWalk::new(found, reader, cancel);
+    while let Some(event) = walk.next()? {
+        match event {
+            SnapshotEvent::Enter(directory) => {
+                let place = match (open.last_mut(), directory.entry) {
+                    (Some(above), Some(entry)) => {
+                        outcome.directories += 1;
+                        above.names.insert(entry.name.clone());
+                        above.place.join(name_of(entry))
+                    }
+                    _ => base.to_owned(),
+                };
+                let is_cleared = scope.clears(directory.path) && !directory.partial;
+                open.push(Directory { place, names: HashSet::new(), is_cleared });
             }
-            None => count(entry, base, monitor, &mut outcome),
-        },
-    }
-    while let Some(directory) = rest.pop() {
-        cancel.check()?;
-        let mut entries = TreeReader::new(&directory.tree, reader);
-        let mut kept = std::collections::HashSet::new();
-        while let Some(entry) = entries.next_entry()? {
-            kept.insert(entry.name.clone());
-            if let Some(tree) = entry.tree() {
-                outcome.directories += 1;
-                rest.push(Directory {
-                    place: directory.place.join(name_of(&entry)),
-                    path: [&directory.path, b"/".as_slice(), &entry.name].concat(),
-                    tree: tree.clone(),
-                    partial: entry.is_partial(),
-                });
-            } else {
-                count(&entry, &directory.place, monitor, &mut outcome);
-            }
-        }
-        if scope.clears(&directory.path) && !directory.partial {
-            for existing in std::fs::read_dir(&directory.place).into_iter().flatten().flatten() {
-                if !kept.contains(existing.file_name().as_bytes()) {
-                    outcome.deleted += 1 + count_below(&existing.path(), cancel)?;
-                    monitor.detail(&format!("would delete {}", existing.path().display()));
+            SnapshotEvent::Leaf { entry, .. } => match open.last_mut() {
+                Some(above) => {
+                    above.names.insert(entry.name.clone());
+                    count(entry, &above.place, monitor, &mut outcome);
                 }
+                None => count(entry, base, monitor, &mut outcome),
+            },
+            SnapshotEvent::Leave { .. } => {
+                let directory = open.pop().expect("what is left was entered");
+                if directory.is_cleared {
+                    outcome.deleted += directory.count_surplus(monitor, cancel)?;
+                }
+            }
+            SnapshotEvent::Lost { error, .. } => {
+                let directory = open.last_mut().expect("entries are lost of what was entered");
+                // What is lost in the repository is no reason to remove what exists here.
+                directory.is_cleared = false;
+                let message = format!("some entries of this directory are lost: {error}");
+                let (severity, path) = (Severity::Damage, Some(directory.place.as_path()));
+                monitor.problem(Problem { severity, path, message: &message });
+                outcome.damaged.push(directory.place.clone());
             }
         }
     }
     Ok(outcome)
 }
 
-/// A directory of the snapshot, and of the target.
+/// A directory of the target.
 struct Directory {
     place: PathBuf,
-    /// As the scope names it.
-    path: Vec<u8>,
-    tree: Recipe,
-    partial: bool,
+    /// What the snapshot has in it.
+    names: HashSet<Vec<u8>>,
+    /// What the snapshot does not have in it is removed.
+    is_cleared: bool,
+}
+
+impl Directory {
+    /// How much would be removed.
+    fn count_surplus(&self, monitor: &dyn Monitor, cancel: &Cancel) -> Result<u64, EngineError> {
+        let mut count = 0;
+        for existing in std::fs::read_dir(&self.place).into_iter().flatten().flatten() {
+            if !self.names.contains(existing.file_name().as_bytes()) {
+                count += 1 + count_below(&existing.path(), cancel)?;
+                monitor.detail(&format!("would delete {}", existing.path().display()));
+            }
+        }
+        Ok(count)
+    }
 }
 
 /// How many names are below a directory, in its file system; zero if it is not a directory.
@@ -101,11 +115,11 @@ fn count(entry: &Entry, directory: &Path, monitor: &dyn Monitor, outcome: &mut R
     let path = directory.join(name_of(entry));
     let bytes = entry.content().map_or(0, Recipe::stream_bytes);
     outcome.files += 1;
-    outcome.bytes += bytes;
+    outcome.bytes = outcome.bytes.saturating_add(bytes);
     if stands_right(entry, &path) {
         outcome.files_right += 1;
     } else {
-        outcome.bytes_written += bytes;
+        outcome.bytes_written = outcome.bytes_written.saturating_add(bytes);
         monitor.detail(&format!("would write {}", path.display()));
     }
 }

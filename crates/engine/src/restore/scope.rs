@@ -6,7 +6,6 @@
 //! restored to.
 
 use strongroom_catalog::Snapshot;
-use strongroom_repository::Found;
 
 use super::{RestoreOptions, RestorePlace};
 
@@ -25,14 +24,6 @@ impl Scope {
             roots: snapshot.paths.clone(),
             in_place: options.place == RestorePlace::InPlace,
             delete: options.target.delete,
-        }
-    }
-
-    /// The path in the snapshot at which the restore begins; empty for the whole snapshot.
-    pub(crate) fn start(found: &Found) -> Vec<u8> {
-        match found {
-            Found::Entry { path, .. } => [b"/", path.as_slice()].concat(),
-            Found::Root { .. } => Vec::new(),
         }
     }
 

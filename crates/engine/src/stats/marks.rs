@@ -21,8 +21,21 @@ pub enum Mark {
 }
 
 /// Set in a mark once a second snapshot names the chunk. Until then the rest of the mark is the
-/// only snapshot that names it; after that it is the one that named it last.
+/// only snapshot that does; after that it is the one that was last counted.
 const SHARED: u32 = 1 << 31;
+/// Set in the mark of a chunk that one snapshot alone names, once it was counted.
+const COUNTED: u32 = 1 << 30;
+
+/// The number of a snapshot in marks: one or more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotNumber(u32);
+
+impl SnapshotNumber {
+    /// The number of the snapshot at a place of a list.
+    pub fn at(place: usize) -> Self {
+        Self(u32::try_from(place + 1).expect("snapshots are far fewer than 2^30"))
+    }
+}
 
 /// The marks of all arenas that snapshots name.
 pub struct Marks<'s> {
@@ -31,7 +44,7 @@ pub struct Marks<'s> {
 }
 
 struct ArenaMarks {
-    /// For each slot: zero, or the number of a snapshot plus one, and [`SHARED`].
+    /// For each slot: zero, or the number of a snapshot, [`SHARED`] and [`COUNTED`].
     marks: Vec<u32>,
     blocks: Vec<BlockShare>,
 }
@@ -49,48 +62,46 @@ impl<'s> Marks<'s> {
         Self { store, arenas: HashMap::new() }
     }
 
-    /// Records that the last of these snapshots names a chunk, and counts what that changes.
-    pub fn mark(
+    /// Notes that a snapshot names a chunk.
+    pub fn claim(&mut self, chunk: &ChunkRef, by: SnapshotNumber) -> Result<(), EngineError> {
+        if let Some(mark) = self.arena(chunk.location.arena)?.mark(chunk) {
+            *mark = if *mark == 0 || *mark == by.0 { by.0 } else { SHARED };
+        }
+        Ok(())
+    }
+
+    /// Counts a chunk for a snapshot that names it, once, after all snapshots claimed theirs.
+    pub fn count(
         &mut self,
         chunk: &ChunkRef,
-        mark: Mark,
-        stats: &mut [SnapshotStat],
+        kind: Mark,
+        by: SnapshotNumber,
+        stat: &mut SnapshotStat,
     ) -> Result<(), EngineError> {
         let store = self.store;
         let arena = self.arena(chunk.location.arena)?;
-        let slot = chunk.location.slot;
-        let Some(place) = arena.place(slot) else { return Ok(()) };
-        let current = u32::try_from(stats.len()).expect("snapshots are far fewer than 2^31");
-        let before = arena.marks[place];
-        let last = before & !SHARED;
-        if last == current {
+        let Some(mark) = arena.mark(chunk) else { return Ok(()) };
+        let is_shared = *mark & SHARED != 0;
+        let counted = if is_shared { SHARED | by.0 } else { COUNTED | by.0 };
+        if std::mem::replace(mark, counted) == counted {
             return Ok(());
         }
-        let raw = if mark == Mark::Content { chunk.stream_bytes } else { 0 };
-        let chunk_bytes = match mark {
+        let raw = if kind == Mark::Content { chunk.stream_bytes } else { 0 };
+        let chunk_bytes = match kind {
             Mark::Content | Mark::Tree => chunk.stream_bytes,
             // There is one for some hundred chunks, so its length is not kept.
             Mark::Node => {
                 let arena = store.arena(chunk.location.arena)?;
-                arena.slot(slot).map_or(0, |slot| slot.chunk_bytes.into())
+                arena.slot(chunk.location.slot).map_or(0, |slot| slot.chunk_bytes.into())
             }
         };
-        let stored = arena.stored_bytes(slot, chunk_bytes);
-        let [.., stat] = stats else { return Ok(()) };
-        stat.unique_bytes += raw;
-        stat.stored_bytes += stored;
-        if before == 0 {
-            stat.own_bytes += raw;
-            stat.own_stored_bytes += stored;
-            arena.marks[place] = current;
-            return Ok(());
+        let stored = arena.stored_bytes(chunk.location.slot, chunk_bytes);
+        stat.unique_bytes = stat.unique_bytes.saturating_add(raw);
+        stat.stored_bytes = stat.stored_bytes.saturating_add(stored);
+        if !is_shared {
+            stat.own_bytes = stat.own_bytes.saturating_add(raw);
+            stat.own_stored_bytes = stat.own_stored_bytes.saturating_add(stored);
         }
-        if before & SHARED == 0 {
-            let owner = &mut stats[last as usize - 1];
-            owner.own_bytes = owner.own_bytes.saturating_sub(raw);
-            owner.own_stored_bytes = owner.own_stored_bytes.saturating_sub(stored);
-        }
-        arena.marks[place] = current | SHARED;
         Ok(())
     }
 
@@ -133,9 +144,9 @@ impl ArenaMarks {
         Self { marks: vec![0; end], blocks }
     }
 
-    /// Where the mark of a slot is; `None` if the arena has no such slot.
-    fn place(&self, slot: u32) -> Option<usize> {
-        Some(slot as usize).filter(|place| *place < self.marks.len())
+    /// The mark of a chunk; none if the arena has no such slot.
+    fn mark(&mut self, chunk: &ChunkRef) -> Option<&mut u32> {
+        self.marks.get_mut(chunk.location.slot as usize)
     }
 
     /// A chunk's share in its block.

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use strongroom_arena::CacheLimits;
-use strongroom_base::Silent;
+use strongroom_base::{Cancel, Silent};
 use strongroom_repository::{ChunkReader, Found, Repository, SnapshotWalk, read_snapshot};
 use strongroom_testkit::{CallKind, RecordingBackend};
 
@@ -33,7 +33,7 @@ fn engine_22_a_second_walk_over_200_small_arenas_reads_no_summary() {
     let reads_of_a_pass = || {
         recording.take();
         for snapshot in &snapshots {
-            let mut walk = SnapshotWalk::new(&Found::root(snapshot), &reader);
+            let mut walk = SnapshotWalk::new(&Found::root(snapshot), &reader, &Cancel::new());
             while walk.next().unwrap().is_some() {}
         }
         let calls = recording.take();

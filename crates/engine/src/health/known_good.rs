@@ -1,0 +1,91 @@
+//! Chunks that were found good before. A directory that changes with every snapshot names mostly
+//! the same chunks each time; asking the summaries for them again would read those of the whole
+//! history for each snapshot.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+
+use strongroom_base::ArenaId;
+use strongroom_catalog::ChunkRef;
+
+/// Marks that are kept: four bytes each. If there are more, all are forgotten.
+const MARKS_MAX: usize = if cfg!(test) { 1000 } else { 8 << 20 };
+/// Greater slots are not remembered: no arena has them, though a hostile reference may.
+const SLOTS_MAX: usize = if cfg!(test) { 900 } else { 1 << 20 };
+
+/// Remembers references to good chunks.
+#[derive(Debug, Default)]
+pub struct KnownGood {
+    /// For each slot zero, or a part of a hash of the fingerprint that was asked for there. The
+    /// hash is seeded at random, so no reference can be made to look like one that is known.
+    arenas: HashMap<ArenaId, Vec<u32>>,
+    marks: usize,
+}
+
+impl KnownGood {
+    /// Whether a reference was found good before.
+    pub fn has(&self, chunk: &ChunkRef) -> bool {
+        let marks = self.arenas.get(&chunk.location.arena);
+        let mark = marks.and_then(|marks| marks.get(chunk.location.slot as usize));
+        mark == Some(&self.mark_of(chunk))
+    }
+
+    /// Notes that a reference is good.
+    pub fn add(&mut self, chunk: &ChunkRef) {
+        let slot = chunk.location.slot as usize;
+        if slot >= SLOTS_MAX {
+            return;
+        }
+        let mark = self.mark_of(chunk);
+        let marks = self.arenas.entry(chunk.location.arena).or_default();
+        if slot >= marks.len() {
+            self.marks += slot + 1 - marks.len();
+            marks.resize(slot + 1, 0);
+        }
+        marks[slot] = mark;
+        if self.marks > MARKS_MAX {
+            self.arenas.clear();
+            self.marks = 0;
+        }
+    }
+
+    fn mark_of(&self, chunk: &ChunkRef) -> u32 {
+        // The lowest bit says that there is a mark; the upper half is dropped on purpose.
+        self.arenas.hasher().hash_one(chunk.fingerprint) as u32 | 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strongroom_base::{Fingerprint, Location};
+
+    use super::*;
+
+    fn chunk(name: u8, arena: u8, slot: u32) -> ChunkRef {
+        let location = Location { arena: ArenaId([arena; 16]), slot };
+        ChunkRef { fingerprint: Fingerprint([name; 32]), location, stream_bytes: 5 }
+    }
+
+    #[test]
+    fn only_the_same_chunk_in_the_same_place_is_known() {
+        let mut known = KnownGood::default();
+        assert!(!known.has(&chunk(1, 1, 7)));
+        known.add(&chunk(1, 1, 7));
+        assert!(known.has(&chunk(1, 1, 7)));
+        for other in [chunk(2, 1, 7), chunk(1, 2, 7), chunk(1, 1, 6), chunk(1, 1, 8)] {
+            assert!(!known.has(&other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_memory_is_bounded_whatever_is_named() {
+        let mut known = KnownGood::default();
+        known.add(&chunk(1, 1, u32::MAX));
+        assert!(known.arenas.is_empty());
+        for arena in 0..200 {
+            known.add(&chunk(1, arena, 99));
+            assert!(known.has(&chunk(1, arena, 99)) || known.arenas.is_empty());
+            assert!(known.arenas.values().map(Vec::len).sum::<usize>() <= MARKS_MAX);
+        }
+    }
+}
