@@ -133,8 +133,11 @@ impl OwnRecord {
             return Self::read(repository, monitor);
         }
         let secret = ArenaSecret(random_array(&*repository.surroundings.entropy));
-        let begun = KeptSession { id: session, secret, bases: Vec::new() };
-        let begun = Self::update(repository, monitor, |record| record.sessions.push(begun));
+        let begun = Self::update(repository, monitor, |record| {
+            // If it never commits, what it stores may be deltas of anything that it could read.
+            let bases = record.sessions.iter().map(|earlier| earlier.id).collect();
+            record.sessions.push(KeptSession { id: session, secret, bases });
+        });
         begun.unwrap_or_default()
     }
 

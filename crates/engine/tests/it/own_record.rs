@@ -259,20 +259,43 @@ fn an_old_record_leads_to_an_older_parent() {
     world.assert_holds(&world.open(), third.snapshot.id, &world.image(), "the third");
 }
 
-/// What a session has stored that never committed can be read and built upon.
-#[test]
-fn what_an_aborted_session_stored_is_built_upon() {
-    let world = world(510);
+/// Backs up, and cannot commit.
+fn abort_a_backup(world: &World) {
     let creates = Calls::of(&[CallKind::Create]).within("snapshots");
     let plan = FaultPlan::lasting(creates, 0, FaultKind::NoSpace);
     let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan));
     let repository = Repository::open(world.over(faulty), LAPTOP).unwrap();
     run(&repository, &options(&world.tree()), &Silent).unwrap_err();
+}
+
+/// What a session has stored that never committed can be read and built upon.
+#[test]
+fn what_an_aborted_session_stored_is_built_upon() {
+    let world = world(510);
+    abort_a_backup(&world);
     let outcome = back_up(&world, &laptop(&world));
     assert_eq!(outcome.written.data_chunks_new, 0);
     assert_eq!(outcome.written.metadata_chunks_new, 0, "its trees can be read");
     takes_all_over(&world, &laptop(&world));
     assert_eq!(OwnRecord::read(&laptop(&world), &Silent).sessions.len(), 1);
+}
+
+/// What it stored as deltas is readable only together with the bases, which nothing else needs.
+#[test]
+fn deltas_of_an_aborted_session_are_built_upon() {
+    let world = world(517);
+    fs::remove_dir_all(world.tree()).unwrap();
+    fs::create_dir(world.tree()).unwrap();
+    for number in 0..40 {
+        fs::write(world.tree().join(number.to_string()), b"").unwrap();
+    }
+    back_up(&world, &laptop(&world));
+    strongroom_testkit::tree::set_mtime(&world.tree().join("20"), 77, 7);
+    abort_a_backup(&world);
+    let outcome = back_up(&world, &laptop(&world));
+    assert_eq!(outcome.written.metadata_chunks_new, 0, "its trees can be read");
+    takes_all_over(&world, &laptop(&world));
+    takes_all_over(&world, &laptop(&world));
 }
 
 /// What a snapshot needs may be removed as soon as it is.
