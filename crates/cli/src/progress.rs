@@ -32,12 +32,19 @@ pub struct Words {
     pub done: &'static str,
     /// For new bytes and for the others, if they are counted apart.
     pub new_and_known: Option<(&'static str, &'static str)>,
+    /// What is counted: one of it, and many.
+    pub things: (&'static str, &'static str),
 }
 
 impl Words {
-    /// New bytes are not counted apart.
-    pub const fn plain(done: &'static str) -> Self {
-        Self { done, new_and_known: None }
+    /// Files are counted, and new bytes are not counted apart.
+    pub const fn files(done: &'static str) -> Self {
+        Self { done, new_and_known: None, things: ("file", "files") }
+    }
+
+    /// Objects of the repository are counted.
+    pub const fn objects(done: &'static str) -> Self {
+        Self { done, new_and_known: None, things: ("object", "objects") }
     }
 }
 
@@ -88,7 +95,7 @@ impl Terminal {
 
     /// A monitor that reports problems and details only.
     pub fn monitor_of_problems(&self) -> TerminalMonitor {
-        TerminalMonitor::new(*self, Words::plain(""), false)
+        TerminalMonitor::new(*self, Words::files(""), false)
     }
 
     /// Reports a problem to people or programs.
@@ -172,24 +179,28 @@ impl View<'_> {
     /// How much is done. If there is not enough room, the least important parts are left out.
     fn first(&self, columns: usize) -> String {
         let Progress { bytes, files, bytes_total, files_total, .. } = *self.progress;
-        let total = bytes_total.filter(|total| *total > 0);
-        let done = match total {
-            Some(total) => {
-                let percent = bytes.min(total) as f64 / total as f64 * 100.0;
-                format!("{} {percent:.0} % of {}", self.words.done, bytes_text(total))
-            }
-            None => format!("{} {}", self.words.done, bytes_text(bytes)),
+        let (one, many) = self.words.things;
+        let count = match files_total {
+            Some(total) => format!("{} of {}", count_text(files), counted(total, one, many)),
+            None => counted(files, one, many),
         };
+        let count = (files > 0).then_some(count);
+        let total = bytes_total.filter(|total| *total > 0);
+        let (done, count) = match (total, count) {
+            (Some(total), count) => {
+                let percent = bytes.min(total) as f64 / total as f64 * 100.0;
+                (format!("{percent:.0} % of {}", bytes_text(total)), count)
+            }
+            // Some verbs count no bytes.
+            (None, Some(count)) if bytes == 0 => (count, None),
+            (None, count) => (bytes_text(bytes), count),
+        };
+        let done = format!("{} {done}", self.words.done);
         let left = self.left().map(|left| format!("{} left", left_text(left)));
         let rate = (bytes > 0).then(|| format!("{}/s", bytes_text(self.bytes_per_second as u64)));
-        let file_count = match files_total {
-            Some(total) => format!("{} of {}", count_text(files), counted(total, "file", "files")),
-            None => counted(files, "file", "files"),
-        };
-        let file_count = (files > 0).then_some(file_count);
         let bar = total.map(|total| bar_text(bytes, total));
         // Most important first, each with its place in the line.
-        let parts = [(1, Some(done)), (4, left), (3, rate), (2, file_count), (0, bar)];
+        let parts = [(1, Some(done)), (4, left), (3, rate), (2, count), (0, bar)];
         let mut shown: Vec<(usize, String)> = Vec::new();
         let mut used = 0;
         for (place, text) in parts {
@@ -347,7 +358,11 @@ mod tests {
     use super::*;
 
     fn lines(columns: usize, progress: &Progress) -> String {
-        let words = Words { done: "stored", new_and_known: Some(("new", "known")) };
+        let words = Words { new_and_known: Some(("new", "known")), ..Words::files("stored") };
+        lines_in(words, columns, progress)
+    }
+
+    fn lines_in(words: Words, columns: usize, progress: &Progress) -> String {
         let view = View {
             words,
             progress,
@@ -396,6 +411,9 @@ mod tests {
         let text = lines(80, &progress);
         assert!(text.starts_with("stored 700 B  3 files  100.0 MiB/s\n"), "{text}");
         assert!(lines(80, &Progress::default()).starts_with("stored 0 B\n"));
+        let objects = Progress { files: 3, files_total: Some(12), ..Progress::default() };
+        let text = lines_in(Words::objects("checked"), 80, &objects);
+        assert!(text.starts_with("checked 3 of 12 objects\n"), "{text}");
     }
 
     #[test]

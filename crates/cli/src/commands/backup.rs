@@ -26,7 +26,7 @@ use crate::snapshot_arg::SnapshotArg;
 use crate::terminal::printable_bytes;
 
 /// How the progress is worded.
-const WORDS: Words = Words { done: "stored", new_and_known: Some(("new", "known")) };
+const WORDS: Words = Words { new_and_known: Some(("new", "known")), ..Words::files("stored") };
 
 /// What is stored, and how.
 #[derive(Debug, Clone, clap::Args)]

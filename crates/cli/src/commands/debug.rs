@@ -185,7 +185,7 @@ fn index(context: &Context) -> Result<(), CliError> {
     let repository = context.open()?;
     let store = repository.arena_store(CacheLimits::default());
     let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
-    let monitor = context.terminal.monitor(Words::plain("indexed"));
+    let monitor = context.terminal.monitor(Words::objects("indexed"));
     let refreshed = index.refresh(repository.backend(), &store, &monitor, &Cancel::new());
     monitor.finish();
     let refreshed = refreshed?;

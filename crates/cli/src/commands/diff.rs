@@ -61,7 +61,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         Some(after) => Some(after.find_in(&snapshots).map_err(|error| with_hint(after, error))?),
         None => None,
     };
-    let monitor = context.terminal.monitor(Words::plain("compared"));
+    let monitor = context.terminal.monitor(Words::files("compared"));
     let mut total = DiffOutcome::default();
     let mut hidden = 0;
     check_complete(context, first);

@@ -55,7 +55,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let what = SnapshotArg::from(args.what);
     let snapshot = what.find(&repository)?;
     let exit = check_complete(context, &snapshot);
-    let monitor = context.terminal.monitor(Words::plain("written"));
+    let monitor = context.terminal.monitor(Words::files("written"));
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, stdout.lock());
     let format = args.format.into();
     let outcome =

@@ -70,7 +70,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let line = ls::long(entry, path);
         sightings.add(context, path, line, snapshot.id).map_err(EngineError::Output)
     };
-    let monitor = context.terminal.monitor(Words::plain("searched"));
+    let monitor = context.terminal.monitor(Words::files("searched"));
     let outcome = find(&repository, &wanted, pattern, &mut visit, &monitor, &context.cancel);
     monitor.finish();
     let outcome = outcome?;

@@ -95,7 +95,7 @@ fn list(
                 exit = Exit::Damaged;
                 let message = format!("some entries of this directory are lost: {error}");
                 let path = Some(Path::new(OsStr::from_bytes(path)));
-                let monitor = context.terminal.monitor(Words::plain("listed"));
+                let monitor = context.terminal.monitor(Words::files("listed"));
                 let severity = Severity::Damage;
                 monitor.problem(Problem { severity, path, message: &message });
             }

@@ -24,7 +24,7 @@ pub struct Args {
 }
 
 /// How the progress is worded.
-const REPAIRED: Words = Words::plain("repaired");
+const REPAIRED: Words = Words::objects("repaired");
 
 /// Repairs it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
@@ -34,7 +34,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let place = backend.describe();
         return Err(RepositoryError::NotARepository { place }.into());
     }
-    let monitor = context.terminal.monitor(Words::plain("checked"));
+    let monitor = context.terminal.monitor(Words::objects("checked"));
     let plan = plan_repair(&*backend, &monitor, &context.cancel);
     monitor.finish();
     let plan = plan?;

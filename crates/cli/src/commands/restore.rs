@@ -86,7 +86,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let new_and_known =
         Some(if args.dry_run { ("to write", "up to date") } else { ("written", "up to date") });
     let done = if args.dry_run { "compared" } else { "restored" };
-    let monitor = context.terminal.monitor(Words { done, new_and_known });
+    let monitor = context.terminal.monitor(Words { new_and_known, ..Words::files(done) });
     let outcome = restore(&repository, &snapshot, &options, &monitor, &context.cancel);
     monitor.finish();
     let outcome = outcome?;

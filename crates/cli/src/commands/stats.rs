@@ -32,7 +32,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.open()?;
     let can_read = repository.keys.can_read();
     if !args.snapshots && args.names.is_empty() {
-        let monitor = context.terminal.monitor(Words::plain("counted"));
+        let monitor = context.terminal.monitor(Words::objects("counted"));
         let stats = repository_stats(&repository, &monitor, &context.cancel);
         monitor.finish();
         let stats = stats?;
@@ -59,7 +59,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     if args.snapshots {
         wanted = list.snapshots;
     }
-    let monitor = context.terminal.monitor(Words::plain("counted"));
+    let monitor = context.terminal.monitor(Words::files("counted"));
     let stats = snapshot_stats(&repository, &wanted, &monitor, &context.cancel);
     monitor.finish();
     let stats = stats?;

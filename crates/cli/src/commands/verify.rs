@@ -51,12 +51,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let (monitor, outcome) = if args.keyless {
         let backend = context.backend()?;
         strongroom_repository::read_config(&*backend)?;
-        let monitor = context.terminal.monitor(Words::plain("checked"));
+        let monitor = context.terminal.monitor(Words::objects("checked"));
         let outcome = verify_objects(&*backend, depth, &monitor, &context.cancel);
         (monitor, outcome)
     } else {
         let repository = context.open()?;
-        let monitor = context.terminal.monitor(Words::plain("checked"));
+        let monitor = context.terminal.monitor(Words::objects("checked"));
         let outcome = verify(&repository, depth, &monitor, &context.cancel);
         if let (Ok(outcome), false) = (&outcome, args.no_vouch) {
             vouched = vouch(&repository, outcome)?;
