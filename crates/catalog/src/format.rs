@@ -373,7 +373,11 @@ impl EntryFields<'_> {
             Some(kind_number::SOCKET) => Some(EntryKind::Socket),
             Some(kind_number::CHAR_DEVICE) => self.device.map(EntryKind::CharDevice),
             Some(kind_number::BLOCK_DEVICE) => self.device.map(EntryKind::BlockDevice),
-            _ => None,
+            Some(number) => {
+                let number = number.into();
+                return Err(FormatError::Unknown { what: "kind of entry", number });
+            }
+            None => None,
         };
         Ok(is.map(|is| *kind = is))
     }

@@ -168,7 +168,10 @@ fn find_wrong_chunks(
             Err(error) => return Err(error.into()),
         };
         let fault = match reader.store().open_arena_in(arena, &object) {
-            Ok(opened) => look_into(&opened, &object, reader, Looked::default()).fault,
+            Ok(opened) => {
+                let fault = look_into(&opened, &object, reader, Looked::default()).fault;
+                fault.filter(|fault| *fault != Fault::Unknown)
+            }
             Err(ArenaError::Unknown { .. }) => None,
             Err(error) => Some(Fault::Beyond { why: error.to_string() }),
         };

@@ -272,6 +272,7 @@ impl RepositoryError {
                 | Self::NewerSnapshot { .. }
                 | Self::Format { source: FormatError::Unknown { .. }, .. }
                 | Self::Catalog(FormatError::Unknown { .. })
+                | Self::Delta(DeltaError::UnknownKind(_))
                 | Self::Arena(ArenaError::Unknown { .. })
         )
     }

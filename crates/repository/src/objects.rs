@@ -35,6 +35,9 @@ const SMALL_OBJECT_BYTES_MAX: u64 = 64 << 20;
 const FOLDERS: [&str; 6] =
     ["", KEYS_FOLDER, SNAPSHOTS_FOLDER, SESSIONS_FOLDER, VOUCHERS_FOLDER, ARENAS_FOLDER];
 
+/// Folders that a collector will use. A newer program may have written into them.
+const RESERVED_FOLDERS: [&str; 4] = ["collections", "forgotten", "manifests", "fences"];
+
 /// What an object should be, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
@@ -69,13 +72,17 @@ pub fn expected(name: &ObjectName) -> Option<Expected> {
     Some(Expected { kind, id, generation: 0 })
 }
 
-/// Every object whose name is one of ours, vital ones first.
+/// Every object whose name is one of ours, vital ones first; those of reserved folders last.
 pub fn list_objects(backend: &dyn Backend) -> Result<Vec<ObjectInfo>, BackendError> {
     let mut objects = Vec::new();
     for folder in FOLDERS {
         objects.extend(backend.list(folder)?);
     }
     objects.retain(|info| expected(&info.name).is_some());
+    // What is in these is checked and repaired by its envelope, and left alone.
+    for folder in RESERVED_FOLDERS {
+        objects.extend(backend.list(folder)?);
+    }
     Ok(objects)
 }
 

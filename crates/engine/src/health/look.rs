@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use strongroom_arena::{
-    Arena, ArenaContent, ArenaName, Origin, StoredChunk, SummarySlot, Voucher, envelope,
+    Arena, ArenaContent, ArenaError, ArenaName, Origin, StoredChunk, SummarySlot, Voucher, envelope,
 };
 use strongroom_backend::{Backend, ObjectInfo};
 use strongroom_base::{ArenaId, Fingerprint, Location};
@@ -89,6 +89,7 @@ fn look_at_listed(
         Some(Fault::Unknown) => looked,
         None => match reader.store().open_arena_in(name, &object) {
             Ok(arena) => look_into(&arena, &object, reader, looked),
+            Err(ArenaError::Unknown { .. }) => Looked { fault: Some(Fault::Unknown), ..looked },
             Err(error) => Looked {
                 fault: Some(Fault::Beyond { why: error.to_string() }),
                 survivors: Some((name.id, survivors(name.id, reader))),
@@ -129,7 +130,7 @@ pub fn survivors(id: ArenaId, reader: &ChunkReader) -> Survivors {
 
 /// Opens every block of an arena and compares every fingerprint.
 pub fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked: Looked) -> Looked {
-    let mut wrong = 0;
+    let (mut wrong, mut newer) = (0, 0);
     for place in 0..arena.summary.blocks.len() {
         let (offset, length) = arena.span(place..=place);
         // The arena opened, so its spans are within the object.
@@ -141,17 +142,24 @@ pub fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked:
                 (Some(stored), Some(named)) => {
                     look_at_chunk(reader, ArenaContent::of(arena.id), stored, named.fingerprint)
                 }
+                _ if matches!(opened, Err(ArenaError::Unknown { .. })) => Err(Wrong::Newer),
                 _ => Err(Wrong::Here),
             };
             looked.chunks_read += 1;
-            if let Err(whose) = found {
-                wrong += u64::from(whose == Wrong::Here);
+            newer += u64::from(found == Err(Wrong::Newer));
+            wrong += u64::from(found == Err(Wrong::Here));
+            if matches!(found, Err(Wrong::Here | Wrong::InBase)) {
                 looked.wrong_slots.push(Location { arena: arena.id, slot });
             }
         }
     }
-    looked.fault = (wrong > 0).then_some(Fault::WrongChunks { count: wrong });
-    if !arena.trusted && looked.wrong_slots.is_empty() {
+    // A repair would leave out what a newer program can read: it keeps away from the whole arena.
+    looked.fault = match (newer, wrong) {
+        (0, 0) => None,
+        (0, count) => Some(Fault::WrongChunks { count }),
+        _ => Some(Fault::Unknown),
+    };
+    if !arena.trusted && looked.wrong_slots.is_empty() && newer == 0 {
         let slots = &arena.summary.slots;
         let bases = slots.owned_bases().map(|(_, base)| base.arena).collect();
         let voucher = reader.store().vouch_for(arena.name(), object).ok();
@@ -167,6 +175,8 @@ enum Wrong {
     Here,
     /// A base of it, whose arena is reported separately.
     InBase,
+    /// This program: a newer one stored the chunk, and it is not damaged.
+    Newer,
 }
 
 fn look_at_chunk(
@@ -178,6 +188,7 @@ fn look_at_chunk(
     let fingerprinter = content.fingerprinter(reader.naming());
     match reader.expand(stored) {
         Ok(bytes) if fingerprinter.fingerprint(&bytes) == named => Ok(()),
+        Err(error) if error.is_unknown() => Err(Wrong::Newer),
         Ok(_) | Err(RepositoryError::Delta(_)) => Err(Wrong::Here),
         Err(_) => Err(Wrong::InBase),
     }

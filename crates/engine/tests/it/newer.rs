@@ -1,15 +1,18 @@
 //! What a newer program made: it is reported, checked and repaired like everything else, and never
 //! taken for damage.
 
-use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::{Header, ObjectKind};
 use strongroom_arena::envelope::{self, HEADROOM, Identity};
+use strongroom_arena::{
+    ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel, Finishing,
+    Origin, Redundancy, StoredChunk, SummarySlot,
+};
 use strongroom_backend::{Backend, ObjectName, read_all};
 use strongroom_base::keys::authenticate;
-use strongroom_base::{Cancel, SeededEntropy, Silent, SnapshotId};
+use strongroom_base::{Cancel, Location, SeededEntropy, Silent, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_catalog::format::pack_snapshot;
-use strongroom_engine::{Fault, VerifyDepth, plan_repair, repair_objects, verify};
+use strongroom_engine::{Fault, VerifyDepth, plan_repair, repair, repair_objects, verify};
 use strongroom_repository::{
     ErrorKind, Repository, SnapshotName, find_snapshot, list_snapshots, snapshot_object,
 };
@@ -142,5 +145,68 @@ fn what_a_newer_program_made_is_repaired_as_it_was() {
             assert_eq!((outcome.repaired, outcome.lost.len()), (1, 0), "{what}, {folder}");
             assert!(read_all(&*world.objects, &name).unwrap() == whole, "{what}, {folder}");
         }
+    }
+}
+
+/// An older program that took such a delta for damage would rewrite the arena without it.
+#[test]
+fn engine_11_a_delta_of_a_new_kind_is_unknown_and_a_repair_keeps_it() {
+    let world = World::new(930);
+    let repository = world.open();
+    let keys = repository.write_keys();
+    let seed = ArenaSeed::draw(ArenaContent::Data, keys, &SeededEntropy::new(3));
+    let base = Location { arena: seed.id, slot: 0 };
+    let (whole, bases) = ([7; 900], [base]);
+    let chunks = [
+        StoredChunk::Whole(&whole),
+        StoredChunk::Delta { instructions: &[99, 1, 2], bases: &bases, chunk_bytes: 900 },
+    ];
+    let mut draft = BlockDraft::new(0, 0);
+    let named = |chunk| SummarySlot::of(keys.naming.data.fingerprint(&whole), chunk);
+    let slots: Vec<SummarySlot> = chunks.iter().map(|chunk| named(*chunk)).collect();
+    for chunk in chunks {
+        draft.push(chunk);
+    }
+    let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
+    let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
+    builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
+    let (origin, redundancy) = (Origin::NONE, Redundancy::ARENA);
+    let finishing = Finishing { generation: 0, origin, keys, redundancy, padding: None };
+    let finished = builder.finish(finishing);
+    let name = finished.name.object();
+    world.objects.create(&name, finished.object()).unwrap();
+    let before = world.objects.snapshot();
+    let verified = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(verified.faults, [(name, Fault::Unknown)]);
+    assert!(verified.is_sound());
+    let plan = plan_repair(repository.backend(), &Silent, &Cancel::new()).unwrap();
+    let outcome = repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+    assert_eq!((outcome.rescued, outcome.lost.len()), (0, 0));
+    assert!(world.objects.snapshot() == before, "nothing was rewritten");
+}
+
+/// Folders of a collector to come: what is in them is checked and repaired, and left alone.
+#[test]
+fn objects_in_reserved_folders_are_unknown_and_repaired() {
+    let world = World::new(931);
+    world.backup();
+    let session = names_in(&world.objects.snapshot(), "snapshots").remove(0);
+    let object = renew(&*world.objects, &session, |header| header.kind = ObjectKind::Unknown(9));
+    world.objects.remove(&session).unwrap();
+    let mut damaged = object.clone();
+    damaged[HEADROOM + 3] ^= 1;
+    for name in ["collections/1.plan", "forgotten/ab", "manifests/cd", "fences/ef"] {
+        let (folder, file) = name.split_once('/').unwrap();
+        let name = ObjectName::new(folder, file);
+        world.objects.create(&name, &object).unwrap();
+        let repository = world.open();
+        let verified = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+        assert_eq!(verified.faults, [(name.clone(), Fault::Unknown)]);
+        assert!(verified.is_sound() && verified.strangers.is_empty(), "{name}");
+        world.objects.replace(&name, &damaged).unwrap();
+        let plan = plan_repair(&*world.objects, &Silent, &Cancel::new()).unwrap();
+        repair_objects(&*world.objects, &plan, &Silent, &Cancel::new()).unwrap();
+        assert!(read_all(&*world.objects, &name).unwrap() == object, "{name}");
+        world.objects.remove(&name).unwrap();
     }
 }
