@@ -377,3 +377,22 @@ fn engine_08_a_vast_configuration_or_key_slot_is_named_and_mended() {
         world.say("verify").exits(0);
     }
 }
+
+/// `find` and `ls` ended at the first directory that they could not read.
+#[test]
+fn trial_03_a_lost_directory_ends_no_search_and_no_list() {
+    let world = World::with_repository();
+    fs::create_dir_all(world.tree().join("lost")).unwrap();
+    fs::write(world.tree().join("lost/inside.txt"), "one").unwrap();
+    world.backup().exits(0);
+    let before = objects(&world, "arenas");
+    fs::write(world.tree().join("kept.txt"), "two").unwrap();
+    world.backup().exits(0);
+    for arena in before {
+        fs::remove_file(arena).unwrap();
+    }
+    let lost = "some entries of this directory are lost";
+    world.say("find *.txt").exits(4).says("kept.txt").warns(lost);
+    world.say("ls -R latest").exits(4).says("kept.txt").warns(lost);
+    world.say("stats --snapshots").exits(4);
+}
