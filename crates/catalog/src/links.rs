@@ -85,6 +85,16 @@ impl<K: Ord, V: Clone> LinkTable<K, V> {
         has_room
     }
 
+    /// True if further names of the file are expected.
+    pub fn holds(&self, key: &K) -> bool {
+        self.files.contains_key(key)
+    }
+
+    /// True if no further names are expected.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
     /// What was recorded for the file, if this is a further name of it.
     pub fn take(&mut self, key: &K) -> Option<V> {
         let known = self.files.get_mut(key)?;

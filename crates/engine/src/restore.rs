@@ -250,17 +250,21 @@ impl Run<'_> {
                 }
                 SnapshotEvent::Leave { .. } => {
                     let directory = open.pop().expect("what is left was entered");
-                    if let Some(metadata) = directory.metadata {
-                        self.batch.closed.push((directory.id, metadata));
-                    }
+                    self.batch.closed.push((directory.id, directory.metadata));
                 }
                 SnapshotEvent::Lost { error, .. } => {
                     let directory = open.last().expect("entries are lost of what was entered");
                     self.lost_directory(directory.id, &error);
                 }
             }
+            if self.batch.is_full() {
+                self.flush()?;
+            }
         }
-        self.flush()
+        self.flush()?;
+        let held = self.target.directories_held();
+        debug_assert!(held == 0 || !self.linked.is_empty(), "{held} directories are still held");
+        Ok(())
     }
 
     /// Makes a directory of the target ready for what it is to hold: the target's own, or one in
@@ -343,6 +347,9 @@ impl Run<'_> {
         self.outcome.bytes = self.outcome.bytes.saturating_add(bytes);
         if let Some(key) = LinkKey::of(&entry) {
             if let Some(first) = self.linked.take(&key) {
+                if !self.linked.holds(&key) {
+                    self.batch.released.push(first.0);
+                }
                 self.batch.links.push((first, (parent, entry.name)));
                 self.progress.files += 1;
                 return Ok(());
@@ -378,12 +385,10 @@ impl Run<'_> {
         let mut file = PendingFile::new(parent, entry, making, self.reader);
         loop {
             let is_whole = self.batch.add(&mut file)?;
-            if !is_whole || self.batch.is_full() {
-                self.flush()?;
-            }
             if is_whole {
                 return Ok(());
             }
+            self.flush()?;
         }
     }
 
@@ -445,7 +450,11 @@ impl Run<'_> {
             ));
         }
         let name = (parent, entry.name.clone());
-        self.unjoined += u64::from(!self.linked.insert(key, entry.metadata.links, name));
+        if self.linked.insert(key, entry.metadata.links, name) {
+            self.target.hold(parent);
+        } else {
+            self.unjoined += 1;
+        }
     }
 
     /// Writes what was gathered, then links, then the metadata of directories that are complete.
@@ -481,11 +490,14 @@ impl Run<'_> {
         }
         // Deepest first: each was closed after all below it.
         for (directory, metadata) in &batch.closed {
+            let Some(metadata) = metadata else { continue };
             match self.target.apply_directory_metadata(*directory, metadata) {
                 Ok(problems) => problems.iter().for_each(|error| self.problem(error)),
                 Err(error) => self.problem(&error),
             }
         }
+        let closed = batch.closed.iter().map(|(directory, _)| *directory);
+        closed.chain(batch.released).for_each(|directory| self.target.release(directory));
         Ok(())
     }
 

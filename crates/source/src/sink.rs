@@ -114,6 +114,22 @@ impl Target {
         self
     }
 
+    /// Holds a directory once more. It is held once when it gets its number, which is valid until
+    /// each hold was released.
+    pub fn hold(&self, directory: DirectoryId) {
+        self.directories.hold(directory);
+    }
+
+    /// Ends one hold of a directory.
+    pub fn release(&self, directory: DirectoryId) {
+        self.directories.release(directory);
+    }
+
+    /// How many directories are held, or have one below them that is.
+    pub fn directories_held(&self) -> usize {
+        self.directories.count()
+    }
+
     /// The names in a directory of the target, sorted bytewise.
     pub fn list(&self, directory: DirectoryId) -> Result<Vec<Vec<u8>>, TargetError> {
         let fd = self.directory(directory)?;

@@ -33,8 +33,8 @@ use runs::{Run, Stretch};
 /// A batch is written once it wants this many chunks and holes (about 20 MiB of memory). In unit
 /// tests it is small, so that small files need many.
 pub const WANTS_MAX: usize = if cfg!(test) { 50 } else { 200_000 };
-/// A batch is written once it holds this many files.
-const FILES_MAX: usize = 25_000;
+/// A batch is written once it holds this many files, further names of files, and directories.
+const ENTRIES_MAX: usize = if cfg!(test) { 100 } else { 25_000 };
 /// At most this many files that are written from several runs are open at a time.
 const OPEN_FILES_MAX: usize = 64;
 
@@ -112,8 +112,10 @@ pub struct Batch {
     pub begun: Option<Unfinished>,
     /// Further names of files: the first name, and the one to be made.
     pub links: Vec<(NameIn, NameIn)>,
-    /// Directories that nothing more comes into, deepest first.
-    pub closed: Vec<(DirectoryId, Metadata)>,
+    /// Directories that nothing more comes into, deepest first, and what is put back of them.
+    pub closed: Vec<(DirectoryId, Option<Metadata>)>,
+    /// Directories that were held for the first name of a file, of which there is no other.
+    pub released: Vec<DirectoryId>,
 }
 
 /// What writing a batch amounted to.
@@ -215,7 +217,8 @@ impl Batch {
 
     /// True if it is time to write.
     pub fn is_full(&self) -> bool {
-        self.wants.len() + self.holes >= WANTS_MAX || self.files.len() >= FILES_MAX
+        let entries = self.files.len() + self.links.len() + self.closed.len();
+        self.wants.len() + self.holes >= WANTS_MAX || entries >= ENTRIES_MAX
     }
 }
 
@@ -300,7 +303,7 @@ pub fn write_files(
         bytes_written: AtomicU64::new(0),
     };
     let lost = batch.files.iter().enumerate().filter_map(|(number, file)| {
-        // A batch holds at most FILES_MAX files and a few.
+        // A batch holds at most ENTRIES_MAX files and a few.
         file.lost.clone().map(|why| (number as u32, why))
     });
     lock(&shared.damaged).extend(lost);

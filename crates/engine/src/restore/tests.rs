@@ -128,3 +128,31 @@ fn a_recipe_cannot_make_a_batch_grow() {
     let nothing = ChunkRef { stream_bytes: 0, ..chunk };
     assert_eq!(parts(entry(vec![nothing; 2 * WANTS_MAX], 0)), (1, true), "chunks of no bytes");
 }
+
+/// Metadata of all directories, and further names of files, were gathered until enough files or
+/// chunks had come; and each directory was known to the end.
+#[test]
+fn engine_22_directories_and_names_are_put_back_as_the_walk_leaves_them() {
+    let world = World::new();
+    let mtime = |number: u64| std::time::UNIX_EPOCH + std::time::Duration::from_secs(number);
+    let deep = |number: u64| format!("{}/{}/{number}", number % 3, number % 50);
+    let folder = |number: u64| world.tree().join(deep(number));
+    (0..450).for_each(|number| fs::create_dir_all(folder(number)).unwrap());
+    world.write("0/first", b"one file");
+    for number in 0..450 {
+        fs::hard_link(world.tree().join("0/first"), folder(number).join("name")).unwrap();
+    }
+    for number in 0..450 {
+        fs::File::open(folder(number)).unwrap().set_modified(mtime(number + 1)).unwrap();
+    }
+    let snapshot = world.backup();
+    let target = world.folder.path().join("target");
+    // Restoring asserts that no directory is held in the end.
+    let outcome = run(&world, &snapshot, &into(&world, &target));
+    assert_eq!((outcome.problems, outcome.files), (0, 451));
+    strongroom_testkit::assert_same(&world.tree(), &target);
+    for number in 0..450 {
+        let stat = target.join(deep(number)).metadata().unwrap();
+        assert_eq!(stat.modified().unwrap(), mtime(number + 1));
+    }
+}
