@@ -6,3 +6,4 @@ pub mod census;
 pub mod fault;
 mod known_good;
 pub mod look;
+pub mod lost;

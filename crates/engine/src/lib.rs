@@ -31,8 +31,12 @@ pub use find::{FindOutcome, FindPattern, Sighting, find};
 pub use health::audit::Affected;
 pub use health::census::{OpenSession, Unclaimed, find_rolled_back};
 pub use health::fault::Fault;
+pub use health::lost::LostSnapshot;
 pub use keys::{NewAccess, add_key, change_key, list_keys, remove_key};
-pub use repair::{RepairOutcome, RepairPlan, RepairStep, plan_repair, repair, repair_objects};
+pub use repair::{
+    RepairOutcome, RepairPlan, RepairStep, may_recover, plan_recovery, plan_repair, repair,
+    repair_objects,
+};
 pub use restore::{RestoreOptions, RestoreOutcome, RestorePlace, restore};
 pub use stats::{ArenaTotals, RepositoryStats, SnapshotStat, repository_stats, snapshot_stats};
 pub use verify::{VerifyDepth, VerifyOutcome, verify, verify_objects};

@@ -11,6 +11,7 @@
 //!    parity makes whole.
 //! 3. Of arenas beyond parity, and of those with chunks that are not what their fingerprints say,
 //!    the remaining blocks, under newly computed fingerprints.
+//! 4. Snapshots that were removed are committed again, if their trees exist.
 //!
 //! What is lost nevertheless is named, file by file; the next backup takes it from the source
 //! again, and that heals every snapshot that shows it.
@@ -18,9 +19,11 @@
 mod aside;
 mod mend;
 mod plan;
+mod recover;
 
 pub use mend::RepairOutcome;
 pub use plan::{RepairPlan, RepairStep, plan_repair};
+pub use recover::{may_recover, plan_recovery};
 
 use std::borrow::Cow;
 
@@ -44,6 +47,7 @@ use crate::health::fault::{Fault, look_whole};
 use crate::health::look::{Looked, look_into};
 use aside::put_back;
 use mend::{Mended, lose, mend};
+use recover::recover;
 
 /// Carries out what needs no key; the rest is left unchanged, and counted as lost.
 pub fn repair_objects(
@@ -88,7 +92,7 @@ pub fn repair(
     let needs_key =
         |step: &&RepairStep| matches!(step, RepairStep::Rescue { .. } | RepairStep::PutBack { .. });
     let keyless = plan.steps.iter().filter(|step| !needs_key(step)).cloned().collect();
-    let keyless = RepairPlan { steps: keyless, objects: plan.objects };
+    let keyless = RepairPlan { steps: keyless, ..RepairPlan::default() };
     let mut outcome = repair_objects(repository.backend(), &keyless, monitor, cancel)?;
     mend_configs(repository, &mut outcome, monitor)?;
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
@@ -114,6 +118,11 @@ pub fn repair(
     index.withdraw(&bad.lost_slots(&reader))?;
     index.flush(monitor);
     drop(index);
+    for lost in &plan.lost_snapshots {
+        cancel.check()?;
+        recover(repository, &reader, lost, cancel)?;
+        outcome.recovered += 1;
+    }
     let list = list_snapshots(repository)?;
     let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
     outcome.affected = audit(&reader, &list.snapshots, &mut is_good, monitor, cancel)?.0;

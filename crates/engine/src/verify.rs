@@ -29,6 +29,7 @@ use crate::health::census::{
 };
 use crate::health::fault::Fault;
 use crate::health::look::{Depth, Looked, Vouchable, look_at};
+use crate::health::lost::{Known, LostSnapshot, find_lost};
 
 /// The most threads that check objects: each holds one object, and blocks of it and of others that
 /// its deltas are made from, up to 50 MiB; all together must stay within 150.
@@ -75,6 +76,8 @@ pub struct VerifyOutcome {
     pub open_sessions: Vec<OpenSession>,
     /// Sessions that stored something, without a snapshot.
     pub unclaimed: Vec<Unclaimed>,
+    /// Snapshots that a repair can commit, again if they were removed.
+    pub lost_snapshots: Vec<LostSnapshot>,
     /// Sequences of the owner's domain that no snapshot has.
     pub missing_sequences: Vec<RangeInclusive<u64>>,
     /// The last snapshot that this machine made, if the repository no longer has it.
@@ -92,6 +95,7 @@ impl VerifyOutcome {
         self.faults.iter().all(|(_, fault)| *fault == Fault::Unknown)
             && self.affected.is_empty()
             && self.rolled_back.is_none()
+            && self.lost_snapshots.iter().all(|lost| !lost.was_committed)
     }
 }
 
@@ -137,6 +141,10 @@ pub fn verify(
     let own = OwnRecord::read(repository, monitor);
     verifier.outcome.missing_sequences = missing_sequences(repository, &list, &own);
     verifier.outcome.rolled_back = own_snapshot_gone(repository, &own);
+    let unclaimed = &verifier.outcome.unclaimed;
+    let missing = &verifier.outcome.missing_sequences;
+    let known = Known { snapshots: &list.snapshots, own_newest: own.newest, missing };
+    verifier.outcome.lost_snapshots = find_lost(repository, &reader, unclaimed, &known, cancel)?;
     let bad = std::mem::take(&mut verifier.bad);
     withdraw(repository, &reader, &bad.lost_slots(&reader), monitor, cancel)?;
     let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);

@@ -48,6 +48,18 @@ impl<'r> Session<'r> {
         Ok(Self { repository, id, sequence: 0, ended: false })
     }
 
+    /// Takes up a session whose snapshot was removed, to commit that again.
+    pub fn resume(
+        repository: &'r Repository,
+        id: SnapshotId,
+        sequence: u64,
+        host: &str,
+    ) -> Result<Self, RepositoryError> {
+        let object = seal_session(repository, id, host);
+        repository.backend().create(&session_object(id), &object)?;
+        Ok(Self { repository, id, sequence, ended: false })
+    }
+
     /// A session for a dry run: it creates no object and commits nothing.
     pub fn pretend(repository: &'r Repository) -> Self {
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));

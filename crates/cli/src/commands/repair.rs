@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::units::{count_text, counted, duration_text};
-use strongroom_engine::{RepairPlan, RepairStep, plan_repair, repair, repair_objects};
+use strongroom_engine::{
+    RepairPlan, RepairStep, may_recover, plan_recovery, plan_repair, repair, repair_objects,
+};
 use strongroom_repository::RepositoryError;
 
-use super::verify::{BACK_UP_AGAIN, affected_json, report_affected};
+use super::verify::{BACK_UP_AGAIN, affected_json, lost_snapshot_text, report_affected};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
@@ -37,19 +39,26 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let monitor = context.terminal.monitor(Words::objects("checked"));
     let plan = plan_repair(&*backend, &monitor, &context.cancel);
     monitor.finish();
-    let plan = plan?;
+    let mut plan = plan?;
     for step in &plan.steps {
         context.terminal.line(step_text(step))?;
     }
     if args.dry_run {
+        if !args.keyless && may_recover(&*backend)? {
+            plan_recovery(&context.open()?, &mut plan, &monitor, &context.cancel)?;
+            report_lost_snapshots(context, &plan)?;
+        }
         context.terminal.json(&json!({
             "event": "plan",
             "objects": plan.objects,
             "steps": plan.steps.iter().map(step_text).collect::<Vec<_>>(),
+            "recover": plan.lost_snapshots.iter().map(|lost| lost.id.to_string())
+                .collect::<Vec<_>>(),
         }))?;
         let objects = counted(plan.objects, "object", "objects");
-        let steps = counted(plan.steps.len() as u64, "step", "steps");
-        context.terminal.line(match plan.steps.is_empty() {
+        let steps = plan.steps.len() + plan.lost_snapshots.len();
+        let (has_none, steps) = (steps == 0, counted(steps as u64, "step", "steps"));
+        context.terminal.line(match has_none {
             true => format!("checked {objects}: nothing to repair"),
             false => format!("checked {objects}: {steps} to do"),
         })?;
@@ -61,6 +70,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     } else {
         mend_what_opening_needs(context, &plan)?;
         let repository = context.open()?;
+        if may_recover(&*backend)? {
+            plan_recovery(&repository, &mut plan, &monitor, &context.cancel)?;
+            report_lost_snapshots(context, &plan)?;
+        }
         let monitor = context.terminal.monitor(REPAIRED);
         repair(&repository, &plan, &monitor, &context.cancel)?
     };
@@ -70,6 +83,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "repaired": outcome.repaired,
         "shards": outcome.shards,
         "rescued": outcome.rescued,
+        "recovered": outcome.recovered,
         "swept": outcome.swept,
         "indexed": outcome.indexed,
         "lost": outcome.lost.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
@@ -78,7 +92,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     report_affected(context, &outcome.affected)?;
     let objects = counted(plan.objects, "object", "objects");
     let took = duration_text(monitor.elapsed());
-    if outcome.repaired == 0 && outcome.rescued == 0 && outcome.lost.is_empty() {
+    if outcome.recovered > 0 {
+        let snapshots = counted(outcome.recovered, "snapshot", "snapshots");
+        context.terminal.line(format!(
+            "{snapshots} committed again, with the label \"recovered\"; whether complete is not known"
+        ))?;
+    } else if outcome.repaired == 0 && outcome.rescued == 0 && outcome.lost.is_empty() {
         context.terminal.line(format!("checked {objects}: nothing to repair; took {took}"))?;
     } else {
         context.terminal.line(format!(
@@ -107,9 +126,16 @@ fn mend_what_opening_needs(context: &Context, plan: &RepairPlan) -> Result<(), C
     };
     let steps: Vec<RepairStep> = plan.steps.iter().filter(small).cloned().collect();
     if !steps.is_empty() {
-        let first = RepairPlan { steps, objects: 0 };
+        let first = RepairPlan { steps, ..RepairPlan::default() };
         let monitor = context.terminal.monitor(REPAIRED);
         repair_objects(&*context.backend()?, &first, &monitor, &context.cancel)?;
+    }
+    Ok(())
+}
+
+fn report_lost_snapshots(context: &Context, plan: &RepairPlan) -> Result<(), CliError> {
+    for lost in &plan.lost_snapshots {
+        context.terminal.line(format!("{} commit it again", lost_snapshot_text(lost)))?;
     }
     Ok(())
 }

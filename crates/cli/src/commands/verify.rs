@@ -4,12 +4,14 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
-use strongroom_engine::{Affected, VerifyDepth, VerifyOutcome, verify, verify_objects, vouch};
+use strongroom_engine::{
+    Affected, LostSnapshot, VerifyDepth, VerifyOutcome, verify, verify_objects, vouch,
+};
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
-use crate::terminal::printable;
+use crate::terminal::{printable, printable_bytes};
 
 /// How much is checked.
 #[derive(Debug, Clone, clap::Args)]
@@ -89,6 +91,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             "id": unclaimed.id.to_string(), "sequence": unclaimed.sequence,
             "arenas": unclaimed.arenas,
         })).collect::<Vec<_>>(),
+        "lost_snapshots": outcome.lost_snapshots.iter().map(|lost| json!({
+            "id": lost.id.to_string(), "sequence": lost.sequence,
+            "was_committed": lost.was_committed,
+            "paths": lost.paths.iter().map(|path| String::from_utf8_lossy(path))
+                .collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
         "missing_sequences": outcome.missing_sequences.iter()
             .map(|gap| [*gap.start(), *gap.end()]).collect::<Vec<_>>(),
         "rolled_back": outcome.rolled_back.map(|id| id.to_string()),
@@ -158,6 +166,16 @@ fn report_sessions(context: &Context, outcome: &VerifyOutcome) -> Result<(), Cli
 /// Snapshots that were removed. That this machine's last one is gone was said when the repository
 /// was opened.
 fn report_missing(context: &Context, outcome: &VerifyOutcome) -> Result<(), CliError> {
+    for lost in &outcome.lost_snapshots {
+        let why = match lost.was_committed {
+            true => "was removed",
+            false => "was removed, or its backup failed when everything was stored",
+        };
+        context.terminal.line(format!(
+            "{} {why}; its files are still there: `strongroom repair` commits it",
+            lost_snapshot_text(lost)
+        ))?;
+    }
     let gaps = &outcome.missing_sequences;
     if gaps.is_empty() {
         return Ok(());
@@ -173,6 +191,12 @@ fn report_missing(context: &Context, outcome: &VerifyOutcome) -> Result<(), CliE
         counted(missing, "snapshot is", "snapshots are"),
         shown.collect::<Vec<_>>().join(", ")
     ))?)
+}
+
+/// Which snapshot was removed.
+pub fn lost_snapshot_text(lost: &LostSnapshot) -> String {
+    let paths = lost.paths.iter().map(|path| printable_bytes(path)).collect::<Vec<_>>().join(" ");
+    format!("snapshot {} of {paths}, sequence {},", lost.id.short(), lost.sequence)
 }
 
 /// What to do about content that is lost.

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 
-use strongroom_arena::{ArenaContent, ArenaName, Origin};
-use strongroom_backend::{Backend, ObjectInfo, ObjectName};
+use strongroom_arena::envelope::format::{HEADER_BYTES, Header};
+use strongroom_arena::{ARENAS_FOLDER, ArenaContent, ArenaName, Origin};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{ArenaId, Monitor, SnapshotId, Timestamp};
-use strongroom_repository::objects::{SESSIONS_FOLDER, SNAPSHOTS_FOLDER};
+use strongroom_repository::objects::{SESSIONS_FOLDER, SNAPSHOTS_FOLDER, list_objects};
 use strongroom_repository::{
     OwnRecord, Repository, SessionHead, SnapshotList, list_sealed, list_sessions, session_object,
     snapshot_object,
@@ -71,6 +72,20 @@ impl Census {
         let (snapshots, sessions) =
             (ids(SNAPSHOTS_FOLDER).collect(), ids(SESSIONS_FOLDER).collect());
         Self { snapshots, sessions, stored: BTreeMap::new() }
+    }
+
+    /// Lists all objects and reads the header of each arena.
+    pub fn take(backend: &dyn Backend) -> Result<Self, BackendError> {
+        let objects = list_objects(backend)?;
+        let mut census = Self::of_listing(&objects);
+        for info in objects.iter().filter(|info| info.name.folder() == ARENAS_FOLDER) {
+            // One that cannot be read, or is gone since the listing, says nothing.
+            let Ok(bytes) = backend.read(&info.name, 0, HEADER_BYTES) else { continue };
+            if let Ok(header) = Header::unpack(&bytes) {
+                census.note(&info.name, header.origin);
+            }
+        }
+        Ok(census)
     }
 
     /// Takes note of what the header of an arena says.

@@ -18,6 +18,8 @@ pub struct RepairOutcome {
     pub shards: u64,
     /// Arenas of which a part was saved.
     pub rescued: u64,
+    /// Snapshots that had been removed and were committed again.
+    pub recovered: u64,
     /// Objects that are lost.
     pub lost: Vec<ObjectName>,
     /// What interrupted writers had left behind.

@@ -10,6 +10,7 @@ use strongroom_repository::{arena_bytes_of, refuse_newer};
 
 use crate::error::EngineError;
 use crate::health::fault::{Fault, look_whole};
+use crate::health::lost::LostSnapshot;
 
 /// One thing that a repair does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +60,9 @@ pub struct RepairPlan {
     pub steps: Vec<RepairStep>,
     /// Objects looked at.
     pub objects: u64,
+    /// Snapshots that were removed and are to be committed again: added by
+    /// [`plan_recovery`](super::plan_recovery), which needs a key.
+    pub lost_snapshots: Vec<LostSnapshot>,
 }
 
 impl RepairStep {
@@ -103,7 +107,8 @@ pub fn plan_repair(
         progress.bytes += info.bytes;
         monitor.progress(&progress);
     }
-    Ok(RepairPlan { steps: found.steps(backend)?, objects: progress.files })
+    let steps = found.steps(backend)?;
+    Ok(RepairPlan { steps, objects: progress.files, lost_snapshots: Vec::new() })
 }
 
 /// What was found in every object.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use strongroom_backend::{Backend, BackendError, MemoryBackend};
-use strongroom_base::{Silent, SnapshotId};
-use strongroom_engine::{BackupOutcome, EngineError};
+use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_engine::{BackupOutcome, EngineError, plan_recovery, plan_repair, repair};
 use strongroom_repository::RepositoryError;
 use strongroom_testkit::damage::Objects;
 use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Image};
@@ -58,6 +58,41 @@ fn check_snapshots(scene: &Scene, objects: Arc<MemoryBackend>, what: &str) {
     for id in ids {
         let image = if id == scene.first.0 { &scene.first.1 } else { &scene.now };
         scene.world.assert_holds(&repository, id, image, what);
+    }
+}
+
+/// Trial 5: what a failed backup has written is not taken for a snapshot that was removed, unless
+/// all of its trees exist: then nothing but the commit failed.
+#[test]
+fn trial_05_a_failed_backup_is_no_removed_snapshot() {
+    for has_another in [false, true] {
+        let mut scene = scene(58);
+        if !has_another {
+            let world = World::new(58);
+            scene.base = world.objects.snapshot();
+            scene.world = world;
+        }
+        let (mut failed, mut whole) = (0, 0);
+        let plan = |at| FaultPlan::lasting(Calls::of(&[CallKind::Create]), at, FaultKind::NoSpace);
+        each(&scene, plan, |at, objects, outcome| {
+            assert!(outcome.is_err(), "{at}");
+            let repository = scene.world.open_over(objects).unwrap();
+            let lost = crate::verify::check_all(&repository).lost_snapshots;
+            failed += 1;
+            whole += lost.len();
+            // The root is written last.
+            assert!(lost.is_empty() || whole == 1, "create {at}: {lost:?}");
+            let mut plan = plan_repair(repository.backend(), &Silent, &Cancel::new()).unwrap();
+            plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+            repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+            for id in snapshot_ids(&repository).into_iter().filter(|id| *id != scene.first.0) {
+                let image = scene.world.image();
+                scene.world.assert_holds(&repository, id, &image, &format!("create {at}"));
+            }
+        });
+        // Without another snapshot there is nothing that a tree could be recognised by.
+        assert!(failed > 3, "{failed} failed");
+        assert_eq!(whole, usize::from(has_another));
     }
 }
 

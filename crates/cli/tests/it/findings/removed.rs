@@ -28,6 +28,14 @@ fn change_and_back_up(world: &World, content: &str) {
     world.backup().exits(0);
 }
 
+/// The name of the snapshot that was made last.
+fn newest(world: &World) -> String {
+    let run = world.say("--json snapshots").exits(0);
+    let events = run.out.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let ids = events.filter_map(|event: serde_json::Value| Some(event["id"].as_str()?.to_owned()));
+    ids.collect::<Vec<_>>().pop().unwrap()
+}
+
 /// Every verb that opens the repository says so, until this machine has made another snapshot.
 #[test]
 fn engine_17_a_repository_that_went_back_is_noticed() {
@@ -60,6 +68,41 @@ fn trial_05_a_gap_in_the_sequence_is_noticed() {
     fs::remove_file(first.unwrap().path()).unwrap();
     fs::remove_dir_all(world.path("cache")).unwrap();
     world.say("verify").says("1 snapshot is missing, sequence 1");
+}
+
+/// Anybody can remove 700 bytes; `repair` commits the snapshot again from the trees that exist.
+#[test]
+fn trial_05_a_removed_snapshot_is_noticed_and_recovered() {
+    for (backups, removed) in [(3, 1), (2, 1), (1, 0)] {
+        let world = world();
+        let mut ids = vec![newest(&world)];
+        for number in 1..backups {
+            change_and_back_up(&world, &format!("version {number}"));
+            ids.push(newest(&world));
+        }
+        let id = &ids[removed];
+        let image = format!("{id}:{}", world.tree().display());
+        let before = strongroom_testkit::Image::of(&world.restored(&image));
+        fs::remove_file(world.repository().join("snapshots").join(id)).unwrap();
+        let what = format!("of {backups} snapshots number {removed}");
+        for words in ["verify", "verify --data"] {
+            let run = world.say(words).exits(4);
+            assert!(run.out.contains(&id[..8]) && run.out.contains("removed"), "{what}: {run:?}");
+        }
+        let run = world.say("repair --dry-run").exits(0);
+        assert!(run.out.contains(&id[..8]), "{what}: {run:?}");
+        world.say("repair").exits(0).says("1 snapshot committed again");
+        world.say("snapshots").exits(0).says("recovered");
+        let run = world.say("verify --data").exits(0);
+        assert!(!run.out.contains("missing"), "{what}: {run:?}");
+        let target = world.path("again");
+        let _ = fs::remove_dir_all(&target);
+        // Whether it is complete is not known, and the exit code says so.
+        world.run(["restore", &image, "--target", target.to_str().unwrap()]).exits(3);
+        let after = strongroom_testkit::Image::of(&target);
+        before.assert_same(&after, &what);
+        world.say("repair").exits(0).says("nothing to repair");
+    }
 }
 
 /// What is none of the repository's objects, and what interrupted backups left, has a name.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use strongroom_backend::{Backend, ObjectName};
 use strongroom_base::{Cancel, SeededEntropy, Silent, SnapshotId};
 use strongroom_engine::{
-    BackupOutcome, EngineError, NewAccess, VerifyDepth, add_key, backup, change_key, plan_repair,
-    remove_key, repair, restore, verify,
+    BackupOutcome, EngineError, NewAccess, VerifyDepth, add_key, backup, change_key, plan_recovery,
+    plan_repair, remove_key, repair, restore, verify,
 };
 use strongroom_repository::keys::{Access, generate_passphrase};
 use strongroom_repository::{Repository, RepositoryError, list_snapshots, read_snapshot};
@@ -157,10 +157,21 @@ impl Model {
     /// Repairs what is damaged.
     pub fn repair(&mut self) {
         let mut fired = 0;
+        let mut lost = Vec::new();
         let outcome = self.troubled_counting("repair", Needs::Full, &mut fired, |repository| {
-            let plan = plan_repair(repository.backend(), &Silent, &Cancel::new())?;
+            let mut plan = plan_repair(repository.backend(), &Silent, &Cancel::new())?;
+            plan_recovery(repository, &mut plan, &Silent, &Cancel::new())?;
+            lost = plan.lost_snapshots.iter().map(|lost| lost.id).collect();
             repair(repository, &plan, &Silent, &Cancel::new())
         });
+        for id in lost {
+            self.note(format!("recovered: {id}"));
+            // That of a removed snapshot is compared with its image; a failed commit has none.
+            match self.expected.contains_key(&id) {
+                true => self.partial.insert(id),
+                false => self.unknown.insert(id),
+            };
+        }
         if outcome.is_some() && fired == 0 {
             self.ledger.repaired();
         }

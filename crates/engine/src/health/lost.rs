@@ -1,0 +1,224 @@
+//! Snapshots that were removed and whose trees still exist.
+//!
+//! A session without a snapshot was given up, or its snapshot was removed. Its metadata decides: a
+//! backup that came to its end has written the tree of `/`, and no other tree names that. What a
+//! backup that was given up has written last is a tree of some directory. So a tree counts as that
+//! of `/` only if the paths of another snapshot lead somewhere in it, or if this machine remembers
+//! that the session was committed.
+
+use std::collections::{BTreeSet, HashSet};
+use std::ops::RangeInclusive;
+
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, SnapshotId};
+use strongroom_catalog::{ChunkRef, Entry, Recipe, Snapshot, TreeReader};
+use strongroom_repository::{
+    ChunkReader, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk, find_path,
+};
+
+use super::census::Unclaimed;
+
+/// A snapshot that was removed, as far as it can be made again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostSnapshot {
+    /// Its name, which is that of the session that made it.
+    pub id: SnapshotId,
+    /// Its sequence.
+    pub sequence: u64,
+    /// The tree of `/`.
+    pub root: Recipe,
+    /// What was backed up.
+    pub paths: Vec<Vec<u8>>,
+    /// The machine; empty if no other snapshot has these paths.
+    pub host: String,
+    /// Whether it was certainly committed once: no other snapshot has its sequence, and a later one
+    /// is known. Otherwise its backup may have failed at the last step.
+    pub was_committed: bool,
+}
+
+/// What a tree of `/` is recognised by.
+pub struct Known<'k> {
+    /// The snapshots that can be read.
+    pub snapshots: &'k [Snapshot],
+    /// The last snapshot that this machine committed.
+    pub own_newest: Option<SnapshotId>,
+    /// Sequences of the owner's domain that no snapshot has.
+    pub missing: &'k [RangeInclusive<u64>],
+}
+
+/// Finds the lost snapshots of this key's own domain among sessions without one. (Another domain
+/// speaks for itself: no snapshot is committed in its name.)
+pub fn find_lost(
+    repository: &Repository,
+    reader: &ChunkReader,
+    unclaimed: &[Unclaimed],
+    known: &Known<'_>,
+    cancel: &Cancel,
+) -> Result<Vec<LostSnapshot>, RepositoryError> {
+    let own = repository.secret.domain_name();
+    let others: Vec<&Snapshot> = known.snapshots.iter().filter(|s| s.domain == own).collect();
+    let mut lost = Vec::new();
+    for session in unclaimed {
+        let is_remembered = known.own_newest == Some(session.id);
+        let is_missing = known.missing.iter().any(|gap| gap.contains(&session.sequence));
+        let was_committed = is_remembered || (own.is_empty() && is_missing);
+        let others = &others;
+        let finder =
+            Finder { repository, reader, session, others, is_remembered, was_committed, cancel };
+        lost.extend(finder.find()?);
+    }
+    lost.sort_by_key(|snapshot| (snapshot.sequence, snapshot.id));
+    Ok(lost)
+}
+
+struct Finder<'f> {
+    repository: &'f Repository,
+    reader: &'f ChunkReader,
+    session: &'f Unclaimed,
+    others: &'f [&'f Snapshot],
+    is_remembered: bool,
+    was_committed: bool,
+    cancel: &'f Cancel,
+}
+
+impl Finder<'_> {
+    /// The snapshot of the session, if exactly one tree may be its root.
+    fn find(&self) -> Result<Option<LostSnapshot>, RepositoryError> {
+        let Some(arenas) = self.own_arenas()? else { return Ok(None) };
+        let mut named: HashSet<Fingerprint> =
+            self.others.iter().flat_map(|other| &other.root.refs).map(|c| c.fingerprint).collect();
+        self.each_tree(&arenas, |_, entries| {
+            let trees = entries.iter().filter_map(Entry::tree).flat_map(|tree| &tree.refs);
+            named.extend(trees.map(|chunk| chunk.fingerprint));
+            Ok(())
+        })?;
+        let mut found: Vec<LostSnapshot> = Vec::new();
+        self.each_tree(&arenas, |chunk, entries| {
+            if !named.contains(&chunk.fingerprint) {
+                found.extend(self.as_root(chunk, entries)?);
+            }
+            Ok(())
+        })?;
+        Ok(if found.len() == 1 { found.pop() } else { None })
+    }
+
+    /// The arenas of metadata, if the own domain wrote them all.
+    fn own_arenas(&self) -> Result<Option<BTreeSet<ArenaId>>, RepositoryError> {
+        let mut arenas = BTreeSet::new();
+        for id in &self.session.metadata {
+            match self.reader.store().arena(*id) {
+                Ok(arena) if arena.domain != self.repository.write_keys().domain.id => {
+                    return Ok(None);
+                }
+                Ok(_) => arenas.insert(*id),
+                Err(error) if error.is_unreadable() => continue,
+                Err(error) => return Err(error.into()),
+            };
+        }
+        Ok(Some(arenas))
+    }
+
+    /// Reads every chunk that is a tree, or part of a large one.
+    fn each_tree(
+        &self,
+        arenas: &BTreeSet<ArenaId>,
+        mut take: impl FnMut(ChunkRef, &[Entry]) -> Result<(), RepositoryError>,
+    ) -> Result<(), RepositoryError> {
+        for id in arenas {
+            let arena = self.reader.store().arena(*id)?;
+            for (slot, named) in arena.slots() {
+                self.cancel.check()?;
+                let (fingerprint, stream_bytes) = (named.fingerprint, named.chunk_bytes.into());
+                let location = Location { arena: *id, slot };
+                let chunk = ChunkRef { fingerprint, location, stream_bytes };
+                let tree = Recipe { depth: 0, refs: vec![chunk] };
+                match TreeReader::new(&tree, self.reader).read_all().map_err(RepositoryError::from)
+                {
+                    Ok(entries) => take(chunk, &entries)?,
+                    // A node of a recipe, or lost.
+                    Err(error) if error.is_damage() || error.is_unknown() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The snapshot with this tree as that of `/`, if it may be.
+    fn as_root(
+        &self,
+        chunk: ChunkRef,
+        entries: &[Entry],
+    ) -> Result<Option<LostSnapshot>, RepositoryError> {
+        let root = Recipe { depth: 0, refs: vec![chunk] };
+        let (id, sequence) = (self.session.id, self.session.sequence);
+        let itself = Snapshot { root: root.clone(), ..Snapshot::empty(id) };
+        if !self.has_a_file(&itself)? {
+            return Ok(None);
+        }
+        let nearest = |other: &&&Snapshot| other.sequence.abs_diff(sequence);
+        let mut others: Vec<&&Snapshot> = self.others.iter().collect();
+        others.sort_by_key(nearest);
+        for other in &others {
+            let leads = |path: &Vec<u8>| leads_somewhere(&itself, path, self.reader);
+            if !other.paths.is_empty() && all(other.paths.iter().map(leads))? {
+                let (paths, host) = (other.paths.clone(), other.host.clone());
+                let was_committed = self.was_committed;
+                let found = LostSnapshot { id, sequence, root, paths, host, was_committed };
+                return Ok(Some(found));
+            }
+        }
+        if !self.is_remembered {
+            return Ok(None);
+        }
+        let paths = vec![self.top(entries)?];
+        let (host, was_committed) = (String::new(), self.was_committed);
+        Ok(Some(LostSnapshot { id, sequence, root, paths, host, was_committed }))
+    }
+
+    /// False for what a backup wrote that was stopped before its first file.
+    fn has_a_file(&self, snapshot: &Snapshot) -> Result<bool, RepositoryError> {
+        let mut walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, self.cancel);
+        while let Some(event) = walk.next()? {
+            if matches!(event, SnapshotEvent::Leaf { .. }) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The first directory that holds anything but one directory.
+    fn top(&self, entries: &[Entry]) -> Result<Vec<u8>, RepositoryError> {
+        let mut path = Vec::new();
+        let mut entries = entries.to_vec();
+        while let [Entry { name, .. }] = &entries[..]
+            && let Some(tree) = entries[0].tree()
+        {
+            path.push(b'/');
+            path.extend_from_slice(name);
+            entries = TreeReader::new(tree, self.reader).read_all()?;
+        }
+        if path.is_empty() {
+            path.push(b'/');
+        }
+        Ok(path)
+    }
+}
+
+fn leads_somewhere(
+    snapshot: &Snapshot,
+    path: &[u8],
+    reader: &ChunkReader,
+) -> Result<bool, RepositoryError> {
+    match find_path(snapshot, path, reader) {
+        Ok(_) => Ok(true),
+        Err(RepositoryError::NoSuchPath { .. }) => Ok(false),
+        Err(error) if error.is_damage() || error.is_unknown() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn all(
+    mut answers: impl Iterator<Item = Result<bool, RepositoryError>>,
+) -> Result<bool, RepositoryError> {
+    answers.try_fold(true, |so_far, answer| Ok(so_far && answer?))
+}

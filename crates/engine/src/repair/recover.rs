@@ -1,0 +1,100 @@
+//! Committing again snapshots that were removed.
+//!
+//! The trees still exist; what only the snapshot had said is lost: when it was made, whether it was
+//! complete, how many files it had. A recovered snapshot has its old name and sequence, the label
+//! `recovered`, and counts as incomplete: so it is never `latest`, and nothing is deleted for it.
+
+use strongroom_arena::CacheLimits;
+use strongroom_backend::Backend;
+use strongroom_base::{Cancel, Monitor, Timestamp};
+use strongroom_catalog::{Recipe, Snapshot, SnapshotStats};
+use strongroom_repository::{
+    ChunkReader, Found, OwnRecord, Repository, RepositoryError, Session, SnapshotEvent,
+    SnapshotWalk, list_snapshots, read_vouchers,
+};
+
+use super::plan::RepairPlan;
+use crate::error::EngineError;
+use crate::health::census::{Census, missing_sequences};
+use crate::health::lost::{Known, LostSnapshot, find_lost};
+
+/// The label of a recovered snapshot.
+const LABEL: &str = "recovered";
+
+/// Whether a snapshot may have been removed: then it is worth asking [`plan_recovery`]. Needs no key.
+pub fn may_recover(backend: &dyn Backend) -> Result<bool, EngineError> {
+    Ok(!Census::take(backend)?.unclaimed(backend).is_empty())
+}
+
+/// Adds to a plan the snapshots that were removed and can be made again. Needs a key that reads.
+pub fn plan_recovery(
+    repository: &Repository,
+    plan: &mut RepairPlan,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<(), EngineError> {
+    let unclaimed = Census::take(repository.backend())?.unclaimed(repository.backend());
+    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    reader.store().trust(read_vouchers(repository)?);
+    let list = list_snapshots(repository)?;
+    let own = OwnRecord::read(repository, monitor);
+    let missing = &missing_sequences(repository, &list, &own);
+    let known = Known { snapshots: &list.snapshots, own_newest: own.newest, missing };
+    plan.lost_snapshots = find_lost(repository, &reader, &unclaimed, &known, cancel)?;
+    Ok(())
+}
+
+/// Commits a lost snapshot again, under its name.
+pub fn recover(
+    repository: &Repository,
+    reader: &ChunkReader,
+    lost: &LostSnapshot,
+    cancel: &Cancel,
+) -> Result<(), EngineError> {
+    let mut snapshot = Snapshot {
+        sequence: lost.sequence,
+        host: lost.host.clone(),
+        paths: lost.paths.clone(),
+        labels: vec![LABEL.to_owned()],
+        root: lost.root.clone(),
+        partial: true,
+        root_partial: true,
+        program: concat!("strongroom ", env!("CARGO_PKG_VERSION"), " repair").to_owned(),
+        ..Snapshot::empty(lost.id)
+    };
+    count(reader, &mut snapshot, cancel)?;
+    snapshot.ended = repository.surroundings.clock.now();
+    let session = Session::resume(repository, lost.id, lost.sequence, &lost.host)?;
+    session.commit(&snapshot)?;
+    Ok(())
+}
+
+/// Counts what a snapshot holds. It was made no earlier than the latest change in it.
+fn count(
+    reader: &ChunkReader,
+    snapshot: &mut Snapshot,
+    cancel: &Cancel,
+) -> Result<(), RepositoryError> {
+    let mut walk = SnapshotWalk::new(&Found::root(snapshot), reader, cancel);
+    let mut stats = SnapshotStats::default();
+    let mut latest = Timestamp::default();
+    while let Some(event) = walk.next()? {
+        let entry = match event {
+            SnapshotEvent::Enter(directory) => {
+                stats.directories += 1;
+                directory.entry
+            }
+            SnapshotEvent::Leaf { entry, .. } => {
+                stats.files += 1;
+                stats.bytes += entry.content().map_or(0, Recipe::stream_bytes);
+                Some(entry)
+            }
+            // It is named with what other snapshots have lost.
+            SnapshotEvent::Lost { .. } | SnapshotEvent::Leave { .. } => None,
+        };
+        latest = latest.max(entry.map_or(latest, |entry| entry.metadata.ctime));
+    }
+    snapshot.stats = stats;
+    snapshot.started = latest;
+    Ok(())
+}
