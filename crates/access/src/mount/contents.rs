@@ -18,6 +18,10 @@ const CURSORS_PER_FILE: usize = 4;
 /// Bytes of chunks that are kept for the next read.
 const RECENT_BYTES_MAX: usize = 4 << 20;
 
+/// A search for a hole or for data passes this many chunks at most. A recipe can name one chunk
+/// without end.
+const SEEK_CHUNKS_MAX: usize = 1 << 20;
+
 /// Why a range of a file cannot be read.
 #[derive(Debug)]
 pub struct ReadFailure {
@@ -77,7 +81,8 @@ impl Contents {
     }
 
     /// Where from `offset` on the next hole or the next data begins; the file's end is a hole.
-    /// `None` if there is no such place.
+    /// `None` if there is no such place. A search that takes too long takes holes for data, which
+    /// every program must expect.
     pub fn seek(
         &self,
         inode: u64,
@@ -91,7 +96,10 @@ impl Contents {
         }
         let mut cursor = self.take_cursor(inode, content, offset);
         let mut at = offset;
-        while at < end {
+        for _ in 0..SEEK_CHUNKS_MAX {
+            if at >= end {
+                return Ok((wanted == Extent::Hole).then_some(end));
+            }
             let failed = |failure| ReadFailure { offset: at, failure };
             let (start, chunk) = self.chunk_at(&mut cursor, at).map_err(failed)?;
             if chunk.is_hole() == (wanted == Extent::Hole) {
@@ -100,7 +108,7 @@ impl Contents {
             }
             at = start + chunk.stream_bytes;
         }
-        Ok((wanted == Extent::Hole).then_some(end))
+        Ok(Some(if wanted == Extent::Hole { end } else { at }))
     }
 
     /// Appends the file's bytes at `at`: at most `wanted`, and as many as one chunk has.

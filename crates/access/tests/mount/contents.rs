@@ -2,9 +2,17 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::SeekFrom;
+use strongroom_arena::CacheLimits;
+use strongroom_base::{Cancel, Silent};
+use strongroom_catalog::format::pack_node;
+use strongroom_catalog::{
+    ChunkRef, Entry, EntryKind, Metadata, Part, Recipe, Snapshot, TreeWriter, WriteChunk,
+};
+use strongroom_repository::{ChunkReader, ChunkWriter, PackOptions, Repository, Session};
 use strongroom_testkit::noise;
 
 use crate::compare::assert_same;
@@ -89,4 +97,51 @@ fn holes_are_told() {
     let whole = File::open(mounted.join("random")).unwrap();
     assert_eq!(rustix::fs::seek(&whole, SeekFrom::Hole(0)).unwrap(), 5 << 20);
     assert_eq!(rustix::fs::seek(&whole, SeekFrom::Data(12_345)).unwrap(), 12_345);
+}
+
+/// A recipe can name one chunk more often than any search could pass it: 1024 times at each of five
+/// levels. The search gives up and finds no hole before the file's end.
+#[test]
+fn engine_08_a_graph_of_nodes_ends_no_search_for_holes() {
+    if !can_mount() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let snapshot = commit_graph(&fixture.repository);
+    let _mount = fixture.mount();
+    let vast = File::open(fixture.mounted(&snapshot, Path::new("/vast"))).unwrap();
+    assert_eq!(rustix::fs::seek(&vast, SeekFrom::Hole(0)).unwrap(), 1 << 50);
+    assert_eq!(rustix::fs::seek(&vast, SeekFrom::Data(77)).unwrap(), 77);
+}
+
+/// A snapshot of one file, `vast`, of 2^50 equal bytes.
+fn commit_graph(repository: &Repository) -> Snapshot {
+    let reader = ChunkReader::new(repository, CacheLimits::default()).unwrap();
+    let session = Session::begin(repository, "here").unwrap();
+    let (origin, cancel, pack) = (session.origin(), Cancel::new(), PackOptions::default());
+    let mut writer =
+        ChunkWriter::open(repository, &reader, origin, pack, false, &Silent, &cancel).unwrap();
+    let name = repository.keys.write.naming.data.fingerprint(b"x");
+    let mut chunk = writer.put_data(b"x", name, 0, None).unwrap();
+    for _ in 0..5 {
+        let part = Part { level: 1, offset: 0 };
+        let node = pack_node(&[chunk; 1024]);
+        let (fingerprint, location) = writer.metadata(None).write_chunk(&node, part).unwrap();
+        chunk = ChunkRef { fingerprint, location, stream_bytes: chunk.stream_bytes * 1024 };
+    }
+    let content = Recipe { depth: 5, refs: vec![chunk] };
+    let metadata = Metadata { size: content.stream_bytes(), links: 1, ..Metadata::default() };
+    let entry = Entry { name: b"vast".to_vec(), kind: EntryKind::File { content }, metadata };
+    let mut tree = TreeWriter::new();
+    tree.push(&entry, &mut writer.metadata(None)).unwrap();
+    let root = tree.finish(&mut writer.metadata(None)).unwrap();
+    writer.finish(&Silent).unwrap();
+    let snapshot = Snapshot {
+        root,
+        sequence: session.sequence,
+        paths: vec![b"/".to_vec()],
+        ..Snapshot::empty(session.id)
+    };
+    session.commit(&snapshot).unwrap();
+    snapshot
 }
