@@ -1,9 +1,9 @@
-//! A batch of files: what they need, sorted by where it lies, read once and written at its place.
-//!
-//! A file that exists keeps its name until the one that replaces it is whole and on the disk. A
-//! file that needs more than a batch may hold is written in parts, batch after batch.
+//! A batch of files is written: what they need is sorted by where it is, read once, and written at
+//! its place. A file that exists keeps its name until the one that replaces it is whole and on the
+//! disk.
 
 mod existing;
+mod gather;
 mod needs;
 mod runs;
 
@@ -17,106 +17,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::bounded;
 use lru::LruCache;
-use strongroom_base::{Cancel, Fingerprint, Location, Monitor, Progress};
-use strongroom_catalog::recipe::check_length;
-use strongroom_catalog::{ChunkRef, Entry, Metadata, RecipeReader};
+use strongroom_base::{Cancel, Monitor, Progress};
+use strongroom_catalog::ChunkRef;
 use strongroom_repository::ChunkReader;
-use strongroom_source::{DirectoryId, TargetError, TargetFile};
+use strongroom_source::{TargetError, TargetFile};
 
 use super::RestoreOptions;
 use super::behind::FlushedTarget;
 use crate::error::EngineError;
 pub use existing::is_right;
+#[cfg(test)]
+pub use gather::WANTS_MAX;
+pub use gather::{Batch, Making, NameIn, PendingFile, Unfinished};
+use gather::{BatchFile, Want};
 use needs::Placed;
 use runs::{Run, Stretch};
 
-/// A batch is written once it wants this many chunks and holes (about 20 MiB of memory). In unit
-/// tests it is small, so that small files need many.
-pub const WANTS_MAX: usize = if cfg!(test) { 50 } else { 200_000 };
-/// A batch is written once it holds this many files, further names of files, and directories.
-const ENTRIES_MAX: usize = if cfg!(test) { 100 } else { 25_000 };
 /// At most this many files that are written from several runs are open at a time.
 const OPEN_FILES_MAX: usize = 64;
 
 /// The longest name that the file systems of Linux take.
 const FILE_NAME_BYTES_MAX: usize = 255;
-
-/// A name in a directory of the target.
-pub type NameIn = (DirectoryId, Vec<u8>);
-
-/// How a file comes to its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Making {
-    /// Nothing has the name: the file is written under it. Until it is finished, it is its
-    /// owner's alone and has no time.
-    Fresh,
-    /// Something has the name. The file is written under a temporary name, and renamed when it is
-    /// whole.
-    Beside,
-    /// The file that exists is rewritten where it is.
-    Patch,
-}
-
-/// A file that is to be written, and how far its recipe was read.
-pub struct PendingFile<'r> {
-    directory: DirectoryId,
-    name: Vec<u8>,
-    metadata: Metadata,
-    making: Making,
-    recipe: RecipeReader<'r, ChunkReader>,
-    /// Why nothing of the recipe may be used.
-    invalid: Option<String>,
-}
-
-/// A file of the batch, or the part of one that the batch has room for.
-struct BatchFile {
-    directory: DirectoryId,
-    name: Vec<u8>,
-    metadata: Metadata,
-    making: Making,
-    /// Nothing of it comes with a later batch.
-    is_last: bool,
-    /// Why the rest of its recipe is lost.
-    lost: Option<String>,
-    holes: Vec<(u64, u64)>,
-    first_want: usize,
-    wants: usize,
-}
-
-/// What is known of a file of which a part is written, and the rest comes with the next batch.
-#[derive(Default)]
-pub struct Unfinished {
-    directory: Option<DirectoryId>,
-    temporary: Option<Vec<u8>>,
-    damaged: Option<String>,
-    failed: bool,
-}
-
-/// A chunk that a file needs.
-#[derive(Clone, Copy)]
-struct Want {
-    location: Location,
-    fingerprint: Fingerprint,
-    file: u32,
-    bytes: u32,
-    offset: u64,
-}
-
-/// What is gathered between two flushes.
-#[derive(Default)]
-pub struct Batch {
-    files: Vec<BatchFile>,
-    wants: Vec<Want>,
-    holes: usize,
-    /// The first file began in the batch before.
-    pub begun: Option<Unfinished>,
-    /// Further names of files: the first name, and the one to be made.
-    pub links: Vec<(NameIn, NameIn)>,
-    /// Directories that nothing more comes into, deepest first, and what is put back of them.
-    pub closed: Vec<(DirectoryId, Option<Metadata>)>,
-    /// Directories that were held for the first name of a file, of which there is no other.
-    pub released: Vec<DirectoryId>,
-}
 
 /// What writing a batch amounted to.
 #[derive(Default)]
@@ -148,94 +69,6 @@ pub struct Damaged {
     pub salvage: Option<PathBuf>,
     /// How it was to be made.
     pub making: Making,
-}
-
-impl<'r> PendingFile<'r> {
-    /// A file of which nothing was read yet.
-    pub fn new(
-        directory: DirectoryId,
-        entry: Entry,
-        making: Making,
-        reader: &'r ChunkReader,
-    ) -> Self {
-        let content = entry.content().expect("the caller adds files");
-        let invalid = check_length(&entry).err().map(|error| error.to_string());
-        let recipe = RecipeReader::new(content, reader);
-        let (name, metadata) = (entry.name, entry.metadata);
-        Self { directory, name, metadata, making, recipe, invalid }
-    }
-}
-
-impl Batch {
-    /// Adds a file and what it needs, or as much of it as there is room for. Returns false if there
-    /// is more: then the batch has to be written, and the rest to be added to the next.
-    pub fn add(&mut self, file: &mut PendingFile<'_>) -> Result<bool, EngineError> {
-        // A batch is bounded.
-        let number = self.files.len() as u32;
-        let first_want = self.wants.len();
-        let mut holes = Vec::new();
-        let mut lost = file.invalid.clone();
-        let mut is_last = lost.is_some();
-        while !is_last && self.wants.len() + self.holes < WANTS_MAX {
-            match file.recipe.next_chunk().map_err(EngineError::from) {
-                Ok(None) => is_last = true,
-                Ok(Some((offset, hole))) if hole.is_hole() => {
-                    holes.push((offset, hole.stream_bytes));
-                    self.holes += 1;
-                }
-                Ok(Some((offset, chunk))) => self.wants.push(want(number, offset, &chunk)),
-                Err(error) if error.is_damage() => {
-                    lost = Some(error.to_string());
-                    is_last = true;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.files.push(BatchFile {
-            directory: file.directory,
-            name: file.name.clone(),
-            metadata: file.metadata.clone(),
-            making: file.making,
-            is_last,
-            lost,
-            holes,
-            first_want,
-            wants: self.wants.len() - first_want,
-        });
-        Ok(is_last)
-    }
-
-    /// True if some of its files take the place of others.
-    pub fn replaces_files(&self) -> bool {
-        self.files.iter().any(|file| file.making == Making::Beside)
-    }
-
-    #[cfg(test)]
-    pub fn first_loss(&self) -> Option<&String> {
-        self.files.iter().find_map(|file| file.lost.as_ref())
-    }
-
-    /// True if it is time to write.
-    pub fn is_full(&self) -> bool {
-        let entries = self.files.len() + self.links.len() + self.closed.len();
-        self.wants.len() + self.holes >= WANTS_MAX || entries >= ENTRIES_MAX
-    }
-}
-
-impl Unfinished {
-    /// Removes what was written, as nothing more will be.
-    pub fn discard(self, target: &FlushedTarget<'_>) {
-        if let (Some(directory), Some(name)) = (self.directory, self.temporary) {
-            // What ended the restore is reported; this file is left over if it cannot be removed.
-            let _ = target.remove(directory, &name);
-        }
-    }
-}
-
-fn want(file: u32, offset: u64, chunk: &ChunkRef) -> Want {
-    let bytes = u32::try_from(chunk.stream_bytes).unwrap_or(u32::MAX);
-    let (location, fingerprint) = (chunk.location, chunk.fingerprint);
-    Want { location, fingerprint, file, bytes, offset }
 }
 
 /// What becomes of a file while its batch is written.
