@@ -8,10 +8,10 @@
 use libfuzzer_sys::fuzz_target;
 use strongroom_arena::format::{
     ARENA_BYTES_MAX, ArenaHead, BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_HEAD_BYTES,
-    BLOCK_RAW_BYTES_MAX, BLOCKS_ALIGNMENT, BlockFrame, BlockHead, Codec, DIRECTORY_ENTRY_BYTES,
-    DirectoryEntry, FRAME_BYTES, HEAD_BYTES, HEAD_MAGIC, SEALED_BYTES_MAX, SEALED_KEY_BYTES, SUITE,
-    SUMMARY_BYTES_MAX, SUMMARY_HEAD_BYTES, SUMMARY_START, Summary, SummaryBlock, pack_directory,
-    unpack_directory,
+    BLOCK_RAW_BYTES_MAX, BLOCKS_ALIGNMENT, BlockFrame, BlockHead, CHUNK_BYTES_MAX, Codec,
+    DIRECTORY_ENTRY_BYTES, DirectoryEntry, FRAME_BYTES, HEAD_BYTES, HEAD_MAGIC, SEALED_BYTES_MAX,
+    SEALED_KEY_BYTES, SUITE, SUMMARY_BYTES_MAX, SUMMARY_HEAD_BYTES, SUMMARY_START, Summary,
+    SummaryBlock, pack_directory, unpack_directory,
 };
 use strongroom_arena::{Slots, SummarySlot};
 use strongroom_base::{ArenaId, DomainId, Fingerprint, Location};
@@ -156,7 +156,7 @@ fn round_directory(input: &mut Input<'_>) {
         let stored_bytes = u32::from(input.u8());
         let chunk_bytes = match bases.is_empty() {
             true => stored_bytes,
-            false => input.u32() % (BLOCK_RAW_BYTES_MAX as u32 + 1),
+            false => input.u32() % (CHUNK_BYTES_MAX as u32 + 1),
         };
         stored += stored_bytes as usize;
         entries.push(DirectoryEntry { stored_bytes, chunk_bytes, bases });

@@ -9,9 +9,10 @@ use strongroom_repository::{Repository, RepositoryError};
 
 use crate::error::EngineError;
 
-/// All key slots that can be read.
+/// All key slots that can be read, each once.
 pub fn list_keys(repository: &Repository) -> Result<Vec<KeySlot>, EngineError> {
     let (mut slots, _) = read_slots(repository.backend())?;
+    slots.dedup_by_key(|slot| slot.id);
     slots.sort_by_key(|slot| (slot.created, slot.id));
     Ok(slots)
 }

@@ -15,6 +15,7 @@ use strongroom_catalog::{EntryKind, Snapshot};
 use strongroom_engine::{
     BackupOutcome, NewAccess, VerifyDepth, VerifyOutcome, add_key, verify, vouch,
 };
+use strongroom_repository::keys::{KeySlot, NewSlot, write_slot};
 use strongroom_repository::{
     ChunkReader, Found, Piece, Repository, RepositoryError, SnapshotName, StreamCutter, find_path,
     find_snapshot, list_snapshots, read_vouchers, snapshot_object,
@@ -242,14 +243,11 @@ fn engine_15_a_planted_slot_that_opens_is_passed_over() {
     let planted = World::new(406);
     // A slot of another repository's secrets, sealed for this one under the same passphrase.
     let theirs = planted.open();
-    let new = strongroom_repository::keys::NewSlot {
-        label: "planted".to_owned(),
-        created: strongroom_base::Timestamp(0),
-        cost: None,
-    };
+    let new =
+        NewSlot { label: "planted".to_owned(), created: strongroom_base::Timestamp(0), cost: None };
     let id = world.open().config.id;
     for _ in 0..8 {
-        let slot = strongroom_repository::keys::KeySlot::seal(
+        let slot = KeySlot::seal(
             new.clone(),
             &theirs.secret,
             crate::world::PASSPHRASE,
@@ -257,10 +255,30 @@ fn engine_15_a_planted_slot_that_opens_is_passed_over() {
             &*theirs.surroundings.entropy,
         );
         let objects: &dyn Backend = &*world.objects;
-        strongroom_repository::keys::write_slot(objects, &slot.unwrap()).unwrap();
+        write_slot(objects, &slot.unwrap()).unwrap();
     }
     let outcome = back_up(&world, &world.open());
     world.assert_holds(&world.open(), outcome.snapshot.id, &world.image(), "with the right slot");
+}
+
+/// A slot is replaced by another of its name that is whole: its copy still opens.
+#[test]
+fn engine_15_a_forged_slot_does_not_hide_its_copy() {
+    let world = World::new(405);
+    let theirs = World::new(406).open();
+    let new =
+        NewSlot { label: "forged".to_owned(), created: strongroom_base::Timestamp(0), cost: None };
+    let (id, entropy) = (theirs.config.id, &*theirs.surroundings.entropy);
+    let slot = KeySlot::seal(new, &theirs.secret, b"another passphrase", id, entropy);
+    let mut slot = slot.unwrap();
+    slot.id = world.open().slot;
+    let elsewhere = strongroom_backend::MemoryBackend::new();
+    write_slot(&elsewhere, &slot).unwrap();
+    let [name, _] = strongroom_repository::objects::slot_names(slot.id);
+    let mut objects = world.objects.snapshot();
+    objects.insert(name.clone(), elsewhere.snapshot()[&name].clone());
+    let opened = world.open_objects(&objects).unwrap();
+    assert_eq!(strongroom_engine::list_keys(&opened).unwrap().len(), 1);
 }
 
 /// A put-only client names another host, a date of tomorrow and a great sequence.

@@ -11,7 +11,9 @@ use super::slot::KeySlot;
 use crate::error::RepositoryError;
 use crate::objects::{COPY, KEYS_FOLDER, read_small, slot_names, slot_object_id};
 
-/// Every key slot that can be read from either copy, and how many slots there should be.
+/// Every key slot that can be read, and how many slots there should be. If a slot and its copy
+/// differ, both are returned, the slot first: anybody can make a slot that is whole, and only a
+/// passphrase shows which one is right.
 pub fn read_slots(backend: &dyn Backend) -> Result<(Vec<KeySlot>, usize), RepositoryError> {
     let mut ids: Vec<SlotId> = backend
         .list(KEYS_FOLDER)?
@@ -27,22 +29,23 @@ pub fn read_slots(backend: &dyn Backend) -> Result<(Vec<KeySlot>, usize), Reposi
     Ok((slots, ids.len()))
 }
 
-/// A slot from the copy that can be read; `None` if both are damaged or gone.
-fn read_slot(backend: &dyn Backend, id: SlotId) -> Result<Option<KeySlot>, RepositoryError> {
+/// A slot from each copy that can be read, once if they agree.
+fn read_slot(backend: &dyn Backend, id: SlotId) -> Result<Vec<KeySlot>, RepositoryError> {
+    let mut slots = Vec::new();
     let mut failure = None;
     for name in slot_names(id) {
         match read_small(backend, &name, ObjectKind::KeySlot, Some(&slot_object_id(id))) {
-            Ok(body) => {
-                if let Ok(slot) = KeySlot::unpack(id, &body) {
-                    return Ok(Some(slot));
-                }
-            }
+            Ok(body) => slots.extend(KeySlot::unpack(id, &body)),
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
             Err(error) if error.is_damage() => {}
             Err(error) => failure = Some(error),
         }
     }
-    failure.map_or(Ok(None), Err)
+    slots.dedup();
+    match failure.filter(|_| slots.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok(slots),
+    }
 }
 
 /// Stores a new key slot.
