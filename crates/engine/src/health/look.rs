@@ -61,10 +61,18 @@ pub fn look_at(
     depth: Depth,
     reader: Option<&ChunkReader>,
 ) -> Result<Looked, RepositoryError> {
-    match look_at_listed(backend, info, depth, reader) {
-        Err(RepositoryError::Backend(error)) if error.is_not_found() => Ok(Looked::default()),
-        other => other,
+    let mut looked = match look_at_listed(backend, info, depth, reader) {
+        Err(RepositoryError::Backend(error)) if error.is_not_found() => Looked::default(),
+        other => other?,
+    };
+    if let (Some(name), Some(reader)) = (ArenaName::of(&info.name), reader)
+        && !looked.wrong_slots.is_empty()
+        && reader.store().arena(name.id).is_ok_and(|read| read.name() != name)
+    {
+        // Readers read the arena in another generation. This one may be planted.
+        looked.wrong_slots.clear();
     }
+    Ok(looked)
 }
 
 fn look_at_listed(

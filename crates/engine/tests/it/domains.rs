@@ -6,20 +6,23 @@
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
 use strongroom_arena::{
-    ArenaBuilder, ArenaContent, ArenaName, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel,
-    Finishing, Origin, StoredChunk, SummarySlot,
+    ArenaBuilder, ArenaContent, ArenaName, ArenaSeed, BlockDraft, BlockSealer, CacheLimits,
+    CompressionLevel, Finishing, Origin, StoredChunk, SummarySlot,
 };
 use strongroom_backend::Backend;
-use strongroom_base::{ArenaId, Cancel, DomainId, Fingerprint, Silent, SnapshotId};
+use strongroom_base::{ArenaId, Cancel, DomainId, Entropy, Fingerprint, Silent, SnapshotId};
 use strongroom_catalog::{EntryKind, Snapshot};
 use strongroom_engine::{
-    BackupOutcome, NewAccess, VerifyDepth, VerifyOutcome, add_key, verify, vouch,
+    BackupOutcome, NewAccess, VerifyDepth, VerifyOutcome, add_key, plan_repair, repair, verify,
+    vouch,
 };
 use strongroom_repository::keys::{KeySlot, NewSlot, write_slot};
 use strongroom_repository::{
     ChunkReader, Found, Piece, Repository, RepositoryError, SnapshotName, StreamCutter, find_path,
     find_snapshot, list_snapshots, read_vouchers, snapshot_object,
 };
+use strongroom_testkit::Image;
+use strongroom_testkit::damage::names_in;
 
 use crate::world::{LAPTOP, World, options, run};
 
@@ -100,6 +103,84 @@ fn store_rubbish(attacker: &Repository, names: &[Fingerprint]) -> ArenaId {
     });
     attacker.backend().create(&finished.name.object(), finished.object()).unwrap();
     finished.name.id
+}
+
+/// Makes the arena that is drawn next have this name.
+struct Chosen(ArenaId);
+
+impl Entropy for Chosen {
+    fn fill(&self, bytes: &mut [u8]) {
+        match bytes.len() {
+            ArenaId::BYTES => bytes.copy_from_slice(&self.0.0),
+            _ => bytes.fill(0x5c),
+        }
+    }
+}
+
+/// Plants the next generation of every arena, with rubbish under the names of its chunks. Returns
+/// the names of the planted objects.
+fn plant_next_generations(world: &World, attacker: &Repository) -> Vec<String> {
+    let store = world.open().arena_store(CacheLimits::default());
+    let keys = attacker.write_keys();
+    let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
+    let mut planted = Vec::new();
+    for name in names_in(&world.objects.snapshot(), "arenas") {
+        let id = ArenaName::of(&name).unwrap().id;
+        let seed = ArenaSeed::draw(ArenaContent::of(id), keys, &Chosen(id));
+        let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
+        let mut draft = BlockDraft::new(0, 0);
+        let mut slots = Vec::new();
+        for (_, slot) in store.arena(id).unwrap().slots() {
+            draft.push(StoredChunk::Whole(b"rubbish"));
+            slots.push(SummarySlot::of(slot.fingerprint, StoredChunk::Whole(b"rubbish")));
+        }
+        builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
+        let finished = builder.finish(Finishing {
+            generation: 1,
+            origin: Origin::NONE,
+            keys,
+            redundancy: attacker.redundancy(),
+            padding: None,
+        });
+        attacker.backend().create(&finished.name.object(), finished.object()).unwrap();
+        planted.push(finished.name.object().as_str().to_owned());
+    }
+    planted
+}
+
+/// Every client that may create objects can create the next generation of an arena of another domain. Readers
+/// go on reading the one that exists, and the planted ones are named and cleared away.
+#[test]
+fn engine_02_a_planted_generation_hides_nothing() {
+    let world = World::new(409).with_cache();
+    let attacker = put_only(&world, "laptop", LAPTOP);
+    let mut kept = vec![(back_up(&world, &world.open()).snapshot.id, world.image())];
+    let assert_all = |kept: &[(SnapshotId, Image)], when: &str| {
+        for (id, image) in kept {
+            world.assert_holds(&world.open(), *id, image, when);
+        }
+    };
+    let mut planted = plant_next_generations(&world, &attacker);
+    planted.sort();
+    assert!(planted.len() > 2);
+    assert_all(&kept, "planted");
+    world.mutate(3);
+    kept.push((back_up(&world, &world.open()).snapshot.id, world.image()));
+    assert_all(&kept, "a backup after that");
+    let verified = verify_data(&world.open());
+    let mut named: Vec<&str> = verified.faults.iter().map(|(name, _)| name.as_str()).collect();
+    named.sort_unstable();
+    assert_eq!(named, planted);
+    assert!(verified.affected.is_empty(), "{:?}", verified.affected);
+    assert_all(&kept, "a verification after that");
+    let owner = world.open();
+    let plan = plan_repair(owner.backend(), &Silent, &Cancel::new()).unwrap();
+    repair(&owner, &plan, &Silent, &Cancel::new()).unwrap();
+    assert_all(&kept, "a repair after that");
+    kept.push((back_up(&world, &world.open()).snapshot.id, world.image()));
+    assert_all(&kept, "another backup");
+    let verified = verify_data(&world.open());
+    assert!(verified.affected.is_empty(), "{:?}", verified.affected);
 }
 
 /// A put-only key must not be able to make others believe that their files are stored already.
