@@ -82,10 +82,19 @@ fn walkdir(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
 
 /// Stores an arena that claims to hold the chunks of these names, and holds rubbish.
 fn store_rubbish(attacker: &Repository, names: &[Fingerprint]) -> ArenaId {
-    let entropy = &*attacker.surroundings.entropy;
     let keys = attacker.write_keys();
-    let seed = ArenaSeed::draw(ArenaContent::Data, keys, entropy);
-    let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
+    let seed = ArenaSeed::draw(ArenaContent::Data, keys, &*attacker.surroundings.entropy);
+    create_rubbish(attacker, &seed, names, 0).id
+}
+
+/// Creates that arena in a generation.
+fn create_rubbish(
+    attacker: &Repository,
+    seed: &ArenaSeed,
+    names: &[Fingerprint],
+    generation: u32,
+) -> ArenaName {
+    let mut builder = ArenaBuilder::new(seed, Vec::new(), 0);
     let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
     let mut draft = BlockDraft::new(0, 0);
     let mut slots = Vec::new();
@@ -95,14 +104,14 @@ fn store_rubbish(attacker: &Repository, names: &[Fingerprint]) -> ArenaId {
     }
     builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
     let finished = builder.finish(Finishing {
-        generation: 0,
+        generation,
         origin: Origin::NONE,
-        keys,
+        keys: attacker.write_keys(),
         redundancy: attacker.redundancy(),
         padding: None,
     });
     attacker.backend().create(&finished.name.object(), finished.object()).unwrap();
-    finished.name.id
+    finished.name
 }
 
 /// Makes the arena that is drawn next have this name.
@@ -121,29 +130,13 @@ impl Entropy for Chosen {
 /// the names of the planted objects.
 fn plant_next_generations(world: &World, attacker: &Repository) -> Vec<String> {
     let store = world.open().arena_store(CacheLimits::default());
-    let keys = attacker.write_keys();
-    let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
     let mut planted = Vec::new();
     for name in names_in(&world.objects.snapshot(), "arenas") {
         let id = ArenaName::of(&name).unwrap().id;
-        let seed = ArenaSeed::draw(ArenaContent::of(id), keys, &Chosen(id));
-        let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
-        let mut draft = BlockDraft::new(0, 0);
-        let mut slots = Vec::new();
-        for (_, slot) in store.arena(id).unwrap().slots() {
-            draft.push(StoredChunk::Whole(b"rubbish"));
-            slots.push(SummarySlot::of(slot.fingerprint, StoredChunk::Whole(b"rubbish")));
-        }
-        builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
-        let finished = builder.finish(Finishing {
-            generation: 1,
-            origin: Origin::NONE,
-            keys,
-            redundancy: attacker.redundancy(),
-            padding: None,
-        });
-        attacker.backend().create(&finished.name.object(), finished.object()).unwrap();
-        planted.push(finished.name.object().as_str().to_owned());
+        let seed = ArenaSeed::draw(ArenaContent::of(id), attacker.write_keys(), &Chosen(id));
+        let arena = store.arena(id).unwrap();
+        let names: Vec<Fingerprint> = arena.slots().map(|(_, slot)| slot.fingerprint).collect();
+        planted.push(create_rubbish(attacker, &seed, &names, 1).object().as_str().to_owned());
     }
     planted
 }
