@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 
 use strongroom_backend::{Backend, Place, PlaceError};
 use strongroom_base::{Cancel, OsEntropy, Severity, Silent, SystemClock};
-use strongroom_engine::find_rolled_back;
 use strongroom_repository::{
     InitOptions, Repository, RepositoryError, Surroundings, check_vacant, exists,
 };
+use strongroom_upkeep::find_rolled_back;
 
 use crate::exit::{CliError, Exit};
 use crate::passphrase::PassphraseArgs;

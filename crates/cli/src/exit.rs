@@ -119,12 +119,6 @@ impl From<EngineError> for CliError {
             error => error,
         };
         let hint = match &error {
-            EngineError::Domain { own, .. } if !own.is_empty() => {
-                Some(format!("it may make put-only keys of its own domain, \"{own}\", alone"))
-            }
-            EngineError::Domain { .. } => {
-                Some("a domain's name has no spaces, `/`, `:` or `@`".to_owned())
-            }
             EngineError::Source(SourceError::Missing { .. }) => {
                 Some("check the path; nothing was stored".to_owned())
             }
@@ -191,6 +185,12 @@ fn exit_of(kind: ErrorKind) -> Exit {
 /// The next step: one for the error itself if it has one, otherwise that of its kind.
 fn hint_for(error: &RepositoryError) -> Option<&'static str> {
     Some(match error {
+        RepositoryError::DomainName { .. } => {
+            "a domain's name has 1 to 255 bytes, and no spaces, `/`, `:` or `@`"
+        }
+        RepositoryError::OtherDomain { .. } => {
+            "only a key that reads gives put-only keys of every domain"
+        }
         RepositoryError::RepositoryExists { .. } => {
             "use it without `init`, or choose another place for a new repository"
         }

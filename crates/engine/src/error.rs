@@ -23,14 +23,6 @@ pub enum EngineError {
     /// Writing what is read to a stream failed.
     #[error("cannot write the output: {0}")]
     Output(#[source] std::io::Error),
-    /// A put-only key cannot be made for this domain.
-    #[error("this key cannot give one of the domain \"{domain}\"")]
-    Domain {
-        /// The domain that was asked for.
-        domain: String,
-        /// The domain of the opened key; empty for the owner's.
-        own: String,
-    },
     /// Reading what is to be stored from a stream failed.
     #[error("cannot read the input: {0}")]
     Input(#[source] std::io::Error),
@@ -62,11 +54,9 @@ impl EngineError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Repository(error) => error.kind(),
-            Self::Source(_)
-            | Self::Target(_)
-            | Self::Output(_)
-            | Self::Domain { .. }
-            | Self::Input(_) => ErrorKind::Other,
+            Self::Source(_) | Self::Target(_) | Self::Output(_) | Self::Input(_) => {
+                ErrorKind::Other
+            }
         }
     }
 

@@ -11,11 +11,11 @@ use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Severity};
 use strongroom_catalog::{Entry, Snapshot};
 use strongroom_repository::{
-    ChunkReader, EnteredDirectory, Found, Repository, SnapshotEvent, SnapshotWalk,
+    ChunkReader, EnteredDirectory, Found, Repository, SnapshotEvent, SnapshotWalk, TreeKey,
+    TreeMemo,
 };
 
 use crate::error::EngineError;
-use crate::memo::{Key, Memo};
 
 /// What is looked for.
 #[derive(Clone, Copy)]
@@ -35,8 +35,8 @@ impl FindPattern<'_> {
     }
 
     /// What a tree is remembered by: the same names have other paths elsewhere.
-    fn key(&self, directory: &EnteredDirectory<'_>) -> Key {
-        let tree = Key::of_tree(directory.tree);
+    fn key(&self, directory: &EnteredDirectory<'_>) -> TreeKey {
+        let tree = TreeKey::of_tree(directory.tree);
         match self {
             Self::Name(_) => tree,
             Self::Path(_) => tree.at(directory.path),
@@ -77,11 +77,11 @@ pub fn find(
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     let mut outcome = FindOutcome::default();
     // Trees in which nothing fits.
-    let mut barren: Memo<()> = Memo::default();
+    let mut barren: TreeMemo<()> = TreeMemo::default();
     for snapshot in snapshots {
         monitor.detail(&format!("snapshot {}", snapshot.id.short()));
         // The directories that the walk is in, and whether something in each fits.
-        let mut open: Vec<(Key, bool)> = Vec::new();
+        let mut open: Vec<(TreeKey, bool)> = Vec::new();
         let mut walk = SnapshotWalk::new(&Found::root(snapshot), &reader, cancel);
         while let Some(event) = walk.next()? {
             let (seen, entered) = match &event {

@@ -136,6 +136,20 @@ pub enum RepositoryError {
         /// The name of the domain; empty for the owner's.
         domain: String,
     },
+    /// A domain cannot have such a name.
+    #[error("\"{name}\" is not a name for a domain")]
+    DomainName {
+        /// The name.
+        name: String,
+    },
+    /// A key of one domain gives no key of another.
+    #[error("this key is of the domain \"{own}\" and gives none of the domain \"{wanted}\"")]
+    OtherDomain {
+        /// The domain of the key.
+        own: String,
+        /// The domain that was asked for.
+        wanted: String,
+    },
     /// The key may only store.
     #[error("this key can only store, not read")]
     PutOnly,

@@ -26,6 +26,7 @@ pub use kind::ErrorKind;
 pub use own::{KeptSession, KeptSnapshot, Needs, OwnRecord};
 pub use read::chunk_reader::ChunkReader;
 pub use read::lookup::{Found, find_path};
+pub use read::memo::{TreeKey, TreeMemo};
 pub use read::walk::{EnteredDirectory, SnapshotEvent, SnapshotWalk};
 pub use repository::{
     InitOptions, Repository, Surroundings, arena_bytes_of, check_vacant, exists, forged_configs,

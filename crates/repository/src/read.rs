@@ -2,4 +2,5 @@
 
 pub mod chunk_reader;
 pub mod lookup;
+pub mod memo;
 pub mod walk;

@@ -13,7 +13,7 @@ const PREFIX: &str = "strongroom-";
 /// The place of a crate in the house.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Floor {
-    /// On this floor: it uses lower floors only.
+    /// On this floor: it uses lower floors only, and its tests also those beside it.
     Number(u32),
     /// Beside the house, for tests and measurements: it may use all, and none but tests use it.
     Beside,
@@ -62,7 +62,9 @@ fn wrong_way(
     let fits = match (floor, below) {
         (Floor::Beside, _) => true,
         (Floor::Number(_), Floor::Beside) => used.for_tests,
-        (Floor::Number(floor), Floor::Number(below)) => below < floor,
+        (Floor::Number(floor), Floor::Number(below)) => {
+            below < floor || used.for_tests && below == floor
+        }
     };
     (!fits).then(|| format!("{folder} may not use {}: it is not on a lower floor", used.folder))
 }
@@ -152,6 +154,22 @@ mod tests {
             ("crates/testkit/Cargo.toml", ""),
         ]);
         assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn tests_use_what_stands_beside() {
+        let drawn = DRAWN.replace("  base ", "  beside   1  uses base\n  base ");
+        let dev = "[dev-dependencies]\nstrongroom-middle.workspace = true\n";
+        let found = |manifest| {
+            let names = ["top", "middle", "base", "testkit"];
+            let paths = names.map(|name| format!("crates/{name}/Cargo.toml"));
+            let mut files: Vec<(&str, &str)> = vec![(DRAWING, &drawn)];
+            files.extend(paths.iter().map(|path| (path.as_str(), "")));
+            files.push(("crates/beside/Cargo.toml", manifest));
+            floors_hold(&Tree::of(&files)).len()
+        };
+        assert_eq!(found(dev), 0);
+        assert_eq!(found(&dev.replace("dev-", "")), 1);
     }
 
     #[test]

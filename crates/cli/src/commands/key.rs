@@ -10,9 +10,9 @@ use clap::Subcommand;
 use serde_json::json;
 use strongroom_base::entropy::random_array;
 use strongroom_base::{OsEntropy, SlotId};
-use strongroom_engine::{NewAccess, add_key, change_key, list_keys, remove_key};
 use strongroom_repository::RepositoryError;
 use strongroom_repository::keys::{Access, generate_passphrase, is_domain_name};
+use strongroom_upkeep::{NewAccess, add_key, change_key, list_keys, remove_key};
 use zeroize::Zeroizing;
 
 use super::init::{KEEP_THE_PASSPHRASE, KdfArgs};

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::units::{count_text, counted, duration_text};
-use strongroom_engine::{
+use strongroom_repository::RepositoryError;
+use strongroom_upkeep::{
     RepairPlan, RepairStep, may_recover, plan_recovery, plan_repair, repair, repair_objects,
 };
-use strongroom_repository::RepositoryError;
 
 use super::verify::{BACK_UP_AGAIN, affected_json, lost_snapshot_text, report_affected};
 use crate::context::Context;

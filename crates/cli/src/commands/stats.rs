@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use strongroom_base::units::{bytes_text, count_text, counted};
 use strongroom_catalog::Snapshot;
-use strongroom_engine::{ArenaTotals, RepositoryStats, repository_stats, snapshot_stats};
 use strongroom_repository::list_snapshots;
+use strongroom_upkeep::{ArenaTotals, RepositoryStats, repository_stats, snapshot_stats};
 
 use crate::context::Context;
 use crate::dates;

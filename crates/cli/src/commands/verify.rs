@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
-use strongroom_engine::{
+use strongroom_upkeep::{
     Affected, LostSnapshot, VerifyDepth, VerifyOutcome, verify, verify_objects, vouch,
 };
 

@@ -12,10 +12,7 @@ use strongroom_arena::{
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Cancel, DomainId, Entropy, Fingerprint, Silent, SnapshotId};
 use strongroom_catalog::{EntryKind, Snapshot};
-use strongroom_engine::{
-    BackupOutcome, NewAccess, VerifyDepth, VerifyOutcome, add_key, plan_repair, repair, verify,
-    vouch,
-};
+use strongroom_engine::BackupOutcome;
 use strongroom_repository::keys::{KeySlot, NewSlot, write_slot};
 use strongroom_repository::{
     ChunkReader, Found, Piece, Repository, RepositoryError, SnapshotName, StreamCutter, find_path,
@@ -23,6 +20,9 @@ use strongroom_repository::{
 };
 use strongroom_testkit::Image;
 use strongroom_testkit::damage::names_in;
+use strongroom_upkeep::{
+    NewAccess, VerifyDepth, VerifyOutcome, add_key, plan_repair, repair, verify, vouch,
+};
 
 use crate::world::{LAPTOP, World, options, run};
 
@@ -352,7 +352,7 @@ fn engine_15_a_forged_slot_does_not_hide_its_copy() {
     let mut objects = world.objects.snapshot();
     objects.insert(name.clone(), elsewhere.snapshot()[&name].clone());
     let opened = world.open_objects(&objects).unwrap();
-    assert_eq!(strongroom_engine::list_keys(&opened).unwrap().len(), 1);
+    assert_eq!(strongroom_upkeep::list_keys(&opened).unwrap().len(), 1);
 }
 
 /// A put-only client names another host, a date of tomorrow and a great sequence.

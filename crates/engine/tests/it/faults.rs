@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use strongroom_backend::{Backend, BackendError, MemoryBackend};
 use strongroom_base::{Cancel, Silent, SnapshotId};
-use strongroom_engine::{BackupOutcome, EngineError, plan_recovery, plan_repair, repair};
+use strongroom_engine::{BackupOutcome, EngineError};
 use strongroom_repository::RepositoryError;
 use strongroom_testkit::damage::Objects;
 use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Image};
+use strongroom_upkeep::{plan_recovery, plan_repair, repair};
 
 use crate::read_back::read_back;
 use crate::world::{World, options, run, snapshot_ids};

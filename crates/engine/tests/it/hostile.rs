@@ -16,10 +16,11 @@ use strongroom_catalog::{
 };
 use strongroom_engine::{
     DiffOptions, DiffSide, DumpFormat, EngineError, FindPattern, RestoreOptions, RestorePlace,
-    VerifyDepth, backup, cat, diff, dump, find, restore, snapshot_stats, verify,
+    backup, cat, diff, dump, find, restore,
 };
 use strongroom_repository::{ChunkReader, ChunkWriter, Repository, Session};
 use strongroom_source::TargetOptions;
+use strongroom_upkeep::{VerifyDepth, snapshot_stats, verify};
 
 use crate::world::{World, options, pack};
 

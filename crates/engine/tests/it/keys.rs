@@ -8,11 +8,11 @@ use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
 use strongroom_backend::{Backend, ObjectName, read_all};
 use strongroom_base::{Cancel, RepositoryId, Silent};
-use strongroom_engine::{Fault, VerifyDepth, plan_repair, repair, verify};
 use strongroom_repository::config::Config;
 use strongroom_repository::{Repository, RepositoryError};
 use strongroom_testkit::Change;
 use strongroom_testkit::damage::{Objects, names_in};
+use strongroom_upkeep::{Fault, VerifyDepth, plan_repair, repair, verify};
 
 use crate::world::{PASSPHRASE, World};
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use strongroom_backend::MemoryBackend;
 use strongroom_base::{Cancel, Silent};
 use strongroom_catalog::Snapshot;
-use strongroom_engine::{FindPattern, Sighting, VerifyDepth, find, snapshot_stats, verify};
+use strongroom_engine::{FindPattern, Sighting, find};
 use strongroom_repository::{Repository, list_snapshots};
 use strongroom_testkit::{CallKind, Random, RecordingBackend};
+use strongroom_upkeep::{VerifyDepth, snapshot_stats, verify};
 
 use crate::world::{PASSPHRASE, World, init_options, options, run};
 

@@ -26,6 +26,7 @@ mod restore;
 mod restore_faults;
 mod sequences;
 mod slots;
+mod stats;
 mod trust;
 mod verify;
 mod world;

@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_backend::ObjectName;
 use strongroom_base::{SlotId, SnapshotId};
-use strongroom_engine::{NewAccess, add_key};
 use strongroom_repository::Repository;
 use strongroom_repository::keys::Access;
 use strongroom_testkit::tree::{TreeOptions, grow};
 use strongroom_testkit::{Image, Random};
+use strongroom_upkeep::{NewAccess, add_key};
 
 use crate::world::{LAPTOP, PASSPHRASE, World, init_options, scratch};
 use ledger::Ledger;

@@ -12,11 +12,11 @@ use strongroom_base::keys::authenticate;
 use strongroom_base::{Cancel, Location, SeededEntropy, Silent, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_catalog::format::pack_snapshot;
-use strongroom_engine::{Fault, VerifyDepth, plan_repair, repair, repair_objects, verify};
 use strongroom_repository::{
     ErrorKind, Repository, SnapshotName, find_snapshot, list_snapshots, snapshot_object,
 };
 use strongroom_testkit::damage::names_in;
+use strongroom_upkeep::{Fault, VerifyDepth, plan_repair, repair, repair_objects, verify};
 
 use crate::world::World;
 

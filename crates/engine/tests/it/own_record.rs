@@ -8,14 +8,13 @@ use std::sync::Arc;
 use strongroom_arena::{ArenaContent, ArenaError, ArenaName, ArenaStore, CacheLimits};
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Cancel, Silent};
-use strongroom_engine::{
-    BackupOutcome, NewAccess, VerifyDepth, add_key, plan_repair, repair, verify,
-};
+use strongroom_engine::BackupOutcome;
 use strongroom_repository::{
     ChunkReader, OwnRecord, Repository, RepositoryError, Surroundings, list_snapshots,
     snapshot_object,
 };
 use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Listener};
+use strongroom_upkeep::{NewAccess, VerifyDepth, add_key, plan_repair, repair, verify};
 
 use crate::world::{LAPTOP, World, options, run};
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use strongroom_backend::MemoryBackend;
 use strongroom_base::{Cancel, Silent};
-use strongroom_engine::{VerifyDepth, plan_repair, repair, verify};
-use strongroom_repository::Repository;
+use strongroom_repository::{Repository, RepositoryError};
 use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, RefusingBackend};
+use strongroom_upkeep::{VerifyDepth, plan_repair, repair, verify};
 
 use crate::damage::{Structure, check_readable, scene};
 use crate::verify::check_all;
@@ -57,13 +57,13 @@ fn what_the_medium_refuses_is_named_and_the_rest_goes_on() {
 }
 
 /// A verb that looks at everything.
-type Look = fn(&Repository) -> Result<(), strongroom_engine::EngineError>;
+type Look = fn(&Repository) -> Result<(), RepositoryError>;
 
-fn verified(repository: &Repository) -> Result<(), strongroom_engine::EngineError> {
+fn verified(repository: &Repository) -> Result<(), RepositoryError> {
     verify(repository, VerifyDepth::Data, &Silent, &Cancel::new()).map(drop)
 }
 
-fn repaired(repository: &Repository) -> Result<(), strongroom_engine::EngineError> {
+fn repaired(repository: &Repository) -> Result<(), RepositoryError> {
     let plan = plan_repair(repository.backend(), &Silent, &Cancel::new())?;
     repair(repository, &plan, &Silent, &Cancel::new()).map(drop)
 }

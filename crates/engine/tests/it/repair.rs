@@ -8,16 +8,16 @@ use strongroom_arena::envelope::format::HEADER_BYTES;
 use strongroom_arena::{ArenaContent, ArenaName, envelope};
 use strongroom_backend::{MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Silent, SnapshotId};
-use strongroom_engine::{EngineError, RepairOutcome, plan_repair, repair, repair_objects};
-use strongroom_repository::{Repository, list_snapshots};
+use strongroom_repository::{Repository, RepositoryError, list_snapshots};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Random};
+use strongroom_upkeep::{RepairOutcome, plan_repair, repair, repair_objects};
 
 use crate::damage::{Scene, Structure, check_readable, each_damage, is_within_parity, scene};
 use crate::verify::{check_all, lost, named};
 use crate::world::{World, options, run};
 
-fn run_repair(repository: &Repository) -> Result<RepairOutcome, EngineError> {
+fn run_repair(repository: &Repository) -> Result<RepairOutcome, RepositoryError> {
     let plan = plan_repair(repository.backend(), &Silent, &Cancel::new())?;
     repair(repository, &plan, &Silent, &Cancel::new())
 }
@@ -242,7 +242,6 @@ fn taken_up_again_wherever_cut(scene: &Scene, objects: &Objects) {
             let _ = scene
                 .world
                 .open_over(faulty.clone())
-                .map_err(EngineError::from)
                 .and_then(|repository| run_repair(&repository));
             let repository = scene.world.open_over(backend.clone()).unwrap();
             run_repair(&repository).unwrap();

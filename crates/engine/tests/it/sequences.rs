@@ -6,11 +6,12 @@ use strongroom_arena::envelope::{self, HEADROOM, Identity};
 use strongroom_backend::{Backend, read_all};
 use strongroom_base::{Silent, SnapshotId};
 use strongroom_catalog::Snapshot;
-use strongroom_engine::{EngineError, NewAccess, add_key};
+use strongroom_engine::EngineError;
 use strongroom_repository::{
     Repository, RepositoryError, Session, list_sessions, list_snapshots, session_object,
     snapshot_object,
 };
+use strongroom_upkeep::{NewAccess, add_key};
 
 use crate::world::{World, options, run};
 

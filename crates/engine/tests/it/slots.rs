@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use strongroom_base::Silent;
-use strongroom_engine::{EngineError, NewAccess, add_key, change_key, list_keys, remove_key};
 use strongroom_repository::keys::KdfCost;
 use strongroom_repository::{Repository, RepositoryError};
 use strongroom_testkit::{FaultPlan, FaultyBackend};
+use strongroom_upkeep::{NewAccess, add_key, change_key, list_keys, remove_key};
 
 use crate::read_back::read_back;
 use crate::world::{PASSPHRASE, World, options, run};
@@ -37,10 +37,7 @@ fn every_slot_opens_and_a_removed_one_does_not() {
     remove_key(&by_other, repository.slot).unwrap();
     assert!(opens(&world, OTHER) && !opens(&world, PASSPHRASE));
     let error = remove_key(&by_other, slot).unwrap_err();
-    assert!(
-        matches!(error, EngineError::Repository(RepositoryError::LastKeySlot { .. })),
-        "{error}"
-    );
+    assert!(matches!(error, RepositoryError::LastKeySlot { .. }), "{error}");
     assert!(opens(&world, OTHER));
 }
 
@@ -62,7 +59,6 @@ fn a_crash_never_locks_anybody_out() {
             let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan(at)));
             let changed = world
                 .open_over(faulty.clone())
-                .map_err(EngineError::from)
                 .and_then(|repository| change_key(&repository, OTHER, COST));
             if faulty.fired() == 0 {
                 assert!(changed.is_ok() && at > 5);
@@ -84,13 +80,10 @@ fn a_put_only_key_stores_and_reads_nothing() {
     let error = read_back(&put_only, first.snapshot.id, &world.tree()).unwrap_err();
     assert!(matches!(error, RepositoryError::PutOnly), "{error}");
     let error = add_key(&put_only, PASSPHRASE, "", NewAccess::Full, COST).unwrap_err();
-    assert!(matches!(error, EngineError::Repository(RepositoryError::PutOnly)), "{error}");
+    assert!(matches!(error, RepositoryError::PutOnly), "{error}");
     let reader = world.open().slot;
     let error = remove_key(&put_only, reader).unwrap_err();
-    assert!(
-        matches!(error, EngineError::Repository(RepositoryError::LastKeySlot { .. })),
-        "{error}"
-    );
+    assert!(matches!(error, RepositoryError::LastKeySlot { .. }), "{error}");
     let foreign = run(&put_only, &options(&world.tree()), &Silent).unwrap();
     assert!(foreign.written.data_chunks_new > 0, "what the owner stored is not vouched for");
     let outcome = run(&put_only, &options(&world.tree()), &Silent).unwrap();

@@ -10,12 +10,13 @@ use strongroom_arena::{
 use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, SeededEntropy, Silent};
 use strongroom_catalog::Snapshot;
-use strongroom_engine::{EngineError, plan_repair, repair};
+use strongroom_engine::EngineError;
 use strongroom_repository::{
     Repository, RepositoryError, Session, list_snapshots, snapshot_object,
 };
 use strongroom_testkit::damage::names_in;
 use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend};
+use strongroom_upkeep::{plan_repair, repair};
 
 use crate::verify::check_all;
 use crate::world::{World, options, run};

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use strongroom_arena::envelope::{self, format::HEADER_BYTES};
 use strongroom_arena::format::{ArenaHead, SUMMARY_START};
 use strongroom_base::{Cancel, Silent, SnapshotId};
-use strongroom_engine::{Affected, VerifyDepth, VerifyOutcome, verify, verify_objects};
 use strongroom_repository::{Repository, read_snapshot};
 use strongroom_testkit::Change;
 use strongroom_testkit::damage::names_in;
+use strongroom_upkeep::{Affected, VerifyDepth, VerifyOutcome, verify, verify_objects};
 
 use crate::damage::{Structure, each_damage, scene};
 use crate::read_back::lost_paths;

@@ -80,8 +80,14 @@ pub fn scratch() -> tempfile::TempDir {
 impl World {
     /// A repository without snapshots, and a tree.
     pub fn new(seed: u64) -> Self {
-        let world = Self::empty(seed);
+        let world = Self::bare(seed);
         grow(&world.tree(), seed, TREE);
+        world
+    }
+
+    /// A repository without snapshots, and no tree.
+    pub fn bare(seed: u64) -> Self {
+        let world = Self::empty(seed);
         Repository::init(world.surroundings(), PASSPHRASE, &init_options()).unwrap();
         world
     }
@@ -120,6 +126,13 @@ impl World {
     /// What the tree on disk is now.
     pub fn image(&self) -> Image {
         Image::of(&self.tree())
+    }
+
+    /// Writes a file of the tree, and the directories above it.
+    pub fn write(&self, path: &str, bytes: &[u8]) {
+        let path = self.tree().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
     }
 
     pub fn mutate(&self, seed: u64) -> Vec<String> {

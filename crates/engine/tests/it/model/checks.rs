@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use strongroom_base::{Cancel, Silent, SnapshotId};
-use strongroom_engine::{VerifyDepth, VerifyOutcome, verify};
 use strongroom_repository::{Repository, RepositoryError, Surroundings, list_snapshots};
 use strongroom_testkit::{Image, Node};
+use strongroom_upkeep::{VerifyDepth, VerifyOutcome, verify};
 
 use super::Model;
 use crate::read_back::salvage;

@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use strongroom_backend::{Backend, ObjectName};
 use strongroom_base::{Cancel, SeededEntropy, Silent, SnapshotId};
-use strongroom_engine::{
-    BackupOutcome, EngineError, NewAccess, VerifyDepth, add_key, backup, change_key, plan_recovery,
-    plan_repair, remove_key, repair, restore, verify,
-};
+use strongroom_engine::{BackupOutcome, EngineError, backup, restore};
 use strongroom_repository::keys::{Access, generate_passphrase};
 use strongroom_repository::{Repository, RepositoryError, list_snapshots, read_snapshot};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::tree::mutate;
 use strongroom_testkit::{
     CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Image, Listener,
+};
+use strongroom_upkeep::{
+    NewAccess, VerifyDepth, add_key, change_key, plan_recovery, plan_repair, remove_key, repair,
+    verify,
 };
 
 use super::checks::is_part_of;
@@ -211,7 +212,6 @@ impl Model {
             let passphrase = self.draw_passphrase();
             let surroundings = self.world.surroundings();
             let slot = Repository::open(surroundings, &key.passphrase)
-                .map_err(EngineError::from)
                 .and_then(|opened| change_key(&opened, &passphrase, None))
                 .unwrap();
             self.note("change a key");
@@ -321,30 +321,31 @@ impl Model {
         ids.filter(|id| !self.expected.contains_key(id) && !self.unknown.contains(id)).collect()
     }
 
-    fn troubled<T>(
+    fn troubled<T, E: Into<EngineError>>(
         &mut self,
         what: &str,
         needs: Needs,
-        verb: impl FnOnce(&Repository) -> Result<T, EngineError>,
+        verb: impl FnOnce(&Repository) -> Result<T, E>,
     ) -> Option<T> {
         self.troubled_counting(what, needs, &mut 0, verb)
     }
 
     /// Runs a verb over a backend that may fail; counts the faults. An error without a fault is
     /// that of damage.
-    fn troubled_counting<T>(
+    fn troubled_counting<T, E: Into<EngineError>>(
         &mut self,
         what: &str,
         needs: Needs,
         fired: &mut u64,
-        verb: impl FnOnce(&Repository) -> Result<T, EngineError>,
+        verb: impl FnOnce(&Repository) -> Result<T, E>,
     ) -> Option<T> {
         let plan = self.trouble();
         let key = self.pick_key(needs);
         let before = self.world.objects.snapshot();
         let faulty = Arc::new(FaultyBackend::new(self.world.objects.clone(), plan.clone()));
         let opened = Repository::open(self.world.over(faulty.clone()), &key);
-        let result = opened.map_err(EngineError::from).and_then(|opened| verb(&opened));
+        let result =
+            opened.map_err(EngineError::from).and_then(|opened| verb(&opened).map_err(Into::into));
         *fired = faulty.fired();
         let outcome = result.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
         self.note(format!("{what}, {} faults of {:?}: {outcome}", *fired, plan.faults));

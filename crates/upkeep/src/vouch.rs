@@ -5,15 +5,14 @@ use std::collections::HashSet;
 
 use strongroom_arena::{ArenaStore, CacheLimits, Voucher};
 use strongroom_base::ArenaId;
-use strongroom_repository::{Repository, read_vouchers, write_vouchers};
+use strongroom_repository::{Repository, RepositoryError, read_vouchers, write_vouchers};
 
-use crate::error::EngineError;
 use crate::verify::VerifyOutcome;
 
 /// Vouches for the arenas that a verification found right. A delta is worth what its bases are, so
 /// all bases must be in arenas that are trusted or vouched for at the same time. Returns how many
 /// arenas it vouched for.
-pub fn vouch(repository: &Repository, outcome: &VerifyOutcome) -> Result<usize, EngineError> {
+pub fn vouch(repository: &Repository, outcome: &VerifyOutcome) -> Result<usize, RepositoryError> {
     let store = repository.arena_store(CacheLimits::default());
     store.trust(read_vouchers(repository)?);
     let vouchers = with_trusted_bases(&store, outcome);

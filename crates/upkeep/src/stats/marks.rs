@@ -7,7 +7,7 @@ use strongroom_base::ArenaId;
 use strongroom_catalog::ChunkRef;
 
 use super::SnapshotStat;
-use crate::error::EngineError;
+use strongroom_repository::RepositoryError;
 
 /// The role of a chunk in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl<'s> Marks<'s> {
     }
 
     /// Notes that a snapshot names a chunk.
-    pub fn claim(&mut self, chunk: &ChunkRef, by: SnapshotNumber) -> Result<(), EngineError> {
+    pub fn claim(&mut self, chunk: &ChunkRef, by: SnapshotNumber) -> Result<(), RepositoryError> {
         if let Some(mark) = self.arena(chunk.location.arena)?.mark(chunk) {
             *mark = if *mark == 0 || *mark == by.0 { by.0 } else { SHARED };
         }
@@ -77,7 +77,7 @@ impl<'s> Marks<'s> {
         kind: Mark,
         by: SnapshotNumber,
         stat: &mut SnapshotStat,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), RepositoryError> {
         let store = self.store;
         let arena = self.arena(chunk.location.arena)?;
         let Some(mark) = arena.mark(chunk) else { return Ok(()) };
@@ -105,12 +105,12 @@ impl<'s> Marks<'s> {
         Ok(())
     }
 
-    fn arena(&mut self, id: ArenaId) -> Result<&mut ArenaMarks, EngineError> {
+    fn arena(&mut self, id: ArenaId) -> Result<&mut ArenaMarks, RepositoryError> {
         use std::collections::hash_map::Entry;
         match self.arenas.entry(id) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(new) => {
-                let marks = match self.store.arena(id).map_err(EngineError::from) {
+                let marks = match self.store.arena(id).map_err(RepositoryError::from) {
                     Ok(arena) => ArenaMarks::new(&arena),
                     // A lost chunk takes no room; `verify` names it.
                     Err(error) if error.is_damage() => {

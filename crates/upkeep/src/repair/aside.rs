@@ -10,11 +10,10 @@ use strongroom_arena::{ARENAS_FOLDER, ArenaName, envelope};
 use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::{Cancel, Monitor, SnapshotId};
 use strongroom_repository::objects::{ASIDE_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER, read_whole};
-use strongroom_repository::{ChunkReader, Repository, open_snapshot};
+use strongroom_repository::{ChunkReader, Repository, RepositoryError, open_snapshot};
 
 use super::mend::{Mended, RepairOutcome, lose, replace};
 use super::plan::{RepairPlan, RepairStep};
-use crate::error::EngineError;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::look::{Looked, look_into};
 
@@ -26,7 +25,7 @@ pub fn put_back(
     outcome: &mut RepairOutcome,
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<(), EngineError> {
+) -> Result<(), RepositoryError> {
     let aside = Aside { repository, reader };
     let mut proven = Vec::new();
     for step in &plan.steps {
@@ -79,7 +78,7 @@ impl Aside<'_> {
         &self,
         name: &ObjectName,
         from: &ObjectName,
-    ) -> Result<Option<ObjectName>, EngineError> {
+    ) -> Result<Option<ObjectName>, RepositoryError> {
         let Some(object) = self.sealed(from)?.filter(|object| self.proves(name, object)) else {
             return Ok(None);
         };
@@ -90,7 +89,7 @@ impl Aside<'_> {
     }
 
     /// Writes a copy to its place, if that is still not whole.
-    fn put(&self, name: &ObjectName, copy: &ObjectName) -> Result<Mended, EngineError> {
+    fn put(&self, name: &ObjectName, copy: &ObjectName) -> Result<Mended, RepositoryError> {
         let can_be_had = match self.fault_of(name) {
             Ok(fault) => fault.is_none_or(|fault| fault.is_repairable() || fault == Fault::Unknown),
             Err(error) if error.is_not_found() => false,
@@ -112,7 +111,7 @@ impl Aside<'_> {
     }
 
     /// Removes the copies whose places are filled.
-    fn clear(&self) -> Result<(), EngineError> {
+    fn clear(&self) -> Result<(), RepositoryError> {
         for info in self.backend().list(ASIDE_FOLDER)? {
             let rightful = match self.fault_of(&info.name) {
                 Ok(Some(Fault::Swapped { rightful })) => rightful,

@@ -6,9 +6,8 @@ use strongroom_arena::{ArenaName, envelope};
 use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::{Cancel, Monitor, Progress};
 use strongroom_repository::objects::{ASIDE_FOLDER, list_objects, read_whole, twin};
-use strongroom_repository::{arena_bytes_of, refuse_newer};
+use strongroom_repository::{RepositoryError, arena_bytes_of, refuse_newer};
 
-use crate::error::EngineError;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::lost::LostSnapshot;
 
@@ -83,7 +82,7 @@ pub fn plan_repair(
     backend: &dyn Backend,
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<RepairPlan, EngineError> {
+) -> Result<RepairPlan, RepositoryError> {
     refuse_newer(backend)?;
     let arena_bytes = arena_bytes_of(backend);
     let mut objects = list_objects(backend)?;

@@ -7,10 +7,8 @@ use strongroom_repository::keys::{
 use strongroom_repository::objects::slot_names;
 use strongroom_repository::{Repository, RepositoryError};
 
-use crate::error::EngineError;
-
 /// All key slots that can be read, each once.
-pub fn list_keys(repository: &Repository) -> Result<Vec<KeySlot>, EngineError> {
+pub fn list_keys(repository: &Repository) -> Result<Vec<KeySlot>, RepositoryError> {
     let (mut slots, _) = read_slots(repository.backend())?;
     slots.dedup_by_key(|slot| slot.id);
     slots.sort_by_key(|slot| (slot.created, slot.id));
@@ -33,17 +31,21 @@ pub fn add_key(
     label: &str,
     access: NewAccess<'_>,
     cost: Option<KdfCost>,
-) -> Result<SlotId, EngineError> {
+) -> Result<SlotId, RepositoryError> {
     let put_only;
     let secret = match access {
         NewAccess::Full if !repository.keys.can_read() => {
-            return Err(RepositoryError::PutOnly.into());
+            return Err(RepositoryError::PutOnly);
         }
         NewAccess::Full => &repository.secret,
         NewAccess::PutOnly(domain) => {
-            let own = repository.secret.domain_name().to_owned();
-            let refused = EngineError::Domain { domain: domain.to_owned(), own };
-            put_only = repository.secret.put_only(domain).ok_or(refused)?;
+            let own = repository.secret.domain_name();
+            put_only = repository.secret.put_only(domain).ok_or_else(|| match own {
+                "" => RepositoryError::DomainName { name: domain.to_owned() },
+                own => {
+                    RepositoryError::OtherDomain { own: own.to_owned(), wanted: domain.to_owned() }
+                }
+            })?;
             &put_only
         }
     };
@@ -56,12 +58,11 @@ fn add_slot(
     passphrase: &[u8],
     label: &str,
     cost: Option<KdfCost>,
-) -> Result<SlotId, EngineError> {
+) -> Result<SlotId, RepositoryError> {
     let created = repository.surroundings.clock.now();
     let new = NewSlot { label: label.to_owned(), created, cost };
     let entropy = &*repository.surroundings.entropy;
-    let slot = KeySlot::seal(new, secret, passphrase, repository.config.id, entropy)
-        .map_err(RepositoryError::from)?;
+    let slot = KeySlot::seal(new, secret, passphrase, repository.config.id, entropy)?;
     write_slot(repository.backend(), &slot)?;
     Ok(slot.id)
 }
@@ -71,7 +72,7 @@ pub fn change_key(
     repository: &Repository,
     passphrase: &[u8],
     cost: Option<KdfCost>,
-) -> Result<SlotId, EngineError> {
+) -> Result<SlotId, RepositoryError> {
     let slots = list_keys(repository)?;
     let label = slots.iter().find(|slot| slot.id == repository.slot).map(|slot| &slot.label);
     let label = label.cloned().unwrap_or_default();
@@ -81,18 +82,18 @@ pub fn change_key(
 }
 
 /// Removes a slot, but never the last one that can read.
-pub fn remove_key(repository: &Repository, slot: SlotId) -> Result<(), EngineError> {
+pub fn remove_key(repository: &Repository, slot: SlotId) -> Result<(), RepositoryError> {
     let slots = list_keys(repository)?;
     let readers = |slots: &[KeySlot]| {
         slots.iter().filter(|other| other.access == Access::Full && other.id != slot).count()
     };
     if readers(&slots) == 0 {
-        return Err(RepositoryError::LastKeySlot { slot: slot.to_string() }.into());
+        return Err(RepositoryError::LastKeySlot { slot: slot.to_string() });
     }
     remove_slot(repository, slot)
 }
 
-fn remove_slot(repository: &Repository, slot: SlotId) -> Result<(), EngineError> {
+fn remove_slot(repository: &Repository, slot: SlotId) -> Result<(), RepositoryError> {
     for name in slot_names(slot) {
         match repository.backend().remove(&name) {
             Err(error) if error.is_not_found() => {}

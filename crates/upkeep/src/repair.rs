@@ -37,10 +37,10 @@ use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::ChunkRef;
 use strongroom_repository::objects::{read_whole, twin};
 use strongroom_repository::{
-    ChunkIndex, ChunkReader, Repository, arena_bytes_of, forged_configs, list_snapshots,
+    ChunkIndex, ChunkReader, Repository, RepositoryError, arena_bytes_of, forged_configs,
+    list_snapshots,
 };
 
-use crate::error::EngineError;
 use crate::health::audit::audit;
 use crate::health::bad::{BadPlaces, is_good};
 use crate::health::fault::{Fault, look_whole};
@@ -55,7 +55,7 @@ pub fn repair_objects(
     plan: &RepairPlan,
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<RepairOutcome, EngineError> {
+) -> Result<RepairOutcome, RepositoryError> {
     let mut outcome = RepairOutcome { swept: backend.sweep()?, ..RepairOutcome::default() };
     let arena_bytes = arena_bytes_of(backend);
     for step in &plan.steps {
@@ -88,7 +88,7 @@ pub fn repair(
     plan: &RepairPlan,
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<RepairOutcome, EngineError> {
+) -> Result<RepairOutcome, RepositoryError> {
     let needs_key =
         |step: &&RepairStep| matches!(step, RepairStep::Rescue { .. } | RepairStep::PutBack { .. });
     let keyless = plan.steps.iter().filter(|step| !needs_key(step)).cloned().collect();
@@ -135,7 +135,7 @@ fn mend_configs(
     repository: &Repository,
     outcome: &mut RepairOutcome,
     monitor: &dyn Monitor,
-) -> Result<(), EngineError> {
+) -> Result<(), RepositoryError> {
     let forged = forged_configs(repository)?;
     for name in &forged {
         let copy = twin(name).filter(|copy| !forged.contains(copy));
@@ -162,7 +162,7 @@ fn find_wrong_chunks(
     reader: &ChunkReader,
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<Vec<Rescue>, EngineError> {
+) -> Result<Vec<Rescue>, RepositoryError> {
     let mut found = Vec::new();
     for info in repository.backend().list(ARENAS_FOLDER)? {
         cancel.check()?;
@@ -241,7 +241,7 @@ impl Rescue {
         bad: &mut BadPlaces,
         monitor: &dyn Monitor,
         turn: Turn,
-    ) -> Result<bool, EngineError> {
+    ) -> Result<bool, RepositoryError> {
         let (arena, why) = (self.arena, self.why.as_str());
         let name = arena.object();
         let read = || read_whole(repository.backend(), &name, repository.config.arena_bytes);

@@ -14,7 +14,6 @@ use strongroom_repository::{
 };
 
 use super::plan::RepairPlan;
-use crate::error::EngineError;
 use crate::health::census::{Census, missing_sequences};
 use crate::health::lost::{Known, LostSnapshot, find_lost};
 
@@ -22,7 +21,7 @@ use crate::health::lost::{Known, LostSnapshot, find_lost};
 const LABEL: &str = "recovered";
 
 /// Whether a snapshot may have been removed: then it is worth asking [`plan_recovery`]. Needs no key.
-pub fn may_recover(backend: &dyn Backend) -> Result<bool, EngineError> {
+pub fn may_recover(backend: &dyn Backend) -> Result<bool, RepositoryError> {
     Ok(!Census::take(backend)?.unclaimed(backend).is_empty())
 }
 
@@ -32,7 +31,7 @@ pub fn plan_recovery(
     plan: &mut RepairPlan,
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<(), EngineError> {
+) -> Result<(), RepositoryError> {
     let unclaimed = Census::take(repository.backend())?.unclaimed(repository.backend());
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
@@ -50,7 +49,7 @@ pub fn recover(
     reader: &ChunkReader,
     lost: &LostSnapshot,
     cancel: &Cancel,
-) -> Result<(), EngineError> {
+) -> Result<(), RepositoryError> {
     let mut snapshot = Snapshot {
         sequence: lost.sequence,
         host: lost.host.clone(),

@@ -11,10 +11,11 @@ use std::path::PathBuf;
 use strongroom_base::{Cancel, Monitor, SnapshotId};
 use strongroom_catalog::recipe::{check_length, read_node};
 use strongroom_catalog::{ChunkRef, Entry, Snapshot};
-use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotEvent, SnapshotWalk};
+use strongroom_repository::{
+    ChunkReader, Found, RepositoryError, SnapshotEvent, SnapshotWalk, TreeKey, TreeMemo,
+};
 
 use super::known_good::KnownGood;
-use crate::memo::{Key, Memo};
 
 /// At most this many losses are named, in some 20 MiB of memory. A directory that holds itself
 /// twice, level upon level, would have more of them than there is memory.
@@ -58,8 +59,8 @@ pub fn audit(
     let mut auditor = Auditor {
         reader,
         is_good,
-        trees: Memo::default(),
-        nodes: Memo::default(),
+        trees: TreeMemo::default(),
+        nodes: TreeMemo::default(),
         known_good: KnownGood::default(),
         affected: Vec::new(),
         audited: Audited::default(),
@@ -75,9 +76,9 @@ struct Auditor<'r, 'g> {
     reader: &'r ChunkReader,
     is_good: &'r mut IsGood<'g>,
     /// Whether a tree is whole, with all below it.
-    trees: Memo<bool>,
+    trees: TreeMemo<bool>,
     /// What is lost of the stream that a node is for.
-    nodes: Memo<Loss>,
+    nodes: TreeMemo<Loss>,
     known_good: KnownGood,
     affected: Vec<Affected>,
     audited: Audited,
@@ -105,12 +106,12 @@ impl Auditor<'_, '_> {
     fn snapshot(&mut self, snapshot: &Snapshot, cancel: &Cancel) -> Result<(), RepositoryError> {
         self.audited.snapshots += 1;
         // The directories that the walk is in, and whether all of each is whole so far.
-        let mut open: Vec<(Key, bool)> = Vec::new();
+        let mut open: Vec<(TreeKey, bool)> = Vec::new();
         let mut walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, cancel);
         while let Some(event) = walk.next()? {
             let is_whole = match event {
                 SnapshotEvent::Enter(directory) => {
-                    let key = Key::of_tree(directory.tree);
+                    let key = TreeKey::of_tree(directory.tree);
                     let known = self.trees.get(key);
                     if known.is_none_or(|is_whole| !is_whole && self.names_more()) {
                         self.audited.trees += 1;
@@ -203,7 +204,7 @@ impl Auditor<'_, '_> {
 
     /// What is lost of the stream that a node is for. A recipe is at most eight levels deep.
     fn loss_in_node(&mut self, level: u8, node: &ChunkRef) -> Result<Loss, RepositoryError> {
-        let key = Key::of_node(node, level);
+        let key = TreeKey::of_node(node, level);
         if let Some(known) = self.nodes.get(key) {
             return Ok(known);
         }

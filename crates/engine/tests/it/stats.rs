@@ -5,19 +5,20 @@ use std::fs;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName};
 use strongroom_backend::{Backend, read_all};
 use strongroom_base::{Cancel, Severity, Silent};
+use strongroom_testkit::tree::grow;
 use strongroom_testkit::{Listener, noise};
+use strongroom_upkeep::{SnapshotStat, repository_stats, snapshot_stats};
 
-use super::{SnapshotStat, repository_stats, snapshot_stats};
-use crate::testing::World;
+use crate::world::{TREE, World};
 
 #[test]
 fn every_byte_of_a_repository_is_counted() {
-    let world = World::new();
-    world.grow(6);
-    let first = world.backup();
+    let world = World::bare(1);
+    grow(&world.tree(), 6, TREE);
+    let first = world.backup().snapshot;
     world.write("more", &noise(9, 50_000));
-    let second = world.backup();
-    let stats = repository_stats(&world.repository, &Silent, &Cancel::new()).unwrap();
+    let second = world.backup().snapshot;
+    let stats = repository_stats(&world.open(), &Silent, &Cancel::new()).unwrap();
     let bytes_in = |folder: &str| -> u64 {
         let listed = world.objects.list(folder).unwrap();
         listed.iter().map(|info| read_all(&*world.objects, &info.name).unwrap().len() as u64).sum()
@@ -35,8 +36,8 @@ fn every_byte_of_a_repository_is_counted() {
 
 #[test]
 fn an_empty_repository_has_no_ratios() {
-    let world = World::new();
-    let stats = repository_stats(&world.repository, &Silent, &Cancel::new()).unwrap();
+    let world = World::bare(1);
+    let stats = repository_stats(&world.open(), &Silent, &Cancel::new()).unwrap();
     assert_eq!(stats.stored_bytes(), stats.small_bytes);
     assert_eq!((stats.dedup_ratio(), stats.compression_ratio()), (None, None));
     assert_eq!(stats.total_ratio(), Some(0.0));
@@ -44,20 +45,20 @@ fn an_empty_repository_has_no_ratios() {
 
 #[test]
 fn shares_of_snapshots() {
-    let world = World::new();
+    let world = World::bare(1);
     let (shared, first, second) = (noise(1, 90_000), noise(2, 50_000), noise(3, 70_000));
     world.write("dir/shared", &shared);
     world.write("dir/twice", &shared);
     world.write("first", &first);
     fs::hard_link(world.tree().join("first"), world.tree().join("first-too")).unwrap();
-    let one = world.backup();
+    let one = world.backup().snapshot;
     fs::remove_file(world.tree().join("first")).unwrap();
     fs::remove_file(world.tree().join("first-too")).unwrap();
     world.write("second", &second);
-    let two = world.backup();
+    let two = world.backup().snapshot;
     let snapshots = [one.clone(), two.clone()];
     let count = |of: &[_]| -> Vec<SnapshotStat> {
-        snapshot_stats(&world.repository, of, &Silent, &Cancel::new()).unwrap()
+        snapshot_stats(&world.open(), of, &Silent, &Cancel::new()).unwrap()
     };
     let stats = count(&snapshots);
     for (stat, snapshot) in stats.iter().zip(&snapshots) {
@@ -83,11 +84,11 @@ fn shares_of_snapshots() {
 
 #[test]
 fn shares_add_up_to_what_is_stored() {
-    let world = World::new();
-    world.grow(5);
-    let snapshot = world.backup();
-    let stat = snapshot_stats(&world.repository, &[snapshot], &Silent, &Cancel::new()).unwrap()[0];
-    let stats = repository_stats(&world.repository, &Silent, &Cancel::new()).unwrap();
+    let world = World::bare(1);
+    grow(&world.tree(), 5, TREE);
+    let snapshot = world.backup().snapshot;
+    let stat = snapshot_stats(&world.open(), &[snapshot], &Silent, &Cancel::new()).unwrap()[0];
+    let stats = repository_stats(&world.open(), &Silent, &Cancel::new()).unwrap();
     assert_eq!(stat.unique_bytes, stats.data.chunk_bytes);
     assert_eq!((stat.own_bytes, stat.own_stored_bytes), (stat.unique_bytes, stat.stored_bytes));
     let blocks = stats.data.block_bytes + stats.metadata.block_bytes;
@@ -97,19 +98,19 @@ fn shares_add_up_to_what_is_stored() {
 
 #[test]
 fn what_is_lost_is_told_and_the_rest_is_counted() {
-    let world = World::new();
+    let world = World::bare(1);
     world.write("lost/file", b"x");
-    let first = world.backup();
+    let first = world.backup().snapshot;
     world.write("whole/file", b"y");
-    let second = world.backup();
-    world.remove(&ArenaName::first(first.root.refs[0].location.arena).object());
+    let second = world.backup().snapshot;
+    world.objects.remove(&ArenaName::first(first.root.refs[0].location.arena).object()).unwrap();
     let (listener, cancel) = (Listener::new(), Cancel::new());
-    let stats = snapshot_stats(&world.repository, &[second], &listener, &cancel).unwrap();
+    let stats = snapshot_stats(&world.open(), &[second], &listener, &cancel).unwrap();
     assert_eq!((stats[0].files, stats[0].unreadable), (1, 1));
     assert!(listener.problems().iter().all(|problem| problem.severity == Severity::Damage));
     // A damaged arena still has a size.
     let name = world.objects.list(ARENAS_FOLDER).unwrap().remove(0).name;
     world.objects.replace(&name, &[0; 100]).unwrap();
-    let stats = repository_stats(&world.repository, &Silent, &Cancel::new()).unwrap();
+    let stats = repository_stats(&world.open(), &Silent, &Cancel::new()).unwrap();
     assert_eq!(stats.unreadable, 1);
 }

@@ -17,11 +17,10 @@ use strongroom_base::{Cancel, Location, Monitor, Problem, Progress, Severity, Sn
 use strongroom_catalog::ChunkRef;
 use strongroom_repository::objects::{list_objects, list_strangers, twin};
 use strongroom_repository::{
-    ChunkIndex, ChunkReader, OwnRecord, Repository, arena_bytes_of, forged_configs, list_snapshots,
-    read_vouchers, snapshot_object,
+    ChunkIndex, ChunkReader, OwnRecord, Repository, RepositoryError, arena_bytes_of,
+    forged_configs, list_snapshots, read_vouchers, snapshot_object,
 };
 
-use crate::error::EngineError;
 use crate::health::audit::{Affected, audit};
 use crate::health::bad::{BadPlaces, is_good};
 use crate::health::census::{
@@ -105,7 +104,7 @@ pub fn verify_objects(
     depth: VerifyDepth,
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<VerifyOutcome, EngineError> {
+) -> Result<VerifyOutcome, RepositoryError> {
     let mut verifier = Verifier::new(backend, monitor, cancel);
     verifier.objects(depth, None)?;
     Ok(verifier.outcome)
@@ -117,7 +116,7 @@ pub fn verify(
     depth: VerifyDepth,
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<VerifyOutcome, EngineError> {
+) -> Result<VerifyOutcome, RepositoryError> {
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let mut verifier = Verifier::new(repository.backend(), monitor, cancel);
@@ -163,7 +162,7 @@ fn withdraw(
     lost: &[Location],
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<(), EngineError> {
+) -> Result<(), RepositoryError> {
     let Some(cache) = repository.cache_folder().filter(|_| !lost.is_empty()) else {
         return Ok(());
     };
@@ -202,7 +201,7 @@ impl<'v> Verifier<'v> {
         &mut self,
         depth: VerifyDepth,
         reader: Option<&ChunkReader>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), RepositoryError> {
         let objects = list_objects(self.backend)?;
         self.census = Census::of_listing(&objects);
         let every_byte = |info: &ObjectInfo| {
@@ -242,7 +241,7 @@ impl<'v> Verifier<'v> {
                     due += 1;
                 }
             }
-            Ok::<_, EngineError>(cancel.check()?)
+            Ok::<_, RepositoryError>(cancel.check()?)
         })?;
         self.missing_twins(&objects);
         self.outcome.strangers = list_strangers(self.backend)?;

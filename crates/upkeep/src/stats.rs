@@ -5,8 +5,6 @@
 //! chunk, or that several do: four bytes for each stored chunk, for any number of snapshots.
 
 mod marks;
-#[cfg(test)]
-mod tests;
 
 use strongroom_arena::{Arena, ArenaContent, ArenaError, ArenaName, CacheLimits};
 use strongroom_backend::ObjectInfo;
@@ -17,11 +15,10 @@ use strongroom_catalog::recipe::{Visit, check_length, for_each_chunk};
 use strongroom_catalog::{Entry, Recipe, Snapshot};
 use strongroom_repository::objects::list_objects;
 use strongroom_repository::{
-    ChunkReader, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk, list_snapshots,
+    ChunkReader, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk, TreeKey,
+    TreeMemo, list_snapshots,
 };
 
-use crate::error::EngineError;
-use crate::memo::{Key, Memo};
 use marks::{Mark, Marks, SnapshotNumber};
 
 /// What the arenas of one kind hold.
@@ -120,7 +117,7 @@ pub fn repository_stats(
     repository: &Repository,
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<RepositoryStats, EngineError> {
+) -> Result<RepositoryStats, RepositoryError> {
     let mut stats = RepositoryStats::default();
     let objects = list_objects(repository.backend())?;
     let store = repository.arena_store(CacheLimits::default());
@@ -147,7 +144,7 @@ pub fn repository_stats(
                         stats.unreadable += 1;
                         damage(monitor, info.name.as_str(), &error);
                     }
-                    Err(error) => return Err(error.into()),
+                    Err(error) => return Err(error),
                 }
             }
         }
@@ -169,7 +166,7 @@ fn arena_of(info: &ObjectInfo) -> Option<ArenaId> {
 fn readable_snapshots(
     repository: &Repository,
     monitor: &dyn Monitor,
-) -> Result<Vec<Snapshot>, EngineError> {
+) -> Result<Vec<Snapshot>, RepositoryError> {
     let list = list_snapshots(repository)?;
     for (id, error) in &list.newer {
         report(monitor, Severity::Warning, &format!("snapshot {}", id.short()), error);
@@ -239,7 +236,7 @@ pub fn snapshot_stats(
     snapshots: &[Snapshot],
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<Vec<SnapshotStat>, EngineError> {
+) -> Result<Vec<SnapshotStat>, RepositoryError> {
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     let mut all = readable_snapshots(repository, monitor)?;
     for wanted in snapshots {
@@ -300,8 +297,8 @@ enum Owner {
 impl Counter<'_> {
     /// Has every snapshot claim the chunks that it names. A tree of one snapshot is walked again
     /// when a second one has it, and then never more.
-    fn claim_all(&mut self, all: &[Snapshot]) -> Result<(), EngineError> {
-        let mut owners = Memo::default();
+    fn claim_all(&mut self, all: &[Snapshot]) -> Result<(), RepositoryError> {
+        let mut owners = TreeMemo::default();
         for (place, snapshot) in all.iter().enumerate() {
             let what = format!("snapshot {}", snapshot.id.short());
             self.monitor.detail(&what);
@@ -310,7 +307,7 @@ impl Counter<'_> {
             while let Some(event) = walk.next()? {
                 let claimed = match event {
                     SnapshotEvent::Enter(directory) => {
-                        if is_claimed(&mut owners, Key::of_tree(directory.tree), by) {
+                        if is_claimed(&mut owners, TreeKey::of_tree(directory.tree), by) {
                             walk.skip();
                             continue;
                         }
@@ -320,11 +317,11 @@ impl Counter<'_> {
                         Some(content) => self.claim(content, by, &mut owners),
                         None => continue,
                     },
-                    SnapshotEvent::Lost { error, .. } => Err(error.into()),
+                    SnapshotEvent::Lost { error, .. } => Err(error),
                     SnapshotEvent::Leave { .. } => continue,
                 };
                 match claimed {
-                    Err(EngineError::Repository(error)) if error.is_damage() => {
+                    Err(error) if error.is_damage() => {
                         damage(self.monitor, &what, &error);
                     }
                     other => other?,
@@ -339,11 +336,11 @@ impl Counter<'_> {
         &mut self,
         recipe: &Recipe,
         by: SnapshotNumber,
-        owners: &mut Memo<Owner>,
-    ) -> Result<(), EngineError> {
+        owners: &mut TreeMemo<Owner>,
+    ) -> Result<(), RepositoryError> {
         for_each_chunk(recipe, self.reader, &mut |chunk, level| {
             self.marks.claim(chunk, by)?;
-            let is_done = level > 0 && is_claimed(owners, Key::of_node(chunk, level), by);
+            let is_done = level > 0 && is_claimed(owners, TreeKey::of_node(chunk, level), by);
             Ok(if is_done { Visit::Past } else { Visit::Into })
         })
     }
@@ -353,17 +350,17 @@ impl Counter<'_> {
         &mut self,
         snapshot: &Snapshot,
         number: SnapshotNumber,
-    ) -> Result<SnapshotStat, EngineError> {
+    ) -> Result<SnapshotStat, RepositoryError> {
         let mut count =
-            Count { stat: SnapshotStat::of(snapshot.id), number, nodes: Memo::default() };
+            Count { stat: SnapshotStat::of(snapshot.id), number, nodes: TreeMemo::default() };
         // What the trees hold that were counted: one that is met again adds no chunk.
-        let mut counted: Memo<Below> = Memo::default();
-        let mut open: Vec<(Key, Below)> = Vec::new();
+        let mut counted: TreeMemo<Below> = TreeMemo::default();
+        let mut open: Vec<(TreeKey, Below)> = Vec::new();
         let mut walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, self.cancel);
         while let Some(event) = walk.next()? {
             let below = match event {
                 SnapshotEvent::Enter(directory) => {
-                    let key = Key::of_tree(directory.tree);
+                    let key = TreeKey::of_tree(directory.tree);
                     let Some(known) = counted.get(key) else {
                         self.chunks(directory.tree, Mark::Tree, &mut count)?;
                         open.push((key, Below::default()));
@@ -396,7 +393,7 @@ impl Counter<'_> {
         Ok(count.stat)
     }
 
-    fn file(&mut self, entry: &Entry, count: &mut Count) -> Result<Below, EngineError> {
+    fn file(&mut self, entry: &Entry, count: &mut Count) -> Result<Below, RepositoryError> {
         let mut file = Below { files: 1, ..Below::default() };
         if check_length(entry).is_err() {
             count.stat.unreadable += 1;
@@ -418,7 +415,7 @@ impl Counter<'_> {
         recipe: &Recipe,
         leaves: Mark,
         count: &mut Count,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), RepositoryError> {
         let Count { stat, number, nodes } = count;
         let visited = for_each_chunk(recipe, self.reader, &mut |chunk, level| {
             let mark = if level > 0 { Mark::Node } else { leaves };
@@ -426,10 +423,10 @@ impl Counter<'_> {
             if level == 0 {
                 return Ok(Visit::Into);
             }
-            let key = Key::of_node(chunk, level);
+            let key = TreeKey::of_node(chunk, level);
             let is_new = nodes.get(key).is_none();
             nodes.insert(key, ());
-            Ok::<_, EngineError>(if is_new { Visit::Into } else { Visit::Past })
+            Ok::<_, RepositoryError>(if is_new { Visit::Into } else { Visit::Past })
         });
         match visited {
             // It was reported when the snapshot claimed its chunks.
@@ -445,12 +442,12 @@ struct Count {
     stat: SnapshotStat,
     number: SnapshotNumber,
     /// The nodes that were counted.
-    nodes: Memo<()>,
+    nodes: TreeMemo<()>,
 }
 
 /// Whether a snapshot need not go into a tree or node, because it did before, or because more than
 /// one snapshot did. If not, this is remembered as done.
-fn is_claimed(owners: &mut Memo<Owner>, key: Key, by: SnapshotNumber) -> bool {
+fn is_claimed(owners: &mut TreeMemo<Owner>, key: TreeKey, by: SnapshotNumber) -> bool {
     let owner = match owners.get(key) {
         None => Owner::One(by),
         Some(Owner::One(owner)) if owner != by => Owner::Many,

@@ -13,9 +13,9 @@ const KEPT_MIN: usize = if cfg!(test) { 100 } else { 900_000 };
 
 /// The identity of a tree or of a node of a recipe, wherever its chunks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key([u8; 16]);
+pub struct TreeKey([u8; 16]);
 
-impl Key {
+impl TreeKey {
     /// The key of a directory's tree.
     pub fn of_tree(tree: &Recipe) -> Self {
         Self::first_of(tree.digest())
@@ -43,21 +43,21 @@ impl Key {
 
 /// Remembers something of each tree.
 #[derive(Debug)]
-pub struct Memo<V> {
-    young: HashMap<Key, V>,
+pub struct TreeMemo<V> {
+    young: HashMap<TreeKey, V>,
     /// What was met before the young were; dropped when those are too many.
-    old: HashMap<Key, V>,
+    old: HashMap<TreeKey, V>,
 }
 
-impl<V> Default for Memo<V> {
+impl<V> Default for TreeMemo<V> {
     fn default() -> Self {
         Self { young: HashMap::new(), old: HashMap::new() }
     }
 }
 
-impl<V: Copy> Memo<V> {
+impl<V: Copy> TreeMemo<V> {
     /// What is remembered.
-    pub fn get(&mut self, key: Key) -> Option<V> {
+    pub fn get(&mut self, key: TreeKey) -> Option<V> {
         if let Some(value) = self.young.get(&key) {
             return Some(*value);
         }
@@ -67,7 +67,7 @@ impl<V: Copy> Memo<V> {
     }
 
     /// Remembers something, in the place of what was remembered.
-    pub fn insert(&mut self, key: Key, value: V) {
+    pub fn insert(&mut self, key: TreeKey, value: V) {
         if self.young.len() >= KEPT_MIN {
             self.old = std::mem::take(&mut self.young);
         }
@@ -79,13 +79,13 @@ impl<V: Copy> Memo<V> {
 mod tests {
     use super::*;
 
-    fn key(number: u64) -> Key {
-        Key([0; 16]).at(&number.to_le_bytes())
+    fn key(number: u64) -> TreeKey {
+        TreeKey([0; 16]).at(&number.to_le_bytes())
     }
 
     #[test]
     fn what_was_met_last_is_remembered_and_the_rest_is_bounded() {
-        let mut memo = Memo::default();
+        let mut memo = TreeMemo::default();
         let asked = key(0);
         for number in 0..10 * KEPT_MIN as u64 {
             memo.insert(key(number), number);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_node_has_a_key_for_each_level() {
         let node = ChunkRef::hole(5);
-        assert_ne!(Key::of_node(&node, 1), Key::of_node(&node, 2));
-        assert_ne!(Key::of_node(&node, 1), Key::of_node(&node, 1).at(b"/a"));
+        assert_ne!(TreeKey::of_node(&node, 1), TreeKey::of_node(&node, 2));
+        assert_ne!(TreeKey::of_node(&node, 1), TreeKey::of_node(&node, 1).at(b"/a"));
     }
 }

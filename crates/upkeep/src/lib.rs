@@ -1,0 +1,25 @@
+//! Floor 5: the verbs over a repository itself, one file or folder each; synchronous.
+//!
+//! They ask what is in it, whether it is whole, and who may open it, and mend what is not whole.
+//! None knows a file tree of this machine. Like every verb, none prints or reads the environment,
+//! and clock and randomness are parameters.
+
+mod health;
+mod keys;
+mod repair;
+mod stats;
+mod verify;
+mod vouch;
+
+pub use health::audit::Affected;
+pub use health::census::{OpenSession, Unclaimed, find_rolled_back};
+pub use health::fault::Fault;
+pub use health::lost::LostSnapshot;
+pub use keys::{NewAccess, add_key, change_key, list_keys, remove_key};
+pub use repair::{
+    RepairOutcome, RepairPlan, RepairStep, may_recover, plan_recovery, plan_repair, repair,
+    repair_objects,
+};
+pub use stats::{ArenaTotals, RepositoryStats, SnapshotStat, repository_stats, snapshot_stats};
+pub use verify::{VerifyDepth, VerifyOutcome, verify, verify_objects};
+pub use vouch::vouch;
