@@ -5,19 +5,27 @@ use std::fs;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName};
 use strongroom_backend::{Backend, read_all};
 use strongroom_base::{Cancel, Severity, Silent};
+use strongroom_catalog::Snapshot;
 use strongroom_testkit::tree::grow;
 use strongroom_testkit::{Listener, noise};
 use strongroom_upkeep::{SnapshotStat, repository_stats, snapshot_stats};
 
-use crate::world::{TREE, World};
+use crate::world::{TREE, World, options, run};
+
+/// Backs the tree up without deltas: a chunk that is counted stands for itself.
+fn backup(world: &World) -> Snapshot {
+    let mut options = options(&world.tree());
+    options.pack.deltas = false;
+    run(&world.open(), &options, &Silent).unwrap().snapshot
+}
 
 #[test]
 fn every_byte_of_a_repository_is_counted() {
     let world = World::bare(1);
     grow(&world.tree(), 6, TREE);
-    let first = world.backup().snapshot;
+    let first = backup(&world);
     world.write("more", &noise(9, 50_000));
-    let second = world.backup().snapshot;
+    let second = backup(&world);
     let stats = repository_stats(&world.open(), &Silent, &Cancel::new()).unwrap();
     let bytes_in = |folder: &str| -> u64 {
         let listed = world.objects.list(folder).unwrap();
@@ -51,11 +59,11 @@ fn shares_of_snapshots() {
     world.write("dir/twice", &shared);
     world.write("first", &first);
     fs::hard_link(world.tree().join("first"), world.tree().join("first-too")).unwrap();
-    let one = world.backup().snapshot;
+    let one = backup(&world);
     fs::remove_file(world.tree().join("first")).unwrap();
     fs::remove_file(world.tree().join("first-too")).unwrap();
     world.write("second", &second);
-    let two = world.backup().snapshot;
+    let two = backup(&world);
     let snapshots = [one.clone(), two.clone()];
     let count = |of: &[_]| -> Vec<SnapshotStat> {
         snapshot_stats(&world.open(), of, &Silent, &Cancel::new()).unwrap()
@@ -86,7 +94,7 @@ fn shares_of_snapshots() {
 fn shares_add_up_to_what_is_stored() {
     let world = World::bare(1);
     grow(&world.tree(), 5, TREE);
-    let snapshot = world.backup().snapshot;
+    let snapshot = backup(&world);
     let stat = snapshot_stats(&world.open(), &[snapshot], &Silent, &Cancel::new()).unwrap()[0];
     let stats = repository_stats(&world.open(), &Silent, &Cancel::new()).unwrap();
     assert_eq!(stat.unique_bytes, stats.data.chunk_bytes);
@@ -100,9 +108,9 @@ fn shares_add_up_to_what_is_stored() {
 fn what_is_lost_is_told_and_the_rest_is_counted() {
     let world = World::bare(1);
     world.write("lost/file", b"x");
-    let first = world.backup().snapshot;
+    let first = backup(&world);
     world.write("whole/file", b"y");
-    let second = world.backup().snapshot;
+    let second = backup(&world);
     world.objects.remove(&ArenaName::first(first.root.refs[0].location.arena).object()).unwrap();
     let (listener, cancel) = (Listener::new(), Cancel::new());
     let stats = snapshot_stats(&world.open(), &[second], &listener, &cancel).unwrap();
