@@ -12,7 +12,7 @@ use strongroom_upkeep::{SnapshotStat, repository_stats, snapshot_stats};
 
 use crate::world::{TREE, World, options, run};
 
-/// Backs the tree up without deltas: a chunk that is counted stands for itself.
+/// Backs the tree up without deltas: what a chunk takes is its own.
 fn backup(world: &World) -> Snapshot {
     let mut options = options(&world.tree());
     options.pack.deltas = false;
