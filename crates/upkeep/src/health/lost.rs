@@ -4,17 +4,20 @@
 //! backup that came to its end has written the tree of `/`, and no other tree names that. What a
 //! backup that was given up has written last is a tree of some directory. So a tree counts as that
 //! of `/` only if the paths of another snapshot lead somewhere in it, or if this machine remembers
-//! that the session was committed.
+//! that the session was committed. Unless it is certain that there was a snapshot, all that the tree
+//! needs must exist as well.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, SnapshotId};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Silent, SnapshotId};
 use strongroom_catalog::{ChunkRef, Entry, Recipe, Snapshot, TreeReader};
 use strongroom_repository::{
     ChunkReader, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk, find_path,
 };
 
+use super::audit::audit;
+use super::bad::{BadPlaces, is_good};
 use super::census::Unclaimed;
 
 /// A snapshot that was removed, as far as it can be made again.
@@ -98,7 +101,18 @@ impl Finder<'_> {
             }
             Ok(())
         })?;
-        Ok(if found.len() == 1 { found.pop() } else { None })
+        let Some(only) = found.pop().filter(|_| found.is_empty()) else { return Ok(None) };
+        Ok(if only.was_committed || self.is_whole(&only)? { Some(only) } else { None })
+    }
+
+    /// False for what a backup wrote that failed: arenas are written side by side, so the last tree
+    /// may exist while an arena of data does not.
+    fn is_whole(&self, found: &LostSnapshot) -> Result<bool, RepositoryError> {
+        let itself = Snapshot { root: found.root.clone(), ..Snapshot::empty(found.id) };
+        let bad = BadPlaces::default();
+        let mut is_good = |chunk: &ChunkRef| is_good(self.reader, &bad, chunk);
+        let (affected, _) = audit(self.reader, &[itself], &mut is_good, &Silent, self.cancel)?;
+        Ok(affected.is_empty())
     }
 
     /// The arenas of metadata, if the own domain wrote them all.
