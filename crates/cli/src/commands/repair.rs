@@ -68,7 +68,6 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let monitor = context.terminal.monitor(REPAIRED);
         repair_objects(&*backend, &plan, &monitor, &context.cancel)?
     } else {
-        mend_what_opening_needs(context, &plan)?;
         let repository = context.open()?;
         if may_recover(&*backend)? {
             plan_recovery(&repository, &mut plan, &monitor, &context.cancel)?;
@@ -114,23 +113,6 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.line(BACK_UP_AGAIN)?;
     }
     Ok(Exit::Damaged.into())
-}
-
-/// The configuration and the key slots come first: without them the rest cannot be opened.
-fn mend_what_opening_needs(context: &Context, plan: &RepairPlan) -> Result<(), CliError> {
-    let small = |step: &&RepairStep| match step {
-        RepairStep::FromParity { name, .. } | RepairStep::FromCopy { name, .. } => {
-            matches!(name.folder(), "" | "keys")
-        }
-        _ => false,
-    };
-    let steps: Vec<RepairStep> = plan.steps.iter().filter(small).cloned().collect();
-    if !steps.is_empty() {
-        let first = RepairPlan { steps, ..RepairPlan::default() };
-        let monitor = context.terminal.monitor(REPAIRED);
-        repair_objects(&*context.backend()?, &first, &monitor, &context.cancel)?;
-    }
-    Ok(())
 }
 
 fn report_lost_snapshots(context: &Context, plan: &RepairPlan) -> Result<(), CliError> {
