@@ -1,0 +1,110 @@
+//! A person who forgets a snapshot, and may take it back.
+
+use crate::mutant::Mutant;
+use crate::scope::Scope;
+use crate::store::{Fate, Op};
+use crate::world::World;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+enum At {
+    /// About to choose a snapshot.
+    #[default]
+    Choose,
+    /// About to wish that it be forgotten.
+    Wish,
+    /// Is the wish there?
+    LookForWish,
+    /// About to take the wish back, or to leave it.
+    TakeBack,
+    /// Was it taken back?
+    LookForEnd,
+    /// About to look whether a collection has taken the wish.
+    LookForPlans,
+    Stopped,
+}
+
+/// What it does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Chooses a snapshot that exists.
+    Choose(u8),
+    Read,
+    Send(Fate),
+}
+
+/// Forgets, and may take it back.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Forgetter {
+    at: At,
+    snapshot: u8,
+}
+
+impl Forgetter {
+    /// Where it is, for the report of a path.
+    pub fn place(&self) -> String {
+        format!("{:?}", self.at)
+    }
+
+    /// All that it may do next.
+    pub fn steps(&self, world: &World, offer: &mut dyn FnMut(Step)) {
+        match self.at {
+            At::Stopped => {}
+            At::Choose => world.store.snapshots().iter().map(Step::Choose).for_each(offer),
+            At::Wish | At::TakeBack => {
+                world.fates().iter().copied().map(Step::Send).for_each(offer)
+            }
+            At::LookForWish | At::LookForEnd | At::LookForPlans => offer(Step::Read),
+        }
+    }
+
+    /// Takes one of the steps.
+    pub fn take(&mut self, step: Step, scope: &Scope, world: &mut World) {
+        let snapshot = self.snapshot;
+        let by_removal = scope.has(Mutant::WishesAreRemoved);
+        match (step, self.at) {
+            (Step::Choose(snapshot), At::Choose) => {
+                self.snapshot = snapshot;
+                self.at = At::Wish;
+            }
+            (Step::Send(fate), At::Wish) if scope.has(Mutant::ForgetsAtOnce) => {
+                world.send(Op::RemoveSnapshot(snapshot), fate);
+                world.past.forgotten_at_once = world.past.forgotten_at_once.with(snapshot);
+                self.at = At::Stopped;
+            }
+            (Step::Send(fate), At::Wish) => {
+                world.send(Op::CreateWish(snapshot, 1), fate);
+                self.at = At::LookForWish;
+            }
+            (Step::Send(fate), At::TakeBack) => {
+                let op = match by_removal {
+                    true => Op::RemoveWish(snapshot, 1),
+                    false => Op::CreateWish(snapshot, 2),
+                };
+                world.send(op, fate);
+                self.at = At::LookForEnd;
+            }
+            (Step::Read, At::LookForWish) => {
+                let is_there = world.store.wishes[usize::from(snapshot)].has(1);
+                self.at = if is_there { At::TakeBack } else { At::Wish };
+            }
+            (Step::Read, At::LookForEnd) => {
+                let wishes = world.store.wishes[usize::from(snapshot)];
+                let is_done = if by_removal { !wishes.has(1) } else { wishes.has(2) };
+                self.at = if is_done { At::LookForPlans } else { At::TakeBack };
+            }
+            (Step::Read, At::LookForPlans) => {
+                let is_taken = (1..=scope.collections).any(|number| {
+                    let collection = world.store.collection(number);
+                    let plan = collection.plan.filter(|_| collection.verdict.is_none());
+                    plan.is_some_and(|plan| plan.forgotten.has(snapshot))
+                        || collection.verdict.is_some_and(|v| v.forgotten.has(snapshot))
+                });
+                if !is_taken {
+                    world.past.taken_back = world.past.taken_back.with(snapshot);
+                }
+                self.at = At::Stopped;
+            }
+            (step, at) => unreachable!("{step:?} at {at:?}"),
+        }
+    }
+}

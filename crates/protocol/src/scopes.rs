@@ -1,0 +1,108 @@
+//! Who takes part: each scope is small enough to be walked through whole, and each fault has one
+//! in which it does its harm.
+
+use crate::mutant::Mutant;
+use crate::scope::{Decision, Scope};
+use crate::set::Set;
+
+/// One writer, one collector, snapshot 0 unwanted.
+const BASIC: Scope = Scope {
+    name: "a writer beside a collector",
+    writers: 1,
+    attempts: 1,
+    contents: CONTENTS,
+    stores: true,
+    collectors: 1,
+    collections: 1,
+    unwanted: FIRST,
+    forgetter: false,
+    repairer: false,
+    lost_answers: 0,
+    decision: Decision::OneName,
+    mutant: None,
+};
+
+/// Its writer stores nothing, and wants the delta.
+const FINDING: Scope = Scope { stores: false, contents: DELTA, ..BASIC };
+
+/// Snapshot 0.
+const FIRST: Set = Set::EMPTY.with(0);
+/// The content of the base, and of the delta on it.
+const CONTENTS: Set = Set::EMPTY.with(0).with(2);
+/// That of the delta.
+const DELTA: Set = Set::EMPTY.with(2);
+
+/// Those that a bounded run walks through.
+pub fn small() -> Vec<Scope> {
+    vec![
+        BASIC,
+        Scope { name: "two collectors", collectors: 2, writers: 0, lost_answers: 2, ..BASIC },
+        Scope {
+            name: "forgotten, and taken back",
+            writers: 0,
+            unwanted: Set::EMPTY,
+            forgetter: true,
+            lost_answers: 1,
+            ..BASIC
+        },
+        Scope { name: "a repairer", repairer: true, ..BASIC },
+        Scope { name: "two names", decision: Decision::TwoNames, lost_answers: 1, ..BASIC },
+    ]
+}
+
+/// Those that only a long run does.
+pub fn large() -> Vec<Scope> {
+    vec![
+        Scope { name: "answers are lost", attempts: 2, lost_answers: 1, ..BASIC },
+        Scope { name: "a repairer, answers lost", repairer: true, lost_answers: 1, ..BASIC },
+        Scope { name: "two collections", collections: 2, lost_answers: 1, ..BASIC },
+        Scope { name: "two writers", writers: 2, ..FINDING },
+        Scope { name: "a writer, two collectors", collectors: 2, ..FINDING },
+        Scope {
+            name: "a writer, a forgetter",
+            unwanted: Set::EMPTY,
+            forgetter: true,
+            lost_answers: 1,
+            ..FINDING
+        },
+        Scope { name: "a repairer, two collections", repairer: true, collections: 2, ..FINDING },
+    ]
+}
+
+/// Each fault, and where it is looked for.
+pub fn mutants() -> Vec<Scope> {
+    use Mutant as M;
+    let lossy = Scope { lost_answers: 1, ..BASIC };
+    let with = |mutant, scope: Scope| Scope { mutant: Some(mutant), ..scope };
+    let two_names = Scope { decision: Decision::TwoNames, ..BASIC };
+    let taken_back = Scope { unwanted: Set::EMPTY, forgetter: true, lost_answers: 1, ..BASIC };
+    vec![
+        with(M::ReadsPlansBeforeItsSession, BASIC),
+        with(M::ParentMayBeForgotten, BASIC),
+        with(M::UsesWhatIsHeld, BASIC),
+        with(M::UsesWhatStandsAgain, Scope { repairer: true, lost_answers: 1, ..FINDING }),
+        with(M::AnyBase, BASIC),
+        with(M::GivesUpUndecided, lossy),
+        with(M::TakesItsOwnCommitForAFence, lossy),
+        with(M::WriterLooksForNoFence, two_names),
+        with(M::WritersListedBeforeThePlan, BASIC),
+        with(M::WaitsForNobody, BASIC),
+        with(M::ListsAgainBeforeItWaits, BASIC),
+        with(M::MarksOnce, BASIC),
+        with(M::SkipsTheUnreadable, BASIC),
+        with(M::NeitherLooksAtBasesNorCloses, BASIC),
+        with(M::VerdictsReplaceEachOther, Scope { collectors: 2, ..FINDING }),
+        with(M::CarriesOutItsOwnDecision, Scope { collectors: 2, collections: 2, ..FINDING }),
+        with(M::RemovesTombstones, BASIC),
+        with(M::ListingsLag, BASIC),
+        with(M::ForgetsAtOnce, Scope { writers: 2, forgetter: true, ..FINDING }),
+        with(M::WishesReadOnce, Scope { writers: 0, ..taken_back }),
+        with(M::WishesAreRemoved, Scope { writers: 0, ..taken_back }),
+    ]
+}
+
+/// Faults that something else makes up for: no harm comes of one alone.
+pub fn harmless() -> Vec<Scope> {
+    let with = |mutant| Scope { mutant: Some(mutant), ..BASIC };
+    vec![with(Mutant::UsesDeltasWithoutTheirBases), with(Mutant::DoesNotClose)]
+}

@@ -1,0 +1,45 @@
+//! The bounded part of the report, for each change.
+
+use stateright::{Checker, Expectation, HasDiscoveries, Model};
+
+use crate::scope::Scope;
+use crate::scopes;
+
+/// The properties that do not hold.
+fn failures(scope: Scope) -> Vec<&'static str> {
+    let checker = scope.checker().threads(2).spawn_bfs().join();
+    let properties = scope.properties().into_iter();
+    let failed = properties.filter(|property| {
+        let is_example = matches!(property.expectation, Expectation::Sometimes);
+        checker.discovery(property.name).is_some() != is_example
+    });
+    failed.map(|property| property.name).collect()
+}
+
+#[test]
+fn all_properties_hold_in_small_scopes() {
+    for scope in scopes::small() {
+        assert_eq!(failures(scope), [""; 0], "{}", scope.name);
+    }
+}
+
+#[test]
+fn two_faults_are_harmless_alone() {
+    for scope in scopes::harmless() {
+        assert_eq!(failures(scope), [""; 0], "{:?}", scope.mutant);
+    }
+}
+
+#[test]
+fn each_mutant_does_harm() {
+    for scope in scopes::mutants() {
+        let checker = scope.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
+        let checker = checker.spawn_bfs().join();
+        let mut properties = scope.properties().into_iter();
+        let is_caught = properties.any(|property| {
+            let is_example = matches!(property.expectation, Expectation::Sometimes);
+            !is_example && checker.discovery(property.name).is_some()
+        });
+        assert!(is_caught, "{:?}", scope.mutant);
+    }
+}
