@@ -67,40 +67,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     };
     monitor.finish();
     let outcome = outcome?;
-    context.terminal.json(&json!({
-        "event": "summary",
-        "sound": outcome.is_sound(),
-        "seconds": monitor.elapsed().as_secs_f64(),
-        "objects": outcome.objects,
-        "objects_read": outcome.objects_read,
-        "bytes_read": outcome.bytes_read,
-        "chunks_read": outcome.chunks_read,
-        "snapshots": outcome.snapshots,
-        "chunks_named": outcome.chunks_named,
-        "vouched": vouched,
-        "faults": outcome.faults.iter().map(|(name, fault)| json!({
-            "object": name.as_str(), "fault": fault.to_string(),
-        })).collect::<Vec<_>>(),
-        "affected": affected_json(&outcome.affected),
-        "strangers": outcome.strangers.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
-        "open_sessions": outcome.open_sessions.iter().map(|open| json!({
-            "id": open.id.to_string(), "begun": open.begun.map(|begun| begun.0),
-            "sequence": open.sequence, "arenas": open.arenas,
-        })).collect::<Vec<_>>(),
-        "unclaimed": outcome.unclaimed.iter().map(|unclaimed| json!({
-            "id": unclaimed.id.to_string(), "sequence": unclaimed.sequence,
-            "arenas": unclaimed.arenas,
-        })).collect::<Vec<_>>(),
-        "lost_snapshots": outcome.lost_snapshots.iter().map(|lost| json!({
-            "id": lost.id.to_string(), "sequence": lost.sequence,
-            "was_committed": lost.was_committed,
-            "paths": lost.paths.iter().map(|path| String::from_utf8_lossy(path))
-                .collect::<Vec<_>>(),
-        })).collect::<Vec<_>>(),
-        "missing_sequences": outcome.missing_sequences.iter()
-            .map(|gap| [*gap.start(), *gap.end()]).collect::<Vec<_>>(),
-        "rolled_back": outcome.rolled_back.map(|id| id.to_string()),
-    }))?;
+    let summary = summary_json(&outcome, vouched, monitor.elapsed().as_secs_f64());
+    context.terminal.json(&summary)?;
     let snapshots = match args.keyless {
         true => "; without a key, the snapshots were not read".to_owned(),
         false => format!(", and {}", counted(outcome.snapshots, "snapshot", "snapshots")),
@@ -137,6 +105,44 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         ))?,
     }
     Ok(Exit::Damaged.into())
+}
+
+/// All of the outcome, for `--json`.
+fn summary_json(outcome: &VerifyOutcome, vouched: usize, seconds: f64) -> serde_json::Value {
+    json!({
+        "event": "summary",
+        "sound": outcome.is_sound(),
+        "seconds": seconds,
+        "objects": outcome.objects,
+        "objects_read": outcome.objects_read,
+        "bytes_read": outcome.bytes_read,
+        "chunks_read": outcome.chunks_read,
+        "snapshots": outcome.snapshots,
+        "chunks_named": outcome.chunks_named,
+        "vouched": vouched,
+        "faults": outcome.faults.iter().map(|(name, fault)| json!({
+            "object": name.as_str(), "fault": fault.to_string(),
+        })).collect::<Vec<_>>(),
+        "affected": affected_json(&outcome.affected),
+        "strangers": outcome.strangers.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
+        "open_sessions": outcome.open_sessions.iter().map(|open| json!({
+            "id": open.id.to_string(), "begun": open.begun.map(|begun| begun.0),
+            "sequence": open.sequence, "arenas": open.arenas,
+        })).collect::<Vec<_>>(),
+        "unclaimed": outcome.unclaimed.iter().map(|unclaimed| json!({
+            "id": unclaimed.id.to_string(), "sequence": unclaimed.sequence,
+            "arenas": unclaimed.arenas,
+        })).collect::<Vec<_>>(),
+        "lost_snapshots": outcome.lost_snapshots.iter().map(|lost| json!({
+            "id": lost.id.to_string(), "sequence": lost.sequence,
+            "was_committed": lost.was_committed,
+            "paths": lost.paths.iter().map(|path| String::from_utf8_lossy(path))
+                .collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+        "missing_sequences": outcome.missing_sequences.iter()
+            .map(|gap| [*gap.start(), *gap.end()]).collect::<Vec<_>>(),
+        "rolled_back": outcome.rolled_back.map(|id| id.to_string()),
+    })
 }
 
 /// What interrupted writers left.
