@@ -92,7 +92,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Where it is, for the report of a path.
+    /// The name of its present step, for the report of a path.
     pub fn place(&self) -> String {
         format!("{:?}", self.at)
     }
@@ -271,7 +271,7 @@ impl Collector {
     fn after_listing_writers(&self, scope: &Scope) -> At {
         match scope.mutant {
             Some(Mutant::ListsAgainBeforeItWaits) => At::ListAgain,
-            Some(Mutant::WaitsForNobody) => At::ListWishes,
+            Some(Mutant::WaitsForNoWriter) => At::ListWishes,
             Some(Mutant::MarksOnce) => At::ListArenasAgain,
             _ => At::Wait,
         }

@@ -40,7 +40,7 @@ pub struct Forgetter {
 }
 
 impl Forgetter {
-    /// Where it is, for the report of a path.
+    /// The name of its present step, for the report of a path.
     pub fn place(&self) -> String {
         format!("{:?}", self.at)
     }

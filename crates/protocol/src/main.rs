@@ -8,7 +8,12 @@
 //! strongroom-protocol --whole    also the scopes that take minutes and GBs
 //! strongroom-protocol NAME       one scope, or one mutant
 //! ```
-#![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a report is what it is for")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a report is what it is for"
+)]
 
 mod collector;
 mod forgetter;
@@ -41,7 +46,12 @@ fn main() -> ExitCode {
         return match (all.iter().find(named), scopes::mutants().iter().find(named)) {
             (Some(scope), _) => exit(holds(*scope)),
             (None, Some(scope)) => exit(does_harm(*scope)),
-            (None, None) => exit(false),
+            (None, None) => {
+                eprintln!(
+                    "error: no scope and no mutant is called {name:?}; the report lists them"
+                );
+                exit(false)
+            }
         };
     }
     let is_whole = arguments.iter().any(|argument| argument == "--whole");
@@ -88,7 +98,7 @@ fn holds(scope: Scope) -> bool {
     found.is_empty()
 }
 
-/// Looks for the harm that a mutant does, and shows the shortest way to it.
+/// Looks for the harm that a mutant does, and shows a way to it.
 fn does_harm(scope: Scope) -> bool {
     let begun = Instant::now();
     let checker =

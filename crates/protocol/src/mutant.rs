@@ -10,7 +10,7 @@ pub enum Mutant {
     /// W5 looks only at what verdicts removed, not at what a plan condemns.
     UsesWhatIsHeld,
     /// W5 looks only at plans, not at verdicts: what a repair wrote back is used.
-    UsesWhatStandsAgain,
+    UsesWhatWasWrittenBack,
     /// W5 without the bases of deltas. Harmless alone, because of C7.
     UsesDeltasWithoutTheirBases,
     /// A base need not fulfil W5.
@@ -24,7 +24,7 @@ pub enum Mutant {
     /// C4 before C3.
     WritersListedBeforeThePlan,
     /// No C5.
-    WaitsForNobody,
+    WaitsForNoWriter,
     /// C6's listing before C5.
     ListsAgainBeforeItWaits,
     /// No second mark.

@@ -50,7 +50,7 @@ pub struct Repairer {
 }
 
 impl Repairer {
-    /// Where it is, for the report of a path.
+    /// The name of its present step, for the report of a path.
     pub fn place(&self) -> String {
         format!("{:?}", self.at)
     }

@@ -17,7 +17,7 @@ pub enum Decision {
 pub struct Scope {
     /// For the report.
     pub name: &'static str,
-    /// Writers, and how many sessions each begins at most.
+    /// Writers.
     pub writers: u8,
     /// Sessions that each writer begins at most.
     pub attempts: u8,

@@ -69,7 +69,7 @@ pub fn large() -> Vec<Scope> {
     ]
 }
 
-/// Each fault, and where it is looked for.
+/// Each fault, with the scope in which it is looked for.
 pub fn mutants() -> Vec<Scope> {
     use Mutant as M;
     let lossy = Scope { lost_answers: 1, ..BASIC };
@@ -80,13 +80,13 @@ pub fn mutants() -> Vec<Scope> {
         with(M::ReadsPlansBeforeItsSession, BASIC),
         with(M::ParentMayBeForgotten, BASIC),
         with(M::UsesWhatIsHeld, BASIC),
-        with(M::UsesWhatStandsAgain, Scope { repairer: true, lost_answers: 1, ..FINDING }),
+        with(M::UsesWhatWasWrittenBack, Scope { repairer: true, lost_answers: 1, ..FINDING }),
         with(M::AnyBase, BASIC),
         with(M::GivesUpUndecided, lossy),
         with(M::TakesItsOwnCommitForAFence, lossy),
         with(M::WriterLooksForNoFence, two_names),
         with(M::WritersListedBeforeThePlan, BASIC),
-        with(M::WaitsForNobody, BASIC),
+        with(M::WaitsForNoWriter, BASIC),
         with(M::ListsAgainBeforeItWaits, BASIC),
         with(M::MarksOnce, BASIC),
         with(M::SkipsTheUnreadable, BASIC),

@@ -19,7 +19,7 @@ pub struct Chunk {
 pub struct Past {
     /// Snapshots that were reported to a user as stored.
     pub acknowledged: Set,
-    /// What each session was decided as, when it was.
+    /// Sessions of which there was a tombstone.
     pub tombstones: Set,
     /// Snapshots of which a wish was reported to be taken back.
     pub taken_back: Set,
@@ -105,7 +105,7 @@ impl World {
         slots.iter().fold(slots, |all, slot| all.or(self.bases(slot)))
     }
 
-    /// What has to be kept for these references: the slots that they name, or, where one of those is
+    /// What has to be kept for these references: the slots that they name, or, if one of those is
     /// not there, every slot of the same content; and all bases.
     pub fn reach(&self, roots: Set, present: Set) -> Set {
         let found = roots.iter().fold(roots, |all, slot| {

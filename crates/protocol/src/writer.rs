@@ -45,7 +45,7 @@ pub struct Content {
     pub parent: Option<(u8, Set)>,
     /// A slot that is named because its content is wanted (W5).
     pub reused: Option<u8>,
-    /// What is stored again.
+    /// What is stored, whether or not it exists elsewhere.
     pub stored: Option<Chunk>,
 }
 
@@ -119,7 +119,7 @@ impl Writer {
         *self = next;
     }
 
-    /// Where it is, for the report of a path.
+    /// The name of its present step, for the report of a path.
     pub fn place(&self) -> String {
         format!("{:?}", self.at)
     }
@@ -164,11 +164,11 @@ impl Writer {
             if parent.is_some() {
                 offer(Content { parent, reused: None, stored: None });
             }
-            // Slots that a service for fingerprints may name are any at all; only these are used.
             if parent.is_some() && !scope.stores {
                 continue;
             }
             for content in scope.contents.iter() {
+                // An index or a service may name any slot; W5 decides.
                 for slot in
                     (0..world.chunks.len() as u8).filter(|slot| self.may_use(scope, world, *slot))
                 {
@@ -196,7 +196,7 @@ impl Writer {
     fn may_use(&self, scope: &Scope, world: &World, slot: u8) -> bool {
         let excluded = match scope.mutant {
             Some(Mutant::UsesWhatIsHeld) => self.dead,
-            Some(Mutant::UsesWhatStandsAgain) => self.held,
+            Some(Mutant::UsesWhatWasWrittenBack) => self.held,
             _ => self.dead.or(self.held),
         };
         let slots = match scope.mutant {
@@ -335,7 +335,7 @@ impl Writer {
         }
     }
 
-    /// Its snapshot present.
+    /// Its snapshot exists.
     fn committed(&mut self, scope: &Scope, world: &mut World) {
         match scope.decision {
             Decision::OneName => self.acknowledge(world),
