@@ -93,3 +93,21 @@ fn a_put_only_key_stores_and_reads_nothing() {
     world.assert_holds(&repository, outcome.snapshot.id, &world.image(), "stored put-only");
     world.assert_holds(&repository, first.snapshot.id, &image, "the first");
 }
+
+#[test]
+fn a_key_gives_keys_of_its_own_domain_alone() {
+    let world = World::new(154);
+    let give = |repository: &Repository, domain| {
+        add_key(repository, PASSPHRASE, "", NewAccess::PutOnly(domain), COST)
+    };
+    let error = give(&world.open(), "a b").unwrap_err();
+    assert!(matches!(error, RepositoryError::DomainName { name } if name == "a b"));
+    add_key(&world.open(), OTHER, "put-only", NewAccess::PutOnly("laptop"), COST).unwrap();
+    let put_only = Repository::open(world.surroundings(), OTHER).unwrap();
+    let slots = list_keys(&put_only).unwrap().len();
+    let error = give(&put_only, "desktop").unwrap_err();
+    let RepositoryError::OtherDomain { own, wanted } = error else { panic!("{error}") };
+    assert_eq!((own.as_str(), wanted.as_str()), ("laptop", "desktop"));
+    assert_eq!(list_keys(&put_only).unwrap().len(), slots);
+    give(&put_only, "laptop").unwrap();
+}
