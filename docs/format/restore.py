@@ -57,7 +57,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
-CONFIG, KEY_SLOT, DATA_ARENA, METADATA_ARENA, SNAPSHOT, SESSION = range(1, 7)  # envelope.md
+# envelope.md
+CONFIG, KEY_SLOT, DATA_ARENA, METADATA_ARENA, SNAPSHOT, SESSION, TOMBSTONE = range(1, 8)
 FILE_TREE, RECIPE_FORM = 0, 0  # snapshot.md, recipe.md
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, CHAR_DEVICE, BLOCK_DEVICE = range(7)  # tree.md
@@ -220,6 +221,8 @@ class Repository:
         for path in (self.path / "snapshots").glob("*"):
             try:
                 snapshot_id = bytes.fromhex(path.name)
+                if read_header(path, None, snapshot_id).kind == TOMBSTONE:
+                    continue
                 sequence = read_header(path, SNAPSHOT, snapshot_id).sequence
                 claim, sealed = split(read_object(path, SNAPSHOT, snapshot_id), 48)
                 self.check_claim(snapshot_id, sequence, claim)
@@ -366,11 +369,14 @@ class Arena:
         first = read_at(path, Header.BYTES, self.HEAD_BYTES)
         last = read_at(path, Header.BYTES + header.body_bytes - self.HEAD_BYTES, self.HEAD_BYTES)
         head = first if checksum_is_right(first) else last
-        magic, suite, _, _, _, summary_bytes, sealed_key, domain = struct.unpack_from(
-            "<8sB3sIQQ80s16s", head)
+        magic, suite, _, _, _, summary_bytes, sealed_key, domain, salt = struct.unpack_from(
+            "<8sB3sIQQ80s16s12s", head)
         if not checksum_is_right(head) or magic != b"ARENA HD" or suite != 1:
             raise Damaged(f"{path}: its head is damaged")
-        self.key = AESGCM(keys.open(b"strongroom v0 arena key", arena_id, sealed_key))
+        key = keys.open(b"strongroom v0 arena key", arena_id, sealed_key)
+        if any(salt):
+            key = derive("strongroom v0 arena blocks", key + salt)
+        self.key = AESGCM(key)
         summary_start = Header.BYTES + self.HEAD_BYTES
         self.blocks_start = summary_start + summary_bytes
         sealed = read_at(path, summary_start, summary_bytes)
@@ -611,7 +617,7 @@ class Header(NamedTuple):
     BYTES = 128
 
 
-def read_header(path: Path, kind: int, object_id: bytes | None = None) -> Header:
+def read_header(path: Path, kind: int | None, object_id: bytes | None = None) -> Header:
     """The header, from whichever end of the object it can be read."""
     for offset in (0, path.stat().st_size - Header.BYTES):
         packed = read_at(path, max(offset, 0), Header.BYTES)
@@ -619,9 +625,9 @@ def read_header(path: Path, kind: int, object_id: bytes | None = None) -> Header
             header = Header(*struct.unpack("<8sHBBI16s16sQQII32s20sI", packed))
             if header.version > 0:
                 raise Damaged(f"{path}: format version {header.version} is newer than this file")
-            if header.kind not in range(CONFIG, SESSION + 1) or header.required_features:
+            if header.kind not in range(CONFIG, TOMBSTONE + 1) or header.required_features:
                 raise Newer(f"{path}: a newer program made it: not damaged, but not known here")
-            if header.kind != kind or object_id not in (None, header.id):
+            if kind not in (None, header.kind) or object_id not in (None, header.id):
                 raise Damaged(f"{path}: another object stands in its place")
             return header
     raise Damaged(f"{path}: neither header nor trailer can be read")

@@ -79,6 +79,11 @@ impl BlockDraft {
         self.next_slot() - 1
     }
 
+    /// Leaves out a slot whose chunk is no longer wanted.
+    pub fn push_absent(&mut self) {
+        self.entries.push(DirectoryEntry::ABSENT);
+    }
+
     /// Bytes of the gathered chunks and of the names of their bases.
     pub fn bytes(&self) -> usize {
         self.data().len() + self.bases * BASE_BYTES
@@ -373,7 +378,7 @@ impl OpenBlock {
     /// The chunk in a slot of the arena, if this block holds it.
     pub fn chunk(&self, slot: u32) -> Option<StoredChunk<'_>> {
         let place = slot.checked_sub(self.head.first_slot)? as usize;
-        let chunk = self.chunks.get(place)?;
+        let chunk = self.chunks.get(place).filter(|chunk| !chunk.entry.is_absent())?;
         let end = chunk.start + chunk.entry.stored_bytes as usize;
         let stored = &self.payload[chunk.start..end];
         Some(if chunk.entry.bases.is_empty() {
@@ -405,6 +410,24 @@ impl OpenBlock {
             + self.chunks.capacity() * size_of::<OpenChunk>()
             + bases * size_of::<Location>()
     }
+}
+
+/// The block at the start of `bytes`, sealed under another key, with what it holds as it was.
+pub(crate) fn seal_again(
+    bytes: &[u8],
+    arena: ArenaId,
+    key: &SealKey,
+    next: &SealKey,
+) -> Result<SealedBlock, BlockError> {
+    let frame = BlockFrame::unpack(bytes)?;
+    let damaged = BlockError::Damaged { number: frame.number };
+    let end = FRAME_BYTES + frame.sealed_bytes as usize;
+    let mut block = bytes.get(..end).ok_or(damaged)?.to_vec();
+    let opened = key.open(u64::from(frame.number), &frame.aad(arena), &mut block[FRAME_BYTES..]);
+    let (head, _) = opened.map_err(|_| damaged)?.split_at(BLOCK_HEAD_BYTES);
+    let head = BlockHead::unpack(head)?;
+    block.truncate(end - TAG_BYTES);
+    Ok(seal_block(frame.number, head, block, arena, next))
 }
 
 /// Why a block cannot be opened.

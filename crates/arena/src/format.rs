@@ -23,6 +23,8 @@ pub const HEAD_BYTES: usize = 144;
 pub const SUITE: u8 = 1;
 /// Bytes of a sealed arena key.
 pub const SEALED_KEY_BYTES: usize = 80;
+/// Bytes of the salt of blocks that were sealed again.
+pub const BLOCKS_SALT_BYTES: usize = 12;
 
 /// Where the sealed summary begins in the object.
 pub const SUMMARY_START: usize = HEADROOM + HEAD_BYTES;
@@ -131,6 +133,9 @@ pub struct ArenaHead {
     pub sealed_key: [u8; SEALED_KEY_BYTES],
     /// Whose summary key opens the summary.
     pub domain: DomainId,
+    /// Zero as long as the blocks are sealed under the arena's key itself. A rewriting that takes
+    /// chunks out of blocks draws it, and seals the blocks that are left under another key.
+    pub salt: [u8; BLOCKS_SALT_BYTES],
 }
 
 impl ArenaHead {
@@ -145,7 +150,7 @@ impl ArenaHead {
         bytes.put_u64(self.summary_bytes);
         bytes.put(&self.sealed_key);
         bytes.put(&self.domain.0);
-        bytes.put(&[0; 12]);
+        bytes.put(&self.salt);
         bytes.put_u32(crc32c::crc32c(&bytes));
         bytes.try_into().expect("the fields of a head add up to its size")
     }
@@ -169,8 +174,9 @@ impl ArenaHead {
             summary_bytes: fields.u64().map_err(&damaged)?,
             sealed_key: fields.array().map_err(&damaged)?,
             domain: DomainId(fields.array().map_err(&damaged)?),
+            salt: fields.array().map_err(&damaged)?,
         };
-        fields.take(16).map_err(&damaged)?;
+        fields.take(4).map_err(&damaged)?;
         fields.finish().map_err(&damaged)?;
         if head.is_consistent() { Ok(head) } else { Err(FormatError::Damaged("arena head")) }
     }
@@ -297,6 +303,9 @@ impl BlockHead {
     }
 }
 
+/// The length, in a directory, of a chunk that a rewriting left out.
+const ABSENT_BYTES: u32 = u32::MAX;
+
 /// How one chunk is kept in a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
@@ -306,6 +315,16 @@ pub struct DirectoryEntry {
     pub chunk_bytes: u32,
     /// Empty for a chunk stored whole; for a delta, what it copies from.
     pub bases: Vec<Location>,
+}
+
+impl DirectoryEntry {
+    /// A slot whose chunk a rewriting left out.
+    pub const ABSENT: Self = Self { stored_bytes: 0, chunk_bytes: ABSENT_BYTES, bases: Vec::new() };
+
+    /// Whether a rewriting left the chunk out.
+    pub fn is_absent(&self) -> bool {
+        *self == Self::ABSENT
+    }
 }
 
 /// A directory's bytes.
@@ -340,7 +359,7 @@ pub fn unpack_directory(
         let chunk_bytes = fields.u32().map_err(&damaged)?;
         let base_count = fields.u32().map_err(&damaged)? as usize;
         let fits = match base_count {
-            0 => stored_bytes == chunk_bytes,
+            0 => stored_bytes == chunk_bytes || (stored_bytes, chunk_bytes) == (0, ABSENT_BYTES),
             _ => base_count <= BASES_MAX && chunk_bytes as usize <= CHUNK_BYTES_MAX,
         };
         if !fits {

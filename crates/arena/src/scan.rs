@@ -53,7 +53,7 @@ pub fn rescue(
     }
     let head = head_of(&salvage.body).ok_or_else(|| damaged(id, "its key is lost"))?;
     let key =
-        store.arena_key(id, &head, salvage.header.origin.session)?.ok_or(ArenaError::PutOnly)?;
+        store.blocks_key(id, &head, salvage.header.origin.session)?.ok_or(ArenaError::PutOnly)?;
     let mut blocks = scan_blocks(&salvage.body, id, &key)?;
     let found = blocks.len();
     blocks.retain(|(sealed, _)| sealed.head.codec != Codec::Padding);
@@ -63,7 +63,7 @@ pub fn rescue(
     let foreign = ArenaError::Foreign { arena: id, domain: head.domain };
     let domain = store.domain(head.domain).ok_or(foreign)?;
     let keys = &WriteKeys { domain, ..keys.clone() };
-    let mut builder = ArenaBuilder::rebuilding(id, head.sealed_key);
+    let mut builder = ArenaBuilder::rebuilding(id, &head);
     for (sealed, opened) in &blocks {
         builder.push(sealed, slots_of(opened, fingerprinter, resolve));
     }
@@ -129,7 +129,8 @@ fn slots_of(
     block
         .slots()
         .map(|slot| {
-            let stored = block.chunk(slot).expect("a block holds its own slots");
+            // A rewriting left it out.
+            let Some(stored) = block.chunk(slot) else { return SummarySlot::ABSENT };
             let fingerprint = match stored {
                 StoredChunk::Whole(bytes) => fingerprinter.fingerprint(bytes),
                 // A delta whose base is lost no longer has a name: no reader will look for it.

@@ -16,6 +16,12 @@ pub struct SummarySlot {
     pub bases: Vec<Location>,
 }
 
+impl SummarySlot {
+    /// A slot that holds no chunk.
+    pub const ABSENT: Self =
+        Self { fingerprint: Fingerprint::ZERO, chunk_bytes: 0, bases: Vec::new() };
+}
+
 /// The same, in the columns of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotRef<'s> {

@@ -3,7 +3,7 @@
 
 mod generations;
 mod healing;
-mod opening;
+pub(crate) mod opening;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;

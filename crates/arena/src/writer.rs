@@ -11,9 +11,9 @@ use crate::block::{PADDING_BYTES_MAX, PADDING_BYTES_MIN, SealedBlock, seal_paddi
 use crate::envelope::format::{ObjectKind, Origin};
 use crate::envelope::{self, HEADROOM, Identity, Redundancy};
 use crate::format::{
-    ArenaHead, BLOCKS_ALIGNMENT, BLOCKS_ALIGNMENT_SMALL, FormatError, HEAD_BYTES, SEALED_KEY_BYTES,
-    SEALED_SUMMARY_EXTRA_BYTES, SMALL_BLOCKS_BYTES, SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES,
-    SUMMARY_START, Summary, SummaryBlock,
+    ArenaHead, BLOCKS_ALIGNMENT, BLOCKS_ALIGNMENT_SMALL, BLOCKS_SALT_BYTES, FormatError,
+    HEAD_BYTES, SEALED_KEY_BYTES, SEALED_SUMMARY_EXTRA_BYTES, SMALL_BLOCKS_BYTES,
+    SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES, SUMMARY_START, Summary, SummaryBlock,
 };
 use crate::name::ArenaName;
 use crate::slots::SummarySlot;
@@ -106,6 +106,7 @@ impl ArenaSeed {
 pub struct ArenaBuilder {
     id: ArenaId,
     sealed_key: [u8; SEALED_KEY_BYTES],
+    salt: [u8; BLOCKS_SALT_BYTES],
     /// Room for what comes before the blocks, then the blocks.
     memory: Vec<u8>,
     room_bytes: usize,
@@ -143,8 +144,9 @@ impl ArenaBuilder {
     }
 
     /// An arena that replaces an older generation of itself.
-    pub(crate) fn rebuilding(id: ArenaId, sealed_key: [u8; SEALED_KEY_BYTES]) -> Self {
-        Self::within(Vec::new(), BLOCKS_ALIGNMENT, id, sealed_key)
+    pub(crate) fn rebuilding(id: ArenaId, head: &ArenaHead) -> Self {
+        let builder = Self::within(Vec::new(), BLOCKS_ALIGNMENT, id, head.sealed_key);
+        Self { salt: head.salt, ..builder }
     }
 
     fn within(
@@ -155,7 +157,8 @@ impl ArenaBuilder {
     ) -> Self {
         memory.clear();
         memory.resize(room_bytes, 0);
-        Self { id, sealed_key, memory, room_bytes, summary: Summary::default() }
+        let (salt, summary) = ([0; BLOCKS_SALT_BYTES], Summary::default());
+        Self { id, sealed_key, salt, memory, room_bytes, summary }
     }
 
     /// Appends a block and its chunks. Blocks come in ascending order.
@@ -190,7 +193,7 @@ impl ArenaBuilder {
         let alignment = alignment_of(self.blocks_bytes());
         let sealed = seal_summary(&self.summary, &binding, &keys.domain.summary_key, alignment);
         if let Some(key) = padding {
-            self.pad(sealed.len(), key);
+            self.pad(sealed.len(), generation, key);
         }
         let head = ArenaHead {
             block_count: u32::try_from(self.summary.blocks.len()).expect("blocks have u32 numbers"),
@@ -198,6 +201,7 @@ impl ArenaBuilder {
             summary_bytes: sealed.len() as u64,
             sealed_key: self.sealed_key,
             domain,
+            salt: self.salt,
         };
         let start = self.begin_object(SUMMARY_START + sealed.len());
         self.memory[start + HEADROOM..][..HEAD_BYTES].copy_from_slice(&head.pack());
@@ -225,10 +229,16 @@ impl ArenaBuilder {
     }
 
     /// Appends blocks of padding until the body has one of the lengths that [`padme`] gives.
-    fn pad(&mut self, summary_bytes: usize, key: &SealKey) {
+    ///
+    /// Their numbers are those of no block of another generation: two messages under one key and
+    /// number would reveal each other.
+    fn pad(&mut self, summary_bytes: usize, generation: u32, key: &SealKey) {
         let body_bytes = 2 * HEAD_BYTES + summary_bytes + self.blocks_bytes();
         let mut missing = padme(body_bytes + PADDING_BYTES_MIN) - body_bytes;
-        let mut number = self.summary.blocks.last().map_or(0, |last| last.frame.number + 1);
+        let mut number = match generation {
+            0 => self.summary.blocks.last().map_or(0, |last| last.frame.number + 1),
+            rewritten => PADDING_FIRST | rewritten << PADDING_NUMBER_BITS,
+        };
         while missing > 0 {
             let mut block_bytes = missing.min(PADDING_BYTES_MAX);
             if (1..PADDING_BYTES_MIN).contains(&(missing - block_bytes)) {
@@ -240,6 +250,12 @@ impl ArenaBuilder {
         }
     }
 }
+
+/// Where the numbers of padding begin in an arena that was rewritten: above those of all blocks.
+const PADDING_FIRST: u32 = 1 << 31;
+/// How many numbers each generation has for its padding, as a power of two: more than the blocks of
+/// padding that [`padme`] can ask for.
+const PADDING_NUMBER_BITS: u32 = 8;
 
 /// The smallest length that is at least this one and is one of few: a number whose binary digits
 /// after the first log2(log2(length)) + 1 are zero. It is at most 12 % longer (Nikitin et al., PETS

@@ -118,10 +118,9 @@ pub fn backup(
     let Begun { session, own, gone, parent, from_the_future } =
         Begun::begin(repository, options, &paths, started, monitor)?;
     let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
-    let origin = session.origin();
     let (pack, dry_run) = (options.pack, options.dry_run);
     let mut writer =
-        ChunkWriter::open(repository, &reader, origin, pack, dry_run, monitor, cancel)?;
+        ChunkWriter::open(repository, &reader, &session, pack, dry_run, monitor, cancel)?;
     let totals = Totals::start(
         &found,
         source_options(repository, options),
@@ -155,6 +154,7 @@ pub fn backup(
     tally.stats.bytes_stored = written.stored_bytes;
     let mut snapshot = options.snapshot(session.id, started, repository.surroundings.clock.now());
     snapshot.sequence = session.sequence;
+    snapshot.seen = session.collections.last;
     snapshot.parent = parent.as_ref().map(|parent| parent.id);
     snapshot.paths = paths;
     snapshot.root = root.recipe;
@@ -197,10 +197,9 @@ pub fn backup_reader(
     let Begun { session, own, gone, parent, from_the_future } =
         Begun::begin(repository, options, &paths, started, monitor)?;
     let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
-    let origin = session.origin();
     let (pack, dry_run) = (options.pack, options.dry_run);
     let mut writer =
-        ChunkWriter::open(repository, &reader, origin, pack, dry_run, monitor, cancel)?;
+        ChunkWriter::open(repository, &reader, &session, pack, dry_run, monitor, cancel)?;
     let before = parent.as_ref().and_then(|parent| find_entry(&parent.root, name, &reader).ok()?);
     let before = before.as_ref().and_then(Entry::content);
     let begun = Stopwatch::start();
@@ -235,6 +234,7 @@ pub fn backup_reader(
     };
     let mut snapshot = options.snapshot(session.id, started, repository.surroundings.clock.now());
     snapshot.sequence = session.sequence;
+    snapshot.seen = session.collections.last;
     snapshot.parent = parent.map(|parent| parent.id);
     snapshot.paths = paths;
     snapshot.root = root;
@@ -315,7 +315,7 @@ fn commit_if_worth(
 impl BackupOptions {
     fn session<'r>(&self, repository: &'r Repository) -> Result<Session<'r>, EngineError> {
         match self.dry_run {
-            true => Ok(Session::pretend(repository)),
+            true => Ok(Session::pretend(repository)?),
             false => Ok(Session::begin(repository, &self.host)?),
         }
     }

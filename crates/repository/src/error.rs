@@ -130,6 +130,26 @@ pub enum RepositoryError {
         /// The object.
         name: ObjectName,
     },
+    /// Nothing may be collected, because it is not known what a snapshot needs.
+    #[error("nothing was removed: {what} cannot be read: {why}")]
+    NotCollectable {
+        /// What cannot be read.
+        what: String,
+        /// Why.
+        why: String,
+    },
+    /// Something must not be done as long as a collection is not done.
+    #[error("collection {collection} is not done")]
+    OpenCollection {
+        /// Its number.
+        collection: u64,
+    },
+    /// Two programs planned a collection at the same time.
+    #[error("another program has just begun collection {collection}")]
+    OtherCollector {
+        /// Its number.
+        collection: u64,
+    },
     /// A machine that has the domain's keys used the last sequence.
     #[error("the backups of {} have used the last number that there is", domain_text(.domain))]
     SequenceUsedUp {
@@ -303,6 +323,7 @@ impl RepositoryError {
                 | Self::NewerSnapshot { .. }
                 | Self::Sealed { .. }
                 | Self::Forged { .. }
+                | Self::NotCollectable { .. }
                 | Self::ChunkLost { .. }
                 | Self::Catalog(_)
                 | Self::Delta(_)

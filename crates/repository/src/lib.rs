@@ -6,22 +6,30 @@
 
 mod authorship;
 mod claim;
+mod collections;
 pub mod config;
 mod error;
 mod index;
 pub mod keys;
 mod kind;
+mod names;
 pub mod objects;
 pub mod own;
 mod read;
 mod repository;
 mod session;
+mod signed;
 mod snapshots;
 mod vouchers;
+mod wishes;
 mod write;
 
+pub use collections::{
+    ArenaSlots, Collections, Forgotten, OpenCollection, SLOTS_BYTES_MAX, Selection, SlotSets,
+    create_plan, create_verdict, finish_collection,
+};
 pub use error::{RepositoryError, SlotError};
-pub use index::chunk_index::{ChunkIndex, Refreshed};
+pub use index::chunk_index::{ChunkIndex, Refreshed, whole_arena};
 pub use kind::ErrorKind;
 pub use own::{KeptSession, KeptSnapshot, Needs, OwnRecord};
 pub use read::chunk_reader::ChunkReader;
@@ -33,11 +41,14 @@ pub use repository::{
     read_config, refuse_newer,
 };
 pub use session::{
-    ListedSession, SealedSnapshot, Session, SessionHead, list_sealed, list_sessions, open_snapshot,
-    read_snapshot, session_object, snapshot_object,
+    ListedSession, SealedSnapshot, Session, SessionHead, end_session, list_sealed, list_sessions,
+    open_snapshot, read_snapshot, session_object, snapshot_object,
 };
-pub use snapshots::{SnapshotList, SnapshotName, find_snapshot, list_snapshots};
+pub use snapshots::{
+    SnapshotList, SnapshotName, find_snapshot, list_snapshots, list_snapshots_after,
+};
 pub use vouchers::{read_vouchers, write_vouchers};
+pub use wishes::{Wishes, wishes_about};
 pub use write::basis::StreamBasis;
 pub use write::chunk_writer::{ChunkWriter, MetadataLane, WriteStats};
 pub use write::crew::Crew;

@@ -10,6 +10,8 @@ use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{ArenaId, SlotId, SnapshotId, VoucherId};
 
 use crate::error::RepositoryError;
+pub use crate::names::{COLLECTIONS_FOLDER, FORGOTTEN_FOLDER};
+use crate::names::{Step, wish_of};
 
 /// The folder of key slots.
 pub const KEYS_FOLDER: &str = "keys";
@@ -32,11 +34,19 @@ pub const ASIDE_FOLDER: &str = "aside";
 const SMALL_OBJECT_BYTES_MAX: u64 = 64 << 20;
 
 /// Folders in the order in which they are checked: small and vital ones first.
-const FOLDERS: [&str; 6] =
-    ["", KEYS_FOLDER, SNAPSHOTS_FOLDER, SESSIONS_FOLDER, VOUCHERS_FOLDER, ARENAS_FOLDER];
+const FOLDERS: [&str; 8] = [
+    "",
+    KEYS_FOLDER,
+    SNAPSHOTS_FOLDER,
+    SESSIONS_FOLDER,
+    VOUCHERS_FOLDER,
+    COLLECTIONS_FOLDER,
+    FORGOTTEN_FOLDER,
+    ARENAS_FOLDER,
+];
 
-/// Folders that a collector will use. A newer program may have written into them.
-const RESERVED_FOLDERS: [&str; 4] = ["collections", "forgotten", "manifests", "fences"];
+/// Folders that this program does not use. A newer one may have written into them.
+const RESERVED_FOLDERS: [&str; 2] = ["manifests", "fences"];
 
 /// What an object should be, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +71,14 @@ pub fn expected(name: &ObjectName) -> Option<Expected> {
         KEYS_FOLDER => (ObjectKind::KeySlot, Some(slot_object_id(file.parse::<SlotId>().ok()?))),
         SNAPSHOTS_FOLDER => (ObjectKind::Snapshot, Some(file.parse::<SnapshotId>().ok()?.0)),
         SESSIONS_FOLDER => (ObjectKind::Session, Some(file.parse::<SnapshotId>().ok()?.0)),
+        COLLECTIONS_FOLDER => {
+            let (number, step) = Step::of(file)?;
+            (step.kind(), Some(collection_object_id(number)))
+        }
+        FORGOTTEN_FOLDER => {
+            let (snapshot, generation) = wish_of(file)?;
+            return Some(Expected { kind: ObjectKind::Wish, id: Some(snapshot.0), generation });
+        }
         VOUCHERS_FOLDER => (ObjectKind::Vouchers, Some(file.parse::<VoucherId>().ok()?.0)),
         ARENAS_FOLDER => {
             let ArenaName { id, generation } = file.parse().ok()?;
@@ -140,7 +158,9 @@ fn beside(name: &ObjectName, file: &str) -> ObjectName {
 /// Whether a header agrees with the object's name.
 pub fn is_as_named(name: &ObjectName, header: &Header) -> bool {
     expected(name).is_some_and(|expected| {
-        expected.kind == header.kind
+        // The end of a session is in the place of its snapshot.
+        let kinds = (expected.kind, header.kind);
+        (expected.kind == header.kind || kinds == (ObjectKind::Snapshot, ObjectKind::Tombstone))
             && expected.id.is_none_or(|id| id == header.id)
             && expected.generation == header.generation
     })
@@ -157,9 +177,15 @@ pub fn rightful_name(header: &Header) -> Option<ObjectName> {
         ObjectKind::DataArena | ObjectKind::MetadataArena => {
             ArenaName { id: ArenaId(header.id), generation: header.generation }.object()
         }
-        ObjectKind::Snapshot => ObjectName::new(SNAPSHOTS_FOLDER, id),
+        ObjectKind::Snapshot | ObjectKind::Tombstone => ObjectName::new(SNAPSHOTS_FOLDER, id),
         ObjectKind::Session => ObjectName::new(SESSIONS_FOLDER, id),
         ObjectKind::Vouchers => ObjectName::new(VOUCHERS_FOLDER, id),
+        ObjectKind::Wish => {
+            ObjectName::new(FORGOTTEN_FOLDER, format!("{id}.{}", header.generation))
+        }
+        ObjectKind::Plan => Step::Plan.object(collection_of(&header.id)),
+        ObjectKind::Verdict => Step::Verdict.object(collection_of(&header.id)),
+        ObjectKind::Done => Step::Done.object(collection_of(&header.id)),
     })
 }
 
@@ -183,6 +209,16 @@ pub(crate) fn slot_object_id(id: SlotId) -> [u8; 16] {
     let mut wide = [0; 16];
     wide[..SlotId::BYTES].copy_from_slice(&id.0);
     wide
+}
+
+/// The identifier in the envelope of a collection's objects.
+fn collection_object_id(number: u64) -> [u8; 16] {
+    u128::from(number).to_le_bytes()
+}
+
+/// The collection of an identifier.
+fn collection_of(id: &[u8; 16]) -> u64 {
+    u128::from_le_bytes(*id) as u64
 }
 
 /// The body of a small object, computed again from parity if it is damaged.

@@ -5,6 +5,9 @@
 //! name; the first to create it wins (`docs/concurrency.md`).
 
 mod head;
+mod tombstone;
+
+use std::sync::Arc;
 
 use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
@@ -16,12 +19,14 @@ use strongroom_catalog::Snapshot;
 
 use crate::authorship::{check, sign};
 use crate::claim;
+use crate::collections::Collections;
 use crate::error::RepositoryError;
 use crate::objects::{SNAPSHOTS_FOLDER, read_whole, session_name, snapshot_name};
 use crate::repository::Repository;
 
 use head::seal_session;
 pub use head::{ListedSession, SessionHead, list_sessions};
+pub use tombstone::end_session;
 
 /// The context in which snapshots are sealed.
 const SNAPSHOT_INFO: &str = "strongroom v0 snapshot";
@@ -36,6 +41,8 @@ pub struct Session<'r> {
     pub id: SnapshotId,
     /// One more than the greatest sequence that was known when it began to write.
     pub sequence: u64,
+    /// The collections that there were when it began (W2).
+    pub collections: Arc<Collections>,
     ended: bool,
 }
 
@@ -45,7 +52,8 @@ impl<'r> Session<'r> {
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
         let object = seal_session(repository, id, host);
         repository.backend().create(&session_object(id), &object)?;
-        Ok(Self { repository, id, sequence: 0, ended: false })
+        Self { repository, id, sequence: 0, collections: Arc::default(), ended: false }
+            .learn_collections()
     }
 
     /// Takes up a session whose snapshot was removed, to commit that again.
@@ -57,13 +65,21 @@ impl<'r> Session<'r> {
     ) -> Result<Self, RepositoryError> {
         let object = seal_session(repository, id, host);
         repository.backend().create(&session_object(id), &object)?;
-        Ok(Self { repository, id, sequence, ended: false })
+        Self { repository, id, sequence, collections: Arc::default(), ended: false }
+            .learn_collections()
     }
 
     /// A session for a dry run: it creates no object and commits nothing.
-    pub fn pretend(repository: &'r Repository) -> Self {
+    pub fn pretend(repository: &'r Repository) -> Result<Self, RepositoryError> {
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
-        Self { repository, id, sequence: 0, ended: true }
+        Self { repository, id, sequence: 0, collections: Arc::default(), ended: true }
+            .learn_collections()
+    }
+
+    /// Reads the collections: after the session's object exists, and before anything is relied on.
+    fn learn_collections(mut self) -> Result<Self, RepositoryError> {
+        self.collections = Arc::new(Collections::read(self.repository)?);
+        Ok(self)
     }
 
     /// Commits: from here on the snapshot exists, and all it needs is on the medium.
@@ -96,10 +112,16 @@ impl<'r> Session<'r> {
             match backend.read(&name, 0, object.len() + 1) {
                 Ok(found) if found == object => return Ok(()),
                 Ok(_) => return Err(RepositoryError::Fenced { session: self.id }),
+                // It may have been committed, found, forgotten and removed in the meantime.
+                Err(_) if self.was_forgotten() => return Ok(()),
                 Err(_) if tries < COMMIT_TRIES => {}
                 Err(_) => return Err(RepositoryError::CommitUnknown { source: failure }),
             }
         }
+    }
+
+    fn was_forgotten(&self) -> bool {
+        Collections::read(self.repository).is_ok_and(|collections| collections.is_gone(self.id))
     }
 
     /// The writer in the headers of its objects.
@@ -160,6 +182,9 @@ pub fn open_snapshot(
     object: &[u8],
 ) -> Result<Snapshot, RepositoryError> {
     let name = snapshot_object(id);
+    if tombstone::ends(repository, id, object) {
+        return Err(RepositoryError::Fenced { session: id });
+    }
     let (sequence, body) = open_envelope(id, object)?;
     let key = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
     let claimed = claim::check(repository, id, sequence, &body);
@@ -178,14 +203,23 @@ pub struct SealedSnapshot {
     pub sequence: u64,
 }
 
-/// The snapshots that exist. What they say in the clear counts only if it is proven.
-pub fn list_sealed(repository: &Repository) -> Result<Vec<SealedSnapshot>, RepositoryError> {
+/// The snapshots that these collections left. What they say in the clear counts only if it is proven.
+pub fn list_sealed(
+    repository: &Repository,
+    collections: &Collections,
+) -> Result<Vec<SealedSnapshot>, RepositoryError> {
     let own = repository.write_keys().domain.id;
     let mut snapshots = Vec::new();
     for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
         let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
-        let opened = read_object_of(repository, id).and_then(|object| open_envelope(id, &object));
-        let sequence = match opened {
+        if collections.is_gone(id) {
+            continue;
+        }
+        let opened = read_object_of(repository, id);
+        if opened.as_ref().is_ok_and(|object| tombstone::ends(repository, id, object)) {
+            continue;
+        }
+        let sequence = match opened.and_then(|object| open_envelope(id, &object)) {
             Ok((sequence, body)) => {
                 let claimed = claim::check(repository, id, sequence, &body);
                 claimed.filter(|(domain, _)| *domain == own).map_or(0, |_| sequence)

@@ -5,16 +5,20 @@ use std::collections::BTreeSet;
 use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 
+use crate::collections::Collections;
 use crate::error::RepositoryError;
 use crate::objects::SNAPSHOTS_FOLDER;
 use crate::repository::Repository;
 use crate::session::read_snapshot;
+use crate::wishes::Wishes;
 
 /// All snapshots that can be read, oldest first, and those that cannot.
 #[derive(Debug, Default)]
 pub struct SnapshotList {
     /// Oldest first.
     pub snapshots: Vec<Snapshot>,
+    /// Oldest first: those that the next collection removes, unless the wish is taken back.
+    pub forgotten: Vec<Snapshot>,
     /// What is damaged or forged, and how.
     pub unreadable: Vec<(SnapshotId, RepositoryError)>,
     /// What a newer program made, and what of it this one does not know. It is not damaged.
@@ -22,18 +26,26 @@ pub struct SnapshotList {
 }
 
 impl SnapshotList {
+    /// All that can be read, those included that are to be forgotten: until a collection takes
+    /// them, the wish can be taken back.
+    pub fn readable(&self) -> Vec<Snapshot> {
+        [&self.snapshots[..], &self.forgotten].concat()
+    }
+
     /// Snapshots whose references this program does not all know. While there is one, nothing may
     /// be collected: it would be missed by what the snapshot needs.
     pub fn not_collectable(&self) -> Vec<SnapshotId> {
         let has_features = |snapshot: &&Snapshot| !snapshot.features.is_empty();
-        let with_features = self.snapshots.iter().filter(has_features).map(|snapshot| snapshot.id);
+        let all = self.snapshots.iter().chain(&self.forgotten);
+        let with_features = all.filter(has_features).map(|snapshot| snapshot.id);
         let unread = self.unreadable.iter().chain(&self.newer).map(|(id, _)| *id);
         with_features.chain(unread).collect()
     }
 
     /// The greatest sequence of the snapshots that a domain made, those of newer programs included.
     pub fn greatest_sequence(&self, domain: &str) -> u64 {
-        let known = self.snapshots.iter().map(|snapshot| (&snapshot.domain, snapshot.sequence));
+        let known = self.snapshots.iter().chain(&self.forgotten);
+        let known = known.map(|snapshot| (&snapshot.domain, snapshot.sequence));
         let newer = self.newer.iter().filter_map(|(_, error)| match error {
             RepositoryError::NewerSnapshot { head, .. } => Some((&head.domain, head.sequence)),
             _ => None,
@@ -45,11 +57,26 @@ impl SnapshotList {
 
 /// Reads all snapshots.
 pub fn list_snapshots(repository: &Repository) -> Result<SnapshotList, RepositoryError> {
+    list_snapshots_after(repository, &Collections::read(repository)?)
+}
+
+/// Reads all snapshots that these collections left.
+pub fn list_snapshots_after(
+    repository: &Repository,
+    collections: &Collections,
+) -> Result<SnapshotList, RepositoryError> {
     let mut list = SnapshotList::default();
+    let wishes = Wishes::read(repository)?;
     for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
         let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
+        if collections.is_gone(id) {
+            continue;
+        }
         match read_snapshot(repository, id) {
+            Ok(snapshot) if wishes.forget(id) => list.forgotten.push(snapshot),
             Ok(snapshot) => list.snapshots.push(snapshot),
+            // It never was one.
+            Err(RepositoryError::Fenced { .. }) => {}
             // Removed between the listing and the reading.
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
             Err(error) if error.is_unknown() => list.newer.push((id, error)),
@@ -58,6 +85,7 @@ pub fn list_snapshots(repository: &Repository) -> Result<SnapshotList, Repositor
         }
     }
     list.snapshots.sort_by_key(Snapshot::order);
+    list.forgotten.sort_by_key(Snapshot::order);
     Ok(list)
 }
 

@@ -118,9 +118,9 @@ fn engine_08_a_graph_of_nodes_ends_no_search_for_holes() {
 fn commit_graph(repository: &Repository) -> Snapshot {
     let reader = ChunkReader::new(repository, CacheLimits::default()).unwrap();
     let session = Session::begin(repository, "here").unwrap();
-    let (origin, cancel, pack) = (session.origin(), Cancel::new(), PackOptions::default());
+    let (cancel, pack) = (Cancel::new(), PackOptions::default());
     let mut writer =
-        ChunkWriter::open(repository, &reader, origin, pack, false, &Silent, &cancel).unwrap();
+        ChunkWriter::open(repository, &reader, &session, pack, false, &Silent, &cancel).unwrap();
     let name = repository.keys.write.naming.data.fingerprint(b"x");
     let mut chunk = writer.put_data(b"x", name, 0, None).unwrap();
     for _ in 0..5 {

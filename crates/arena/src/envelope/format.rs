@@ -41,6 +41,16 @@ pub enum ObjectKind {
     Snapshot,
     /// A writer at work.
     Session,
+    /// The end of a session that did not commit, in the place of its snapshot.
+    Tombstone,
+    /// A wish to forget a snapshot, or to keep it after all.
+    Wish,
+    /// What a collection may remove.
+    Plan,
+    /// What a collection removes.
+    Verdict,
+    /// The end of a collection.
+    Done,
     /// The owner's confirmation of arenas of other domains.
     Vouchers,
     /// A kind that this program does not know, by its number: one that is reserved, or one that a
@@ -50,13 +60,18 @@ pub enum ObjectKind {
 
 impl ObjectKind {
     /// All kinds that this program knows, in the order of their numbers.
-    pub const KNOWN: [Self; 7] = [
+    pub const KNOWN: [Self; 12] = [
         Self::Config,
         Self::KeySlot,
         Self::DataArena,
         Self::MetadataArena,
         Self::Snapshot,
         Self::Session,
+        Self::Tombstone,
+        Self::Wish,
+        Self::Plan,
+        Self::Verdict,
+        Self::Done,
         Self::Vouchers,
     ];
 
@@ -69,6 +84,11 @@ impl ObjectKind {
             Self::MetadataArena => "metadata arena",
             Self::Snapshot => "snapshot",
             Self::Session => "session",
+            Self::Tombstone => "tombstone",
+            Self::Wish => "wish",
+            Self::Plan => "plan",
+            Self::Verdict => "verdict",
+            Self::Done => "end of a collection",
             Self::Vouchers => "vouchers",
             Self::Unknown(_) => "thing of an unknown kind",
         }
@@ -83,6 +103,11 @@ impl ObjectKind {
             Self::MetadataArena => 4,
             Self::Snapshot => 5,
             Self::Session => 6,
+            Self::Tombstone => 7,
+            Self::Wish => 8,
+            Self::Plan => 9,
+            Self::Verdict => 10,
+            Self::Done => 11,
             Self::Vouchers => 14,
             Self::Unknown(number) => number,
         }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
+use strongroom_base::keys::derive_object_key;
 use strongroom_base::seal::SealKey;
 use strongroom_base::{ArenaId, DomainId, DomainKeys, SnapshotId};
 
@@ -9,11 +10,14 @@ use super::ArenaStore;
 use crate::envelope;
 use crate::envelope::format::{HEADER_BYTES, Header};
 use crate::error::{ArenaError, damaged, format_error};
-use crate::format::{ArenaHead, SUMMARY_START};
+use crate::format::{ArenaHead, BLOCKS_SALT_BYTES, SUMMARY_START};
 use crate::name::ArenaName;
 use crate::opened::Arena;
 use crate::voucher::Voucher;
 use crate::writer::{ArenaContent, KEY_INFO, SummaryBinding, key_of_summary, open_summary};
+
+/// What the key of blocks that were sealed again is derived as, from the arena's key and a salt.
+const BLOCKS_CONTEXT: &str = "strongroom v0 arena blocks";
 
 /// Bytes that are read to open an arena: header, head and, of most arenas, the summary.
 const OPENING_BYTES: usize = 64 << 10;
@@ -60,7 +64,7 @@ impl ArenaStore {
             object_bytes: header.layout().object_bytes as u64,
             blocks_start: head.blocks_start(),
             first_places: Vec::new(),
-            key: self.arena_key(id, &head, header.origin.session)?.map(Arc::new),
+            key: self.blocks_key(id, &head, header.origin.session)?.map(Arc::new),
         };
         Ok(arena.with_places())
     }
@@ -112,15 +116,28 @@ impl ArenaStore {
 
     /// The key of an arena's blocks; `None` for a put-only holder who does not know the secret of
     /// its session.
-    pub(crate) fn arena_key(
+    pub(crate) fn blocks_key(
         &self,
         id: ArenaId,
         head: &ArenaHead,
         session: SnapshotId,
     ) -> Result<Option<SealKey>, ArenaError> {
+        let key = self.arena_key(id, head, session)?;
+        let was_sealed_again = head.salt != [0; BLOCKS_SALT_BYTES];
+        Ok(key.map(|key| match was_sealed_again {
+            true => SealKey::new(&derive_object_key(BLOCKS_CONTEXT, &key, &head.salt)),
+            false => SealKey::new(&key),
+        }))
+    }
+
+    fn arena_key(
+        &self,
+        id: ArenaId,
+        head: &ArenaHead,
+        session: SnapshotId,
+    ) -> Result<Option<[u8; 32]>, ArenaError> {
         let Some(owner) = &self.keys.owner else {
-            let secret = self.secrets.get(&session);
-            return Ok(secret.map(|secret| SealKey::new(&secret.arena_key(id))));
+            return Ok(self.secrets.get(&session).map(|secret| secret.arena_key(id)));
         };
         let key = owner
             .private_key
@@ -128,7 +145,7 @@ impl ArenaStore {
             .ok()
             .and_then(|key| key.try_into().ok())
             .ok_or_else(|| damaged(id, "its key does not open"))?;
-        Ok(Some(SealKey::new(&key)))
+        Ok(Some(key))
     }
 }
 
@@ -148,7 +165,7 @@ fn sealed_summary_in<'o>(
     object.get(summary).ok_or_else(|| damaged(id, "it is too short"))
 }
 
-fn heads_of(name: ArenaName, object: &[u8]) -> Result<(Header, ArenaHead), ArenaError> {
+pub(crate) fn heads_of(name: ArenaName, object: &[u8]) -> Result<(Header, ArenaHead), ArenaError> {
     let ArenaName { id, generation } = name;
     let header = envelope::peek(object).map_err(|error| damaged(id, error))?;
     if header.is_unknown() {

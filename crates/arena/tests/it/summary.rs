@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use strongroom_arena::Redundancy;
 use strongroom_arena::SummarySlot;
 use strongroom_arena::format::{
-    ARENA_BYTES_MAX, ArenaHead, BLOCKS_ALIGNMENT, BlockFrame, BlockHead, Codec, FRAME_BYTES,
-    FormatError, HEAD_BYTES, SEALED_KEY_BYTES, SUMMARY_BYTES_MAX, SUMMARY_HEAD_BYTES,
+    ARENA_BYTES_MAX, ArenaHead, BLOCKS_ALIGNMENT, BLOCKS_SALT_BYTES, BlockFrame, BlockHead, Codec,
+    FRAME_BYTES, FormatError, HEAD_BYTES, SEALED_KEY_BYTES, SUMMARY_BYTES_MAX, SUMMARY_HEAD_BYTES,
     SUMMARY_START, Summary, SummaryBlock,
 };
 use strongroom_base::{ArenaId, DomainId, Fingerprint, Location};
@@ -101,6 +101,7 @@ fn heads_come_back_and_lies_are_refused() {
         summary_bytes: (3 * BLOCKS_ALIGNMENT - SUMMARY_START) as u64,
         sealed_key: [6; SEALED_KEY_BYTES],
         domain: DomainId([7; 16]),
+        salt: [8; BLOCKS_SALT_BYTES],
     };
     let packed = head.pack();
     assert_eq!(ArenaHead::unpack(&packed), Ok(head.clone()));

@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use strongroom_base::{Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, TreeReader};
 use strongroom_repository::{
-    ChunkReader, OwnRecord, Repository, RepositoryError, list_sealed, list_snapshots,
+    ChunkReader, Collections, OwnRecord, Repository, RepositoryError, list_sealed,
+    list_snapshots_after,
 };
 
 use super::BackupOptions;
@@ -28,20 +29,27 @@ pub struct History {
 }
 
 impl History {
-    /// Reads it. `own` is what this machine remembers.
-    pub fn read(repository: &Repository, own: &OwnRecord) -> Result<Self, EngineError> {
+    /// Reads it. `own` is what this machine remembers; what a collection may remove is no parent.
+    pub fn read(
+        repository: &Repository,
+        own: &OwnRecord,
+        collections: &Collections,
+    ) -> Result<Self, EngineError> {
         let domain = repository.secret.domain_name().to_owned();
         if repository.keys.can_read() {
-            let list = list_snapshots(repository)?;
+            let list = list_snapshots_after(repository, collections)?;
             // Another domain's clock is that domain's to set.
             let greatest_sequence = list.greatest_sequence(&domain).max(own.sequence);
-            let snapshots = list.snapshots;
+            let mut snapshots = list.snapshots;
+            snapshots.retain(|snapshot| !collections.may_go(snapshot.id));
             return Ok(Self { snapshots, greatest_sequence, domain, gone: Vec::new() });
         }
-        let sealed = list_sealed(repository)?;
+        let sealed = list_sealed(repository, collections)?;
         let proven = sealed.iter().map(|snapshot| snapshot.sequence).max();
         let greatest_sequence = own.sequence.max(proven.unwrap_or(0));
-        let existing: HashSet<SnapshotId> = sealed.iter().map(|snapshot| snapshot.id).collect();
+        let existing = sealed.iter().map(|snapshot| snapshot.id);
+        let existing: HashSet<SnapshotId> =
+            existing.filter(|snapshot| !collections.may_go(*snapshot)).collect();
         let kept = own.snapshots.iter().map(|kept| kept.snapshot.clone());
         // What a snapshot needs may be removed as soon as the snapshot is.
         let (mut snapshots, gone): (Vec<_>, Vec<_>) =

@@ -32,9 +32,9 @@ fn forge(repository: &Repository, build: impl FnOnce(&mut ChunkWriter<'_>) -> Re
     let reader = ChunkReader::new(repository, CacheLimits::default()).unwrap();
     let mut session = Session::begin(repository, "host").unwrap();
     session.sequence = 100;
-    let (origin, cancel) = (session.origin(), Cancel::new());
+    let cancel = Cancel::new();
     let mut writer =
-        ChunkWriter::open(repository, &reader, origin, pack(), false, &Silent, &cancel).unwrap();
+        ChunkWriter::open(repository, &reader, &session, pack(), false, &Silent, &cancel).unwrap();
     let root = build(&mut writer);
     writer.finish(&Silent).unwrap();
     let mut snapshot = Snapshot { root, sequence: 100, ..Snapshot::empty(session.id) };

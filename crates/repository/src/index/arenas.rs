@@ -67,7 +67,7 @@ pub type Orphans = HashSet<(u32, u32)>;
 /// The list of arenas.
 #[derive(Debug)]
 pub struct Arenas {
-    /// `version | arenas | per arena: id (16), generation (4), bytes (8), session (8), flags
+    /// `version | arenas | respected (8) | per arena: id (16), generation (4), bytes (8), session (8), flags
     /// (1)`, and while it is written down `orphans: ordinal (4), slot (4)`. The number of arenas is right only then.
     note: Vec<u8>,
     /// Ordinals of arenas that exist or existed. Each is at the place that the name's hash gives
@@ -77,8 +77,10 @@ pub struct Arenas {
     hasher: RandomState,
 }
 
-const VERSION: u8 = 5;
-const HEAD_BYTES: usize = 5;
+const VERSION: u8 = 6;
+const HEAD_BYTES: usize = 13;
+const COUNT: std::ops::Range<usize> = 1..5;
+const RESPECTED: std::ops::Range<usize> = 5..HEAD_BYTES;
 const ARENA_BYTES: usize = 37;
 const ORPHAN_BYTES: usize = 8;
 
@@ -88,7 +90,9 @@ const PLACES_MIN: usize = 16;
 impl Default for Arenas {
     fn default() -> Self {
         let places = vec![VACANT; PLACES_MIN];
-        Self { note: vec![VERSION, 0, 0, 0, 0], places, hasher: random_state() }
+        let mut note = vec![0; HEAD_BYTES];
+        note[0] = VERSION;
+        Self { note, places, hasher: random_state() }
     }
 }
 
@@ -100,8 +104,8 @@ impl Arenas {
             return Some((Self::default(), Orphans::new()));
         }
         let (head, rest) = note.split_first_chunk::<HEAD_BYTES>()?;
-        let [VERSION, count @ ..] = *head else { return None };
-        let count = u32::from_le_bytes(count);
+        (head[0] == VERSION).then_some(())?;
+        let count = LeReader::new(&head[COUNT]).u32().ok()?;
         let (arenas, orphans) = rest.split_at_checked(count as usize * ARENA_BYTES)?;
         let (orphans, []) = orphans.as_chunks::<ORPHAN_BYTES>() else { return None };
         let orphans = orphans.iter().map(|bytes| {
@@ -121,7 +125,7 @@ impl Arenas {
     pub fn with_note<T>(&mut self, orphans: &Orphans, act: impl FnOnce(&[u8]) -> T) -> T {
         let arenas_end = self.note.len();
         let count = self.len();
-        self.note[HEAD_BYTES - 4..HEAD_BYTES].copy_from_slice(&count.to_le_bytes());
+        self.note[COUNT].copy_from_slice(&count.to_le_bytes());
         for (ordinal, slot) in orphans {
             self.note.extend(ordinal.to_le_bytes());
             self.note.extend(slot.to_le_bytes());
@@ -129,6 +133,18 @@ impl Arenas {
         let outcome = act(&self.note);
         self.note.truncate(arenas_end);
         outcome
+    }
+
+    /// The greatest collection whose condemned slots no delta of the index has for a base.
+    pub fn respected(&self) -> u64 {
+        let number = LeReader::new(&self.note[RESPECTED]).u64();
+        number.expect("the head of the note has it")
+    }
+
+    /// Notes that every arena with deltas is read again because of a collection.
+    pub fn respect(&mut self, collection: u64) {
+        let number = self.respected().max(collection);
+        self.note[RESPECTED].copy_from_slice(&number.to_le_bytes());
     }
 
     /// How many there are, with those that no longer exist.

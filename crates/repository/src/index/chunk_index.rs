@@ -20,6 +20,7 @@ use strongroom_index::{Index, IndexError};
 
 use super::arenas::{Arenas, Covered, Orphans, SessionTag};
 use super::location::{is_of, pack_location, unpack_location};
+use crate::collections::Collections;
 use crate::error::RepositoryError;
 
 /// Half of what the index would keep by default: a session has 150 MiB for everything.
@@ -31,6 +32,8 @@ pub struct ChunkIndex {
     arenas: Arenas,
     /// Treated as absent: deltas whose bases are gone, and slots that were withdrawn.
     orphans: Orphans,
+    /// What a writer may not rely on.
+    collections: Arc<Collections>,
     /// How many arenas there were at the last refresh: those from here on are this session's.
     own_from: u32,
     /// A part of the cache could not be read or written: the next session makes it again.
@@ -80,7 +83,18 @@ impl ChunkIndex {
 
     fn with(index: Index, arenas: Arenas, orphans: Orphans) -> Self {
         let index = index.with_heads_max(HEADS_MAX);
-        Self { index, arenas, orphans, own_from: 0, broken: AtomicBool::new(false) }
+        let collections = Arc::default();
+        Self { index, arenas, orphans, collections, own_from: 0, broken: AtomicBool::new(false) }
+    }
+
+    /// Relies on nothing that these collections remove or condemn, from the next refresh on.
+    pub fn respect(&mut self, collections: Arc<Collections>) {
+        self.collections = collections;
+    }
+
+    /// Whether a collection removes or condemns a slot.
+    pub fn excludes(&self, location: Location) -> bool {
+        self.collections.excludes(location)
     }
 
     /// Drops everything, so that the next refresh reads every summary.
@@ -108,6 +122,9 @@ impl ChunkIndex {
         for newest in listed.newest() {
             let id = newest.name.id;
             cancel.check()?;
+            if self.collections.is_dead(id) {
+                continue;
+            }
             store.learn(newest.name);
             if self.exists(id) && (self.is_trusted(id) || !store.is_vouched(id)) {
                 continue;
@@ -139,10 +156,13 @@ impl ChunkIndex {
 
     /// Drops the arenas that are gone or changed; returns how many are gone.
     fn drop_changed(&mut self, listed: &ListedArenas) -> Result<usize, IndexError> {
-        let (mut vanished, mut changed) = (0, false);
+        let open = self.collections.open.as_ref().map_or(0, |open| open.number);
+        let (mut vanished, mut changed) = (0, self.arenas.respected() < open);
+        self.arenas.respect(open);
         for ordinal in 0..self.arenas.len() {
             let Some(covered) = self.arenas.existing(ordinal) else { continue };
-            let newest = listed.generations(covered.id).last();
+            let is_dead = self.collections.is_dead(covered.id);
+            let newest = listed.generations(covered.id).last().filter(|_| !is_dead);
             if newest.is_some_and(|newest| *newest == covered.listed()) {
                 continue;
             }
@@ -151,7 +171,8 @@ impl ChunkIndex {
             changed = true;
         }
         if changed {
-            // A delta whose base is gone is gone too: each arena with deltas is read again.
+            // A delta whose base is gone or condemned is not relied on: each arena with deltas is
+            // read again.
             for ordinal in 0..self.arenas.len() {
                 if self.arenas.existing(ordinal).is_some_and(|covered| covered.has_deltas) {
                     self.arenas.update(ordinal, |covered| covered.exists = false);
@@ -193,7 +214,7 @@ impl ChunkIndex {
                 continue;
             }
             self.arenas.update(ordinal, |covered| covered.has_deltas = true);
-            if are_there(entry.bases, listed, store)? {
+            if are_there(entry.bases, listed, store, &self.collections)? {
                 self.keep(&entry.fingerprint, ordinal, slot);
             } else {
                 self.orphans.insert((ordinal, slot));
@@ -261,7 +282,8 @@ impl ChunkIndex {
         fingerprint: &Fingerprint,
         store: &ArenaStore,
     ) -> Result<Option<Location>, RepositoryError> {
-        let Some((arena, found)) = self.found(fingerprint) else { return Ok(None) };
+        let found = self.found(fingerprint).filter(|(_, found)| !self.excludes(*found));
+        let Some((arena, found)) = found else { return Ok(None) };
         if arena.generation == 0 || self.is_present(fingerprint, found, store)? {
             return Ok(Some(found));
         }
@@ -350,7 +372,7 @@ impl ChunkIndex {
         if !self.is_trusted(location.arena) {
             return Ok(false);
         }
-        if self.orphans.contains(&(ordinal, location.slot)) {
+        if self.orphans.contains(&(ordinal, location.slot)) || self.excludes(location) {
             return Ok(false);
         }
         if self.arenas.existing(ordinal).is_some_and(|covered| covered.generation == 0) {
@@ -401,7 +423,7 @@ impl ChunkIndex {
 /// An arena all of whose blocks exist or can be computed again, and the present length of its
 /// object. A summary is in front of the blocks: even if it opens, the arena may have been cut
 /// short.
-fn whole_arena(
+pub fn whole_arena(
     id: ArenaId,
     listed: &ListedArenas,
     store: &ArenaStore,
@@ -416,14 +438,15 @@ fn whole_arena(
     Ok((arena, object_bytes))
 }
 
-/// True if every base of a delta exists, in its slot.
+/// True if every base of a delta exists, in its slot, and no collection removes or condemns it.
 fn are_there(
     bases: &[Location],
     listed: &ListedArenas,
     store: &ArenaStore,
+    collections: &Collections,
 ) -> Result<bool, RepositoryError> {
     for base in bases {
-        if listed.generations(base.arena).is_empty() {
+        if listed.generations(base.arena).is_empty() || collections.excludes(*base) {
             return Ok(false);
         }
         let is_there = match whole_arena(base.arena, listed, store) {

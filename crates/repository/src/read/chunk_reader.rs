@@ -156,10 +156,11 @@ impl ChunkReader {
         location: Location,
     ) -> Result<Vec<u8>, RepositoryError> {
         let arena = self.store.arena(location.arena)?;
-        let slot_lost = ArenaError::SlotLost { arena: location.arena, slot: location.slot };
-        let place = arena.block_of(location.slot).ok_or(slot_lost)?;
+        let slot_lost = || ArenaError::SlotLost { arena: location.arena, slot: location.slot };
+        let place = arena.block_of(location.slot).ok_or_else(slot_lost)?;
         let block = self.store.block(&arena, place)?;
-        let stored = block.chunk(location.slot).expect("the block holds the slot");
+        // A rewriting may have left it out of its block.
+        let stored = block.chunk(location.slot).ok_or_else(slot_lost)?;
         Ok(self.resolve(content, fingerprint, location, stored, None)?.into_owned())
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use strongroom_arena::{ArenaContent, Origin, StoredChunk};
+use strongroom_arena::{ArenaContent, StoredChunk};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
 use strongroom_catalog::{ChunkRef, Part, WriteChunk};
 
@@ -17,6 +17,7 @@ use crate::index::chunk_index::ChunkIndex;
 use crate::own::Needs;
 use crate::read::chunk_reader::ChunkReader;
 use crate::repository::Repository;
+use crate::session::Session;
 use crate::vouchers::read_vouchers;
 
 /// What was written, chunk by chunk and request by request (Yuru §5.1.2 counts these).
@@ -82,7 +83,7 @@ impl<'r> ChunkWriter<'r> {
     pub fn open(
         repository: &Repository,
         reader: &'r ChunkReader,
-        origin: Origin,
+        session: &Session<'_>,
         pack: PackOptions,
         dry_run: bool,
         monitor: &dyn Monitor,
@@ -90,7 +91,9 @@ impl<'r> ChunkWriter<'r> {
     ) -> Result<Self, RepositoryError> {
         reader.store().trust(read_vouchers(repository)?);
         let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
+        index.respect(session.collections.clone());
         index.refresh(repository.backend(), reader.store(), monitor, cancel)?;
+        let origin = session.origin();
         let times = Arc::new(StageTimes::default());
         let packer = if dry_run {
             let id = ArenaId([0x7f; 16]);
@@ -231,9 +234,10 @@ impl<'r> ChunkWriter<'r> {
             return None;
         }
         let neighbour = (content == ArenaContent::Data).then(|| self.neighbours.next()).flatten();
-        // If a base does not hold what its arena claims, the delta is worthless.
-        let is_trusted =
-            |found: &FoundBasis| found.bases().iter().all(|base| self.index.is_trusted(base.arena));
+        // If a base does not hold what its arena claims, or goes, the delta is worthless.
+        let can_stay =
+            |base: &Location| self.index.is_trusted(base.arena) && !self.index.excludes(*base);
+        let is_trusted = |found: &FoundBasis| found.bases().iter().all(can_stay);
         match basis.map(|basis| basis.encode(part, chunk, is_trusted)) {
             Some(FromParent::Delta(delta)) => Some(delta),
             Some(FromParent::TooDifferent) => None,

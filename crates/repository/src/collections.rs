@@ -1,0 +1,295 @@
+//! Collections: which slots are condemned, and which go. The protocol: `docs/concurrency.md`.
+//!
+//! ```text
+//! collections/N.plan      what may go     exclusively; N begins at 1, and follows what is done
+//! collections/N.verdict   what goes       exclusively, and final
+//! collections/N.done      an end          once all of it is gone
+//! ```
+//!
+//! Plans and verdicts have the same form. The document: `docs/format/collection.md`.
+
+mod slots;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use minicbor::{Decoder, Encoder};
+use strongroom_base::{ArenaId, Location, SnapshotId};
+use strongroom_catalog::FormatError;
+use strongroom_catalog::format::decode_map;
+
+use crate::error::RepositoryError;
+use crate::names::{COLLECTIONS_FOLDER, Step};
+use crate::repository::Repository;
+use crate::signed;
+
+pub use slots::{ArenaSlots, SlotSets};
+
+mod key {
+    pub const SNAPSHOTS: u64 = 0;
+    pub const SLOTS_BYTES: u64 = 1;
+    pub const SLOTS: u64 = 2;
+}
+
+/// A plan or a verdict has at most this many bytes of slots before compression.
+pub const SLOTS_BYTES_MAX: usize = 32 << 20;
+
+/// A snapshot that goes, or is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Its name.
+    pub id: SnapshotId,
+    /// The name of the domain that made it; empty for the owner's.
+    pub domain: String,
+    /// Its sequence: it is missing for a reason. 0 if that could not be read.
+    pub sequence: u64,
+}
+
+/// What a plan condemns, or what a verdict removes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selection {
+    /// Snapshots.
+    pub snapshots: Vec<Forgotten>,
+    /// Slots of arenas.
+    pub slots: SlotSets,
+}
+
+impl Selection {
+    fn pack(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut cbor = Encoder::new(&mut bytes);
+        let slots = self.slots.pack();
+        let compressed = zstd::bulk::compress(&slots, 3).expect("zstd compresses into its bound");
+        let mut encode = || -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
+            cbor.map(3)?.u64(key::SNAPSHOTS)?.array(self.snapshots.len() as u64)?;
+            for snapshot in &self.snapshots {
+                cbor.array(3)?.bytes(&snapshot.id.0)?;
+                cbor.str(&snapshot.domain)?.u64(snapshot.sequence)?;
+            }
+            cbor.u64(key::SLOTS_BYTES)?.u64(slots.len() as u64)?;
+            cbor.u64(key::SLOTS)?.bytes(&compressed)?;
+            Ok(())
+        };
+        encode().expect("a vector takes all that is written to it");
+        bytes
+    }
+
+    fn unpack(bytes: &[u8]) -> Result<Self, FormatError> {
+        use minicbor::decode::Error;
+        let mut selection = Self::default();
+        let mut slots_bytes = 0;
+        let mut cbor = Decoder::new(bytes);
+        decode_map(&mut cbor, |cbor, number| {
+            match number {
+                key::SNAPSHOTS => {
+                    for _ in 0..cbor.array()?.unwrap_or(0) {
+                        selection.snapshots.push(decode_forgotten(cbor)?);
+                    }
+                }
+                key::SLOTS_BYTES => slots_bytes = cbor.u64()? as usize,
+                key::SLOTS => {
+                    if slots_bytes > SLOTS_BYTES_MAX {
+                        return Err(Error::message("too many slots"));
+                    }
+                    let slots = zstd::bulk::decompress(cbor.bytes()?, slots_bytes);
+                    let slots = slots.ok().filter(|slots| slots.len() == slots_bytes);
+                    let slots = slots.and_then(|slots| SlotSets::unpack(&slots));
+                    selection.slots = slots.ok_or_else(|| Error::message("slots out of order"))?;
+                }
+                // A newer program's: what it adds must not be carried out in part.
+                _ => return Err(Error::message("a key that only a newer program knows")),
+            }
+            Ok(())
+        })
+        .map_err(|error| FormatError::damaged("collection", error))?;
+        match cbor.position() == bytes.len() {
+            true => Ok(selection),
+            false => Err(FormatError::damaged("collection", "bytes are left over")),
+        }
+    }
+}
+
+fn decode_forgotten(cbor: &mut Decoder<'_>) -> Result<Forgotten, minicbor::decode::Error> {
+    if cbor.array()? != Some(3) {
+        return Err(minicbor::decode::Error::message("a snapshot is described by three items"));
+    }
+    let id = cbor.bytes()?.try_into();
+    let id = id.map_err(|_| minicbor::decode::Error::message("a snapshot has 16 bytes"))?;
+    Ok(Forgotten { id: SnapshotId(id), domain: cbor.str()?.to_owned(), sequence: cbor.u64()? })
+}
+
+/// A collection that is not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenCollection {
+    /// Its number.
+    pub number: u64,
+    /// What it may remove, or, once decided, what it removes.
+    pub selection: Selection,
+    /// Whether there is a verdict.
+    pub decided: bool,
+}
+
+/// All collections, as a writer has to know them (W2).
+#[derive(Debug, Default)]
+pub struct Collections {
+    /// The greatest number of one that was planned; 0 if there was none.
+    pub last: u64,
+    /// The number of the next.
+    pub next: u64,
+    /// The last, if it is not done.
+    pub open: Option<OpenCollection>,
+    gone: HashMap<SnapshotId, Forgotten>,
+    dead: HashSet<ArenaId>,
+}
+
+impl Collections {
+    /// Reads them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a plan or a verdict cannot be read: what goes is not known then. One that the owner
+    /// did not make does not count.
+    pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
+        let mut steps: BTreeMap<u64, Vec<Step>> = BTreeMap::new();
+        for info in repository.backend().list(COLLECTIONS_FOLDER)? {
+            if let Some((number, step)) = Step::of(info.name.file()) {
+                steps.entry(number).or_default().push(step);
+            }
+        }
+        let mut all = Self::default();
+        for (number, steps) in &steps {
+            let verdict = match steps.contains(&Step::Verdict) {
+                true => read_step(repository, *number, Step::Verdict)?,
+                false => None,
+            };
+            let is_done = steps.contains(&Step::Done)
+                && read_step(repository, *number, Step::Done)?.is_some();
+            let decided = verdict.is_some();
+            if let Some(verdict) = &verdict {
+                all.gone.extend(verdict.snapshots.iter().map(|gone| (gone.id, gone.clone())));
+                let arenas = verdict.slots.0.iter();
+                let whole = arenas.filter(|(_, slots)| **slots == ArenaSlots::All);
+                all.dead.extend(whole.map(|(arena, _)| *arena));
+            }
+            let selection = match verdict {
+                None if steps.contains(&Step::Plan) => read_step(repository, *number, Step::Plan)?,
+                verdict => verdict,
+            };
+            if let Some(selection) = selection {
+                all.last = *number;
+                let open = OpenCollection { number: *number, selection, decided };
+                all.open = (!is_done).then_some(open);
+            }
+        }
+        // Names that others have planted are passed over.
+        all.next = (all.last + 1..).find(|number| !steps.contains_key(number)).unwrap_or(u64::MAX);
+        Ok(all)
+    }
+
+    /// Whether a verdict removed a snapshot. Then it does not exist, even if there is an object.
+    pub fn is_gone(&self, snapshot: SnapshotId) -> bool {
+        self.gone.contains_key(&snapshot)
+    }
+
+    /// The snapshots that verdicts removed.
+    pub fn gone(&self) -> impl Iterator<Item = &Forgotten> {
+        self.gone.values()
+    }
+
+    /// Whether a snapshot is gone, or may go: it is no parent (W4).
+    pub fn may_go(&self, snapshot: SnapshotId) -> bool {
+        let open = self.open.as_ref();
+        self.is_gone(snapshot)
+            || open.is_some_and(|open| open.selection.snapshots.iter().any(|f| f.id == snapshot))
+    }
+
+    /// Whether a verdict removed an arena. Then it does not exist, even if there is an object.
+    pub fn is_dead(&self, arena: ArenaId) -> bool {
+        self.dead.contains(&arena)
+    }
+
+    /// Whether a writer may not rely on a slot, unless its parent does (W5).
+    pub fn excludes(&self, location: Location) -> bool {
+        let open = self.open.as_ref();
+        self.is_dead(location.arena)
+            || open.is_some_and(|open| open.selection.slots.contains(location))
+    }
+}
+
+/// The content of a step's object; none if it is gone, or if the owner did not make it.
+fn read_step(
+    repository: &Repository,
+    number: u64,
+    step: Step,
+) -> Result<Option<Selection>, RepositoryError> {
+    let name = step.object(number);
+    let content = match signed::read(repository, &name) {
+        Ok(content) => content,
+        Err(RepositoryError::Forged { .. }) => return Ok(None),
+        Err(RepositoryError::Backend(error)) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if step == Step::Done {
+        return Ok(Some(Selection::default()));
+    }
+    let wrong = |source| RepositoryError::Format { name: name.clone(), source };
+    Selection::unpack(&content).map(Some).map_err(wrong)
+}
+
+/// Creates a plan (C3). Returns false if another collector was faster.
+pub fn create_plan(
+    repository: &Repository,
+    number: u64,
+    plan: &Selection,
+) -> Result<bool, RepositoryError> {
+    signed::create(repository, &Step::Plan.object(number), &plan.pack())
+}
+
+/// Creates a verdict (C7), and returns the one that counts: perhaps another collector's.
+pub fn create_verdict(
+    repository: &Repository,
+    number: u64,
+    verdict: Selection,
+) -> Result<Selection, RepositoryError> {
+    let name = Step::Verdict.object(number);
+    // The answer to an earlier call may have been lost: what is there decides.
+    let created = signed::create(repository, &name, &verdict.pack());
+    match read_step(repository, number, Step::Verdict)? {
+        Some(found) => Ok(found),
+        None => match created {
+            Err(error) => Err(error),
+            Ok(_) => Err(RepositoryError::Forged { name }),
+        },
+    }
+}
+
+/// Ends a collection all of whose verdict is carried out (C9).
+pub fn finish_collection(repository: &Repository, number: u64) -> Result<(), RepositoryError> {
+    signed::create(repository, &Step::Done.object(number), &[])?;
+    match repository.backend().remove(&Step::Plan.object(number)) {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selection_comes_back_whole_or_not_at_all() {
+        let runs = ArenaSlots::Runs(vec![(3, 4), (9, 1)]);
+        let slots = BTreeMap::from([(ArenaId([1; 16]), runs), (ArenaId([2; 16]), ArenaSlots::All)]);
+        let forgotten = |byte: u8, domain: &str| Forgotten {
+            id: SnapshotId([byte; 16]),
+            domain: domain.to_owned(),
+            sequence: u64::from(byte),
+        };
+        let snapshots = vec![forgotten(7, ""), forgotten(8, "laptop")];
+        let selection = Selection { snapshots, slots: SlotSets(slots) };
+        let bytes = selection.pack();
+        assert_eq!(Selection::unpack(&bytes).unwrap(), selection);
+        for length in 0..bytes.len() {
+            assert!(Selection::unpack(&bytes[..length]).is_err(), "{length}");
+        }
+    }
+}

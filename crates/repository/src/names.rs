@@ -1,0 +1,95 @@
+//! The names of wishes, and of the steps of collections.
+
+use strongroom_arena::envelope::format::ObjectKind;
+use strongroom_backend::ObjectName;
+use strongroom_base::SnapshotId;
+
+/// The folder of collections.
+pub const COLLECTIONS_FOLDER: &str = "collections";
+/// The folder of wishes to forget snapshots.
+pub const FORGOTTEN_FOLDER: &str = "forgotten";
+
+/// A step of a collection, by the last part of its object's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Slots are condemned: no writer relies on them any more.
+    Plan,
+    /// It is decided which of them go.
+    Verdict,
+    /// All of them are gone.
+    Done,
+}
+
+impl Step {
+    const ALL: [Self; 3] = [Self::Plan, Self::Verdict, Self::Done];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Verdict => "verdict",
+            Self::Done => "done",
+        }
+    }
+
+    /// The kind of its object.
+    pub(crate) fn kind(self) -> ObjectKind {
+        match self {
+            Self::Plan => ObjectKind::Plan,
+            Self::Verdict => ObjectKind::Verdict,
+            Self::Done => ObjectKind::Done,
+        }
+    }
+
+    /// The object of this step of a collection.
+    pub fn object(self, number: u64) -> ObjectName {
+        ObjectName::new(COLLECTIONS_FOLDER, format!("{number}.{}", self.word()))
+    }
+
+    /// The collection and the step of an object; none if its name is none of ours.
+    pub(crate) fn of(file: &str) -> Option<(u64, Self)> {
+        let (number, word) = file.split_once('.')?;
+        let step = Self::ALL.into_iter().find(|step| step.word() == word)?;
+        let parsed: u64 = number.parse().ok()?;
+        (parsed > 0 && parsed.to_string() == number).then_some((parsed, step))
+    }
+}
+
+/// The object of a wish.
+pub(crate) fn wish_name(snapshot: SnapshotId, number: u32) -> ObjectName {
+    ObjectName::new(FORGOTTEN_FOLDER, format!("{snapshot}.{number}"))
+}
+
+/// The snapshot and the number of a wish; none if the name is none of ours.
+pub(crate) fn wish_of(file: &str) -> Option<(SnapshotId, u32)> {
+    let (snapshot, number) = file.split_once('.')?;
+    let (snapshot, parsed): (SnapshotId, u32) = (snapshot.parse().ok()?, number.parse().ok()?);
+    (parsed > 0 && parsed.to_string() == number).then_some((snapshot, parsed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_and_no_step_has_two() {
+        for number in [1, 9, 10, u64::MAX] {
+            for step in Step::ALL {
+                assert_eq!(Step::of(step.object(number).file()), Some((number, step)));
+            }
+        }
+        for refused in ["0.plan", "01.plan", "+1.plan", "1", "1.plans", "1.plan.2", ".plan"] {
+            assert_eq!(Step::of(refused), None, "{refused}");
+        }
+    }
+
+    #[test]
+    fn each_wish_has_one_name() {
+        let snapshot = SnapshotId([7; 16]);
+        for number in [1, 2, u32::MAX] {
+            assert_eq!(wish_of(wish_name(snapshot, number).file()), Some((snapshot, number)));
+        }
+        for refused in ["0", "01", "", "4294967296", "1.2"] {
+            assert_eq!(wish_of(&format!("{snapshot}.{refused}")), None, "{refused}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Wishes to forget snapshots. The next collection carries them out; until then they can be taken
+//! back.
+//!
+//! ```text
+//! forgotten/S.K      an odd K: S is to be forgotten; an even one: it is to be kept after all
+//! ```
+//!
+//! The greatest K counts. Objects are only added, so that a late creation takes nothing back
+//! (`docs/concurrency.md`, what the model changed).
+
+use std::collections::BTreeMap;
+
+use strongroom_backend::ObjectName;
+use strongroom_base::SnapshotId;
+
+use crate::collections::Collections;
+use crate::error::RepositoryError;
+use crate::names::{FORGOTTEN_FOLDER, wish_name, wish_of};
+use crate::repository::Repository;
+use crate::signed;
+
+/// The snapshots that are to be forgotten.
+#[derive(Debug, Default)]
+pub struct Wishes {
+    /// By snapshot, the greatest number of the owner's wishes.
+    greatest: BTreeMap<SnapshotId, u32>,
+}
+
+impl Wishes {
+    /// Reads them. What the owner did not make is no wish.
+    pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
+        let mut wishes = Self::default();
+        for info in repository.backend().list(FORGOTTEN_FOLDER)? {
+            let Some((snapshot, number)) = wish_of(info.name.file()) else { continue };
+            if wishes.greatest.get(&snapshot).is_some_and(|known| *known > number) {
+                continue;
+            }
+            match signed::read(repository, &info.name) {
+                Ok(_) => drop(wishes.greatest.insert(snapshot, number)),
+                // Carried out in the meantime.
+                Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
+                Err(error) if error.is_damage() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(wishes)
+    }
+
+    /// Whether a snapshot is to be forgotten.
+    pub fn forget(&self, snapshot: SnapshotId) -> bool {
+        self.greatest.get(&snapshot).is_some_and(|number| number % 2 == 1)
+    }
+
+    /// All that are to be forgotten.
+    pub fn forgotten(&self) -> impl Iterator<Item = SnapshotId> {
+        let odd = self.greatest.iter().filter(|(_, number)| **number % 2 == 1);
+        odd.map(|(snapshot, _)| *snapshot)
+    }
+
+    /// Wishes that a snapshot is forgotten. Returns false if that was wished already.
+    pub fn add(
+        &self,
+        repository: &Repository,
+        snapshot: SnapshotId,
+    ) -> Result<bool, RepositoryError> {
+        match self.forget(snapshot) {
+            true => Ok(false),
+            false => self.next(repository, snapshot).map(|()| true),
+        }
+    }
+
+    /// Takes a wish back. Returns false if a collection has taken the snapshot already.
+    pub fn undo(
+        &self,
+        repository: &Repository,
+        snapshot: SnapshotId,
+    ) -> Result<bool, RepositoryError> {
+        if self.forget(snapshot) {
+            self.next(repository, snapshot)?;
+        }
+        // Only now: a collector that reads the wishes later finds it taken back.
+        Ok(!Collections::read(repository)?.may_go(snapshot))
+    }
+
+    /// Creates the next wish about a snapshot. Names that are taken are passed over, two at a time.
+    fn next(&self, repository: &Repository, snapshot: SnapshotId) -> Result<(), RepositoryError> {
+        let mut number = self.greatest.get(&snapshot).copied().unwrap_or(0).saturating_add(1);
+        while !signed::create(repository, &wish_name(snapshot, number), &[])? {
+            let name = wish_name(snapshot, number);
+            number = number.checked_add(2).ok_or(RepositoryError::Forged { name })?;
+        }
+        Ok(())
+    }
+}
+
+/// The objects of the wishes about a snapshot.
+pub fn wishes_about(
+    repository: &Repository,
+    snapshot: SnapshotId,
+) -> Result<Vec<ObjectName>, RepositoryError> {
+    let listed = repository.backend().list(FORGOTTEN_FOLDER)?.into_iter();
+    let names = listed.map(|info| info.name);
+    Ok(names.filter(|name| wish_of(name.file()).is_some_and(|(of, _)| of == snapshot)).collect())
+}
