@@ -4,6 +4,8 @@
 //! None knows a file tree of this machine. Like every verb, none prints or reads the environment,
 //! and clock and randomness are parameters.
 
+mod collect;
+mod forget;
 mod health;
 mod keys;
 mod repair;
@@ -11,6 +13,8 @@ mod stats;
 mod verify;
 mod vouch;
 
+pub use collect::{Carried, PruneOptions, PruneOutcome, Worth, prune};
+pub use forget::{Judged, Periods, Policy, forget, remember};
 pub use health::audit::Affected;
 pub use health::census::{OpenSession, Unclaimed, find_rolled_back};
 pub use health::fault::Fault;

@@ -23,7 +23,7 @@ mod recover;
 
 pub use mend::RepairOutcome;
 pub use plan::{RepairPlan, RepairStep, plan_repair};
-pub use recover::{may_recover, plan_recovery};
+pub use recover::{find_removed, may_recover, plan_recovery};
 
 use std::borrow::Cow;
 
@@ -125,7 +125,7 @@ pub fn repair(
     }
     let list = list_snapshots(repository)?;
     let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
-    outcome.affected = audit(&reader, &list.snapshots, &mut is_good, monitor, cancel)?.0;
+    outcome.affected = audit(&reader, &list.readable(), &mut is_good, monitor, cancel)?.0;
     Ok(outcome)
 }
 

@@ -17,7 +17,7 @@ use strongroom_base::{Cancel, Location, Monitor, Problem, Progress, Severity, Sn
 use strongroom_catalog::ChunkRef;
 use strongroom_repository::objects::{list_objects, list_strangers, twin};
 use strongroom_repository::{
-    ChunkIndex, ChunkReader, OwnRecord, Repository, RepositoryError, arena_bytes_of,
+    ChunkIndex, ChunkReader, Collections, OwnRecord, Repository, RepositoryError, arena_bytes_of,
     forged_configs, list_snapshots, read_vouchers, snapshot_object,
 };
 
@@ -138,16 +138,19 @@ pub fn verify(
         }
     }
     let own = OwnRecord::read(repository, monitor);
-    verifier.outcome.missing_sequences = missing_sequences(repository, &list, &own);
-    verifier.outcome.rolled_back = own_snapshot_gone(repository, &own);
+    let collections = Collections::read(repository)?;
+    verifier.outcome.unclaimed.retain(|session| !collections.is_gone(session.id));
+    verifier.outcome.missing_sequences = missing_sequences(repository, &list, &own, &collections);
+    verifier.outcome.rolled_back = own_snapshot_gone(repository, &own, &collections);
     let unclaimed = &verifier.outcome.unclaimed;
     let missing = &verifier.outcome.missing_sequences;
-    let known = Known { snapshots: &list.snapshots, own_newest: own.newest, missing };
+    let snapshots = list.readable();
+    let known = Known { snapshots: &snapshots, own_newest: own.newest, missing };
     verifier.outcome.lost_snapshots = find_lost(repository, &reader, unclaimed, &known, cancel)?;
     let bad = std::mem::take(&mut verifier.bad);
     withdraw(repository, &reader, &bad.lost_slots(&reader), monitor, cancel)?;
     let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
-    let (affected, audited) = audit(&reader, &list.snapshots, &mut is_good, monitor, cancel)?;
+    let (affected, audited) = audit(&reader, &snapshots, &mut is_good, monitor, cancel)?;
     verifier.outcome.affected = affected;
     verifier.outcome.snapshots = audited.snapshots;
     verifier.outcome.chunks_named = audited.chunks;

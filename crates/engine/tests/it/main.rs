@@ -19,6 +19,7 @@ mod model;
 mod newer;
 mod own_record;
 mod parents;
+mod prune;
 mod read_back;
 mod refused;
 mod repair;

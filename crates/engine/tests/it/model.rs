@@ -50,6 +50,8 @@ struct Model {
     /// Slots that open the repository; the first always does.
     keys: Vec<Key>,
     ledger: Ledger,
+    /// Snapshots that may be forgotten: someone has wished it, or has tried to.
+    wished: BTreeSet<SnapshotId>,
     /// Partial snapshots: a restore of them deletes nothing that they do not have.
     partial: BTreeSet<SnapshotId>,
     /// Partial snapshots that have losses from the start: what they should hold is not known.
@@ -95,6 +97,7 @@ impl Model {
             expected: BTreeMap::new(),
             keys,
             ledger: Ledger::default(),
+            wished: BTreeSet::new(),
             partial: BTreeSet::new(),
             unknown: BTreeSet::new(),
             planted: BTreeSet::new(),

@@ -13,8 +13,8 @@ use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{ArenaId, Monitor, SnapshotId, Timestamp};
 use strongroom_repository::objects::{SESSIONS_FOLDER, SNAPSHOTS_FOLDER, list_objects};
 use strongroom_repository::{
-    OwnRecord, Repository, SessionHead, SnapshotList, list_sealed, list_sessions, session_object,
-    snapshot_object,
+    Collections, OwnRecord, Repository, SessionHead, SnapshotList, list_sealed, list_sessions,
+    session_object, snapshot_object,
 };
 
 /// A session that has not ended: its writer is at work, or was interrupted.
@@ -156,18 +156,23 @@ pub fn missing_sequences(
     repository: &Repository,
     list: &SnapshotList,
     own: &OwnRecord,
+    collections: &Collections,
 ) -> Vec<RangeInclusive<u64>> {
-    let of_owner = list.snapshots.iter().filter(|snapshot| snapshot.domain.is_empty());
-    let mut known: BTreeSet<u64> = of_owner.map(|snapshot| snapshot.sequence).collect();
+    let listed = list.snapshots.iter().chain(&list.forgotten);
+    let listed = listed.map(|snapshot| (&snapshot.domain, snapshot.sequence));
+    let gone = collections.gone().map(|gone| (&gone.domain, gone.sequence));
+    let of_owner = listed.chain(gone).filter(|(domain, _)| domain.is_empty());
+    let mut known: BTreeSet<u64> = of_owner.map(|(_, sequence)| sequence).collect();
+    let greatest = list.greatest_sequence("").max(known.last().copied().unwrap_or(0));
     let end = match repository.secret.domain_name() {
-        "" => own.sequence.max(list.greatest_sequence("")),
-        _ => list.greatest_sequence(""),
+        "" => own.sequence.max(greatest),
+        _ => greatest,
     };
     // What is damaged, or of a newer program, is reported as that.
     let unopened: HashSet<SnapshotId> =
         list.unreadable.iter().chain(&list.newer).map(|(id, _)| *id).collect();
     if !unopened.is_empty() {
-        let sealed = list_sealed(repository).unwrap_or_default();
+        let sealed = list_sealed(repository, collections).unwrap_or_default();
         let sealed = sealed.iter().filter(|snapshot| unopened.contains(&snapshot.id));
         known.extend(sealed.map(|snapshot| snapshot.sequence));
     }
@@ -185,9 +190,14 @@ pub fn missing_sequences(
 }
 
 /// The newest snapshot that this machine made, if the repository no longer has it: it was removed,
-/// or an older copy of the repository is in its place. Asks for one object.
-pub fn own_snapshot_gone(repository: &Repository, own: &OwnRecord) -> Option<SnapshotId> {
-    own.newest.filter(|id| !exists(repository.backend(), &snapshot_object(*id)))
+/// or an older copy of the repository is in its place; and no collection removed it.
+pub fn own_snapshot_gone(
+    repository: &Repository,
+    own: &OwnRecord,
+    collections: &Collections,
+) -> Option<SnapshotId> {
+    let is_missing = |id: &SnapshotId| !exists(repository.backend(), &snapshot_object(*id));
+    own.newest.filter(|id| is_missing(id) && !collections.is_gone(*id))
 }
 
 /// The same, from what this machine remembers; and what sequence the snapshot had.
@@ -196,5 +206,6 @@ pub fn find_rolled_back(
     monitor: &dyn Monitor,
 ) -> Option<(SnapshotId, u64)> {
     let own = OwnRecord::read(repository, monitor);
-    own_snapshot_gone(repository, &own).map(|id| (id, own.sequence))
+    let collections = Collections::read(repository).ok()?;
+    own_snapshot_gone(repository, &own, &collections).map(|id| (id, own.sequence))
 }

@@ -150,6 +150,10 @@ pub fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked:
                 (Some(stored), Some(named)) => {
                     look_at_chunk(reader, ArenaContent::of(arena.id), stored, named.fingerprint)
                 }
+                // A rewriting has left it out.
+                (None, Some(named)) if opened.is_ok() && named.fingerprint == Fingerprint::ZERO => {
+                    continue;
+                }
                 _ if matches!(opened, Err(ArenaError::Unknown { .. })) => Err(Wrong::Newer),
                 _ => Err(Wrong::Here),
             };

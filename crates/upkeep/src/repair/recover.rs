@@ -9,8 +9,8 @@ use strongroom_backend::Backend;
 use strongroom_base::{Cancel, Monitor, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, SnapshotStats};
 use strongroom_repository::{
-    ChunkReader, Found, OwnRecord, Repository, RepositoryError, Session, SnapshotEvent,
-    SnapshotWalk, list_snapshots, read_vouchers,
+    ChunkReader, Collections, Found, OwnRecord, Repository, RepositoryError, Session,
+    SnapshotEvent, SnapshotWalk, list_snapshots, read_vouchers,
 };
 
 use super::plan::RepairPlan;
@@ -32,15 +32,28 @@ pub fn plan_recovery(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<(), RepositoryError> {
-    let unclaimed = Census::take(repository.backend())?.unclaimed(repository.backend());
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
+    plan.lost_snapshots = find_removed(repository, &reader, monitor, cancel)?;
+    Ok(())
+}
+
+/// Snapshots that were removed, and that no verdict had forgotten.
+pub fn find_removed(
+    repository: &Repository,
+    reader: &ChunkReader,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<Vec<LostSnapshot>, RepositoryError> {
+    let mut unclaimed = Census::take(repository.backend())?.unclaimed(repository.backend());
+    let collections = Collections::read(repository)?;
+    unclaimed.retain(|session| !collections.is_gone(session.id));
     let list = list_snapshots(repository)?;
     let own = OwnRecord::read(repository, monitor);
-    let missing = &missing_sequences(repository, &list, &own);
-    let known = Known { snapshots: &list.snapshots, own_newest: own.newest, missing };
-    plan.lost_snapshots = find_lost(repository, &reader, &unclaimed, &known, cancel)?;
-    Ok(())
+    let missing = &missing_sequences(repository, &list, &own, &collections);
+    let snapshots = list.readable();
+    let known = Known { snapshots: &snapshots, own_newest: own.newest, missing };
+    find_lost(repository, reader, &unclaimed, &known, cancel)
 }
 
 /// Commits a lost snapshot again, under its name.
@@ -64,6 +77,10 @@ pub fn recover(
     count(reader, &mut snapshot, cancel)?;
     snapshot.ended = repository.surroundings.clock.now();
     let session = Session::resume(repository, lost.id, lost.sequence, &lost.host)?;
+    // Nothing has named its chunks, so the plan may condemn them.
+    if let Some(open) = &session.collections.open {
+        return Err(RepositoryError::OpenCollection { collection: open.number });
+    }
     session.commit(&snapshot)?;
     Ok(())
 }

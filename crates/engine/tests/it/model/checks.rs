@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use strongroom_base::{Cancel, Silent, SnapshotId};
-use strongroom_repository::{Repository, RepositoryError, Surroundings, list_snapshots};
+use strongroom_repository::{
+    Collections, Repository, RepositoryError, Surroundings, list_snapshots,
+};
 use strongroom_testkit::{Image, Node};
 use strongroom_upkeep::{VerifyDepth, VerifyOutcome, verify};
 
@@ -25,6 +27,14 @@ impl Model {
         let repository = self.open();
         let tree = self.world.tree();
         let mut losses = Losses::new();
+        let collections = Collections::read(&repository).unwrap();
+        self.expected.retain(|id, _| {
+            let is_gone = collections.is_gone(*id);
+            let what = format!("seed {}: {} was collected", self.log.seed, id.short());
+            assert!(!is_gone || self.wished.contains(id), "{what}");
+            !is_gone
+        });
+        self.wished.retain(|id| !collections.is_gone(*id));
         for (id, image) in &self.expected {
             let what = format!("seed {}: snapshot {}", self.log.seed, id.short());
             match salvage(&repository, *id, &tree) {

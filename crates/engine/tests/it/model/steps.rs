@@ -16,8 +16,8 @@ use strongroom_testkit::{
     CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Image, Listener,
 };
 use strongroom_upkeep::{
-    NewAccess, VerifyDepth, add_key, change_key, plan_recovery, plan_repair, remove_key, repair,
-    verify,
+    NewAccess, PruneOptions, VerifyDepth, add_key, change_key, forget, plan_recovery, plan_repair,
+    prune, remember, remove_key, repair, verify,
 };
 
 use super::checks::is_part_of;
@@ -37,7 +37,7 @@ enum Needs {
 impl Model {
     /// Does one thing, chosen at random.
     pub fn step(&mut self) {
-        match self.random.below(20) {
+        match self.random.below(24) {
             0..=2 => self.edit(),
             3..=6 => self.backup(),
             7 => self.partial_backup(),
@@ -49,6 +49,9 @@ impl Model {
             15 => self.plant_copy(),
             16 | 17 => self.damage(true),
             18 => self.damage(false),
+            19 | 20 => self.forget(),
+            21 => self.remember(),
+            22 => self.prune(),
             _ if self.random.once_in(2) => self.damage_record(),
             _ => self.toggle_cache(),
         }
@@ -175,6 +178,49 @@ impl Model {
         }
         if outcome.is_some() && fired == 0 {
             self.ledger.repaired();
+        }
+    }
+
+    /// Forgets some snapshot.
+    fn forget(&mut self) {
+        let ids: Vec<SnapshotId> = self.expected.keys().copied().collect();
+        if ids.is_empty() {
+            return;
+        }
+        let id = *self.random.pick(&ids);
+        self.note(format!("forget {}", id.short()));
+        self.wished.insert(id);
+        self.troubled("forget", Needs::Full, |repository| forget(repository, &[id]));
+    }
+
+    /// Takes a wish back; if that succeeds, the snapshot stays.
+    fn remember(&mut self) {
+        let ids: Vec<SnapshotId> = self.wished.iter().copied().collect();
+        if ids.is_empty() {
+            return;
+        }
+        let id = *self.random.pick(&ids);
+        self.note(format!("remember {}", id.short()));
+        let late = self.troubled("remember", Needs::Full, |repository| remember(repository, &[id]));
+        if late.is_some_and(|late| late.is_empty()) {
+            self.wished.remove(&id);
+        }
+    }
+
+    /// Removes what no snapshot needs. Only what was to be forgotten goes.
+    fn prune(&mut self) {
+        let options = PruneOptions {
+            unused_percent_max: *self.random.pick(&[0, 5, 100]),
+            patience: *self.random.pick(&[Duration::ZERO, Duration::MAX]),
+            dry_run: self.random.once_in(8),
+        };
+        let outcome = self.troubled("prune", Needs::Full, |repository| {
+            prune(repository, &options, &Silent, &Cancel::new())
+        });
+        let Some(outcome) = outcome else { return };
+        for gone in outcome.snapshots {
+            let is_wished = self.wished.contains(&gone.id) || self.unknown.contains(&gone.id);
+            assert!(is_wished, "seed {}: {} is collected", self.log.seed, gone.id);
         }
     }
 

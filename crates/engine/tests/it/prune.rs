@@ -1,0 +1,344 @@
+//! `forget` and `prune`: what no snapshot needs goes, what any needs stays, with any fault or
+//! any other verb at any time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_engine::EngineError;
+use strongroom_repository::{Repository, RepositoryError, Session, Wishes, list_snapshots};
+use strongroom_testkit::damage::Objects;
+use strongroom_testkit::tree::{TreeOptions, grow, mutate};
+use strongroom_testkit::{Calls, FaultKind, FaultPlan, FaultyBackend, Image, RecordingBackend};
+use strongroom_upkeep::{PruneOptions, PruneOutcome, VerifyDepth, forget, prune, remember, verify};
+
+use crate::world::{PASSPHRASE, World, init_options, options, run, snapshot_ids};
+
+/// Few and small files: each of some hundred rounds reads them all.
+const TREE: TreeOptions =
+    TreeOptions { entries: 10, chunk_bytes: 6 << 10, file_bytes_max: 40 << 10 };
+
+/// Nothing that can be won is left.
+const ALL: PruneOptions =
+    PruneOptions { unused_percent_max: 0, patience: Duration::MAX, dry_run: false };
+
+/// A repository of several versions, some of them forgotten.
+struct History {
+    world: World,
+    kept: Vec<(SnapshotId, Image)>,
+    forgotten: Vec<SnapshotId>,
+}
+
+impl History {
+    /// Six versions. Of these, the ones at `forgotten` are.
+    fn new(seed: u64, forgotten: &[usize]) -> Self {
+        let world = World::empty(seed);
+        grow(&world.tree(), seed, TREE);
+        Repository::init(world.surroundings(), PASSPHRASE, &init_options()).unwrap();
+        let mut history = Self { world, kept: Vec::new(), forgotten: Vec::new() };
+        for version in 0..6 {
+            let id = history.world.backup().snapshot.id;
+            match forgotten.contains(&version) {
+                true => history.forgotten.push(id),
+                false => history.kept.push((id, history.world.image())),
+            }
+            let (tree, seed) = (history.world.tree(), 100 * seed + version as u64);
+            mutate(&tree, seed, TREE);
+            let place = |version: usize| tree.join(format!("since {version}"));
+            grow(&place(version), seed, TREE);
+            if let Some(before) = version.checked_sub(2) {
+                let _ = std::fs::remove_dir_all(place(before));
+            }
+        }
+        let repository = history.world.open();
+        assert_eq!(forget(&repository, &history.forgotten).unwrap(), forgotten.len());
+        history
+    }
+
+    #[track_caller]
+    fn check(&self, repository: &Repository, what: &str) {
+        for (id, image) in &self.kept {
+            self.world.assert_holds(repository, *id, image, what);
+        }
+    }
+
+    /// Everything is as if the forgotten snapshots had never been.
+    #[track_caller]
+    fn check_done(&self, repository: &Repository, what: &str) {
+        self.check(repository, what);
+        let ids = snapshot_ids(repository);
+        for (id, _) in &self.kept {
+            assert!(ids.contains(id), "{what}: {} is kept", id.short());
+        }
+        assert!(!ids.iter().any(|id| self.forgotten.contains(id)), "{what}");
+        check_sound(repository, what);
+    }
+}
+
+#[track_caller]
+fn check_sound(repository: &Repository, what: &str) {
+    let outcome = verify(repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+    assert!(outcome.is_sound(), "{what}: {:?}, {:?}", outcome.faults, outcome.affected);
+    assert!(outcome.lost_snapshots.is_empty(), "{what}: {:?}", outcome.lost_snapshots);
+    assert!(outcome.missing_sequences.is_empty(), "{what}: {:?}", outcome.missing_sequences);
+}
+
+fn collect(repository: &Repository) -> Result<PruneOutcome, RepositoryError> {
+    prune(repository, &ALL, &Silent, &Cancel::new())
+}
+
+fn stored_bytes(objects: &Objects) -> usize {
+    objects.iter().filter(|(name, _)| name.folder() == "arenas").map(|(_, o)| o.len()).sum()
+}
+
+#[test]
+fn what_no_snapshot_needs_goes_and_the_rest_stays() {
+    for (seed, forgotten) in [(1, &[0, 1, 2, 3][..]), (2, &[1, 3, 5]), (3, &[5]), (4, &[0])] {
+        let history = History::new(seed, forgotten);
+        let world = &history.world;
+        let before = stored_bytes(&world.objects.snapshot());
+        let outcome = collect(&world.open()).unwrap();
+        assert_eq!(outcome.snapshots.len(), forgotten.len());
+        assert!(outcome.waiting.is_empty());
+        history.check_done(&world.open(), "after a prune");
+        let after = stored_bytes(&world.objects.snapshot());
+        assert!(after < before, "seed {seed}: {before} → {after}");
+        let again = collect(&world.open()).unwrap();
+        assert_eq!((again.collection, again.snapshots.len()), (None, 0), "nothing is left");
+        let next = world.backup();
+        world.assert_holds(&world.open(), next.snapshot.id, &world.image(), "the next backup");
+        history.check_done(&world.open(), "after the next backup");
+    }
+}
+
+/// What stays is hardly more than what the kept snapshots would take alone.
+#[test]
+fn little_is_left_over() {
+    let history = History::new(5, &[0, 1, 2, 3, 4]);
+    collect(&history.world.open()).unwrap();
+    let left = stored_bytes(&history.world.objects.snapshot());
+    let fresh = World::bare(6);
+    let mut alone = options(&history.world.tree());
+    alone.host = "another".to_owned();
+    // The tree has changed once more since the last version.
+    run(&history.world.open(), &alone, &Silent).unwrap();
+    let repository = fresh.open();
+    run(&repository, &alone, &Silent).unwrap();
+    let alone = stored_bytes(&fresh.objects.snapshot());
+    assert!(left < alone * 13 / 10, "{left} bytes are left, alone it takes {alone}");
+}
+
+#[test]
+fn a_wish_can_be_taken_back_until_a_plan_has_it() {
+    let history = History::new(7, &[1, 4]);
+    let repository = history.world.open();
+    let [one, other] = history.forgotten[..] else { panic!("two are forgotten") };
+    assert_eq!(list_snapshots(&repository).unwrap().forgotten.len(), 2);
+    assert_eq!(forget(&repository, &[one]).unwrap(), 0, "it is forgotten already");
+    assert_eq!(remember(&repository, &[one]).unwrap(), []);
+    assert_eq!(remember(&repository, &[one]).unwrap(), [], "once more does no harm");
+    assert!(snapshot_ids(&repository).contains(&one));
+    // A session that is open keeps the collection from its verdict.
+    let session = Session::begin(&repository, "host").unwrap();
+    let outcome = collect(&repository).unwrap();
+    assert_eq!(outcome.waiting.len(), 1);
+    assert_eq!(remember(&repository, &[other]).unwrap(), [other], "too late");
+    drop(session);
+    let outcome = collect(&repository).unwrap();
+    // The collector has read the wishes again: it was taken back after all.
+    assert!(outcome.snapshots.is_empty());
+    assert_eq!(snapshot_ids(&repository).len(), 6);
+    check_sound(&repository, "both are kept");
+    assert_eq!(forget(&repository, &[one, other]).unwrap(), 2);
+    collect(&repository).unwrap();
+    history.check_done(&repository, "forgotten for good");
+    assert!(Wishes::read(&repository).unwrap().forgotten().next().is_none());
+}
+
+/// Every plan that `plan` makes of 0, 1, 2, … until nothing fails.
+fn check_each_crash(seed: u64, plan: impl Fn(u64) -> FaultPlan) {
+    let history = History::new(seed, &[0, 2, 3]);
+    let world = &history.world;
+    let base = world.objects.snapshot();
+    for at in 0.. {
+        let what = format!("call {at}");
+        let objects = Arc::new(MemoryBackend::from_snapshot(base.clone()));
+        let faulty = Arc::new(FaultyBackend::new(objects.clone(), plan(at)));
+        let outcome = world.open_over(faulty.clone()).and_then(|repository| collect(&repository));
+        if outcome.is_err() {
+            assert!(faulty.fired() > 0, "{what}: {:?}", outcome.err());
+        }
+        let repository = world.open_over(objects).unwrap();
+        history.check(&repository, &what);
+        // A backup beside an unfinished collection relies on nothing that goes.
+        let next = run(&repository, &options(&world.tree()), &Silent).unwrap();
+        collect(&repository).unwrap();
+        world.assert_holds(&repository, next.snapshot.id, &world.image(), &what);
+        history.check_done(&repository, &what);
+        if faulty.fired() == 0 {
+            assert!(at > 5, "{what}: a prune makes some calls");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_crash_before_any_call() {
+    check_each_crash(10, FaultPlan::crash);
+}
+
+#[test]
+fn a_crash_after_any_call() {
+    check_each_crash(11, FaultPlan::crash_after);
+}
+
+#[test]
+fn a_full_disk_at_any_write() {
+    let writes = || Calls::of(&[strongroom_testkit::CallKind::Create]);
+    check_each_crash(12, |at| FaultPlan::lasting(writes(), at, FaultKind::NoSpace));
+}
+
+/// A whole backup of what only forgotten snapshots hold, between any two calls of a prune.
+#[test]
+fn a_backup_at_any_call_of_a_prune() {
+    let history = History::new(20, &[3, 4, 5]);
+    let world = &history.world;
+    // Much like the last version, which is forgotten.
+    let image = world.image();
+    let base = world.objects.snapshot();
+    for at in 0.. {
+        let what = format!("a backup at call {at}");
+        let objects = Arc::new(MemoryBackend::from_snapshot(base.clone()));
+        let writer = world.open_over(objects.clone()).unwrap();
+        let tree = options(&world.tree());
+        let (calls, backed_up) = (AtomicU64::new(0), Arc::new(std::sync::Mutex::new(None)));
+        let done = backed_up.clone();
+        let acting = RecordingBackend::acting(objects.clone(), move |_| {
+            if calls.fetch_add(1, Ordering::Relaxed) == at {
+                let outcome = run(&writer, &tree, &Silent).unwrap();
+                *done.lock().unwrap() = Some(outcome.snapshot.id);
+            }
+        });
+        let pruner = world.open_over(Arc::new(acting)).unwrap();
+        let outcome = collect(&pruner).unwrap();
+        assert!(outcome.waiting.is_empty(), "{what}: the backup had ended");
+        let repository = world.open_over(objects).unwrap();
+        history.check_done(&repository, &what);
+        let Some(id) = *backed_up.lock().unwrap() else {
+            assert!(at > 20, "{what}: a prune makes some calls");
+            return;
+        };
+        world.assert_holds(&repository, id, &image, &what);
+    }
+}
+
+/// A whole prune between any two calls of a backup: patient, or so impatient that it ends the
+/// backup's session.
+#[test]
+fn a_prune_at_any_call_of_a_backup() {
+    for patience in [Duration::MAX, Duration::ZERO] {
+        let history = History::new(30, &[3, 4, 5]);
+        let world = &history.world;
+        let image = world.image();
+        let base = world.objects.snapshot();
+        let mut fenced = 0;
+        for at in 0.. {
+            let what = format!("a prune at call {at}, patience {patience:?}");
+            let objects = Arc::new(MemoryBackend::from_snapshot(base.clone()));
+            let pruner = world.open_over(objects.clone()).unwrap();
+            let calls = AtomicU64::new(0);
+            let acting = RecordingBackend::acting(objects.clone(), move |_| {
+                if calls.fetch_add(1, Ordering::Relaxed) == at {
+                    prune(&pruner, &PruneOptions { patience, ..ALL }, &Silent, &Cancel::new())
+                        .unwrap();
+                }
+            });
+            let acting = Arc::new(acting);
+            let writer = world.open_over(acting.clone()).unwrap();
+            let outcome = run(&writer, &options(&world.tree()), &Silent);
+            let repository = world.open_over(objects).unwrap();
+            history.check(&repository, &what);
+            match outcome {
+                Ok(outcome) => {
+                    world.assert_holds(&repository, outcome.snapshot.id, &image, &what);
+                }
+                Err(EngineError::Repository(RepositoryError::Fenced { .. })) => fenced += 1,
+                Err(error) => panic!("{what}: {error}"),
+            }
+            // Again, with what the first one stored.
+            let next = run(&repository, &options(&world.tree()), &Silent).unwrap();
+            collect(&repository).unwrap();
+            history.check_done(&repository, &what);
+            world.assert_holds(&repository, next.snapshot.id, &image, &what);
+            if acting.take().len() as u64 <= at {
+                break;
+            }
+        }
+        assert_eq!(fenced > 0, patience.is_zero(), "{fenced} sessions were ended");
+    }
+}
+
+/// Two collectors: the second does a whole prune at any call of the first.
+#[test]
+fn a_prune_at_any_call_of_a_prune() {
+    let history = History::new(40, &[0, 1, 4]);
+    let world = &history.world;
+    let base = world.objects.snapshot();
+    for at in 0.. {
+        let what = format!("a prune at call {at}");
+        let objects = Arc::new(MemoryBackend::from_snapshot(base.clone()));
+        let second = world.open_over(objects.clone()).unwrap();
+        let calls = AtomicU64::new(0);
+        let acting = RecordingBackend::acting(objects.clone(), move |_| {
+            if calls.fetch_add(1, Ordering::Relaxed) == at {
+                collect(&second).unwrap();
+            }
+        });
+        let acting = Arc::new(acting);
+        let first = world.open_over(acting.clone()).unwrap();
+        match collect(&first) {
+            Ok(_) | Err(RepositoryError::OtherCollector { .. }) => {}
+            Err(error) => panic!("{what}: {error}"),
+        }
+        let repository = world.open_over(objects).unwrap();
+        history.check(&repository, &what);
+        collect(&repository).unwrap();
+        history.check_done(&repository, &what);
+        if acting.take().len() as u64 <= at {
+            return;
+        }
+    }
+}
+
+#[test]
+fn nothing_is_collected_while_a_tree_cannot_be_read() {
+    let history = History::new(50, &[0, 1]);
+    let world = &history.world;
+    let base = world.objects.snapshot();
+    for name in base.keys().filter(|name| name.folder() == "arenas") {
+        let mut objects = base.clone();
+        objects.remove(name);
+        let backend = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
+        let repository = world.open_over(backend.clone()).unwrap();
+        match collect(&repository) {
+            // It was of a forgotten snapshot, or of data alone.
+            Ok(_) => {}
+            Err(RepositoryError::NotCollectable { .. }) => {
+                assert_eq!(backend.snapshot(), objects, "{name}: nothing was changed");
+            }
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_that_was_removed_and_not_forgotten_stops_a_prune() {
+    let history = History::new(60, &[0]);
+    let world = &history.world;
+    let (id, _) = history.kept[1];
+    world.objects.remove(&strongroom_repository::snapshot_object(id)).unwrap();
+    let error = collect(&world.open()).unwrap_err();
+    assert!(error.to_string().contains("without having been forgotten"), "{error}");
+}

@@ -1,0 +1,307 @@
+//! `prune`: removes what no snapshot needs, beside any number of writers and other collectors.
+//!
+//! A collection has three objects: a plan condemns slots, a verdict decides which of them go, and an
+//! end says that they are gone. Between plan and verdict every session that began before the plan
+//! is waited for, or ended; what it committed is marked again. Any process can go on with what
+//! another has begun. The protocol, and why it holds: `docs/concurrency.md`; a checker walks through
+//! its model (`crates/protocol`).
+
+mod carry;
+mod choose;
+mod inventory;
+mod reach;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use strongroom_arena::{CacheLimits, ListedArenas};
+use strongroom_backend::BackendError;
+use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
+use strongroom_catalog::Snapshot;
+use strongroom_repository::objects::SNAPSHOTS_FOLDER;
+use strongroom_repository::{
+    ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError, Selection,
+    SnapshotList, Wishes, create_plan, create_verdict, end_session, list_sessions, list_snapshots,
+    read_vouchers, session_object, snapshot_object,
+};
+
+use crate::repair::find_removed;
+pub use carry::Carried;
+use carry::carry_out;
+use choose::Doomed;
+pub use choose::Worth;
+use inventory::Inventory;
+use reach::Reach;
+
+/// How a repository is pruned.
+#[derive(Debug, Clone, Copy)]
+pub struct PruneOptions {
+    /// Of what stays, at most this share may be bytes that no snapshot needs.
+    pub unused_percent_max: u8,
+    /// Sessions that began longer ago are ended: their writers begin new ones, and find what they
+    /// have stored.
+    pub patience: Duration,
+    /// Show what would be done.
+    pub dry_run: bool,
+}
+
+impl Default for PruneOptions {
+    fn default() -> Self {
+        Self { unused_percent_max: 5, patience: Duration::from_secs(7 * 86400), dry_run: false }
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct PruneOutcome {
+    /// The collection; none if there was nothing to collect, or for a dry run.
+    pub collection: Option<u64>,
+    /// What is, or would be, worth removing; none if another process had begun the collection.
+    pub worth: Option<Worth>,
+    /// Snapshots that go.
+    pub snapshots: Vec<Forgotten>,
+    /// Sessions that began before the plan and have not ended: the collection waits for them.
+    pub waiting: Vec<ListedSession>,
+    /// Sessions that were ended.
+    pub ended: Vec<SnapshotId>,
+    /// What was carried out.
+    pub carried: Carried,
+}
+
+/// Collects once; what another process has begun first.
+///
+/// # Errors
+///
+/// [`RepositoryError::NotCollectable`] if something that a snapshot needs cannot be read: nothing is
+/// removed then.
+pub fn prune(
+    repository: &Repository,
+    options: &PruneOptions,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<PruneOutcome, RepositoryError> {
+    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    reader.store().trust(read_vouchers(repository)?);
+    let collector = Collector { repository, reader, options, monitor, cancel };
+    let mut outcome = PruneOutcome::default();
+    let collections = Collections::read(repository)?;
+    let (number, mut selection, decided) = match &collections.open {
+        Some(open) => (open.number, open.selection.clone(), open.decided),
+        None => {
+            let (plan, worth) = collector.plan(&collections)?;
+            outcome.worth = Some(worth);
+            outcome.snapshots = plan.snapshots.clone();
+            let is_empty = plan.slots.is_empty() && plan.snapshots.is_empty();
+            if is_empty || options.dry_run {
+                return Ok(outcome);
+            }
+            if !create_plan(repository, collections.next, &plan)? {
+                return Err(RepositoryError::OtherCollector { collection: collections.next });
+            }
+            (collections.next, plan, false)
+        }
+    };
+    outcome.collection = Some(number);
+    outcome.snapshots = selection.snapshots.clone();
+    if options.dry_run {
+        return Ok(outcome);
+    }
+    if !decided {
+        let writers = collector.writers(&mut outcome)?;
+        if !outcome.waiting.is_empty() {
+            return Ok(outcome);
+        }
+        let verdict = collector.decide(number, &selection, &writers, &collections)?;
+        selection = create_verdict(repository, number, verdict)?;
+        outcome.snapshots = selection.snapshots.clone();
+    }
+    let store = collector.reader.store();
+    outcome.carried = carry_out(repository, store, number, &selection, monitor, cancel)?;
+    Ok(outcome)
+}
+
+/// What was listed after the plan was made (C4).
+struct Writers {
+    /// Sessions that were there.
+    sessions: HashSet<SnapshotId>,
+    /// Snapshots that were there after that.
+    snapshots: HashSet<SnapshotId>,
+}
+
+struct Collector<'r> {
+    repository: &'r Repository,
+    reader: ChunkReader,
+    options: &'r PruneOptions,
+    monitor: &'r dyn Monitor,
+    cancel: &'r Cancel,
+}
+
+impl Collector<'_> {
+    /// C2: lists arenas, *then* sessions, *then* wishes and snapshots; what no remaining snapshot
+    /// reaches, and no listed session wrote, may go.
+    fn plan(&self, collections: &Collections) -> Result<(Selection, Worth), RepositoryError> {
+        self.refuse_removed()?;
+        let mut inventory = self.inventory(collections)?;
+        let sessions = list_sessions(self.repository)?.into_iter().map(|session| session.id);
+        let sessions: HashSet<SnapshotId> = sessions.collect();
+        let wishes = Wishes::read(self.repository)?;
+        let list = list_snapshots(self.repository)?;
+        let goes = |snapshot| wishes.forget(snapshot);
+        let snapshots = self.reach(&mut inventory, &list, &goes, &sessions)?;
+        let unused = self.options.unused_percent_max;
+        let store = self.reader.store();
+        let (mut doomed, worth) = Doomed::choose(&mut inventory, store, unused, self.cancel)?;
+        doomed.close(&mut inventory, store, self.cancel)?;
+        let slots = doomed.to_sets(&inventory);
+        Ok((Selection { snapshots, slots }, worth))
+    }
+
+    /// Fails if a snapshot was removed that was never forgotten: a repair can still commit it again.
+    fn refuse_removed(&self) -> Result<(), RepositoryError> {
+        let Self { repository, reader, monitor, cancel, .. } = self;
+        let wishes = Wishes::read(repository)?;
+        let mut removed = find_removed(repository, reader, *monitor, cancel)?.into_iter();
+        match removed.find(|lost| lost.was_committed && !wishes.forget(lost.id)) {
+            None => Ok(()),
+            Some(lost) => Err(RepositoryError::NotCollectable {
+                what: format!("snapshot {}", lost.id),
+                why: "it was removed without having been forgotten".to_owned(),
+            }),
+        }
+    }
+
+    fn inventory(&self, collections: &Collections) -> Result<Inventory, RepositoryError> {
+        let listed = ListedArenas::list(self.repository.backend())?;
+        let store = self.reader.store();
+        Inventory::take(store, &listed, collections, self.monitor, self.cancel)
+    }
+
+    /// Marks what is needed by those of the listed snapshots that do not go. Returns those that go.
+    fn reach(
+        &self,
+        inventory: &mut Inventory,
+        list: &SnapshotList,
+        goes: &dyn Fn(SnapshotId) -> bool,
+        sessions: &HashSet<SnapshotId>,
+    ) -> Result<Vec<Forgotten>, RepositoryError> {
+        if let Some(id) = list.not_collectable().into_iter().find(|id| !goes(*id)) {
+            let unread = list.unreadable.iter().chain(&list.newer).find(|(of, _)| *of == id);
+            let why = unread.map_or_else(
+                || "it has a feature that only a newer program knows".to_owned(),
+                |(_, error)| error.to_string(),
+            );
+            let what = format!("snapshot {}", id.short());
+            return Err(RepositoryError::NotCollectable { what, why });
+        }
+        let known = list.snapshots.iter().chain(&list.forgotten);
+        let mut going: Vec<Forgotten> = known
+            .clone()
+            .filter(|snapshot| goes(snapshot.id))
+            .map(|Snapshot { id, domain, sequence, .. }| Forgotten {
+                id: *id,
+                domain: domain.clone(),
+                sequence: *sequence,
+            })
+            .collect();
+        let unread = list.unreadable.iter().chain(&list.newer).filter(|(id, _)| goes(*id));
+        going.extend(unread.map(|(id, _)| Forgotten {
+            id: *id,
+            domain: String::new(),
+            sequence: 0,
+        }));
+        let mut reach = Reach::new(&self.reader, inventory, self.monitor, self.cancel);
+        // The newest first: most of what the others need is known then.
+        let mut staying: Vec<_> = known.filter(|snapshot| !goes(snapshot.id)).collect();
+        staying.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.order()));
+        for snapshot in staying {
+            reach.snapshot(snapshot)?;
+        }
+        reach.finish(sessions)?;
+        Ok(going)
+    }
+
+    /// C4 and C5: the sessions that were there after the plan, each of them ended or decided,
+    /// unless it is in `waiting`.
+    fn writers(&self, outcome: &mut PruneOutcome) -> Result<Writers, RepositoryError> {
+        let listed = list_sessions(self.repository)?;
+        let sessions = listed.iter().map(|session| session.id).collect();
+        let snapshots = self.snapshot_names()?;
+        for session in listed {
+            if self.is_decided(session.id)? {
+                continue;
+            }
+            if !self.is_too_old(&session) {
+                outcome.waiting.push(session);
+                continue;
+            }
+            end_session(self.repository, session.id)?;
+            outcome.ended.push(session.id);
+            match self.repository.backend().remove(&session_object(session.id)) {
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok(Writers { sessions, snapshots })
+    }
+
+    fn snapshot_names(&self) -> Result<HashSet<SnapshotId>, BackendError> {
+        let listed = self.repository.backend().list(SNAPSHOTS_FOLDER)?.into_iter();
+        Ok(listed.filter_map(|info| info.name.file().parse().ok()).collect())
+    }
+
+    /// Whether a session has committed, or can no longer commit.
+    fn is_decided(&self, session: SnapshotId) -> Result<bool, BackendError> {
+        for (name, expected) in [(snapshot_object(session), true), (session_object(session), false)]
+        {
+            match self.repository.backend().size(&name) {
+                Ok(_) if expected => return Ok(true),
+                Err(error) if error.is_not_found() && !expected => return Ok(true),
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether patience with a session is over. A clock may decide that: a wrong guess costs its
+    /// writer a new session. One that says nothing of itself, or lies in the future, is too old.
+    fn is_too_old(&self, session: &ListedSession) -> bool {
+        let now = self.repository.surroundings.clock.now();
+        let patience = i64::try_from(self.options.patience.as_nanos()).unwrap_or(i64::MAX);
+        let started = session.head.as_ref().map(|head| head.started);
+        started.map_or(true, |Timestamp(started)| {
+            now.0.saturating_sub(started).unsigned_abs() > patience.unsigned_abs()
+        })
+    }
+
+    /// C6 and C7: reads the wishes again, *then* lists the snapshots, *then* the arenas. What of
+    /// the plan no snapshot reaches goes.
+    fn decide(
+        &self,
+        number: u64,
+        plan: &Selection,
+        writers: &Writers,
+        collections: &Collections,
+    ) -> Result<Selection, RepositoryError> {
+        let wishes = Wishes::read(self.repository)?;
+        let going: HashSet<SnapshotId> = plan.snapshots.iter().map(|going| going.id).collect();
+        let goes = |snapshot| going.contains(&snapshot) && wishes.forget(snapshot);
+        let list = list_snapshots(self.repository)?;
+        let late = list.snapshots.iter().chain(&list.forgotten).find(|snapshot| {
+            let was_seen =
+                writers.sessions.contains(&snapshot.id) || writers.snapshots.contains(&snapshot.id);
+            snapshot.seen < number && !was_seen
+        });
+        if let Some(late) = late {
+            let what = format!("snapshot {}", late.id.short());
+            let why = "the place that keeps the repository did not show its session".to_owned();
+            return Err(RepositoryError::NotCollectable { what, why });
+        }
+        let mut inventory = self.inventory(collections)?;
+        self.reach(&mut inventory, &list, &goes, &HashSet::new())?;
+        let mut doomed = Doomed::of_plan(&plan.slots, &inventory);
+        doomed.close(&mut inventory, self.reader.store(), self.cancel)?;
+        let snapshots = plan.snapshots.iter().filter(|going| goes(going.id)).cloned().collect();
+        Ok(Selection { snapshots, slots: doomed.to_sets(&inventory) })
+    }
+}

@@ -1,0 +1,194 @@
+//! Carrying out a verdict (C8). Any process may, any number of times: nothing in a verdict is ever
+//! looked at again.
+
+use strongroom_arena::{ArenaName, ArenaStore, ListedArenas, Rewriting, envelope, rewrite};
+use strongroom_backend::{Backend, BackendError, ObjectName};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
+use strongroom_repository::objects::read_whole;
+use strongroom_repository::{
+    ArenaSlots, Repository, RepositoryError, Selection, finish_collection, snapshot_object,
+    wishes_about,
+};
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Snapshots that were removed.
+    pub snapshots: u64,
+    /// Arenas that were removed.
+    pub arenas_removed: u64,
+    /// Arenas that were rewritten.
+    pub arenas_rewritten: u64,
+    /// Bytes of their new objects.
+    pub rewritten_bytes: u64,
+    /// Bytes of objects that were removed.
+    pub removed_bytes: u64,
+}
+
+/// How often a rewriting is tried again because another process was faster.
+const TRIES: u32 = 5;
+
+/// Carries out a verdict, and ends its collection.
+pub fn carry_out(
+    repository: &Repository,
+    store: &ArenaStore,
+    number: u64,
+    verdict: &Selection,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<Carried, RepositoryError> {
+    let mut carried = Carried::default();
+    // A reader that knows no verdict finds no snapshot then, instead of a broken one.
+    for snapshot in &verdict.snapshots {
+        cancel.check()?;
+        carried.snapshots +=
+            u64::from(remove(repository.backend(), &snapshot_object(snapshot.id))?);
+        for wish in wishes_about(repository, snapshot.id)? {
+            remove(repository.backend(), &wish)?;
+        }
+    }
+    let mut listed = ListedArenas::list(repository.backend())?;
+    for (arena, slots) in &verdict.slots.0 {
+        cancel.check()?;
+        let mut tries = 0;
+        match slots {
+            ArenaSlots::All => remove_arena(repository, *arena, &listed, &mut carried)?,
+            slots => {
+                while !rewrite_arena(repository, store, *arena, slots, &listed, &mut carried)? {
+                    tries += 1;
+                    if tries == TRIES {
+                        let what = format!("arena {arena}");
+                        let why = "other programs rewrite it".to_owned();
+                        return Err(RepositoryError::NotCollectable { what, why });
+                    }
+                    listed = ListedArenas::list(repository.backend())?;
+                }
+            }
+        }
+        store.forget(*arena);
+        monitor.working_on(arena.to_string().as_ref());
+    }
+    finish_collection(repository, number)?;
+    Ok(carried)
+}
+
+/// Removes an object; returns whether it was there.
+fn remove(backend: &dyn Backend, name: &ObjectName) -> Result<bool, RepositoryError> {
+    match backend.remove(name) {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn remove_arena(
+    repository: &Repository,
+    arena: ArenaId,
+    listed: &ListedArenas,
+    carried: &mut Carried,
+) -> Result<(), RepositoryError> {
+    let mut was_there = false;
+    for generation in listed.generations(arena) {
+        if remove(repository.backend(), &generation.name.object())? {
+            carried.removed_bytes += generation.object_bytes;
+            was_there = true;
+        }
+    }
+    carried.arenas_removed += u64::from(was_there);
+    Ok(())
+}
+
+/// Creates the next generation of an arena without these slots, and removes the others below it.
+/// Returns false if the arena changed meanwhile, and must be looked at again.
+fn rewrite_arena(
+    repository: &Repository,
+    store: &ArenaStore,
+    arena: ArenaId,
+    slots: &ArenaSlots,
+    listed: &ListedArenas,
+    carried: &mut Carried,
+) -> Result<bool, RepositoryError> {
+    let generations = listed.generations(arena);
+    let Some((newest, object)) = newest_readable(repository, store, arena, listed)? else {
+        // Gone: a later verdict removed it, and this is a late repetition.
+        return Ok(generations.is_empty());
+    };
+    let opened = store.open_arena_in(newest, &object)?;
+    let mut below = newest;
+    if opened
+        .slots()
+        .any(|(slot, entry)| slots.contains(slot) && entry.fingerprint != Fingerprint::ZERO)
+    {
+        let taken = generations.iter().map(|listed| listed.name.generation).collect::<Vec<_>>();
+        let next = (newest.generation..u32::MAX).map(|generation| generation + 1);
+        let Some(generation) = next.into_iter().find(|next| !taken.contains(next)) else {
+            let why = "it was rewritten too often".to_owned();
+            let what = format!("arena {arena}");
+            return Err(RepositoryError::NotCollectable { what, why });
+        };
+        let rewriting = Rewriting {
+            generation,
+            keys: repository.write_keys(),
+            redundancy: repository.redundancy(),
+            padding: repository.config.padding,
+            entropy: &*repository.surroundings.entropy,
+        };
+        let next = rewrite(store, newest, &object, &|slot| slots.contains(slot), &rewriting)?;
+        let name = next.name.object();
+        match repository.backend().create(&name, next.object()) {
+            Err(BackendError::AlreadyExists { .. }) => return Ok(false),
+            other => other?,
+        }
+        // Nothing is removed before the next generation was read.
+        if repository.backend().read(&name, 0, next.object().len() + 1)? != next.object() {
+            return Ok(false);
+        }
+        carried.arenas_rewritten += 1;
+        carried.rewritten_bytes += next.object().len() as u64;
+        below = next.name;
+    }
+    store.forget(arena);
+    store.learn(below);
+    for generation in generations.iter().filter(|listed| listed.name.generation < below.generation)
+    {
+        if remove(repository.backend(), &generation.name.object())? {
+            carried.removed_bytes += generation.object_bytes;
+        }
+    }
+    Ok(true)
+}
+
+/// The greatest generation of an arena that can be read whole, and its object.
+fn newest_readable(
+    repository: &Repository,
+    store: &ArenaStore,
+    arena: ArenaId,
+    listed: &ListedArenas,
+) -> Result<Option<(ArenaName, Vec<u8>)>, RepositoryError> {
+    let mut why = None;
+    for generation in listed.generations(arena).iter().rev() {
+        let name = generation.name;
+        let read = read_whole(repository.backend(), &name.object(), repository.config.arena_bytes);
+        let object = match read {
+            Err(error) if error.is_not_found() => continue,
+            Err(error) if error.is_damage() => {
+                why = Some(error.to_string());
+                continue;
+            }
+            other => other?.bytes,
+        };
+        let repaired = envelope::repair(&object).map_err(|error| error.to_string());
+        let opened = repaired.and_then(|object| match store.open_arena_in(name, &object) {
+            Ok(_) => Ok(object),
+            Err(error) => Err(error.to_string()),
+        });
+        match opened {
+            Ok(object) => return Ok(Some((name, object))),
+            Err(error) => why = Some(error),
+        }
+    }
+    match why {
+        Some(why) => Err(RepositoryError::NotCollectable { what: format!("arena {arena}"), why }),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,177 @@
+//! Which of the slots that no snapshot needs are worth removing, and the rule that no delta stays
+//! without its bases.
+
+use std::collections::{BTreeMap, HashMap};
+
+use strongroom_arena::{Arena, ArenaStore};
+use strongroom_base::{ArenaId, Cancel};
+use strongroom_repository::{ArenaSlots, RepositoryError, SLOTS_BYTES_MAX, SlotSets};
+
+use super::inventory::{Holding, Inventory, SlotBits};
+
+/// Slots that go, by arena.
+#[derive(Debug, Default)]
+pub struct Doomed(HashMap<ArenaId, SlotBits>);
+
+/// What a choice comes to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Worth {
+    /// Arenas that go as a whole.
+    pub arenas_removed: u64,
+    /// Arenas that are rewritten.
+    pub arenas_rewritten: u64,
+    /// Bytes of objects that are rewritten.
+    pub rewritten_bytes: u64,
+    /// Bytes that are won.
+    pub freed_bytes: u64,
+    /// Bytes that no snapshot needs and that stay, because winning them is not worth a rewriting.
+    pub unused_bytes: u64,
+}
+
+/// A rewriting of which it is open whether it is worth its cost.
+struct Candidate {
+    arena: ArenaId,
+    object_bytes: u64,
+    /// Stored bytes of what no snapshot needs.
+    dead_bytes: u64,
+}
+
+impl Doomed {
+    /// Chooses among what no snapshot needs: every arena without a needed slot, and those of the others that
+    /// win most for their length, until at most this share of what stays is unused.
+    pub fn choose(
+        inventory: &mut Inventory,
+        store: &ArenaStore,
+        unused_percent_max: u8,
+        cancel: &Cancel,
+    ) -> Result<(Self, Worth), RepositoryError> {
+        let (mut doomed, mut worth) = (Self::default(), Worth::default());
+        let mut candidates = Vec::new();
+        let mut needed_bytes: u64 = 0;
+        for (id, holding) in &inventory.arenas {
+            if holding.unneeded.len() == holding.chunks() {
+                doomed.0.insert(*id, holding.unneeded.clone());
+                worth.arenas_removed += 1;
+                worth.freed_bytes += holding.object_bytes;
+            } else {
+                needed_bytes += holding.object_bytes;
+            }
+        }
+        let is_partly_dead = |holding: &Holding| {
+            !holding.unneeded.is_empty() && holding.unneeded.len() < holding.chunks()
+        };
+        inventory.each_summary(store, cancel, is_partly_dead, |inventory, arena| {
+            let holding = &inventory.arenas[&arena.id];
+            let (arena, dead_bytes) = (arena.id, dead_bytes(arena, &holding.unneeded));
+            candidates.push(Candidate { arena, object_bytes: holding.object_bytes, dead_bytes });
+            Ok(())
+        })?;
+        let dead_sum: u64 = candidates.iter().map(|candidate| candidate.dead_bytes).sum();
+        let mut unused = dead_sum;
+        let share = |candidate: &Candidate| {
+            (u128::from(candidate.dead_bytes) << 64) / u128::from(candidate.object_bytes.max(1))
+        };
+        candidates.sort_by_key(|candidate| (std::cmp::Reverse(share(candidate)), candidate.arena));
+        let unused_max =
+            (needed_bytes - dead_sum.min(needed_bytes)) / 100 * u64::from(unused_percent_max);
+        for candidate in candidates {
+            if unused <= unused_max {
+                break;
+            }
+            unused -= candidate.dead_bytes;
+            let dead = inventory.arenas[&candidate.arena].unneeded.clone();
+            doomed.0.insert(candidate.arena, dead);
+            worth.arenas_rewritten += 1;
+            worth.rewritten_bytes +=
+                candidate.object_bytes - candidate.dead_bytes.min(candidate.object_bytes);
+            worth.freed_bytes += candidate.dead_bytes;
+        }
+        worth.unused_bytes = unused;
+        Ok((doomed, worth))
+    }
+
+    /// What of a plan no snapshot needs even now.
+    pub fn of_plan(plan: &SlotSets, inventory: &Inventory) -> Self {
+        let mut doomed = Self::default();
+        for (id, slots) in &plan.0 {
+            let Some(holding) = inventory.arenas.get(id) else { continue };
+            let mut dead = SlotBits::default();
+            let going = holding.unneeded.iter().filter(|slot| slots.contains(*slot));
+            going.for_each(|slot| dead.insert(slot));
+            if !dead.is_empty() {
+                doomed.0.insert(*id, dead);
+            }
+        }
+        doomed
+    }
+
+    /// Spares the bases of every delta that stays (C7). Bases are stored whole, so once is enough.
+    pub fn close(
+        &mut self,
+        inventory: &mut Inventory,
+        store: &ArenaStore,
+        cancel: &Cancel,
+    ) -> Result<(), RepositoryError> {
+        inventory.each_summary(
+            store,
+            cancel,
+            |holding| holding.has_deltas,
+            |_, arena| {
+                for (slot, entry) in arena.slots() {
+                    if self.0.get(&arena.id).is_some_and(|dead| dead.contains(slot)) {
+                        continue;
+                    }
+                    for base in entry.bases {
+                        if let Some(dead) = self.0.get_mut(&base.arena) {
+                            dead.remove(base.slot);
+                        }
+                    }
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// In the form of a plan or a verdict: as many arenas as fit into one.
+    pub fn to_sets(&self, inventory: &Inventory) -> SlotSets {
+        let mut sets = BTreeMap::new();
+        let mut bytes = 0;
+        for (id, dead) in self.0.iter().filter(|(_, dead)| !dead.is_empty()) {
+            let slots = match dead.len() == inventory.arenas[id].chunks() {
+                true => ArenaSlots::All,
+                false => ArenaSlots::of(dead.iter()),
+            };
+            bytes += match &slots {
+                ArenaSlots::All => SET_BYTES,
+                ArenaSlots::Runs(runs) => SET_BYTES + runs.len() * RUN_BYTES,
+            };
+            if bytes > SLOTS_BYTES_MAX {
+                break;
+            }
+            sets.insert(*id, slots);
+        }
+        SlotSets(sets)
+    }
+}
+
+/// What the slots of an arena take in a plan, without runs.
+const SET_BYTES: usize = 20;
+/// What a run takes.
+const RUN_BYTES: usize = 8;
+
+/// Bytes of blocks that slots take: each its share in its block.
+fn dead_bytes(arena: &Arena, dead: &SlotBits) -> u64 {
+    let mut slots = arena.slots();
+    let mut sum = 0;
+    for block in &arena.summary.blocks {
+        let (mut all, mut gone) = (0_u64, 0_u64);
+        for (slot, entry) in slots.by_ref().take(block.head.chunk_count as usize) {
+            all += u64::from(entry.chunk_bytes);
+            gone += if dead.contains(slot) { u64::from(entry.chunk_bytes) } else { 0 };
+        }
+        let share =
+            u128::from(gone) * u128::from(block.frame.sealed_bytes) / u128::from(all.max(1));
+        sum += u64::try_from(share).expect("a share of a block is not longer than the block");
+    }
+    sum
+}

@@ -1,0 +1,210 @@
+//! Which slots exist, and which of them no snapshot needs: a bit for each, and a second one for
+//! those of arenas that were rewritten.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use strongroom_arena::{Arena, ArenaStore, ListedArenas};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
+use strongroom_repository::{Collections, RepositoryError, whole_arena};
+
+/// Numbers of slots, a bit each.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SlotBits(Vec<u64>);
+
+impl SlotBits {
+    /// Adds a slot.
+    pub fn insert(&mut self, slot: u32) {
+        let place = slot as usize / 64;
+        if self.0.len() <= place {
+            self.0.resize(place + 1, 0);
+        }
+        self.0[place] |= 1 << (slot % 64);
+    }
+
+    /// Takes a slot out.
+    pub fn remove(&mut self, slot: u32) {
+        if let Some(word) = self.0.get_mut(slot as usize / 64) {
+            *word &= !(1 << (slot % 64));
+        }
+    }
+
+    /// Whether a slot is in it.
+    pub fn contains(&self, slot: u32) -> bool {
+        self.0.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 != 0)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// All, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        let words = (0_u32..).step_by(64).zip(&self.0);
+        words.flat_map(|(first, word)| {
+            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| first + bit)
+        })
+    }
+}
+
+/// An arena that exists, and what of it no snapshot is known to need.
+#[derive(Debug)]
+pub struct Holding {
+    /// Bytes of its object.
+    pub object_bytes: u64,
+    /// The session that wrote it.
+    pub session: SnapshotId,
+    /// Whether chunks in it are deltas.
+    pub has_deltas: bool,
+    /// Slots that nothing has named so far.
+    pub unneeded: SlotBits,
+    /// Slots that hold a chunk, in an arena that was rewritten; in others each slot does, from 0
+    /// to the last.
+    present: Option<SlotBits>,
+    slots: u32,
+}
+
+impl Holding {
+    fn of(arena: &Arena, object_bytes: u64) -> Self {
+        let mut present = SlotBits::default();
+        let (mut has_deltas, mut slots) = (false, 0);
+        for (slot, entry) in arena.slots() {
+            slots = slot + 1;
+            has_deltas |= !entry.bases.is_empty();
+            if entry.fingerprint != Fingerprint::ZERO {
+                present.insert(slot);
+            }
+        }
+        let has_gaps = present.len() < slots as usize;
+        let (session, unneeded) = (arena.session, present.clone());
+        let present = has_gaps.then_some(present);
+        Self { object_bytes, session, has_deltas, unneeded, present, slots }
+    }
+
+    /// Whether a slot holds a chunk.
+    pub fn holds(&self, slot: u32) -> bool {
+        match &self.present {
+            Some(present) => present.contains(slot),
+            None => slot < self.slots,
+        }
+    }
+
+    /// How many chunks it holds.
+    pub fn chunks(&self) -> usize {
+        self.present.as_ref().map_or(self.slots as usize, SlotBits::len)
+    }
+}
+
+/// Every arena that exists.
+pub struct Inventory {
+    /// Those whose summaries can be read.
+    pub arenas: HashMap<ArenaId, Holding>,
+    /// The others, and why they cannot be read. They are left alone; if a snapshot needs one,
+    /// nothing may be collected.
+    pub unreadable: HashMap<ArenaId, String>,
+}
+
+impl Inventory {
+    /// Reads every summary. Arenas that a verdict has removed do not exist.
+    pub fn take(
+        store: &ArenaStore,
+        listed: &ListedArenas,
+        collections: &Collections,
+        monitor: &dyn Monitor,
+        cancel: &Cancel,
+    ) -> Result<Self, RepositoryError> {
+        let mut inventory = Self { arenas: HashMap::new(), unreadable: HashMap::new() };
+        for newest in listed.newest() {
+            cancel.check()?;
+            let id = newest.name.id;
+            if collections.is_dead(id) {
+                continue;
+            }
+            monitor.working_on(newest.name.object().as_str().as_ref());
+            store.learn(newest.name);
+            match whole_arena(id, listed, store) {
+                Ok((arena, object_bytes)) => {
+                    inventory.arenas.insert(id, Holding::of(&arena, object_bytes));
+                    store.forget(id);
+                }
+                Err(error) if error.is_unreadable() => {
+                    inventory.unreadable.insert(id, error.to_string());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(inventory)
+    }
+
+    /// Notes that a chunk is needed. Returns false if its place does not hold it.
+    ///
+    /// # Errors
+    ///
+    /// [`RepositoryError::NotCollectable`] if the arena cannot be read.
+    pub fn need(&mut self, location: Location) -> Result<bool, RepositoryError> {
+        if let Some(why) = self.unreadable.get(&location.arena) {
+            let what = format!("arena {}", location.arena);
+            return Err(RepositoryError::NotCollectable { what, why: why.clone() });
+        }
+        let Some(holding) = self.arenas.get_mut(&location.arena) else { return Ok(false) };
+        if !holding.holds(location.slot) {
+            return Ok(false);
+        }
+        holding.unneeded.remove(location.slot);
+        Ok(true)
+    }
+
+    /// Opens the arenas for which `wanted` is true, one after another.
+    pub fn each_summary(
+        &mut self,
+        store: &ArenaStore,
+        cancel: &Cancel,
+        wanted: impl Fn(&Holding) -> bool,
+        mut look: impl FnMut(&mut Self, &Arc<Arena>) -> Result<(), RepositoryError>,
+    ) -> Result<(), RepositoryError> {
+        let mut ids: Vec<ArenaId> =
+            self.arenas.iter().filter(|(_, holding)| wanted(holding)).map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        for id in ids {
+            cancel.check()?;
+            let arena = store.arena(id)?;
+            look(self, &arena)?;
+            store.forget(id);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn bits_are_a_set(
+            added in prop::collection::btree_set(0..300_u32, 0..50),
+            removed in prop::collection::btree_set(0..400_u32, 0..50),
+        ) {
+            let mut bits = SlotBits::default();
+            added.iter().for_each(|slot| bits.insert(*slot));
+            removed.iter().for_each(|slot| bits.remove(*slot));
+            let expected: BTreeSet<u32> = added.difference(&removed).copied().collect();
+            prop_assert_eq!(bits.len(), expected.len());
+            prop_assert_eq!(bits.is_empty(), expected.is_empty());
+            for slot in 0..500 {
+                prop_assert_eq!(bits.contains(slot), expected.contains(&slot));
+            }
+            prop_assert!(bits.iter().eq(expected));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What snapshots need: every chunk that they reach, and the bases of its delta.
+//!
+//! Only trees, nodes and summaries are read. A reference that names a place which no longer holds
+//! its chunk is followed by fingerprint, to all places that do: the chunk was stored again.
+
+use std::collections::HashSet;
+
+use strongroom_base::{Cancel, Fingerprint, Location, Monitor, SnapshotId};
+use strongroom_catalog::recipe::{Visit, for_each_chunk};
+use strongroom_catalog::{ChunkRef, Recipe, Snapshot};
+use strongroom_repository::{
+    ChunkReader, Found, RepositoryError, SnapshotEvent, SnapshotWalk, TreeKey, TreeMemo,
+};
+
+use super::inventory::Inventory;
+
+/// Marks in an inventory what is needed.
+pub struct Reach<'r> {
+    reader: &'r ChunkReader,
+    monitor: &'r dyn Monitor,
+    cancel: &'r Cancel,
+    inventory: &'r mut Inventory,
+    /// Trees and nodes that were gone into.
+    known: TreeMemo<()>,
+    /// Chunks that are not where a reference says.
+    moved: HashSet<Fingerprint>,
+}
+
+impl<'r> Reach<'r> {
+    /// Nothing is needed yet.
+    pub fn new(
+        reader: &'r ChunkReader,
+        inventory: &'r mut Inventory,
+        monitor: &'r dyn Monitor,
+        cancel: &'r Cancel,
+    ) -> Self {
+        let (known, moved) = (TreeMemo::default(), HashSet::new());
+        Self { reader, monitor, cancel, inventory, known, moved }
+    }
+
+    /// Marks what a snapshot names.
+    ///
+    /// # Errors
+    ///
+    /// [`RepositoryError::NotCollectable`] if one of its trees cannot be read.
+    pub fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), RepositoryError> {
+        let what = format!("snapshot {}", snapshot.id.short());
+        self.monitor.detail(&what);
+        let lost = |error: RepositoryError| match error.is_damage() {
+            true => RepositoryError::NotCollectable { what: what.clone(), why: error.to_string() },
+            false => error,
+        };
+        let mut walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, self.cancel);
+        while let Some(event) = walk.next()? {
+            match event {
+                SnapshotEvent::Enter(directory) => {
+                    self.recipe(directory.tree).map_err(lost)?;
+                    if self.is_known(TreeKey::of_tree(directory.tree)) {
+                        walk.skip();
+                    }
+                }
+                SnapshotEvent::Leaf { entry, .. } => {
+                    if let Some(content) = entry.content() {
+                        self.recipe(content).map_err(lost)?;
+                    }
+                }
+                SnapshotEvent::Lost { error, .. } => return Err(lost(error)),
+                SnapshotEvent::Leave { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the chunks of a recipe. What a known node names was marked when it became known, but
+    /// the node itself may be in another place this time.
+    fn recipe(&mut self, recipe: &Recipe) -> Result<(), RepositoryError> {
+        let reader = self.reader;
+        for_each_chunk(recipe, reader, &mut |chunk, level| {
+            self.chunk(chunk)?;
+            let is_known = level > 0 && self.is_known(TreeKey::of_node(chunk, level));
+            Ok(if is_known { Visit::Past } else { Visit::Into })
+        })
+    }
+
+    fn chunk(&mut self, chunk: &ChunkRef) -> Result<(), RepositoryError> {
+        if !self.inventory.need(chunk.location)? {
+            self.moved.insert(chunk.fingerprint);
+        }
+        Ok(())
+    }
+
+    fn is_known(&mut self, key: TreeKey) -> bool {
+        let is_known = self.known.get(key).is_some();
+        self.known.insert(key, ());
+        is_known
+    }
+
+    /// Marks what follows from what was marked: all places of chunks that moved, everything that
+    /// these sessions wrote, and the bases of all that.
+    pub fn finish(self, sessions: &HashSet<SnapshotId>) -> Result<(), RepositoryError> {
+        let Self { reader, cancel, inventory, moved, .. } = self;
+        let everywhere = !moved.is_empty();
+        inventory.each_summary(
+            reader.store(),
+            cancel,
+            |holding| everywhere || holding.has_deltas || sessions.contains(&holding.session),
+            |inventory, arena| {
+                let is_listed = sessions.contains(&arena.session);
+                for (slot, entry) in arena.slots() {
+                    let place = Location { arena: arena.id, slot };
+                    if is_listed || moved.contains(&entry.fingerprint) {
+                        inventory.need(place)?;
+                    }
+                    let holding = inventory.arenas.get(&arena.id);
+                    let is_needed = holding.is_some_and(|holding| {
+                        holding.holds(slot) && !holding.unneeded.contains(slot)
+                    });
+                    // A base is stored whole, so it needs no other.
+                    for base in entry.bases.iter().filter(|_| is_needed) {
+                        inventory.need(*base)?;
+                    }
+                }
+                Ok(())
+            },
+        )
+    }
+}
