@@ -7,11 +7,13 @@ mod debug;
 mod diff;
 mod dump;
 mod find;
+mod forget;
 mod init;
 mod key;
 mod ls;
 mod manpages;
 mod mount;
+mod prune;
 mod repair;
 mod restore;
 mod snapshots;
@@ -49,6 +51,10 @@ pub enum Command {
     Dump(dump::Args),
     /// Mount all snapshots as a read-only file system
     Mount(mount::Args),
+    /// Forget snapshots: by name, or all that no rule keeps
+    Forget(forget::Args),
+    /// Remove what no snapshot needs
+    Prune(prune::Args),
     /// Check that everything that was stored can still be read
     Verify(verify::Args),
     /// Repair damage: from parity, from copies, from what is left
@@ -88,6 +94,8 @@ impl Command {
             Self::Restore(args) => restore::run(context, args),
             Self::Dump(args) => dump::run(context, args),
             Self::Mount(args) => mount::run(context, &args),
+            Self::Forget(args) => forget::run(context, &args),
+            Self::Prune(args) => prune::run(context, &args),
             Self::Verify(args) => verify::run(context, &args),
             Self::Repair(args) => repair::run(context, &args),
             Self::Stats(args) => stats::run(context, &args),

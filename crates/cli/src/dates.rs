@@ -4,6 +4,7 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{ToSpan, Zoned};
 use strongroom_base::Timestamp;
+use strongroom_upkeep::Periods;
 
 /// The last moment that a date or time of day means: a day means its end, a minute its last
 /// second.
@@ -31,6 +32,44 @@ fn last_moment_at(text: &str, now: &Zoned) -> Option<Timestamp> {
         },
     };
     civil.to_zoned(now.time_zone().clone()).ok().map(|zoned| timestamp(&zoned))
+}
+
+/// A span of time such as `36h`, `14d` or `8w`, in nanoseconds.
+pub fn span(text: &str) -> Result<i64, String> {
+    let wrong = || "write a number and m, h, d, w or y, such as 36h or 14d".to_owned();
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let seconds: i64 = match unit {
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        "w" => 7 * 86_400,
+        "y" => 366 * 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u32 = number.parse().map_err(|_| wrong())?;
+    let span = i64::from(number).checked_mul(seconds * 1_000_000_000);
+    span.ok_or_else(|| "longer than 292 years".to_owned())
+}
+
+/// The hour, day, week, month and year of a time, in the user's time zone.
+pub fn periods(time: Timestamp) -> Periods {
+    let moment = jiff::Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default();
+    periods_in(&moment.to_zoned(TimeZone::system()))
+}
+
+fn periods_in(moment: &Zoned) -> Periods {
+    let date = moment.date();
+    let epoch = Date::constant(1970, 1, 1);
+    let day = i64::from(date.since(epoch).map_or(0, |span| span.get_days()));
+    let (year, month) = (i64::from(date.year()), i64::from(date.month()));
+    Periods {
+        hour: moment.timestamp().as_second().div_euclid(3600),
+        day,
+        // The epoch was a Thursday.
+        week: (day + 3).div_euclid(7),
+        month: year * 12 + month,
+        year,
+    }
 }
 
 fn timestamp(zoned: &Zoned) -> Timestamp {

@@ -206,6 +206,11 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::SequenceUsedUp { .. } => {
             "give the machines keys of another domain: `strongroom key add --put-only --domain NAME`"
         }
+        RepositoryError::NotCollectable { .. } => {
+            "run `strongroom repair`; if it stays lost, back up again, or forget the snapshots that need it"
+        }
+        RepositoryError::OpenCollection { .. } => "run `strongroom prune` to its end first",
+        RepositoryError::OtherCollector { .. } => "run it again: it goes on with that collection",
         RepositoryError::Fenced { .. } => "run the backup again: it reuses what was stored",
         RepositoryError::CommitUnknown { .. } => {
             "see with `strongroom snapshots`; running the backup again does no harm"

@@ -39,6 +39,20 @@ pub fn examples(command: &str) -> &'static [Example] {
                 ]
             }
         }
+        "forget" => {
+            const {
+                &[
+                    example(
+                        "Show what would stay and what would go",
+                        "strongroom forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run",
+                    ),
+                    example("Forget the two newest", "strongroom forget latest latest~1"),
+                ]
+            }
+        }
+        "prune" => {
+            const { &[example("Free what only forgotten snapshots need", "strongroom prune")] }
+        }
         "init" => {
             const {
                 &[example(
@@ -277,9 +291,10 @@ fn hint_for(name: &str) -> Option<&'static str> {
     Some(match name {
         "check" => "`strongroom verify` checks the repository; with --data it reads all of it",
         "unlock" | "break-lock" => "a repository has no locks, so there is nothing to unlock",
-        "forget" | "prune" | "delete" | "compact" => {
-            "snapshots cannot be removed yet: in this version a repository only grows"
+        "delete" => {
+            "`strongroom forget` forgets snapshots; `strongroom prune` then frees their room"
         }
+        "compact" | "gc" => "`strongroom prune` removes what no snapshot needs",
         "tag" => "labels are given when a snapshot is made: `strongroom backup --label TEXT`",
         "create" => "`strongroom backup` makes a snapshot, `strongroom init` a repository",
         "list" => "`strongroom snapshots` lists the snapshots, `strongroom ls` the files of one",

@@ -16,6 +16,8 @@ const COMMANDS: &[&str] = &[
     "restore",
     "dump",
     "mount",
+    "forget",
+    "prune",
     "verify",
     "repair",
     "stats",

@@ -5,6 +5,7 @@
 mod crash;
 mod damage;
 mod findings;
+mod forget;
 mod help;
 mod interrupt;
 mod machine;

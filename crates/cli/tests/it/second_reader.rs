@@ -90,6 +90,12 @@ fn restore_py_restores_what_the_program_stored() {
     std::fs::write(tree.join("sub/7"), b"changed").unwrap();
     std::fs::remove_file(tree.join("sub/8")).unwrap();
     strongroom(&folder, &["backup", source]);
+    // Chunks are taken out of blocks, and what is left of those is sealed again.
+    strongroom(&folder, &["forget", "--keep-last", "1"]);
+    strongroom(&folder, &["prune", "--max-unused", "0"]);
+    let arenas = std::fs::read_dir(folder.join("room/arenas")).unwrap();
+    let names = arenas.map(|arena| arena.unwrap().file_name().into_string().unwrap());
+    assert!(names.filter(|name| name.ends_with(".1")).count() > 0, "an arena was rewritten");
     let inner = tree.strip_prefix("/").unwrap();
     assert_same(&tree, &restore_py(&python, &folder, "out").join(inner));
     // A lost configuration is read from its copy.

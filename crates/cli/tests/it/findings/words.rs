@@ -61,8 +61,8 @@ fn trial_09_words_of_other_programs_get_a_hint() {
     for (words, hint) in [
         ("check", "strongroom verify"),
         ("unlock", "no locks"),
-        ("forget --keep-daily 7", "cannot be removed yet"),
-        ("prune", "cannot be removed yet"),
+        ("delete abcd", "strongroom forget"),
+        ("compact", "strongroom prune"),
         ("tag --add x", "--label"),
         ("list", "strongroom snapshots"),
         ("umount /mnt", "fusermount3"),

@@ -1,0 +1,189 @@
+//! `strongroom forget`
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use serde_json::json;
+use strongroom_base::SnapshotId;
+use strongroom_base::units::counted;
+use strongroom_catalog::Snapshot;
+use strongroom_repository::{SnapshotList, list_snapshots};
+use strongroom_upkeep::{Judged, Policy, forget, remember};
+
+use crate::context::Context;
+use crate::dates;
+use crate::exit::{CliError, Exit};
+use crate::snapshot_arg::SnapshotArg;
+use crate::terminal::{printable_bytes, printable_text, table};
+
+/// What is forgotten.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// These snapshots
+    #[arg(value_name = "SNAPSHOT")]
+    snapshots: Vec<OsString>,
+    /// Keep them after all; works until a prune has taken them
+    #[arg(long, requires = "snapshots", conflicts_with = "rules")]
+    undo: bool,
+    /// Change nothing; show what would be forgotten
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+    /// Forget even if no snapshot is left
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    rules: Rules,
+    /// Only snapshots of this host
+    #[arg(long, value_name = "NAME", requires = "rules")]
+    host: Option<String>,
+    /// Only snapshots that hold this path
+    #[arg(long, value_name = "PATH", requires = "rules")]
+    path: Option<OsString>,
+}
+
+/// Rules: all others are forgotten, for each host and set of paths
+#[derive(Debug, Clone, clap::Args)]
+#[group(id = "rules", multiple = true, conflicts_with = "snapshots")]
+struct Rules {
+    /// Keep the newest COUNT
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    keep_last: u32,
+    /// Keep the newest of each of the last COUNT hours that have one
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    keep_hourly: u32,
+    /// The same for days
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    keep_daily: u32,
+    /// The same for weeks
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    keep_weekly: u32,
+    /// The same for months
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    keep_monthly: u32,
+    /// The same for years
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    keep_yearly: u32,
+    /// Keep all that are at most this much older than the newest, such as 14d or 36h
+    #[arg(long, value_name = "DURATION", value_parser = dates::span)]
+    keep_within: Option<i64>,
+    /// Keep all with this label
+    #[arg(long, value_name = "TEXT")]
+    keep_label: Vec<String>,
+}
+
+impl Rules {
+    fn policy(&self) -> Policy {
+        Policy {
+            last: self.keep_last,
+            hourly: self.keep_hourly,
+            daily: self.keep_daily,
+            weekly: self.keep_weekly,
+            monthly: self.keep_monthly,
+            yearly: self.keep_yearly,
+            within: self.keep_within,
+            labels: self.keep_label.clone(),
+        }
+    }
+}
+
+/// Forgets them.
+pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    let policy = args.rules.policy();
+    if args.snapshots.is_empty() && policy.is_empty() {
+        let hint = "name snapshots to forget, or say which to keep, such as --keep-daily 7";
+        return Err(CliError::new(Exit::Failed, "nothing says what to forget", hint));
+    }
+    let repository = context.open()?;
+    let list = list_snapshots(&repository)?;
+    if args.undo {
+        let ids = named(&args.snapshots, &list.forgotten)?;
+        let late = remember(&repository, &ids)?;
+        for id in &late {
+            context.terminal.result(format!("{}: too late, a prune has taken it", id.short()))?;
+        }
+        let kept = counted((ids.len() - late.len()) as u64, "snapshot", "snapshots");
+        context.terminal.line(format!("{kept} kept after all"))?;
+        return Ok(if late.is_empty() { Exit::Done } else { Exit::Failed }.into());
+    }
+    let judged = match policy.is_empty() {
+        true => named_ones(args, &list)?,
+        false => policy.judge(&wanted(args, &list), &dates::periods),
+    };
+    let goes = |judged: &&Judged<'_>| judged.kept_by.is_empty();
+    let going: Vec<SnapshotId> = judged.iter().filter(goes).map(|j| j.snapshot.id).collect();
+    report(context, &judged)?;
+    if going.len() == list.snapshots.len() && !going.is_empty() && !args.yes && !args.dry_run {
+        let hint = "if that is what you want, add --yes; nothing was forgotten";
+        return Err(CliError::new(Exit::Failed, "no snapshot would be left", hint));
+    }
+    let count = counted(going.len() as u64, "snapshot", "snapshots");
+    if args.dry_run {
+        context.terminal.line(format!("{count} would be forgotten"))?;
+        return Ok(Exit::Done.into());
+    }
+    forget(&repository, &going)?;
+    context.terminal.json(&json!({
+        "event": "summary",
+        "forgotten": going.iter().map(SnapshotId::to_string).collect::<Vec<_>>(),
+        "kept": list.snapshots.len() - going.len(),
+    }))?;
+    context.terminal.line(match going.is_empty() {
+        true => "nothing to forget".to_owned(),
+        false => format!(
+            "{count} forgotten; `strongroom prune` frees what only they need, and until then \
+             `strongroom forget --undo ID` takes it back"
+        ),
+    })?;
+    Ok(Exit::Done.into())
+}
+
+fn named(names: &[OsString], snapshots: &[Snapshot]) -> Result<Vec<SnapshotId>, CliError> {
+    let find = |name: &OsString| SnapshotArg::from(name.clone()).find_in(snapshots).map(|s| s.id);
+    let mut ids = names.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(ids)
+}
+
+fn named_ones<'s>(args: &Args, list: &'s SnapshotList) -> Result<Vec<Judged<'s>>, CliError> {
+    let ids = named(&args.snapshots, &list.snapshots)?;
+    let snapshots = list.snapshots.iter().filter(|snapshot| ids.contains(&snapshot.id));
+    Ok(snapshots.map(|snapshot| Judged { snapshot, kept_by: Vec::new() }).collect())
+}
+
+fn wanted<'s>(args: &Args, list: &'s SnapshotList) -> Vec<&'s Snapshot> {
+    let is_wanted = |snapshot: &&Snapshot| {
+        args.host.as_ref().is_none_or(|host| *host == snapshot.host)
+            && args.path.as_ref().is_none_or(|path| snapshot.holds(path.as_bytes()))
+    };
+    list.snapshots.iter().filter(is_wanted).collect()
+}
+
+fn report(context: &Context, judged: &[Judged<'_>]) -> Result<(), CliError> {
+    for Judged { snapshot, kept_by } in judged {
+        context.terminal.json(&json!({
+            "event": "snapshot",
+            "id": snapshot.id.to_string(),
+            "started": dates::rfc3339(snapshot.started),
+            "kept_by": kept_by,
+        }))?;
+    }
+    let rows: Vec<Vec<String>> = judged
+        .iter()
+        .map(|Judged { snapshot, kept_by }| {
+            let paths: Vec<String> = snapshot.paths.iter().map(|p| printable_bytes(p)).collect();
+            let what = match kept_by.is_empty() {
+                true => "forget".to_owned(),
+                false => format!("keep: {}", kept_by.join(", ")),
+            };
+            let time = dates::text(snapshot.started);
+            let host = printable_text(&snapshot.host);
+            vec![snapshot.id.short(), time, host, what, paths.join(" ")]
+        })
+        .collect();
+    for line in table(&rows, &[]) {
+        context.terminal.line(line)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! `strongroom prune`
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::json;
+use strongroom_base::units::{bytes_text, counted, duration_text};
+use strongroom_upkeep::{PruneOptions, PruneOutcome, prune};
+
+use crate::context::Context;
+use crate::dates;
+use crate::exit::{CliError, Exit};
+use crate::progress::Words;
+use crate::terminal::printable_text;
+
+/// How it is pruned.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Change nothing; show what would be won
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+    /// Leave up to this share of the repository unused, because winning it means to rewrite more
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=100))]
+    max_unused: u8,
+    /// End backups that began longer ago than this and have not ended, such as 36h or 7d
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = dates::span)]
+    patience: i64,
+}
+
+/// Prunes it.
+pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    let patience = Duration::from_nanos(args.patience.unsigned_abs());
+    let (unused_percent_max, dry_run) = (args.max_unused, args.dry_run);
+    let repository = context.open()?;
+    let monitor = context.terminal.monitor(Words::objects("checked"));
+    let options = PruneOptions { unused_percent_max, patience, dry_run };
+    let outcome = prune(&repository, &options, &monitor, &context.cancel);
+    monitor.finish();
+    let outcome = outcome?;
+    report(context, args, &outcome)?;
+    context.terminal.line(format!("took {}", duration_text(monitor.elapsed())))?;
+    Ok(if outcome.waiting.is_empty() { Exit::Done } else { Exit::Incomplete }.into())
+}
+
+fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), CliError> {
+    let (worth, carried) = (outcome.worth.unwrap_or_default(), outcome.carried);
+    context.terminal.json(&json!({
+        "event": "summary",
+        "collection": outcome.collection,
+        "snapshots": outcome.snapshots.iter().map(|gone| gone.id.to_string()).collect::<Vec<_>>(),
+        "arenas_removed": carried.arenas_removed,
+        "arenas_rewritten": carried.arenas_rewritten,
+        "bytes_removed": carried.removed_bytes,
+        "bytes_rewritten": carried.rewritten_bytes,
+        "bytes_unused": worth.unused_bytes,
+        "waiting": outcome.waiting.iter().map(|s| s.id.to_string()).collect::<Vec<_>>(),
+        "ended": outcome.ended.iter().map(|id| id.to_string()).collect::<Vec<_>>(),
+    }))?;
+    let snapshots = counted(outcome.snapshots.len() as u64, "snapshot", "snapshots");
+    if args.dry_run {
+        let removed = counted(worth.arenas_removed, "arena", "arenas");
+        return Ok(context.terminal.line(format!(
+            "would remove {snapshots} and {removed}, rewrite {} ({}), and win {}; {} would stay unused",
+            counted(worth.arenas_rewritten, "other", "others"),
+            bytes_text(worth.rewritten_bytes),
+            bytes_text(worth.freed_bytes),
+            bytes_text(worth.unused_bytes),
+        ))?);
+    }
+    if outcome.collection.is_none() {
+        let unused = bytes_text(worth.unused_bytes);
+        return Ok(context.terminal.line(format!("nothing to remove; {unused} are unused"))?);
+    }
+    for session in &outcome.ended {
+        context
+            .terminal
+            .line(format!("ended backup {}, which began too long ago", session.short()))?;
+    }
+    for session in &outcome.waiting {
+        let whose = session.head.as_ref().map(|head| {
+            format!("of {} since {}", printable_text(&head.host), dates::text(head.started))
+        });
+        let whose = whose.unwrap_or_else(|_| "of an unknown machine".to_owned());
+        context.terminal.result(format!("waiting for backup {} {whose}", session.id.short()))?;
+    }
+    if !outcome.waiting.is_empty() {
+        return Ok(context.terminal.line(
+            "nothing was removed yet: run `strongroom prune` again when they have ended, \
+             or end them with --patience",
+        )?);
+    }
+    Ok(context.terminal.line(format!(
+        "removed {snapshots} and {}, rewrote {}; {} removed, {} written",
+        counted(carried.arenas_removed, "arena", "arenas"),
+        counted(carried.arenas_rewritten, "other", "others"),
+        bytes_text(carried.removed_bytes),
+        bytes_text(carried.rewritten_bytes),
+    ))?)
+}

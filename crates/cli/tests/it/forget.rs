@@ -1,0 +1,104 @@
+//! Forgetting snapshots and freeing their room, as people type it.
+
+use std::fs;
+
+use strongroom_testkit::Image;
+use strongroom_testkit::tree::{TreeOptions, grow, mutate};
+
+use crate::world::World;
+
+const TREE: TreeOptions =
+    TreeOptions { entries: 20, chunk_bytes: 64 << 10, file_bytes_max: 300 << 10 };
+
+/// A repository of five versions of a tree, and the image of the last.
+fn five_versions(seed: u64) -> (World, Image) {
+    let world = World::with_repository();
+    grow(&world.tree(), seed, TREE);
+    for version in 0..5 {
+        mutate(&world.tree(), seed + version, TREE);
+        world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
+    }
+    let image = Image::of(&world.tree());
+    (world, image)
+}
+
+fn stored_bytes(world: &World) -> u64 {
+    let arenas = fs::read_dir(world.repository().join("arenas")).unwrap();
+    arenas.map(|arena| arena.unwrap().metadata().unwrap().len()).sum()
+}
+
+fn ids(world: &World) -> Vec<String> {
+    let run = world.say("snapshots --json").exits(0);
+    let events = run.out.lines().map(|line| serde_json::from_str(line).unwrap());
+    let ids = events.filter(|event: &serde_json::Value| event["event"] == "snapshot");
+    ids.map(|event| event["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn rules_are_shown_and_then_followed() {
+    let (world, image) = five_versions(1);
+    let before = stored_bytes(&world);
+    let all = ids(&world);
+    world
+        .say("forget --keep-last 2 --dry-run")
+        .exits(0)
+        .says("keep: last")
+        .says("3 snapshots would be forgotten");
+    assert_eq!(ids(&world), all, "nothing was done");
+    world.say("forget --keep-last 2").exits(0).says("3 snapshots forgotten");
+    assert_eq!(ids(&world), all[3..]);
+    world.say(&format!("forget --undo {}", all[2])).exits(0).says("1 snapshot kept after all");
+    assert_eq!(ids(&world), all[2..]);
+    world.say("prune --dry-run").exits(0).says("would remove 2 snapshots");
+    assert_eq!(stored_bytes(&world), before, "nothing was done");
+    let summary = world.say("prune --max-unused 0 --json").exits(0).summary();
+    assert_eq!(summary["snapshots"].as_array().unwrap().len(), 2);
+    assert!(stored_bytes(&world) < before);
+    assert_eq!(ids(&world), all[2..]);
+    world.say(&format!("forget --undo {}", all[0])).exits(1).warns("no snapshot is named");
+    world.say("prune --max-unused 0").exits(0).says("nothing to remove");
+    world.say("verify --data").exits(0);
+    let target = world.path("restored");
+    world.run(["restore".as_ref(), "latest".as_ref(), "--target".as_ref(), target.as_os_str()]);
+    let restored = target.join(world.tree().strip_prefix("/").unwrap());
+    image.assert_same(&Image::of(&restored), "restored");
+}
+
+#[test]
+fn what_is_typed_wrong_changes_nothing() {
+    let (world, _) = five_versions(2);
+    let all = ids(&world);
+    world.say("forget").exits(1).warns("--keep-daily 7");
+    world.say("forget latest --keep-last 1").exits(2);
+    world.say("forget --undo").exits(2);
+    world.say("forget ffffffff").exits(1).warns("no snapshot is named");
+    world.say("forget --keep-within 3").exits(2).warns("36h");
+    world.say("prune --max-unused 101").exits(2);
+    world.say("prune --patience soon").exits(2).warns("36h");
+    let everything = format!("forget {}", all.join(" "));
+    world.say(&everything).exits(1).warns("no snapshot would be left");
+    assert_eq!(ids(&world), all);
+    world.say(&format!("{everything} --yes")).exits(0);
+    world.say("prune").exits(0).says("removed 5 snapshots");
+    assert_eq!(stored_bytes(&world), 0);
+    world.say("verify --data").exits(0);
+    world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
+    assert_eq!(ids(&world).len(), 1);
+}
+
+/// A backup that was killed before its commit does not hold a collection up for ever.
+#[test]
+fn a_session_without_a_writer_is_named_and_can_be_ended() {
+    let (world, _) = five_versions(3);
+    let other = World::with_repository();
+    other.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
+    world.say("forget latest~3").exits(0);
+    // The object of a session that says nothing of itself.
+    let session = world.repository().join("sessions").join("00112233445566778899aabbccddeeff");
+    fs::create_dir_all(session.parent().unwrap()).unwrap();
+    fs::write(&session, "rubbish").unwrap();
+    world.say("prune").exits(0).says("ended backup 00112233").says("removed 1 snapshot");
+    assert!(!session.exists());
+    world.say("verify --data").exits(0);
+    assert_eq!(ids(&world).len(), 4);
+}
