@@ -221,6 +221,7 @@ fn round_head_and_frame(input: &mut Input<'_>) {
         summary_bytes: summary_bytes(1 + usize::from(input.u16()) % 1000),
         sealed_key,
         domain: DomainId(input.array()),
+        salt: input.array(),
     };
     assert_eq!(ArenaHead::unpack(&head.pack()), Ok(head));
     let block = block_head(input);
@@ -244,6 +245,7 @@ fn seeds() -> Vec<Vec<u8>> {
         summary_bytes: summary_bytes(1),
         sealed_key: [5; SEALED_KEY_BYTES],
         domain: DomainId([6; 16]),
+        salt: [7; 12],
     };
     let frame = BlockFrame { number: 1, sealed_bytes: 200 };
     let block = BlockHead { first_slot: 4, chunk_count: 2, raw_bytes: 300, codec: Codec::Zstd };

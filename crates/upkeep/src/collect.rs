@@ -27,7 +27,7 @@ use strongroom_repository::{
 
 use crate::repair::find_removed;
 pub use carry::Carried;
-use carry::carry_out;
+use carry::{carry_out, sweep};
 use choose::Doomed;
 pub use choose::Worth;
 use inventory::Inventory;
@@ -117,6 +117,7 @@ pub fn prune(
     }
     let store = collector.reader.store();
     outcome.carried = carry_out(repository, store, number, &selection, monitor, cancel)?;
+    sweep(repository, &collections, &mut outcome.carried)?;
     Ok(outcome)
 }
 

@@ -8,6 +8,7 @@ mod large;
 mod memory;
 mod refused;
 mod rescue;
+mod rewrite;
 mod store;
 mod summary;
 

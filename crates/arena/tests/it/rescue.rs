@@ -6,6 +6,7 @@ use strongroom_arena::scan::{Rescued, rescue};
 use strongroom_arena::writer::padme;
 use strongroom_arena::{ArenaError, FinishedArena};
 
+use crate::rewrite::padding_numbers;
 use crate::{
     BLOCK_CHUNKS, World, block_range, chunks, head_range, last_head_range, read, summary_range,
 };
@@ -96,6 +97,20 @@ fn a_padded_arena_stays_padded() {
     assert_eq!((saved.blocks_saved, saved.blocks_before), (9, Some(10)));
     assert_eq!(padme(body_bytes(saved.arena.object())), body_bytes(saved.arena.object()));
     assert!(body_bytes(saved.arena.object()) < body_bytes(finished.object()));
+}
+
+/// Zeros that are sealed under the number of the lost block, and under its key, would reveal it.
+#[test]
+fn padding_of_a_rescued_arena_has_numbers_of_its_own() {
+    let world = World { padded: true, ..World::new() };
+    let finished = world.build(&chunks(30), Redundancy { per_mille: 0 });
+    let mut damaged = finished.object().to_vec();
+    damaged[block_range(&finished, 9)].fill(0);
+    let saved = rescued(&world, &finished, &damaged).unwrap().arena;
+    let mut used: Vec<u32> = finished.summary.blocks.iter().map(|b| b.frame.number).collect();
+    used.extend(padding_numbers(&finished));
+    let numbers = padding_numbers(&saved);
+    assert!(!numbers.is_empty() && numbers.iter().all(|n| !used.contains(n)), "{numbers:?}");
 }
 
 #[test]

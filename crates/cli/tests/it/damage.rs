@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use strongroom_testkit::{Change, assert_same, compare};
 
-use crate::world::World;
+use crate::world::{Run, World};
 
 /// The largest arena, which holds data.
 fn largest_arena(world: &World) -> PathBuf {
@@ -30,6 +30,19 @@ fn a_scratch_is_repaired_from_parity() {
     world.say("repair --keyless").exits(0).says("1 repaired");
     assert_eq!(fs::read(&arena).unwrap().len(), whole.len());
     world.say("verify --data").exits(0).says("no damage was found");
+}
+
+/// Only to find out whether a snapshot was removed takes a key.
+#[test]
+fn a_keyless_plan_needs_no_key() {
+    let world = World::with_tree(10);
+    world.backup().exits(0);
+    for snapshot in fs::read_dir(world.repository().join("snapshots")).unwrap() {
+        fs::remove_file(snapshot.unwrap().path()).unwrap();
+    }
+    let mut command = world.command(["repair", "--dry-run", "--keyless"]);
+    let run = Run::of(command.env_remove("STRONGROOM_PASSWORD").output().unwrap());
+    run.exits(0).says("nothing to repair");
 }
 
 #[test]

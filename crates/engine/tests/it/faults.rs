@@ -9,7 +9,7 @@ use strongroom_engine::{BackupOutcome, EngineError};
 use strongroom_repository::RepositoryError;
 use strongroom_testkit::damage::Objects;
 use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Image};
-use strongroom_upkeep::{plan_recovery, plan_repair, repair};
+use strongroom_upkeep::{VerifyDepth, plan_recovery, plan_repair, repair, verify};
 
 use crate::read_back::read_back;
 use crate::world::{World, options, run, snapshot_ids};
@@ -178,6 +178,23 @@ fn a_hiccup_at_any_reading_call() {
         }
         check_snapshots(&scene, objects, &what);
     });
+}
+
+/// A verification that could not look is not one that found nothing.
+#[test]
+fn a_verification_that_cannot_read_fails() {
+    let scene = scene(56);
+    for kinds in [[CallKind::Read], [CallKind::Size]] {
+        let plan = FaultPlan::lasting(Calls::of(&kinds).within("arenas"), 0, FaultKind::Io);
+        let objects = Arc::new(MemoryBackend::from_snapshot(scene.base.clone()));
+        let faulty = Arc::new(FaultyBackend::new(objects, plan));
+        let repository = scene.world.open_over(faulty.clone()).unwrap();
+        for depth in [VerifyDepth::Structure, VerifyDepth::Data] {
+            let before = faulty.fired();
+            let outcome = verify(&repository, depth, &Silent, &Cancel::new());
+            assert!(outcome.is_err() || faulty.fired() == before, "{kinds:?}, {depth:?}");
+        }
+    }
 }
 
 #[test]

@@ -342,3 +342,34 @@ fn a_snapshot_that_was_removed_and_not_forgotten_stops_a_prune() {
     let error = collect(&world.open()).unwrap_err();
     assert!(error.to_string().contains("without having been forgotten"), "{error}");
 }
+
+/// A creation that was on its way for long, or a copy that was put back.
+#[test]
+fn what_comes_back_after_a_verdict_does_not_exist() {
+    let history = History::new(70, &[0, 1, 2]);
+    let world = &history.world;
+    let before = world.objects.snapshot();
+    collect(&world.open()).unwrap();
+    let after = world.objects.snapshot();
+    let removed = |folder: &str| {
+        let names = before.keys().filter(|name| name.folder() == folder);
+        names.filter(|name| !after.contains_key(*name)).cloned().collect::<Vec<_>>()
+    };
+    let [arenas, snapshots] = ["arenas", "snapshots"].map(removed);
+    assert_eq!(snapshots.len(), 3);
+    for name in arenas.iter().chain(&snapshots) {
+        world.objects.create(name, &before[name]).unwrap();
+    }
+    let repository = world.open();
+    history.check_done(&repository, "they are back");
+    // What only they hold is stored again.
+    let next = world.backup();
+    forget(&repository, &[history.kept[0].0]).unwrap();
+    collect(&repository).unwrap();
+    let image = world.image();
+    world.assert_holds(&repository, next.snapshot.id, &image, "the next backup");
+    for name in &snapshots {
+        assert!(!world.objects.snapshot().contains_key(name), "{name} is removed again");
+    }
+    check_sound(&repository, "after the next prune");
+}

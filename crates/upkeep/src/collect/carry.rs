@@ -3,11 +3,11 @@
 
 use strongroom_arena::{ArenaName, ArenaStore, ListedArenas, Rewriting, envelope, rewrite};
 use strongroom_backend::{Backend, BackendError, ObjectName};
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor};
-use strongroom_repository::objects::read_whole;
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, SnapshotId};
+use strongroom_repository::objects::{SNAPSHOTS_FOLDER, read_whole};
 use strongroom_repository::{
-    ArenaSlots, Repository, RepositoryError, Selection, finish_collection, snapshot_object,
-    wishes_about,
+    ArenaSlots, Collections, Repository, RepositoryError, Selection, finish_collection,
+    snapshot_object, wishes_about,
 };
 
 /// What was done.
@@ -70,6 +70,25 @@ pub fn carry_out(
     }
     finish_collection(repository, number)?;
     Ok(carried)
+}
+
+/// Removes what earlier verdicts had removed and a late operation has brought back.
+pub fn sweep(
+    repository: &Repository,
+    collections: &Collections,
+    carried: &mut Carried,
+) -> Result<(), RepositoryError> {
+    let listed = ListedArenas::list(repository.backend())?;
+    for arena in collections.dead() {
+        remove_arena(repository, arena, &listed, carried)?;
+    }
+    for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
+        let id = info.name.file().parse::<SnapshotId>();
+        if id.is_ok_and(|id| collections.is_gone(id)) {
+            carried.snapshots += u64::from(remove(repository.backend(), &info.name)?);
+        }
+    }
+    Ok(())
 }
 
 /// Removes an object; returns whether it was there.

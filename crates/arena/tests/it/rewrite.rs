@@ -1,0 +1,119 @@
+//! An arena's next generation, without some of its chunks.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use strongroom_arena::format::{BlockFrame, FRAME_BYTES};
+use strongroom_arena::{ArenaError, FinishedArena, Redundancy, Rewriting, rewrite};
+use strongroom_backend::Backend;
+use strongroom_base::Fingerprint;
+
+use crate::{BLOCK_CHUNKS, World, block_range, chunks, head_of, read};
+
+impl World {
+    /// The next generation of an arena, without these slots.
+    fn rewritten(
+        &self,
+        arena: &FinishedArena,
+        object: &[u8],
+        gone: &BTreeSet<u32>,
+    ) -> Result<FinishedArena, ArenaError> {
+        let rewriting = Rewriting {
+            generation: arena.name.generation + 1,
+            keys: &self.keys.write,
+            redundancy: Redundancy::ARENA,
+            padding: self.padded,
+            entropy: &self.entropy,
+        };
+        rewrite(&self.store, arena.name, object, &|slot| gone.contains(&slot), &rewriting)
+    }
+
+    fn assert_holds(&self, arena: &FinishedArena, chunks: &[Vec<u8>], gone: &BTreeSet<u32>) {
+        let store = self.fresh_store();
+        let opened = store.open_arena_in(arena.name, arena.object()).unwrap();
+        self.backend.create(&arena.name.object(), arena.object()).unwrap();
+        store.learn(arena.name);
+        for (slot, chunk) in (0..).zip(chunks) {
+            let named = opened.slot(slot).map(|named| named.fingerprint);
+            if gone.contains(&slot) {
+                assert!(named.is_none_or(|named| named == Fingerprint::ZERO), "slot {slot}");
+                let place = opened.block_of(slot);
+                let block = place.map(|place| store.block(&opened, place).unwrap());
+                assert!(block.is_none_or(|block| block.chunk(slot).is_none()), "slot {slot}");
+            } else {
+                assert_eq!(named, Some(self.keys.write.naming.data.fingerprint(chunk)));
+                assert_eq!(&read(&store, &opened, slot).unwrap(), chunk, "slot {slot}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// What stays, stays in its slot, through two generations; and a damaged arena is healed.
+    #[test]
+    fn the_rest_stays_in_its_slots(
+        first in prop::collection::btree_set(0..20_u32, 0..20),
+        more in prop::collection::btree_set(0..20_u32, 0..20),
+        padded in any::<bool>(),
+    ) {
+        let world = World { padded, ..World::new() };
+        let chunks = chunks(20);
+        let before = world.build(&chunks, Redundancy { per_mille: 1000 });
+        let mut damaged = before.object().to_vec();
+        damaged[block_range(&before, 2)].fill(0);
+        let once = world.rewritten(&before, &damaged, &first).unwrap();
+        world.assert_holds(&once, &chunks, &first);
+        let both: BTreeSet<u32> = first.union(&more).copied().collect();
+        let twice = world.rewritten(&once, once.object(), &both).unwrap();
+        prop_assert_eq!(twice.name.generation, 2);
+        world.assert_holds(&twice, &chunks, &both);
+        prop_assert!(twice.object().len() <= once.object().len() + 4096);
+    }
+}
+
+#[test]
+fn whole_blocks_are_kept_byte_for_byte() {
+    let world = World::new();
+    let before = world.build(&chunks(12), Redundancy::ARENA);
+    let gone: BTreeSet<u32> = (BLOCK_CHUNKS as u32..2 * BLOCK_CHUNKS as u32).collect();
+    let after = world.rewritten(&before, before.object(), &gone).unwrap();
+    assert_eq!(head_of(&after).salt, [0; 12]);
+    for (kept, was) in [(0, 0), (1, 2), (2, 3)] {
+        let (kept, was) = (block_range(&after, kept), block_range(&before, was));
+        assert_eq!(after.object()[kept], before.object()[was]);
+    }
+}
+
+/// One number under one key for two messages would reveal both.
+#[test]
+fn no_number_is_used_twice_under_one_key() {
+    let world = World::new();
+    let before = world.build(&chunks(12), Redundancy::ARENA);
+    let one = world.rewritten(&before, before.object(), &BTreeSet::from([4])).unwrap();
+    let other = world.rewritten(&before, before.object(), &BTreeSet::from([5])).unwrap();
+    let salts = [&before, &one, &other].map(|arena| head_of(arena).salt);
+    assert!(salts[0] != salts[1] && salts[1] != salts[2] && salts[0] != salts[2], "{salts:?}");
+}
+
+/// The blocks of padding in an object, which no summary has: their numbers.
+pub fn padding_numbers(arena: &FinishedArena) -> Vec<u32> {
+    let last = block_range(arena, arena.summary.blocks.len() - 1).end;
+    let (mut at, mut numbers) = (last, Vec::new());
+    while let Ok(frame) = BlockFrame::unpack(&arena.object()[at..]) {
+        numbers.push(frame.number);
+        at += FRAME_BYTES + frame.sealed_bytes as usize;
+    }
+    numbers
+}
+
+#[test]
+fn a_damaged_arena_beyond_parity_is_not_rewritten() {
+    let world = World::new();
+    let before = world.build(&chunks(12), Redundancy { per_mille: 0 });
+    let mut damaged = before.object().to_vec();
+    damaged[block_range(&before, 1)].fill(0);
+    let error = world.rewritten(&before, &damaged, &BTreeSet::from([4])).err();
+    assert!(matches!(error, Some(ArenaError::Damaged { .. })), "{error:?}");
+}

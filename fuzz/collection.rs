@@ -1,0 +1,38 @@
+//! A plan or a verdict, from any bytes, and the slots in it.
+//!
+//! What unpacks has used every byte, and packs and unpacks to the same; it takes no more memory than
+//! its bound allows.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use libfuzzer_sys::fuzz_target;
+use strongroom_base::{ArenaId, SnapshotId};
+use strongroom_fuzz::{measure, write_seeds_if_asked};
+use strongroom_repository::{ArenaSlots, Forgotten, SLOTS_BYTES_MAX, Selection, SlotSets};
+
+fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
+    let unpacked = measure(|| SlotSets::unpack(data));
+    // A set of 20 bytes becomes a node of a map.
+    assert!(unpacked.peak_bytes <= 16 * data.len() + 4096, "it took {}", unpacked.peak_bytes);
+    if let Some(sets) = unpacked.value {
+        assert_eq!(sets.pack(), data);
+    }
+    let unpacked = measure(|| Selection::unpack(data));
+    let bound = 16 * SLOTS_BYTES_MAX + 64 * data.len();
+    assert!(unpacked.peak_bytes <= bound, "it took {}", unpacked.peak_bytes);
+    let Ok(selection) = unpacked.value else { return };
+    assert_eq!(Selection::unpack(&selection.pack()).as_ref(), Ok(&selection));
+    assert!(Selection::unpack(&[data, &[0]].concat()).is_err(), "a byte is left over");
+});
+
+fn seeds() -> Vec<Vec<u8>> {
+    let runs = ArenaSlots::Runs(vec![(3, 4), (9, 1)]);
+    let arenas = BTreeMap::from([(ArenaId([1; 16]), runs), (ArenaId([2; 16]), ArenaSlots::All)]);
+    let slots = SlotSets(arenas);
+    let forgotten =
+        Forgotten { id: SnapshotId([7; 16]), domain: "laptop".to_owned(), sequence: 1 << 40 };
+    let selection = Selection { snapshots: vec![forgotten], slots: slots.clone() };
+    vec![slots.pack(), selection.pack(), Selection::default().pack()]
+}
