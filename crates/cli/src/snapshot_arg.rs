@@ -12,7 +12,7 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 
 /// A prefix of an identifier has at least this many digits.
-const SHORTEST_ID: usize = 4;
+pub const SHORTEST_ID: usize = 4;
 
 /// A snapshot, and a path in it, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //! The greatest K counts. Objects are only added, so that a late creation takes nothing back
 //! (`docs/concurrency.md`, what the model changed).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_backend::ObjectName;
 use strongroom_base::SnapshotId;
@@ -24,10 +24,12 @@ use crate::signed;
 pub struct Wishes {
     /// By snapshot, the greatest number of the owner's wishes.
     greatest: BTreeMap<SnapshotId, u32>,
+    /// Snapshots about which there is a wish that cannot be read: it may be to keep them.
+    unreadable: BTreeSet<SnapshotId>,
 }
 
 impl Wishes {
-    /// Reads them. What the owner did not make is no wish.
+    /// Reads them. What the owner did not make is no wish; if one cannot be read, the snapshot stays.
     pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
         let mut wishes = Self::default();
         for info in repository.backend().list(FORGOTTEN_FOLDER)? {
@@ -39,7 +41,8 @@ impl Wishes {
                 Ok(_) => drop(wishes.greatest.insert(snapshot, number)),
                 // Carried out in the meantime.
                 Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
-                Err(error) if error.is_damage() => {}
+                Err(RepositoryError::Forged { .. }) => {}
+                Err(error) if error.is_damage() => drop(wishes.unreadable.insert(snapshot)),
                 Err(error) => return Err(error),
             }
         }
@@ -48,13 +51,13 @@ impl Wishes {
 
     /// Whether a snapshot is to be forgotten.
     pub fn forget(&self, snapshot: SnapshotId) -> bool {
-        self.greatest.get(&snapshot).is_some_and(|number| number % 2 == 1)
+        let is_odd = self.greatest.get(&snapshot).is_some_and(|number| number % 2 == 1);
+        is_odd && !self.unreadable.contains(&snapshot)
     }
 
     /// All that are to be forgotten.
     pub fn forgotten(&self) -> impl Iterator<Item = SnapshotId> {
-        let odd = self.greatest.iter().filter(|(_, number)| **number % 2 == 1);
-        odd.map(|(snapshot, _)| *snapshot)
+        self.greatest.keys().copied().filter(|snapshot| self.forget(*snapshot))
     }
 
     /// Wishes that a snapshot is forgotten. Returns false if that was wished already.

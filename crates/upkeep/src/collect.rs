@@ -68,7 +68,7 @@ pub struct PruneOutcome {
     pub carried: Carried,
 }
 
-/// Collects once; what another process has begun first.
+/// Ends the collection that another process has begun, if there is one, and collects.
 ///
 /// # Errors
 ///
@@ -80,15 +80,45 @@ pub fn prune(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<PruneOutcome, RepositoryError> {
+    let begun = Collections::read(repository)?;
+    if begun.open.is_none() || options.dry_run {
+        return collect(repository, &begun, options, monitor, cancel);
+    }
+    let first = collect(repository, &begun, options, monitor, cancel)?;
+    if !first.waiting.is_empty() {
+        return Ok(first);
+    }
+    let now = Collections::read(repository)?;
+    Ok(collect(repository, &now, options, monitor, cancel)?.after(first))
+}
+
+impl PruneOutcome {
+    /// With what an earlier collection came to.
+    fn after(mut self, earlier: Self) -> Self {
+        self.collection = self.collection.or(earlier.collection);
+        self.snapshots.extend(earlier.snapshots);
+        self.ended.extend(earlier.ended);
+        self.carried.add(earlier.carried);
+        self
+    }
+}
+
+/// One collection: the open one, or else the next.
+fn collect(
+    repository: &Repository,
+    collections: &Collections,
+    options: &PruneOptions,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<PruneOutcome, RepositoryError> {
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let collector = Collector { repository, reader, options, monitor, cancel };
     let mut outcome = PruneOutcome::default();
-    let collections = Collections::read(repository)?;
     let (number, mut selection, decided) = match &collections.open {
         Some(open) => (open.number, open.selection.clone(), open.decided),
         None => {
-            let (plan, worth) = collector.plan(&collections)?;
+            let (plan, worth) = collector.plan(collections)?;
             outcome.worth = Some(worth);
             outcome.snapshots = plan.snapshots.clone();
             let is_empty = plan.slots.is_empty() && plan.snapshots.is_empty();
@@ -111,13 +141,13 @@ pub fn prune(
         if !outcome.waiting.is_empty() {
             return Ok(outcome);
         }
-        let verdict = collector.decide(number, &selection, &writers, &collections)?;
+        let verdict = collector.decide(number, &selection, &writers, collections)?;
         selection = create_verdict(repository, number, verdict)?;
         outcome.snapshots = selection.snapshots.clone();
     }
     let store = collector.reader.store();
     outcome.carried = carry_out(repository, store, number, &selection, monitor, cancel)?;
-    sweep(repository, &collections, &mut outcome.carried)?;
+    sweep(repository, collections, &mut outcome.carried)?;
     Ok(outcome)
 }
 
@@ -151,9 +181,8 @@ impl Collector<'_> {
         let snapshots = self.reach(&mut inventory, &list, &goes, &sessions)?;
         let unused = self.options.unused_percent_max;
         let store = self.reader.store();
-        let (mut doomed, worth) = Doomed::choose(&mut inventory, store, unused, self.cancel)?;
-        doomed.close(&mut inventory, store, self.cancel)?;
-        let slots = doomed.to_sets(&inventory);
+        let (doomed, worth) = Doomed::choose(&mut inventory, store, unused, self.cancel)?;
+        let slots = doomed.into_closed_sets(&mut inventory, store, self.cancel)?;
         Ok((Selection { snapshots, slots }, worth))
     }
 
@@ -300,9 +329,10 @@ impl Collector<'_> {
         }
         let mut inventory = self.inventory(collections)?;
         self.reach(&mut inventory, &list, &goes, &HashSet::new())?;
-        let mut doomed = Doomed::of_plan(&plan.slots, &inventory);
-        doomed.close(&mut inventory, self.reader.store(), self.cancel)?;
+        let doomed = Doomed::of_plan(&plan.slots, &inventory);
+        let store = self.reader.store();
+        let slots = doomed.into_closed_sets(&mut inventory, store, self.cancel)?;
         let snapshots = plan.snapshots.iter().filter(|going| goes(going.id)).cloned().collect();
-        Ok(Selection { snapshots, slots: doomed.to_sets(&inventory) })
+        Ok(Selection { snapshots, slots })
     }
 }

@@ -1,6 +1,6 @@
 //! `strongroom forget`
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use strongroom_upkeep::{Judged, Policy, forget, remember};
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
-use crate::snapshot_arg::SnapshotArg;
+use crate::snapshot_arg::{SHORTEST_ID, SnapshotArg};
 use crate::terminal::{printable_bytes, printable_text, table};
 
 /// What is forgotten.
@@ -106,14 +106,17 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.line(format!("{kept} kept after all"))?;
         return Ok(if late.is_empty() { Exit::Done } else { Exit::Failed }.into());
     }
-    let judged = match policy.is_empty() {
+    let (judged, unreadable) = match policy.is_empty() {
         true => named_ones(args, &list)?,
-        false => policy.judge(&wanted(args, &list), &dates::periods),
+        false => (policy.judge(&wanted(args, &list), &dates::periods), Vec::new()),
     };
     let goes = |judged: &&Judged<'_>| judged.kept_by.is_empty();
-    let going: Vec<SnapshotId> = judged.iter().filter(goes).map(|j| j.snapshot.id).collect();
+    let mut going: Vec<SnapshotId> = judged.iter().filter(goes).map(|j| j.snapshot.id).collect();
     report(context, &judged)?;
-    if going.len() == list.snapshots.len() && !going.is_empty() && !args.yes && !args.dry_run {
+    let kept = list.snapshots.len() - going.len();
+    let leaves_none = kept == 0 && !going.is_empty();
+    going.extend(unreadable);
+    if leaves_none && !args.yes && !args.dry_run {
         let hint = "if that is what you want, add --yes; nothing was forgotten";
         return Err(CliError::new(Exit::Failed, "no snapshot would be left", hint));
     }
@@ -126,7 +129,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     context.terminal.json(&json!({
         "event": "summary",
         "forgotten": going.iter().map(SnapshotId::to_string).collect::<Vec<_>>(),
-        "kept": list.snapshots.len() - going.len(),
+        "kept": kept,
     }))?;
     context.terminal.line(match going.is_empty() {
         true => "nothing to forget".to_owned(),
@@ -140,16 +143,29 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
 
 fn named(names: &[OsString], snapshots: &[Snapshot]) -> Result<Vec<SnapshotId>, CliError> {
     let find = |name: &OsString| SnapshotArg::from(name.clone()).find_in(snapshots).map(|s| s.id);
-    let mut ids = names.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-    ids.sort_unstable();
-    ids.dedup();
-    Ok(ids)
+    names.iter().map(find).collect()
 }
 
-fn named_ones<'s>(args: &Args, list: &'s SnapshotList) -> Result<Vec<Judged<'s>>, CliError> {
-    let ids = named(&args.snapshots, &list.snapshots)?;
+/// One that cannot be read, by the beginning of its id: it can be forgotten all the same.
+fn unreadable(name: &OsStr, list: &SnapshotList) -> Option<SnapshotId> {
+    let name = name.to_str().filter(|name| name.len() >= SHORTEST_ID)?;
+    let mut found =
+        list.unreadable.iter().chain(&list.newer).filter(|(id, _)| id.starts_with(name));
+    let (id, _) = found.next()?;
+    found.next().is_none().then_some(*id)
+}
+
+/// The snapshots that are named, and those of them that cannot be read.
+fn named_ones<'s>(
+    args: &Args,
+    list: &'s SnapshotList,
+) -> Result<(Vec<Judged<'s>>, Vec<SnapshotId>), CliError> {
+    let (lost, names): (Vec<_>, Vec<_>) =
+        args.snapshots.iter().cloned().partition(|name| unreadable(name, list).is_some());
+    let ids = named(&names, &list.snapshots)?;
     let snapshots = list.snapshots.iter().filter(|snapshot| ids.contains(&snapshot.id));
-    Ok(snapshots.map(|snapshot| Judged { snapshot, kept_by: Vec::new() }).collect())
+    let judged = snapshots.map(|snapshot| Judged { snapshot, kept_by: Vec::new() }).collect();
+    Ok((judged, lost.iter().filter_map(|name| unreadable(name, list)).collect()))
 }
 
 fn wanted<'s>(args: &Args, list: &'s SnapshotList) -> Vec<&'s Snapshot> {

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use serde_json::json;
-use strongroom_base::units::{bytes_text, count_text};
+use strongroom_base::units::{bytes_text, count_text, counted};
 use strongroom_base::{Severity, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{RepositoryError, list_snapshots};
@@ -28,6 +28,9 @@ pub struct Args {
     /// Only those that hold this path
     #[arg(long, value_name = "PATH")]
     path: Option<OsString>,
+    /// Only those that were forgotten, and that `forget --undo` can take back until the next prune
+    #[arg(long)]
+    forgotten: bool,
 }
 
 impl Args {
@@ -42,7 +45,8 @@ impl Args {
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.open()?;
     let list = list_snapshots(&repository)?;
-    let wanted: Vec<&Snapshot> = list.snapshots.iter().filter(|s| args.wants(s)).collect();
+    let all = if args.forgotten { &list.forgotten } else { &list.snapshots };
+    let wanted: Vec<&Snapshot> = all.iter().filter(|s| args.wants(s)).collect();
     for snapshot in &wanted {
         context.terminal.json(&json!({
             "event": "snapshot",
@@ -65,7 +69,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         }))?;
     }
     if !context.json() {
-        print(context, &wanted, list.snapshots.len())?;
+        print(context, &wanted, all.len())?;
+    }
+    if !list.forgotten.is_empty() && !args.forgotten {
+        let forgotten = counted(list.forgotten.len() as u64, "snapshot is", "snapshots are");
+        context.terminal.note(format!("{forgotten} forgotten: `snapshots --forgotten`"));
     }
     for (id, error) in &list.newer {
         report(context, Severity::Warning, *id, error);

@@ -24,8 +24,11 @@ fn a_scratch_is_repaired_from_parity() {
     world.say("verify").exits(0);
     world.say("verify --data").exits(4).says("run `strongroom repair`");
     world.say("verify --data --keyless").exits(4);
-    // What parity can give back is given back while reading.
+    // What parity can give back is given back while reading, and people are asked to repair it.
     assert_same(&world.tree(), &world.restored(&world.of("latest")));
+    let again = world.path("again");
+    let restored = world.run(["restore", "latest", "--target", again.to_str().unwrap()]);
+    restored.exits(0).warns("run `strongroom repair`");
     world.say("repair --dry-run").exits(0).says("from parity");
     world.say("repair --keyless").exits(0).says("1 repaired");
     assert_eq!(fs::read(&arena).unwrap().len(), whole.len());

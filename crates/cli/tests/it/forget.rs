@@ -28,7 +28,12 @@ fn stored_bytes(world: &World) -> u64 {
 }
 
 fn ids(world: &World) -> Vec<String> {
-    let run = world.say("snapshots --json").exits(0);
+    ids_of(world, 0)
+}
+
+/// The same, if the list ends with another code.
+fn ids_of(world: &World, code: i32) -> Vec<String> {
+    let run = world.say("snapshots --json").exits(code);
     let events = run.out.lines().map(|line| serde_json::from_str(line).unwrap());
     let ids = events.filter(|event: &serde_json::Value| event["event"] == "snapshot");
     ids.map(|event| event["id"].as_str().unwrap().to_owned()).collect()
@@ -47,6 +52,8 @@ fn rules_are_shown_and_then_followed() {
     assert_eq!(ids(&world), all, "nothing was done");
     world.say("forget --keep-last 2").exits(0).says("3 snapshots forgotten");
     assert_eq!(ids(&world), all[3..]);
+    world.say("snapshots").exits(0).warns("3 snapshots are forgotten");
+    world.say("snapshots --forgotten").exits(0).says(&all[0][..8]);
     world.say(&format!("forget --undo {}", all[2])).exits(0).says("1 snapshot kept after all");
     assert_eq!(ids(&world), all[2..]);
     world.say("prune --dry-run").exits(0).says("would remove 2 snapshots");
@@ -84,6 +91,22 @@ fn what_is_typed_wrong_changes_nothing() {
     world.say("verify --data").exits(0);
     world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
     assert_eq!(ids(&world).len(), 1);
+}
+
+/// Rubbish under a snapshot's name stops a prune, because it may have been one, until the owner
+/// says that it may go.
+#[test]
+fn what_cannot_be_read_can_be_forgotten() {
+    let (world, _) = five_versions(4);
+    let name = "ffeeddccbbaa99887766554433221100";
+    fs::write(world.repository().join("snapshots").join(name), "rubbish").unwrap();
+    world.say("forget latest~4").exits(0);
+    world.say("prune").exits(4).warns("ffeeddcc").warns("forget the snapshots");
+    assert_eq!(ids_of(&world, 4).len(), 4);
+    world.say("forget ffeeddcc").exits(0).says("1 snapshot forgotten");
+    world.say("prune").exits(0).says("removed 2 snapshots");
+    assert_eq!(ids(&world).len(), 4);
+    world.say("verify --data").exits(0);
 }
 
 /// A backup that was killed before its commit does not hold a collection up for ever.

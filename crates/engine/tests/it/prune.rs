@@ -5,16 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use strongroom_arena::ArenaName;
 use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_engine::EngineError;
-use strongroom_repository::{Repository, RepositoryError, Session, Wishes, list_snapshots};
-use strongroom_testkit::damage::Objects;
+use strongroom_repository::{
+    ArenaSlots, Forgotten, Repository, RepositoryError, Selection, Session, SlotSets, Wishes,
+    create_plan, create_verdict, list_snapshots,
+};
+use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
 use strongroom_testkit::{Calls, FaultKind, FaultPlan, FaultyBackend, Image, RecordingBackend};
-use strongroom_upkeep::{PruneOptions, PruneOutcome, VerifyDepth, forget, prune, remember, verify};
+use strongroom_upkeep::{
+    NewAccess, PruneOptions, PruneOutcome, VerifyDepth, add_key, forget, prune, remember, verify,
+};
 
-use crate::world::{PASSPHRASE, World, init_options, options, run, snapshot_ids};
+use crate::world::{LAPTOP, PASSPHRASE, World, init_options, options, run, snapshot_ids};
 
 /// Few and small files: each of some hundred rounds reads them all.
 const TREE: TreeOptions =
@@ -372,4 +378,45 @@ fn what_comes_back_after_a_verdict_does_not_exist() {
         assert!(!world.objects.snapshot().contains_key(name), "{name} is removed again");
     }
     check_sound(&repository, "after the next prune");
+}
+
+/// What only the owner may decide counts from no other: objects of another owner under the names
+/// of a wish, a plan, a verdict and an end.
+#[test]
+fn only_the_owner_forgets_and_collects() {
+    let history = History::new(80, &[]);
+    let (id, _) = history.kept[2];
+    let world = &history.world;
+    let before = world.objects.snapshot();
+    // Another owner forgets and collects the same.
+    let other = World::bare(81);
+    let theirs = other.open();
+    forget(&theirs, &[id]).unwrap();
+    let slots = names_in(&before, "arenas").into_iter();
+    let slots = slots.map(|name| (ArenaName::of(&name).unwrap().id, ArenaSlots::All));
+    let gone = Forgotten { id, domain: String::new(), sequence: 3 };
+    let all = Selection { snapshots: vec![gone], slots: SlotSets(slots.collect()) };
+    assert!(create_plan(&theirs, 1, &all).unwrap());
+    create_verdict(&theirs, 1, all.clone()).unwrap();
+    for (name, object) in other.objects.snapshot() {
+        if matches!(name.folder(), "collections" | "forgotten") {
+            world.objects.create(&name, &object).unwrap();
+        }
+    }
+    let repository = world.open();
+    history.check_done(&repository, "beside what is forged");
+    world.backup();
+    assert_eq!(world.backup().written.data_chunks_new, 0, "everything is there");
+    forget(&repository, &[history.kept[0].0]).unwrap();
+    let outcome = collect(&repository).unwrap();
+    assert_eq!((outcome.collection, outcome.snapshots.len()), (Some(2), 1), "the next number");
+    for (id, image) in &history.kept[1..] {
+        world.assert_holds(&repository, *id, image, "after a prune");
+    }
+    // A machine with a put-only key cannot even try.
+    add_key(&repository, LAPTOP, "laptop", NewAccess::PutOnly("laptop"), None).unwrap();
+    let laptop = Repository::open(world.surroundings(), LAPTOP).unwrap();
+    assert!(matches!(forget(&laptop, &[id]), Err(RepositoryError::PutOnly)));
+    assert!(matches!(create_plan(&laptop, 9, &all), Err(RepositoryError::PutOnly)));
+    assert!(matches!(collect(&laptop), Err(RepositoryError::PutOnly)));
 }

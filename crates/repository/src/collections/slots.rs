@@ -27,6 +27,12 @@ impl ArenaSlots {
         Self::Runs(runs)
     }
 
+    /// Bytes that it takes in a plan.
+    pub fn packed_bytes(&self) -> usize {
+        let runs = if let Self::Runs(runs) = self { runs.len() } else { 0 };
+        SET_BYTES + runs * RUN_BYTES
+    }
+
     /// Whether a slot is one of them.
     pub fn contains(&self, slot: u32) -> bool {
         match self {
@@ -44,6 +50,10 @@ impl ArenaSlots {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SlotSets(pub BTreeMap<ArenaId, ArenaSlots>);
 
+/// Bytes of an arena's name and of the number of its runs.
+const SET_BYTES: usize = 20;
+/// Bytes of a run.
+const RUN_BYTES: usize = 8;
 /// The number of runs that means all slots of an arena.
 const ALL: u32 = 0;
 
@@ -56,6 +66,11 @@ impl SlotSets {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// How many bytes [`SlotSets::pack`] makes.
+    pub fn packed_bytes(&self) -> usize {
+        self.0.values().map(ArenaSlots::packed_bytes).sum()
     }
 
     /// Their bytes: by arena, `arena (16) | runs (4) | first (4), count (4) …`; no runs for all.
@@ -142,6 +157,7 @@ mod tests {
                 }
             }
             let bytes = sets.pack();
+            prop_assert_eq!(bytes.len(), sets.packed_bytes());
             prop_assert_eq!(SlotSets::unpack(&bytes), Some(sets));
             for length in 0..bytes.len() {
                 // A prefix is cut between two arenas, or is none.

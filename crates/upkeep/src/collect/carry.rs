@@ -25,6 +25,17 @@ pub struct Carried {
     pub removed_bytes: u64,
 }
 
+impl Carried {
+    /// Adds what was done before.
+    pub fn add(&mut self, other: Self) {
+        self.snapshots += other.snapshots;
+        self.arenas_removed += other.arenas_removed;
+        self.arenas_rewritten += other.arenas_rewritten;
+        self.rewritten_bytes += other.rewritten_bytes;
+        self.removed_bytes += other.removed_bytes;
+    }
+}
+
 /// How often a rewriting is tried again because another process was faster.
 const TRIES: u32 = 5;
 

@@ -1,7 +1,7 @@
 //! Which of the slots that no snapshot needs are worth removing, and the rule that no delta stays
 //! without its bases.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 
 use strongroom_arena::{Arena, ArenaStore};
 use strongroom_base::{ArenaId, Cancel};
@@ -49,7 +49,7 @@ impl Doomed {
         let mut candidates = Vec::new();
         let mut needed_bytes: u64 = 0;
         for (id, holding) in &inventory.arenas {
-            if holding.unneeded.len() == holding.chunks() {
+            if holding.chunks() > 0 && holding.unneeded.len() == holding.chunks() {
                 doomed.0.insert(*id, holding.unneeded.clone());
                 worth.arenas_removed += 1;
                 worth.freed_bytes += holding.object_bytes;
@@ -106,7 +106,7 @@ impl Doomed {
     }
 
     /// Spares the bases of every delta that stays (C7). Bases are stored whole, so once is enough.
-    pub fn close(
+    fn close(
         &mut self,
         inventory: &mut Inventory,
         store: &ArenaStore,
@@ -132,32 +132,42 @@ impl Doomed {
         )
     }
 
-    /// In the form of a plan or a verdict: as many arenas as fit into one.
-    pub fn to_sets(&self, inventory: &Inventory) -> SlotSets {
-        let mut sets = BTreeMap::new();
-        let mut bytes = 0;
-        for (id, dead) in self.0.iter().filter(|(_, dead)| !dead.is_empty()) {
-            let slots = match dead.len() == inventory.arenas[id].chunks() {
-                true => ArenaSlots::All,
-                false => ArenaSlots::of(dead.iter()),
-            };
-            bytes += match &slots {
-                ArenaSlots::All => SET_BYTES,
-                ArenaSlots::Runs(runs) => SET_BYTES + runs.len() * RUN_BYTES,
-            };
-            if bytes > SLOTS_BYTES_MAX {
-                break;
+    /// In the form of a plan or a verdict. Arenas that do not fit into one are left for the next
+    /// collection, and what stays is closed over its bases.
+    pub fn into_closed_sets(
+        mut self,
+        inventory: &mut Inventory,
+        store: &ArenaStore,
+        cancel: &Cancel,
+    ) -> Result<SlotSets, RepositoryError> {
+        let mut bytes_max = SLOTS_BYTES_MAX;
+        loop {
+            self.close(inventory, store, cancel)?;
+            let sets = self.to_sets(inventory);
+            if sets.packed_bytes() <= SLOTS_BYTES_MAX {
+                return Ok(sets);
             }
-            sets.insert(*id, slots);
+            // Sparing a base can split a run, so the next try leaves more room.
+            bytes_max /= 2;
+            let mut bytes = 0;
+            let fitting = sets.0.into_iter().take_while(|(_, slots)| {
+                bytes += slots.packed_bytes();
+                bytes <= bytes_max
+            });
+            let fitting: HashSet<ArenaId> = fitting.map(|(arena, _)| arena).collect();
+            self.0.retain(|arena, _| fitting.contains(arena));
         }
-        SlotSets(sets)
+    }
+
+    fn to_sets(&self, inventory: &Inventory) -> SlotSets {
+        let dead = self.0.iter().filter(|(_, dead)| !dead.is_empty());
+        let sets = dead.map(|(id, dead)| {
+            let all = dead.len() == inventory.arenas[id].chunks();
+            (*id, if all { ArenaSlots::All } else { ArenaSlots::of(dead.iter()) })
+        });
+        SlotSets(sets.collect())
     }
 }
-
-/// What the slots of an arena take in a plan, without runs.
-const SET_BYTES: usize = 20;
-/// What a run takes.
-const RUN_BYTES: usize = 8;
 
 /// Bytes of blocks that slots take: each its share in its block.
 fn dead_bytes(arena: &Arena, dead: &SlotBits) -> u64 {
