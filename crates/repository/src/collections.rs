@@ -13,6 +13,7 @@ mod slots;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use minicbor::{Decoder, Encoder};
+use strongroom_backend::ObjectName;
 use strongroom_base::{ArenaId, Location, SnapshotId};
 use strongroom_catalog::FormatError;
 use strongroom_catalog::format::decode_map;
@@ -151,6 +152,16 @@ impl Collections {
     /// Fails if a plan or a verdict cannot be read: what goes is not known then. One that the owner
     /// did not make does not count.
     pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
+        loop {
+            if let Some(all) = Self::read_listed(repository)? {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// The same; none if a plan vanished after it was listed: its collection has ended meanwhile, and
+    /// the listing does not have its verdict.
+    fn read_listed(repository: &Repository) -> Result<Option<Self>, RepositoryError> {
         let mut steps: BTreeMap<u64, Vec<Step>> = BTreeMap::new();
         for info in repository.backend().list(COLLECTIONS_FOLDER)? {
             if let Some((number, step)) = Step::of(info.name.file()) {
@@ -173,7 +184,14 @@ impl Collections {
                 all.dead.extend(whole.map(|(arena, _)| *arena));
             }
             let selection = match verdict {
-                None if steps.contains(&Step::Plan) => read_step(repository, *number, Step::Plan)?,
+                None if steps.contains(&Step::Plan) => {
+                    let plan = read_step(repository, *number, Step::Plan)?;
+                    let name = Step::Plan.object(*number);
+                    if plan.is_none() && is_missing(repository, &name)? {
+                        return Ok(None);
+                    }
+                    plan
+                }
                 verdict => verdict,
             };
             if let Some(selection) = selection {
@@ -184,7 +202,7 @@ impl Collections {
         }
         // Names that others have planted are passed over.
         all.next = (all.last + 1..).find(|number| !steps.contains_key(number)).unwrap_or(u64::MAX);
-        Ok(all)
+        Ok(Some(all))
     }
 
     /// Whether a verdict removed a snapshot. Then it does not exist, even if there is an object.
@@ -219,6 +237,14 @@ impl Collections {
         let open = self.open.as_ref();
         self.is_dead(location.arena)
             || open.is_some_and(|open| open.selection.slots.contains(location))
+    }
+}
+
+fn is_missing(repository: &Repository, name: &ObjectName) -> Result<bool, RepositoryError> {
+    match repository.backend().size(name) {
+        Ok(_) => Ok(false),
+        Err(error) if error.is_not_found() => Ok(true),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -10,12 +10,14 @@ use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_engine::EngineError;
 use strongroom_repository::{
-    ArenaSlots, Forgotten, Repository, RepositoryError, Selection, Session, SlotSets, Wishes,
-    create_plan, create_verdict, list_snapshots,
+    ArenaSlots, Collections, Forgotten, Repository, RepositoryError, Selection, Session, SlotSets,
+    Wishes, create_plan, create_verdict, list_snapshots,
 };
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
-use strongroom_testkit::{Calls, FaultKind, FaultPlan, FaultyBackend, Image, RecordingBackend};
+use strongroom_testkit::{
+    CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Image, RecordingBackend,
+};
 use strongroom_upkeep::{
     NewAccess, PruneOptions, PruneOutcome, VerifyDepth, add_key, forget, prune, remember, verify,
 };
@@ -202,7 +204,7 @@ fn a_crash_after_any_call() {
 
 #[test]
 fn a_full_disk_at_any_write() {
-    let writes = || Calls::of(&[strongroom_testkit::CallKind::Create]);
+    let writes = || Calls::of(&[CallKind::Create]);
     check_each_crash(12, |at| FaultPlan::lasting(writes(), at, FaultKind::NoSpace));
 }
 
@@ -419,4 +421,29 @@ fn only_the_owner_forgets_and_collects() {
     assert!(matches!(forget(&laptop, &[id]), Err(RepositoryError::PutOnly)));
     assert!(matches!(create_plan(&laptop, 9, &all), Err(RepositoryError::PutOnly)));
     assert!(matches!(collect(&laptop), Err(RepositoryError::PutOnly)));
+}
+
+/// A collection that ends between the listing of its plan and the reading of it: what its verdict
+/// removed is known all the same.
+#[test]
+fn a_plan_that_vanishes_while_it_is_read_is_not_overlooked() {
+    let history = History::new(90, &[0, 1]);
+    let world = &history.world;
+    let repository = world.open();
+    collect(&repository).unwrap();
+    let (id, _) = history.kept[0];
+    forget(&repository, &[id]).unwrap();
+    let session = Session::begin(&repository, "host").unwrap();
+    assert_eq!(collect(&repository).unwrap().waiting.len(), 1);
+    drop(session);
+    // What is read between the listing and the plan.
+    let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+        if call.kind == CallKind::Read && call.name == "collections/1.verdict" {
+            let _ = collect(&repository);
+        }
+    });
+    let reader = world.open_over(Arc::new(acting)).unwrap();
+    let collections = Collections::read(&reader).unwrap();
+    assert!(collections.is_gone(id));
+    assert_eq!((collections.last, collections.open), (2, None));
 }
