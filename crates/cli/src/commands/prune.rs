@@ -57,6 +57,11 @@ fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), 
         "ended": outcome.ended.iter().map(|id| id.to_string()).collect::<Vec<_>>(),
     }))?;
     let snapshots = counted(outcome.snapshots.len() as u64, "snapshot", "snapshots");
+    if let (true, Some(number)) = (args.dry_run, outcome.collection) {
+        return Ok(context.terminal.line(format!(
+            "collection {number} is not done, and removes {snapshots}: `strongroom prune` goes on with it"
+        ))?);
+    }
     if args.dry_run {
         let removed = counted(worth.arenas_removed, "arena", "arenas");
         return Ok(context.terminal.line(format!(

@@ -37,8 +37,8 @@ struct Candidate {
 }
 
 impl Doomed {
-    /// Chooses among what no snapshot needs: every arena without a needed slot, and those of the others that
-    /// win most for their length, until at most this share of what stays is unused.
+    /// Chooses among what no snapshot needs: every arena without a needed slot, and those of the
+    /// others that win most for their length, until at most this share of what stays is unused.
     pub fn choose(
         inventory: &mut Inventory,
         store: &ArenaStore,
