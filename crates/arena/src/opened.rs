@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use strongroom_base::seal::SealKey;
-use strongroom_base::{ArenaId, DomainId, SnapshotId};
+use strongroom_base::{ArenaId, DomainId};
 
 use crate::block::{BlockError, OpenBlock, open_block};
+use crate::envelope::format::Origin;
 use crate::error::{ArenaError, damaged, format_error};
 use crate::format::{FRAME_BYTES, Summary, SummaryBlock};
 use crate::name::ArenaName;
@@ -26,8 +27,8 @@ pub struct Arena {
     /// True if the own domain wrote it, or the owner vouched for it: then a writer may rely on its
     /// summary without reading its blocks.
     pub trusted: bool,
-    /// The session that wrote it.
-    pub session: SnapshotId,
+    /// The session that wrote it, and its sequence.
+    pub origin: Origin,
     /// What it holds.
     pub summary: Summary,
     /// Bytes of its object, if it is whole.

@@ -14,17 +14,18 @@ mod reach;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use strongroom_arena::{CacheLimits, ListedArenas};
+use strongroom_arena::CacheLimits;
 use strongroom_backend::BackendError;
 use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
-use strongroom_repository::objects::SNAPSHOTS_FOLDER;
+use strongroom_repository::objects::{SNAPSHOTS_FOLDER, list_objects};
 use strongroom_repository::{
     ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError, Selection,
     SnapshotList, Wishes, create_plan, create_verdict, end_session, list_sessions, list_snapshots,
     read_vouchers, session_object, snapshot_object,
 };
 
+use crate::health::census::Census;
 use crate::repair::find_removed;
 pub use carry::Carried;
 use carry::{carry_out, sweep};
@@ -114,11 +115,12 @@ fn collect(
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let collector = Collector { repository, reader, options, monitor, cancel };
+    let mut reach = Reach::new(&collector.reader, monitor, cancel);
     let mut outcome = PruneOutcome::default();
     let (number, mut selection, decided) = match &collections.open {
         Some(open) => (open.number, open.selection.clone(), open.decided),
         None => {
-            let (plan, worth) = collector.plan(collections)?;
+            let (plan, worth) = collector.plan(&mut reach, collections)?;
             outcome.worth = Some(worth);
             outcome.snapshots = plan.snapshots.clone();
             let is_empty = plan.slots.is_empty() && plan.snapshots.is_empty();
@@ -141,7 +143,7 @@ fn collect(
         if !outcome.waiting.is_empty() {
             return Ok(outcome);
         }
-        let verdict = collector.decide(number, &selection, &writers, collections)?;
+        let verdict = collector.decide(number, &selection, &writers, &mut reach, collections)?;
         selection = create_verdict(repository, number, verdict)?;
         outcome.snapshots = selection.snapshots.clone();
     }
@@ -170,27 +172,34 @@ struct Collector<'r> {
 impl Collector<'_> {
     /// C2: lists arenas, *then* sessions, *then* wishes and snapshots; what no remaining snapshot
     /// reaches, and no listed session wrote, may go.
-    fn plan(&self, collections: &Collections) -> Result<(Selection, Worth), RepositoryError> {
-        self.refuse_removed()?;
-        let mut inventory = self.inventory(collections)?;
+    fn plan(
+        &self,
+        reach: &mut Reach<'_>,
+        collections: &Collections,
+    ) -> Result<(Selection, Worth), RepositoryError> {
+        let (repository, store) = (self.repository, self.reader.store());
+        reach.list_arenas(repository.backend(), collections)?;
+        self.refuse_removed(&reach.inventory)?;
         let sessions = list_sessions(self.repository)?.into_iter().map(|session| session.id);
         let sessions: HashSet<SnapshotId> = sessions.collect();
         let wishes = Wishes::read(self.repository)?;
         let list = list_snapshots(self.repository)?;
         let goes = |snapshot| wishes.forget(snapshot);
-        let snapshots = self.reach(&mut inventory, &list, &goes, &sessions)?;
-        let unused = self.options.unused_percent_max;
-        let store = self.reader.store();
-        let (doomed, worth) = Doomed::choose(&mut inventory, store, unused, self.cancel)?;
-        let slots = doomed.into_closed_sets(&mut inventory, store, self.cancel)?;
-        Ok((Selection { snapshots, slots }, worth))
+        reach.mark(staying(&list, &goes)?)?;
+        reach.finish(&sessions)?;
+        let (inventory, unused) = (&mut reach.inventory, self.options.unused_percent_max);
+        let (doomed, worth) = Doomed::choose(inventory, store, unused, self.cancel)?;
+        let slots = doomed.into_closed_sets(inventory, store, self.cancel)?;
+        Ok((Selection { snapshots: going(&list, &goes), slots }, worth))
     }
 
     /// Fails if a snapshot was removed that was never forgotten: a repair can still commit it again.
-    fn refuse_removed(&self) -> Result<(), RepositoryError> {
+    fn refuse_removed(&self, inventory: &Inventory) -> Result<(), RepositoryError> {
         let Self { repository, reader, monitor, cancel, .. } = self;
         let wishes = Wishes::read(repository)?;
-        let mut removed = find_removed(repository, reader, *monitor, cancel)?.into_iter();
+        let mut census = Census::of_listing(&list_objects(repository.backend())?);
+        inventory.origins().for_each(|(arena, origin)| census.note(&arena.object(), origin));
+        let mut removed = find_removed(repository, reader, &census, *monitor, cancel)?.into_iter();
         match removed.find(|lost| lost.was_committed && !wishes.forget(lost.id)) {
             None => Ok(()),
             Some(lost) => Err(RepositoryError::NotCollectable {
@@ -198,56 +207,6 @@ impl Collector<'_> {
                 why: "it was removed without having been forgotten".to_owned(),
             }),
         }
-    }
-
-    fn inventory(&self, collections: &Collections) -> Result<Inventory, RepositoryError> {
-        let listed = ListedArenas::list(self.repository.backend())?;
-        let store = self.reader.store();
-        Inventory::take(store, &listed, collections, self.monitor, self.cancel)
-    }
-
-    /// Marks what is needed by those of the listed snapshots that do not go. Returns those that go.
-    fn reach(
-        &self,
-        inventory: &mut Inventory,
-        list: &SnapshotList,
-        goes: &dyn Fn(SnapshotId) -> bool,
-        sessions: &HashSet<SnapshotId>,
-    ) -> Result<Vec<Forgotten>, RepositoryError> {
-        if let Some(id) = list.not_collectable().into_iter().find(|id| !goes(*id)) {
-            let unread = list.unreadable.iter().chain(&list.newer).find(|(of, _)| *of == id);
-            let why = unread.map_or_else(
-                || "it has a feature that only a newer program knows".to_owned(),
-                |(_, error)| error.to_string(),
-            );
-            let what = format!("snapshot {}", id.short());
-            return Err(RepositoryError::NotCollectable { what, why });
-        }
-        let known = list.snapshots.iter().chain(&list.forgotten);
-        let mut going: Vec<Forgotten> = known
-            .clone()
-            .filter(|snapshot| goes(snapshot.id))
-            .map(|Snapshot { id, domain, sequence, .. }| Forgotten {
-                id: *id,
-                domain: domain.clone(),
-                sequence: *sequence,
-            })
-            .collect();
-        let unread = list.unreadable.iter().chain(&list.newer).filter(|(id, _)| goes(*id));
-        going.extend(unread.map(|(id, _)| Forgotten {
-            id: *id,
-            domain: String::new(),
-            sequence: 0,
-        }));
-        let mut reach = Reach::new(&self.reader, inventory, self.monitor, self.cancel);
-        // The newest first: most of what the others need is known then.
-        let mut staying: Vec<_> = known.filter(|snapshot| !goes(snapshot.id)).collect();
-        staying.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.order()));
-        for snapshot in staying {
-            reach.snapshot(snapshot)?;
-        }
-        reach.finish(sessions)?;
-        Ok(going)
     }
 
     /// C4 and C5: the sessions that were there after the plan, each of them ended or decided,
@@ -311,6 +270,7 @@ impl Collector<'_> {
         number: u64,
         plan: &Selection,
         writers: &Writers,
+        reach: &mut Reach<'_>,
         collections: &Collections,
     ) -> Result<Selection, RepositoryError> {
         let wishes = Wishes::read(self.repository)?;
@@ -327,12 +287,51 @@ impl Collector<'_> {
             let why = "the place that keeps the repository did not show its session".to_owned();
             return Err(RepositoryError::NotCollectable { what, why });
         }
-        let mut inventory = self.inventory(collections)?;
-        self.reach(&mut inventory, &list, &goes, &HashSet::new())?;
-        let doomed = Doomed::of_plan(&plan.slots, &inventory);
-        let store = self.reader.store();
-        let slots = doomed.into_closed_sets(&mut inventory, store, self.cancel)?;
+        let is_same = !reach.list_arenas(self.repository.backend(), collections)?;
+        let is_same = !reach.mark(staying(&list, &goes)?)? && is_same;
         let snapshots = plan.snapshots.iter().filter(|going| goes(going.id)).cloned().collect();
+        if is_same {
+            return Ok(Selection { snapshots, slots: plan.slots.clone() });
+        }
+        reach.finish(&HashSet::new())?;
+        let doomed = Doomed::of_plan(&plan.slots, &reach.inventory);
+        let store = self.reader.store();
+        let slots = doomed.into_closed_sets(&mut reach.inventory, store, self.cancel)?;
         Ok(Selection { snapshots, slots })
     }
+}
+
+/// Those of the listed snapshots that do not go.
+///
+/// # Errors
+///
+/// [`RepositoryError::NotCollectable`] if one of them cannot be read.
+fn staying<'l>(
+    list: &'l SnapshotList,
+    goes: &dyn Fn(SnapshotId) -> bool,
+) -> Result<Vec<&'l Snapshot>, RepositoryError> {
+    if let Some(id) = list.not_collectable().into_iter().find(|id| !goes(*id)) {
+        let unread = list.unreadable.iter().chain(&list.newer).find(|(of, _)| *of == id);
+        let why = unread.map_or_else(
+            || "it has a feature that only a newer program knows".to_owned(),
+            |(_, error)| error.to_string(),
+        );
+        let what = format!("snapshot {}", id.short());
+        return Err(RepositoryError::NotCollectable { what, why });
+    }
+    let known = list.snapshots.iter().chain(&list.forgotten);
+    Ok(known.filter(|snapshot| !goes(snapshot.id)).collect())
+}
+
+/// Those of the listed snapshots that go.
+fn going(list: &SnapshotList, goes: &dyn Fn(SnapshotId) -> bool) -> Vec<Forgotten> {
+    let known = list.snapshots.iter().chain(&list.forgotten);
+    let known = known.map(|Snapshot { id, domain, sequence, .. }| Forgotten {
+        id: *id,
+        domain: domain.clone(),
+        sequence: *sequence,
+    });
+    let unread = list.unreadable.iter().chain(&list.newer);
+    let unread = unread.map(|(id, _)| Forgotten { id: *id, domain: String::new(), sequence: 0 });
+    known.chain(unread).filter(|going| goes(going.id)).collect()
 }

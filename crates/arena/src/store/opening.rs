@@ -59,7 +59,7 @@ impl ArenaStore {
             generation: header.generation,
             domain: head.domain,
             trusted,
-            session: header.origin.session,
+            origin: header.origin,
             summary: summary.map_err(|error| format_error(id, error))?,
             object_bytes: header.layout().object_bytes as u64,
             blocks_start: head.blocks_start(),

@@ -204,7 +204,7 @@ impl ChunkIndex {
         store: &ArenaStore,
     ) -> Result<(), RepositoryError> {
         let ordinal = self.arenas.push(ListedArena { name: arena.name(), object_bytes });
-        self.note_session(ordinal, arena.session);
+        self.note_session(ordinal, arena.origin.session);
         for (slot, entry) in arena.slots() {
             if entry.fingerprint == Fingerprint::ZERO {
                 continue;

@@ -52,9 +52,9 @@ impl Doomed {
             if holding.chunks() > 0 && holding.unneeded.len() == holding.chunks() {
                 doomed.0.insert(*id, holding.unneeded.clone());
                 worth.arenas_removed += 1;
-                worth.freed_bytes += holding.object_bytes;
+                worth.freed_bytes += holding.object_bytes();
             } else {
-                needed_bytes += holding.object_bytes;
+                needed_bytes += holding.object_bytes();
             }
         }
         let is_partly_dead = |holding: &Holding| {
@@ -63,7 +63,7 @@ impl Doomed {
         inventory.each_summary(store, cancel, is_partly_dead, |inventory, arena| {
             let holding = &inventory.arenas[&arena.id];
             let (arena, dead_bytes) = (arena.id, dead_bytes(arena, &holding.unneeded));
-            candidates.push(Candidate { arena, object_bytes: holding.object_bytes, dead_bytes });
+            candidates.push(Candidate { arena, object_bytes: holding.object_bytes(), dead_bytes });
             Ok(())
         })?;
         let dead_sum: u64 = candidates.iter().map(|candidate| candidate.dead_bytes).sum();

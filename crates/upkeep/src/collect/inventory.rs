@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use strongroom_arena::{Arena, ArenaStore, ListedArenas};
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
+use strongroom_arena::{Arena, ArenaName, ArenaStore, ListedArena, ListedArenas, Origin};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor};
 use strongroom_repository::{Collections, RepositoryError, whole_arena};
 
 /// Numbers of slots, a bit each.
@@ -56,10 +56,10 @@ impl SlotBits {
 /// An arena that exists, and what of it no snapshot is known to need.
 #[derive(Debug)]
 pub struct Holding {
-    /// Bytes of its object.
-    pub object_bytes: u64,
-    /// The session that wrote it.
-    pub session: SnapshotId,
+    /// Its newest generation, as it was listed.
+    listed: ListedArena,
+    /// The session that wrote it, and its sequence.
+    pub origin: Origin,
     /// Whether chunks in it are deltas.
     pub has_deltas: bool,
     /// Slots that nothing has named so far.
@@ -71,7 +71,7 @@ pub struct Holding {
 }
 
 impl Holding {
-    fn of(arena: &Arena, object_bytes: u64) -> Self {
+    fn of(arena: &Arena, listed: ListedArena) -> Self {
         let mut present = SlotBits::default();
         let (mut has_deltas, mut slots) = (false, 0);
         for (slot, entry) in arena.slots() {
@@ -82,9 +82,14 @@ impl Holding {
             }
         }
         let has_gaps = present.len() < slots as usize;
-        let (session, unneeded) = (arena.session, present.clone());
+        let (origin, unneeded) = (arena.origin, present.clone());
         let present = has_gaps.then_some(present);
-        Self { object_bytes, session, has_deltas, unneeded, present, slots }
+        Self { listed, origin, has_deltas, unneeded, present, slots }
+    }
+
+    /// Bytes of its object.
+    pub fn object_bytes(&self) -> u64 {
+        self.listed.object_bytes
     }
 
     /// Whether a slot holds a chunk.
@@ -101,7 +106,19 @@ impl Holding {
     }
 }
 
+/// How an inventory has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Not at all.
+    Same,
+    /// Arenas were added.
+    Grown,
+    /// Arenas are gone, or were rewritten: what was marked in them does not count.
+    Other,
+}
+
 /// Every arena that exists.
+#[derive(Default)]
 pub struct Inventory {
     /// Those whose summaries can be read.
     pub arenas: HashMap<ArenaId, Holding>,
@@ -111,35 +128,54 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Reads every summary. Arenas that a verdict has removed do not exist.
-    pub fn take(
+    /// Reads the summaries that it does not have yet. Arenas that a verdict has removed do not
+    /// exist.
+    pub fn update(
+        &mut self,
         store: &ArenaStore,
         listed: &ListedArenas,
         collections: &Collections,
         monitor: &dyn Monitor,
         cancel: &Cancel,
-    ) -> Result<Self, RepositoryError> {
-        let mut inventory = Self { arenas: HashMap::new(), unreadable: HashMap::new() };
+    ) -> Result<Change, RepositoryError> {
+        self.unreadable.clear();
+        let mut change = Change::Same;
+        let mut found = 0;
         for newest in listed.newest() {
             cancel.check()?;
             let id = newest.name.id;
             if collections.is_dead(id) {
                 continue;
             }
+            match self.arenas.get(&id) {
+                Some(holding) if holding.listed == newest => {
+                    found += 1;
+                    continue;
+                }
+                Some(_) => change = Change::Other,
+                None => change = change.max(Change::Grown),
+            }
             monitor.working_on(newest.name.object().as_str().as_ref());
             store.learn(newest.name);
             match whole_arena(id, listed, store) {
                 Ok((arena, object_bytes)) => {
-                    inventory.arenas.insert(id, Holding::of(&arena, object_bytes));
+                    let listed = ListedArena { name: arena.name(), object_bytes };
+                    self.arenas.insert(id, Holding::of(&arena, listed));
+                    found += 1;
                     store.forget(id);
                 }
                 Err(error) if error.is_unreadable() => {
-                    inventory.unreadable.insert(id, error.to_string());
+                    self.unreadable.insert(id, error.to_string());
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(inventory)
+        Ok(if found < self.arenas.len() { Change::Other } else { change })
+    }
+
+    /// The session of each arena.
+    pub fn origins(&self) -> impl Iterator<Item = (ArenaName, Origin)> {
+        self.arenas.values().map(|holding| (holding.listed.name, holding.origin))
     }
 
     /// Notes that a chunk is needed. Returns false if its place does not hold it.

@@ -5,45 +5,84 @@
 
 use std::collections::HashSet;
 
+use strongroom_arena::ListedArenas;
+use strongroom_backend::Backend;
 use strongroom_base::{Cancel, Fingerprint, Location, Monitor, SnapshotId};
 use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::{ChunkRef, Recipe, Snapshot};
 use strongroom_repository::{
-    ChunkReader, Found, RepositoryError, SnapshotEvent, SnapshotWalk, TreeKey, TreeMemo,
+    ChunkReader, Collections, Found, RepositoryError, SnapshotEvent, SnapshotWalk, TreeKey,
+    TreeMemo,
 };
 
-use super::inventory::Inventory;
+use super::inventory::{Change, Inventory};
 
-/// Marks in an inventory what is needed.
+/// An inventory, and what of it is known to be needed. It is brought up to date for the verdict:
+/// what was needed for the plan is not looked at again.
 pub struct Reach<'r> {
+    /// What exists, with marks.
+    pub inventory: Inventory,
     reader: &'r ChunkReader,
     monitor: &'r dyn Monitor,
     cancel: &'r Cancel,
-    inventory: &'r mut Inventory,
+    /// Snapshots that were marked.
+    marked: HashSet<SnapshotId>,
     /// Trees and nodes that were gone into.
     known: TreeMemo<()>,
     /// Chunks that are not where a reference says.
     moved: HashSet<Fingerprint>,
+    /// Whether something was marked or added since the last `finish`.
+    is_open: bool,
 }
 
 impl<'r> Reach<'r> {
-    /// Nothing is needed yet.
-    pub fn new(
-        reader: &'r ChunkReader,
-        inventory: &'r mut Inventory,
-        monitor: &'r dyn Monitor,
-        cancel: &'r Cancel,
-    ) -> Self {
+    /// Nothing exists yet, and nothing is needed.
+    pub fn new(reader: &'r ChunkReader, monitor: &'r dyn Monitor, cancel: &'r Cancel) -> Self {
+        let (inventory, marked) = (Inventory::default(), HashSet::new());
         let (known, moved) = (TreeMemo::default(), HashSet::new());
-        Self { reader, monitor, cancel, inventory, known, moved }
+        Self { inventory, reader, monitor, cancel, marked, known, moved, is_open: false }
     }
 
-    /// Marks what a snapshot names.
+    /// Lists the arenas, and takes note of those that it does not know yet. If one that it knows
+    /// has changed, all marks are dropped. Returns whether something was there to note.
+    pub fn list_arenas(
+        &mut self,
+        backend: &dyn Backend,
+        collections: &Collections,
+    ) -> Result<bool, RepositoryError> {
+        let store = self.reader.store();
+        let listed = ListedArenas::list(backend)?;
+        let (monitor, cancel) = (self.monitor, self.cancel);
+        let update = |inventory: &mut Inventory| {
+            inventory.update(store, &listed, collections, monitor, cancel)
+        };
+        let change = update(&mut self.inventory)?;
+        if change == Change::Other {
+            *self = Self::new(self.reader, monitor, cancel);
+            update(&mut self.inventory)?;
+        }
+        self.is_open |= change != Change::Same;
+        Ok(change != Change::Same)
+    }
+
+    /// Marks what these snapshots name, the newest first: most of what the others need is known
+    /// then. Returns whether one of them was not marked before.
     ///
     /// # Errors
     ///
-    /// [`RepositoryError::NotCollectable`] if one of its trees cannot be read.
-    pub fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), RepositoryError> {
+    /// [`RepositoryError::NotCollectable`] if one of their trees cannot be read.
+    pub fn mark(&mut self, mut snapshots: Vec<&Snapshot>) -> Result<bool, RepositoryError> {
+        snapshots.retain(|snapshot| !self.marked.contains(&snapshot.id));
+        snapshots.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.order()));
+        for snapshot in &snapshots {
+            self.is_open = true;
+            self.snapshot(snapshot)?;
+            self.marked.insert(snapshot.id);
+        }
+        Ok(!snapshots.is_empty())
+    }
+
+    fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), RepositoryError> {
         let what = format!("snapshot {}", snapshot.id.short());
         self.monitor.detail(&what);
         let lost = |error: RepositoryError| match error.is_damage() {
@@ -97,15 +136,20 @@ impl<'r> Reach<'r> {
 
     /// Marks what follows from what was marked: all places of chunks that moved, everything that
     /// these sessions wrote, and the bases of all that.
-    pub fn finish(self, sessions: &HashSet<SnapshotId>) -> Result<(), RepositoryError> {
-        let Self { reader, cancel, inventory, moved, .. } = self;
+    pub fn finish(&mut self, sessions: &HashSet<SnapshotId>) -> Result<(), RepositoryError> {
+        if !std::mem::take(&mut self.is_open) && sessions.is_empty() {
+            return Ok(());
+        }
+        let Self { inventory, reader, cancel, moved, .. } = self;
         let everywhere = !moved.is_empty();
         inventory.each_summary(
             reader.store(),
             cancel,
-            |holding| everywhere || holding.has_deltas || sessions.contains(&holding.session),
+            |holding| {
+                everywhere || holding.has_deltas || sessions.contains(&holding.origin.session)
+            },
             |inventory, arena| {
-                let is_listed = sessions.contains(&arena.session);
+                let is_listed = sessions.contains(&arena.origin.session);
                 for (slot, entry) in arena.slots() {
                     let place = Location { arena: arena.id, slot };
                     if is_listed || moved.contains(&entry.fingerprint) {

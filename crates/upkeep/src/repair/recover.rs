@@ -34,7 +34,8 @@ pub fn plan_recovery(
 ) -> Result<(), RepositoryError> {
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
-    plan.lost_snapshots = find_removed(repository, &reader, monitor, cancel)?;
+    let census = Census::take(repository.backend())?;
+    plan.lost_snapshots = find_removed(repository, &reader, &census, monitor, cancel)?;
     Ok(())
 }
 
@@ -42,10 +43,11 @@ pub fn plan_recovery(
 pub fn find_removed(
     repository: &Repository,
     reader: &ChunkReader,
+    census: &Census,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Vec<LostSnapshot>, RepositoryError> {
-    let mut unclaimed = Census::take(repository.backend())?.unclaimed(repository.backend());
+    let mut unclaimed = census.unclaimed(repository.backend());
     let collections = Collections::read(repository)?;
     unclaimed.retain(|session| !collections.is_gone(session.id));
     let list = list_snapshots(repository)?;
