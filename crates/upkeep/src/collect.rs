@@ -39,6 +39,10 @@ use reach::Reach;
 pub struct PruneOptions {
     /// Of what stays, at most this share may be bytes that no snapshot needs.
     pub unused_percent_max: u8,
+    /// At most this many bytes are written, if there is a limit.
+    pub rewritten_max: Option<u64>,
+    /// No arena is begun after this time, if there is a limit. The next `prune` goes on.
+    pub time_max: Option<Duration>,
     /// Sessions that began longer ago are ended: their writers begin new ones, and find what they
     /// have stored.
     pub patience: Duration,
@@ -48,7 +52,13 @@ pub struct PruneOptions {
 
 impl Default for PruneOptions {
     fn default() -> Self {
-        Self { unused_percent_max: 5, patience: Duration::from_secs(7 * 86400), dry_run: false }
+        Self {
+            unused_percent_max: 5,
+            rewritten_max: None,
+            time_max: None,
+            patience: Duration::from_secs(7 * 86400),
+            dry_run: false,
+        }
     }
 }
 
@@ -61,6 +71,9 @@ pub struct PruneOutcome {
     pub worth: Option<Worth>,
     /// Snapshots that go.
     pub snapshots: Vec<Forgotten>,
+    /// For a dry run: stored bytes of what each of them needs and none of those that stay, or come
+    /// before it here.
+    pub own_bytes: Vec<(SnapshotId, u64)>,
     /// Sessions that began before the plan and have not ended: the collection waits for them.
     pub waiting: Vec<ListedSession>,
     /// Sessions that were ended.
@@ -86,7 +99,7 @@ pub fn prune(
         return collect(repository, &begun, options, monitor, cancel);
     }
     let first = collect(repository, &begun, options, monitor, cancel)?;
-    if !first.waiting.is_empty() {
+    if !first.waiting.is_empty() || first.carried.arenas_left > 0 {
         return Ok(first);
     }
     let now = Collections::read(repository)?;
@@ -114,13 +127,14 @@ fn collect(
 ) -> Result<PruneOutcome, RepositoryError> {
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
-    let collector = Collector { repository, reader, options, monitor, cancel };
+    let began = repository.surroundings.clock.now();
+    let collector = Collector { repository, reader, options, began, monitor, cancel };
     let mut reach = Reach::new(&collector.reader, monitor, cancel);
     let mut outcome = PruneOutcome::default();
     let (number, mut selection, decided) = match &collections.open {
         Some(open) => (open.number, open.selection.clone(), open.decided),
         None => {
-            let (plan, worth) = collector.plan(&mut reach, collections)?;
+            let (plan, worth) = collector.plan(&mut reach, collections, &mut outcome)?;
             outcome.worth = Some(worth);
             outcome.snapshots = plan.snapshots.clone();
             let is_empty = plan.slots.is_empty() && plan.snapshots.is_empty();
@@ -148,7 +162,8 @@ fn collect(
         outcome.snapshots = selection.snapshots.clone();
     }
     let store = collector.reader.store();
-    outcome.carried = carry_out(repository, store, number, &selection, monitor, cancel)?;
+    let is_late = || options.time_max.is_some_and(|most| collector.time_since_begin() > most);
+    outcome.carried = carry_out(repository, store, number, &selection, &is_late, monitor, cancel)?;
     sweep(repository, collections, &mut outcome.carried)?;
     Ok(outcome)
 }
@@ -165,17 +180,24 @@ struct Collector<'r> {
     repository: &'r Repository,
     reader: ChunkReader,
     options: &'r PruneOptions,
+    began: Timestamp,
     monitor: &'r dyn Monitor,
     cancel: &'r Cancel,
 }
 
 impl Collector<'_> {
+    fn time_since_begin(&self) -> Duration {
+        let now = self.repository.surroundings.clock.now();
+        Duration::from_nanos(now.0.saturating_sub(self.began.0).max(0).unsigned_abs())
+    }
+
     /// C2: lists arenas, *then* sessions, *then* wishes and snapshots; what no remaining snapshot
     /// reaches, and no listed session wrote, may go.
     fn plan(
         &self,
         reach: &mut Reach<'_>,
         collections: &Collections,
+        outcome: &mut PruneOutcome,
     ) -> Result<(Selection, Worth), RepositoryError> {
         let (repository, store) = (self.repository, self.reader.store());
         reach.list_arenas(repository.backend(), collections)?;
@@ -187,9 +209,19 @@ impl Collector<'_> {
         let goes = |snapshot| wishes.forget(snapshot);
         reach.mark(staying(&list, &goes)?)?;
         reach.finish(&sessions)?;
-        let (inventory, unused) = (&mut reach.inventory, self.options.unused_percent_max);
-        let (doomed, worth) = Doomed::choose(inventory, store, unused, self.cancel)?;
+        let inventory = &mut reach.inventory;
+        let (doomed, worth) = Doomed::choose(inventory, store, self.options, self.cancel)?;
         let slots = doomed.into_closed_sets(inventory, store, self.cancel)?;
+        if self.options.dry_run {
+            // From here on the marks count for nothing else.
+            for snapshot in list.forgotten.iter().filter(|snapshot| goes(snapshot.id)) {
+                match reach.own_bytes(snapshot) {
+                    Ok(bytes) => outcome.own_bytes.push((snapshot.id, bytes)),
+                    Err(RepositoryError::NotCollectable { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
         Ok((Selection { snapshots: going(&list, &goes), slots }, worth))
     }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
-use strongroom_base::units::{bytes_text, counted, duration_text};
+use strongroom_base::units::{bytes_text, counted, duration_text, parse_bytes};
 use strongroom_upkeep::{PruneOptions, PruneOutcome, prune};
 
 use crate::context::Context;
@@ -22,6 +22,12 @@ pub struct Args {
     /// Leave up to this share of the repository unused, because winning it means to rewrite more
     #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=100))]
     max_unused: u8,
+    /// Rewrite at most this much, such as 10GiB
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    max_rewrite: Option<u64>,
+    /// Begin no rewriting after this time, such as 1h; the next prune goes on
+    #[arg(long, value_name = "DURATION", value_parser = dates::span)]
+    max_time: Option<i64>,
     /// End backups that began longer ago than this and have not ended, such as 36h or 7d
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = dates::span)]
     patience: i64,
@@ -29,17 +35,22 @@ pub struct Args {
 
 /// Prunes it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let patience = Duration::from_nanos(args.patience.unsigned_abs());
-    let (unused_percent_max, dry_run) = (args.max_unused, args.dry_run);
     let repository = context.open()?;
     let monitor = context.terminal.monitor(Words::objects("checked"));
-    let options = PruneOptions { unused_percent_max, patience, dry_run };
+    let options = PruneOptions {
+        unused_percent_max: args.max_unused,
+        rewritten_max: args.max_rewrite,
+        time_max: args.max_time.map(|time| Duration::from_nanos(time.unsigned_abs())),
+        patience: Duration::from_nanos(args.patience.unsigned_abs()),
+        dry_run: args.dry_run,
+    };
     let outcome = prune(&repository, &options, &monitor, &context.cancel);
     monitor.finish();
     let outcome = outcome?;
     report(context, args, &outcome)?;
     context.terminal.line(format!("took {}", duration_text(monitor.elapsed())))?;
-    Ok(if outcome.waiting.is_empty() { Exit::Done } else { Exit::Incomplete }.into())
+    let is_done = outcome.waiting.is_empty() && outcome.carried.arenas_left == 0;
+    Ok(if is_done { Exit::Done } else { Exit::Incomplete }.into())
 }
 
 fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), CliError> {
@@ -53,6 +64,8 @@ fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), 
         "bytes_removed": carried.removed_bytes,
         "bytes_rewritten": carried.rewritten_bytes,
         "bytes_unused": worth.unused_bytes,
+        "arenas_left": carried.arenas_left,
+        "own_bytes": outcome.own_bytes.iter().map(|(id, bytes)| json!({ "snapshot": id.to_string(), "bytes": bytes })).collect::<Vec<_>>(),
         "waiting": outcome.waiting.iter().map(|s| s.id.to_string()).collect::<Vec<_>>(),
         "ended": outcome.ended.iter().map(|id| id.to_string()).collect::<Vec<_>>(),
     }))?;
@@ -63,6 +76,9 @@ fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), 
         ))?);
     }
     if args.dry_run {
+        for (id, bytes) in &outcome.own_bytes {
+            context.terminal.result(format!("{}  {:>10}", id.short(), bytes_text(*bytes)))?;
+        }
         let removed = counted(worth.arenas_removed, "arena", "arenas");
         return Ok(context.terminal.line(format!(
             "would remove {snapshots} and {removed}, rewrite {} ({}), and win {}; {} would stay unused",
@@ -91,8 +107,13 @@ fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), 
     if !outcome.waiting.is_empty() {
         return Ok(context.terminal.line(
             "nothing was removed yet: run `strongroom prune` again when they have ended, \
-             or end them with --patience",
+             or end those that began over an hour ago with --patience 1h",
         )?);
+    }
+    if carried.arenas_left > 0 {
+        let left = counted(carried.arenas_left, "arena is", "arenas are");
+        let line = format!("{left} left: the next `strongroom prune` goes on");
+        context.terminal.result(line)?;
     }
     Ok(context.terminal.line(format!(
         "removed {snapshots} and {}, rewrote {}; {} removed, {} written",

@@ -29,8 +29,13 @@ const TREE: TreeOptions =
     TreeOptions { entries: 10, chunk_bytes: 6 << 10, file_bytes_max: 40 << 10 };
 
 /// Nothing that can be won is left.
-const ALL: PruneOptions =
-    PruneOptions { unused_percent_max: 0, patience: Duration::MAX, dry_run: false };
+const ALL: PruneOptions = PruneOptions {
+    unused_percent_max: 0,
+    rewritten_max: None,
+    time_max: None,
+    patience: Duration::MAX,
+    dry_run: false,
+};
 
 /// A repository of several versions, some of them forgotten.
 struct History {
@@ -119,6 +124,41 @@ fn what_no_snapshot_needs_goes_and_the_rest_stays() {
         world.assert_holds(&world.open(), next.snapshot.id, &world.image(), "the next backup");
         history.check_done(&world.open(), "after the next backup");
     }
+}
+
+#[test]
+fn a_prune_keeps_to_its_limits() {
+    let history = History::new(11, &[1, 2, 3, 4]);
+    let repository = history.world.open();
+    let plan = prune(&repository, &PruneOptions { dry_run: true, ..ALL }, &Silent, &Cancel::new());
+    let plan = plan.unwrap();
+    let worth = plan.worth.unwrap();
+    assert!(worth.arenas_rewritten > 1, "{worth:?}");
+    let shares: u64 = plan.own_bytes.iter().map(|(_, bytes)| bytes).sum();
+    assert!(plan.own_bytes.len() == 4 && plan.own_bytes.iter().all(|(_, bytes)| *bytes > 0));
+    // What is freed are objects with their heads, summaries and parity.
+    assert!(shares <= worth.freed_bytes && shares * 4 > worth.freed_bytes, "{plan:?}");
+
+    let budget = worth.rewritten_bytes / 2;
+    let limited = PruneOptions { rewritten_max: Some(budget), ..ALL };
+    let first = prune(&repository, &limited, &Silent, &Cancel::new()).unwrap();
+    let chosen = first.worth.unwrap();
+    assert!(chosen.rewritten_bytes <= budget && chosen.unused_bytes > 0, "{chosen:?}");
+    history.check(&repository, "within a budget of bytes");
+
+    let hasty = PruneOptions { time_max: Some(Duration::ZERO), ..ALL };
+    let mut runs = 0;
+    while prune(&history.world.open(), &hasty, &Silent, &Cancel::new())
+        .unwrap()
+        .collection
+        .is_some()
+    {
+        history.check(&repository, "within a budget of time");
+        runs += 1;
+        assert!(runs < 50, "it never ends");
+    }
+    assert!(runs > 1, "it was done at once");
+    history.check_done(&history.world.open(), "after all budgets");
 }
 
 /// What stays is hardly more than what the kept snapshots would take alone.

@@ -1,7 +1,7 @@
 //! Carrying out a verdict (C8). Any process may, any number of times: nothing in a verdict is ever
 //! looked at again.
 
-use strongroom_arena::{ArenaName, ArenaStore, ListedArenas, Rewriting, envelope, rewrite};
+use strongroom_arena::{Arena, ArenaName, ArenaStore, ListedArenas, Rewriting, envelope, rewrite};
 use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, SnapshotId};
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, read_whole};
@@ -23,6 +23,8 @@ pub struct Carried {
     pub rewritten_bytes: u64,
     /// Bytes of objects that were removed.
     pub removed_bytes: u64,
+    /// Arenas of the verdict that were not begun, because time was over.
+    pub arenas_left: u64,
 }
 
 impl Carried {
@@ -33,18 +35,20 @@ impl Carried {
         self.arenas_rewritten += other.arenas_rewritten;
         self.rewritten_bytes += other.rewritten_bytes;
         self.removed_bytes += other.removed_bytes;
+        self.arenas_left += other.arenas_left;
     }
 }
 
 /// How often a rewriting is tried again because another process was faster.
 const TRIES: u32 = 5;
 
-/// Carries out a verdict, and ends its collection.
+/// Carries out a verdict, and ends its collection, unless it becomes too late.
 pub fn carry_out(
     repository: &Repository,
     store: &ArenaStore,
     number: u64,
     verdict: &Selection,
+    is_late: &dyn Fn() -> bool,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Carried, RepositoryError> {
@@ -59,8 +63,14 @@ pub fn carry_out(
         }
     }
     let mut listed = ListedArenas::list(repository.backend())?;
-    for (arena, slots) in &verdict.slots.0 {
+    for (place, (arena, slots)) in verdict.slots.0.iter().enumerate() {
         cancel.check()?;
+        // One at least, or else it would never end.
+        let is_begun = carried.arenas_removed + carried.arenas_rewritten > 0;
+        if is_begun && is_late() {
+            carried.arenas_left = (verdict.slots.0.len() - place) as u64;
+            return Ok(carried);
+        }
         let mut tries = 0;
         match slots {
             ArenaSlots::All => remove_arena(repository, *arena, &listed, &mut carried)?,
@@ -139,16 +149,18 @@ fn rewrite_arena(
     carried: &mut Carried,
 ) -> Result<bool, RepositoryError> {
     let generations = listed.generations(arena);
+    if let [only] = generations
+        && is_without(store, only.name, slots)
+    {
+        return Ok(true);
+    }
     let Some((newest, object)) = newest_readable(repository, store, arena, listed)? else {
         // Gone: a later verdict removed it, and this is a late repetition.
         return Ok(generations.is_empty());
     };
     let opened = store.open_arena_in(newest, &object)?;
     let mut below = newest;
-    if opened
-        .slots()
-        .any(|(slot, entry)| slots.contains(slot) && entry.fingerprint != Fingerprint::ZERO)
-    {
+    if holds_any(&opened, slots) {
         let taken = generations.iter().map(|listed| listed.name.generation).collect::<Vec<_>>();
         let next = (newest.generation..u32::MAX).map(|generation| generation + 1);
         let Some(generation) = next.into_iter().find(|next| !taken.contains(next)) else {
@@ -186,6 +198,19 @@ fn rewrite_arena(
         }
     }
     Ok(true)
+}
+
+/// Whether an arena's summary can be read, and has none of these slots.
+fn is_without(store: &ArenaStore, name: ArenaName, slots: &ArenaSlots) -> bool {
+    store.learn(name);
+    let arena = store.arena(name.id);
+    arena.is_ok_and(|arena| arena.name() == name && !holds_any(&arena, slots))
+}
+
+fn holds_any(arena: &Arena, slots: &ArenaSlots) -> bool {
+    arena
+        .slots()
+        .any(|(slot, entry)| slots.contains(slot) && entry.fingerprint != Fingerprint::ZERO)
 }
 
 /// The greatest generation of an arena that can be read whole, and its object.

@@ -7,6 +7,7 @@ use strongroom_arena::{Arena, ArenaStore};
 use strongroom_base::{ArenaId, Cancel};
 use strongroom_repository::{ArenaSlots, RepositoryError, SLOTS_BYTES_MAX, SlotSets};
 
+use super::PruneOptions;
 use super::inventory::{Holding, Inventory, SlotBits};
 
 /// Slots that go, by arena.
@@ -38,11 +39,12 @@ struct Candidate {
 
 impl Doomed {
     /// Chooses among what no snapshot needs: every arena without a needed slot, and those of the
-    /// others that win most for their length, until at most this share of what stays is unused.
+    /// others that win most for their length, until at most this share of what stays is unused, or
+    /// as many bytes are to be written.
     pub fn choose(
         inventory: &mut Inventory,
         store: &ArenaStore,
-        unused_percent_max: u8,
+        PruneOptions { unused_percent_max, rewritten_max, .. }: &PruneOptions,
         cancel: &Cancel,
     ) -> Result<(Self, Worth), RepositoryError> {
         let (mut doomed, mut worth) = (Self::default(), Worth::default());
@@ -62,7 +64,7 @@ impl Doomed {
         };
         inventory.each_summary(store, cancel, is_partly_dead, |inventory, arena| {
             let holding = &inventory.arenas[&arena.id];
-            let (arena, dead_bytes) = (arena.id, dead_bytes(arena, &holding.unneeded));
+            let (arena, dead_bytes) = (arena.id, stored_bytes(arena, &holding.unneeded));
             candidates.push(Candidate { arena, object_bytes: holding.object_bytes(), dead_bytes });
             Ok(())
         })?;
@@ -73,17 +75,20 @@ impl Doomed {
         };
         candidates.sort_by_key(|candidate| (std::cmp::Reverse(share(candidate)), candidate.arena));
         let unused_max =
-            (needed_bytes - dead_sum.min(needed_bytes)) / 100 * u64::from(unused_percent_max);
+            (needed_bytes - dead_sum.min(needed_bytes)) / 100 * u64::from(*unused_percent_max);
         for candidate in candidates {
             if unused <= unused_max {
                 break;
+            }
+            let stays = candidate.object_bytes - candidate.dead_bytes.min(candidate.object_bytes);
+            if rewritten_max.is_some_and(|most| worth.rewritten_bytes + stays > most) {
+                continue;
             }
             unused -= candidate.dead_bytes;
             let dead = inventory.arenas[&candidate.arena].unneeded.clone();
             doomed.0.insert(candidate.arena, dead);
             worth.arenas_rewritten += 1;
-            worth.rewritten_bytes +=
-                candidate.object_bytes - candidate.dead_bytes.min(candidate.object_bytes);
+            worth.rewritten_bytes += stays;
             worth.freed_bytes += candidate.dead_bytes;
         }
         worth.unused_bytes = unused;
@@ -169,18 +174,18 @@ impl Doomed {
     }
 }
 
-/// Bytes of blocks that slots take: each its share in its block.
-fn dead_bytes(arena: &Arena, dead: &SlotBits) -> u64 {
+/// Bytes of blocks that these slots take: each its share in its block.
+pub fn stored_bytes(arena: &Arena, of: &SlotBits) -> u64 {
     let mut slots = arena.slots();
     let mut sum = 0;
     for block in &arena.summary.blocks {
-        let (mut all, mut gone) = (0_u64, 0_u64);
+        let (mut all, mut some) = (0_u64, 0_u64);
         for (slot, entry) in slots.by_ref().take(block.head.chunk_count as usize) {
             all += u64::from(entry.chunk_bytes);
-            gone += if dead.contains(slot) { u64::from(entry.chunk_bytes) } else { 0 };
+            some += if of.contains(slot) { u64::from(entry.chunk_bytes) } else { 0 };
         }
         let share =
-            u128::from(gone) * u128::from(block.frame.sealed_bytes) / u128::from(all.max(1));
+            u128::from(some) * u128::from(block.frame.sealed_bytes) / u128::from(all.max(1));
         sum += u64::try_from(share).expect("a share of a block is not longer than the block");
     }
     sum

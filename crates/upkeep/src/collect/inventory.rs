@@ -196,6 +196,12 @@ impl Inventory {
         Ok(true)
     }
 
+    /// Whether a place holds a chunk that nothing has named so far.
+    pub fn is_unneeded(&self, place: Location) -> bool {
+        let holding = self.arenas.get(&place.arena);
+        holding.is_some_and(|holding| holding.unneeded.contains(place.slot))
+    }
+
     /// Opens the arenas for which `wanted` is true, one after another.
     pub fn each_summary(
         &mut self,

@@ -3,11 +3,11 @@
 //! Only trees, nodes and summaries are read. A reference that names a place which no longer holds
 //! its chunk is followed by fingerprint, to all places that do: the chunk was stored again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use strongroom_arena::ListedArenas;
 use strongroom_backend::Backend;
-use strongroom_base::{Cancel, Fingerprint, Location, Monitor, SnapshotId};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
 use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::{ChunkRef, Recipe, Snapshot};
 use strongroom_repository::{
@@ -15,7 +15,8 @@ use strongroom_repository::{
     TreeMemo,
 };
 
-use super::inventory::{Change, Inventory};
+use super::choose::stored_bytes;
+use super::inventory::{Change, Inventory, SlotBits};
 
 /// An inventory, and what of it is known to be needed. It is brought up to date for the verdict:
 /// what was needed for the plan is not looked at again.
@@ -33,6 +34,8 @@ pub struct Reach<'r> {
     moved: HashSet<Fingerprint>,
     /// Whether something was marked or added since the last `finish`.
     is_open: bool,
+    /// What was needed by nothing before, while that is noted.
+    first_needs: Option<HashMap<ArenaId, SlotBits>>,
 }
 
 impl<'r> Reach<'r> {
@@ -40,7 +43,8 @@ impl<'r> Reach<'r> {
     pub fn new(reader: &'r ChunkReader, monitor: &'r dyn Monitor, cancel: &'r Cancel) -> Self {
         let (inventory, marked) = (Inventory::default(), HashSet::new());
         let (known, moved) = (TreeMemo::default(), HashSet::new());
-        Self { inventory, reader, monitor, cancel, marked, known, moved, is_open: false }
+        let (is_open, first_needs) = (false, None);
+        Self { inventory, reader, monitor, cancel, marked, known, moved, is_open, first_needs }
     }
 
     /// Lists the arenas, and takes note of those that it does not know yet. If one that it knows
@@ -122,10 +126,30 @@ impl<'r> Reach<'r> {
     }
 
     fn chunk(&mut self, chunk: &ChunkRef) -> Result<(), RepositoryError> {
-        if !self.inventory.need(chunk.location)? {
+        let place = chunk.location;
+        if let Some(first) = &mut self.first_needs
+            && self.inventory.is_unneeded(place)
+        {
+            first.entry(place.arena).or_default().insert(place.slot);
+        }
+        if !self.inventory.need(place)? {
             self.moved.insert(chunk.fingerprint);
         }
         Ok(())
+    }
+
+    /// Stored bytes of what this snapshot alone needs, of all that were marked so far.
+    pub fn own_bytes(&mut self, snapshot: &Snapshot) -> Result<u64, RepositoryError> {
+        self.first_needs = Some(HashMap::new());
+        let marked = self.mark(vec![snapshot]);
+        let own = self.first_needs.take().unwrap_or_default();
+        marked?;
+        let mut bytes = 0;
+        for (id, slots) in own {
+            self.cancel.check()?;
+            bytes += stored_bytes(&*self.reader.store().arena(id)?, &slots);
+        }
+        Ok(bytes)
     }
 
     fn is_known(&mut self, key: TreeKey) -> bool {

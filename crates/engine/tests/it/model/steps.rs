@@ -211,6 +211,8 @@ impl Model {
     fn prune(&mut self) {
         let options = PruneOptions {
             unused_percent_max: *self.random.pick(&[0, 5, 100]),
+            rewritten_max: *self.random.pick(&[None, None, Some(20_000)]),
+            time_max: *self.random.pick(&[None, None, Some(Duration::ZERO)]),
             patience: *self.random.pick(&[Duration::ZERO, Duration::MAX]),
             dry_run: self.random.once_in(8),
         };
