@@ -94,16 +94,36 @@ pub fn prune(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<PruneOutcome, RepositoryError> {
-    let begun = Collections::read(repository)?;
-    if begun.open.is_none() || options.dry_run {
-        return collect(repository, &begun, options, monitor, cancel);
+    let mut earlier = PruneOutcome::default();
+    let mut rounds = 1..ROUNDS;
+    loop {
+        let collections = Collections::read(repository)?;
+        let outcome = match collect(repository, &collections, options, monitor, cancel) {
+            // What it has read was removed by another collector meanwhile, or that one was first.
+            Err(error)
+                if is_of_the_past(&error)
+                    && rounds.next().is_some()
+                    && Collections::read(repository)?.step() != collections.step() =>
+            {
+                continue;
+            }
+            other => other?.after(earlier),
+        };
+        let was_begun = collections.open.is_some() && !options.dry_run;
+        let is_over = !outcome.waiting.is_empty() || outcome.carried.arenas_left > 0;
+        if !was_begun || is_over || rounds.next().is_none() {
+            return Ok(outcome);
+        }
+        earlier = outcome;
     }
-    let first = collect(repository, &begun, options, monitor, cancel)?;
-    if !first.waiting.is_empty() || first.carried.arenas_left > 0 {
-        return Ok(first);
-    }
-    let now = Collections::read(repository)?;
-    Ok(collect(repository, &now, options, monitor, cancel)?.after(first))
+}
+
+/// How often a prune looks again because other collectors are at work.
+const ROUNDS: u32 = 10;
+
+/// Whether an error can come from the work of another collector.
+fn is_of_the_past(error: &RepositoryError) -> bool {
+    error.is_damage() || matches!(error, RepositoryError::OtherCollector { .. })
 }
 
 impl PruneOutcome {
