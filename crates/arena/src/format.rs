@@ -400,6 +400,14 @@ pub struct SummaryBlock {
 }
 
 impl SummaryBlock {
+    /// The part of its stored bytes that chunks of it take: as large as their share in the bytes of
+    /// all its chunks.
+    pub fn stored_share(&self, chunk_bytes: u64, all_bytes: u64) -> u64 {
+        let share = u128::from(chunk_bytes) * u128::from(self.frame.sealed_bytes);
+        let share = share / u128::from(all_bytes.max(1));
+        u64::try_from(share).expect("a share of a block is not longer than the block")
+    }
+
     /// Where the block ends, counted from the beginning of the blocks.
     fn end(&self) -> u64 {
         u64::from(self.offset) + FRAME_BYTES as u64 + u64::from(self.frame.sealed_bytes)

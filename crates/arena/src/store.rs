@@ -120,6 +120,11 @@ impl ArenaStore {
         Ok(arena)
     }
 
+    /// Bytes of an arena's object as it is now.
+    pub fn object_bytes(&self, name: ArenaName) -> Result<u64, ArenaError> {
+        self.backend.size(&name.object()).map_err(|error| backend_error(name.id, error))
+    }
+
     fn open_or_heal(&self, name: ArenaName) -> Result<Arena, ArenaError> {
         match self.open_arena(name) {
             Err(ArenaError::Damaged { .. }) => self.open_arena_in(name, &self.heal(name)?),

@@ -5,6 +5,7 @@
 //! and clock and randomness are parameters.
 
 mod collect;
+mod defragment;
 mod forget;
 mod health;
 mod keys;
@@ -14,6 +15,7 @@ mod verify;
 mod vouch;
 
 pub use collect::{Carried, PruneOptions, PruneOutcome, Worth, prune};
+pub use defragment::{Gathered, defragment};
 pub use forget::{Judged, Periods, Policy, forget, remember};
 pub use health::audit::Affected;
 pub use health::census::{OpenSession, Unclaimed, find_rolled_back};

@@ -41,7 +41,7 @@ use strongroom_repository::{
     list_snapshots,
 };
 
-use crate::health::audit::audit;
+use crate::health::audit::{audit, without_removed};
 use crate::health::bad::{BadPlaces, is_good};
 use crate::health::fault::{Fault, look_whole};
 use crate::health::look::{Looked, look_into};
@@ -125,7 +125,8 @@ pub fn repair(
     }
     let list = list_snapshots(repository)?;
     let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
-    outcome.affected = audit(&reader, &list.readable(), &mut is_good, monitor, cancel)?.0;
+    let (affected, _) = audit(&reader, &list.readable(), &mut is_good, monitor, cancel)?;
+    outcome.affected = without_removed(repository, affected)?;
     Ok(outcome)
 }
 

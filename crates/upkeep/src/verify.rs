@@ -21,7 +21,7 @@ use strongroom_repository::{
     forged_configs, list_snapshots, read_vouchers, snapshot_object,
 };
 
-use crate::health::audit::{Affected, audit};
+use crate::health::audit::{Affected, audit, without_removed};
 use crate::health::bad::{BadPlaces, is_good};
 use crate::health::census::{
     Census, OpenSession, Unclaimed, date_sessions, missing_sequences, own_snapshot_gone,
@@ -151,7 +151,7 @@ pub fn verify(
     withdraw(repository, &reader, &bad.lost_slots(&reader), monitor, cancel)?;
     let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
     let (affected, audited) = audit(&reader, &snapshots, &mut is_good, monitor, cancel)?;
-    verifier.outcome.affected = affected;
+    verifier.outcome.affected = without_removed(repository, affected)?;
     verifier.outcome.snapshots = audited.snapshots;
     verifier.outcome.chunks_named = audited.chunks;
     Ok(verifier.outcome)

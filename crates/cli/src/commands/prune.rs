@@ -1,11 +1,14 @@
 //! `strongroom prune`
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
 use strongroom_base::units::{bytes_text, counted, duration_text, parse_bytes};
-use strongroom_upkeep::{PruneOptions, PruneOutcome, prune};
+use strongroom_catalog::Snapshot;
+use strongroom_repository::{Repository, list_snapshots};
+use strongroom_upkeep::{PruneOptions, PruneOutcome, defragment, prune};
 
 use crate::context::Context;
 use crate::dates;
@@ -28,6 +31,17 @@ pub struct Args {
     /// Begin no rewriting after this time, such as 1h; the next prune goes on
     #[arg(long, value_name = "DURATION", value_parser = dates::span)]
     max_time: Option<i64>,
+    /// First bring together what the newest snapshots need, by storing at most this much again
+    #[arg(
+        long,
+        value_name = "BYTES",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1GiB",
+        value_parser = parse_bytes,
+        conflicts_with = "dry_run",
+    )]
+    defragment: Option<u64>,
     /// End backups that began longer ago than this and have not ended, such as 36h or 7d
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = dates::span)]
     patience: i64,
@@ -36,6 +50,9 @@ pub struct Args {
 /// Prunes it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.open()?;
+    if let Some(budget) = args.defragment {
+        defragment_newest(context, &repository, budget)?;
+    }
     let monitor = context.terminal.monitor(Words::objects("checked"));
     let options = PruneOptions {
         unused_percent_max: args.max_unused,
@@ -51,6 +68,52 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     context.terminal.line(format!("took {}", duration_text(monitor.elapsed())))?;
     let is_done = outcome.waiting.is_empty() && outcome.carried.arenas_left == 0;
     Ok(if is_done { Exit::Done } else { Exit::Incomplete }.into())
+}
+
+/// Brings together what the newest snapshot of each series needs, within a budget for all of them.
+fn defragment_newest(
+    context: &Context,
+    repository: &Repository,
+    mut budget: u64,
+) -> Result<(), CliError> {
+    let list = list_snapshots(repository)?;
+    let own = list.snapshots.iter().filter(|s| s.domain == repository.secret.domain_name());
+    // The last of each series stays.
+    let newest: BTreeMap<_, &Snapshot> =
+        own.filter(|s| !s.partial).map(|s| ((&s.host, &s.paths), s)).collect();
+    for snapshot in newest.into_values() {
+        let monitor = context.terminal.monitor(Words::objects("checked"));
+        let gathered = defragment(repository, snapshot.id, budget, &monitor, &context.cancel);
+        monitor.finish();
+        let gathered = gathered?;
+        budget = budget.saturating_sub(gathered.copied_bytes);
+        let (before, after) = (gathered.before, gathered.after);
+        context.terminal.json(&json!({
+            "event": "defragmented",
+            "snapshot": gathered.from.to_string(),
+            "replaced_by": gathered.to.map(|id| id.to_string()),
+            "requests_before": before.requests,
+            "requests_after": after.requests,
+            "requests_least": after.requests_least,
+            "bytes_copied": gathered.copied_bytes,
+        }))?;
+        context.terminal.line(match gathered.to {
+            None => format!(
+                "{}: {}, and little to gain",
+                gathered.from.short(),
+                counted(before.requests, "request", "requests"),
+            ),
+            Some(to) => format!(
+                "{} is {} now: {} instead of {} read it; {} were stored again",
+                gathered.from.short(),
+                to.short(),
+                counted(after.requests, "request", "requests"),
+                before.requests,
+                bytes_text(gathered.copied_bytes),
+            ),
+        })?;
+    }
+    Ok(())
 }
 
 fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), CliError> {

@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use strongroom_arena::CacheLimits;
 use strongroom_base::units::{bytes_text, count_text, counted};
 use strongroom_catalog::Snapshot;
-use strongroom_repository::list_snapshots;
+use strongroom_repository::{ChunkReader, Layout, Repository, list_snapshots};
 use strongroom_upkeep::{ArenaTotals, RepositoryStats, repository_stats, snapshot_stats};
 
 use crate::context::Context;
@@ -25,13 +26,16 @@ pub struct Args {
     /// Count what each snapshot holds
     #[arg(long, conflicts_with = "names")]
     snapshots: bool,
+    /// Count the blocks and requests that a restore of each needs, and the least that it could
+    #[arg(long)]
+    fragmentation: bool,
 }
 
 /// Counts it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.open()?;
     let can_read = repository.keys.can_read();
-    if !args.snapshots && args.names.is_empty() {
+    if !args.snapshots && !args.fragmentation && args.names.is_empty() {
         let monitor = context.terminal.monitor(Words::objects("counted"));
         let stats = repository_stats(&repository, &monitor, &context.cancel);
         monitor.finish();
@@ -56,8 +60,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             wanted.push(snapshot.clone());
         }
     }
-    if args.snapshots {
+    if args.names.is_empty() {
         wanted = list.snapshots;
+    }
+    if args.fragmentation {
+        return fragmentation(context, &repository, &wanted);
     }
     let monitor = context.terminal.monitor(Words::files("counted"));
     let stats = snapshot_stats(&repository, &wanted, &monitor, &context.cancel);
@@ -99,6 +106,48 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     let unreadable: u64 = stats.iter().map(|stat| stat.unreadable).sum();
     Ok(exit_of(unreadable + list.unreadable.len() as u64).into())
+}
+
+/// How what each of these needs is laid out.
+fn fragmentation(
+    context: &Context,
+    repository: &Repository,
+    snapshots: &[Snapshot],
+) -> Result<ExitCode, CliError> {
+    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let head = ["id", "time", "requests", "least", "blocks", "least", "read", "least"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for snapshot in snapshots {
+        let found = Layout::of(snapshot, &reader, &context.cancel)?.fragmentation();
+        context.terminal.json(&json!({
+            "event": "fragmentation",
+            "id": snapshot.id.to_string(),
+            "requests": found.requests,
+            "requests_least": found.requests_least,
+            "blocks": found.blocks,
+            "blocks_least": found.blocks_least,
+            "read_bytes": found.read_bytes,
+            "read_bytes_least": found.read_bytes_least,
+        }))?;
+        rows.push(vec![
+            snapshot.id.short(),
+            dates::text(snapshot.started),
+            count_text(found.requests),
+            count_text(found.requests_least),
+            count_text(found.blocks),
+            count_text(found.blocks_least),
+            bytes_text(found.read_bytes),
+            bytes_text(found.read_bytes_least),
+        ]);
+    }
+    if !context.json() {
+        for line in table(&rows, &[2, 3, 4, 5, 6, 7]) {
+            context.terminal.result(line)?;
+        }
+        context.terminal.line("")?;
+        context.terminal.line("least: if all that it needs lay together")?;
+    }
+    Ok(Exit::Done.into())
 }
 
 const LEGEND: [&str; 2] = [

@@ -8,6 +8,7 @@ mod clearing;
 mod concurrent;
 mod crash;
 mod damage;
+mod defragment;
 mod deltas;
 mod domains;
 mod faults;

@@ -430,7 +430,11 @@ pub fn whole_arena(
 ) -> Result<(Arc<Arena>, u64), ArenaError> {
     let arena = store.arena(id)?;
     let found = listed.generations(id).iter().find(|found| found.name == arena.name());
-    let object_bytes = found.map_or(0, |found| found.object_bytes);
+    // It may have been rewritten since the listing.
+    let object_bytes = match found {
+        Some(found) => found.object_bytes,
+        None => store.object_bytes(arena.name())?,
+    };
     if object_bytes < arena.object_bytes && !store.can_be_healed(arena.name())? {
         store.forget(id);
         return Err(ArenaError::Damaged { arena: id, what: "it is too short".to_owned() });

@@ -15,6 +15,7 @@ use super::times::{Stage, StageTimes};
 use crate::error::RepositoryError;
 use crate::index::chunk_index::ChunkIndex;
 use crate::own::Needs;
+use crate::places::Places;
 use crate::read::chunk_reader::ChunkReader;
 use crate::repository::Repository;
 use crate::session::Session;
@@ -52,6 +53,8 @@ pub struct ChunkWriter<'r> {
     /// For a key that cannot read, and a machine that remembers its backups.
     kept: Option<KeptSessions>,
     deltas: bool,
+    /// Chunks in these places are stored again.
+    again: Places,
     neighbours: Neighbours,
     stats: WriteStats,
     times: Arc<StageTimes>,
@@ -107,7 +110,22 @@ impl<'r> ChunkWriter<'r> {
         let kept = KeptSessions::of(reader.store(), session);
         let deltas = pack.deltas && reader.can_read_parents() && !dry_run;
         let (neighbours, stats) = (Neighbours::default(), WriteStats::default());
-        Ok(Self { reader, index, packer, session, kept, deltas, neighbours, stats, times })
+        let again = Places::default();
+        Ok(Self { reader, index, packer, session, kept, deltas, again, neighbours, stats, times })
+    }
+
+    /// From here on, chunks in these places count as if they were not there.
+    pub fn store_again(&mut self, places: Places) {
+        self.again = places;
+    }
+
+    /// Where a chunk is that can be named: its own place, or another if that is stored again.
+    pub fn usable_place(&self, chunk: &ChunkRef) -> Result<Option<Location>, RepositoryError> {
+        if !self.again.contains(chunk.location) {
+            return Ok(Some(chunk.location));
+        }
+        let found = self.index.find_known(&chunk.fingerprint, self.reader.store())?;
+        Ok(found.filter(|found| self.is_usable(*found)))
     }
 
     /// Keeps a chunk of data of this name, which is at `offset` of its stream.
@@ -208,7 +226,9 @@ impl<'r> ChunkWriter<'r> {
     /// Whether a chunk in this place may be named in the snapshot. Metadata must be readable for
     /// the next backup: it may be of another machine of the domain.
     fn is_usable(&self, location: Location) -> bool {
-        ArenaContent::of(location.arena) == ArenaContent::Data || self.can_read(location.arena)
+        let is_readable =
+            ArenaContent::of(location.arena) == ArenaContent::Data || self.can_read(location.arena);
+        is_readable && !self.again.contains(location)
     }
 
     /// False for an arena that this machine cannot read, although it could read its own.

@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 
 use strongroom_arena::{Arena, ArenaStore};
 use strongroom_base::{ArenaId, Cancel};
-use strongroom_repository::{ArenaSlots, RepositoryError, SLOTS_BYTES_MAX, SlotSets};
+use strongroom_repository::{ArenaSlots, RepositoryError, SLOTS_BYTES_MAX, SlotBits, SlotSets};
 
 use super::PruneOptions;
-use super::inventory::{Holding, Inventory, SlotBits};
+use super::inventory::{Holding, Inventory};
 
 /// Slots that go, by arena.
 #[derive(Debug, Default)]
@@ -184,9 +184,7 @@ pub fn stored_bytes(arena: &Arena, of: &SlotBits) -> u64 {
             all += u64::from(entry.chunk_bytes);
             some += if of.contains(slot) { u64::from(entry.chunk_bytes) } else { 0 };
         }
-        let share =
-            u128::from(some) * u128::from(block.frame.sealed_bytes) / u128::from(all.max(1));
-        sum += u64::try_from(share).expect("a share of a block is not longer than the block");
+        sum += block.stored_share(some, all);
     }
     sum
 }

@@ -11,12 +11,12 @@ use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotI
 use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::{ChunkRef, Recipe, Snapshot};
 use strongroom_repository::{
-    ChunkReader, Collections, Found, RepositoryError, SnapshotEvent, SnapshotWalk, TreeKey,
-    TreeMemo,
+    ChunkReader, Collections, Found, RepositoryError, SlotBits, SnapshotEvent, SnapshotWalk,
+    TreeKey, TreeMemo,
 };
 
 use super::choose::stored_bytes;
-use super::inventory::{Change, Inventory, SlotBits};
+use super::inventory::{Change, Inventory};
 
 /// An inventory, and what of it is known to be needed. It is brought up to date for the verdict:
 /// what was needed for the plan is not looked at again.

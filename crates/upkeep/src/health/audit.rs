@@ -12,7 +12,8 @@ use strongroom_base::{Cancel, Monitor, SnapshotId};
 use strongroom_catalog::recipe::{check_length, read_node};
 use strongroom_catalog::{ChunkRef, Entry, Snapshot};
 use strongroom_repository::{
-    ChunkReader, Found, RepositoryError, SnapshotEvent, SnapshotWalk, TreeKey, TreeMemo,
+    ChunkReader, Collections, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk,
+    TreeKey, TreeMemo,
 };
 
 use super::known_good::KnownGood;
@@ -70,6 +71,18 @@ pub fn audit(
         auditor.snapshot(snapshot, cancel)?;
     }
     Ok((auditor.affected, auditor.audited))
+}
+
+/// The same without those in snapshots that a collection has removed meanwhile.
+pub fn without_removed(
+    repository: &Repository,
+    mut affected: Vec<Affected>,
+) -> Result<Vec<Affected>, RepositoryError> {
+    if !affected.is_empty() {
+        let collections = Collections::read(repository)?;
+        affected.retain(|affected| !collections.is_gone(affected.snapshot));
+    }
+    Ok(affected)
 }
 
 struct Auditor<'r, 'g> {

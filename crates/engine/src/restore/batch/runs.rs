@@ -6,13 +6,11 @@ use std::sync::atomic::Ordering;
 
 use strongroom_arena::{Arena, ArenaContent, ArenaError, OpenBlock};
 use strongroom_base::ArenaId;
+use strongroom_repository::RUN_BYTES_MAX;
 
 use super::needs::{Need, Placed};
 use super::{Shared, Want};
 use crate::error::EngineError;
-
-/// Bytes of blocks, as they lie, that are read at once.
-const RUN_BYTES_MAX: usize = 2 << 20;
 
 /// Bytes of neighbouring chunks that are written at once, and one chunk more: deltas are put
 /// together in memory, and any number of them may hang on one base.

@@ -9,7 +9,7 @@ const WORKERS_MAX: usize = 8;
 pub const BLOCKS_IN_FLIGHT: usize = WORKERS_MAX + 2;
 
 /// A block of data is closed at this many bytes: as many as its bound leaves beside the directory.
-const DATA_BLOCK_BYTES: usize = 15 << 18;
+pub const DATA_BLOCK_BYTES: usize = 15 << 18;
 /// A block of metadata is closed at this many bytes at the latest. Trees are read a few at a time.
 pub const METADATA_BLOCK_BYTES_MAX: usize = 1 << 20;
 

@@ -1,0 +1,149 @@
+//! `prune --defragment`: what the newest snapshot needs is brought together, and nothing else
+//! changes.
+
+use std::sync::Arc;
+
+use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_repository::{Repository, RepositoryError, list_snapshots};
+use strongroom_testkit::tree::{TreeOptions, grow, mutate};
+use strongroom_testkit::{FaultPlan, FaultyBackend, Image};
+use strongroom_upkeep::{Gathered, PruneOptions, VerifyDepth, defragment, prune, verify};
+
+use crate::world::{World, snapshot_ids};
+
+/// Many small files, so that each version leaves most of them alone.
+const TREE: TreeOptions =
+    TreeOptions { entries: 60, chunk_bytes: 6 << 10, file_bytes_max: 40 << 10 };
+
+const VERSIONS: u64 = 12;
+
+/// A repository of many versions of one tree.
+fn history(seed: u64) -> (World, Vec<(SnapshotId, Image)>) {
+    let world = World::bare(seed);
+    grow(&world.tree(), seed, TREE);
+    let mut versions = Vec::new();
+    for version in 0..VERSIONS {
+        versions.push((world.backup().snapshot.id, world.image()));
+        if version + 1 < VERSIONS {
+            mutate(&world.tree(), 100 * seed + version, TREE);
+        }
+    }
+    (world, versions)
+}
+
+fn gather(
+    repository: &Repository,
+    id: SnapshotId,
+    bytes: u64,
+) -> Result<Gathered, RepositoryError> {
+    defragment(repository, id, bytes, &Silent, &Cancel::new())
+}
+
+fn prune_all(repository: &Repository) {
+    let all = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+    prune(repository, &all, &Silent, &Cancel::new()).unwrap();
+}
+
+#[track_caller]
+fn check_sound(repository: &Repository) {
+    let outcome = verify(repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+    assert!(outcome.is_sound(), "{:?}, {:?}", outcome.faults, outcome.affected);
+    assert!(outcome.missing_sequences.is_empty(), "{:?}", outcome.missing_sequences);
+}
+
+#[test]
+fn the_newest_lies_together_and_all_others_are_as_before() {
+    let (world, versions) = history(1);
+    let (newest, image) = versions.last().unwrap();
+    let repository = world.open();
+    let gathered = gather(&repository, *newest, u64::MAX).unwrap();
+    let (before, after) = (gathered.before, gathered.after);
+    let to = gathered.to.expect("twelve versions are scattered");
+    assert!(after.requests <= 4 && before.requests > 4 * after.requests, "{before:?} {after:?}");
+    assert!(gathered.copied_bytes > 0);
+
+    let list = list_snapshots(&repository).unwrap();
+    let [old] = &list.forgotten[..] else { panic!("{:?}", list.forgotten) };
+    let new = list.snapshots.last().unwrap();
+    assert_eq!((old.id, new.id, new.parent), (*newest, to, Some(*newest)));
+    assert_eq!((new.started, &new.host, &new.paths), (old.started, &old.host, &old.paths));
+    assert_eq!(new.stats.files, old.stats.files);
+
+    prune_all(&repository);
+    for (id, image) in &versions[..versions.len() - 1] {
+        world.assert_holds(&repository, *id, image, "an older one");
+    }
+    world.assert_holds(&repository, to, image, "the newest");
+    assert!(!snapshot_ids(&repository).contains(newest));
+    check_sound(&repository);
+
+    let again = gather(&world.open(), to, u64::MAX).unwrap();
+    assert_eq!((again.to, again.before), (None, again.after), "there is nothing left to gain");
+    assert!(world.objects.list("sessions").unwrap().is_empty());
+
+    // The next backup takes everything over from it.
+    let next = world.backup();
+    assert_eq!(next.snapshot.parent, Some(to));
+    assert_eq!(next.files_new + next.files_changed, 0);
+    assert_eq!(next.written.data_bytes, 0);
+    check_sound(&world.open());
+}
+
+#[test]
+fn it_keeps_to_its_budget() {
+    let (world, versions) = history(2);
+    let (newest, image) = versions.last().unwrap();
+    let all = gather(&world.open_objects(&world.objects.snapshot()).unwrap(), *newest, u64::MAX);
+    let all = all.unwrap();
+    let some = gather(&world.open(), *newest, all.copied_bytes / 2).unwrap();
+    assert!(some.copied_bytes <= all.copied_bytes / 2, "{some:?}");
+    let requests = (all.after.requests, some.after.requests, some.before.requests);
+    assert!(requests.0 < requests.1 && requests.1 < requests.2, "{requests:?}");
+    world.assert_holds(&world.open(), some.to.unwrap(), image, "within a budget");
+    let none = gather(&world.open(), some.to.unwrap(), 0).unwrap();
+    assert_eq!((none.to, none.copied_bytes), (None, 0));
+}
+
+#[test]
+fn a_snapshot_that_is_not_there_is_refused() {
+    let (world, versions) = history(3);
+    let repository = world.open();
+    let error = gather(&repository, SnapshotId([7; 16]), u64::MAX).unwrap_err();
+    assert!(error.to_string().contains("does not exist"), "{error}");
+    let (newest, _) = versions.last().unwrap();
+    gather(&repository, *newest, u64::MAX).unwrap();
+    let error = gather(&repository, *newest, u64::MAX).unwrap_err();
+    assert!(error.to_string().contains("was forgotten"), "{error}");
+}
+
+/// Between any two calls to the store: every version can be restored, the newest as the old
+/// snapshot or the new one.
+#[test]
+fn a_crash_at_any_call_loses_nothing() {
+    let (world, versions) = history(4);
+    let base = world.objects.snapshot();
+    let (newest, image) = versions.last().unwrap();
+    for at in 0.. {
+        let plan =
+            if at % 2 == 0 { FaultPlan::crash(at / 2) } else { FaultPlan::crash_after(at / 2) };
+        let objects = Arc::new(MemoryBackend::from_snapshot(base.clone()));
+        let faulty = Arc::new(FaultyBackend::new(objects.clone(), plan));
+        let outcome =
+            world.open_over(faulty).and_then(|repository| gather(&repository, *newest, u64::MAX));
+        let repository = world.open_over(objects).unwrap();
+        let found = snapshot_ids(&repository);
+        let older = versions.len() - 1;
+        assert!(
+            found.iter().eq(versions.iter().take(older).map(|(id, _)| id).chain(&found[older..]))
+        );
+        assert!(matches!(found.len() - older, 1 | 2), "call {at}: {found:?}");
+        for id in &found[older..] {
+            world.assert_holds(&repository, *id, image, &format!("call {at}"));
+        }
+        if outcome.is_ok() {
+            assert_ne!(found[older..], [*newest]);
+            break;
+        }
+    }
+}

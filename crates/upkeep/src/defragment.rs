@@ -1,0 +1,326 @@
+//! `prune --defragment`: brings together what a snapshot needs (Foundation §7).
+//!
+//! No object changes. The chunks that are scattered are stored again, side by side, and a new
+//! snapshot of the same content, times and paths names them there; the old one is forgotten, and
+//! the next collection removes it. So this is a writer as any other (`docs/concurrency.md`). Other
+//! snapshots go on naming the old places.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use strongroom_arena::CacheLimits;
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, Progress, SnapshotId};
+use strongroom_catalog::recipe::{RecipeBuilder, RecipeReader, Visit, for_each_chunk};
+use strongroom_catalog::{
+    ChunkRef, Entry, EntryKind, Recipe, Snapshot, StoredEntry, TreeReader, TreeWriteError,
+    TreeWriter,
+};
+use strongroom_repository::{
+    ChunkReader, ChunkWriter, Found, Fragmentation, Layout, OwnRecord, PackOptions, Places,
+    RUN_BYTES_MAX, Repository, RepositoryError, Run, Session, SnapshotEvent, SnapshotWalk,
+    list_snapshots_after,
+};
+
+use crate::forget::forget;
+
+/// A request to a store takes about as long as reading this much.
+const REQUEST_BYTES: u64 = 1 << 20;
+
+/// A run that needs at least this much is read well where it is.
+const SCATTERED_BYTES_MAX: u64 = RUN_BYTES_MAX as u64 / 2;
+
+/// Chunks that are read in the order of their places before they are stored in that of their files.
+const WINDOW_BYTES: u64 = 32 << 20;
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gathered {
+    /// The snapshot.
+    pub from: SnapshotId,
+    /// The one in its place; none if bringing chunks together would save too little.
+    pub to: Option<SnapshotId>,
+    /// How its chunks lay.
+    pub before: Fragmentation,
+    /// How they lie.
+    pub after: Fragmentation,
+    /// Bytes of chunks that were stored again, before compression.
+    pub copied_bytes: u64,
+}
+
+/// Brings together what a snapshot of the owner needs, by storing again at most about
+/// `copied_bytes_max` bytes of chunks.
+///
+/// # Errors
+///
+/// [`RepositoryError::Argument`] if the snapshot is not there any more, or if it cannot be replaced:
+/// another domain made it, or a newer program.
+pub fn defragment(
+    repository: &Repository,
+    snapshot: SnapshotId,
+    copied_bytes_max: u64,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<Gathered, RepositoryError> {
+    let mut session = Session::begin(repository, "")?;
+    let list = list_snapshots_after(repository, &session.collections)?;
+    let known = OwnRecord::read(repository, monitor).sequence.max(list.greatest_sequence(""));
+    let used_up = RepositoryError::SequenceUsedUp { domain: String::new() };
+    session.sequence = known.checked_add(1).ok_or(used_up)?;
+    let stays = |found: &&Snapshot| !session.collections.may_go(found.id);
+    let found = list.snapshots.iter().filter(stays).find(|found| found.id == snapshot);
+    let snapshot = found.ok_or_else(|| {
+        let name = snapshot.short();
+        RepositoryError::Argument(format!("snapshot {name} was forgotten, or does not exist"))
+    })?;
+    check_replaceable(repository, snapshot)?;
+    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let layout = Layout::of(snapshot, &reader, cancel)?;
+    let before = layout.fragmentation();
+    let runs = scattered(&layout, copied_bytes_max);
+    if runs.is_empty() {
+        let (from, after) = (snapshot.id, before);
+        return Ok(Gathered { from, to: None, before, after, copied_bytes: 0 });
+    }
+    let again = places_in(&layout, &runs, &reader, cancel)?;
+    let pack = PackOptions { deltas: false, ..PackOptions::default() };
+    let mut writer =
+        ChunkWriter::open(repository, &reader, &session, pack, false, monitor, cancel)?;
+    writer.store_again(again.clone());
+    let mut copy = Copy { reader: &reader, writer, again, monitor, cancel };
+    copy.data(snapshot)?;
+    let root = copy.tree(&snapshot.root)?;
+    let written = copy.writer.finish(monitor)?;
+    let mut replacing = Snapshot {
+        id: session.id,
+        sequence: session.sequence,
+        seen: session.collections.last,
+        parent: Some(snapshot.id),
+        root,
+        ..snapshot.clone()
+    };
+    replacing.stats.bytes_stored = written.stored_bytes;
+    let after = Layout::of(&replacing, &reader, cancel)?.fragmentation();
+    let to = Some(session.id);
+    session.commit(&replacing)?;
+    forget(repository, &[snapshot.id])?;
+    Ok(Gathered { from: snapshot.id, to, before, after, copied_bytes: written.data_bytes })
+}
+
+fn check_replaceable(repository: &Repository, snapshot: &Snapshot) -> Result<(), RepositoryError> {
+    let why = if snapshot.domain != repository.secret.domain_name() {
+        "a machine that can only store made it, and could not read its successor"
+    } else if !snapshot.features.is_empty() {
+        "it has a feature that only a newer program knows"
+    } else if snapshot.partial {
+        "it is incomplete"
+    } else {
+        return Ok(());
+    };
+    let name = snapshot.id.short();
+    Err(RepositoryError::Argument(format!("snapshot {name} stays as it is: {why}")))
+}
+
+/// The runs that cost most for what is needed of them, within the budget; none if reading their
+/// chunks together would not take at most half as many requests.
+fn scattered(layout: &Layout, copied_bytes_max: u64) -> Vec<&Run> {
+    let mut runs: Vec<&Run> =
+        layout.runs.iter().filter(|run| run.needed_bytes < SCATTERED_BYTES_MAX).collect();
+    let cost = |run: &Run| {
+        let saved = REQUEST_BYTES + run.read_bytes.saturating_sub(run.needed_bytes);
+        (u128::from(run.needed_bytes) << 64) / u128::from(saved)
+    };
+    runs.sort_by_key(|run| (cost(run), run.arena, run.slots.start));
+    let mut copied = 0_u64;
+    runs.retain(|run| {
+        let fits = copied + run.chunk_bytes <= copied_bytes_max;
+        copied += if fits { run.chunk_bytes } else { 0 };
+        fits
+    });
+    let needed: u64 = runs.iter().map(|run| run.needed_bytes).sum();
+    // A run of data and one of metadata may be shorter than the others.
+    let together = needed.div_ceil(RUN_BYTES_MAX as u64) + 1;
+    if runs.len() as u64 >= 2 * together { runs } else { Vec::new() }
+}
+
+/// What the snapshot names in these runs, and what it names whose base is in one of them.
+fn places_in(
+    layout: &Layout,
+    runs: &[&Run],
+    reader: &ChunkReader,
+    cancel: &Cancel,
+) -> Result<Places, RepositoryError> {
+    let mut in_runs: HashMap<ArenaId, Vec<Range<u32>>> = HashMap::new();
+    for run in runs {
+        in_runs.entry(run.arena).or_default().push(run.slots.clone());
+    }
+    let is_in_runs = |place: &Location| {
+        let ranges = in_runs.get(&place.arena);
+        ranges.is_some_and(|ranges| ranges.iter().any(|range| range.contains(&place.slot)))
+    };
+    let mut places = Places::default();
+    for id in layout.named.arenas() {
+        cancel.check()?;
+        let arena = match reader.store().arena(id) {
+            Err(error) if error.is_unreadable() => continue,
+            other => other?,
+        };
+        for (slot, entry) in arena.slots() {
+            let place = Location { arena: id, slot };
+            let is_scattered = is_in_runs(&place) || entry.bases.iter().any(is_in_runs);
+            if is_scattered && layout.named.contains(place) {
+                places.insert(place);
+            }
+        }
+        reader.store().forget(id);
+    }
+    Ok(places)
+}
+
+/// A copy of a snapshot that names some chunks in other places.
+struct Copy<'c> {
+    reader: &'c ChunkReader,
+    writer: ChunkWriter<'c>,
+    again: Places,
+    monitor: &'c dyn Monitor,
+    cancel: &'c Cancel,
+}
+
+/// A directory on the way.
+struct Frame<'c> {
+    entries: TreeReader<'c, ChunkReader>,
+    tree: TreeWriter,
+    /// Its entry, in memory and as it is stored; none for the root.
+    entry: Option<(Entry, StoredEntry)>,
+}
+
+impl<'c> Copy<'c> {
+    /// Stores the chunks of data again, in the order of the files.
+    fn data(&mut self, snapshot: &Snapshot) -> Result<(), RepositoryError> {
+        let (mut window, mut window_bytes) = (Vec::new(), 0);
+        let mut walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, self.cancel);
+        while let Some(event) = walk.next()? {
+            let entry = match event {
+                SnapshotEvent::Leaf { entry, .. } => entry,
+                SnapshotEvent::Lost { error, .. } => return Err(error),
+                SnapshotEvent::Enter(_) | SnapshotEvent::Leave { .. } => continue,
+            };
+            let Some(content) = entry.content() else { continue };
+            for_each_chunk(content, self.reader, &mut |chunk, level| {
+                if level == 0 && self.again.contains(chunk.location) {
+                    window.push(*chunk);
+                    window_bytes += chunk.stream_bytes;
+                }
+                Ok::<_, RepositoryError>(Visit::Into)
+            })?;
+            if window_bytes >= WINDOW_BYTES {
+                self.store(&std::mem::take(&mut window))?;
+                window_bytes = 0;
+            }
+        }
+        self.store(&window)
+    }
+
+    fn store(&mut self, window: &[ChunkRef]) -> Result<(), RepositoryError> {
+        let mut chunks: HashMap<Fingerprint, Vec<u8>> = HashMap::new();
+        let mut by_place = window.to_vec();
+        by_place.sort_by_key(|chunk| chunk.location);
+        for chunk in by_place {
+            self.cancel.check()?;
+            if !chunks.contains_key(&chunk.fingerprint)
+                && self.writer.usable_place(&chunk)?.is_none()
+            {
+                chunks.insert(chunk.fingerprint, self.reader.read_data(&chunk)?);
+            }
+        }
+        for chunk in window {
+            if let Some(bytes) = chunks.remove(&chunk.fingerprint) {
+                self.writer.put_data(&bytes, chunk.fingerprint, 0, None)?;
+            }
+        }
+        let bytes_stored = self.writer.stats().stored_bytes;
+        let bytes_new = self.writer.stats().data_bytes;
+        self.monitor.progress(&Progress { bytes_new, bytes_stored, ..Progress::default() });
+        Ok(())
+    }
+
+    /// The same directory, and all below it.
+    fn tree(&mut self, root: &Recipe) -> Result<Recipe, RepositoryError> {
+        // An explicit stack: trees are deeper than stacks.
+        let mut frames = vec![self.frame(root, None)];
+        loop {
+            self.cancel.check()?;
+            let frame = frames.last_mut().expect("the root is left last");
+            if frame.entries.advance()? {
+                let entry = frame.entries.entry();
+                let stored = frame.entries.stored().expect("it moved to an entry");
+                if let Some(tree) = entry.tree() {
+                    let below = self.frame(tree, Some((entry.clone(), stored)));
+                    frames.push(below);
+                } else {
+                    let entry = entry.clone();
+                    let content =
+                        entry.content().map(|content| self.content(content)).transpose()?;
+                    let kind = content.map(|content| EntryKind::File { content });
+                    self.push(frame, entry, &stored, kind)?;
+                }
+                continue;
+            }
+            let frame = frames.pop().expect("it is the last");
+            let tree = frame.tree.finish(&mut self.writer.metadata(None))?;
+            let (Some(above), Some((entry, stored))) = (frames.last_mut(), frame.entry) else {
+                return Ok(tree);
+            };
+            let partial = entry.is_partial();
+            self.push(above, entry, &stored, Some(EntryKind::Directory { tree, partial }))?;
+        }
+    }
+
+    fn frame(&self, tree: &Recipe, entry: Option<(Entry, StoredEntry)>) -> Frame<'c> {
+        Frame { entries: TreeReader::new(tree, self.reader), tree: TreeWriter::new(), entry }
+    }
+
+    /// Puts an entry into its directory: as it is stored, unless it names other places now.
+    fn push(
+        &mut self,
+        frame: &mut Frame<'_>,
+        mut entry: Entry,
+        stored: &StoredEntry,
+        kind: Option<EntryKind>,
+    ) -> Result<(), RepositoryError> {
+        let mut lane = self.writer.metadata(None);
+        match kind {
+            Some(kind) if kind != entry.kind => {
+                entry.kind = kind;
+                frame.tree.push(&entry, &mut lane).map_err(|error| match error {
+                    TreeWriteError::Chunk(error) => error,
+                    TreeWriteError::EntryTooLarge { .. } => {
+                        RepositoryError::Argument(format!("an entry of it: {error}"))
+                    }
+                })
+            }
+            _ => frame.tree.push_stored(&entry.name, stored, &mut lane),
+        }
+    }
+
+    /// The same content.
+    fn content(&mut self, content: &Recipe) -> Result<Recipe, RepositoryError> {
+        let mut recipe = RecipeBuilder::new();
+        let mut chunks = RecipeReader::new(content, self.reader);
+        while let Some((offset, chunk)) = chunks.next_chunk()? {
+            let chunk = match chunk.is_hole() {
+                true => chunk,
+                false => self.chunk(chunk, offset)?,
+            };
+            recipe.push(chunk, &mut self.writer.metadata(None))?;
+        }
+        recipe.finish(&mut self.writer.metadata(None))
+    }
+
+    fn chunk(&mut self, chunk: ChunkRef, offset: u64) -> Result<ChunkRef, RepositoryError> {
+        if let Some(location) = self.writer.usable_place(&chunk)? {
+            return Ok(ChunkRef { location, ..chunk });
+        }
+        let bytes = self.reader.read_data(&chunk)?;
+        self.writer.put_data(&bytes, chunk.fingerprint, offset, None)
+    }
+}
