@@ -1,0 +1,154 @@
+//! What every schedule begins with: a repository of a few snapshots that share chunks, some of them
+//! deltas. It is made once, by the engine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use strongroom_arena::{CompressionLevel, Redundancy};
+use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_base::{Cancel, Clock, SeededEntropy, Silent};
+use strongroom_chunk::Limits;
+use strongroom_engine::{BackupOptions, backup_reader};
+use strongroom_repository::config::Config;
+use strongroom_repository::keys::{KdfCost, SlotSecret};
+use strongroom_repository::{Compression, InitOptions, PackOptions, Repository, Surroundings};
+use strongroom_source::SourceOptions;
+use strongroom_testkit::{Random, TickingClock};
+
+use crate::ledger::{Ledger, Report};
+use crate::store::Store;
+
+/// Every file has chunks of this length.
+const CHUNK_BYTES: usize = 1 << 10;
+/// Places of a file that hold a chunk each.
+const PLACES: u64 = 4;
+/// Versions of what is in a place. They differ by some bytes, so one is stored as a delta of another.
+const VERSIONS: u64 = 4;
+/// The name of the only file.
+pub const FILE: &[u8] = b"file";
+/// Like those of `key generate`: it needs no costly derivation.
+const PASSPHRASE: &[u8] =
+    b"strongroom-key-5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a4f56ba95";
+/// Snapshots at the beginning.
+const SNAPSHOTS: u64 = 3;
+
+/// What every schedule begins with.
+pub struct Beginning {
+    /// The objects.
+    pub store: Store,
+    /// What was promised.
+    pub ledger: Ledger,
+    config: Config,
+    keys: strongroom_base::RepositoryKeys,
+    secret: SlotSecret,
+    slot: strongroom_base::SlotId,
+}
+
+impl Beginning {
+    /// Makes it.
+    pub fn make() -> Self {
+        let objects = Arc::new(MemoryBackend::new());
+        let surroundings = Surroundings {
+            backend: objects.clone(),
+            clock: Arc::new(TickingClock::new()),
+            entropy: Arc::new(SeededEntropy::new(0)),
+            cache: None,
+        };
+        let options = InitOptions {
+            chunk_limits: Limits::new(CHUNK_BYTES, CHUNK_BYTES).expect("the limits are in order"),
+            arena_bytes: 1 << 20,
+            redundancy: Redundancy { per_mille: 0 },
+            padding: false,
+            cost: Some(KdfCost::CHEAPEST),
+            label: String::new(),
+        };
+        let repository = Repository::init(surroundings, PASSPHRASE, &options)
+            .expect("an empty place in memory takes a repository");
+        let (mut ledger, mut random) = (Ledger::default(), Random::new(0));
+        for _ in 0..SNAPSHOTS {
+            let content = content(&mut random, &ledger);
+            let label = ledger.begin(content.clone());
+            let options = backup_options(label, "host-0");
+            let mut input = &content[..];
+            let outcome =
+                backup_reader(&repository, FILE, &mut input, &options, &Silent, &Cancel::new());
+            let outcome = outcome.expect("a place in memory takes a backup");
+            ledger.attempts[label].report = Report::Committed(outcome.snapshot.id);
+        }
+        let kept = objects.snapshot().into_iter();
+        let kept: BTreeMap<_, _> = kept.map(|(name, bytes)| (name, bytes.into())).collect();
+        let Repository { config, keys, secret, slot, .. } = repository;
+        let store = Store { objects: kept, pending: Vec::new() };
+        Self { store, ledger, config, keys, secret, slot }
+    }
+
+    /// The repository, open for a program: its way to the store, its clock, its randomness.
+    pub fn open(&self, backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, seed: u64) -> Repository {
+        let SlotSecret::Full { master, naming } = &self.secret else {
+            unreachable!("init makes a full slot");
+        };
+        let secret = SlotSecret::Full { master: master.clone(), naming: naming.clone() };
+        let entropy = Arc::new(SeededEntropy::new(seed));
+        Repository {
+            surroundings: Surroundings { backend, clock, entropy, cache: None },
+            config: self.config.clone(),
+            keys: self.keys.clone(),
+            secret,
+            slot: self.slot,
+            config_faults: Vec::new(),
+        }
+    }
+}
+
+/// The options of a backup of this host; its label finds it in the ledger.
+pub fn backup_options(label: usize, host: &str) -> BackupOptions {
+    BackupOptions {
+        paths: Vec::new(),
+        source: SourceOptions::default(),
+        host: host.to_owned(),
+        user: "user".to_owned(),
+        uid: 0,
+        gid: 0,
+        labels: vec![label.to_string()],
+        force: false,
+        dry_run: false,
+        parent: None,
+        count_first: false,
+        pack: PackOptions {
+            compression: Compression::Level(CompressionLevel::DEFAULT),
+            block_bytes: 2 * CHUNK_BYTES,
+            workers: 1,
+            deltas: true,
+        },
+        readers: 1,
+        program: String::new(),
+    }
+}
+
+/// The next content of a file: an earlier one again, or one with some places changed. There are few
+/// possible chunks, so most are wanted again after what needed them was forgotten.
+pub fn content(random: &mut Random, ledger: &Ledger) -> Vec<u8> {
+    let attempts = &ledger.attempts;
+    let earlier = (!attempts.is_empty()).then(|| random.pick(attempts).content.clone());
+    match earlier {
+        Some(earlier) if random.once_in(3) => earlier.to_vec(),
+        Some(earlier) => {
+            let mut content = earlier.to_vec();
+            for _ in 0..=random.below(2) {
+                let place = random.below(PLACES);
+                let begin = place as usize * CHUNK_BYTES;
+                let chunk = chunk(place, random.below(VERSIONS));
+                content[begin..begin + CHUNK_BYTES].copy_from_slice(&chunk);
+            }
+            content
+        }
+        None => (0..PLACES).flat_map(|place| chunk(place, 0)).collect(),
+    }
+}
+
+fn chunk(place: u64, version: u64) -> Vec<u8> {
+    let mut bytes = Random::new(1000 + place).noise(CHUNK_BYTES);
+    let change = Random::new(2000 + 100 * place + version).noise(16);
+    bytes[500..516].copy_from_slice(&change);
+    bytes
+}

@@ -1,0 +1,214 @@
+//! What must hold when all actors are done: with what is still pending, and after it was done.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strongroom_arena::CacheLimits;
+use strongroom_backend::BackendError;
+use strongroom_base::{Cancel, Clock, Silent, SnapshotId, Timestamp};
+use strongroom_catalog::recipe::{Visit, for_each_chunk};
+use strongroom_catalog::tree::find_entry;
+use strongroom_catalog::{Entry, Snapshot};
+use strongroom_engine::backup_reader;
+use strongroom_repository::{
+    ChunkReader, Collections, Repository, RepositoryError, list_snapshots, read_snapshot,
+};
+use strongroom_testkit::TickingClock;
+use strongroom_upkeep::{PruneOptions, prune};
+
+use crate::beginning::{Beginning, FILE, backup_options};
+use crate::ledger::{Report, Wish};
+use crate::stage::{Handle, Stage};
+use crate::weather::Weather;
+
+/// A clock that is later than all others.
+struct LateClock;
+
+impl Clock for LateClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(TickingClock::START.0 + 10 * 365 * 86_400_000_000_000)
+    }
+}
+
+/// Judges a schedule whose actors are done.
+pub struct Judge<'s> {
+    /// Where they were.
+    pub stage: &'s Arc<Stage>,
+    /// What it began with.
+    pub beginning: &'s Beginning,
+    /// A number that is no actor's.
+    pub number: usize,
+}
+
+impl Judge<'_> {
+    /// Judges; what is wrong is in the ledger.
+    pub fn judge(&self) {
+        let (now, probe) = {
+            let shared = &mut *self.stage.shared();
+            shared.weather = Weather::CALM;
+            (shared.random.once_in(4), shared.random.once_in(4))
+        };
+        if now {
+            self.check("at the end");
+        }
+        self.land();
+        self.check("after what was late");
+        if self.stage.shared().ledger.losses.is_empty() {
+            self.collect();
+            self.check("after the last collection");
+            self.count();
+            if probe {
+                self.back_up_all();
+            }
+        }
+    }
+
+    fn open(&self) -> Repository {
+        let handle = Handle { stage: self.stage.clone(), actor: self.number };
+        let seed = self.stage.shared().random.number();
+        self.beginning.open(Arc::new(handle), Arc::new(LateClock), seed)
+    }
+
+    fn lose(&self, what: String) {
+        self.stage.shared().ledger.lose(what);
+    }
+
+    /// What is pending is done, or not.
+    fn land(&self) {
+        let shared = &mut *self.stage.shared();
+        while !shared.store.pending.is_empty() {
+            if shared.random.once_in(8) {
+                let place = shared.random.below(shared.store.pending.len() as u64) as usize;
+                shared.store.pending.swap_remove(place);
+            } else if let Some((operation, effect)) = shared.land_one() {
+                let (verb, name) = (operation.verb(), operation.name().as_str());
+                shared.note(self.number, &format!("late {verb}"), name, &format!("{effect:?}"));
+            }
+        }
+    }
+
+    fn check(&self, when: &str) {
+        if let Err(error) = self.try_check(when) {
+            self.lose(format!("{when}: {error}"));
+        }
+    }
+
+    fn try_check(&self, when: &str) -> Result<(), RepositoryError> {
+        let repository = self.open();
+        let collections = Collections::read(&repository)?;
+        let list = list_snapshots(&repository)?;
+        for (id, error) in list.unreadable.iter().chain(&list.newer) {
+            self.lose(format!("{when}: snapshot {id} cannot be read: {error}"));
+        }
+        let reader = ChunkReader::new(&repository, CacheLimits::default())?;
+        let by_label = |snapshot: Snapshot| (label_of(&snapshot), snapshot);
+        let found: BTreeMap<usize, Snapshot> = list.readable().into_iter().map(by_label).collect();
+        let attempts = self.stage.shared().ledger.attempts.clone();
+        for (label, attempt) in attempts.iter().enumerate() {
+            let lose = |what: &str| self.lose(format!("{when}: backup {label} {what}"));
+            let is_gone = attempt.committed().is_some_and(|id| collections.is_gone(id));
+            if is_gone && !attempt.may_go() {
+                lose(match attempt.wish {
+                    Wish::TakenBack => "was taken back, and forgotten all the same",
+                    _ => "was forgotten, and nobody wished that",
+                });
+            }
+            match (found.get(&label), &attempt.report) {
+                (Some(snapshot), report) => {
+                    if let Report::Failed(why) = report {
+                        lose(&format!("was reported to have failed, and exists: {why}"));
+                    }
+                    match content_of(&reader, snapshot) {
+                        Ok(content) if content[..] == attempt.content[..] => {}
+                        Ok(_) => lose("has other content"),
+                        Err(error) => lose(&format!("cannot be read back: {error}")),
+                    }
+                }
+                (None, Report::Committed(_)) if !is_gone => lose("was acknowledged, and is gone"),
+                (None, _) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// With a store that fails no more, collections come to an end, and what is to be forgotten is.
+    fn collect(&self) {
+        let options =
+            PruneOptions { unused_percent_max: 0, patience: Duration::ZERO, dry_run: false };
+        let repository = self.open();
+        let outcome = prune(&repository, &options, &Silent, &Cancel::new());
+        let collections = match outcome.and_then(|_| Collections::read(&repository)) {
+            Ok(collections) => collections,
+            Err(error) => return self.lose(format!("the last collection: {error}")),
+        };
+        if let Some(open) = &collections.open {
+            self.lose(format!("collection {} does not end", open.number));
+        }
+        let attempts = self.stage.shared().ledger.attempts.clone();
+        for (label, attempt) in attempts.iter().enumerate() {
+            let is_gone = attempt.committed().is_none_or(|id| collections.is_gone(id));
+            if attempt.wish == Wish::Forget && !is_gone {
+                self.lose(format!("backup {label} was to be forgotten, and is still there"));
+            }
+        }
+    }
+
+    /// Counts what collections did.
+    fn count(&self) {
+        let repository = self.open();
+        let Ok(collections) = Collections::read(&repository) else { return };
+        let counts = &mut self.stage.shared().ledger.counts;
+        counts.verdicts += collections.last;
+        counts.forgotten += collections.gone().count() as u64;
+        counts.slots += collections.dead().count() as u64;
+    }
+
+    /// A backup of all that was ever stored uses what the index knows; it must be there.
+    fn back_up_all(&self) {
+        let contents: Vec<Arc<[u8]>> = {
+            let shared = self.stage.shared();
+            shared.ledger.attempts.iter().map(|attempt| attempt.content.clone()).collect()
+        };
+        let content = contents.concat();
+        let repository = self.open();
+        let (mut input, label) = (&content[..], contents.len());
+        let options = backup_options(label, "host-0");
+        let outcome =
+            backup_reader(&repository, FILE, &mut input, &options, &Silent, &Cancel::new());
+        let read = outcome.map_err(|error| error.to_string()).and_then(|outcome| {
+            read_back(&repository, outcome.snapshot.id).map_err(|error| error.to_string())
+        });
+        match read {
+            Ok(read) if read == content => {}
+            Ok(_) => self.lose("a backup of all has other content".to_owned()),
+            Err(error) => self.lose(format!("a backup of all: {error}")),
+        }
+    }
+}
+
+fn label_of(snapshot: &Snapshot) -> usize {
+    let label = snapshot.labels.first().and_then(|label| label.parse().ok());
+    label.expect("every snapshot of a schedule has a label")
+}
+
+/// The content of the file in a snapshot.
+pub fn read_back(repository: &Repository, id: SnapshotId) -> Result<Vec<u8>, RepositoryError> {
+    let snapshot = read_snapshot(repository, id)?;
+    content_of(&ChunkReader::new(repository, CacheLimits::default())?, &snapshot)
+}
+
+fn content_of(reader: &ChunkReader, snapshot: &Snapshot) -> Result<Vec<u8>, RepositoryError> {
+    let entry = find_entry(&snapshot.root, FILE, reader)?;
+    let recipe = entry.as_ref().and_then(Entry::content);
+    let name = strongroom_repository::snapshot_object(snapshot.id);
+    let recipe = recipe.ok_or(BackendError::NotFound { name })?;
+    let mut content = Vec::new();
+    for_each_chunk(recipe, reader, &mut |chunk, level| {
+        if level == 0 {
+            content.extend(reader.read_data(chunk)?);
+        }
+        Ok::<_, RepositoryError>(Visit::Into)
+    })?;
+    Ok(content)
+}

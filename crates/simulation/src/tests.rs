@@ -1,0 +1,24 @@
+//! A bounded part, for each change.
+
+use crate::beginning::Beginning;
+use crate::schedule::run;
+
+#[test]
+fn a_seed_replays_exactly() {
+    let beginning = Beginning::make();
+    for seed in 0..40 {
+        let (first, second) = (run(&beginning, seed, true), run(&beginning, seed, true));
+        assert_eq!(first.trace, second.trace, "seed {seed}");
+        assert_eq!(first.hash, second.hash, "seed {seed}");
+    }
+    assert_eq!(run(&Beginning::make(), 7, false).hash, run(&beginning, 7, false).hash);
+}
+
+#[test]
+fn nothing_is_lost() {
+    let beginning = Beginning::make();
+    for seed in 0..300 {
+        let outcome = run(&beginning, seed, false);
+        assert_eq!(outcome.losses, [""; 0], "seed {seed}");
+    }
+}
