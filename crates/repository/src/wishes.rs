@@ -68,32 +68,56 @@ impl Wishes {
     ) -> Result<bool, RepositoryError> {
         match self.forget(snapshot) {
             true => Ok(false),
-            false => self.next(repository, snapshot).map(|()| true),
+            false => create_wish(repository, snapshot, self.number(snapshot) + 1).map(|()| true),
         }
     }
 
-    /// Takes a wish back. Returns false if a collection has taken the snapshot already.
+    /// Takes a wish back, even one whose answer was lost, and that comes later. Returns false if a
+    /// collection has taken the snapshot already.
     pub fn undo(
         &self,
         repository: &Repository,
         snapshot: SnapshotId,
     ) -> Result<bool, RepositoryError> {
-        if self.forget(snapshot) {
-            self.next(repository, snapshot)?;
+        if Collections::read(repository)?.is_gone(snapshot) {
+            return Ok(false);
         }
+        // The greatest number of a wish that may be on its way is the next odd one.
+        let number = self.number(snapshot);
+        create_wish(repository, snapshot, number + 2 - number % 2)?;
         // Only now: a collector that reads the wishes later finds it taken back.
         Ok(!Collections::read(repository)?.may_go(snapshot))
     }
 
-    /// Creates the next wish about a snapshot. Names that are taken are passed over, two at a time.
-    fn next(&self, repository: &Repository, snapshot: SnapshotId) -> Result<(), RepositoryError> {
-        let mut number = self.greatest.get(&snapshot).copied().unwrap_or(0).saturating_add(1);
-        while !signed::create(repository, &wish_name(snapshot, number), &[])? {
-            let name = wish_name(snapshot, number);
-            number = number.checked_add(2).ok_or(RepositoryError::Forged { name })?;
-        }
-        Ok(())
+    fn number(&self, snapshot: SnapshotId) -> u64 {
+        self.greatest.get(&snapshot).copied().unwrap_or(0).into()
     }
+}
+
+/// Creates a wish. If its number is taken by the owner, that is the same wish; names that another has
+/// taken are passed over, two at a time.
+fn create_wish(
+    repository: &Repository,
+    snapshot: SnapshotId,
+    first: u64,
+) -> Result<(), RepositoryError> {
+    for number in (first..).step_by(2) {
+        let last = wish_name(snapshot, u32::MAX);
+        let number = u32::try_from(number).map_err(|_| RepositoryError::Forged { name: last })?;
+        let name = wish_name(snapshot, number);
+        if signed::create(repository, &name, &[])? {
+            break;
+        }
+        match signed::read(repository, &name) {
+            Ok(_) => break,
+            // The snapshot went, and its wishes with it.
+            Err(RepositoryError::Backend(error)) if error.is_not_found() => break,
+            Err(RepositoryError::Forged { .. }) => {}
+            Err(error) if error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The objects of the wishes about a snapshot.

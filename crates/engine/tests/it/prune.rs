@@ -178,6 +178,25 @@ fn little_is_left_over() {
     assert!(left < alone * 13 / 10, "{left} bytes are left, alone it takes {alone}");
 }
 
+/// The answer to a wish may be lost, and the wish come after it was taken back.
+#[test]
+fn a_wish_that_comes_late_is_taken_back_too() {
+    let history = History::new(12, &[]);
+    let world = &history.world;
+    let (id, _) = history.kept[0];
+    let elsewhere = Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
+    forget(&world.open_over(elsewhere.clone()).unwrap(), &[id]).unwrap();
+    let late = elsewhere.snapshot();
+    assert_eq!(remember(&world.open(), &[id]).unwrap(), []);
+    for name in names_in(&late, "forgotten") {
+        world.objects.create(&name, &late[&name]).unwrap();
+    }
+    let outcome = collect(&world.open()).unwrap();
+    assert_eq!(outcome.snapshots, []);
+    history.check_done(&world.open(), "after a late wish");
+    assert_eq!(forget(&world.open(), &[id]).unwrap(), 1, "a later wish counts");
+}
+
 #[test]
 fn a_wish_can_be_taken_back_until_a_plan_has_it() {
     let history = History::new(7, &[1, 4]);
