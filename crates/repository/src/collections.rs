@@ -10,7 +10,7 @@
 
 mod slots;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use minicbor::{Decoder, Encoder};
 use strongroom_backend::ObjectName;
@@ -141,7 +141,8 @@ pub struct Collections {
     /// The last, if it is not done.
     pub open: Option<OpenCollection>,
     gone: HashMap<SnapshotId, Forgotten>,
-    dead: HashSet<ArenaId>,
+    /// In an order, so that what a collector does can be replayed.
+    dead: BTreeSet<ArenaId>,
 }
 
 impl Collections {
