@@ -13,6 +13,8 @@ pub mod entropy;
 pub mod ids;
 pub mod keys;
 pub mod le;
+#[cfg(feature = "memo")]
+mod memo;
 pub mod monitor;
 pub mod printable;
 pub mod seal;

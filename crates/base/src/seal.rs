@@ -117,6 +117,16 @@ impl PrivateKey {
 
     /// Opens what the public key sealed under the same `info` and `aad`.
     pub fn open(&self, info: &str, aad: &[u8], sealed: &[u8]) -> Result<Vec<u8>, OpenError> {
+        #[cfg(feature = "memo")]
+        return crate::memo::once(&[b"open", &self.0, info.as_bytes(), aad, sealed], || {
+            self.open_now(info, aad, sealed).ok()
+        })
+        .ok_or(OpenError);
+        #[cfg(not(feature = "memo"))]
+        self.open_now(info, aad, sealed)
+    }
+
+    fn open_now(&self, info: &str, aad: &[u8], sealed: &[u8]) -> Result<Vec<u8>, OpenError> {
         let (encapsulated, ciphertext) = sealed.split_at_checked(32).ok_or(OpenError)?;
         let encapsulated =
             <Kem as hpke::Kem>::EncappedKey::from_bytes(encapsulated).map_err(|_| OpenError)?;
@@ -175,8 +185,18 @@ impl AuthorityKey {
 impl AuthorityPublicKey {
     /// True if the authority signed this message in this context.
     pub fn verifies(&self, context: &str, message: &[u8], signature: &[u8]) -> bool {
-        let key = UnparsedPublicKey::new(&ED25519, &self.0);
-        key.verify(&signed_bytes(context, message), signature).is_ok()
+        let signed = signed_bytes(context, message);
+        #[cfg(feature = "memo")]
+        return crate::memo::once(&[b"verifies", &self.0, &signed, signature], || {
+            self.verifies_now(&signed, signature).then(Vec::new)
+        })
+        .is_some();
+        #[cfg(not(feature = "memo"))]
+        self.verifies_now(&signed, signature)
+    }
+
+    fn verifies_now(&self, signed: &[u8], signature: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ED25519, &self.0).verify(signed, signature).is_ok()
     }
 }
 

@@ -39,7 +39,7 @@ pub fn draw_cast(random: &mut Random) -> Vec<Part> {
     if random.once_in(2) {
         cast.push(Part::Collector);
     }
-    if random.once_in(3) {
+    if random.once_in(4) {
         cast.push(Part::Reader);
     }
     cast
@@ -59,8 +59,8 @@ impl Part {
     /// How often it does what it does.
     fn rounds(self, random: &mut Random) -> u64 {
         match self {
-            Self::Client(_) | Self::Collector => 1 + random.below(3),
-            Self::Forgetter => 2 + random.below(4),
+            Self::Client(_) | Self::Collector => 1 + random.below(2),
+            Self::Forgetter => 1 + random.below(4),
             Self::Reader => 2,
         }
     }
@@ -217,6 +217,11 @@ impl<'s> Actor<'s> {
         let repository = self.open(1);
         if may_go && self.draw(|random| random.once_in(2)) {
             self.note(&format!("wants {label} back"), "");
+            {
+                let attempt = &mut self.stage.shared().ledger.attempts[label];
+                attempt.wish(Wish::Asked);
+                attempt.is_wanted_back = true;
+            }
             let outcome = remember(&repository, &[id]);
             if self.is_killed() {
                 return;
@@ -226,7 +231,9 @@ impl<'s> Actor<'s> {
                 Ok(late) if late.is_empty() => {
                     shared.note(self.number, &format!("has {label} back"), "", "");
                     shared.ledger.counts.taken_back += 1;
-                    shared.ledger.attempts[label].wish(Wish::TakenBack);
+                    let attempt = &mut shared.ledger.attempts[label];
+                    attempt.wish(Wish::TakenBack);
+                    attempt.is_wanted_back = false;
                 }
                 Ok(_) => shared.note(self.number, &format!("is too late for {label}"), "", ""),
                 Err(error) => expect_no_answer(shared, "taking back", &error.to_string()),

@@ -16,6 +16,8 @@ pub struct Attempt {
     pub wish: Wish,
     /// How often that changed.
     pub wishes: u32,
+    /// A wish to keep it was sent and not answered: it may come later than one to forget it.
+    pub is_wanted_back: bool,
 }
 
 /// What a writer reported.
@@ -34,7 +36,7 @@ pub enum Report {
 pub enum Wish {
     /// Nothing.
     Keep,
-    /// That it be forgotten: the wish was sent, perhaps it was answered.
+    /// That it be forgotten, or not after all, and that was not answered.
     Asked,
     /// That it be forgotten, and that was answered.
     Forget,
@@ -95,7 +97,7 @@ impl Attempt {
     /// A backup that begins.
     pub fn new(content: Vec<u8>) -> Self {
         let (report, wish) = (Report::Nothing, Wish::Keep);
-        Self { content: content.into(), report, wish, wishes: 0 }
+        Self { content: content.into(), report, wish, wishes: 0, is_wanted_back: false }
     }
 
     /// Changes the wish.
