@@ -1,4 +1,4 @@
-//! A plan or a verdict, from any bytes, and the slots in it.
+//! A plan or a verdict, from any bytes, and the slots in it; and a remark.
 //!
 //! What unpacks has used every byte, and packs and unpacks to the same; it takes no more memory than
 //! its bound allows.
@@ -8,9 +8,11 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use strongroom_base::{ArenaId, SnapshotId};
+use strongroom_base::{ArenaId, SnapshotId, Timestamp};
 use strongroom_fuzz::{measure, write_seeds_if_asked};
-use strongroom_repository::{ArenaSlots, Forgotten, SLOTS_BYTES_MAX, Selection, SlotSets};
+use strongroom_repository::{
+    ArenaSlots, Forgotten, Hold, Remark, SLOTS_BYTES_MAX, Selection, SlotSets,
+};
 
 fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
     let unpacked = measure(|| SlotSets::unpack(data));
@@ -18,6 +20,11 @@ fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
     assert!(unpacked.peak_bytes <= 16 * data.len() + 4096, "it took {}", unpacked.peak_bytes);
     if let Some(sets) = unpacked.value {
         assert_eq!(sets.pack(), data);
+    }
+    let unpacked = measure(|| Remark::unpack(data));
+    assert!(unpacked.peak_bytes <= 128 * data.len() + 4096, "it took {}", unpacked.peak_bytes);
+    if let Ok(remark) = unpacked.value {
+        assert_eq!(Remark::unpack(&remark.pack()).as_ref(), Ok(&remark));
     }
     let unpacked = measure(|| Selection::unpack(data));
     let bound = 16 * SLOTS_BYTES_MAX + 64 * data.len();
@@ -34,5 +41,9 @@ fn seeds() -> Vec<Vec<u8>> {
     let forgotten =
         Forgotten { id: SnapshotId([7; 16]), domain: "laptop".to_owned(), sequence: 1 << 40 };
     let selection = Selection { snapshots: vec![forgotten], slots: slots.clone() };
-    vec![slots.pack(), selection.pack(), Selection::default().pack()]
+    let mut remark = Remark::default();
+    remark.labels = Some(vec!["gold".to_owned()]);
+    remark.description = "before the move".to_owned();
+    remark.hold = Some(Hold { reason: "audit".to_owned(), until: Some(Timestamp(1 << 60)) });
+    vec![slots.pack(), selection.pack(), Selection::default().pack(), remark.pack()]
 }

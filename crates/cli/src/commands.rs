@@ -8,8 +8,10 @@ mod diff;
 mod dump;
 mod find;
 mod forget;
+mod hold;
 mod init;
 mod key;
+mod label;
 mod ls;
 mod manpages;
 mod mount;
@@ -53,6 +55,10 @@ pub enum Command {
     Mount(mount::Args),
     /// Forget snapshots: by name, or all that no rule keeps
     Forget(forget::Args),
+    /// Hold snapshots, so that no rule and no `forget` removes them
+    Hold(hold::Args),
+    /// Change the labels and the description of snapshots
+    Label(label::Args),
     /// Remove what no snapshot needs
     Prune(prune::Args),
     /// Check that everything that was stored can still be read
@@ -95,6 +101,8 @@ impl Command {
             Self::Dump(args) => dump::run(context, args),
             Self::Mount(args) => mount::run(context, &args),
             Self::Forget(args) => forget::run(context, &args),
+            Self::Hold(args) => hold::run(context, &args),
+            Self::Label(args) => label::run(context, &args),
             Self::Prune(args) => prune::run(context, &args),
             Self::Verify(args) => verify::run(context, &args),
             Self::Repair(args) => repair::run(context, &args),

@@ -209,6 +209,9 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::NotCollectable { .. } => {
             "run `strongroom repair`; if it stays lost, back up again, or forget the snapshots that need it"
         }
+        RepositoryError::Held { .. } => {
+            "nothing was forgotten; `strongroom hold --release SNAPSHOT` releases it"
+        }
         RepositoryError::OpenCollection { .. } => "run `strongroom prune` to its end first",
         RepositoryError::OtherCollector { .. } => "run it again: it goes on with that collection",
         RepositoryError::Fenced { .. } => "run the backup again: it reuses what was stored",

@@ -50,6 +50,29 @@ pub fn examples(command: &str) -> &'static [Example] {
                 ]
             }
         }
+        "hold" => {
+            const {
+                &[
+                    example(
+                        "Keep the newest snapshot until a date",
+                        "strongroom hold latest --reason 'annual accounts' --until 2036-12-31",
+                    ),
+                    example("List what is held, and why", "strongroom hold"),
+                    example("Let the rules remove it again", "strongroom hold --release latest"),
+                ]
+            }
+        }
+        "label" => {
+            const {
+                &[
+                    example("Label the newest snapshot", "strongroom label latest --add gold"),
+                    example(
+                        "Say what it is",
+                        "strongroom label latest --description 'before the move'",
+                    ),
+                ]
+            }
+        }
         "prune" => {
             const { &[example("Free what only forgotten snapshots need", "strongroom prune")] }
         }
@@ -295,7 +318,10 @@ fn hint_for(name: &str) -> Option<&'static str> {
             "`strongroom forget` forgets snapshots; `strongroom prune` then frees their room"
         }
         "compact" | "gc" => "`strongroom prune` removes what no snapshot needs",
-        "tag" => "labels are given when a snapshot is made: `strongroom backup --label TEXT`",
+        "tag" => {
+            "`strongroom label` changes the labels of snapshots; `backup --label TEXT` gives them at once"
+        }
+        "pin" | "protect" => "`strongroom hold` keeps a snapshot, also if no rule does",
         "create" => "`strongroom backup` makes a snapshot, `strongroom init` a repository",
         "list" => "`strongroom snapshots` lists the snapshots, `strongroom ls` the files of one",
         "extract" => "`strongroom restore` restores files, `strongroom cat` prints one",

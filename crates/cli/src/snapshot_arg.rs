@@ -3,9 +3,11 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use strongroom_base::Severity;
+use strongroom_base::{Severity, SnapshotId};
 use strongroom_catalog::Snapshot;
-use strongroom_repository::{Repository, SnapshotName, find_snapshot, list_snapshots};
+use strongroom_repository::{
+    Repository, SnapshotList, SnapshotName, find_snapshot, list_snapshots,
+};
 
 use crate::context::Context;
 use crate::dates;
@@ -83,6 +85,25 @@ impl SnapshotArg {
         let name = SnapshotName::parse(&self.name, dates::last_moment)?;
         Ok(find_snapshot(snapshots, &name, &self.path, &self.name)?)
     }
+}
+
+/// The snapshots that these names mean, among these.
+pub fn find_all(names: &[OsString], snapshots: &[Snapshot]) -> Result<Vec<SnapshotId>, CliError> {
+    let find = |name: &OsString| SnapshotArg::from(name.clone()).find_in(snapshots).map(|s| s.id);
+    names.iter().map(find).collect()
+}
+
+/// The snapshots that these names mean; if none of the others has a name, one that is forgotten.
+pub fn find_also_forgotten(
+    names: &[OsString],
+    list: &SnapshotList,
+) -> Result<Vec<Snapshot>, CliError> {
+    let find = |name: &OsString| {
+        let name = SnapshotArg::from(name.clone());
+        let found = name.find_in(&list.snapshots);
+        found.or_else(|error| name.find_in(&list.forgotten).map_err(|_| error)).cloned()
+    };
+    names.iter().map(find).collect()
 }
 
 /// Warns if a snapshot is incomplete. What a command that gives out its content then ends with, if

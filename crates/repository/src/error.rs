@@ -138,6 +138,14 @@ pub enum RepositoryError {
         /// Why.
         why: String,
     },
+    /// A snapshot is held, so it cannot be forgotten.
+    #[error("snapshot {} is held: {reason}", .snapshot.short())]
+    Held {
+        /// The snapshot.
+        snapshot: SnapshotId,
+        /// Why it is held.
+        reason: String,
+    },
     /// Something must not be done as long as a collection is not done.
     #[error("collection {collection} is not done")]
     OpenCollection {

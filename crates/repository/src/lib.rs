@@ -18,6 +18,7 @@ pub mod objects;
 pub mod own;
 mod places;
 mod read;
+mod remarks;
 mod repository;
 mod session;
 mod signed;
@@ -40,6 +41,7 @@ pub use read::chunk_reader::ChunkReader;
 pub use read::lookup::{Found, find_path};
 pub use read::memo::{TreeKey, TreeMemo};
 pub use read::walk::{EnteredDirectory, SnapshotEvent, SnapshotWalk};
+pub use remarks::{Hold, Remark, Remarks, change_remark};
 pub use repository::{
     InitOptions, Repository, Surroundings, arena_bytes_of, check_vacant, exists, forged_configs,
     read_config, refuse_newer,
@@ -52,7 +54,7 @@ pub use snapshots::{
     SnapshotList, SnapshotName, find_snapshot, list_snapshots, list_snapshots_after,
 };
 pub use vouchers::{read_vouchers, write_vouchers};
-pub use wishes::{Wishes, wishes_about};
+pub use wishes::{Wishes, list_wishes_and_remarks};
 pub use write::basis::StreamBasis;
 pub use write::chunk_writer::{ChunkWriter, MetadataLane, WriteStats};
 pub use write::crew::Crew;

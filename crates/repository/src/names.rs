@@ -1,4 +1,4 @@
-//! The names of wishes, and of the steps of collections.
+//! The names of what the owner says of snapshots, and of the steps of collections.
 
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_backend::ObjectName;
@@ -8,6 +8,8 @@ use strongroom_base::SnapshotId;
 pub const COLLECTIONS_FOLDER: &str = "collections";
 /// The folder of wishes to forget snapshots.
 pub const FORGOTTEN_FOLDER: &str = "forgotten";
+/// The folder of remarks about snapshots.
+pub const REMARKS_FOLDER: &str = "remarks";
 
 /// A step of a collection, by the last part of its object's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,13 +56,13 @@ impl Step {
     }
 }
 
-/// The object of a wish.
-pub(crate) fn wish_name(snapshot: SnapshotId, number: u32) -> ObjectName {
-    ObjectName::new(FORGOTTEN_FOLDER, format!("{snapshot}.{number}"))
+/// The object of a wish or a remark: the number-th about a snapshot in its folder.
+pub(crate) fn numbered_name(folder: &str, snapshot: SnapshotId, number: u32) -> ObjectName {
+    ObjectName::new(folder, format!("{snapshot}.{number}"))
 }
 
-/// The snapshot and the number of a wish; none if the name is none of ours.
-pub(crate) fn wish_of(file: &str) -> Option<(SnapshotId, u32)> {
+/// The snapshot and the number of a wish or a remark; none if the name is none of ours.
+pub(crate) fn numbered_of(file: &str) -> Option<(SnapshotId, u32)> {
     let (snapshot, number) = file.split_once('.')?;
     let (snapshot, parsed): (SnapshotId, u32) = (snapshot.parse().ok()?, number.parse().ok()?);
     (parsed > 0 && parsed.to_string() == number).then_some((snapshot, parsed))
@@ -83,13 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn each_wish_has_one_name() {
+    fn each_wish_and_remark_has_one_name() {
         let snapshot = SnapshotId([7; 16]);
         for number in [1, 2, u32::MAX] {
-            assert_eq!(wish_of(wish_name(snapshot, number).file()), Some((snapshot, number)));
+            let name = numbered_name(REMARKS_FOLDER, snapshot, number);
+            assert_eq!(numbered_of(name.file()), Some((snapshot, number)));
         }
         for refused in ["0", "01", "", "4294967296", "1.2"] {
-            assert_eq!(wish_of(&format!("{snapshot}.{refused}")), None, "{refused}");
+            assert_eq!(numbered_of(&format!("{snapshot}.{refused}")), None, "{refused}");
         }
     }
 }

@@ -10,8 +10,8 @@ use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{ArenaId, SlotId, SnapshotId, VoucherId};
 
 use crate::error::RepositoryError;
-pub use crate::names::{COLLECTIONS_FOLDER, FORGOTTEN_FOLDER};
-use crate::names::{Step, wish_of};
+pub use crate::names::{COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER};
+use crate::names::{Step, numbered_name, numbered_of};
 
 /// The folder of key slots.
 pub const KEYS_FOLDER: &str = "keys";
@@ -34,7 +34,7 @@ pub const ASIDE_FOLDER: &str = "aside";
 const SMALL_OBJECT_BYTES_MAX: u64 = 64 << 20;
 
 /// Folders in the order in which they are checked: small and vital ones first.
-const FOLDERS: [&str; 8] = [
+const FOLDERS: [&str; 9] = [
     "",
     KEYS_FOLDER,
     SNAPSHOTS_FOLDER,
@@ -42,6 +42,7 @@ const FOLDERS: [&str; 8] = [
     VOUCHERS_FOLDER,
     COLLECTIONS_FOLDER,
     FORGOTTEN_FOLDER,
+    REMARKS_FOLDER,
     ARENAS_FOLDER,
 ];
 
@@ -75,10 +76,8 @@ pub fn expected(name: &ObjectName) -> Option<Expected> {
             let (number, step) = Step::of(file)?;
             (step.kind(), Some(collection_object_id(number)))
         }
-        FORGOTTEN_FOLDER => {
-            let (snapshot, generation) = wish_of(file)?;
-            return Some(Expected { kind: ObjectKind::Wish, id: Some(snapshot.0), generation });
-        }
+        FORGOTTEN_FOLDER => return numbered(ObjectKind::Wish, file),
+        REMARKS_FOLDER => return numbered(ObjectKind::Remark, file),
         VOUCHERS_FOLDER => (ObjectKind::Vouchers, Some(file.parse::<VoucherId>().ok()?.0)),
         ARENAS_FOLDER => {
             let ArenaName { id, generation } = file.parse().ok()?;
@@ -88,6 +87,12 @@ pub fn expected(name: &ObjectName) -> Option<Expected> {
         _ => return None,
     };
     Some(Expected { kind, id, generation: 0 })
+}
+
+/// A wish or a remark: its number is its generation.
+fn numbered(kind: ObjectKind, file: &str) -> Option<Expected> {
+    let (snapshot, generation) = numbered_of(file)?;
+    Some(Expected { kind, id: Some(snapshot.0), generation })
 }
 
 /// Every object whose name is one of ours, vital ones first; those of reserved folders last.
@@ -181,7 +186,10 @@ pub fn rightful_name(header: &Header) -> Option<ObjectName> {
         ObjectKind::Session => ObjectName::new(SESSIONS_FOLDER, id),
         ObjectKind::Vouchers => ObjectName::new(VOUCHERS_FOLDER, id),
         ObjectKind::Wish => {
-            ObjectName::new(FORGOTTEN_FOLDER, format!("{id}.{}", header.generation))
+            numbered_name(FORGOTTEN_FOLDER, SnapshotId(header.id), header.generation)
+        }
+        ObjectKind::Remark => {
+            numbered_name(REMARKS_FOLDER, SnapshotId(header.id), header.generation)
         }
         ObjectKind::Plan => Step::Plan.object(collection_of(&header.id)),
         ObjectKind::Verdict => Step::Verdict.object(collection_of(&header.id)),

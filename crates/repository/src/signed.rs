@@ -7,7 +7,8 @@
 //!
 //! The signature is of the authority key, over the object's place and the content. The key of one
 //! object is derived from the voucher key, which every holder has, from the place, and from the
-//! salt: two programs may make different objects for one name, and only one of them is kept.
+//! salt: two programs may make different objects for one name, and only one of them is kept. If
+//! only the owner may read the content, it is sealed to the public key, too.
 
 use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
@@ -25,6 +26,9 @@ const SALT_BYTES: usize = 16;
 
 /// What the key of an object is derived as, and what its signature is made as.
 const CONTEXT: &str = "strongroom v0 signed object";
+
+/// What content that only the owner reads is sealed as.
+const PRIVATE_INFO: &str = "strongroom v0 private content";
 
 /// Creates an object. Returns false if its name is taken.
 pub(crate) fn create(
@@ -63,6 +67,33 @@ pub(crate) fn read(repository: &Repository, name: &ObjectName) -> Result<Vec<u8>
         Err(RepositoryError::Object { source: EnvelopeError::Swapped { .. }, .. }) => Err(forged()),
         Err(error) => Err(error),
     }
+}
+
+/// Creates an object that only the owner reads. Returns false if its name is taken.
+pub(crate) fn create_private(
+    repository: &Repository,
+    name: &ObjectName,
+    content: &[u8],
+) -> Result<bool, RepositoryError> {
+    let entropy = &*repository.surroundings.entropy;
+    let public = &repository.write_keys().public_key;
+    let sealed = public.seal(PRIVATE_INFO, &place(repository, name), content, entropy);
+    create(repository, name, &sealed)
+}
+
+/// The content of an object that only the owner reads.
+///
+/// # Errors
+///
+/// Those of [`read`], and [`RepositoryError::PutOnly`].
+pub(crate) fn read_private(
+    repository: &Repository,
+    name: &ObjectName,
+) -> Result<Vec<u8>, RepositoryError> {
+    let owner = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
+    let sealed = read(repository, name)?;
+    let opened = owner.private_key.open(PRIVATE_INFO, &place(repository, name), &sealed);
+    opened.map_err(|_| RepositoryError::Forged { name: name.clone() })
 }
 
 fn open(repository: &Repository, name: &ObjectName, body: Vec<u8>) -> Option<Vec<u8>> {

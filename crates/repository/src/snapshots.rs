@@ -23,6 +23,8 @@ pub struct SnapshotList {
     pub unreadable: Vec<(SnapshotId, RepositoryError)>,
     /// What a newer program made, and what of it this one does not know. It is not damaged.
     pub newer: Vec<(SnapshotId, RepositoryError)>,
+    /// What the owner wishes and says of them. Their labels are those that the owner gave them last.
+    pub wishes: Wishes,
 }
 
 impl SnapshotList {
@@ -73,8 +75,13 @@ pub fn list_snapshots_after(
             continue;
         }
         match read_snapshot(repository, id) {
-            Ok(snapshot) if wishes.forget(id) => list.forgotten.push(snapshot),
-            Ok(snapshot) => list.snapshots.push(snapshot),
+            Ok(mut snapshot) => {
+                wishes.remarks().apply(&mut snapshot);
+                match wishes.forget(id) {
+                    true => list.forgotten.push(snapshot),
+                    false => list.snapshots.push(snapshot),
+                }
+            }
             // It never was one.
             Err(RepositoryError::Fenced { .. }) => {}
             // Removed between the listing and the reading.
@@ -86,6 +93,7 @@ pub fn list_snapshots_after(
     }
     list.snapshots.sort_by_key(Snapshot::order);
     list.forgotten.sort_by_key(Snapshot::order);
+    list.wishes = wishes;
     Ok(list)
 }
 

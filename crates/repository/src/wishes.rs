@@ -6,16 +6,18 @@
 //! ```
 //!
 //! The greatest K counts. Objects are only added, so that a late creation takes nothing back
-//! (`docs/concurrency.md`, what the model changed).
+//! (`docs/concurrency.md`, what the model changed). A snapshot that is held stays, also if there is
+//! a wish to forget it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_backend::ObjectName;
-use strongroom_base::SnapshotId;
+use strongroom_base::{SnapshotId, Timestamp};
 
 use crate::collections::Collections;
 use crate::error::RepositoryError;
-use crate::names::{FORGOTTEN_FOLDER, wish_name, wish_of};
+use crate::names::{FORGOTTEN_FOLDER, REMARKS_FOLDER, numbered_name, numbered_of};
+use crate::remarks::{Hold, Remarks};
 use crate::repository::Repository;
 use crate::signed;
 
@@ -26,6 +28,10 @@ pub struct Wishes {
     greatest: BTreeMap<SnapshotId, u32>,
     /// Snapshots about which there is a wish that cannot be read: it may be to keep them.
     unreadable: BTreeSet<SnapshotId>,
+    /// What else the owner says, read after the wishes.
+    remarks: Remarks,
+    /// When they were read: a hold may have ended.
+    now: Timestamp,
 }
 
 impl Wishes {
@@ -33,7 +39,7 @@ impl Wishes {
     pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
         let mut wishes = Self::default();
         for info in repository.backend().list(FORGOTTEN_FOLDER)? {
-            let Some((snapshot, number)) = wish_of(info.name.file()) else { continue };
+            let Some((snapshot, number)) = numbered_of(info.name.file()) else { continue };
             if wishes.greatest.get(&snapshot).is_some_and(|known| *known > number) {
                 continue;
             }
@@ -46,11 +52,27 @@ impl Wishes {
                 Err(error) => return Err(error),
             }
         }
+        wishes.remarks = Remarks::read(repository)?;
+        wishes.now = repository.surroundings.clock.now();
         Ok(wishes)
     }
 
-    /// Whether a snapshot is to be forgotten.
+    /// Whether a snapshot is to be forgotten: there is a wish, and it is not held.
     pub fn forget(&self, snapshot: SnapshotId) -> bool {
+        self.is_wished(snapshot) && self.hold(snapshot).is_none()
+    }
+
+    /// Why a snapshot is held, and until when; none if it is not.
+    pub fn hold(&self, snapshot: SnapshotId) -> Option<Hold> {
+        self.remarks.hold(snapshot, self.now)
+    }
+
+    /// What else the owner says of snapshots.
+    pub fn remarks(&self) -> &Remarks {
+        &self.remarks
+    }
+
+    fn is_wished(&self, snapshot: SnapshotId) -> bool {
         let is_odd = self.greatest.get(&snapshot).is_some_and(|number| number % 2 == 1);
         is_odd && !self.unreadable.contains(&snapshot)
     }
@@ -66,7 +88,7 @@ impl Wishes {
         repository: &Repository,
         snapshot: SnapshotId,
     ) -> Result<bool, RepositoryError> {
-        match self.forget(snapshot) {
+        match self.is_wished(snapshot) {
             true => Ok(false),
             false => create_wish(repository, snapshot, self.number(snapshot) + 1).map(|()| true),
         }
@@ -102,9 +124,9 @@ fn create_wish(
     first: u64,
 ) -> Result<(), RepositoryError> {
     for number in (first..).step_by(2) {
-        let last = wish_name(snapshot, u32::MAX);
+        let last = numbered_name(FORGOTTEN_FOLDER, snapshot, u32::MAX);
         let number = u32::try_from(number).map_err(|_| RepositoryError::Forged { name: last })?;
-        let name = wish_name(snapshot, number);
+        let name = numbered_name(FORGOTTEN_FOLDER, snapshot, number);
         if signed::create(repository, &name, &[])? {
             break;
         }
@@ -120,12 +142,17 @@ fn create_wish(
     Ok(())
 }
 
-/// The objects of the wishes about a snapshot.
-pub fn wishes_about(
+/// The objects of all wishes and remarks, and which snapshot each is about.
+pub fn list_wishes_and_remarks(
     repository: &Repository,
-    snapshot: SnapshotId,
-) -> Result<Vec<ObjectName>, RepositoryError> {
-    let listed = repository.backend().list(FORGOTTEN_FOLDER)?.into_iter();
-    let names = listed.map(|info| info.name);
-    Ok(names.filter(|name| wish_of(name.file()).is_some_and(|(of, _)| of == snapshot)).collect())
+) -> Result<Vec<(SnapshotId, ObjectName)>, RepositoryError> {
+    let mut names = Vec::new();
+    for folder in [FORGOTTEN_FOLDER, REMARKS_FOLDER] {
+        let listed = repository.backend().list(folder)?.into_iter();
+        names.extend(listed.filter_map(|info| {
+            let (snapshot, _) = numbered_of(info.name.file())?;
+            Some((snapshot, info.name))
+        }));
+    }
+    Ok(names)
 }

@@ -182,6 +182,8 @@ impl<'s> Actor<'s> {
         let options = self.draw(|random| PruneOptions {
             unused_percent_max: *random.pick(&[0, 0, 0, 5]),
             patience: *random.pick(&[Duration::ZERO, Duration::ZERO, Duration::MAX]),
+            rewritten_max: *random.pick(&[None, None, Some(4000)]),
+            time_max: *random.pick(&[None, None, Some(Duration::ZERO)]),
             dry_run: random.once_in(20),
         });
         let repository = self.open(1);

@@ -136,8 +136,11 @@ impl Judge<'_> {
 
     /// With a store that fails no more, collections come to an end, and what is to be forgotten is.
     fn collect(&self) {
-        let options =
-            PruneOptions { unused_percent_max: 0, patience: Duration::ZERO, dry_run: false };
+        let options = PruneOptions {
+            unused_percent_max: 0,
+            patience: Duration::ZERO,
+            ..PruneOptions::default()
+        };
         let repository = self.open();
         let outcome = prune(&repository, &options, &Silent, &Cancel::new());
         let collections = match outcome.and_then(|_| Collections::read(&repository)) {

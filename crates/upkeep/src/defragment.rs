@@ -16,9 +16,9 @@ use strongroom_catalog::{
     TreeWriter,
 };
 use strongroom_repository::{
-    ChunkReader, ChunkWriter, Found, Fragmentation, Layout, OwnRecord, PackOptions, Places,
-    RUN_BYTES_MAX, Repository, RepositoryError, Run, Session, SnapshotEvent, SnapshotWalk,
-    list_snapshots_after,
+    ChunkReader, ChunkWriter, Found, Fragmentation, Hold, Layout, OwnRecord, PackOptions, Places,
+    RUN_BYTES_MAX, Repository, RepositoryError, Run, Session, SnapshotEvent, SnapshotWalk, Wishes,
+    change_remark, list_snapshots_after,
 };
 
 use crate::forget::forget;
@@ -53,7 +53,7 @@ pub struct Gathered {
 /// # Errors
 ///
 /// [`RepositoryError::Argument`] if the snapshot is not there any more, or if it cannot be replaced:
-/// another domain made it, or a newer program.
+/// another domain made it, or a newer program; [`RepositoryError::Held`] if it is held.
 pub fn defragment(
     repository: &Repository,
     snapshot: SnapshotId,
@@ -73,6 +73,10 @@ pub fn defragment(
         RepositoryError::Argument(format!("snapshot {name} was forgotten, or does not exist"))
     })?;
     check_replaceable(repository, snapshot)?;
+    let wishes = Wishes::read(repository)?;
+    if let Some(Hold { reason, .. }) = wishes.hold(snapshot.id) {
+        return Err(RepositoryError::Held { snapshot: snapshot.id, reason });
+    }
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     let layout = Layout::of(snapshot, &reader, cancel)?;
     let before = layout.fragmentation();
@@ -101,6 +105,10 @@ pub fn defragment(
     replacing.stats.bytes_stored = written.stored_bytes;
     let after = Layout::of(&replacing, &reader, cancel)?.fragmentation();
     let to = Some(session.id);
+    let description = wishes.remarks().about(snapshot.id).description;
+    if !description.is_empty() {
+        change_remark(repository, session.id, |remark| remark.description = description.clone())?;
+    }
     session.commit(&replacing)?;
     forget(repository, &[snapshot.id])?;
     Ok(Gathered { from: snapshot.id, to, before, after, copied_bytes: written.data_bytes })

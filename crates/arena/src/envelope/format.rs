@@ -53,6 +53,8 @@ pub enum ObjectKind {
     Done,
     /// The owner's confirmation of arenas of other domains.
     Vouchers,
+    /// What the owner says of a snapshot: labels, a description, a hold.
+    Remark,
     /// A kind that this program does not know, by its number: one that is reserved, or one that a
     /// newer program added. Never one of the numbers above.
     Unknown(u8),
@@ -60,7 +62,7 @@ pub enum ObjectKind {
 
 impl ObjectKind {
     /// All kinds that this program knows, in the order of their numbers.
-    pub const KNOWN: [Self; 12] = [
+    pub const KNOWN: [Self; 13] = [
         Self::Config,
         Self::KeySlot,
         Self::DataArena,
@@ -73,6 +75,7 @@ impl ObjectKind {
         Self::Verdict,
         Self::Done,
         Self::Vouchers,
+        Self::Remark,
     ];
 
     /// What it is called in messages.
@@ -90,6 +93,7 @@ impl ObjectKind {
             Self::Verdict => "verdict",
             Self::Done => "end of a collection",
             Self::Vouchers => "vouchers",
+            Self::Remark => "remark",
             Self::Unknown(_) => "thing of an unknown kind",
         }
     }
@@ -109,6 +113,7 @@ impl ObjectKind {
             Self::Verdict => 10,
             Self::Done => 11,
             Self::Vouchers => 14,
+            Self::Remark => 17,
             Self::Unknown(number) => number,
         }
     }

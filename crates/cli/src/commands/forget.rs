@@ -8,13 +8,13 @@ use serde_json::json;
 use strongroom_base::SnapshotId;
 use strongroom_base::units::counted;
 use strongroom_catalog::Snapshot;
-use strongroom_repository::{SnapshotList, list_snapshots};
+use strongroom_repository::{RepositoryError, SnapshotList, list_snapshots};
 use strongroom_upkeep::{Judged, Policy, forget, remember};
 
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
-use crate::snapshot_arg::{SHORTEST_ID, SnapshotArg};
+use crate::snapshot_arg::{SHORTEST_ID, find_all};
 use crate::terminal::{printable_bytes, printable_text, table};
 
 /// What is forgotten.
@@ -97,7 +97,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.open()?;
     let list = list_snapshots(&repository)?;
     if args.undo {
-        let ids = named(&args.snapshots, &list.forgotten)?;
+        let ids = find_all(&args.snapshots, &list.forgotten)?;
         let late = remember(&repository, &ids)?;
         for id in &late {
             context.terminal.result(format!("{}: too late, a prune has taken it", id.short()))?;
@@ -106,10 +106,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.line(format!("{kept} kept after all"))?;
         return Ok(if late.is_empty() { Exit::Done } else { Exit::Failed }.into());
     }
-    let (judged, unreadable) = match policy.is_empty() {
+    let (mut judged, unreadable) = match policy.is_empty() {
         true => named_ones(args, &list)?,
         false => (policy.judge(&wanted(args, &list), &dates::periods), Vec::new()),
     };
+    keep_held(&mut judged, &list, policy.is_empty())?;
     let goes = |judged: &&Judged<'_>| judged.kept_by.is_empty();
     let mut going: Vec<SnapshotId> = judged.iter().filter(goes).map(|j| j.snapshot.id).collect();
     report(context, &judged)?;
@@ -141,11 +142,6 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     Ok(Exit::Done.into())
 }
 
-fn named(names: &[OsString], snapshots: &[Snapshot]) -> Result<Vec<SnapshotId>, CliError> {
-    let find = |name: &OsString| SnapshotArg::from(name.clone()).find_in(snapshots).map(|s| s.id);
-    names.iter().map(find).collect()
-}
-
 /// One that cannot be read, by the beginning of its id: it can be forgotten all the same.
 fn unreadable(name: &OsStr, list: &SnapshotList) -> Option<SnapshotId> {
     let name = name.to_str().filter(|name| name.len() >= SHORTEST_ID)?;
@@ -162,10 +158,26 @@ fn named_ones<'s>(
 ) -> Result<(Vec<Judged<'s>>, Vec<SnapshotId>), CliError> {
     let (lost, names): (Vec<_>, Vec<_>) =
         args.snapshots.iter().cloned().partition(|name| unreadable(name, list).is_some());
-    let ids = named(&names, &list.snapshots)?;
+    let ids = find_all(&names, &list.snapshots)?;
     let snapshots = list.snapshots.iter().filter(|snapshot| ids.contains(&snapshot.id));
     let judged = snapshots.map(|snapshot| Judged { snapshot, kept_by: Vec::new() }).collect();
     Ok((judged, lost.iter().filter_map(|name| unreadable(name, list)).collect()))
+}
+
+/// Snapshots that are held stay. If one of them was named, that is an error.
+fn keep_held(
+    judged: &mut [Judged<'_>],
+    list: &SnapshotList,
+    were_named: bool,
+) -> Result<(), CliError> {
+    for Judged { snapshot, kept_by } in judged {
+        let Some(hold) = list.wishes.hold(snapshot.id) else { continue };
+        if were_named {
+            return Err(RepositoryError::Held { snapshot: snapshot.id, reason: hold.reason }.into());
+        }
+        kept_by.push("held");
+    }
+    Ok(())
 }
 
 fn wanted<'s>(args: &Args, list: &'s SnapshotList) -> Vec<&'s Snapshot> {

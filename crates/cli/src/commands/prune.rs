@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use strongroom_base::units::{bytes_text, counted, duration_text, parse_bytes};
 use strongroom_catalog::Snapshot;
-use strongroom_repository::{Repository, list_snapshots};
+use strongroom_repository::{Repository, Wishes, list_snapshots};
 use strongroom_upkeep::{PruneOptions, PruneOutcome, defragment, prune};
 
 use crate::context::Context;
@@ -77,11 +77,12 @@ fn defragment_newest(
     mut budget: u64,
 ) -> Result<(), CliError> {
     let list = list_snapshots(repository)?;
+    let wishes = Wishes::read(repository)?;
     let own = list.snapshots.iter().filter(|s| s.domain == repository.secret.domain_name());
     // The last of each series stays.
     let newest: BTreeMap<_, &Snapshot> =
         own.filter(|s| !s.partial).map(|s| ((&s.host, &s.paths), s)).collect();
-    for snapshot in newest.into_values() {
+    for snapshot in newest.into_values().filter(|s| wishes.hold(s.id).is_none()) {
         let monitor = context.terminal.monitor(Words::objects("checked"));
         let gathered = defragment(repository, snapshot.id, budget, &monitor, &context.cancel);
         monitor.finish();

@@ -8,7 +8,7 @@ use serde_json::json;
 use strongroom_base::units::{bytes_text, count_text, counted};
 use strongroom_base::{Severity, SnapshotId};
 use strongroom_catalog::Snapshot;
-use strongroom_repository::{RepositoryError, list_snapshots};
+use strongroom_repository::{RepositoryError, Wishes, list_snapshots};
 
 use crate::columns::{output_columns, shorten};
 use crate::context::Context;
@@ -31,11 +31,15 @@ pub struct Args {
     /// Only those that were forgotten, and that `forget --undo` can take back until the next prune
     #[arg(long)]
     forgotten: bool,
+    /// Only those that are held
+    #[arg(long)]
+    held: bool,
 }
 
 impl Args {
-    fn wants(&self, snapshot: &Snapshot) -> bool {
-        self.host.as_ref().is_none_or(|host| *host == snapshot.host)
+    fn wants(&self, snapshot: &Snapshot, wishes: &Wishes) -> bool {
+        (!self.held || wishes.hold(snapshot.id).is_some())
+            && self.host.as_ref().is_none_or(|host| *host == snapshot.host)
             && self.label.as_ref().is_none_or(|label| snapshot.labels.contains(label))
             && self.path.as_ref().is_none_or(|path| snapshot.holds(path.as_bytes()))
     }
@@ -46,8 +50,9 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.open()?;
     let list = list_snapshots(&repository)?;
     let all = if args.forgotten { &list.forgotten } else { &list.snapshots };
-    let wanted: Vec<&Snapshot> = all.iter().filter(|s| args.wants(s)).collect();
+    let wanted: Vec<&Snapshot> = all.iter().filter(|s| args.wants(s, &list.wishes)).collect();
     for snapshot in &wanted {
+        let hold = list.wishes.hold(snapshot.id);
         context.terminal.json(&json!({
             "event": "snapshot",
             "id": snapshot.id.to_string(),
@@ -58,6 +63,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             "user": snapshot.user,
             "paths": snapshot.paths.iter().map(|p| String::from_utf8_lossy(p)).collect::<Vec<_>>(),
             "labels": snapshot.labels,
+            "description": list.wishes.remarks().about(snapshot.id).description,
+            "held": hold.map(|hold| json!({
+                "reason": hold.reason,
+                "until": hold.until.map(dates::rfc3339),
+            })),
             "parent": snapshot.parent.map(|parent| parent.to_string()),
             "partial": snapshot.partial,
             "files": snapshot.stats.files,
@@ -69,7 +79,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         }))?;
     }
     if !context.json() {
-        print(context, &wanted, all.len())?;
+        print(context, &wanted, all.len(), &list.wishes)?;
     }
     if !list.forgotten.is_empty() && !args.forgotten {
         let forgotten = counted(list.forgotten.len() as u64, "snapshot is", "snapshots are");
@@ -111,7 +121,12 @@ fn laid_out(mut rows: Vec<Vec<String>>, columns: Option<usize>) -> Vec<String> {
 /// How wide the column of ids is.
 const SHORT_ID_COLUMNS: usize = 8;
 
-fn print(context: &Context, snapshots: &[&Snapshot], all: usize) -> Result<(), CliError> {
+fn print(
+    context: &Context,
+    snapshots: &[&Snapshot],
+    all: usize,
+    wishes: &Wishes,
+) -> Result<(), CliError> {
     if snapshots.is_empty() {
         context.terminal.note(match all {
             0 => "there are no snapshots yet".to_owned(),
@@ -125,6 +140,13 @@ fn print(context: &Context, snapshots: &[&Snapshot], all: usize) -> Result<(), C
     for snapshot in snapshots {
         let mut what: Vec<String> = snapshot.paths.iter().map(|p| printable_bytes(p)).collect();
         what.extend(snapshot.labels.iter().map(|label| format!("[{}]", printable_text(label))));
+        if wishes.hold(snapshot.id).is_some() {
+            what.push("(held)".to_owned());
+        }
+        let description = wishes.remarks().about(snapshot.id).description;
+        if !description.is_empty() {
+            what.push(format!("\"{}\"", printable_text(&description)));
+        }
         if snapshot.partial {
             what.insert(0, "(incomplete)".to_owned());
         }

@@ -17,6 +17,8 @@ const COMMANDS: &[&str] = &[
     "dump",
     "mount",
     "forget",
+    "hold",
+    "label",
     "prune",
     "verify",
     "repair",

@@ -7,6 +7,7 @@ mod damage;
 mod findings;
 mod forget;
 mod help;
+mod holds;
 mod interrupt;
 mod machine;
 mod mistakes;

@@ -12,6 +12,7 @@ mod defragment;
 mod deltas;
 mod domains;
 mod faults;
+mod holds;
 mod hostile;
 mod keys;
 mod linear;

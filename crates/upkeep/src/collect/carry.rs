@@ -1,13 +1,15 @@
 //! Carrying out a verdict (C8). Any process may, any number of times: nothing in a verdict is ever
 //! looked at again.
 
+use std::collections::HashSet;
+
 use strongroom_arena::{Arena, ArenaName, ArenaStore, ListedArenas, Rewriting, envelope, rewrite};
 use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, SnapshotId};
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, read_whole};
 use strongroom_repository::{
     ArenaSlots, Collections, Repository, RepositoryError, Selection, finish_collection,
-    snapshot_object, wishes_about,
+    list_wishes_and_remarks, snapshot_object,
 };
 
 /// What was done.
@@ -58,8 +60,11 @@ pub fn carry_out(
         cancel.check()?;
         carried.snapshots +=
             u64::from(remove(repository.backend(), &snapshot_object(snapshot.id))?);
-        for wish in wishes_about(repository, snapshot.id)? {
-            remove(repository.backend(), &wish)?;
+    }
+    let going: HashSet<SnapshotId> = verdict.snapshots.iter().map(|going| going.id).collect();
+    for (snapshot, name) in list_wishes_and_remarks(repository)? {
+        if going.contains(&snapshot) {
+            remove(repository.backend(), &name)?;
         }
     }
     let mut listed = ListedArenas::list(repository.backend())?;

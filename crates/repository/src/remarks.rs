@@ -1,0 +1,303 @@
+//! What the owner says of snapshots after they were made: labels, a description, a hold.
+//!
+//! ```text
+//! remarks/S.K      the K-th remark about S: all that the owner says of it
+//! ```
+//!
+//! The greatest K counts. Objects are only added, for the same reason as wishes: a late creation
+//! brings no old remark back. The document: `docs/format/remark.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use minicbor::{Decoder, Encoder};
+use strongroom_base::{SnapshotId, Timestamp};
+use strongroom_catalog::format::decode_map;
+use strongroom_catalog::{FormatError, Snapshot};
+
+use crate::error::RepositoryError;
+use crate::names::{REMARKS_FOLDER, numbered_name, numbered_of};
+use crate::repository::Repository;
+use crate::signed;
+
+mod key {
+    pub const LABELS: u64 = 0;
+    pub const DESCRIPTION: u64 = 1;
+    pub const HELD_FOR: u64 = 2;
+    pub const HELD_UNTIL: u64 = 3;
+}
+
+/// A snapshot that no rule and no wish removes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// Why.
+    pub reason: String,
+    /// When it ends; never if there is none.
+    pub until: Option<Timestamp>,
+}
+
+/// All that the owner says of a snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Remark {
+    /// The labels that it has instead of those that its backup gave it.
+    pub labels: Option<Vec<String>>,
+    /// Any text; empty if there is none.
+    pub description: String,
+    /// Whether it is held.
+    pub hold: Option<Hold>,
+    /// What a newer program added: keys and their values, kept as they are.
+    newer: Vec<(u64, Vec<u8>)>,
+}
+
+impl Remark {
+    /// Its bytes.
+    pub fn pack(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let until = self.hold.as_ref().and_then(|hold| hold.until);
+        let present = [
+            self.labels.is_some(),
+            !self.description.is_empty(),
+            self.hold.is_some(),
+            until.is_some(),
+        ];
+        let count = present.into_iter().filter(|is| *is).count() + self.newer.len();
+        let mut cbor = Encoder::new(&mut bytes);
+        let mut encode = || -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
+            cbor.map(count as u64)?;
+            if let Some(labels) = &self.labels {
+                cbor.u64(key::LABELS)?.array(labels.len() as u64)?;
+                for label in labels {
+                    cbor.str(label)?;
+                }
+            }
+            if !self.description.is_empty() {
+                cbor.u64(key::DESCRIPTION)?.str(&self.description)?;
+            }
+            if let Some(hold) = &self.hold {
+                cbor.u64(key::HELD_FOR)?.str(&hold.reason)?;
+            }
+            if let Some(until) = until {
+                cbor.u64(key::HELD_UNTIL)?.i64(until.0)?;
+            }
+            Ok(())
+        };
+        encode().expect("a vector takes all that is written to it");
+        for (key, value) in &self.newer {
+            Encoder::new(&mut bytes).u64(*key).expect("a vector takes all that is written to it");
+            bytes.extend_from_slice(value);
+        }
+        bytes
+    }
+
+    /// What is in `bytes`.
+    pub fn unpack(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut remark = Self::default();
+        let mut until = None;
+        let mut cbor = Decoder::new(bytes);
+        let damaged = |detail: &dyn ToString| FormatError::damaged("remark", detail.to_string());
+        decode_map(&mut cbor, |cbor, number| {
+            match number {
+                key::LABELS => remark.labels = Some(decode_labels(cbor)?),
+                key::DESCRIPTION => remark.description = cbor.str()?.to_owned(),
+                key::HELD_FOR => {
+                    remark.hold = Some(Hold { reason: cbor.str()?.to_owned(), until: None });
+                }
+                key::HELD_UNTIL => until = Some(Timestamp(cbor.i64()?)),
+                newer => {
+                    let start = cbor.position();
+                    cbor.skip()?;
+                    remark.newer.push((newer, bytes[start..cbor.position()].to_vec()));
+                }
+            }
+            Ok(())
+        })
+        .map_err(|error| damaged(&error))?;
+        match (&mut remark.hold, until) {
+            (Some(hold), until) => hold.until = until,
+            (None, Some(_)) => return Err(damaged(&"the end of a hold without the hold")),
+            (None, None) => {}
+        }
+        match cbor.position() == bytes.len() {
+            true => Ok(remark),
+            false => Err(damaged(&"bytes are left over")),
+        }
+    }
+}
+
+fn decode_labels(cbor: &mut Decoder<'_>) -> Result<Vec<String>, minicbor::decode::Error> {
+    let none = || minicbor::decode::Error::message("no array of known length");
+    let mut labels = Vec::new();
+    for _ in 0..cbor.array()?.ok_or_else(none)? {
+        labels.push(cbor.str()?.to_owned());
+    }
+    Ok(labels)
+}
+
+/// The remarks about one snapshot.
+#[derive(Debug, Clone)]
+struct Said {
+    /// The greatest that can be read, and what it says; 0 if there is none.
+    last: u32,
+    remark: Remark,
+    /// The first free number after it.
+    next: u32,
+    /// Whether one between the two cannot be read: it may be a hold.
+    is_unreadable: bool,
+}
+
+/// What the owner says of all snapshots.
+#[derive(Debug, Clone, Default)]
+pub struct Remarks {
+    of: BTreeMap<SnapshotId, Said>,
+}
+
+/// A damaged remark may be a hold, so it counts as one.
+const UNREADABLE: &str = "a remark about it cannot be read";
+
+impl Remarks {
+    /// Reads them. What the owner did not make is no remark.
+    pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
+        let mut numbers: BTreeMap<SnapshotId, BTreeSet<u32>> = BTreeMap::new();
+        for info in repository.backend().list(REMARKS_FOLDER)? {
+            if let Some((snapshot, number)) = numbered_of(info.name.file()) {
+                numbers.entry(snapshot).or_default().insert(number);
+            }
+        }
+        let mut remarks = Self::default();
+        for (snapshot, numbers) in &numbers {
+            remarks.of.insert(*snapshot, Said::read(repository, *snapshot, numbers)?);
+        }
+        Ok(remarks)
+    }
+
+    /// What the owner says of a snapshot.
+    pub fn about(&self, snapshot: SnapshotId) -> Remark {
+        self.of.get(&snapshot).map(|said| said.remark.clone()).unwrap_or_default()
+    }
+
+    /// Why a snapshot is held at this time, and until when; none if it is not.
+    pub fn hold(&self, snapshot: SnapshotId, now: Timestamp) -> Option<Hold> {
+        let said = self.of.get(&snapshot)?;
+        if said.is_unreadable {
+            return Some(Hold { reason: UNREADABLE.to_owned(), until: None });
+        }
+        let is_over = |hold: &Hold| hold.until.is_some_and(|until| until < now);
+        said.remark.hold.clone().filter(|hold| !is_over(hold))
+    }
+
+    /// Gives a snapshot the labels that the owner gave it later.
+    pub fn apply(&self, snapshot: &mut Snapshot) {
+        let said = self.of.get(&snapshot.id);
+        if let Some(labels) = said.and_then(|said| said.remark.labels.clone()) {
+            snapshot.labels = labels;
+        }
+    }
+}
+
+impl Default for Said {
+    fn default() -> Self {
+        Self { last: 0, remark: Remark::default(), next: 1, is_unreadable: false }
+    }
+}
+
+impl Said {
+    fn read(
+        repository: &Repository,
+        snapshot: SnapshotId,
+        numbers: &BTreeSet<u32>,
+    ) -> Result<Self, RepositoryError> {
+        let mut said = Self::default();
+        let mut unreadable = BTreeSet::new();
+        for number in numbers.iter().rev() {
+            match read_one(repository, snapshot, *number) {
+                Ok(remark) => {
+                    (said.last, said.remark) = (*number, remark);
+                    break;
+                }
+                // Its snapshot was removed in the meantime.
+                Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
+                Err(RepositoryError::Forged { .. }) => {}
+                Err(error) if error.is_damage() => drop(unreadable.insert(*number)),
+                Err(error) => return Err(error),
+            }
+        }
+        // The owner takes the first free number, so what is planted beyond it does not count.
+        let free = (said.last + 1..).find(|number| !numbers.contains(number));
+        said.next = free.unwrap_or(u32::MAX);
+        said.is_unreadable = unreadable.range(said.last + 1..said.next).next().is_some();
+        Ok(said)
+    }
+}
+
+fn read_one(
+    repository: &Repository,
+    snapshot: SnapshotId,
+    number: u32,
+) -> Result<Remark, RepositoryError> {
+    let name = numbered_name(REMARKS_FOLDER, snapshot, number);
+    let content = signed::read_private(repository, &name)?;
+    Remark::unpack(&content).map_err(|source| RepositoryError::Format { name, source })
+}
+
+/// Changes what the owner says of a snapshot. Of two changes at the same time, the later one begins
+/// with what the earlier one left.
+pub fn change_remark(
+    repository: &Repository,
+    snapshot: SnapshotId,
+    change: impl Fn(&mut Remark),
+) -> Result<(), RepositoryError> {
+    let mut taken = 0;
+    loop {
+        let said = Remarks::read(repository)?.of.remove(&snapshot).unwrap_or_default();
+        let mut remark = said.remark.clone();
+        change(&mut remark);
+        if remark == said.remark && !said.is_unreadable {
+            return Ok(());
+        }
+        let name = numbered_name(REMARKS_FOLDER, snapshot, said.next);
+        if signed::create_private(repository, &name, &remark.pack())? {
+            return Ok(());
+        }
+        // Another process took the name, and its remark is read now; or no number is free.
+        if said.next == taken {
+            return Err(RepositoryError::Forged { name });
+        }
+        taken = said.next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remark() -> Remark {
+        Remark {
+            labels: Some(vec!["gold".to_owned(), String::new()]),
+            description: "before the move".to_owned(),
+            hold: Some(Hold { reason: "audit".to_owned(), until: Some(Timestamp(-5)) }),
+            newer: vec![(4, vec![0x01]), (300, vec![0x82, 0x01, 0x02])],
+        }
+    }
+
+    #[test]
+    fn a_remark_comes_back_whole_or_not_at_all() {
+        for remark in [remark(), Remark::default()] {
+            let bytes = remark.pack();
+            assert_eq!(Remark::unpack(&bytes).unwrap(), remark);
+            for length in 0..bytes.len() {
+                assert!(Remark::unpack(&bytes[..length]).is_err(), "{length}");
+            }
+            assert!(Remark::unpack(&[&bytes[..], &[0]].concat()).is_err());
+        }
+    }
+
+    /// Frozen bytes.
+    #[test]
+    fn a_remark_that_was_made_is_read() {
+        let hex = "a6008264676f6c6460016f6265666f726520746865206d6f766502656175646974032404011901\
+            2c820102";
+        let packed: String = remark().pack().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(packed, hex);
+        let end_alone = [0xa1, 0x03, 0x00];
+        assert!(Remark::unpack(&end_alone).is_err());
+    }
+}
