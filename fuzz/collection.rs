@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use strongroom_base::{ArenaId, SnapshotId, Timestamp};
 use strongroom_fuzz::{measure, write_seeds_if_asked};
 use strongroom_repository::{
-    ArenaSlots, Forgotten, Hold, Remark, SLOTS_BYTES_MAX, Selection, SlotSets,
+    ArenaSlots, End, Forgotten, Hold, Remark, SLOTS_BYTES_MAX, Selection, SlotSets,
 };
 
 fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
@@ -25,6 +25,9 @@ fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
     assert!(unpacked.peak_bytes <= 128 * data.len() + 4096, "it took {}", unpacked.peak_bytes);
     if let Ok(remark) = unpacked.value {
         assert_eq!(Remark::unpack(&remark.pack()).as_ref(), Ok(&remark));
+    }
+    if let Ok(end) = End::unpack(data, u64::MAX) {
+        assert_eq!(End::unpack(&end.pack(), u64::MAX).as_ref(), Ok(&end));
     }
     let unpacked = measure(|| Selection::unpack(data));
     let bound = 16 * SLOTS_BYTES_MAX + 64 * data.len();
@@ -45,5 +48,6 @@ fn seeds() -> Vec<Vec<u8>> {
     remark.labels = Some(vec!["gold".to_owned()]);
     remark.description = "before the move".to_owned();
     remark.hold = Some(Hold { reason: "audit".to_owned(), until: Some(Timestamp(1 << 60)) });
-    vec![slots.pack(), selection.pack(), Selection::default().pack(), remark.pack()]
+    let end = End { since: 5, removed: selection.clone() };
+    vec![slots.pack(), selection.pack(), Selection::default().pack(), end.pack(), remark.pack()]
 }

@@ -5,6 +5,7 @@
 //! ones. It knows nothing of the index, of recipes, or of files.
 
 pub mod block;
+mod blocks_key;
 pub mod envelope;
 mod error;
 pub mod format;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use strongroom_base::seal::SealKey;
 use strongroom_base::{ArenaId, DomainId};
 
 use crate::block::{BlockError, OpenBlock, open_block};
+use crate::blocks_key::BlocksKey;
 use crate::envelope::format::Origin;
 use crate::error::{ArenaError, damaged, format_error};
 use crate::format::{FRAME_BYTES, Summary, SummaryBlock};
@@ -37,7 +37,7 @@ pub struct Arena {
     pub(crate) blocks_start: u64,
     /// For each block, the place of its first chunk in the summary's slots.
     pub(crate) first_places: Vec<u32>,
-    pub(crate) key: Option<Arc<SealKey>>,
+    pub(crate) key: Option<Arc<BlocksKey>>,
 }
 
 impl Arena {
@@ -124,7 +124,7 @@ impl Arena {
         blocks: std::ops::RangeInclusive<usize>,
         bytes: &[u8],
     ) -> Result<Vec<OpenBlock>, ArenaError> {
-        let key = self.key.as_ref().ok_or(ArenaError::PutOnly)?;
+        let key = self.key.as_ref().ok_or(ArenaError::PutOnly)?.open()?;
         let base = self.summary.blocks[*blocks.start()].offset as usize;
         blocks
             .map(|place| {

@@ -6,7 +6,6 @@
 
 use strongroom_base::entropy::random_array;
 use strongroom_base::keys::WriteKeys;
-use strongroom_base::seal::SealKey;
 use strongroom_base::{Entropy, Fingerprint};
 
 use crate::block::{BlockDraft, BlockSealer, CompressionLevel, OpenBlock, SealedBlock, seal_again};
@@ -75,8 +74,9 @@ pub fn rewrite(
     }
     let origin = header.origin;
     let key_of =
-        |head: &ArenaHead| store.blocks_key(id, head, origin.session)?.ok_or(ArenaError::PutOnly);
-    let keys = Keys { present: key_of(&head)?, next: key_of(&next_head)? };
+        |head: &ArenaHead| store.blocks_key(id, head, origin.session).ok_or(ArenaError::PutOnly);
+    let (present, next) = (key_of(&head)?, key_of(&next_head)?);
+    let (present, next) = (present.open()?, next.open()?);
     let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
     let mut builder = ArenaBuilder::rebuilding(id, &next_head);
     for (place, left) in left {
@@ -89,11 +89,9 @@ pub fn rewrite(
         let block = match left {
             Left::Some { first, end } => {
                 let mut draft = draft_of(&opened, number, first..end, &stays);
-                sealer.seal_within(Vec::new(), &mut draft, id, &keys.next)
+                sealer.seal_within(Vec::new(), &mut draft, id, next)
             }
-            _ if takes_blocks_apart => {
-                seal_again(bytes, id, &keys.present, &keys.next).map_err(lost)?
-            }
+            _ if takes_blocks_apart => seal_again(bytes, id, present, next).map_err(lost)?,
             _ => {
                 let block = &arena.summary.blocks[place];
                 SealedBlock { frame: block.frame, head: block.head, bytes: bytes.to_vec() }
@@ -110,14 +108,8 @@ pub fn rewrite(
         origin,
         keys: &WriteKeys { domain, ..rewriting.keys.clone() },
         redundancy: rewriting.redundancy,
-        padding: rewriting.padding.then_some(&keys.next),
+        padding: rewriting.padding.then_some(next),
     }))
-}
-
-/// The keys of an arena's blocks, in two generations.
-struct Keys {
-    present: SealKey,
-    next: SealKey,
 }
 
 /// What is left of a block.

@@ -53,8 +53,9 @@ pub fn rescue(
     }
     let head = head_of(&salvage.body).ok_or_else(|| damaged(id, "its key is lost"))?;
     let key =
-        store.blocks_key(id, &head, salvage.header.origin.session)?.ok_or(ArenaError::PutOnly)?;
-    let mut blocks = scan_blocks(&salvage.body, id, &key)?;
+        store.blocks_key(id, &head, salvage.header.origin.session).ok_or(ArenaError::PutOnly)?;
+    let key = key.open()?;
+    let mut blocks = scan_blocks(&salvage.body, id, key)?;
     let found = blocks.len();
     blocks.retain(|(sealed, _)| sealed.head.codec != Codec::Padding);
     let is_padded = blocks.len() < found;
@@ -72,7 +73,7 @@ pub fn rescue(
         origin: salvage.header.origin,
         keys,
         redundancy,
-        padding: is_padded.then_some(&key),
+        padding: is_padded.then_some(key),
     });
     Ok(Rescued { arena, blocks_saved: blocks.len(), blocks_before: Some(head.block_count) })
 }

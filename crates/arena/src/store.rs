@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use strongroom_backend::Backend;
+use strongroom_base::seal::PrivateKey;
 use strongroom_base::{ArenaId, ArenaSecret, ByteCache, RepositoryKeys, SnapshotId};
 
 use crate::block::OpenBlock;
@@ -53,6 +54,8 @@ impl Default for CacheLimits {
 pub struct ArenaStore {
     backend: Arc<dyn Backend>,
     keys: RepositoryKeys,
+    /// That of a holder who can read; shared with the arenas that are open.
+    private_key: Option<Arc<PrivateKey>>,
     // Read for each arena that is opened, written once in a session.
     vouchers: RwLock<HashMap<ArenaId, Voucher>>,
     /// What the keys of the arenas of some sessions are derived from, for a holder who has no other
@@ -83,6 +86,7 @@ impl ArenaStore {
             backend,
             object_bytes_max: object_bytes_max(arena_bytes),
             keys: keys.clone(),
+            private_key: keys.owner.as_ref().map(|owner| Arc::new(owner.private_key.clone())),
             vouchers: RwLock::default(),
             secrets: HashMap::new(),
             arenas: ByteCache::new(limits.summary_bytes),

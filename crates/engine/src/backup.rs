@@ -104,8 +104,36 @@ pub struct BackupOutcome {
     pub profile: Profile,
 }
 
-/// Makes a snapshot of file trees.
+/// How often a backup begins a new session because a collector has ended the one before.
+const SESSIONS: u32 = 3;
+
+/// Makes a snapshot of file trees. If a collector loses its patience with the session and ends it,
+/// another one begins: it reads the files again, and finds what the first has stored.
 pub fn backup(
+    repository: &Repository,
+    options: &BackupOptions,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<BackupOutcome, EngineError> {
+    let mut sessions = 1;
+    loop {
+        match backup_in_session(repository, options, monitor, cancel) {
+            Err(EngineError::Repository(RepositoryError::Fenced { session }))
+                if sessions < SESSIONS =>
+            {
+                sessions += 1;
+                let session = session.short();
+                monitor.detail(&format!(
+                    "a prune has ended this backup ({session}), which began too long ago: it \
+                     begins again, and finds what is stored"
+                ));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn backup_in_session(
     repository: &Repository,
     options: &BackupOptions,
     monitor: &dyn Monitor,

@@ -29,6 +29,7 @@ mod key {
     pub const SNAPSHOTS: u64 = 0;
     pub const SLOTS_BYTES: u64 = 1;
     pub const SLOTS: u64 = 2;
+    pub const SINCE: u64 = 3;
 }
 
 /// A plan or a verdict has at most this many bytes of slots before compression.
@@ -57,18 +58,27 @@ pub struct Selection {
 impl Selection {
     /// Its bytes.
     pub fn pack(&self) -> Vec<u8> {
+        self.pack_since(0)
+    }
+
+    /// Its bytes; those of an end, unless `since` is 0.
+    fn pack_since(&self, since: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut cbor = Encoder::new(&mut bytes);
         let slots = self.slots.pack();
         let compressed = zstd::bulk::compress(&slots, 3).expect("zstd compresses into its bound");
         let mut encode = || -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
-            cbor.map(3)?.u64(key::SNAPSHOTS)?.array(self.snapshots.len() as u64)?;
+            cbor.map(3 + u64::from(since > 0))?;
+            cbor.u64(key::SNAPSHOTS)?.array(self.snapshots.len() as u64)?;
             for snapshot in &self.snapshots {
                 cbor.array(3)?.bytes(&snapshot.id.0)?;
                 cbor.str(&snapshot.domain)?.u64(snapshot.sequence)?;
             }
             cbor.u64(key::SLOTS_BYTES)?.u64(slots.len() as u64)?;
             cbor.u64(key::SLOTS)?.bytes(&compressed)?;
+            if since > 0 {
+                cbor.u64(key::SINCE)?.u64(since)?;
+            }
             Ok(())
         };
         encode().expect("a vector takes all that is written to it");
@@ -78,8 +88,15 @@ impl Selection {
     /// What is in `bytes`. A key that this program does not know is refused: what a newer one
     /// removes must not be removed in part.
     pub fn unpack(bytes: &[u8]) -> Result<Self, FormatError> {
+        match Self::unpack_since(bytes)? {
+            (selection, 0) => Ok(selection),
+            _ => Err(FormatError::damaged("collection", "it is an end")),
+        }
+    }
+
+    fn unpack_since(bytes: &[u8]) -> Result<(Self, u64), FormatError> {
         use minicbor::decode::Error;
-        let mut selection = Self::default();
+        let (mut selection, mut since) = (Self::default(), 0);
         let mut slots_bytes = 0;
         let mut cbor = Decoder::new(bytes);
         decode_map(&mut cbor, |cbor, number| {
@@ -99,15 +116,81 @@ impl Selection {
                     let slots = slots.and_then(|slots| SlotSets::unpack(&slots));
                     selection.slots = slots.ok_or_else(|| Error::message("slots out of order"))?;
                 }
+                key::SINCE => match cbor.u64()? {
+                    0 => return Err(Error::message("an end of no collection")),
+                    number => since = number,
+                },
                 _ => return Err(Error::message("a key that only a newer program knows")),
             }
             Ok(())
         })
         .map_err(|error| FormatError::damaged("collection", error))?;
         match cbor.position() == bytes.len() {
-            true => Ok(selection),
+            true => Ok((selection, since)),
             false => Err(FormatError::damaged("collection", "bytes are left over")),
         }
+    }
+}
+
+/// The end of a collection: what it and those before it have removed, so that a reader need not read
+/// all verdicts. That of collection N covers as many as the greatest power of two that divides N, so
+/// what N collections removed is read from at most log N ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    /// The first collection that it covers.
+    pub since: u64,
+    /// The snapshots that went, and the arenas that went as a whole.
+    pub removed: Selection,
+}
+
+impl End {
+    /// Its bytes.
+    pub fn pack(&self) -> Vec<u8> {
+        self.removed.pack_since(self.since)
+    }
+
+    /// What is in `bytes`, which are those of the end of a collection.
+    pub fn unpack(bytes: &[u8], number: u64) -> Result<Self, FormatError> {
+        let (removed, since) = Selection::unpack_since(bytes)?;
+        match (1..=number).contains(&since) {
+            true => Ok(Self { since, removed }),
+            false => Err(FormatError::damaged("collection", "an end of other collections")),
+        }
+    }
+
+    /// The end of a collection with this verdict.
+    fn of(
+        repository: &Repository,
+        number: u64,
+        verdict: &Selection,
+    ) -> Result<Self, RepositoryError> {
+        let least = number - (1 << number.trailing_zeros()) + 1;
+        let mut end = Self { since: number, removed: Selection::default() };
+        end.add(verdict);
+        while end.since > least {
+            let before = end.since - 1;
+            let earlier = match read_end(repository, before)?.filter(|end| end.since >= least) {
+                Some(end) => end,
+                None => {
+                    let verdict = read_step(repository, before, Step::Verdict)?.unwrap_or_default();
+                    Self { since: before, removed: verdict }
+                }
+            };
+            let so_far = end.removed.clone();
+            end.add(&earlier.removed);
+            if end.removed.slots.packed_bytes() > SLOTS_BYTES_MAX {
+                end.removed = so_far;
+                break;
+            }
+            end.since = earlier.since;
+        }
+        Ok(end)
+    }
+
+    fn add(&mut self, verdict: &Selection) {
+        self.removed.snapshots.extend(verdict.snapshots.iter().cloned());
+        let all = verdict.slots.0.iter().filter(|(_, slots)| **slots == ArenaSlots::All);
+        self.removed.slots.0.extend(all.map(|(arena, _)| (*arena, ArenaSlots::All)));
     }
 }
 
@@ -175,19 +258,28 @@ impl Collections {
             }
         }
         let mut all = Self::default();
-        for (number, steps) in &steps {
+        let mut covered = u64::MAX;
+        for (number, steps) in steps.iter().rev() {
+            if *number >= covered {
+                continue;
+            }
+            let end = match steps.contains(&Step::Done) {
+                true => read_end(repository, *number)?,
+                false => None,
+            };
+            if let Some(End { since, removed }) = end {
+                all.remove(&removed);
+                all.last = all.last.max(*number);
+                covered = since;
+                continue;
+            }
             let verdict = match steps.contains(&Step::Verdict) {
                 true => read_step(repository, *number, Step::Verdict)?,
                 false => None,
             };
-            let is_done = steps.contains(&Step::Done)
-                && read_step(repository, *number, Step::Done)?.is_some();
             let decided = verdict.is_some();
             if let Some(verdict) = &verdict {
-                all.gone.extend(verdict.snapshots.iter().map(|gone| (gone.id, gone.clone())));
-                let arenas = verdict.slots.0.iter();
-                let whole = arenas.filter(|(_, slots)| **slots == ArenaSlots::All);
-                all.dead.extend(whole.map(|(arena, _)| *arena));
+                all.remove(verdict);
             }
             let selection = match verdict {
                 None if steps.contains(&Step::Plan) => {
@@ -200,15 +292,21 @@ impl Collections {
                 }
                 verdict => verdict,
             };
-            if let Some(selection) = selection {
+            if let Some(selection) = selection.filter(|_| all.last == 0) {
                 all.last = *number;
-                let open = OpenCollection { number: *number, selection, decided };
-                all.open = (!is_done).then_some(open);
+                all.open = Some(OpenCollection { number: *number, selection, decided });
             }
         }
         // Names that others have planted are passed over.
         all.next = (all.last + 1..).find(|number| !steps.contains_key(number)).unwrap_or(u64::MAX);
         Ok(Some(all))
+    }
+
+    fn remove(&mut self, verdict: &Selection) {
+        self.gone.extend(verdict.snapshots.iter().map(|gone| (gone.id, gone.clone())));
+        let arenas = verdict.slots.0.iter();
+        let whole = arenas.filter(|(_, slots)| **slots == ArenaSlots::All);
+        self.dead.extend(whole.map(|(arena, _)| *arena));
     }
 
     /// Whether a verdict removed a snapshot. Then it does not exist, even if there is an object.
@@ -261,17 +359,29 @@ fn read_step(
     step: Step,
 ) -> Result<Option<Selection>, RepositoryError> {
     let name = step.object(number);
-    let content = match signed::read(repository, &name) {
-        Ok(content) => content,
-        Err(RepositoryError::Forged { .. }) => return Ok(None),
-        Err(RepositoryError::Backend(error)) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    if step == Step::Done {
-        return Ok(Some(Selection::default()));
-    }
+    let Some(content) = read_content(repository, &name)? else { return Ok(None) };
     let wrong = |source| RepositoryError::Format { name: name.clone(), source };
     Selection::unpack(&content).map(Some).map_err(wrong)
+}
+
+/// The end of a collection; none if it is gone, or if the owner did not make it.
+fn read_end(repository: &Repository, number: u64) -> Result<Option<End>, RepositoryError> {
+    let name = Step::Done.object(number);
+    let Some(content) = read_content(repository, &name)? else { return Ok(None) };
+    let wrong = |source| RepositoryError::Format { name: name.clone(), source };
+    End::unpack(&content, number).map(Some).map_err(wrong)
+}
+
+fn read_content(
+    repository: &Repository,
+    name: &ObjectName,
+) -> Result<Option<Vec<u8>>, RepositoryError> {
+    match signed::read(repository, name) {
+        Ok(content) => Ok(Some(content)),
+        Err(RepositoryError::Forged { .. }) => Ok(None),
+        Err(RepositoryError::Backend(error)) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Creates a plan (C3). Returns false if another collector was faster.
@@ -302,9 +412,13 @@ pub fn create_verdict(
 }
 
 /// Ends a collection all of whose verdict is carried out (C9).
-pub fn finish_collection(repository: &Repository, number: u64) -> Result<(), RepositoryError> {
+pub fn finish_collection(
+    repository: &Repository,
+    number: u64,
+    verdict: &Selection,
+) -> Result<(), RepositoryError> {
     let name = Step::Done.object(number);
-    if !signed::create(repository, &name, &[])? {
+    if !signed::create(repository, &name, &End::of(repository, number, verdict)?.pack())? {
         // Another collector's, unless it is forged.
         signed::read(repository, &name)?;
     }
@@ -351,7 +465,14 @@ mod tests {
             .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
             .collect();
         assert_eq!(Selection::unpack(&bytes).unwrap(), selection());
-        let newer = [&[0xa4][..], &bytes[1..], &[3, 0]].concat();
+        let newer = [&[0xa4][..], &bytes[1..], &[4, 0]].concat();
         assert!(Selection::unpack(&newer).is_err(), "a key of a newer program");
+        // The same with one key more is an end, of other arenas.
+        let end = [&[0xa4][..], &bytes[1..], &[3, 5]].concat();
+        let expected = End { since: 5, removed: selection() };
+        assert_eq!(End::unpack(&end, 6).unwrap(), expected);
+        assert_eq!(End::unpack(&expected.pack(), 5).unwrap(), expected);
+        assert!(End::unpack(&end, 4).is_err(), "it covers later collections");
+        assert!(End::unpack(&bytes, 6).is_err() && Selection::unpack(&end).is_err());
     }
 }

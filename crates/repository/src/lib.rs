@@ -28,7 +28,7 @@ mod wishes;
 mod write;
 
 pub use collections::{
-    ArenaSlots, Collections, Forgotten, OpenCollection, SLOTS_BYTES_MAX, Selection, SlotSets,
+    ArenaSlots, Collections, End, Forgotten, OpenCollection, SLOTS_BYTES_MAX, Selection, SlotSets,
     create_plan, create_verdict, finish_collection,
 };
 pub use error::{RepositoryError, SlotError};
@@ -36,7 +36,7 @@ pub use index::chunk_index::{ChunkIndex, Refreshed, whole_arena};
 pub use kind::ErrorKind;
 pub use layout::{Fragmentation, Layout, RUN_BYTES_MAX, Run};
 pub use own::{KeptSession, KeptSnapshot, Needs, OwnRecord};
-pub use places::{Places, SlotBits};
+pub use places::{Places, SlotBits, SlotWords};
 pub use read::chunk_reader::ChunkReader;
 pub use read::lookup::{Found, find_path};
 pub use read::memo::{TreeKey, TreeMemo};

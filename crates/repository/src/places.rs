@@ -25,27 +25,63 @@ impl SlotBits {
         }
     }
 
+    /// To look at.
+    pub fn as_slots(&self) -> SlotWords<'_> {
+        SlotWords(&self.0)
+    }
+
     /// Whether a slot is in it.
     pub fn contains(&self, slot: u32) -> bool {
-        self.0.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 != 0)
+        self.as_slots().contains(slot)
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
+        self.as_slots().len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|word| *word == 0)
+        self.as_slots().is_empty()
     }
 
     /// All, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
-        let words = (0_u32..).step_by(64).zip(&self.0);
+        self.as_slots().iter()
+    }
+}
+
+/// Numbers of slots that are kept elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub struct SlotWords<'w>(pub &'w [u64]);
+
+impl<'w> SlotWords<'w> {
+    /// Whether a slot is in it.
+    pub fn contains(self, slot: u32) -> bool {
+        self.0.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 != 0)
+    }
+
+    /// How many there are.
+    pub fn len(self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// All, ascending.
+    pub fn iter(self) -> impl Iterator<Item = u32> + use<'w> {
+        let words = (0_u32..).step_by(64).zip(self.0);
         words.flat_map(|(first, word)| {
             (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| first + bit)
         })
+    }
+
+    /// A copy of its own.
+    pub fn to_bits(self) -> SlotBits {
+        SlotBits(self.0.to_vec())
     }
 }
 

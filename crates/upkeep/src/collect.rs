@@ -250,7 +250,9 @@ impl Collector<'_> {
         let Self { repository, reader, monitor, cancel, .. } = self;
         let wishes = Wishes::read(repository)?;
         let mut census = Census::of_listing(&list_objects(repository.backend())?);
-        inventory.origins().for_each(|(arena, origin)| census.note(&arena.object(), origin));
+        for holding in inventory.arenas() {
+            census.note(&holding.name.object(), holding.origin);
+        }
         let mut removed = find_removed(repository, reader, &census, *monitor, cancel)?.into_iter();
         match removed.find(|lost| lost.was_committed && !wishes.forget(lost.id)) {
             None => Ok(()),

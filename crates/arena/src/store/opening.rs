@@ -2,22 +2,18 @@
 
 use std::sync::{Arc, PoisonError};
 
-use strongroom_base::keys::derive_object_key;
-use strongroom_base::seal::SealKey;
 use strongroom_base::{ArenaId, DomainId, DomainKeys, SnapshotId};
 
 use super::ArenaStore;
+use crate::blocks_key::BlocksKey;
 use crate::envelope;
 use crate::envelope::format::{HEADER_BYTES, Header};
 use crate::error::{ArenaError, damaged, format_error};
-use crate::format::{ArenaHead, BLOCKS_SALT_BYTES, SUMMARY_START};
+use crate::format::{ArenaHead, SUMMARY_START};
 use crate::name::ArenaName;
 use crate::opened::Arena;
 use crate::voucher::Voucher;
-use crate::writer::{ArenaContent, KEY_INFO, SummaryBinding, key_of_summary, open_summary};
-
-/// What the key of blocks that were sealed again is derived as, from the arena's key and a salt.
-const BLOCKS_CONTEXT: &str = "strongroom v0 arena blocks";
+use crate::writer::{ArenaContent, SummaryBinding, key_of_summary, open_summary};
 
 /// Bytes that are read to open an arena: header, head and, of most arenas, the summary.
 const OPENING_BYTES: usize = 64 << 10;
@@ -64,7 +60,7 @@ impl ArenaStore {
             object_bytes: header.layout().object_bytes as u64,
             blocks_start: head.blocks_start(),
             first_places: Vec::new(),
-            key: self.blocks_key(id, &head, header.origin.session)?.map(Arc::new),
+            key: self.blocks_key(id, &head, header.origin.session).map(Arc::new),
         };
         Ok(arena.with_places())
     }
@@ -121,31 +117,12 @@ impl ArenaStore {
         id: ArenaId,
         head: &ArenaHead,
         session: SnapshotId,
-    ) -> Result<Option<SealKey>, ArenaError> {
-        let key = self.arena_key(id, head, session)?;
-        let was_sealed_again = head.salt != [0; BLOCKS_SALT_BYTES];
-        Ok(key.map(|key| match was_sealed_again {
-            true => SealKey::new(&derive_object_key(BLOCKS_CONTEXT, &key, &head.salt)),
-            false => SealKey::new(&key),
-        }))
-    }
-
-    fn arena_key(
-        &self,
-        id: ArenaId,
-        head: &ArenaHead,
-        session: SnapshotId,
-    ) -> Result<Option<[u8; 32]>, ArenaError> {
-        let Some(owner) = &self.keys.owner else {
-            return Ok(self.secrets.get(&session).map(|secret| secret.arena_key(id)));
-        };
-        let key = owner
-            .private_key
-            .open(KEY_INFO, &id.0, &head.sealed_key)
-            .ok()
-            .and_then(|key| key.try_into().ok())
-            .ok_or_else(|| damaged(id, "its key does not open"))?;
-        Ok(Some(key))
+    ) -> Option<BlocksKey> {
+        if let Some(private_key) = &self.private_key {
+            return Some(BlocksKey::sealed(id, private_key.clone(), head.clone()));
+        }
+        let secret = self.secrets.get(&session)?;
+        Some(BlocksKey::known(id, &secret.arena_key(id), head))
     }
 }
 

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use strongroom_arena::ArenaName;
-use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Silent, SnapshotId};
-use strongroom_engine::EngineError;
 use strongroom_repository::{
     ArenaSlots, Collections, Forgotten, Repository, RepositoryError, Selection, Session, SlotSets,
     Wishes, create_plan, create_verdict, list_snapshots,
@@ -16,7 +15,7 @@ use strongroom_repository::{
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
 use strongroom_testkit::{
-    CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Image, RecordingBackend,
+    Call, CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Image, RecordingBackend,
 };
 use strongroom_upkeep::{
     NewAccess, PruneOptions, PruneOutcome, VerifyDepth, add_key, forget, prune, remember, verify,
@@ -123,6 +122,41 @@ fn what_no_snapshot_needs_goes_and_the_rest_stays() {
         let next = world.backup();
         world.assert_holds(&world.open(), next.snapshot.id, &world.image(), "the next backup");
         history.check_done(&world.open(), "after the next backup");
+    }
+}
+
+/// What twenty collections have removed is read from two ends; and if ends are lost, from verdicts.
+#[test]
+fn ends_unite_what_was_removed() {
+    let world = World::bare(13);
+    grow(&world.tree(), 13, TREE);
+    let mut last = world.backup().snapshot.id;
+    let mut forgotten = Vec::new();
+    for number in 1..=20 {
+        mutate(&world.tree(), number, TREE);
+        let next = world.backup().snapshot.id;
+        forget(&world.open(), &[last]).unwrap();
+        assert_eq!(collect(&world.open()).unwrap().collection, Some(number));
+        forgotten.push(std::mem::replace(&mut last, next));
+    }
+    let removed = |objects: Arc<dyn Backend>| {
+        let collections = Collections::read(&world.open_over(objects).unwrap()).unwrap();
+        assert_eq!((collections.last, collections.next), (20, 21));
+        assert!(forgotten.iter().all(|snapshot| collections.is_gone(*snapshot)));
+        let dead: Vec<_> = collections.dead().collect();
+        assert!(dead.len() > 20, "{} arenas", dead.len());
+        dead
+    };
+    let recording = Arc::new(RecordingBackend::new(world.objects.clone()));
+    let dead = removed(recording.clone());
+    let is_read = |call: &&Call| call.kind == CallKind::Read && call.folder() == "collections";
+    assert_eq!(recording.take().iter().filter(is_read).count(), 2, "twenty is sixteen and four");
+    for lost in [&[16][..], &[4, 12, 16], &[20], &[1, 2, 3, 4, 5, 6, 7, 8, 16, 18]] {
+        let objects = MemoryBackend::from_snapshot(world.objects.snapshot());
+        for number in lost {
+            objects.remove(&ObjectName::new("collections", format!("{number}.done"))).unwrap();
+        }
+        assert_eq!(removed(Arc::new(objects)), dead, "without the ends {lost:?}");
     }
 }
 
@@ -310,14 +344,14 @@ fn a_prune_at_any_call_of_a_backup() {
         let world = &history.world;
         let image = world.image();
         let base = world.objects.snapshot();
-        let mut fenced = 0;
+        let mut begun_again = 0;
         for at in 0.. {
             let what = format!("a prune at call {at}, patience {patience:?}");
             let objects = Arc::new(MemoryBackend::from_snapshot(base.clone()));
             let pruner = world.open_over(objects.clone()).unwrap();
-            let calls = AtomicU64::new(0);
+            let made = AtomicU64::new(0);
             let acting = RecordingBackend::acting(objects.clone(), move |_| {
-                if calls.fetch_add(1, Ordering::Relaxed) == at {
+                if made.fetch_add(1, Ordering::Relaxed) == at {
                     prune(&pruner, &PruneOptions { patience, ..ALL }, &Silent, &Cancel::new())
                         .unwrap();
                 }
@@ -325,25 +359,24 @@ fn a_prune_at_any_call_of_a_backup() {
             let acting = Arc::new(acting);
             let writer = world.open_over(acting.clone()).unwrap();
             let outcome = run(&writer, &options(&world.tree()), &Silent);
+            let outcome = outcome.unwrap_or_else(|error| panic!("{what}: {error}"));
             let repository = world.open_over(objects).unwrap();
             history.check(&repository, &what);
-            match outcome {
-                Ok(outcome) => {
-                    world.assert_holds(&repository, outcome.snapshot.id, &image, &what);
-                }
-                Err(EngineError::Repository(RepositoryError::Fenced { .. })) => fenced += 1,
-                Err(error) => panic!("{what}: {error}"),
-            }
+            world.assert_holds(&repository, outcome.snapshot.id, &image, &what);
+            let calls = acting.take();
+            let begins =
+                |call: &&Call| call.kind == CallKind::Create && call.folder() == "sessions";
+            begun_again += usize::from(calls.iter().filter(begins).count() > 1);
             // Again, with what the first one stored.
             let next = run(&repository, &options(&world.tree()), &Silent).unwrap();
             collect(&repository).unwrap();
             history.check_done(&repository, &what);
             world.assert_holds(&repository, next.snapshot.id, &image, &what);
-            if acting.take().len() as u64 <= at {
+            if calls.len() as u64 <= at {
                 break;
             }
         }
-        assert_eq!(fenced > 0, patience.is_zero(), "{fenced} sessions were ended");
+        assert_eq!(begun_again > 0, patience.is_zero(), "{begun_again} began again");
     }
 }
 

@@ -94,7 +94,7 @@ pub fn carry_out(
         store.forget(*arena);
         monitor.working_on(arena.to_string().as_ref());
     }
-    finish_collection(repository, number)?;
+    finish_collection(repository, number, verdict)?;
     Ok(carried)
 }
 

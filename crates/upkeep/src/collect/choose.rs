@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use strongroom_arena::{Arena, ArenaStore};
 use strongroom_base::{ArenaId, Cancel};
-use strongroom_repository::{ArenaSlots, RepositoryError, SLOTS_BYTES_MAX, SlotBits, SlotSets};
+use strongroom_repository::{
+    ArenaSlots, RepositoryError, SLOTS_BYTES_MAX, SlotBits, SlotSets, SlotWords,
+};
 
 use super::PruneOptions;
 use super::inventory::{Holding, Inventory};
@@ -50,22 +52,24 @@ impl Doomed {
         let (mut doomed, mut worth) = (Self::default(), Worth::default());
         let mut candidates = Vec::new();
         let mut needed_bytes: u64 = 0;
-        for (id, holding) in &inventory.arenas {
-            if holding.chunks() > 0 && holding.unneeded.len() == holding.chunks() {
-                doomed.0.insert(*id, holding.unneeded.clone());
+        for holding in inventory.arenas() {
+            let (unneeded, chunks) = (inventory.unneeded(holding), inventory.chunks(holding));
+            if chunks > 0 && unneeded.len() == chunks {
+                doomed.0.insert(holding.name.id, unneeded.to_bits());
                 worth.arenas_removed += 1;
-                worth.freed_bytes += holding.object_bytes();
+                worth.freed_bytes += holding.object_bytes;
             } else {
-                needed_bytes += holding.object_bytes();
+                needed_bytes += holding.object_bytes;
             }
         }
-        let is_partly_dead = |holding: &Holding| {
-            !holding.unneeded.is_empty() && holding.unneeded.len() < holding.chunks()
+        let is_partly_dead = |inventory: &Inventory, holding: &Holding| {
+            (1..inventory.chunks(holding)).contains(&inventory.unneeded(holding).len())
         };
         inventory.each_summary(store, cancel, is_partly_dead, |inventory, arena| {
-            let holding = &inventory.arenas[&arena.id];
-            let (arena, dead_bytes) = (arena.id, stored_bytes(arena, &holding.unneeded));
-            candidates.push(Candidate { arena, object_bytes: holding.object_bytes(), dead_bytes });
+            let holding = inventory.get(arena.id).expect("it is one of its arenas");
+            let dead_bytes = stored_bytes(arena, inventory.unneeded(holding));
+            let object_bytes = holding.object_bytes;
+            candidates.push(Candidate { arena: arena.id, object_bytes, dead_bytes });
             Ok(())
         })?;
         let dead_sum: u64 = candidates.iter().map(|candidate| candidate.dead_bytes).sum();
@@ -85,8 +89,8 @@ impl Doomed {
                 continue;
             }
             unused -= candidate.dead_bytes;
-            let dead = inventory.arenas[&candidate.arena].unneeded.clone();
-            doomed.0.insert(candidate.arena, dead);
+            let holding = inventory.get(candidate.arena).expect("it is one of its arenas");
+            doomed.0.insert(candidate.arena, inventory.unneeded(holding).to_bits());
             worth.arenas_rewritten += 1;
             worth.rewritten_bytes += stays;
             worth.freed_bytes += candidate.dead_bytes;
@@ -99,9 +103,9 @@ impl Doomed {
     pub fn of_plan(plan: &SlotSets, inventory: &Inventory) -> Self {
         let mut doomed = Self::default();
         for (id, slots) in &plan.0 {
-            let Some(holding) = inventory.arenas.get(id) else { continue };
+            let Some(holding) = inventory.get(*id) else { continue };
             let mut dead = SlotBits::default();
-            let going = holding.unneeded.iter().filter(|slot| slots.contains(*slot));
+            let going = inventory.unneeded(holding).iter().filter(|slot| slots.contains(*slot));
             going.for_each(|slot| dead.insert(slot));
             if !dead.is_empty() {
                 doomed.0.insert(*id, dead);
@@ -120,7 +124,7 @@ impl Doomed {
         inventory.each_summary(
             store,
             cancel,
-            |holding| holding.has_deltas,
+            |_, holding| holding.has_deltas,
             |_, arena| {
                 for (slot, entry) in arena.slots() {
                     if self.0.get(&arena.id).is_some_and(|dead| dead.contains(slot)) {
@@ -167,7 +171,8 @@ impl Doomed {
     fn to_sets(&self, inventory: &Inventory) -> SlotSets {
         let dead = self.0.iter().filter(|(_, dead)| !dead.is_empty());
         let sets = dead.map(|(id, dead)| {
-            let all = dead.len() == inventory.arenas[id].chunks();
+            let holding = inventory.get(*id).expect("what is doomed exists");
+            let all = dead.len() == inventory.chunks(holding);
             (*id, if all { ArenaSlots::All } else { ArenaSlots::of(dead.iter()) })
         });
         SlotSets(sets.collect())
@@ -175,7 +180,7 @@ impl Doomed {
 }
 
 /// Bytes of blocks that these slots take: each its share in its block.
-pub fn stored_bytes(arena: &Arena, of: &SlotBits) -> u64 {
+pub fn stored_bytes(arena: &Arena, of: SlotWords<'_>) -> u64 {
     let mut slots = arena.slots();
     let mut sum = 0;
     for block in &arena.summary.blocks {

@@ -1,63 +1,34 @@
-//! Which slots exist, and which of them no snapshot needs: a bit for each, and a second one for
-//! those of arenas that were rewritten.
+//! Which slots exist, and which of them no snapshot needs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use strongroom_arena::{Arena, ArenaName, ArenaStore, ListedArena, ListedArenas, Origin};
+use strongroom_arena::{Arena, ArenaName, ArenaStore, ListedArenas, Origin};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor};
-use strongroom_repository::{Collections, RepositoryError, SlotBits, whole_arena};
+use strongroom_repository::{Collections, RepositoryError, SlotBits, SlotWords, whole_arena};
 
-/// An arena that exists, and what of it no snapshot is known to need.
+/// An arena that exists.
 #[derive(Debug)]
 pub struct Holding {
-    /// Its newest generation, as it was listed.
-    listed: ListedArena,
+    /// Its name, in its newest generation.
+    pub name: ArenaName,
+    /// Bytes of its object.
+    pub object_bytes: u64,
     /// The session that wrote it, and its sequence.
     pub origin: Origin,
     /// Whether chunks in it are deltas.
     pub has_deltas: bool,
-    /// Slots that nothing has named so far.
-    pub unneeded: SlotBits,
-    /// Slots that hold a chunk, in an arena that was rewritten; in others each slot does, from 0
-    /// to the last.
-    present: Option<SlotBits>,
+    /// Whether it was rewritten, and some slots up to the last are empty.
+    has_gaps: bool,
+    /// One more than its last slot.
     slots: u32,
+    /// Where its bits begin, in words.
+    first_word: usize,
 }
 
 impl Holding {
-    fn of(arena: &Arena, listed: ListedArena) -> Self {
-        let mut present = SlotBits::default();
-        let (mut has_deltas, mut slots) = (false, 0);
-        for (slot, entry) in arena.slots() {
-            slots = slot + 1;
-            has_deltas |= !entry.bases.is_empty();
-            if entry.fingerprint != Fingerprint::ZERO {
-                present.insert(slot);
-            }
-        }
-        let has_gaps = present.len() < slots as usize;
-        let (origin, unneeded) = (arena.origin, present.clone());
-        let present = has_gaps.then_some(present);
-        Self { listed, origin, has_deltas, unneeded, present, slots }
-    }
-
-    /// Bytes of its object.
-    pub fn object_bytes(&self) -> u64 {
-        self.listed.object_bytes
-    }
-
-    /// Whether a slot holds a chunk.
-    pub fn holds(&self, slot: u32) -> bool {
-        match &self.present {
-            Some(present) => present.contains(slot),
-            None => slot < self.slots,
-        }
-    }
-
-    /// How many chunks it holds.
-    pub fn chunks(&self) -> usize {
-        self.present.as_ref().map_or(self.slots as usize, SlotBits::len)
+    fn words(&self) -> std::ops::Range<usize> {
+        self.first_word..self.first_word + self.slots.div_ceil(64) as usize
     }
 }
 
@@ -72,14 +43,19 @@ pub enum Change {
     Other,
 }
 
-/// Every arena that exists.
+/// Every arena that exists, and what of it no snapshot is known to need: some seventy bytes for each,
+/// and a bit for each slot.
 #[derive(Default)]
 pub struct Inventory {
-    /// Those whose summaries can be read.
-    pub arenas: HashMap<ArenaId, Holding>,
+    /// Those whose summaries can be read, in the order of their identifiers.
+    arenas: Vec<Holding>,
+    /// A bit for each of their slots that nothing has named so far.
+    unneeded: Vec<u64>,
+    /// Slots that hold a chunk, of arenas with gaps; in others each slot does.
+    present: HashMap<ArenaId, SlotBits>,
     /// The others, and why they cannot be read. They are left alone; if a snapshot needs one,
     /// nothing may be collected.
-    pub unreadable: HashMap<ArenaId, String>,
+    unreadable: HashMap<ArenaId, String>,
 }
 
 impl Inventory {
@@ -95,15 +71,18 @@ impl Inventory {
     ) -> Result<Change, RepositoryError> {
         self.unreadable.clear();
         let mut change = Change::Same;
-        let mut found = 0;
+        let (known, mut found) = (self.arenas.len(), 0);
         for newest in listed.newest() {
             cancel.check()?;
             let id = newest.name.id;
             if collections.is_dead(id) {
                 continue;
             }
-            match self.arenas.get(&id) {
-                Some(holding) if holding.listed == newest => {
+            match position(&self.arenas[..known], id).map(|place| &self.arenas[place]) {
+                Some(holding)
+                    if (holding.name, holding.object_bytes)
+                        == (newest.name, newest.object_bytes) =>
+                {
                     found += 1;
                     continue;
                 }
@@ -114,9 +93,7 @@ impl Inventory {
             store.learn(newest.name);
             match whole_arena(id, listed, store) {
                 Ok((arena, object_bytes)) => {
-                    let listed = ListedArena { name: arena.name(), object_bytes };
-                    self.arenas.insert(id, Holding::of(&arena, listed));
-                    found += 1;
+                    self.add(&arena, object_bytes);
                     store.forget(id);
                 }
                 Err(error) if error.is_unreadable() => {
@@ -125,12 +102,53 @@ impl Inventory {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(if found < self.arenas.len() { Change::Other } else { change })
+        self.arenas.sort_unstable_by_key(|holding| holding.name.id);
+        Ok(if found < known { Change::Other } else { change })
     }
 
-    /// The session of each arena.
-    pub fn origins(&self) -> impl Iterator<Item = (ArenaName, Origin)> {
-        self.arenas.values().map(|holding| (holding.listed.name, holding.origin))
+    fn add(&mut self, arena: &Arena, object_bytes: u64) {
+        let mut present = SlotBits::default();
+        let (mut has_deltas, mut slots) = (false, 0);
+        for (slot, entry) in arena.slots() {
+            slots = slot + 1;
+            has_deltas |= !entry.bases.is_empty();
+            if entry.fingerprint != Fingerprint::ZERO {
+                present.insert(slot);
+            }
+        }
+        let has_gaps = present.len() < slots as usize;
+        let (name, origin, first_word) = (arena.name(), arena.origin, self.unneeded.len());
+        let holding =
+            Holding { name, object_bytes, origin, has_deltas, has_gaps, slots, first_word };
+        self.unneeded.resize(holding.words().end, 0);
+        for slot in present.iter() {
+            self.unneeded[first_word + slot as usize / 64] |= 1 << (slot % 64);
+        }
+        self.arenas.push(holding);
+        if has_gaps {
+            self.present.insert(arena.id, present);
+        }
+    }
+
+    /// The arenas whose summaries can be read, in the order of their identifiers.
+    pub fn arenas(&self) -> &[Holding] {
+        &self.arenas
+    }
+
+    /// An arena whose summary can be read.
+    pub fn get(&self, id: ArenaId) -> Option<&Holding> {
+        position(&self.arenas, id).map(|place| &self.arenas[place])
+    }
+
+    /// Slots of an arena that nothing has named so far.
+    pub fn unneeded(&self, holding: &Holding) -> SlotWords<'_> {
+        SlotWords(&self.unneeded[holding.words()])
+    }
+
+    /// How many chunks an arena holds.
+    pub fn chunks(&self, holding: &Holding) -> usize {
+        let present = self.present.get(&holding.name.id);
+        present.map_or(holding.slots as usize, SlotBits::len)
     }
 
     /// Notes that a chunk is needed. Returns false if its place does not hold it.
@@ -139,22 +157,40 @@ impl Inventory {
     ///
     /// [`RepositoryError::NotCollectable`] if the arena cannot be read.
     pub fn need(&mut self, location: Location) -> Result<bool, RepositoryError> {
-        if let Some(why) = self.unreadable.get(&location.arena) {
-            let what = format!("arena {}", location.arena);
-            return Err(RepositoryError::NotCollectable { what, why: why.clone() });
-        }
-        let Some(holding) = self.arenas.get_mut(&location.arena) else { return Ok(false) };
-        if !holding.holds(location.slot) {
+        let Location { arena, slot } = location;
+        let Some(holding) = self.get(arena) else {
+            return match self.unreadable.get(&arena) {
+                Some(why) => Err(RepositoryError::NotCollectable {
+                    what: format!("arena {arena}"),
+                    why: why.clone(),
+                }),
+                None => Ok(false),
+            };
+        };
+        if !self.holds(holding, slot) {
             return Ok(false);
         }
-        holding.unneeded.remove(location.slot);
+        let word = holding.first_word + slot as usize / 64;
+        self.unneeded[word] &= !(1 << (slot % 64));
         Ok(true)
+    }
+
+    fn holds(&self, holding: &Holding, slot: u32) -> bool {
+        let in_gap = || !self.present.get(&holding.name.id).is_some_and(|all| all.contains(slot));
+        slot < holding.slots && !(holding.has_gaps && in_gap())
+    }
+
+    /// Whether a place holds a chunk that something has named.
+    pub fn is_needed(&self, place: Location) -> bool {
+        self.get(place.arena).is_some_and(|holding| {
+            self.holds(holding, place.slot) && !self.unneeded(holding).contains(place.slot)
+        })
     }
 
     /// Whether a place holds a chunk that nothing has named so far.
     pub fn is_unneeded(&self, place: Location) -> bool {
-        let holding = self.arenas.get(&place.arena);
-        holding.is_some_and(|holding| holding.unneeded.contains(place.slot))
+        let holding = self.get(place.arena);
+        holding.is_some_and(|holding| self.unneeded(holding).contains(place.slot))
     }
 
     /// Opens the arenas for which `wanted` is true, one after another.
@@ -162,18 +198,24 @@ impl Inventory {
         &mut self,
         store: &ArenaStore,
         cancel: &Cancel,
-        wanted: impl Fn(&Holding) -> bool,
+        wanted: impl Fn(&Self, &Holding) -> bool,
         mut look: impl FnMut(&mut Self, &Arc<Arena>) -> Result<(), RepositoryError>,
     ) -> Result<(), RepositoryError> {
-        let mut ids: Vec<ArenaId> =
-            self.arenas.iter().filter(|(_, holding)| wanted(holding)).map(|(id, _)| *id).collect();
-        ids.sort_unstable();
-        for id in ids {
+        for place in 0..self.arenas.len() {
+            let holding = &self.arenas[place];
+            if !wanted(self, holding) {
+                continue;
+            }
             cancel.check()?;
+            let id = holding.name.id;
             let arena = store.arena(id)?;
             look(self, &arena)?;
             store.forget(id);
         }
         Ok(())
     }
+}
+
+fn position(arenas: &[Holding], id: ArenaId) -> Option<usize> {
+    arenas.binary_search_by_key(&id, |holding| holding.name.id).ok()
 }

@@ -147,7 +147,7 @@ impl<'r> Reach<'r> {
         let mut bytes = 0;
         for (id, slots) in own {
             self.cancel.check()?;
-            bytes += stored_bytes(&*self.reader.store().arena(id)?, &slots);
+            bytes += stored_bytes(&*self.reader.store().arena(id)?, slots.as_slots());
         }
         Ok(bytes)
     }
@@ -169,7 +169,7 @@ impl<'r> Reach<'r> {
         inventory.each_summary(
             reader.store(),
             cancel,
-            |holding| {
+            |_, holding| {
                 everywhere || holding.has_deltas || sessions.contains(&holding.origin.session)
             },
             |inventory, arena| {
@@ -179,13 +179,11 @@ impl<'r> Reach<'r> {
                     if is_listed || moved.contains(&entry.fingerprint) {
                         inventory.need(place)?;
                     }
-                    let holding = inventory.arenas.get(&arena.id);
-                    let is_needed = holding.is_some_and(|holding| {
-                        holding.holds(slot) && !holding.unneeded.contains(slot)
-                    });
                     // A base is stored whole, so it needs no other.
-                    for base in entry.bases.iter().filter(|_| is_needed) {
-                        inventory.need(*base)?;
+                    if !entry.bases.is_empty() && inventory.is_needed(place) {
+                        for base in entry.bases {
+                            inventory.need(*base)?;
+                        }
                     }
                 }
                 Ok(())
