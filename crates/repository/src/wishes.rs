@@ -88,10 +88,11 @@ impl Wishes {
         repository: &Repository,
         snapshot: SnapshotId,
     ) -> Result<bool, RepositoryError> {
-        match self.is_wished(snapshot) {
-            true => Ok(false),
-            false => create_wish(repository, snapshot, self.number(snapshot) + 1).map(|()| true),
+        if self.is_wished(snapshot) {
+            return Ok(false);
         }
+        let number = self.number(snapshot);
+        create_wish(repository, snapshot, number + 1 + number % 2).map(|()| true)
     }
 
     /// Takes a wish back, even one whose answer was lost, and that comes later. Returns false if a

@@ -180,7 +180,11 @@ impl Stage {
         let weather = shared.weather;
         if shared.actors[actor].is_killed || weather.fails(&mut shared.random) {
             shared.note(actor, verb, name, "no answer");
-            return Err(no_answer(name));
+            let object = ObjectName::parse(name).filter(|name| !name.folder().is_empty());
+            return Err(match object.filter(|_| shared.random.once_in(2)) {
+                Some(name) => BackendError::Unreadable { name, source: timed_out() },
+                None => no_answer(name),
+            });
         }
         let found = look(&shared.store);
         shared.note(actor, verb, name, if found.is_ok() { "found" } else { "missing" });
@@ -292,8 +296,11 @@ impl Shared {
 }
 
 fn no_answer(name: &str) -> BackendError {
-    let source = io::Error::new(io::ErrorKind::TimedOut, NO_ANSWER);
-    BackendError::Io { operation: Doing::Open, what: name.to_owned(), source }
+    BackendError::Io { operation: Doing::Open, what: name.to_owned(), source: timed_out() }
+}
+
+fn timed_out() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, NO_ANSWER)
 }
 
 impl Backend for Handle {
