@@ -145,15 +145,17 @@ impl<'s> Actor<'s> {
     }
 
     fn back_up(&self, host: &str) {
-        let (label, content) = {
+        let (label, content, is_new) = {
             let shared = &mut *self.stage.shared();
             let content = content(&mut shared.random, &shared.ledger);
-            (shared.ledger.begin(content.clone()), content)
+            (shared.ledger.begin(content.clone()), content, shared.random.once_in(3))
         };
+        // A machine that is new has no parent, and finds chunks by their fingerprints alone.
+        let host = if is_new { format!("new-{label}") } else { host.to_owned() };
         let repository = self.open(1000);
         self.note(&format!("begins backup {label}"), "");
         let mut input = &content[..];
-        let options = backup_options(label, host);
+        let options = backup_options(label, &host);
         let outcome =
             backup_reader(&repository, FILE, &mut input, &options, &Silent, &Cancel::new());
         let report = match &outcome {

@@ -113,7 +113,7 @@ impl Judge<'_> {
             if is_gone && !attempt.may_go() {
                 lose(match attempt.wish {
                     Wish::TakenBack => "was taken back, and forgotten all the same",
-                    _ => "was forgotten, and nobody wished that",
+                    _ => "was forgotten, and no wish says so",
                 });
             }
             match (found.get(&label), &attempt.report) {

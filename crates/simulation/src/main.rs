@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! strongroom-simulation                     ten thousand schedules
-//! strongroom-simulation --schedules N       so many; --first SEED, --threads N
+//! strongroom-simulation --schedules N       N of them; --first SEED, --threads N
 //! strongroom-simulation --seed SEED         one, with all that happens in it
 //! ```
 #![expect(

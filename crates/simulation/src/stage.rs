@@ -59,6 +59,8 @@ struct Actor {
     /// Its program was killed: it makes no more calls.
     is_killed: bool,
     asleep_until: u64,
+    /// For this many calls it gets no answer.
+    cut_off: u64,
 }
 
 /// An actor's way to the store.
@@ -178,7 +180,7 @@ impl Stage {
     ) -> Result<T, BackendError> {
         let mut shared = self.call(actor, verb, name)?;
         let weather = shared.weather;
-        if shared.actors[actor].is_killed || weather.fails(&mut shared.random) {
+        if shared.is_cut_off(actor) || weather.fails(&mut shared.random) {
             shared.note(actor, verb, name, "no answer");
             let object = ObjectName::parse(name).filter(|name| !name.folder().is_empty());
             return Err(match object.filter(|_| shared.random.once_in(2)) {
@@ -194,9 +196,14 @@ impl Stage {
     fn change(&self, actor: usize, operation: Operation) -> Result<(), BackendError> {
         let (verb, name) = (operation.verb(), operation.name().clone());
         let mut shared = self.call(actor, verb, name.as_str())?;
-        let (weather, is_killed) = (shared.weather, shared.actors[actor].is_killed);
-        let fate = weather.fate(&mut shared.random, is_killed);
+        let (weather, is_cut_off) = (shared.weather, shared.is_cut_off(actor));
+        let fate = weather.fate(&mut shared.random, is_cut_off);
         let effect = shared.store.send(operation, fate);
+        if effect.is_none()
+            && let Some(calls) = weather.cuts_off(&mut shared.random)
+        {
+            shared.actors[actor].cut_off = calls;
+        }
         let outcome = effect.map_or("no answer".to_owned(), |effect| format!("{effect:?}"));
         shared.note(actor, verb, name.as_str(), &format!("{fate:?}: {outcome}"));
         match effect {
@@ -256,6 +263,14 @@ impl Shared {
     /// Whether an actor's program was killed.
     pub fn is_killed(&self, actor: usize) -> bool {
         self.actors[actor].is_killed
+    }
+
+    /// Whether this call of an actor gets no answer in any case.
+    fn is_cut_off(&mut self, actor: usize) -> bool {
+        let actor = &mut self.actors[actor];
+        let is_cut_off = actor.is_killed || actor.cut_off > 0;
+        actor.cut_off = actor.cut_off.saturating_sub(1);
+        is_cut_off
     }
 
     /// Takes note of what happened.

@@ -5,11 +5,13 @@ use strongroom_testkit::Random;
 
 use crate::store::Fate;
 
-/// Each number means once in so many calls; 0 means never.
+/// Each number N means once in N calls; 0 means never.
 #[derive(Debug, Clone, Copy)]
 pub struct Weather {
     /// An operation whose answer is lost, or that is done twice.
     pub odd_change: u64,
+    /// A lost answer after which the caller gets none to its next calls either.
+    pub outage: u64,
     /// A look that gets no answer.
     pub failed_look: u64,
     /// A pending operation is done.
@@ -28,6 +30,7 @@ impl Weather {
     /// Nothing goes wrong.
     pub const CALM: Self = Self {
         odd_change: 0,
+        outage: 0,
         failed_look: 0,
         landing: 0,
         sleep: 0,
@@ -40,6 +43,7 @@ impl Weather {
     pub fn draw(random: &mut Random) -> Self {
         Self {
             odd_change: *random.pick(&[0, 0, 8, 20, 60]),
+            outage: *random.pick(&[0, 2, 4]),
             failed_look: *random.pick(&[0, 0, 0, 300, 1000]),
             landing: *random.pick(&[10, 50, 300, 0]),
             sleep: *random.pick(&[0, 15, 40, 150]),
@@ -50,12 +54,17 @@ impl Weather {
     }
 
     /// What happens to an operation.
-    pub fn fate(self, random: &mut Random, is_killed: bool) -> Fate {
-        if is_killed {
+    pub fn fate(self, random: &mut Random, is_cut_off: bool) -> Fate {
+        if is_cut_off {
             return *random.pick(&[Fate::Unanswered, Fate::Late, Fate::Lost]);
         }
         let odd = [Fate::AnsweredAndRepeated, Fate::Unanswered, Fate::Late, Fate::Lost];
         if hits(random, self.odd_change) { *random.pick(&odd) } else { Fate::Answered }
+    }
+
+    /// For how many calls the caller is cut off after it got no answer, if it is.
+    pub fn cuts_off(self, random: &mut Random) -> Option<u64> {
+        hits(random, self.outage).then(|| 1 + random.below(8))
     }
 
     /// Whether a look gets no answer.
