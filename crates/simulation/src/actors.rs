@@ -175,6 +175,9 @@ impl<'s> Actor<'s> {
                 counts.with_deltas += u64::from(outcome.written.deltas > 0);
             }
             Err(EngineError::Repository(RepositoryError::Fenced { .. })) => counts.fenced += 1,
+            Err(EngineError::Repository(RepositoryError::CommitUnknown { .. })) => {
+                counts.unknown += 1;
+            }
             Err(error) => expect_no_answer(shared, "a backup", &error.to_string()),
         }
         shared.ledger.attempts[label].report = report;

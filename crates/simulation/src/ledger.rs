@@ -62,6 +62,8 @@ pub struct Counts {
     pub commits: u64,
     /// Backups that found their session ended by a collector.
     pub fenced: u64,
+    /// Backups that do not know whether they committed.
+    pub unknown: u64,
     /// Backups that stored a chunk as a delta.
     pub with_deltas: u64,
     /// Verdicts.
@@ -83,6 +85,7 @@ impl Counts {
     pub fn add(&mut self, other: &Self) {
         self.commits += other.commits;
         self.fenced += other.fenced;
+        self.unknown += other.unknown;
         self.with_deltas += other.with_deltas;
         self.verdicts += other.verdicts;
         self.slots += other.slots;

@@ -146,6 +146,7 @@ impl Sums {
         let Counts {
             commits,
             fenced,
+            unknown,
             with_deltas,
             verdicts,
             slots,
@@ -155,7 +156,9 @@ impl Sums {
             read_back,
         } = self.counts;
         println!("{} schedules in {seconds:.0} s: {} calls", self.schedules, self.calls);
-        println!("{commits} commits ({with_deltas} with deltas), {fenced} sessions fenced");
+        println!(
+            "{commits} commits ({with_deltas} with deltas), {unknown} unknown, {fenced} fenced"
+        );
         println!(
             "{verdicts} verdicts, {slots} arenas or slots removed, {forgotten} snapshots forgotten"
         );

@@ -38,6 +38,8 @@ pub struct Shared {
     pub ledger: Ledger,
     /// How bad it is.
     pub weather: Weather,
+    /// An object that cannot be read until this number of calls.
+    pub bad_spot: Option<(ObjectName, u64)>,
     /// Counts calls.
     pub calls: u64,
     /// Operations that were done late.
@@ -163,6 +165,7 @@ impl Stage {
         shared.calls += 1;
         shared = self.pass(shared, actor);
         let weather = shared.weather;
+        shared.draw_bad_spot();
         if weather.kills(&mut shared.random) {
             shared.actors[actor].is_killed = true;
             shared.crashes += 1;
@@ -187,6 +190,15 @@ impl Stage {
                 Some(name) => BackendError::Unreadable { name, source: timed_out() },
                 None => no_answer(name),
             });
+        }
+        if verb == "read"
+            && let Some((bad, until)) = &shared.bad_spot
+            && bad.as_str() == name
+            && *until > shared.calls
+        {
+            let name = bad.clone();
+            shared.note(actor, verb, name.as_str(), "cannot be read");
+            return Err(BackendError::Unreadable { name, source: timed_out() });
         }
         let found = look(&shared.store);
         shared.note(actor, verb, name, if found.is_ok() { "found" } else { "missing" });
@@ -243,6 +255,7 @@ impl Shared {
             store,
             ledger,
             weather,
+            bad_spot: None,
             calls: 0,
             landed: 0,
             crashes: 0,
@@ -263,6 +276,16 @@ impl Shared {
     /// Whether an actor's program was killed.
     pub fn is_killed(&self, actor: usize) -> bool {
         self.actors[actor].is_killed
+    }
+
+    /// Perhaps a snapshot or an arena cannot be read for some time.
+    fn draw_bad_spot(&mut self) {
+        let Some(calls) = self.weather.goes_bad(&mut self.random) else { return };
+        let folder = *self.random.pick(&["snapshots", "arenas"]);
+        let names: Vec<ObjectName> = self.store.folder(folder).into_keys().collect();
+        if !names.is_empty() {
+            self.bad_spot = Some((self.random.pick(&names).clone(), self.calls + calls));
+        }
     }
 
     /// Whether this call of an actor gets no answer in any case.

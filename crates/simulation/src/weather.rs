@@ -14,6 +14,8 @@ pub struct Weather {
     pub outage: u64,
     /// A look that gets no answer.
     pub failed_look: u64,
+    /// An object can no longer be read, for some time.
+    pub bad_spot: u64,
     /// A pending operation is done.
     pub landing: u64,
     /// The caller sleeps.
@@ -32,6 +34,7 @@ impl Weather {
         odd_change: 0,
         outage: 0,
         failed_look: 0,
+        bad_spot: 0,
         landing: 0,
         sleep: 0,
         sleep_max: 1,
@@ -45,6 +48,7 @@ impl Weather {
             odd_change: *random.pick(&[0, 0, 8, 20, 60]),
             outage: *random.pick(&[0, 2, 4]),
             failed_look: *random.pick(&[0, 0, 0, 300, 1000]),
+            bad_spot: *random.pick(&[0, 0, 0, 0, 100]),
             landing: *random.pick(&[10, 50, 300, 0]),
             sleep: *random.pick(&[0, 15, 40, 150]),
             sleep_max: *random.pick(&[20, 200, 800]),
@@ -70,6 +74,11 @@ impl Weather {
     /// Whether a look gets no answer.
     pub fn fails(self, random: &mut Random) -> bool {
         hits(random, self.failed_look)
+    }
+
+    /// For how many calls an object cannot be read from now on, if one cannot.
+    pub fn goes_bad(self, random: &mut Random) -> Option<u64> {
+        hits(random, self.bad_spot).then(|| 1 + random.below(400))
     }
 
     /// Whether a pending operation is done now.
