@@ -292,9 +292,10 @@ impl<'s> Actor<'s> {
     }
 }
 
-/// In a store that keeps its promises, nothing but the lack of an answer stops a verb.
+/// In a store that keeps its promises, nothing but the lack of an answer stops a verb. An object that
+/// cannot be read for a time is taken for damaged, with good reason.
 fn expect_no_answer(shared: &mut Shared, what: &str, error: &str) {
-    if !error.contains(NO_ANSWER) {
+    if !error.contains(NO_ANSWER) && !shared.weather.hides_objects() {
         shared.ledger.lose(format!("{what} was stopped: {error}"));
     }
 }

@@ -71,6 +71,11 @@ impl Weather {
         hits(random, self.outage).then(|| 1 + random.below(8))
     }
 
+    /// Whether an object that exists may be unreadable.
+    pub fn hides_objects(self) -> bool {
+        self.failed_look > 0 || self.bad_spot > 0
+    }
+
     /// Whether a look gets no answer.
     pub fn fails(self, random: &mut Random) -> bool {
         hits(random, self.failed_look)
