@@ -22,7 +22,8 @@ use crate::store::Store;
 const CHUNK_BYTES: usize = 1 << 10;
 /// Places of a file that hold a chunk each.
 const PLACES: u64 = 4;
-/// Versions of what is in a place. They differ by some bytes, so one is stored as a delta of another.
+/// Versions of what is in a place. Two and two differ by some bytes, so one is stored as a delta of
+/// the other; the rest have nothing in common.
 const VERSIONS: u64 = 4;
 /// The name of the only file.
 pub const FILE: &[u8] = b"file";
@@ -147,7 +148,7 @@ pub fn content(random: &mut Random, ledger: &Ledger) -> Vec<u8> {
 }
 
 fn chunk(place: u64, version: u64) -> Vec<u8> {
-    let mut bytes = Random::new(1000 + place).noise(CHUNK_BYTES);
+    let mut bytes = Random::new(1000 + 10 * place + version / 2).noise(CHUNK_BYTES);
     let change = Random::new(2000 + 100 * place + version).noise(16);
     bytes[500..516].copy_from_slice(&change);
     bytes
