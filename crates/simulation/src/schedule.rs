@@ -51,7 +51,8 @@ pub fn run(beginning: &Beginning, seed: u64, with_trace: bool) -> Outcome {
         stage.join();
     });
     let number = cast.len();
-    Judge { stage: &stage, beginning, number }.judge();
+    let hides_objects = weather.hides_objects();
+    Judge { stage: &stage, beginning, number, hides_objects }.judge();
     let mut shared = stage.shared();
     Outcome {
         losses: std::mem::take(&mut shared.ledger.losses),

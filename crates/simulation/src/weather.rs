@@ -8,8 +8,10 @@ use crate::store::Fate;
 /// Each number N means once in N calls; 0 means never.
 #[derive(Debug, Clone, Copy)]
 pub struct Weather {
-    /// An operation whose answer is lost, or that is done twice.
+    /// An operation whose answer is lost.
     pub odd_change: u64,
+    /// An operation that is done once more later.
+    pub repeated_change: u64,
     /// A lost answer after which the caller gets none to its next calls either.
     pub outage: u64,
     /// A look that gets no answer.
@@ -32,6 +34,7 @@ impl Weather {
     /// Nothing goes wrong.
     pub const CALM: Self = Self {
         odd_change: 0,
+        repeated_change: 0,
         outage: 0,
         failed_look: 0,
         bad_spot: 0,
@@ -46,6 +49,7 @@ impl Weather {
     pub fn draw(random: &mut Random) -> Self {
         Self {
             odd_change: *random.pick(&[0, 0, 8, 20, 60]),
+            repeated_change: *random.pick(&[0, 0, 4, 20]),
             outage: *random.pick(&[0, 2, 4]),
             failed_look: *random.pick(&[0, 0, 0, 300, 1000]),
             bad_spot: *random.pick(&[0, 0, 0, 0, 100]),
@@ -62,8 +66,11 @@ impl Weather {
         if is_cut_off {
             return *random.pick(&[Fate::Unanswered, Fate::Late, Fate::Lost]);
         }
-        let odd = [Fate::AnsweredAndRepeated, Fate::Unanswered, Fate::Late, Fate::Lost];
-        if hits(random, self.odd_change) { *random.pick(&odd) } else { Fate::Answered }
+        if hits(random, self.odd_change) {
+            return *random.pick(&[Fate::Unanswered, Fate::Late, Fate::Lost]);
+        }
+        let is_repeated = hits(random, self.repeated_change);
+        if is_repeated { Fate::AnsweredAndRepeated } else { Fate::Answered }
     }
 
     /// For how many calls the caller is cut off after it got no answer, if it is.
