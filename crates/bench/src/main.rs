@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! cargo run -p strongroom-bench --release -- peers
+//! cargo run -p strongroom-bench --release -- years
 //! cargo run -p strongroom-bench --release -- papers
 //! cargo run -p strongroom-bench --release --features stores -- index --keys 10000000
 //! ```
@@ -37,6 +38,8 @@ struct Cli {
 enum Command {
     /// Strongroom beside other backup programs: writes docs/benchmarks.md
     Peers(peers::Args),
+    /// Every second of sixty snapshots forgotten and pruned, beside others: writes docs/years.md
+    Years(peers::YearsArgs),
     /// The papers' tables, on releases of today: writes docs/papers.md
     Papers(papers::Args),
     /// The index beside redb, fjall, linear hashing and Venti's buckets
@@ -53,6 +56,9 @@ fn main() -> ExitCode {
     let root = std::path::absolute(&root).and_then(std::fs::canonicalize).unwrap_or(root);
     let result = match Cli::parse().command {
         Command::Peers(args) => peers::run(args, &root).map_err(|failure| failure.to_string()),
+        Command::Years(args) => {
+            peers::run_years(args, &root).map_err(|failure| failure.to_string())
+        }
         Command::Papers(args) => papers::run(args, &root).map_err(|failure| failure.to_string()),
         #[cfg(feature = "stores")]
         Command::Index(args) => print(index::run(&args)),

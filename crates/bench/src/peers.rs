@@ -16,6 +16,7 @@ mod results;
 mod runner;
 mod setup;
 mod tools;
+mod years;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,7 @@ use crate::shell::{
 pub use self::data::{DataSet, Scale, Swap, linux_versions, smaller_copies};
 pub use self::measure::{Usage, measure};
 pub use self::options::{Args, absolute};
+pub use self::years::{Args as YearsArgs, run as run_years};
 
 /// Does what the arguments say. `root` is the repository's folder.
 ///
@@ -68,16 +70,22 @@ struct Installed {
 }
 
 /// Programs that are there, and names of those that are not.
-fn installed(options: &Options) -> Done<(Vec<Installed>, Vec<String>)> {
+///
+/// `wanted` are names; none for all.
+fn installed(
+    data: &Path,
+    program: &Path,
+    wanted: &[String],
+) -> Done<(Vec<Installed>, Vec<String>)> {
     let (mut found, mut absent) = (Vec::new(), Vec::new());
-    let folders = setup::program_folders(&options.data);
+    let folders = setup::program_folders(data);
     for tool in tools::all() {
         let name = tool.name();
-        if !options.tools.is_empty() && !options.tools.iter().any(|wanted| wanted == name) {
+        if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
             continue;
         }
         let is_ours = name == "strongroom";
-        let ours = is_ours.then(|| options.program.clone()).filter(|program| program.is_file());
+        let ours = is_ours.then(|| program.to_owned()).filter(|program| program.is_file());
         let theirs = || find_program(name, &folders).filter(|_| !is_ours);
         match ours.or_else(theirs) {
             Some(program) => {
@@ -95,7 +103,7 @@ fn installed(options: &Options) -> Done<(Vec<Installed>, Vec<String>)> {
 
 /// Measures every set; gives the last failure. A set that fails leaves the others alone.
 fn measure_sets(options: &Options, root: &Path) -> Done<Option<Failure>> {
-    let (tools, absent) = installed(options)?;
+    let (tools, absent) = installed(&options.data, &options.program, &options.tools)?;
     for name in &absent {
         say(&format!("{name} is not installed; it is left out"));
     }
@@ -104,8 +112,7 @@ fn measure_sets(options: &Options, root: &Path) -> Done<Option<Failure>> {
     let _lock = Lock::take(&store.root)?;
     // What an interrupted run left behind.
     remove(&store.root.join("scratch"))?;
-    let revision = Invocation::new("git").args(["describe", "--always", "--dirty"]).inside(root);
-    let revision = revision.run().unwrap_or_default().trim().to_owned();
+    let revision = revision(root);
     let mut failed = None;
     for name in &options.sets {
         let results = SetResults {
@@ -125,6 +132,12 @@ fn measure_sets(options: &Options, root: &Path) -> Done<Option<Failure>> {
         }
     }
     Ok(failed)
+}
+
+/// Which commit of this repository measures.
+fn revision(root: &Path) -> String {
+    let revision = Invocation::new("git").args(["describe", "--always", "--dirty"]).inside(root);
+    revision.run().unwrap_or_default().trim().to_owned()
 }
 
 /// Keeps others from measuring with the same data, until it is dropped.

@@ -49,7 +49,7 @@ pub fn measure(invocation: &Invocation, said: &Path) -> Done<Usage> {
         return Ok(usage);
     }
     let text = String::from_utf8_lossy(&std::fs::read(said).unwrap_or_default()).into_owned();
-    let said = format!("{status}: {}", last_lines(&text, 3));
+    let said = format!("{status}: {}", last_lines(&text, 4));
     Err(Failure::Command { line: invocation.to_string(), said })
 }
 

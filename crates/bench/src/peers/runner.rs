@@ -365,7 +365,7 @@ fn floor_call(floor: Floor, at: &Path, target: &Path) -> Invocation {
 }
 
 /// The differences between two trees, in one line; empty if they are equal.
-fn differences(keeps: Keeps, truth: &Path, restored: &Path) -> Done<Option<String>> {
+pub fn differences(keeps: Keeps, truth: &Path, restored: &Path) -> Done<Option<String>> {
     let slashed = |path: &Path| format!("{}/", path.display());
     let found = Invocation::new("rsync")
         .args(keeps.comparison())

@@ -12,7 +12,7 @@ use crate::shell::{Done, Failure, Invocation, make_folder};
 
 const BORG: &str = "borgbackup==1.4.5";
 const RUSTIC: [&str; 4] = ["rustic-rs", "--version", "0.11.4", "--no-default-features"];
-const BUPSTASH: [&str; 3] = ["bupstash", "--version", "0.12"];
+const BUPSTASH: [&str; 3] = ["bupstash", "--version", "0.12.0"];
 
 /// The system's packages: peers, what the others are built with, and what the harness calls.
 const PACKAGES: [&str; 16] = [

@@ -13,7 +13,7 @@ mod strongroom;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::shell::{Done, Invocation};
+use crate::shell::{Done, Failure, Invocation};
 
 /// The passphrase of every repository.
 const PASSPHRASE: &str = "benchmark";
@@ -137,6 +137,28 @@ pub trait Tool {
 
     /// Forgets all but the newest and gives room back; nothing where the program cannot.
     fn prune(&self, place: &Place, labels: &[String]) -> Vec<Invocation>;
+
+    /// What the program calls the snapshots of these labels, in order.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the program has no such snapshot.
+    fn names(&self, place: &Place, labels: &[String]) -> Done<Vec<String>> {
+        let _ = place;
+        Ok(labels.to_vec())
+    }
+
+    /// Forgets the snapshots of these names; nothing if the program is not asked to.
+    fn forget(&self, place: &Place, names: &[String]) -> Option<Invocation> {
+        let _ = (place, names);
+        None
+    }
+
+    /// Gives the room back that only forgotten snapshots need.
+    fn free(&self, place: &Place) -> Option<Invocation> {
+        let _ = place;
+        None
+    }
 }
 
 /// All of them, Strongroom first.
@@ -163,6 +185,25 @@ fn number_in(line: &str) -> &str {
     let numbers =
         line.split(' ').map(|word| word.trim_start_matches(|c: char| !c.is_ascii_digit()));
     numbers.into_iter().find(|number| number.contains('.')).unwrap_or(line)
+}
+
+/// Names that JSON gives to labels: each object of `listed` has its labels in a list, and its name.
+fn names_in(
+    listed: &[serde_json::Value],
+    [labels_are, name_is]: [&str; 2],
+    wanted: &[String],
+) -> Done<Vec<String>> {
+    let has = |snapshot: &&serde_json::Value, label: &String| {
+        let labels = snapshot[labels_are].as_array();
+        labels.is_some_and(|labels| labels.iter().any(|known| known == label))
+    };
+    let name = |label: &String| {
+        let snapshot = listed.iter().find(|snapshot| has(snapshot, label));
+        let name = snapshot.and_then(|snapshot| snapshot[name_is].as_str());
+        let failure = || Failure::Other(format!("no snapshot is labelled {label}"));
+        name.map(str::to_owned).ok_or_else(failure)
+    };
+    wanted.iter().map(name).collect()
 }
 
 /// Where an absolute path is put by programs that keep it whole.
@@ -211,6 +252,20 @@ mod tests {
                 assert!(lines.iter().any(|line| line.contains("/SOURCE")), "{lines:?}");
             }
         }
+    }
+
+    #[test]
+    fn names_by_label() {
+        let listed = [
+            serde_json::json!({ "tags": ["v1"], "id": "aa" }),
+            serde_json::json!({ "tags": ["v2", "x"], "id": "bb" }),
+        ];
+        let names = |labels: &[&str]| {
+            let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+            names_in(&listed, ["tags", "id"], &labels)
+        };
+        assert_eq!(names(&["v2", "v1"]).unwrap(), ["bb", "aa"]);
+        assert!(names(&["v3"]).unwrap_err().to_string().contains("v3"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Releases of one large source tree, and thirty small changes of the first of them.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use strongroom_testkit::Random;
 
@@ -122,22 +123,114 @@ impl DataSet for Thirty {
         if version == 1 {
             return copy_changes(&self.home, &self.at);
         }
-        let turn = version as usize * 17 % CHANGES_EVERY;
-        for path in self.files.iter().skip(turn).step_by(CHANGES_EVERY) {
-            let path = self.at.join(path);
-            let mut text = std::fs::read(&path).doing(format!("read {}", path.display()))?;
-            let middle = text.len() / 2;
-            let line_end = text[middle..].iter().position(|byte| *byte == b'\n');
-            let place = middle + line_end.map_or(0, |at| at + 1);
-            let line = format!("/* version {version} changed this */\n");
-            text.splice(place..place, line.into_bytes());
-            write(&path, text)?;
-        }
-        Ok(())
+        add_lines(&self.at, &self.files, version).map(drop)
     }
 
     fn truth(&self, version: u32) -> PathBuf {
         if version == 1 { self.home.clone() } else { self.at.clone() }
+    }
+}
+
+/// Adds a line to one file in [`CHANGES_EVERY`], in its middle; returns which.
+fn add_lines(folder: &Path, files: &[PathBuf], version: u32) -> Done<Vec<PathBuf>> {
+    let turn = version as usize * 17 % CHANGES_EVERY;
+    let mut changed = Vec::new();
+    for path in files.iter().skip(turn).step_by(CHANGES_EVERY) {
+        let path = folder.join(path);
+        let mut text = std::fs::read(&path).doing(format!("read {}", path.display()))?;
+        let middle = text.len() / 2;
+        let line_end = text[middle..].iter().position(|byte| *byte == b'\n');
+        let place = middle + line_end.map_or(0, |at| at + 1);
+        let line = format!("/* version {version} changed this */\n");
+        text.splice(place..place, line.into_bytes());
+        write(&path, text)?;
+        changed.push(path);
+    }
+    Ok(changed)
+}
+
+/// Each of the releases, changed a little nineteen times before the next one comes. One version
+/// more than the sixty can be put: what is backed up beside a prune.
+pub struct Sixty {
+    store: Store,
+    at: PathBuf,
+    homes: Vec<PathBuf>,
+}
+
+/// A release, and its changes.
+const VERSIONS_OF_RELEASE: u32 = 20;
+
+impl Sixty {
+    /// Nothing is made yet.
+    pub fn new(store: &Store) -> Self {
+        Self { store: store.clone(), at: store.set("sixty").join("at"), homes: Vec::new() }
+    }
+
+    /// Says which version is at `at`.
+    fn marker(&self) -> PathBuf {
+        self.store.set("sixty").join("version")
+    }
+
+    fn current(&self) -> u32 {
+        let text = std::fs::read_to_string(self.marker()).unwrap_or_default();
+        text.parse().unwrap_or_default()
+    }
+
+    /// Puts the version that follows on the one that is there.
+    fn put_next(&self, version: u32) -> Done {
+        let release = ((version - 1) / VERSIONS_OF_RELEASE) as usize;
+        let home = &self.homes[release.min(self.homes.len() - 1)];
+        let is_release = release < self.homes.len() && version % VERSIONS_OF_RELEASE == 1;
+        // A version that is made again has the same times as before.
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + u64::from(version));
+        if is_release {
+            return copy_changes(home, &self.at);
+        }
+        for path in add_lines(&self.at, &list_files(home)?, version)? {
+            let file = std::fs::File::options().write(true).open(&path);
+            let set = file.and_then(|file| file.set_modified(time));
+            set.doing(format!("set the time of {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl DataSet for Sixty {
+    fn about(&self) -> String {
+        format!(
+            "the {RELEASES} releases of the sources, each followed by {} changes of it: each adds \
+             a line to one file in {CHANGES_EVERY}, in its middle",
+            VERSIONS_OF_RELEASE - 1
+        )
+    }
+
+    fn make(&mut self) -> Done {
+        Sources::new(&self.store).make()?;
+        self.homes = releases(&self.store)?;
+        make_folder(&self.at)
+    }
+
+    fn versions(&self) -> u32 {
+        RELEASES as u32 * VERSIONS_OF_RELEASE
+    }
+
+    fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// Any version may follow on any other.
+    fn put_version(&mut self, version: u32) -> Done {
+        let current = self.current();
+        if current == version {
+            return Ok(());
+        }
+        let last = self.homes.len() as u32 - 1;
+        let release = ((version - 1) / VERSIONS_OF_RELEASE).min(last) * VERSIONS_OF_RELEASE + 1;
+        let first = if current > version { release } else { release.max(current + 1) };
+        // What is half made is made again.
+        write(&self.marker(), "")?;
+        (first..=version).try_for_each(|version| self.put_next(version))?;
+        write(&self.marker(), version.to_string())
     }
 }
 
@@ -308,6 +401,31 @@ mod tests {
         thirty.put_version(1).unwrap();
         assert_eq!(count_files(thirty.at()).unwrap(), first);
         assert_ne!(thirty.truth(1), thirty.truth(2));
+
+        let mut sixty = Sixty::new(&store);
+        sixty.make().unwrap();
+        assert_eq!(sixty.versions(), 60);
+        let of_version = |sixty: &mut Sixty, version| {
+            sixty.put_version(version).unwrap();
+            let text = run(
+                "sh",
+                [
+                    "-c",
+                    "cd \"$1\" && find . -type f -exec ls -l {} + | sort",
+                    "sh",
+                    sixty.at().to_str().unwrap(),
+                ],
+            )
+            .unwrap();
+            (text, count_files(sixty.at()).unwrap())
+        };
+        let second = of_version(&mut sixty, 2);
+        assert!(second.1.1 > first.1);
+        let last = of_version(&mut sixty, 60);
+        let beyond = of_version(&mut sixty, 61);
+        assert!(beyond.1.1 > last.1.1);
+        assert_eq!(of_version(&mut sixty, 2), second);
+        assert_eq!(of_version(&mut sixty, 60), last);
         crate::shell::remove(&folder).unwrap();
     }
 }

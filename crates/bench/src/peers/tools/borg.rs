@@ -70,4 +70,13 @@ impl Tool for Borg {
             Self::call(place).arg("compact"),
         ]
     }
+
+    fn forget(&self, place: &Place, names: &[String]) -> Option<Invocation> {
+        let (first, others) = names.split_first()?;
+        Some(Self::call(place).args(["delete", &format!("::{first}")]).args(others))
+    }
+
+    fn free(&self, place: &Place) -> Option<Invocation> {
+        Some(Self::call(place).arg("compact"))
+    }
 }

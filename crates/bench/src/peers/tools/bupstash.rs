@@ -78,4 +78,18 @@ impl Tool for Bupstash {
         calls.push(Self::call(place).args(["gc", "--quiet"]));
         calls
     }
+
+    fn forget(&self, place: &Place, names: &[String]) -> Option<Invocation> {
+        // Each word of a query is an argument.
+        let mut query: Vec<String> = Vec::new();
+        for name in names {
+            query.extend((!query.is_empty()).then(|| "or".to_owned()));
+            query.push(format!("name={name}"));
+        }
+        Some(Self::call(place).args(["rm", "--quiet", "--allow-many"]).args(query))
+    }
+
+    fn free(&self, place: &Place) -> Option<Invocation> {
+        Some(Self::call(place).args(["gc", "--quiet"]))
+    }
 }

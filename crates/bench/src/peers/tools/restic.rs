@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Level, PASSPHRASE, Place, SnapshotLabel, Tool, below, variables};
-use crate::shell::Invocation;
+use super::{Level, PASSPHRASE, Place, SnapshotLabel, Tool, below, names_in, variables};
+use crate::shell::{Done, Invocation};
 
 /// restic.
 pub struct Restic;
@@ -61,5 +61,19 @@ impl Tool for Restic {
 
     fn prune(&self, place: &Place, _labels: &[String]) -> Vec<Invocation> {
         vec![Self::call(place).args(["forget", "--keep-last", "1", "--prune"])]
+    }
+
+    fn names(&self, place: &Place, labels: &[String]) -> Done<Vec<String>> {
+        let said = Self::call(place).args(["snapshots", "--json"]).run()?;
+        let listed: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap_or_default();
+        names_in(&listed, ["tags", "id"], labels)
+    }
+
+    fn forget(&self, place: &Place, names: &[String]) -> Option<Invocation> {
+        Some(Self::call(place).arg("forget").args(names))
+    }
+
+    fn free(&self, place: &Place) -> Option<Invocation> {
+        Some(Self::call(place).arg("prune"))
     }
 }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::{Level, Place, SnapshotLabel, Tool, variables};
-use crate::shell::Invocation;
+use super::{Level, Place, SnapshotLabel, Tool, names_in, variables};
+use crate::shell::{Done, Invocation};
 
 /// How the line begins that `--profile` prints.
 const PROFILE: &str = "stages at work: ";
@@ -88,8 +88,26 @@ impl Tool for Strongroom {
         Self::call(place).args(["--quiet", "verify", "--data"])
     }
 
-    fn prune(&self, _place: &Place, _labels: &[String]) -> Vec<Invocation> {
-        Vec::new()
+    fn prune(&self, place: &Place, _labels: &[String]) -> Vec<Invocation> {
+        vec![
+            Self::call(place).args(["--quiet", "forget", "--keep-last", "1"]),
+            Self::call(place).args(["--quiet", "prune"]),
+        ]
+    }
+
+    fn names(&self, place: &Place, labels: &[String]) -> Done<Vec<String>> {
+        let said = Self::call(place).args(["--json", "snapshots"]).run()?;
+        let listed: Vec<serde_json::Value> =
+            said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        names_in(&listed, ["labels", "id"], labels)
+    }
+
+    fn forget(&self, place: &Place, names: &[String]) -> Option<Invocation> {
+        Some(Self::call(place).args(["--quiet", "forget"]).args(names))
+    }
+
+    fn free(&self, place: &Place) -> Option<Invocation> {
+        Some(Self::call(place).args(["--quiet", "prune"]))
     }
 }
 
