@@ -1,4 +1,4 @@
-//! A plan or a verdict, from any bytes, and the slots in it; and a remark.
+//! A plan or a verdict, from any bytes, and the slots in it; and a remark or a look.
 //!
 //! What unpacks has used every byte, and packs and unpacks to the same; it takes no more memory than
 //! its bound allows.
@@ -11,7 +11,8 @@ use libfuzzer_sys::fuzz_target;
 use strongroom_base::{ArenaId, SnapshotId, Timestamp};
 use strongroom_fuzz::{measure, write_seeds_if_asked};
 use strongroom_repository::{
-    ArenaSlots, End, Forgotten, Hold, Remark, SLOTS_BYTES_MAX, Selection, SlotSets,
+    ArenaSlots, Arrival, Doubt, End, Forgotten, Hold, Look, Remark, SLOTS_BYTES_MAX, Selection,
+    SeriesId, SlotSets,
 };
 
 fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
@@ -28,6 +29,11 @@ fuzz_target!(init: write_seeds_if_asked(seeds), |data: &[u8]| {
     }
     if let Ok(end) = End::unpack(data, u64::MAX) {
         assert_eq!(End::unpack(&end.pack(), u64::MAX).as_ref(), Ok(&end));
+    }
+    let unpacked = measure(|| Look::unpack(data));
+    assert!(unpacked.peak_bytes <= 64 * data.len() + 4096, "it took {}", unpacked.peak_bytes);
+    if let Ok(look) = unpacked.value {
+        assert_eq!(Look::unpack(&look.pack()).as_ref(), Ok(&look));
     }
     let unpacked = measure(|| Selection::unpack(data));
     let bound = 16 * SLOTS_BYTES_MAX + 64 * data.len();
@@ -49,5 +55,15 @@ fn seeds() -> Vec<Vec<u8>> {
     remark.description = "before the move".to_owned();
     remark.hold = Some(Hold { reason: "audit".to_owned(), until: Some(Timestamp(1 << 60)) });
     let end = End { since: 5, removed: selection.clone() };
-    vec![slots.pack(), selection.pack(), Selection::default().pack(), end.pack(), remark.pack()]
+    let (snapshot, series) = (SnapshotId([3; 16]), SeriesId([4; 16]));
+    let arrival = Arrival { snapshot, series, time: Timestamp(1 << 50), doubt: Some(Doubt::Dated) };
+    let look = Look { time: Timestamp(1 << 51), arrivals: vec![arrival], accepted: vec![snapshot] };
+    vec![
+        slots.pack(),
+        selection.pack(),
+        Selection::default().pack(),
+        end.pack(),
+        remark.pack(),
+        look.pack(),
+    ]
 }

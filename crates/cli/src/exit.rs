@@ -36,7 +36,7 @@ pub const EXIT_CODES: [(&str, &str); 8] = [
     ("0", "success"),
     ("1", "failed"),
     ("2", "invalid command line"),
-    ("3", "finished, but some files could not be handled, or the snapshot is incomplete"),
+    ("3", "finished, but files could not be handled, or a snapshot is incomplete or suspicious"),
     ("4", "something that was stored is damaged or lost"),
     ("5", "the passphrase is wrong or missing"),
     ("6", "there is no repository at that place"),

@@ -4,6 +4,7 @@
 //! Nothing here knows a verb, or a file tree of this machine. It never prints, never reads the
 //! environment, and takes clock and randomness as parameters.
 
+mod arrivals;
 mod authorship;
 mod claim;
 mod collections;
@@ -27,6 +28,7 @@ mod vouchers;
 mod wishes;
 mod write;
 
+pub use arrivals::{Arrival, Arrivals, Doubt, Look, Seen, SeriesId};
 pub use collections::{
     ArenaSlots, Collections, End, Forgotten, OpenCollection, SLOTS_BYTES_MAX, Selection, SlotSets,
     create_plan, create_verdict, finish_collection,

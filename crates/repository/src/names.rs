@@ -11,6 +11,9 @@ pub const FORGOTTEN_FOLDER: &str = "forgotten";
 /// The folder of remarks about snapshots.
 pub const REMARKS_FOLDER: &str = "remarks";
 
+/// The folder of what the owner has seen of other domains.
+pub const ARRIVALS_FOLDER: &str = "arrivals";
+
 /// A step of a collection, by the last part of its object's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
@@ -51,9 +54,19 @@ impl Step {
     pub(crate) fn of(file: &str) -> Option<(u64, Self)> {
         let (number, word) = file.split_once('.')?;
         let step = Self::ALL.into_iter().find(|step| step.word() == word)?;
-        let parsed: u64 = number.parse().ok()?;
-        (parsed > 0 && parsed.to_string() == number).then_some((parsed, step))
+        Some((arrivals_of(number)?, step))
     }
+}
+
+/// The object of a look at what has arrived.
+pub(crate) fn arrivals_name(number: u64) -> ObjectName {
+    ObjectName::new(ARRIVALS_FOLDER, number)
+}
+
+/// The number of a look; none if the name is none of ours.
+pub(crate) fn arrivals_of(file: &str) -> Option<u64> {
+    let number: u64 = file.parse().ok()?;
+    (number > 0 && number.to_string() == file).then_some(number)
 }
 
 /// The object of a wish or a remark: the number-th about a snapshot in its folder.

@@ -10,8 +10,8 @@ use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{ArenaId, SlotId, SnapshotId, VoucherId};
 
 use crate::error::RepositoryError;
-pub use crate::names::{COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER};
-use crate::names::{Step, numbered_name, numbered_of};
+pub use crate::names::{ARRIVALS_FOLDER, COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER};
+use crate::names::{Step, arrivals_name, arrivals_of, numbered_name, numbered_of};
 
 /// The folder of key slots.
 pub const KEYS_FOLDER: &str = "keys";
@@ -34,7 +34,7 @@ pub const ASIDE_FOLDER: &str = "aside";
 const SMALL_OBJECT_BYTES_MAX: u64 = 64 << 20;
 
 /// Folders in the order in which they are checked: small and vital ones first.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     "",
     KEYS_FOLDER,
     SNAPSHOTS_FOLDER,
@@ -43,6 +43,7 @@ const FOLDERS: [&str; 9] = [
     COLLECTIONS_FOLDER,
     FORGOTTEN_FOLDER,
     REMARKS_FOLDER,
+    ARRIVALS_FOLDER,
     ARENAS_FOLDER,
 ];
 
@@ -74,10 +75,11 @@ pub fn expected(name: &ObjectName) -> Option<Expected> {
         SESSIONS_FOLDER => (ObjectKind::Session, Some(file.parse::<SnapshotId>().ok()?.0)),
         COLLECTIONS_FOLDER => {
             let (number, step) = Step::of(file)?;
-            (step.kind(), Some(collection_object_id(number)))
+            (step.kind(), Some(number_object_id(number)))
         }
         FORGOTTEN_FOLDER => return numbered(ObjectKind::Wish, file),
         REMARKS_FOLDER => return numbered(ObjectKind::Remark, file),
+        ARRIVALS_FOLDER => (ObjectKind::Look, Some(number_object_id(arrivals_of(file)?))),
         VOUCHERS_FOLDER => (ObjectKind::Vouchers, Some(file.parse::<VoucherId>().ok()?.0)),
         ARENAS_FOLDER => {
             let ArenaName { id, generation } = file.parse().ok()?;
@@ -191,9 +193,10 @@ pub fn rightful_name(header: &Header) -> Option<ObjectName> {
         ObjectKind::Remark => {
             numbered_name(REMARKS_FOLDER, SnapshotId(header.id), header.generation)
         }
-        ObjectKind::Plan => Step::Plan.object(collection_of(&header.id)),
-        ObjectKind::Verdict => Step::Verdict.object(collection_of(&header.id)),
-        ObjectKind::Done => Step::Done.object(collection_of(&header.id)),
+        ObjectKind::Look => arrivals_name(number_of(&header.id)),
+        ObjectKind::Plan => Step::Plan.object(number_of(&header.id)),
+        ObjectKind::Verdict => Step::Verdict.object(number_of(&header.id)),
+        ObjectKind::Done => Step::Done.object(number_of(&header.id)),
     })
 }
 
@@ -219,13 +222,13 @@ pub(crate) fn slot_object_id(id: SlotId) -> [u8; 16] {
     wide
 }
 
-/// The identifier in the envelope of a collection's objects.
-fn collection_object_id(number: u64) -> [u8; 16] {
+/// The identifier in the envelope of an object that is named by a number.
+fn number_object_id(number: u64) -> [u8; 16] {
     u128::from(number).to_le_bytes()
 }
 
-/// The collection of an identifier.
-fn collection_of(id: &[u8; 16]) -> u64 {
+/// The number of an identifier.
+fn number_of(id: &[u8; 16]) -> u64 {
     u128::from_le_bytes(*id) as u64
 }
 

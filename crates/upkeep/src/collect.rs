@@ -25,6 +25,7 @@ use strongroom_repository::{
     read_vouchers, session_object, snapshot_object,
 };
 
+use crate::forget::look;
 use crate::health::census::Census;
 use crate::repair::find_removed;
 pub use carry::Carried;
@@ -226,6 +227,7 @@ impl Collector<'_> {
         let sessions: HashSet<SnapshotId> = sessions.collect();
         let wishes = Wishes::read(self.repository)?;
         let list = list_snapshots(self.repository)?;
+        look(self.repository, &list, self.options.dry_run)?;
         let goes = |snapshot| wishes.forget(snapshot);
         reach.mark(staying(&list, &goes)?)?;
         reach.finish(&sessions)?;

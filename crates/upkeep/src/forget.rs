@@ -1,12 +1,55 @@
 //! `forget`: wishes that snapshots are removed. The next `prune` removes them; until then the wish
 //! can be taken back.
 
+mod foreign;
+mod look;
+mod own;
 mod policy;
+mod series;
 
-use strongroom_base::SnapshotId;
-use strongroom_repository::{Hold, Repository, RepositoryError, Wishes, change_remark};
+use strongroom_base::{SnapshotId, Timestamp};
+use strongroom_catalog::Snapshot;
+use strongroom_repository::{
+    Hold, Repository, RepositoryError, SnapshotList, Wishes, change_remark,
+};
 
-pub use policy::{Judged, Periods, Policy};
+pub use look::{accept, look};
+pub use policy::{Alarm, Circumstances, Judged, Periods, Policy};
+
+/// What was first seen less than this many nanoseconds ago stays, unless the owner says otherwise.
+pub const QUARANTINE: i64 = 3 * look::DAY;
+
+/// How rules are applied.
+pub struct ForgetOptions<'o> {
+    /// The rules.
+    pub policy: &'o Policy,
+    /// Snapshots of other domains that were first seen less than these nanoseconds ago stay.
+    pub quarantine: i64,
+    /// The time zone.
+    pub periods: &'o dyn Fn(Timestamp) -> Periods,
+    /// Whether what was seen of other domains is not recorded.
+    pub is_rehearsal: bool,
+}
+
+/// What becomes of these snapshots, some series of those in the list.
+pub fn judge<'s>(
+    repository: &Repository,
+    list: &SnapshotList,
+    snapshots: &[&'s Snapshot],
+    options: &ForgetOptions<'_>,
+) -> Result<Vec<Judged<'s>>, RepositoryError> {
+    let ForgetOptions { policy, quarantine, periods, is_rehearsal } = *options;
+    let arrivals = look(repository, list, is_rehearsal)?;
+    let now = repository.surroundings.clock.now();
+    let circumstances = Circumstances { arrivals: &arrivals, now, quarantine, periods };
+    let mut judged = policy.judge(snapshots, &circumstances);
+    for Judged { snapshot, kept_by, .. } in &mut judged {
+        if list.wishes.hold(snapshot.id).is_some() {
+            kept_by.push("held");
+        }
+    }
+    Ok(judged)
+}
 
 /// Wishes that snapshots are forgotten. Returns how many were not forgotten already.
 ///

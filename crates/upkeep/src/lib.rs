@@ -16,7 +16,10 @@ mod vouch;
 
 pub use collect::{Carried, PruneOptions, PruneOutcome, Worth, prune};
 pub use defragment::{Gathered, defragment};
-pub use forget::{Judged, Periods, Policy, forget, hold, release, remember};
+pub use forget::{
+    Alarm, Circumstances, ForgetOptions, Judged, Periods, Policy, QUARANTINE, accept, forget, hold,
+    judge, release, remember,
+};
 pub use health::audit::Affected;
 pub use health::census::{OpenSession, Unclaimed, find_rolled_back};
 pub use health::fault::Fault;

@@ -55,6 +55,8 @@ pub enum ObjectKind {
     Vouchers,
     /// What the owner says of a snapshot: labels, a description, a hold.
     Remark,
+    /// What the owner saw of other domains at one time.
+    Look,
     /// A kind that this program does not know, by its number: one that is reserved, or one that a
     /// newer program added. Never one of the numbers above.
     Unknown(u8),
@@ -62,7 +64,7 @@ pub enum ObjectKind {
 
 impl ObjectKind {
     /// All kinds that this program knows, in the order of their numbers.
-    pub const KNOWN: [Self; 13] = [
+    pub const KNOWN: [Self; 14] = [
         Self::Config,
         Self::KeySlot,
         Self::DataArena,
@@ -76,6 +78,7 @@ impl ObjectKind {
         Self::Done,
         Self::Vouchers,
         Self::Remark,
+        Self::Look,
     ];
 
     /// What it is called in messages.
@@ -94,6 +97,7 @@ impl ObjectKind {
             Self::Done => "end of a collection",
             Self::Vouchers => "vouchers",
             Self::Remark => "remark",
+            Self::Look => "look",
             Self::Unknown(_) => "thing of an unknown kind",
         }
     }
@@ -114,6 +118,7 @@ impl ObjectKind {
             Self::Done => 11,
             Self::Vouchers => 14,
             Self::Remark => 17,
+            Self::Look => 18,
             Self::Unknown(number) => number,
         }
     }

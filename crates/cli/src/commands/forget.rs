@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use serde_json::json;
-use strongroom_base::SnapshotId;
 use strongroom_base::units::counted;
+use strongroom_base::{Severity, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{RepositoryError, SnapshotList, list_snapshots};
-use strongroom_upkeep::{Judged, Policy, forget, remember};
+use strongroom_upkeep::{Alarm, ForgetOptions, Judged, Policy, accept, forget, judge, remember};
 
 use crate::context::Context;
 use crate::dates;
@@ -17,8 +17,22 @@ use crate::exit::{CliError, Exit};
 use crate::snapshot_arg::{SHORTEST_ID, find_all};
 use crate::terminal::{printable_bytes, printable_text, table};
 
+/// Options that are about all snapshots, unless --host or --path leave some out.
+const SOME: [&str; 9] = [
+    "accept",
+    "keep_last",
+    "keep_hourly",
+    "keep_daily",
+    "keep_weekly",
+    "keep_monthly",
+    "keep_yearly",
+    "keep_within",
+    "keep_label",
+];
+
 /// What is forgotten.
 #[derive(Debug, Clone, clap::Args)]
+#[command(group(clap::ArgGroup::new("some").args(SOME).multiple(true)))]
 pub struct Args {
     /// These snapshots
     #[arg(value_name = "SNAPSHOT")]
@@ -26,6 +40,9 @@ pub struct Args {
     /// Keep them after all; works until a prune has taken them
     #[arg(long, requires = "snapshots", conflicts_with = "rules")]
     undo: bool,
+    /// These, or all of --host, are right although an alarm was raised: rules work again
+    #[arg(long, conflicts_with_all = ["rules", "undo"])]
+    accept: bool,
     /// Change nothing; show what would be forgotten
     #[arg(long, short = 'n')]
     dry_run: bool,
@@ -35,11 +52,14 @@ pub struct Args {
     #[command(flatten)]
     rules: Rules,
     /// Only snapshots of this host
-    #[arg(long, value_name = "NAME", requires = "rules")]
+    #[arg(long, value_name = "NAME", requires = "some")]
     host: Option<String>,
     /// Only snapshots that hold this path
-    #[arg(long, value_name = "PATH", requires = "rules")]
+    #[arg(long, value_name = "PATH", requires = "some")]
     path: Option<OsString>,
+    /// Keep what put-only keys stored for at least so long after it was first seen, such as 3d
+    #[arg(long, value_name = "DURATION", requires = "rules", value_parser = dates::span, default_value = "3d")]
+    quarantine: i64,
 }
 
 /// Rules: all others are forgotten, for each host and set of paths
@@ -90,6 +110,9 @@ impl Rules {
 /// Forgets them.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let policy = args.rules.policy();
+    if args.accept {
+        return accept_named(context, args);
+    }
     if args.snapshots.is_empty() && policy.is_empty() {
         let hint = "name snapshots to forget, or say which to keep, such as --keep-daily 7";
         return Err(CliError::new(Exit::Failed, "nothing says what to forget", hint));
@@ -106,11 +129,18 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.line(format!("{kept} kept after all"))?;
         return Ok(if late.is_empty() { Exit::Done } else { Exit::Failed }.into());
     }
-    let (mut judged, unreadable) = match policy.is_empty() {
+    let (judged, unreadable) = match policy.is_empty() {
         true => named_ones(args, &list)?,
-        false => (policy.judge(&wanted(args, &list), &dates::periods), Vec::new()),
+        false => {
+            let options = ForgetOptions {
+                policy: &policy,
+                quarantine: args.quarantine,
+                periods: &dates::periods,
+                is_rehearsal: args.dry_run,
+            };
+            (judge(&repository, &list, &wanted(args, &list), &options)?, Vec::new())
+        }
     };
-    keep_held(&mut judged, &list, policy.is_empty())?;
     let goes = |judged: &&Judged<'_>| judged.kept_by.is_empty();
     let mut going: Vec<SnapshotId> = judged.iter().filter(goes).map(|j| j.snapshot.id).collect();
     report(context, &judged)?;
@@ -121,10 +151,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let hint = "if that is what you want, add --yes; nothing was forgotten";
         return Err(CliError::new(Exit::Failed, "no snapshot would be left", hint));
     }
+    let exit = report_alarms(context, &judged)?;
     let count = counted(going.len() as u64, "snapshot", "snapshots");
     if args.dry_run {
         context.terminal.line(format!("{count} would be forgotten"))?;
-        return Ok(Exit::Done.into());
+        return Ok(exit.into());
     }
     forget(&repository, &going)?;
     context.terminal.json(&json!({
@@ -139,7 +170,59 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
              `strongroom forget --undo ID` takes it back"
         ),
     })?;
+    Ok(exit.into())
+}
+
+/// Records that snapshots are right: those that are named, or all of a host, or of a path.
+fn accept_named(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    if args.snapshots.is_empty() && args.host.is_none() && args.path.is_none() {
+        let hint = "name the snapshots that are right, or give --host to accept all of a machine";
+        return Err(CliError::new(Exit::Failed, "nothing says what to accept", hint));
+    }
+    let repository = context.open()?;
+    let list = list_snapshots(&repository)?;
+    let ids: Vec<SnapshotId> = match args.snapshots.is_empty() {
+        true => wanted(args, &list).iter().map(|snapshot| snapshot.id).collect(),
+        false => find_all(&args.snapshots, &list.snapshots)?,
+    };
+    if !args.dry_run {
+        accept(&repository, &list, &ids)?;
+    }
+    let accepted = counted(ids.len() as u64, "snapshot", "snapshots");
+    context.terminal.line(format!("{accepted} accepted"))?;
     Ok(Exit::Done.into())
+}
+
+/// Names the snapshots that the owner has to look at; what the command ends with.
+fn report_alarms(context: &Context, judged: &[Judged<'_>]) -> Result<Exit, CliError> {
+    let mut exit = Exit::Done;
+    for Judged { snapshot, alarm, .. } in judged {
+        let Some(alarm) = alarm else { continue };
+        exit = Exit::Incomplete;
+        let (id, host) = (snapshot.id.short(), printable_text(&snapshot.host));
+        let message = format!("snapshot {id} of {host} is suspicious: {}", alarm_text(*alarm));
+        context.terminal.problem(Severity::Warning, &message);
+    }
+    if exit == Exit::Incomplete {
+        context.terminal.line(
+            "rules remove nothing beside a suspicious snapshot: look at it, then remove it with \
+             `strongroom forget ID`, or keep it with `strongroom forget --accept ID`",
+        )?;
+    }
+    Ok(exit)
+}
+
+fn alarm_text(alarm: Alarm) -> String {
+    match alarm {
+        Alarm::Dated { seen } => {
+            format!("its time does not fit: it was first seen on {}", dates::text(seen))
+        }
+        Alarm::Shrunken => "it has far fewer files or bytes than those before it".to_owned(),
+        Alarm::TooMany { count, usual } => {
+            format!("there are {count} on its day, and {usual} is usual")
+        }
+        Alarm::Unknown => "a newer program found it so".to_owned(),
+    }
 }
 
 /// One that cannot be read, by the beginning of its id: it can be forgotten all the same.
@@ -160,24 +243,13 @@ fn named_ones<'s>(
         args.snapshots.iter().cloned().partition(|name| unreadable(name, list).is_some());
     let ids = find_all(&names, &list.snapshots)?;
     let snapshots = list.snapshots.iter().filter(|snapshot| ids.contains(&snapshot.id));
-    let judged = snapshots.map(|snapshot| Judged { snapshot, kept_by: Vec::new() }).collect();
-    Ok((judged, lost.iter().filter_map(|name| unreadable(name, list)).collect()))
-}
-
-/// Snapshots that are held stay. If one of them was named, that is an error.
-fn keep_held(
-    judged: &mut [Judged<'_>],
-    list: &SnapshotList,
-    were_named: bool,
-) -> Result<(), CliError> {
-    for Judged { snapshot, kept_by } in judged {
-        let Some(hold) = list.wishes.hold(snapshot.id) else { continue };
-        if were_named {
+    let judged: Vec<Judged<'s>> = snapshots.map(Judged::new).collect();
+    for Judged { snapshot, .. } in &judged {
+        if let Some(hold) = list.wishes.hold(snapshot.id) {
             return Err(RepositoryError::Held { snapshot: snapshot.id, reason: hold.reason }.into());
         }
-        kept_by.push("held");
     }
-    Ok(())
+    Ok((judged, lost.iter().filter_map(|name| unreadable(name, list)).collect()))
 }
 
 fn wanted<'s>(args: &Args, list: &'s SnapshotList) -> Vec<&'s Snapshot> {
@@ -189,17 +261,18 @@ fn wanted<'s>(args: &Args, list: &'s SnapshotList) -> Vec<&'s Snapshot> {
 }
 
 fn report(context: &Context, judged: &[Judged<'_>]) -> Result<(), CliError> {
-    for Judged { snapshot, kept_by } in judged {
+    for Judged { snapshot, kept_by, alarm } in judged {
         context.terminal.json(&json!({
             "event": "snapshot",
             "id": snapshot.id.to_string(),
             "started": dates::rfc3339(snapshot.started),
             "kept_by": kept_by,
+            "alarm": alarm.map(alarm_text),
         }))?;
     }
     let rows: Vec<Vec<String>> = judged
         .iter()
-        .map(|Judged { snapshot, kept_by }| {
+        .map(|Judged { snapshot, kept_by, .. }| {
             let paths: Vec<String> = snapshot.paths.iter().map(|p| printable_bytes(p)).collect();
             let what = match kept_by.is_empty() {
                 true => "forget".to_owned(),

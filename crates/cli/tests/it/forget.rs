@@ -93,6 +93,45 @@ fn what_is_typed_wrong_changes_nothing() {
     assert_eq!(ids(&world).len(), 1);
 }
 
+/// A machine with a put-only key whose backup is suddenly empty: rules remove nothing of it until the
+/// owner has looked.
+#[test]
+fn a_suspicious_snapshot_is_named_and_stops_the_rules() {
+    let world = World::with_repository();
+    grow(&world.tree(), 5, TREE);
+    let key = world.path("laptop.key");
+    world.run(["key".as_ref(), "generate".as_ref(), key.as_os_str()]).exits(0);
+    let add = ["key", "add", "--put-only", "--domain", "laptop", "--new-password-file"];
+    world.run(add.iter().map(|word| word.as_ref()).chain([key.as_os_str()])).exits(0);
+    let back_up = || {
+        let mut words = vec!["backup".as_ref(), "--password-file".as_ref(), key.as_os_str()];
+        let tree = world.tree();
+        words.push(tree.as_os_str());
+        world.run(words).exits(0);
+    };
+    back_up();
+    let seen = || fs::read_dir(world.repository().join("arrivals")).map_or(0, Iterator::count);
+    world.say("forget --keep-last 1 -n").exits(0).says("keep: new series");
+    assert_eq!(seen(), 0, "nothing was recorded");
+    world.say("forget --keep-last 1").exits(0).says("nothing to forget");
+    assert_eq!(seen(), 1);
+    fs::remove_dir_all(world.tree()).unwrap();
+    fs::create_dir(world.tree()).unwrap();
+    back_up();
+    let run = world.say("forget --keep-last 1").exits(3);
+    run.warns("is suspicious: it has far fewer files").says("keep: frozen").says("--accept");
+    let id = ids(&world).pop().unwrap();
+    world.say("forget --accept").exits(1).warns("nothing says what to accept");
+    world.say("forget --accept --keep-last 1").exits(2);
+    world.say(&format!("forget --accept {id} -n")).exits(0);
+    world.say("forget --keep-last 1 --json").exits(3).says("fewer files");
+    world.say(&format!("forget --accept {id}")).exits(0).says("1 snapshot accepted");
+    world.say("forget --keep-last 1").exits(0).says("keep: new series");
+    world.say("forget --keep-last 1 --quarantine soon").exits(2).warns("36h");
+    world.say("prune").exits(0);
+    world.say("verify --data").exits(0);
+}
+
 /// Rubbish under a snapshot's name stops a prune, because it may have been one, until the owner
 /// says that it may go.
 #[test]

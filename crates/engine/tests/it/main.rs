@@ -27,6 +27,7 @@ mod refused;
 mod repair;
 mod restore;
 mod restore_faults;
+mod retention;
 mod sequences;
 mod slots;
 mod stats;

@@ -1,0 +1,349 @@
+//! The year of forgeries, without a repository: a machine makes a snapshot each night, a thief of its
+//! key adds any others, and the owner forgets by rules each week.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use strongroom_base::{SnapshotId, Timestamp};
+use strongroom_catalog::Snapshot;
+use strongroom_repository::Arrivals;
+
+use super::super::look::{DAY, new_look};
+use super::super::policy::{Alarm, Circumstances, Judged, Periods, Policy};
+
+const HOUR: i64 = DAY / 24;
+const MINUTE: i64 = HOUR / 60;
+const DAYS: i64 = 365;
+/// The day of the theft: what is usual has been learnt.
+const THEFT: i64 = 22;
+
+/// Months of thirty days, years of twelve months, some hours east of Greenwich.
+fn periods_at(east: i64) -> impl Fn(Timestamp) -> Periods {
+    move |time| {
+        let local = time.0 + east * HOUR;
+        let day = local.div_euclid(DAY);
+        let (week, month) = (day.div_euclid(7), day.div_euclid(30));
+        Periods { hour: time.0.div_euclid(HOUR), day, week, month, year: month.div_euclid(12) }
+    }
+}
+
+/// A snapshot that exists, and what is known of it.
+#[derive(Debug, Clone)]
+struct Stored {
+    snapshot: Snapshot,
+    /// When it was stored.
+    stored: i64,
+    is_genuine: bool,
+}
+
+fn snapshot(number: u64, started: i64, domain: &str, files: u64) -> Snapshot {
+    let mut id = [7; 16];
+    id[..8].copy_from_slice(&number.to_le_bytes());
+    let mut snapshot = Snapshot::empty(SnapshotId(id));
+    snapshot.sequence = number;
+    snapshot.started = Timestamp(started);
+    snapshot.ended = Timestamp(started.saturating_add(5 * MINUTE));
+    snapshot.domain = domain.to_owned();
+    snapshot.host = domain.to_owned();
+    snapshot.stats.files = files;
+    snapshot.stats.bytes = files * 1000;
+    snapshot
+}
+
+/// The machine's own: one a night, at about two in the morning.
+fn genuine(domain: &str, east: i64, first_number: u64) -> Vec<Stored> {
+    let night = |day: i64| {
+        let jitter = (day * 7919).rem_euclid(170) - 85;
+        let started = day * DAY + 2 * HOUR + jitter * MINUTE - east * HOUR;
+        let files = 1000 + (day * 31).rem_euclid(200) as u64;
+        let snapshot = snapshot(first_number + day as u64, started, domain, files);
+        Stored { snapshot, stored: started + 5 * MINUTE, is_genuine: true }
+    };
+    (0..DAYS).map(night).collect()
+}
+
+/// A snapshot that the thief makes.
+#[derive(Debug, Clone)]
+struct Forged {
+    /// When it is stored.
+    stored: i64,
+    /// What time it claims.
+    claimed: i64,
+    /// Of how many files.
+    files: u64,
+    is_partial: bool,
+    is_another_series: bool,
+}
+
+fn forged() -> impl Strategy<Value = Forged> {
+    let stored = THEFT * DAY..DAYS * DAY;
+    // Near the truth, in the last days, or anything.
+    let back = prop_oneof![
+        6 => 0..2 * HOUR,
+        6 => 0..8 * DAY,
+        1 => -400 * DAY..400 * DAY,
+        1 => Just(-(1_i64 << 61)),
+    ];
+    let files =
+        prop_oneof![8 => 900_u64..1300, 1 => Just(0), 1 => any::<u32>().prop_map(u64::from)];
+    (stored, back, files, prop::bool::weighted(0.1), prop::bool::weighted(0.1)).prop_map(
+        |(stored, back, files, is_partial, is_another_series)| Forged {
+            stored,
+            claimed: stored.saturating_sub(back),
+            files,
+            is_partial,
+            is_another_series,
+        },
+    )
+}
+
+/// One extra snapshot on many days, each as like the machine's as can be.
+fn careful_thief() -> impl Strategy<Value = Vec<Forged>> {
+    let one = |(day, minute): (i64, i64)| Forged {
+        stored: day * DAY + minute * MINUTE,
+        claimed: day * DAY + minute * MINUTE,
+        files: 1100,
+        is_partial: false,
+        is_another_series: false,
+    };
+    prop::collection::vec((THEFT..DAYS, 0..24 * 60_i64).prop_map(one), 0..300)
+}
+
+fn rules() -> impl Strategy<Value = Policy> {
+    let counts = (0..5_u32, 0..30_u32, 0..10_u32, 0..6_u32, 0..14_u32, 0..3_u32);
+    (counts, prop::option::of(0..40 * DAY)).prop_map(|(counts, within)| {
+        let (last, hourly, daily, weekly, monthly, yearly) = counts;
+        Policy { last, hourly, daily, weekly, monthly, yearly, within, labels: Vec::new() }
+    })
+}
+
+/// What the rules keep of snapshots that are all believed, said in the plainest way: each rule goes
+/// through the snapshots from the newest on, and keeps the first that it meets of each period.
+fn plain(
+    policy: &Policy,
+    times: &BTreeSet<i64>,
+    periods: &dyn Fn(Timestamp) -> Periods,
+) -> BTreeSet<i64> {
+    let newest_first: Vec<i64> = times.iter().rev().copied().collect();
+    let mut kept: BTreeSet<i64> = newest_first.iter().take(policy.last as usize).copied().collect();
+    type Rule = (u32, fn(Periods) -> i64);
+    let rules: [Rule; 5] = [
+        (policy.hourly, |p| p.hour),
+        (policy.daily, |p| p.day),
+        (policy.weekly, |p| p.week),
+        (policy.monthly, |p| p.month),
+        (policy.yearly, |p| p.year),
+    ];
+    for (count, period) in rules {
+        let mut met = BTreeSet::new();
+        for time in &newest_first {
+            if met.len() < count as usize && met.insert(period(periods(Timestamp(*time)))) {
+                kept.insert(*time);
+            }
+        }
+    }
+    if let (Some(within), Some(newest)) = (policy.within, newest_first.first()) {
+        kept.extend(newest_first.iter().filter(|time| newest - **time <= within));
+    }
+    kept
+}
+
+/// A year of weekly forgetting.
+struct Year<'y> {
+    policy: &'y Policy,
+    quarantine: i64,
+    periods: &'y dyn Fn(Timestamp) -> Periods,
+    arrivals: Arrivals,
+    present: Vec<Stored>,
+    /// What the plain rules have left of the machine's own.
+    reference: BTreeSet<i64>,
+    /// How many were removed.
+    removed: usize,
+    was_frozen: bool,
+}
+
+fn kept(judged: &[Judged<'_>], domain: &str) -> Vec<(SnapshotId, Vec<&'static str>)> {
+    let of_domain = judged.iter().filter(|judged| judged.snapshot.domain == domain);
+    of_domain.map(|judged| (judged.snapshot.id, judged.kept_by.clone())).collect()
+}
+
+impl Year<'_> {
+    /// What is stored of these by now, and not yet present, is; then the owner forgets.
+    fn look(&mut self, new: &[Stored], now: i64) -> Result<(), TestCaseError> {
+        self.present.extend_from_slice(new);
+        let laptop = |stored: &&Stored| stored.is_genuine && stored.snapshot.domain == "laptop";
+        self.reference.extend(new.iter().filter(laptop).map(|stored| stored.snapshot.started.0));
+        self.reference = plain(self.policy, &self.reference, self.periods);
+        let mut snapshots: Vec<&Snapshot> = self.present.iter().map(|s| &s.snapshot).collect();
+        snapshots.sort_by_key(|snapshot| snapshot.order());
+        let foreign: Vec<&Snapshot> =
+            snapshots.iter().filter(|snapshot| !snapshot.domain.is_empty()).copied().collect();
+        let look = new_look(&foreign, &self.arrivals, Timestamp(now));
+        self.arrivals.push(&look);
+        let circumstances = Circumstances {
+            arrivals: &self.arrivals,
+            now: Timestamp(now),
+            quarantine: self.quarantine,
+            periods: self.periods,
+        };
+        let judged = self.policy.judge(&snapshots, &circumstances);
+        self.check_others(&snapshots, &judged, &circumstances)?;
+        let gone: BTreeSet<SnapshotId> = judged
+            .iter()
+            .filter(|judged| judged.kept_by.is_empty())
+            .map(|judged| judged.snapshot.id)
+            .collect();
+        let of_series = |judged: &&Judged<'_>| judged.snapshot.host == "laptop";
+        let is_frozen = judged.iter().filter(of_series).any(|judged| judged.alarm.is_some());
+        if is_frozen {
+            let of_series = judged.iter().filter(of_series);
+            prop_assert!(of_series.clone().all(|judged| judged.kept_by == ["frozen"]));
+        }
+        prop_assert!(is_frozen || !self.was_frozen, "only the owner ends it");
+        self.was_frozen = is_frozen;
+        self.removed += gone.len();
+        self.present.retain(|stored| !gone.contains(&stored.snapshot.id));
+        let left: BTreeSet<i64> =
+            self.present.iter().filter(laptop).map(|stored| stored.snapshot.started.0).collect();
+        let lost: Vec<&i64> = self.reference.difference(&left).collect();
+        prop_assert!(
+            lost.is_empty(),
+            "at day {}: of days {:?}",
+            now / DAY,
+            lost.iter().map(|time| **time as f64 / DAY as f64).collect::<Vec<_>>()
+        );
+        Ok(())
+    }
+
+    /// What the laptop's thief does changes nothing for another machine and for the owner.
+    fn check_others(
+        &self,
+        snapshots: &[&Snapshot],
+        judged: &[Judged<'_>],
+        circumstances: &Circumstances<'_>,
+    ) -> Result<(), TestCaseError> {
+        for domain in ["", "server"] {
+            let alone: Vec<&Snapshot> =
+                snapshots.iter().filter(|s| s.domain == domain).copied().collect();
+            let alone = self.policy.judge(&alone, circumstances);
+            prop_assert_eq!(kept(judged, domain), kept(&alone, domain));
+            prop_assert!(alone.iter().all(|judged| judged.alarm.is_none()));
+        }
+        Ok(())
+    }
+}
+
+/// Returns how many snapshots were removed, and whether the series is frozen in the end.
+fn year(
+    policy: &Policy,
+    east: i64,
+    quarantine: i64,
+    thief: &[Forged],
+) -> Result<(usize, bool), TestCaseError> {
+    let periods = periods_at(east);
+    let mut all = genuine("laptop", east, 0);
+    all.extend(genuine("server", east, 10_000));
+    all.extend(genuine("", east, 20_000));
+    for (number, forged) in thief.iter().enumerate() {
+        let mut made = snapshot(30_000 + number as u64, forged.claimed, "laptop", forged.files);
+        made.partial = forged.is_partial;
+        if forged.is_another_series {
+            made.host = "laptop/server".to_owned();
+        }
+        all.push(Stored { snapshot: made, stored: forged.stored, is_genuine: false });
+    }
+    let mut year = Year {
+        policy,
+        quarantine,
+        periods: &periods,
+        arrivals: Arrivals::default(),
+        present: Vec::new(),
+        reference: BTreeSet::new(),
+        removed: 0,
+        was_frozen: false,
+    };
+    let mut before = i64::MIN;
+    for week in 1..=DAYS / 7 {
+        let now = week * 7 * DAY + 12 * HOUR - east * HOUR;
+        let new: Vec<Stored> = all
+            .iter()
+            .filter(|stored| stored.stored > before && stored.stored <= now)
+            .cloned()
+            .collect();
+        year.look(&new, now)?;
+        before = now;
+    }
+    Ok((year.removed, year.was_frozen))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_year_of_forgeries_removes_nothing_that_the_rules_would_keep(
+        policy in rules(),
+        east in -11..12_i64,
+        quarantine in 0..8 * DAY,
+        thief in prop::collection::vec(forged(), 0..40),
+    ) {
+        year(&policy, east, quarantine, &thief)?;
+    }
+
+    /// No alarm is raised for long by such a thief, so it is the rules themselves that keep.
+    #[test]
+    fn a_thief_who_adds_a_few_a_day_displaces_nothing(
+        policy in rules(),
+        east in -11..12_i64,
+        thief in careful_thief(),
+    ) {
+        year(&policy, east, 3 * DAY, &thief)?;
+    }
+}
+
+#[test]
+fn without_a_thief_the_rules_work_and_no_alarm_is_raised() {
+    let policy = Policy { daily: 7, weekly: 4, monthly: 12, ..Policy::default() };
+    let (removed, is_frozen) = year(&policy, 1, 3 * DAY, &[]).unwrap();
+    assert!(!is_frozen);
+    // Of three times 365: first and last of each, and what is too young.
+    assert!(removed > 3 * 310, "{removed} were removed");
+}
+
+/// Judges one machine's year of nights, and what is added to it, seen day by day.
+fn alarms(added: &[(i64, i64, u64)]) -> Vec<Alarm> {
+    let mut arrivals = Arrivals::default();
+    let mut all: Vec<Stored> = genuine("laptop", 0, 0).into_iter().take(60).collect();
+    for (number, (stored, claimed, files)) in (5000..).zip(added) {
+        let snapshot = snapshot(number, *claimed, "laptop", *files);
+        all.push(Stored { snapshot, stored: *stored, is_genuine: false });
+    }
+    let snapshots: Vec<&Snapshot> = all.iter().map(|stored| &stored.snapshot).collect();
+    for day in 0..60 {
+        let now = day * DAY + 12 * HOUR;
+        let present = all.iter().filter(|stored| stored.stored <= now);
+        let present: Vec<&Snapshot> = present.map(|stored| &stored.snapshot).collect();
+        arrivals.push(&new_look(&present, &arrivals, Timestamp(now)));
+    }
+    let now = Timestamp(60 * DAY);
+    let periods = periods_at(0);
+    let circumstances =
+        Circumstances { arrivals: &arrivals, now, quarantine: 3 * DAY, periods: &periods };
+    let judged = Policy { daily: 7, ..Policy::default() }.judge(&snapshots, &circumstances);
+    judged.iter().filter_map(|judged| judged.alarm).collect()
+}
+
+#[test]
+fn each_kind_of_forgery_raises_its_alarm() {
+    let at = |day: i64, hour: i64| day * DAY + hour * HOUR;
+    let seen = Timestamp(at(50, 12));
+    assert_eq!(alarms(&[]), []);
+    assert_eq!(alarms(&[(at(50, 5), at(50, 5), 1000)]), [], "one more is no alarm");
+    assert_eq!(alarms(&[(at(50, 5), at(9, 5), 1000)]), [Alarm::Dated { seen }]);
+    assert_eq!(alarms(&[(at(50, 5), at(52, 5), 1000)]), [Alarm::Dated { seen }]);
+    assert_eq!(alarms(&[(at(50, 5), i64::MAX, 1000)]), [Alarm::Dated { seen }]);
+    assert_eq!(alarms(&[(at(50, 5), at(50, 5), 99)]), [Alarm::Shrunken]);
+    let many: Vec<(i64, i64, u64)> =
+        (3..7).map(|hour| (at(50, hour), at(50, hour), 1000)).collect();
+    assert_eq!(alarms(&many), [Alarm::TooMany { count: 5, usual: 1 }; 5]);
+    assert_eq!(alarms(&many[1..]), []);
+}

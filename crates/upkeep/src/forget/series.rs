@@ -1,0 +1,110 @@
+//! What becomes of snapshots by rules, each series for itself.
+//!
+//! Snapshots of one domain, one host and the same paths are a series. Those of the owner's domain
+//! are believed what they say of themselves, those of other domains are not.
+
+use std::collections::BTreeMap;
+
+use strongroom_catalog::Snapshot;
+
+use super::policy::{Circumstances, Judged, Policy};
+use super::{foreign, own};
+
+/// Domain, host and paths of a series.
+type Key<'s> = (&'s str, &'s str, &'s [Vec<u8>]);
+
+impl Policy {
+    /// What becomes of these snapshots, which come oldest first; in the same order.
+    pub fn judge<'s>(
+        &self,
+        snapshots: &[&'s Snapshot],
+        circumstances: &Circumstances<'_>,
+    ) -> Vec<Judged<'s>> {
+        let mut judged: Vec<Judged<'s>> =
+            snapshots.iter().map(|snapshot| Judged::new(snapshot)).collect();
+        let mut series: BTreeMap<Key<'_>, Vec<usize>> = BTreeMap::new();
+        for (place, Snapshot { domain, host, paths, .. }) in snapshots.iter().copied().enumerate() {
+            series.entry((domain, host, paths)).or_default().push(place);
+        }
+        for ((domain, ..), mut places) in series {
+            if domain.is_empty() {
+                places.reverse();
+                own::judge_series(self, &mut judged, &places, circumstances.periods);
+            } else {
+                foreign::judge_series(self, &mut judged, &places, circumstances);
+            }
+        }
+        judged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strongroom_base::SnapshotId;
+    use strongroom_repository::Arrivals;
+
+    use strongroom_base::Timestamp;
+
+    use super::super::policy::Periods;
+    use super::*;
+
+    const HOUR: i64 = 3600 * 1_000_000_000;
+
+    /// Months of thirty days, years of twelve months.
+    fn periods(time: Timestamp) -> Periods {
+        let day = time.0.div_euclid(24 * HOUR);
+        let (week, month) = (day.div_euclid(7), day.div_euclid(30));
+        Periods { hour: time.0.div_euclid(HOUR), day, week, month, year: month.div_euclid(12) }
+    }
+
+    fn at(hour: i64) -> Snapshot {
+        let started = Timestamp(hour * HOUR);
+        Snapshot { started, host: "a".to_owned(), ..Snapshot::empty(SnapshotId([1; 16])) }
+    }
+
+    /// The hours of what is kept, and by what.
+    fn kept(policy: &Policy, snapshots: &[Snapshot]) -> Vec<(i64, Vec<&'static str>)> {
+        let snapshots: Vec<&Snapshot> = snapshots.iter().collect();
+        let (arrivals, now) = (Arrivals::default(), Timestamp::LATEST);
+        let circumstances =
+            Circumstances { arrivals: &arrivals, now, quarantine: 0, periods: &periods };
+        let judged = policy.judge(&snapshots, &circumstances).into_iter();
+        let kept = judged.filter(|judged| !judged.kept_by.is_empty());
+        kept.map(|judged| (judged.snapshot.started.0 / HOUR, judged.kept_by)).collect()
+    }
+
+    #[test]
+    fn each_rule_keeps_the_newest_of_its_last_periods() {
+        let snapshots: Vec<Snapshot> = (0..24 * 40).step_by(6).map(at).collect();
+        let newest = 24 * 40 - 6;
+        let last = Policy { last: 2, ..Policy::default() };
+        assert_eq!(kept(&last, &snapshots), [(newest - 6, vec!["last"]), (newest, vec!["last"])]);
+        let daily = Policy { daily: 2, ..Policy::default() };
+        let expected = [(newest - 24, vec!["daily"]), (newest, vec!["daily"])];
+        assert_eq!(kept(&daily, &snapshots), expected);
+        let monthly = Policy { monthly: 9, ..Policy::default() };
+        let expected = [(30 * 24 - 6, vec!["monthly"]), (newest, vec!["monthly"])];
+        assert_eq!(kept(&monthly, &snapshots), expected);
+        let both = Policy { daily: 1, weekly: 1, within: Some(6 * HOUR), ..Policy::default() };
+        let expected = [(newest - 6, vec!["within"]), (newest, vec!["daily", "weekly", "within"])];
+        assert_eq!(kept(&both, &snapshots), expected);
+    }
+
+    #[test]
+    fn each_series_has_its_own_and_incomplete_ones_wait_for_the_next() {
+        let other = Snapshot { host: "b".to_owned(), ..at(1) };
+        let partial = |hour| Snapshot { partial: true, ..at(hour) };
+        let labelled = Snapshot { labels: vec!["gold".to_owned()], ..at(2) };
+        let snapshots = [at(0), other, labelled, partial(3), at(4), partial(5)];
+        let labels = vec!["gold".to_owned()];
+        let policy = Policy { last: 1, labels, ..Policy::default() };
+        let expected = [
+            (1, vec!["last"]),
+            (2, vec!["label"]),
+            (4, vec!["last"]),
+            (5, vec!["incomplete, and none follows"]),
+        ];
+        assert_eq!(kept(&policy, &snapshots), expected);
+        assert!(Policy::default().is_empty() && !policy.is_empty());
+    }
+}
