@@ -57,6 +57,12 @@ pub fn periods(time: Timestamp) -> Periods {
     periods_in(&moment.to_zoned(TimeZone::system()))
 }
 
+/// The day of a time, in the user's time zone.
+pub fn day(time: Timestamp) -> Date {
+    let moment = jiff::Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default();
+    moment.to_zoned(TimeZone::system()).date()
+}
+
 fn periods_in(moment: &Zoned) -> Periods {
     let date = moment.date();
     let epoch = Date::constant(1970, 1, 1);
@@ -126,6 +132,68 @@ mod tests {
             ["", "2026-13-01", "2026-11-31", "soon", "deadbeef", "20261120", "2026-11-20T08"]
         {
             assert_eq!(at(text), None, "{text}");
+        }
+    }
+
+    /// The hours of each day from a first to a last one, in a zone.
+    fn hours_of_days(zone: &str, first: &str, last: &str) -> Vec<usize> {
+        let zone = TimeZone::get(zone).unwrap();
+        let (first, last): (Date, Date) = (first.parse().unwrap(), last.parse().unwrap());
+        let start = first.to_zoned(zone.clone()).unwrap().timestamp().as_second();
+        let end = last.tomorrow().unwrap().to_zoned(zone.clone()).unwrap().timestamp().as_second();
+        let moments = (start..end).step_by(3600);
+        let periods: Vec<Periods> = moments
+            .map(|second| jiff::Timestamp::from_second(second).unwrap().to_zoned(zone.clone()))
+            .map(|moment| periods_in(&moment))
+            .collect();
+        let hours: std::collections::BTreeSet<i64> = periods.iter().map(|p| p.hour).collect();
+        assert_eq!(hours.len(), periods.len(), "no two hours are one");
+        periods.chunk_by(|a, b| a.day == b.day).map(<[Periods]>::len).collect()
+    }
+
+    #[test]
+    fn days_have_the_hours_that_they_have() {
+        assert_eq!(hours_of_days("Europe/Berlin", "2026-03-28", "2026-03-30"), [24, 23, 24]);
+        assert_eq!(hours_of_days("Europe/Berlin", "2026-10-24", "2026-10-26"), [24, 25, 24]);
+        // Here clocks change at midnight: the day begins at one o'clock.
+        assert_eq!(hours_of_days("America/Sao_Paulo", "2018-11-03", "2018-11-05"), [24, 23, 24]);
+        // There was no 30 December.
+        assert_eq!(hours_of_days("Pacific/Apia", "2011-12-29", "2011-12-31"), [24, 24]);
+    }
+
+    #[test]
+    fn weeks_begin_on_monday_and_cross_years() {
+        let of = |text: &str| periods_in(&text.parse::<Zoned>().unwrap());
+        let sunday = of("2026-12-27T23:59:59[Europe/Berlin]");
+        let monday = of("2026-12-28T00:00:00[Europe/Berlin]");
+        let new_year = of("2027-01-01T00:00:00[Europe/Berlin]");
+        let next_sunday = of("2027-01-03T23:59:59[Europe/Berlin]");
+        assert_eq!((sunday.week + 1, sunday.day + 1), (monday.week, monday.day));
+        assert_eq!((monday.week, new_year.week), (new_year.week, next_sunday.week));
+        assert_eq!((monday.month + 1, monday.year + 1), (new_year.month, new_year.year));
+        // Before the epoch, too: 1969-12-29 was a Monday.
+        let old = of("1969-12-28T12:00:00[UTC]");
+        assert_eq!(old.week + 1, of("1969-12-29T00:00:00[UTC]").week);
+        assert_eq!((old.year, old.month), (1969, 1969 * 12 + 12));
+    }
+
+    #[test]
+    fn the_ends_of_recorded_time_have_periods() {
+        assert_eq!(periods(Timestamp::LATEST).year, 2262);
+        assert_eq!(periods(Timestamp::EARLIEST).year, 1677);
+        assert_eq!(day(Timestamp::LATEST).year(), 2262);
+        for (text, expected) in [
+            ("36h", Ok(36 * 3_600_000_000_000)),
+            ("0d", Ok(0)),
+            ("292y", Err("longer than 292 years")),
+            ("4294967295w", Err("longer than 292 years")),
+            ("99999999999d", Err("write a number and m, h, d, w or y, such as 36h or 14d")),
+            ("-1d", Err("write a number and m, h, d, w or y, such as 36h or 14d")),
+            ("7", Err("write a number and m, h, d, w or y, such as 36h or 14d")),
+            ("7ä", Err("write a number and m, h, d, w or y, such as 36h or 14d")),
+            ("", Err("write a number and m, h, d, w or y, such as 36h or 14d")),
+        ] {
+            assert_eq!(span(text), expected.map_err(str::to_owned), "{text}");
         }
     }
 

@@ -8,6 +8,7 @@
     reason = "this crate reads the environment and the clock for all others"
 )]
 
+mod calendar;
 mod columns;
 mod command_output;
 mod commands;

@@ -106,6 +106,21 @@ impl Terminal {
         out.write_all(b"\n")
     }
 
+    /// As [`Self::line`], of text that holds nothing from a repository, and perhaps colours.
+    pub fn safe_line(&self, text: &str) -> std::io::Result<()> {
+        if self.json.is_some() || self.quiet {
+            return Ok(());
+        }
+        self.raw(text)
+    }
+
+    /// Whether a person sees colours.
+    pub fn has_colours(&self) -> bool {
+        let has_any = std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+        let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        has_any && is_wanted && std::io::stdout().is_terminal()
+    }
+
     /// An object for programs; nothing for people.
     pub fn json(&self, value: &Value) -> std::io::Result<()> {
         match self.json {

@@ -1,9 +1,11 @@
 //! `strongroom forget`
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
+use jiff::civil::Date;
 use serde_json::json;
 use strongroom_base::units::counted;
 use strongroom_base::{Severity, SnapshotId};
@@ -11,6 +13,7 @@ use strongroom_catalog::Snapshot;
 use strongroom_repository::{RepositoryError, SnapshotList, list_snapshots};
 use strongroom_upkeep::{Alarm, ForgetOptions, Judged, Policy, accept, forget, judge, remember};
 
+use crate::calendar::{Mark, calendar, legend};
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
@@ -46,7 +49,10 @@ pub struct Args {
     /// Change nothing; show what would be forgotten
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// Forget even if no snapshot is left
+    /// Show which days have snapshots that stay, and which have some that go
+    #[arg(long, requires = "rules")]
+    calendar: bool,
+    /// Forget even if no snapshot is left, of all or of a host and its paths
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -144,13 +150,14 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let goes = |judged: &&Judged<'_>| judged.kept_by.is_empty();
     let mut going: Vec<SnapshotId> = judged.iter().filter(goes).map(|j| j.snapshot.id).collect();
     report(context, &judged)?;
-    let kept = list.snapshots.len() - going.len();
-    let leaves_none = kept == 0 && !going.is_empty();
-    going.extend(unreadable);
-    if leaves_none && !args.yes && !args.dry_run {
-        let hint = "if that is what you want, add --yes; nothing was forgotten";
-        return Err(CliError::new(Exit::Failed, "no snapshot would be left", hint));
+    if args.calendar && !context.json() {
+        print_calendars(context, &judged)?;
     }
+    let kept = list.snapshots.len() - going.len();
+    if !args.yes && !args.dry_run {
+        refuse_to_leave_none(&judged, kept, !policy.is_empty())?;
+    }
+    going.extend(unreadable);
     let exit = report_alarms(context, &judged)?;
     let count = counted(going.len() as u64, "snapshot", "snapshots");
     if args.dry_run {
@@ -171,6 +178,68 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         ),
     })?;
     Ok(exit.into())
+}
+
+/// The snapshots of each host and set of paths.
+fn by_series<'j, 's>(judged: &'j [Judged<'s>]) -> BTreeMap<String, Vec<&'j Judged<'s>>> {
+    let mut series: BTreeMap<String, Vec<&Judged<'s>>> = BTreeMap::new();
+    for one in judged {
+        let paths: Vec<String> = one.snapshot.paths.iter().map(|p| printable_bytes(p)).collect();
+        let name = format!("{}: {}", printable_text(&one.snapshot.host), paths.join(" "));
+        series.entry(name).or_default().push(one);
+    }
+    series
+}
+
+/// Fails if no snapshot at all would be left, or, by rules, none of a host and its paths.
+fn refuse_to_leave_none(
+    judged: &[Judged<'_>],
+    kept: usize,
+    is_by_rules: bool,
+) -> Result<(), CliError> {
+    let hint = "if that is what you want, add --yes; nothing was forgotten";
+    if kept == 0 && !judged.is_empty() {
+        return Err(CliError::new(Exit::Failed, "no snapshot would be left", hint));
+    }
+    let emptied: Vec<String> = by_series(judged)
+        .into_iter()
+        .filter(|(_, series)| series.iter().all(|judged| judged.kept_by.is_empty()))
+        .map(|(name, _)| name)
+        .collect();
+    if is_by_rules && !emptied.is_empty() {
+        let left = counted(kept as u64, "snapshot", "snapshots");
+        let emptied = emptied.join(", nor of ");
+        let message = format!("none would be left of {emptied}; {left} of others would");
+        return Err(CliError::new(Exit::Failed, message, hint));
+    }
+    Ok(())
+}
+
+/// A calendar of each host and set of paths.
+fn print_calendars(context: &Context, judged: &[Judged<'_>]) -> Result<(), CliError> {
+    for (name, series) in by_series(judged) {
+        let mut days: BTreeMap<Date, Mark> = BTreeMap::new();
+        for judged in series {
+            let mark = mark_of(judged);
+            let day = days.entry(dates::day(judged.snapshot.started)).or_insert(mark);
+            *day = day.with(mark);
+        }
+        context.terminal.line("")?;
+        context.terminal.line(name)?;
+        for line in calendar(&days, context.terminal.has_colours()) {
+            context.terminal.safe_line(&line)?;
+        }
+    }
+    Ok(context.terminal.line(legend())?)
+}
+
+fn mark_of(judged: &Judged<'_>) -> Mark {
+    match judged {
+        judged if judged.alarm.is_some() => Mark::Suspicious,
+        judged if judged.kept_by.contains(&"held") => Mark::Held,
+        judged if judged.kept_by.is_empty() => Mark::Goes,
+        _ => Mark::Stays,
+    }
 }
 
 /// Records that snapshots are right: those that are named, or all of a host, or of a path.

@@ -93,6 +93,39 @@ fn what_is_typed_wrong_changes_nothing() {
     assert_eq!(ids(&world).len(), 1);
 }
 
+/// Rules that would leave none of a host's snapshots ask first, and say what would remain.
+#[test]
+fn rules_that_leave_nothing_of_a_host_ask_first() {
+    let (world, _) = five_versions(6);
+    let other = ["backup", "--host", "other", "--label", "gold"].map(AsRef::as_ref);
+    let tree = world.tree();
+    world.run(other.into_iter().chain([tree.as_os_str()])).exits(0);
+    let all = ids(&world);
+    world
+        .say("forget --keep-label gold")
+        .exits(1)
+        .warns("none would be left of")
+        .warns("1 snapshot of others would")
+        .warns("--yes");
+    assert_eq!(ids(&world), all);
+    world.say("forget --keep-label gold -n").exits(0).says("5 snapshots would be forgotten");
+    world.say("forget --keep-label gold --yes").exits(0);
+    assert_eq!(ids(&world), all[5..]);
+}
+
+#[test]
+fn the_calendar_shows_what_stays_and_what_goes() {
+    let (world, _) = five_versions(7);
+    let run = world.say("forget --keep-last 2 -n --calendar").exits(0);
+    let run = run.says("Mo   Tu   We   Th   Fr   Sa   Su").says("- goes");
+    assert!(!run.out.contains('\u{1b}'), "no colours outside of a terminal");
+    // All were made on one day, or on both sides of a midnight.
+    assert!(run.out.lines().any(|line| line.contains('*') || line.contains('-')), "{}", run.out);
+    world.say("forget --calendar").exits(2);
+    let json = world.say("forget --keep-last 2 -n --calendar --json").exits(0);
+    assert!(!json.out.contains("Mo   Tu"));
+}
+
 /// A machine with a put-only key whose backup is suddenly empty: rules remove nothing of it until the
 /// owner has looked.
 #[test]

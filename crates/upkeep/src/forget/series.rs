@@ -40,6 +40,9 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
     use strongroom_base::SnapshotId;
     use strongroom_repository::Arrivals;
 
@@ -88,6 +91,44 @@ mod tests {
         let both = Policy { daily: 1, weekly: 1, within: Some(6 * HOUR), ..Policy::default() };
         let expected = [(newest - 6, vec!["within"]), (newest, vec!["daily", "weekly", "within"])];
         assert_eq!(kept(&both, &snapshots), expected);
+    }
+
+    /// Said in another way: a rule about COUNT periods keeps a snapshot if no newer one is in its
+    /// period, and newer ones are in fewer than COUNT others.
+    fn is_kept(policy: &Policy, hours: &BTreeSet<i64>, hour: i64) -> bool {
+        let newer = || hours.iter().copied().filter(|other| *other > hour);
+        let is_last_of = |count: u32, period: fn(Periods) -> i64| {
+            let of = |hour: i64| period(periods(Timestamp(hour * HOUR)));
+            let others: BTreeSet<i64> = newer().map(of).collect();
+            !others.contains(&of(hour)) && others.len() < count as usize
+        };
+        newer().count() < policy.last as usize
+            || is_last_of(policy.hourly, |p| p.hour)
+            || is_last_of(policy.daily, |p| p.day)
+            || is_last_of(policy.weekly, |p| p.week)
+            || is_last_of(policy.monthly, |p| p.month)
+            || is_last_of(policy.yearly, |p| p.year)
+            || policy.within.is_some_and(|within| {
+                hours.last().is_some_and(|newest| (newest - hour) * HOUR <= within)
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn rules_keep_what_they_say(
+            hours in prop::collection::btree_set(-9000..9000_i64, 0..60),
+            counts in (0..5_u32, 0..20_u32, 0..20_u32, 0..10_u32, 0..10_u32, 0..4_u32),
+            within in prop::option::of(0..3000 * HOUR),
+        ) {
+            let (last, hourly, daily, weekly, monthly, yearly) = counts;
+            let labels = Vec::new();
+            let policy = Policy { last, hourly, daily, weekly, monthly, yearly, within, labels };
+            let snapshots: Vec<Snapshot> = hours.iter().copied().map(at).collect();
+            let found: Vec<i64> = kept(&policy, &snapshots).into_iter().map(|(hour, _)| hour).collect();
+            let expected: Vec<i64> =
+                hours.iter().copied().filter(|hour| is_kept(&policy, &hours, *hour)).collect();
+            prop_assert_eq!(found, expected);
+        }
     }
 
     #[test]
