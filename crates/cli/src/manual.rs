@@ -313,7 +313,9 @@ pub fn explain(error: &clap::Error) -> ExitCode {
 fn hint_for(name: &str) -> Option<&'static str> {
     Some(match name {
         "check" => "`strongroom verify` checks the repository; with --data it reads all of it",
-        "unlock" | "break-lock" => "a repository has no locks, so there is nothing to unlock",
+        "unlock" | "break-lock" => {
+            "a repository has no locks; `strongroom prune` names the backups that it waits for, and --patience ends those that died"
+        }
         "delete" => {
             "`strongroom forget` forgets snapshots; `strongroom prune` then frees their room"
         }

@@ -64,6 +64,7 @@ fn trial_09_words_of_other_programs_get_a_hint() {
         ("delete abcd", "strongroom forget"),
         ("compact", "strongroom prune"),
         ("tag --add x", "--label"),
+        ("pin latest", "strongroom hold"),
         ("list", "strongroom snapshots"),
         ("umount /mnt", "fusermount3"),
     ] {

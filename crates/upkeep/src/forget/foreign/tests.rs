@@ -81,6 +81,7 @@ fn forged() -> impl Strategy<Value = Forged> {
     let back = prop_oneof![
         6 => 0..2 * HOUR,
         6 => 0..8 * DAY,
+        3 => -2 * DAY..0,
         1 => -400 * DAY..400 * DAY,
         1 => Just(-(1_i64 << 61)),
     ];
@@ -110,7 +111,7 @@ fn careful_thief() -> impl Strategy<Value = Vec<Forged>> {
 }
 
 fn rules() -> impl Strategy<Value = Policy> {
-    let counts = (0..5_u32, 0..30_u32, 0..10_u32, 0..6_u32, 0..14_u32, 0..3_u32);
+    let counts = (0..40_u32, 0..30_u32, 0..10_u32, 0..6_u32, 0..14_u32, 0..3_u32);
     (counts, prop::option::of(0..40 * DAY)).prop_map(|(counts, within)| {
         let (last, hourly, daily, weekly, monthly, yearly) = counts;
         Policy { last, hourly, daily, weekly, monthly, yearly, within, labels: Vec::new() }
@@ -283,7 +284,7 @@ proptest! {
     fn a_year_of_forgeries_removes_nothing_that_the_rules_would_keep(
         policy in rules(),
         east in -11..12_i64,
-        quarantine in 0..8 * DAY,
+        quarantine in prop_oneof![Just(0), 0..8 * DAY],
         thief in prop::collection::vec(forged(), 0..40),
     ) {
         year(&policy, east, quarantine, &thief)?;
@@ -294,9 +295,10 @@ proptest! {
     fn a_thief_who_adds_a_few_a_day_displaces_nothing(
         policy in rules(),
         east in -11..12_i64,
+        quarantine in prop_oneof![Just(0), Just(3 * DAY)],
         thief in careful_thief(),
     ) {
-        year(&policy, east, 3 * DAY, &thief)?;
+        year(&policy, east, quarantine, &thief)?;
     }
 }
 
@@ -307,6 +309,31 @@ fn without_a_thief_the_rules_work_and_no_alarm_is_raised() {
     assert!(!is_frozen);
     // Of three times 365: first and last of each, and what is too young.
     assert!(removed > 3 * 310, "{removed} were removed");
+}
+
+/// A night's backup was stopped, and the thief adds a complete one.
+#[test]
+fn a_forged_complete_snapshot_replaces_no_incomplete_one() {
+    let mut all = genuine("laptop", 0, 0);
+    all.truncate(40);
+    all[39].snapshot.partial = true;
+    let time = all[39].stored + HOUR;
+    all.push(Stored {
+        snapshot: snapshot(9999, time, "laptop", 1000),
+        stored: time,
+        is_genuine: false,
+    });
+    let snapshots: Vec<&Snapshot> = all.iter().map(|stored| &stored.snapshot).collect();
+    let mut arrivals = Arrivals::default();
+    arrivals.push(&new_look(&snapshots[..20], &arrivals, Timestamp(20 * DAY)));
+    arrivals.push(&new_look(&snapshots, &arrivals, Timestamp(40 * DAY)));
+    let (now, periods) = (Timestamp(50 * DAY), periods_at(0));
+    let circumstances =
+        Circumstances { arrivals: &arrivals, now, quarantine: 3 * DAY, periods: &periods };
+    let judged = Policy { last: 1, ..Policy::default() }.judge(&snapshots, &circumstances);
+    assert_eq!(judged[39].kept_by, ["incomplete, and none follows"]);
+    assert_eq!(judged[40].kept_by, ["last"]);
+    assert_eq!(judged.iter().filter(|judged| judged.kept_by.is_empty()).count(), 39);
 }
 
 /// Judges one machine's year of nights, and what is added to it, seen day by day.
