@@ -43,8 +43,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let repository = Repository::init(surroundings, passphrase.as_bytes(), &options)?;
     commit(&repository, 1, &mut (0..chunks))?;
-    let is_left =
-        |number: &u64| (number / CHUNKS_OF_ARENA).is_multiple_of(2) && number / 64 % 16 > 0;
+    let is_left = |number: &u64| {
+        (number / CHUNKS_OF_ARENA).is_multiple_of(2) && !(number / 64).is_multiple_of(16)
+    };
     commit(&repository, 2, &mut (0..chunks).filter(is_left))?;
     Ok(())
 }

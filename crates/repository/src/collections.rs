@@ -230,8 +230,8 @@ pub struct Collections {
 
 impl Collections {
     /// How far they have come: it differs if a plan, a verdict or an end was created in between.
-    pub fn step(&self) -> (u64, u64, bool) {
-        (self.last, self.next, self.open.as_ref().is_some_and(|open| open.decided))
+    pub fn step(&self) -> (u64, Option<bool>) {
+        (self.last, self.open.as_ref().map(|open| open.decided))
     }
 
     /// Reads them.

@@ -295,10 +295,7 @@ impl<'s> Actor<'s> {
 /// In a store that keeps its promises, nothing but the lack of an answer stops a verb. An object that
 /// cannot be read for a time is taken for damaged, with good reason.
 fn expect_no_answer(shared: &mut Shared, what: &str, error: &str) {
-    // A listing may show a snapshot and not the one before it: then a backup that failed seems to have
-    // been there. The next collection sees both.
-    let is_gap = error.contains("without having been forgotten");
-    if !error.contains(NO_ANSWER) && !shared.weather.hides_objects() && !is_gap {
+    if !error.contains(NO_ANSWER) && !shared.weather.hides_objects() {
         shared.ledger.lose(format!("{what} was stopped: {error}"));
     }
 }

@@ -39,8 +39,6 @@ pub struct Judge<'s> {
     pub beginning: &'s Beginning,
     /// A number that is no actor's.
     pub number: usize,
-    /// Whether objects could not be read for a time.
-    pub hides_objects: bool,
 }
 
 impl Judge<'_> {
@@ -148,15 +146,9 @@ impl Judge<'_> {
             ..PruneOptions::default()
         };
         let repository = self.open();
-        let hides = self.hides_objects;
         let outcome = prune(&repository, &options, &Silent, &Cancel::new());
         let collections = match outcome.and_then(|_| Collections::read(&repository)) {
             Ok(collections) => collections,
-            // What was unreadable when it was forgotten left a gap in the sequences, and a backup
-            // that failed meanwhile seems to have been there. Nothing is removed then.
-            Err(error) if hides && error.to_string().contains("without having been forgotten") => {
-                return;
-            }
             Err(error) => return self.lose(format!("the last collection: {error}")),
         };
         if let Some(open) = &collections.open {

@@ -51,8 +51,7 @@ pub fn run(beginning: &Beginning, seed: u64, with_trace: bool) -> Outcome {
         stage.join();
     });
     let number = cast.len();
-    let hides_objects = weather.hides_objects();
-    Judge { stage: &stage, beginning, number, hides_objects }.judge();
+    Judge { stage: &stage, beginning, number }.judge();
     let mut shared = stage.shared();
     Outcome {
         losses: std::mem::take(&mut shared.ledger.losses),

@@ -27,6 +27,7 @@ use strongroom_repository::{
 
 use crate::forget::look;
 use crate::health::census::Census;
+use crate::health::lost::LostSnapshot;
 use crate::repair::find_removed;
 pub use carry::Carried;
 use carry::{carry_out, sweep};
@@ -255,8 +256,15 @@ impl Collector<'_> {
         for holding in inventory.arenas() {
             census.note(&holding.name.object(), holding.origin);
         }
-        let mut removed = find_removed(repository, reader, &census, *monitor, cancel)?.into_iter();
-        match removed.find(|lost| lost.was_committed && !wishes.forget(lost.id)) {
+        let find = || -> Result<Vec<LostSnapshot>, RepositoryError> {
+            let mut found = find_removed(repository, reader, &census, *monitor, cancel)?;
+            found.retain(|lost| lost.was_committed && !wishes.forget(lost.id));
+            Ok(found)
+        };
+        let first = find()?;
+        // A listing may show a later snapshot and not the one before it, for a moment.
+        let again = if first.is_empty() { Vec::new() } else { find()? };
+        match again.into_iter().find(|lost| first.contains(lost)) {
             None => Ok(()),
             Some(lost) => Err(RepositoryError::NotCollectable {
                 what: format!("snapshot {}", lost.id),

@@ -525,9 +525,12 @@ fn a_plan_that_vanishes_while_it_is_read_is_not_overlooked() {
     let session = Session::begin(&repository, "host").unwrap();
     assert_eq!(collect(&repository).unwrap().waiting.len(), 1);
     drop(session);
-    // What is read between the listing and the plan.
+    // A planted name is read between the listing and the plan.
+    let objects = world.objects.snapshot();
+    let end = &objects[&ObjectName::new("collections", "1.done")];
+    world.objects.create(&ObjectName::new("collections", "9.done"), end).unwrap();
     let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
-        if call.kind == CallKind::Read && call.name == "collections/1.verdict" {
+        if call.kind == CallKind::Read && call.name == "collections/9.done" {
             let _ = collect(&repository);
         }
     });
