@@ -178,8 +178,8 @@ pub fn missing_sequences(
     }
     // A verdict does not know the sequence of a snapshot that could not be read.
     let unknown = collections.gone().filter(|gone| gone.sequence == 0).count() as u64;
-    let known_count = known.range(1..=end).count() as u64;
-    if end.saturating_sub(known_count) <= unknown {
+    let found = known.iter().filter(|sequence| (1..=end).contains(*sequence)).count() as u64;
+    if end - found <= unknown {
         return Vec::new();
     }
     let mut gaps = Vec::new();
