@@ -10,6 +10,7 @@ use strongroom_base::seal::{SealKey, TAG_BYTES};
 use strongroom_base::{ArenaId, Fingerprint, Location};
 use zstd::zstd_safe::CParameter;
 
+use crate::decompress::decompress;
 use crate::format::{
     BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_HEAD_BYTES, BLOCK_RAW_BYTES_MAX, BlockFrame,
     BlockHead, CHUNK_BYTES_MAX, Codec, DirectoryEntry, FRAME_BYTES, FormatError, SEALED_BYTES_MAX,
@@ -460,7 +461,7 @@ pub fn open_block(bytes: &[u8], arena: ArenaId, key: &SealKey) -> Result<OpenBlo
             (sealed, BLOCK_HEAD_BYTES)
         }
         Codec::Zstd => {
-            let payload = zstd::bulk::decompress(kept, raw_bytes).map_err(|_| damaged)?;
+            let payload = decompress(kept, raw_bytes).map_err(|_| damaged)?;
             (payload, 0)
         }
         Codec::Padding => (Vec::new(), 0),

@@ -6,6 +6,7 @@
 
 pub mod block;
 mod blocks_key;
+mod decompress;
 pub mod envelope;
 mod error;
 pub mod format;

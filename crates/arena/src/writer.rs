@@ -8,6 +8,7 @@ use strongroom_base::{
 };
 
 use crate::block::{PADDING_BYTES_MAX, PADDING_BYTES_MIN, SealedBlock, seal_padding};
+use crate::decompress::decompress;
 use crate::envelope::format::{ObjectKind, Origin};
 use crate::envelope::{self, HEADROOM, Identity, Redundancy};
 use crate::format::{
@@ -381,6 +382,6 @@ pub(crate) fn open_summary(
     if plain_bytes > SUMMARY_BYTES_MAX {
         return Err(damaged);
     }
-    let plain = zstd::bulk::decompress(compressed, plain_bytes).map_err(|_| damaged)?;
+    let plain = decompress(compressed, plain_bytes).map_err(|_| damaged)?;
     Summary::unpack(&plain)
 }

@@ -59,6 +59,7 @@ pub use vouchers::{read_vouchers, write_vouchers};
 pub use wishes::{Wishes, list_wishes_and_remarks};
 pub use write::basis::StreamBasis;
 pub use write::chunk_writer::{ChunkWriter, MetadataLane, WriteStats};
+pub use write::copy::CopiedChunk;
 pub use write::crew::Crew;
 pub use write::packer::options::{Compression, PackOptions};
 pub use write::stream::{PIECE_BYTES, Piece, StreamCutter};

@@ -2,6 +2,7 @@
 
 pub mod basis;
 pub mod chunk_writer;
+pub mod copy;
 pub mod crew;
 mod kept;
 pub mod packer;

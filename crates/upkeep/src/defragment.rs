@@ -16,9 +16,9 @@ use strongroom_catalog::{
     TreeWriter,
 };
 use strongroom_repository::{
-    ChunkReader, ChunkWriter, Found, Fragmentation, Hold, Layout, OwnRecord, PackOptions, Places,
-    RUN_BYTES_MAX, Repository, RepositoryError, Run, Session, SnapshotEvent, SnapshotWalk, Wishes,
-    change_remark, list_snapshots_after,
+    ChunkReader, ChunkWriter, CopiedChunk, Found, Fragmentation, Hold, Layout, OwnRecord,
+    PackOptions, Places, RUN_BYTES_MAX, Repository, RepositoryError, Run, Session, SnapshotEvent,
+    SnapshotWalk, StreamBasis, Wishes, change_remark, list_snapshots_after,
 };
 
 use crate::forget::forget;
@@ -26,11 +26,12 @@ use crate::forget::forget;
 /// A request to a store takes about as long as reading this much.
 const REQUEST_BYTES: u64 = 1 << 20;
 
-/// A run that needs at least this much is read well where it is.
-const SCATTERED_BYTES_MAX: u64 = RUN_BYTES_MAX as u64 / 2;
+/// What a restore saves must be worth this many times what is copied: the copies are written now,
+/// and take space as long as other snapshots name the old places.
+const WORTH: u64 = 4;
 
 /// Chunks that are read in the order of their places before they are stored in that of their files.
-const WINDOW_BYTES: u64 = 32 << 20;
+const WINDOW_BYTES: u64 = 16 << 20;
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,12 +44,12 @@ pub struct Gathered {
     pub before: Fragmentation,
     /// How they lie.
     pub after: Fragmentation,
-    /// Bytes of chunks that were stored again, before compression.
+    /// Bytes that the chunks took that were stored again.
     pub copied_bytes: u64,
 }
 
-/// Brings together what a snapshot of the owner needs, by storing again at most about
-/// `copied_bytes_max` bytes of chunks.
+/// Brings together what a snapshot of the owner needs, by storing again chunks that take at most
+/// `copied_bytes_max` bytes.
 ///
 /// # Errors
 ///
@@ -86,7 +87,8 @@ pub fn defragment(
         return Ok(Gathered { from, to: None, before, after, copied_bytes: 0 });
     }
     let again = places_in(&layout, &runs, &reader, cancel)?;
-    let pack = PackOptions { deltas: false, ..PackOptions::default() };
+    let copied_bytes = runs.iter().map(|run| run.needed_bytes).sum();
+    let pack = PackOptions::default();
     let mut writer =
         ChunkWriter::open(repository, &reader, &session, pack, false, monitor, cancel)?;
     writer.store_again(again.clone());
@@ -104,6 +106,10 @@ pub fn defragment(
     };
     replacing.stats.bytes_stored = written.stored_bytes;
     let after = Layout::of(&replacing, &reader, cancel)?.fragmentation();
+    if after.requests >= before.requests {
+        // What was written belongs to nothing, and the next collection removes it.
+        return Ok(Gathered { from: snapshot.id, to: None, before, after: before, copied_bytes });
+    }
     let to = Some(session.id);
     let description = wishes.remarks().about(snapshot.id).description;
     if !description.is_empty() {
@@ -111,7 +117,7 @@ pub fn defragment(
     }
     session.commit(&replacing)?;
     forget(repository, &[snapshot.id])?;
-    Ok(Gathered { from: snapshot.id, to, before, after, copied_bytes: written.data_bytes })
+    Ok(Gathered { from: snapshot.id, to, before, after, copied_bytes })
 }
 
 fn check_replaceable(repository: &Repository, snapshot: &Snapshot) -> Result<(), RepositoryError> {
@@ -128,20 +134,21 @@ fn check_replaceable(repository: &Repository, snapshot: &Snapshot) -> Result<(),
     Err(RepositoryError::Argument(format!("snapshot {name} stays as it is: {why}")))
 }
 
-/// The runs that cost most for what is needed of them, within the budget; none if reading their
-/// chunks together would not take at most half as many requests.
+/// The runs of which least is needed for what it takes to read them, within the budget; none if
+/// reading their chunks together would not take at most half as many requests.
 fn scattered(layout: &Layout, copied_bytes_max: u64) -> Vec<&Run> {
+    // Together, a run's chunks take their share of a longest run.
+    let read_together =
+        |run: &Run| run.needed_bytes + run.needed_bytes * REQUEST_BYTES / RUN_BYTES_MAX as u64;
+    let saved = |run: &Run| (REQUEST_BYTES + run.read_bytes).saturating_sub(read_together(run));
     let mut runs: Vec<&Run> =
-        layout.runs.iter().filter(|run| run.needed_bytes < SCATTERED_BYTES_MAX).collect();
-    let cost = |run: &Run| {
-        let saved = REQUEST_BYTES + run.read_bytes.saturating_sub(run.needed_bytes);
-        (u128::from(run.needed_bytes) << 64) / u128::from(saved)
-    };
+        layout.runs.iter().filter(|run| saved(run) >= WORTH * run.needed_bytes).collect();
+    let cost = |run: &Run| (u128::from(run.needed_bytes) << 64) / u128::from(saved(run).max(1));
     runs.sort_by_key(|run| (cost(run), run.arena, run.slots.start));
     let mut copied = 0_u64;
     runs.retain(|run| {
-        let fits = copied + run.chunk_bytes <= copied_bytes_max;
-        copied += if fits { run.chunk_bytes } else { 0 };
+        let fits = copied + run.needed_bytes <= copied_bytes_max;
+        copied += if fits { run.needed_bytes } else { 0 };
         fits
     });
     let needed: u64 = runs.iter().map(|run| run.needed_bytes).sum();
@@ -150,7 +157,7 @@ fn scattered(layout: &Layout, copied_bytes_max: u64) -> Vec<&Run> {
     if runs.len() as u64 >= 2 * together { runs } else { Vec::new() }
 }
 
-/// What the snapshot names in these runs, and what it names whose base is in one of them.
+/// What the snapshot needs in these runs, and what it names whose base is in one of them.
 fn places_in(
     layout: &Layout,
     runs: &[&Run],
@@ -174,8 +181,15 @@ fn places_in(
         };
         for (slot, entry) in arena.slots() {
             let place = Location { arena: id, slot };
-            let is_scattered = is_in_runs(&place) || entry.bases.iter().any(is_in_runs);
-            if is_scattered && layout.named.contains(place) {
+            if !layout.named.contains(place) {
+                continue;
+            }
+            let mut is_scattered = is_in_runs(&place);
+            for base in entry.bases.iter().filter(|base| is_in_runs(base)) {
+                places.insert(*base);
+                is_scattered = true;
+            }
+            if is_scattered {
                 places.insert(place);
             }
         }
@@ -196,6 +210,7 @@ struct Copy<'c> {
 /// A directory on the way.
 struct Frame<'c> {
     entries: TreeReader<'c, ChunkReader>,
+    before: StreamBasis<'c>,
     tree: TreeWriter,
     /// Its entry, in memory and as it is stored; none for the root.
     entry: Option<(Entry, StoredEntry)>,
@@ -229,20 +244,20 @@ impl<'c> Copy<'c> {
     }
 
     fn store(&mut self, window: &[ChunkRef]) -> Result<(), RepositoryError> {
-        let mut chunks: HashMap<Fingerprint, Vec<u8>> = HashMap::new();
+        let mut copies: HashMap<Fingerprint, CopiedChunk> = HashMap::new();
         let mut by_place = window.to_vec();
         by_place.sort_by_key(|chunk| chunk.location);
         for chunk in by_place {
             self.cancel.check()?;
-            if !chunks.contains_key(&chunk.fingerprint)
+            if !copies.contains_key(&chunk.fingerprint)
                 && self.writer.usable_place(&chunk)?.is_none()
             {
-                chunks.insert(chunk.fingerprint, self.reader.read_data(&chunk)?);
+                copies.insert(chunk.fingerprint, self.writer.take_copy(&chunk)?);
             }
         }
         for chunk in window {
-            if let Some(bytes) = chunks.remove(&chunk.fingerprint) {
-                self.writer.put_data(&bytes, chunk.fingerprint, 0, None)?;
+            if let Some(copy) = copies.remove(&chunk.fingerprint) {
+                self.writer.put_copy(chunk, &copy)?;
             }
         }
         let bytes_stored = self.writer.stats().stored_bytes;
@@ -273,8 +288,8 @@ impl<'c> Copy<'c> {
                 }
                 continue;
             }
-            let frame = frames.pop().expect("it is the last");
-            let tree = frame.tree.finish(&mut self.writer.metadata(None))?;
+            let mut frame = frames.pop().expect("it is the last");
+            let tree = frame.tree.finish(&mut self.writer.metadata(Some(&mut frame.before)))?;
             let (Some(above), Some((entry, stored))) = (frames.last_mut(), frame.entry) else {
                 return Ok(tree);
             };
@@ -284,7 +299,9 @@ impl<'c> Copy<'c> {
     }
 
     fn frame(&self, tree: &Recipe, entry: Option<(Entry, StoredEntry)>) -> Frame<'c> {
-        Frame { entries: TreeReader::new(tree, self.reader), tree: TreeWriter::new(), entry }
+        let before = StreamBasis::new(self.reader, tree);
+        let entries = TreeReader::new(tree, self.reader);
+        Frame { entries, before, tree: TreeWriter::new(), entry }
     }
 
     /// Puts an entry into its directory: as it is stored, unless it names other places now.
@@ -295,7 +312,7 @@ impl<'c> Copy<'c> {
         stored: &StoredEntry,
         kind: Option<EntryKind>,
     ) -> Result<(), RepositoryError> {
-        let mut lane = self.writer.metadata(None);
+        let mut lane = self.writer.metadata(Some(&mut frame.before));
         match kind {
             Some(kind) if kind != entry.kind => {
                 entry.kind = kind;
@@ -312,23 +329,24 @@ impl<'c> Copy<'c> {
 
     /// The same content.
     fn content(&mut self, content: &Recipe) -> Result<Recipe, RepositoryError> {
+        let mut before = StreamBasis::new(self.reader, content);
         let mut recipe = RecipeBuilder::new();
         let mut chunks = RecipeReader::new(content, self.reader);
-        while let Some((offset, chunk)) = chunks.next_chunk()? {
+        while let Some((_, chunk)) = chunks.next_chunk()? {
             let chunk = match chunk.is_hole() {
                 true => chunk,
-                false => self.chunk(chunk, offset)?,
+                false => self.chunk(chunk)?,
             };
-            recipe.push(chunk, &mut self.writer.metadata(None))?;
+            recipe.push(chunk, &mut self.writer.metadata(Some(&mut before)))?;
         }
-        recipe.finish(&mut self.writer.metadata(None))
+        recipe.finish(&mut self.writer.metadata(Some(&mut before)))
     }
 
-    fn chunk(&mut self, chunk: ChunkRef, offset: u64) -> Result<ChunkRef, RepositoryError> {
+    fn chunk(&mut self, chunk: ChunkRef) -> Result<ChunkRef, RepositoryError> {
         if let Some(location) = self.writer.usable_place(&chunk)? {
             return Ok(ChunkRef { location, ..chunk });
         }
-        let bytes = self.reader.read_data(&chunk)?;
-        self.writer.put_data(&bytes, chunk.fingerprint, offset, None)
+        let copy = self.writer.take_copy(&chunk)?;
+        self.writer.put_copy(&chunk, &copy)
     }
 }

@@ -105,7 +105,7 @@ fn defragment_newest(
                 counted(before.requests, "request", "requests"),
             ),
             Some(to) => format!(
-                "{} is {} now: {} instead of {} read it; {} were stored again",
+                "{} is {} now: {} instead of {} read it; chunks of {} were stored again",
                 gathered.from.short(),
                 to.short(),
                 counted(after.requests, "request", "requests"),

@@ -155,13 +155,17 @@ impl ChunkReader {
         fingerprint: &Fingerprint,
         location: Location,
     ) -> Result<Vec<u8>, RepositoryError> {
-        let arena = self.store.arena(location.arena)?;
-        let slot_lost = || ArenaError::SlotLost { arena: location.arena, slot: location.slot };
-        let place = arena.block_of(location.slot).ok_or_else(slot_lost)?;
-        let block = self.store.block(&arena, place)?;
+        let block = self.block_of(location)?;
         // A rewriting may have left it out of its block.
-        let stored = block.chunk(location.slot).ok_or_else(slot_lost)?;
+        let stored = block.chunk(location.slot).ok_or_else(|| slot_lost(location))?;
         Ok(self.resolve(content, fingerprint, location, stored, None)?.into_owned())
+    }
+
+    /// The block that has a slot.
+    pub fn block_of(&self, location: Location) -> Result<Arc<OpenBlock>, ArenaError> {
+        let arena = self.store.arena(location.arena)?;
+        let place = arena.block_of(location.slot).ok_or_else(|| slot_lost(location))?;
+        self.store.block(&arena, place)
     }
 
     /// The bytes of a chunk from its stored form, verified against its fingerprint. Bases that are
@@ -239,16 +243,17 @@ impl ChunkReader {
                 take(chunk);
                 continue;
             }
-            let lost = || ArenaError::SlotLost { arena: base.arena, slot: base.slot };
-            let arena = self.store.arena(base.arena)?;
-            let block = self.store.block(&arena, arena.block_of(base.slot).ok_or_else(lost)?)?;
-            match block.chunk(base.slot) {
+            match self.block_of(*base)?.chunk(base.slot) {
                 Some(StoredChunk::Whole(chunk)) => take(chunk),
-                _ => return Err(lost().into()),
+                _ => return Err(slot_lost(*base).into()),
             }
         }
         Ok(())
     }
+}
+
+fn slot_lost(Location { arena, slot }: Location) -> ArenaError {
+    ArenaError::SlotLost { arena, slot }
 }
 
 impl ReadChunk for ChunkReader {

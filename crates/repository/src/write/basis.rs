@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use strongroom_arena::{ArenaError, StoredChunk};
+use strongroom_arena::StoredChunk;
 use strongroom_base::{Fingerprint, Location};
 use strongroom_catalog::recipe::read_node;
 use strongroom_catalog::{ChunkRef, Part, Recipe};
@@ -287,9 +287,7 @@ impl ChunkReader {
         if arena.slot(place.slot).is_none_or(|slot| slot.bases.is_empty()) {
             return Ok(0);
         }
-        let lost = ArenaError::SlotLost { arena: place.arena, slot: place.slot };
-        let block = self.store().block(&arena, arena.block_of(place.slot).ok_or(lost)?)?;
-        match block.chunk(place.slot) {
+        match self.block_of(place)?.chunk(place.slot) {
             Some(StoredChunk::Delta { instructions, .. }) => {
                 Ok(delta::start_in_basis(instructions).unwrap_or(0))
             }

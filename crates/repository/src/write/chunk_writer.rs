@@ -46,17 +46,17 @@ pub struct WriteStats {
 
 /// Stores chunks of one session.
 pub struct ChunkWriter<'r> {
-    reader: &'r ChunkReader,
-    index: ChunkIndex,
+    pub(super) reader: &'r ChunkReader,
+    pub(super) index: ChunkIndex,
     packer: Packing,
     session: SnapshotId,
     /// For a key that cannot read, and a machine that remembers its backups.
     kept: Option<KeptSessions>,
     deltas: bool,
     /// Chunks in these places are stored again.
-    again: Places,
+    pub(super) again: Places,
     neighbours: Neighbours,
-    stats: WriteStats,
+    pub(super) stats: WriteStats,
     times: Arc<StageTimes>,
 }
 
@@ -114,20 +114,6 @@ impl<'r> ChunkWriter<'r> {
         Ok(Self { reader, index, packer, session, kept, deltas, again, neighbours, stats, times })
     }
 
-    /// From here on, chunks in these places count as if they were not there.
-    pub fn store_again(&mut self, places: Places) {
-        self.again = places;
-    }
-
-    /// Where a chunk is that can be named: its own place, or another if that is stored again.
-    pub fn usable_place(&self, chunk: &ChunkRef) -> Result<Option<Location>, RepositoryError> {
-        if !self.again.contains(chunk.location) {
-            return Ok(Some(chunk.location));
-        }
-        let found = self.index.find_known(&chunk.fingerprint, self.reader.store())?;
-        Ok(found.filter(|found| self.is_usable(*found)))
-    }
-
     /// Keeps a chunk of data of this name, which is at `offset` of its stream.
     pub fn put_data(
         &mut self,
@@ -170,11 +156,21 @@ impl<'r> ChunkWriter<'r> {
             return Ok((location, false));
         }
         let delta = self.encode(content, chunk, part, basis);
+        let stored = delta.as_ref().map_or(StoredChunk::Whole(chunk), |delta| delta.stored(chunk));
+        Ok((self.pack(content, fingerprint, stored)?, true))
+    }
+
+    /// Stores a chunk that is nowhere yet.
+    pub(super) fn pack(
+        &mut self,
+        content: ArenaContent,
+        fingerprint: Fingerprint,
+        stored: StoredChunk<'_>,
+    ) -> Result<Location, RepositoryError> {
+        let is_delta = !stored.bases().is_empty();
         let location = match &mut self.packer {
             Packing::Packer(packer) => {
-                self.stats.deltas += u64::from(delta.is_some());
-                let stored = delta.as_ref().map(|delta| delta.stored(chunk));
-                let stored = stored.unwrap_or(StoredChunk::Whole(chunk));
+                self.stats.deltas += u64::from(is_delta);
                 let packed = packer.put(content, fingerprint, stored);
                 if packed.begins_arena {
                     self.index.begin_arena(packed.location.arena, self.session);
@@ -188,12 +184,12 @@ impl<'r> ChunkWriter<'r> {
                 Location { arena: *id, slot: *next_slot }
             }
         };
-        self.index.insert(&fingerprint, location, delta.is_some());
+        self.index.insert(&fingerprint, location, is_delta);
         self.note_needed(location.arena);
-        if let (Some(kept), Some(delta)) = (&self.kept, &delta) {
-            kept.note_bases(&delta.bases, &self.index);
+        if let Some(kept) = self.kept.as_ref().filter(|_| is_delta) {
+            kept.note_bases(stored.bases(), &self.index);
         }
-        Ok((location, true))
+        Ok(location)
     }
 
     /// Where a chunk is that the repository holds: in the parent's place first, which needs no
@@ -225,7 +221,7 @@ impl<'r> ChunkWriter<'r> {
 
     /// Whether a chunk in this place may be named in the snapshot. Metadata must be readable for
     /// the next backup: it may be of another machine of the domain.
-    fn is_usable(&self, location: Location) -> bool {
+    pub(super) fn is_usable(&self, location: Location) -> bool {
         let is_readable =
             ArenaContent::of(location.arena) == ArenaContent::Data || self.can_read(location.arena);
         is_readable && !self.again.contains(location)
@@ -254,10 +250,7 @@ impl<'r> ChunkWriter<'r> {
             return None;
         }
         let neighbour = (content == ArenaContent::Data).then(|| self.neighbours.next()).flatten();
-        // If a base does not hold what its arena claims, or goes, the delta is worthless.
-        let can_stay =
-            |base: &Location| self.index.is_trusted(base.arena) && !self.index.excludes(*base);
-        let is_trusted = |found: &FoundBasis| found.bases().iter().all(can_stay);
+        let is_trusted = |found: &FoundBasis| self.can_be_bases(found.bases());
         match basis.map(|basis| basis.encode(part, chunk, is_trusted)) {
             Some(FromParent::Delta(delta)) => Some(delta),
             Some(FromParent::TooDifferent) => None,
@@ -269,6 +262,16 @@ impl<'r> ChunkWriter<'r> {
                 FoundBasis::of(self.reader, &[neighbour], (0, 0)).filter(is_trusted)?.encode(chunk)
             }
         }
+    }
+
+    /// Whether what is in these places can be relied on. If a base does not hold what its arena
+    /// claims, or goes, the delta is worthless.
+    pub(super) fn can_be_bases(&self, places: &[Location]) -> bool {
+        places.iter().all(|place| {
+            self.index.is_trusted(place.arena)
+                && !self.index.excludes(*place)
+                && !self.again.contains(*place)
+        })
     }
 
     /// True if the chunk that a parent's recipe names still exists.
