@@ -159,6 +159,24 @@ pub trait Tool {
         let _ = place;
         None
     }
+
+    /// Gives all of it back, if `free` leaves some because it is not worth its cost.
+    fn free_all(&self, place: &Place) -> Option<Invocation> {
+        let _ = place;
+        None
+    }
+
+    /// Says how each snapshot lies, the oldest first.
+    fn fragmentation(&self, place: &Place) -> Option<Invocation> {
+        let _ = place;
+        None
+    }
+
+    /// Brings together what the newest snapshot needs.
+    fn gather(&self, place: &Place) -> Option<Invocation> {
+        let _ = place;
+        None
+    }
 }
 
 /// All of them, Strongroom first.

@@ -5,6 +5,7 @@
 //! What was stored is kept, so only the first run takes long.
 
 mod history;
+mod placement;
 mod report;
 mod rounds;
 
@@ -94,7 +95,12 @@ struct Results {
     /// Bytes of the repository then.
     stored: u64,
     rounds: Vec<Round>,
+    /// The same, with all room given back, however much is to be rewritten.
+    #[serde(default)]
+    rounds_of_all: Vec<Round>,
     pairs: Vec<Pair>,
+    #[serde(default)]
+    placement: Option<placement::Placement>,
     /// Snapshots that stayed, and were compared with what was stored; and how they differed.
     compared: Vec<String>,
     unequal: Vec<String>,

@@ -16,6 +16,9 @@ use crate::exit::{CliError, Exit};
 use crate::progress::Words;
 use crate::terminal::printable_text;
 
+/// It runs when nothing else wants to.
+const NICE: i32 = 19;
+
 /// How it is pruned.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
@@ -49,6 +52,8 @@ pub struct Args {
 
 /// Prunes it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    // It can wait, and a backup at the same time should not.
+    let _ = rustix::process::nice(NICE);
     let repository = context.open()?;
     if let Some(budget) = args.defragment {
         defragment_newest(context, &repository, budget)?;

@@ -11,8 +11,8 @@ use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotI
 use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::{ChunkRef, Recipe, Snapshot};
 use strongroom_repository::{
-    ChunkReader, Collections, Found, RepositoryError, SlotBits, SnapshotEvent, SnapshotWalk,
-    TreeKey, TreeMemo,
+    ChunkReader, Collections, Found, RepositoryError, SnapshotEvent, SnapshotWalk, TreeKey,
+    TreeMemo,
 };
 
 use super::choose::stored_bytes;
@@ -34,8 +34,9 @@ pub struct Reach<'r> {
     moved: HashSet<Fingerprint>,
     /// Whether something was marked or added since the last `finish`.
     is_open: bool,
-    /// What was needed by nothing before, while that is noted.
-    first_needs: Option<HashMap<ArenaId, SlotBits>>,
+    /// While that is noted: arenas of which something is needed for the first time, and the stored
+    /// bytes of them that nothing needed before.
+    unneeded_before: Option<HashMap<ArenaId, u64>>,
 }
 
 impl<'r> Reach<'r> {
@@ -43,8 +44,8 @@ impl<'r> Reach<'r> {
     pub fn new(reader: &'r ChunkReader, monitor: &'r dyn Monitor, cancel: &'r Cancel) -> Self {
         let (inventory, marked) = (Inventory::default(), HashSet::new());
         let (known, moved) = (TreeMemo::default(), HashSet::new());
-        let (is_open, first_needs) = (false, None);
-        Self { inventory, reader, monitor, cancel, marked, known, moved, is_open, first_needs }
+        let (is_open, unneeded_before) = (false, None);
+        Self { inventory, reader, monitor, cancel, marked, known, moved, is_open, unneeded_before }
     }
 
     /// Lists the arenas, and takes note of those that it does not know yet. If one that it knows
@@ -127,10 +128,11 @@ impl<'r> Reach<'r> {
 
     fn chunk(&mut self, chunk: &ChunkRef) -> Result<(), RepositoryError> {
         let place = chunk.location;
-        if let Some(first) = &mut self.first_needs
+        if self.unneeded_before.as_ref().is_some_and(|before| !before.contains_key(&place.arena))
             && self.inventory.is_unneeded(place)
         {
-            first.entry(place.arena).or_default().insert(place.slot);
+            let bytes = self.unneeded_bytes(place.arena)?;
+            self.unneeded_before.get_or_insert_default().insert(place.arena, bytes);
         }
         if !self.inventory.need(place)? {
             self.moved.insert(chunk.fingerprint);
@@ -140,16 +142,21 @@ impl<'r> Reach<'r> {
 
     /// Stored bytes of what this snapshot alone needs, of all that were marked so far.
     pub fn own_bytes(&mut self, snapshot: &Snapshot) -> Result<u64, RepositoryError> {
-        self.first_needs = Some(HashMap::new());
+        self.unneeded_before = Some(HashMap::new());
         let marked = self.mark(vec![snapshot]);
-        let own = self.first_needs.take().unwrap_or_default();
+        let before = self.unneeded_before.take().unwrap_or_default();
         marked?;
         let mut bytes = 0;
-        for (id, slots) in own {
+        for (id, unneeded_bytes) in before {
             self.cancel.check()?;
-            bytes += stored_bytes(&*self.reader.store().arena(id)?, slots.as_slots());
+            bytes += unneeded_bytes.saturating_sub(self.unneeded_bytes(id)?);
         }
         Ok(bytes)
+    }
+
+    fn unneeded_bytes(&self, id: ArenaId) -> Result<u64, RepositoryError> {
+        let Some(holding) = self.inventory.get(id) else { return Ok(0) };
+        Ok(stored_bytes(&*self.reader.store().arena(id)?, self.inventory.unneeded(holding)))
     }
 
     fn is_known(&mut self, key: TreeKey) -> bool {

@@ -109,6 +109,18 @@ impl Tool for Strongroom {
     fn free(&self, place: &Place) -> Option<Invocation> {
         Some(Self::call(place).args(["--quiet", "prune"]))
     }
+
+    fn free_all(&self, place: &Place) -> Option<Invocation> {
+        Some(Self::call(place).args(["--quiet", "prune", "--max-unused", "0"]))
+    }
+
+    fn fragmentation(&self, place: &Place) -> Option<Invocation> {
+        Some(Self::call(place).args(["--json", "stats", "--fragmentation"]))
+    }
+
+    fn gather(&self, place: &Place) -> Option<Invocation> {
+        Some(Self::call(place).args(["--quiet", "prune", "--defragment"]))
+    }
 }
 
 fn level(says: &'static str, flags: &[&'static str], is_default: bool, is_equal: bool) -> Level {

@@ -1,5 +1,6 @@
 //! The document.
 
+use super::placement::Placed;
 use super::{Pair, Results, Round};
 use crate::peers::data::Scale;
 use crate::peers::measure::Usage;
@@ -20,6 +21,7 @@ pub fn text(results: &[Results], machine: &Machine, scale: Scale) -> String {
     parts.extend(["## Every second snapshot forgotten".to_owned(), rounds(results)]);
     parts.push(targets(results));
     parts.extend(["## A backup beside it".to_owned(), beside(results)]);
+    parts.extend(["## Placement".to_owned(), placement(results)]);
     parts.extend(["## Sixty backups".to_owned(), history(results)]);
     parts.extend(["## Commands".to_owned(), commands(results)]);
     let trimmed: Vec<&str> = parts.iter().map(|part| part.trim()).collect();
@@ -63,10 +65,16 @@ fn rounds(results: &[Results]) -> String {
         "MB before",
         "MB after",
     ])];
-    for of in results {
-        let middle = |what: &dyn Fn(&Round) -> f64| median_of(&of.rounds, what);
+    let all = |of: &Results| format!("{}, all of it", of.version);
+    for (of, version, measured) in results
+        .iter()
+        .flat_map(|of| [(of, of.version.clone(), &of.rounds), (of, all(of), &of.rounds_of_all)])
+    {
+        let middle = |what: &dyn Fn(&Round) -> f64| median_of(measured, what);
         let Some(stored) = middle(&|round| round.stored as f64) else {
-            rows.push(row([of.version.clone(), of.failed.clone().unwrap_or_default()]));
+            if of.rounds.is_empty() && version == of.version {
+                rows.push(row([version, of.failed.clone().unwrap_or_default()]));
+            }
             continue;
         };
         let time = |what: fn(&Round) -> Usage| {
@@ -78,11 +86,11 @@ fn rounds(results: &[Results]) -> String {
             middle(&|round| what(&round.forget) + what(&round.free)).unwrap_or_default()
         };
         rows.push(row([
-            of.version.clone(),
+            version,
             time(|round| round.forget),
             time(|round| round.free),
-            seconds(cpu_of(of).unwrap_or_default()),
-            peak_mib(of).to_string(),
+            seconds(cpu_of(measured).unwrap_or_default()),
+            peak_mib(measured).to_string(),
             megabytes(sum(|usage| usage.read_bytes as f64)),
             megabytes(sum(|usage| usage.written_bytes as f64)),
             megabytes(of.stored as f64),
@@ -107,8 +115,8 @@ fn targets(results: &[Results]) -> String {
     let limits = [("restic", 0.2, "at most 0.20×"), ("borg", 1.0, "below 1×")];
     for (tool, limit, says) in limits.into_iter().chain([("bupstash", f64::MAX, "beside it")]) {
         let Some(peer) = find(tool) else { continue };
-        let ratio = |what: fn(&Results) -> Option<f64>| {
-            what(ours).zip(what(peer)).map(|(ours, theirs)| ours / theirs)
+        let ratio = |what: fn(&[Round]) -> Option<f64>| {
+            what(&ours.rounds).zip(what(&peer.rounds)).map(|(ours, theirs)| ours / theirs)
         };
         let (Some(wall), Some(cpu)) = (ratio(wall_of), ratio(cpu_of)) else { continue };
         let verdict = match limit {
@@ -123,8 +131,9 @@ fn targets(results: &[Results]) -> String {
             format!("{says}{verdict}"),
         ]));
     }
-    let verdict = if peak_mib(ours) <= 150 { "met" } else { "**missed**" };
-    let memory = format!("\nMemory of at most 150 MiB: {verdict} ({} MiB).", peak_mib(ours));
+    let peak_mib = peak_mib(&ours.rounds).max(peak_mib(&ours.rounds_of_all));
+    let verdict = if peak_mib <= 150 { "met" } else { "**missed**" };
+    let memory = format!("\nMemory of at most 150 MiB: {verdict} ({peak_mib} MiB).");
     table(&rows) + &memory
 }
 
@@ -164,6 +173,47 @@ fn beside(results: &[Results]) -> String {
         "A backup of version 61, after the 30 snapshots were forgotten: alone, and half a second \
          after `prune` began, which begins again until the backup has ended. In turn; the medians \
          of Strongroom's rounds, and one round of the others.\n\n{}{said}",
+        table(&rows)
+    )
+}
+
+/// Snapshots restored, and how they lie.
+fn placement(results: &[Results]) -> String {
+    let mut rows = vec![row(["", "requests", "least", "MB read", "restored in"])];
+    let mut said = String::new();
+    for of in results {
+        let Some(placement) = &of.placement else { continue };
+        for Placed { name, lies, restores } in &placement.snapshots {
+            let wall = median_of(restores, &|usage| usage.wall).unwrap_or_default();
+            let cpu = median_of(restores, &|usage| usage.cpu).unwrap_or_default();
+            rows.push(row([
+                format!("{}, {name}", of.version),
+                lies.requests.to_string(),
+                lies.requests_least.to_string(),
+                megabytes(lies.read_bytes as f64),
+                format!("{} ({})", seconds(wall), seconds(cpu)),
+            ]));
+        }
+        let Usage { wall, cpu, peak_kib, written_bytes, .. } = placement.gathering;
+        said += &format!(
+            "\nBringing together, with a prune: {} ({}) seconds, {} MiB, {} MB written.",
+            seconds(wall),
+            seconds(cpu),
+            peak_kib >> 10,
+            megabytes(written_bytes as f64)
+        );
+        if let [oldest, .., together] = &placement.snapshots[..] {
+            let ratio = together.lies.requests as f64 / oldest.lies.requests.max(1) as f64;
+            let verdict = if ratio <= 1.1 { "met" } else { "**missed**" };
+            said += &format!(
+                " Requests for the newest against the oldest: {}; at most 1.10×: {verdict}.",
+                times(ratio)
+            );
+        }
+    }
+    format!(
+        "The whole of a snapshot restored into a folder in memory, while nothing of the repository \
+         is in the kernel's; in turn, medians.\n\n{}{said}",
         table(&rows)
     )
 }
@@ -221,16 +271,16 @@ fn median_of<T>(all: &[T], what: &dyn Fn(&T) -> f64) -> Option<f64> {
     median(all.iter().map(what).collect())
 }
 
-fn wall_of(of: &Results) -> Option<f64> {
-    median_of(&of.rounds, &|round| round.forget.wall + round.free.wall)
+fn wall_of(rounds: &[Round]) -> Option<f64> {
+    median_of(rounds, &|round| round.forget.wall + round.free.wall)
 }
 
-fn cpu_of(of: &Results) -> Option<f64> {
-    median_of(&of.rounds, &|round| round.forget.cpu + round.free.cpu)
+fn cpu_of(rounds: &[Round]) -> Option<f64> {
+    median_of(rounds, &|round| round.forget.cpu + round.free.cpu)
 }
 
-fn peak_mib(of: &Results) -> u64 {
-    let peaks = of.rounds.iter().map(|round| round.forget.peak_kib.max(round.free.peak_kib));
+fn peak_mib(rounds: &[Round]) -> u64 {
+    let peaks = rounds.iter().map(|round| round.forget.peak_kib.max(round.free.peak_kib));
     peaks.max().unwrap_or_default() >> 10
 }
 

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::history::copy;
+use super::placement::measure_placement;
 use super::{Contender, Pair, Round, forgotten, label};
 use crate::peers::data::DataSet;
 use crate::peers::measure::{Usage, measure};
@@ -28,7 +29,8 @@ pub fn measure_all(
 ) -> Done {
     for contender in &mut *contenders {
         let results = &mut contender.results;
-        (results.rounds, results.pairs) = (Vec::new(), Vec::new());
+        (results.rounds, results.rounds_of_all) = (Vec::new(), Vec::new());
+        (results.pairs, results.placement) = (Vec::new(), None);
         (results.compared, results.unequal) = (Vec::new(), Vec::new());
         results.failed = None;
     }
@@ -46,6 +48,10 @@ pub fn measure_all(
             note(contender, "forget", done)?;
         }
         contenders.rotate_left(1);
+    }
+    for contender in &mut *contenders {
+        let done = measure_placement(contender, versions, rounds, &course.at, scratch);
+        note(contender, "restore", done)?;
     }
     set.put_version(versions + 1)?;
     for round in 1..=rounds {
@@ -81,7 +87,7 @@ struct Course<'c> {
 impl Course<'_> {
     /// Puts a contender back to where all versions are stored; returns what forgets every second
     /// one, and what gives room back.
-    fn begin(&self, contender: &mut Contender) -> Done<(Invocation, Invocation)> {
+    fn begin(&self, contender: &Contender) -> Done<(Invocation, Invocation)> {
         let place = &contender.place;
         copy(&contender.kept, &place.home)?;
         let labels: Vec<String> = forgotten(self.versions).into_iter().map(label).collect();
@@ -100,16 +106,34 @@ impl Course<'_> {
     }
 
     fn round(&self, contender: &mut Contender) -> Done {
-        let (forget, free) = self.begin(contender)?;
         let asked = contender.tool.forget(&contender.place, &["SNAPSHOT…".to_owned()]);
-        contender.results.commands = asked.iter().chain([&free]).map(ToString::to_string).collect();
-        let forget = measure(&forget, &self.said())?;
-        let free = measure(&free, &self.said())?;
+        let free = contender.tool.free(&contender.place);
+        let free_all = contender.tool.free_all(&contender.place);
+        let commands = asked.iter().chain(&free).chain(&free_all).map(ToString::to_string);
+        contender.results.commands = commands.collect();
+        if let Some(free_all) = free_all {
+            let (forget, _) = self.begin(contender)?;
+            let round = self.measure(contender, &forget, &free_all)?;
+            contender.results.rounds_of_all.push(round);
+        }
+        let (forget, free) = self.begin(contender)?;
+        let round = self.measure(contender, &forget, &free)?;
+        contender.results.rounds.push(round);
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        contender: &Contender,
+        forget: &Invocation,
+        free: &Invocation,
+    ) -> Done<Round> {
+        let forget = measure(forget, &self.said())?;
+        let free = measure(free, &self.said())?;
         let stored = count_files(&contender.place.repository())?.1;
         tell(contender, "forget", &forget);
         tell(contender, "prune", &free);
-        contender.results.rounds.push(Round { forget, free, stored });
-        Ok(())
+        Ok(Round { forget, free, stored })
     }
 
     /// Restores the newest and the oldest snapshot that stayed. One that was forgotten must be gone.
