@@ -1,11 +1,11 @@
 //! What every schedule begins with: a repository of a few snapshots that share chunks, some of them
-//! deltas. It is made once, by the engine.
+//! deltas, and of one that was collected. It is made once, by the engine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use strongroom_arena::{CompressionLevel, Redundancy};
-use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Clock, SeededEntropy, Silent};
 use strongroom_chunk::Limits;
 use strongroom_engine::{BackupOptions, backup_reader};
@@ -14,9 +14,10 @@ use strongroom_repository::keys::{KdfCost, SlotSecret};
 use strongroom_repository::{Compression, InitOptions, PackOptions, Repository, Surroundings};
 use strongroom_source::SourceOptions;
 use strongroom_testkit::{Random, TickingClock};
+use strongroom_upkeep::{PruneOptions, forget, prune};
 
-use crate::ledger::{Ledger, Report};
-use crate::store::Store;
+use crate::ledger::{Ledger, Report, Wish};
+use crate::store::{Bytes, Operation, Store};
 
 /// Every file has chunks of this length.
 const CHUNK_BYTES: usize = 1 << 10;
@@ -32,6 +33,8 @@ const PASSPHRASE: &[u8] =
     b"strongroom-key-5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a4f56ba95";
 /// Snapshots at the beginning.
 const SNAPSHOTS: u64 = 3;
+/// The one after them, which was forgotten and collected: what it had may come back.
+const COLLECTED: usize = SNAPSHOTS as usize;
 
 /// What every schedule begins with.
 pub struct Beginning {
@@ -66,8 +69,11 @@ impl Beginning {
         let repository = Repository::init(surroundings, PASSPHRASE, &options)
             .expect("an empty place in memory takes a repository");
         let (mut ledger, mut random) = (Ledger::default(), Random::new(0));
-        for _ in 0..SNAPSHOTS {
-            let content = content(&mut random, &ledger);
+        for number in 0..=SNAPSHOTS {
+            let content = match number {
+                SNAPSHOTS => (0..PLACES).flat_map(|place| chunk(place, VERSIONS - 1)).collect(),
+                _ => content(&mut random, &ledger),
+            };
             let label = ledger.begin(content.clone());
             let options = backup_options(label, "host-0");
             let mut input = &content[..];
@@ -76,10 +82,19 @@ impl Beginning {
             let outcome = outcome.expect("a place in memory takes a backup");
             ledger.attempts[label].report = Report::Committed(outcome.snapshot.id);
         }
-        let kept = objects.snapshot().into_iter();
-        let kept: BTreeMap<_, _> = kept.map(|(name, bytes)| (name, bytes.into())).collect();
+        let collected = ledger.attempts[COLLECTED].committed().expect("it was committed");
+        forget(&repository, &[collected]).expect("a place in memory takes a wish");
+        ledger.attempts[COLLECTED].wish(Wish::Forget);
+        let before = kept(&objects);
+        let all = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+        let outcome = prune(&repository, &all, &Silent, &Cancel::new());
+        assert!(outcome.is_ok_and(|outcome| outcome.carried.arenas_removed > 0), "it had arenas");
+        let after = kept(&objects);
+        // Each was created once more, and that has not been done so far.
+        let removed = before.into_iter().filter(|(name, _)| !after.contains_key(name));
+        let pending = removed.map(|(name, bytes)| Operation::Create(name, bytes)).collect();
         let Repository { config, keys, secret, slot, .. } = repository;
-        let store = Store { objects: kept, pending: Vec::new() };
+        let store = Store { objects: after, pending };
         Self { store, ledger, config, keys, secret, slot }
     }
 
@@ -99,6 +114,10 @@ impl Beginning {
             config_faults: Vec::new(),
         }
     }
+}
+
+fn kept(objects: &MemoryBackend) -> BTreeMap<ObjectName, Bytes> {
+    objects.snapshot().into_iter().map(|(name, bytes)| (name, bytes.into())).collect()
 }
 
 /// The options of a backup of this host; its label finds it in the ledger.

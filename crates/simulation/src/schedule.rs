@@ -39,7 +39,10 @@ pub fn run(beginning: &Beginning, seed: u64, with_trace: bool) -> Outcome {
     let cast = draw_cast(&mut random);
     let weather = Weather::draw(&mut random);
     let names = cast.iter().enumerate().map(|(number, part)| part.name(number)).collect();
-    let (store, ledger) = (beginning.store.clone(), beginning.ledger.clone());
+    let (mut store, ledger) = (beginning.store.clone(), beginning.ledger.clone());
+    if random.once_in(2) {
+        store.pending.clear();
+    }
     let mut shared = Shared::new(random, store, ledger, weather);
     shared.trace = with_trace.then(|| vec![format!("{weather:?}")]);
     let stage = Arc::new(Stage::new(names, shared));
