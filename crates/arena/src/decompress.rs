@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use zstd::bulk::Decompressor;
 
-/// So many are kept, for as many threads: each takes some 100 KiB.
+/// At most this many are kept, for as many threads: each takes some 100 KiB.
 const KEPT_MAX: usize = 8;
 
 static KEPT: Mutex<Vec<Decompressor<'static>>> = Mutex::new(Vec::new());

@@ -6,6 +6,7 @@
 
 mod arrivals;
 mod authorship;
+mod cache;
 mod claim;
 mod collections;
 pub mod config;
@@ -16,6 +17,7 @@ mod kind;
 mod layout;
 mod names;
 pub mod objects;
+pub mod opened;
 pub mod own;
 mod places;
 mod read;
@@ -53,7 +55,7 @@ pub use session::{
     open_snapshot, read_snapshot, session_object, snapshot_object,
 };
 pub use snapshots::{
-    SnapshotList, SnapshotName, find_snapshot, list_snapshots, list_snapshots_after,
+    SnapshotList, SnapshotName, find_snapshot, list_known_snapshots, list_snapshots,
 };
 pub use vouchers::{read_vouchers, write_vouchers};
 pub use wishes::{Wishes, list_wishes_and_remarks};

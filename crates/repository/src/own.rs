@@ -14,23 +14,16 @@
 pub mod format;
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use rustix::fs::{FlockOperation, flock};
 use strongroom_base::entropy::random_array;
-use strongroom_base::keys::derive_object_key;
-use strongroom_base::seal::SealKey;
 use strongroom_base::{ArenaSecret, Monitor, SnapshotId};
 use strongroom_catalog::Snapshot;
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::cache;
 use crate::repository::Repository;
-use format::{
-    HEADER_BYTES, RecordError, SALT_BYTES, pack_header, pack_record, unpack_header, unpack_record,
-};
+use format::{HEADER_BYTES, RecordError, pack_header, pack_record, unpack_header, unpack_record};
 
 /// What the key of one file is derived as.
 const CONTEXT: &str = "strongroom v0 own record";
@@ -93,7 +86,7 @@ impl OwnRecord {
     /// The record in the cache; an empty one if there is none that can be read.
     pub fn read(repository: &Repository, monitor: &dyn Monitor) -> Self {
         let Some(path) = path(repository) else { return Self::default() };
-        let record = match read_file(&path) {
+        let record = match cache::read_file(&path, FILE_BYTES_MAX) {
             Ok(None) => return Self::default(),
             Ok(Some(file)) => open(repository, file),
             Err(error) => Err(error.into()),
@@ -114,11 +107,12 @@ impl OwnRecord {
     ) -> Option<Self> {
         let path = path(repository)?;
         let folder = path.parent()?;
-        let written = lock(folder).and_then(|_lock| {
+        let written = cache::lock(folder).and_then(|_lock| {
             let mut record = Self::read(repository, monitor);
             change(&mut record);
             let packed = record.pack_bounded();
-            write_file(folder, &seal(repository, packed)).map(|()| record)
+            let file = seal(repository, packed);
+            cache::write_file(folder, FILE, FILE_NEW, &file).map(|()| record)
         });
         if let Err(error) = &written {
             monitor.detail(&format!("no record of this machine's backups can be kept: {error}"));
@@ -221,7 +215,7 @@ fn path(repository: &Repository) -> Option<PathBuf> {
 fn seal(repository: &Repository, mut body: Zeroizing<Vec<u8>>) -> Vec<u8> {
     let salt = random_array(&*repository.surroundings.entropy);
     let mut file = pack_header(&salt);
-    key(repository, &salt).seal(0, &file, &mut body);
+    cache::key(repository, CONTEXT, &salt).seal(0, &file, &mut body);
     file.append(&mut body);
     file
 }
@@ -230,47 +224,10 @@ fn open(repository: &Repository, mut file: Vec<u8>) -> Result<OwnRecord, RecordE
     let (header, body) =
         file.split_first_chunk_mut::<HEADER_BYTES>().ok_or(RecordError::Unknown)?;
     let salt = unpack_header(header).ok_or(RecordError::Unknown)?;
-    let opened = key(repository, &salt).open(0, &header[..], body)?;
+    let opened = cache::key(repository, CONTEXT, &salt).open(0, &header[..], body)?;
     let record = unpack_record(opened);
     opened.zeroize();
     record
-}
-
-/// The key of one file: each writing draws another salt.
-fn key(repository: &Repository, salt: &[u8; SALT_BYTES]) -> SealKey {
-    let machine_key = &repository.write_keys().domain.machine_key;
-    let place = [&repository.config.id.0[..], salt].concat();
-    SealKey::new(&derive_object_key(CONTEXT, machine_key, &place))
-}
-
-fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
-    };
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
-}
-
-/// Replaces the file as a whole.
-fn write_file(folder: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = folder.join(FILE_NEW);
-    let mut options = File::options();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, folder.join(FILE))?;
-    File::open(folder)?.sync_all()
-}
-
-/// Makes the folder, and keeps other processes from changing the record while the returned file is
-/// open. If the file system has no locks, one of two changes may be lost: that costs time.
-fn lock(folder: &Path) -> io::Result<File> {
-    fs::create_dir_all(folder)?;
-    let file = File::open(folder)?;
-    let _ = flock(&file, FlockOperation::LockExclusive);
-    Ok(file)
 }
 
 #[cfg(test)]

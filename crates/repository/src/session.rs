@@ -13,8 +13,8 @@ use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
 use strongroom_backend::{BackendError, ObjectName};
-use strongroom_base::SnapshotId;
 use strongroom_base::entropy::random_array;
+use strongroom_base::{DomainId, SnapshotId};
 use strongroom_catalog::Snapshot;
 
 use crate::authorship::{check, sign};
@@ -22,6 +22,7 @@ use crate::claim;
 use crate::collections::Collections;
 use crate::error::RepositoryError;
 use crate::objects::{SNAPSHOTS_FOLDER, read_whole, session_name, snapshot_name};
+use crate::opened::{Opened, OpenedSnapshots};
 use crate::repository::Repository;
 
 use head::seal_session;
@@ -181,6 +182,35 @@ pub fn open_snapshot(
     id: SnapshotId,
     object: &[u8],
 ) -> Result<Snapshot, RepositoryError> {
+    let (claimed, plain) = unseal(repository, id, object)?;
+    check(repository, id, &plain, claimed)
+}
+
+/// Reads a snapshot whose object has this length, unless it was opened before.
+pub(crate) fn read_snapshot_once(
+    repository: &Repository,
+    id: SnapshotId,
+    object_bytes: u64,
+    known: &mut OpenedSnapshots,
+) -> Result<Snapshot, RepositoryError> {
+    if let Some(Opened { claimed, plain, .. }) = known.find(id, object_bytes)
+        && let Ok(snapshot) = check(repository, id, plain, claimed)
+    {
+        return Ok(snapshot);
+    }
+    let object = read_object_of(repository, id)?;
+    let (claimed, plain) = unseal(repository, id, &object)?;
+    let snapshot = check(repository, id, &plain, claimed)?;
+    known.add(id, &Opened { object_bytes, claimed, plain: &plain });
+    Ok(snapshot)
+}
+
+/// What is in the seal of a snapshot's object, and what is claimed of it in the clear.
+fn unseal(
+    repository: &Repository,
+    id: SnapshotId,
+    object: &[u8],
+) -> Result<((DomainId, u64), Vec<u8>), RepositoryError> {
     let name = snapshot_object(id);
     if tombstone::ends(repository, id, object) {
         return Err(RepositoryError::Fenced { session: id });
@@ -190,8 +220,7 @@ pub fn open_snapshot(
     let claimed = claim::check(repository, id, sequence, &body);
     let (domain, sealed) = claimed.ok_or(RepositoryError::Forged { name: name.clone() })?;
     let opened = key.private_key.open(SNAPSHOT_INFO, &id.0, sealed);
-    let opened = opened.map_err(|_| RepositoryError::Sealed { name })?;
-    check(repository, id, &opened, (domain, sequence))
+    Ok(((domain, sequence), opened.map_err(|_| RepositoryError::Sealed { name })?))
 }
 
 /// A snapshot as a key sees it that can only store.

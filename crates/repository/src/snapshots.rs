@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use strongroom_base::{SnapshotId, Timestamp};
+use strongroom_backend::ObjectInfo;
+use strongroom_base::{Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 
 use crate::collections::Collections;
 use crate::error::RepositoryError;
 use crate::objects::SNAPSHOTS_FOLDER;
+use crate::opened::OpenedSnapshots;
 use crate::repository::Repository;
-use crate::session::read_snapshot;
+use crate::session::{read_snapshot, read_snapshot_once};
 use crate::wishes::Wishes;
 
 /// All snapshots that can be read, oldest first, and those that cannot.
@@ -59,13 +61,29 @@ impl SnapshotList {
 
 /// Reads all snapshots.
 pub fn list_snapshots(repository: &Repository) -> Result<SnapshotList, RepositoryError> {
-    list_snapshots_after(repository, &Collections::read(repository)?)
+    let collections = Collections::read(repository)?;
+    list_by(repository, &collections, |_, id| read_snapshot(repository, id))
 }
 
-/// Reads all snapshots that these collections left.
-pub fn list_snapshots_after(
+/// All snapshots that these collections left. Those that this machine has opened before are taken
+/// from its cache, and what happened to their objects since is not looked at.
+pub fn list_known_snapshots(
     repository: &Repository,
     collections: &Collections,
+    monitor: &dyn Monitor,
+) -> Result<SnapshotList, RepositoryError> {
+    let mut known = OpenedSnapshots::read(repository, monitor);
+    let list = list_by(repository, collections, |info, id| {
+        read_snapshot_once(repository, id, info.bytes, &mut known)
+    })?;
+    known.keep(repository, monitor);
+    Ok(list)
+}
+
+fn list_by(
+    repository: &Repository,
+    collections: &Collections,
+    mut read: impl FnMut(&ObjectInfo, SnapshotId) -> Result<Snapshot, RepositoryError>,
 ) -> Result<SnapshotList, RepositoryError> {
     let mut list = SnapshotList::default();
     let wishes = Wishes::read(repository)?;
@@ -74,7 +92,7 @@ pub fn list_snapshots_after(
         if collections.is_gone(id) {
             continue;
         }
-        match read_snapshot(repository, id) {
+        match read(&info, id) {
             Ok(mut snapshot) => {
                 wishes.remarks().apply(&mut snapshot);
                 match wishes.forget(id) {

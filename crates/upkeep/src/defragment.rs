@@ -18,7 +18,7 @@ use strongroom_catalog::{
 use strongroom_repository::{
     ChunkReader, ChunkWriter, CopiedChunk, Found, Fragmentation, Hold, Layout, OwnRecord,
     PackOptions, Places, RUN_BYTES_MAX, Repository, RepositoryError, Run, Session, SnapshotEvent,
-    SnapshotWalk, StreamBasis, Wishes, change_remark, list_snapshots_after,
+    SnapshotWalk, StreamBasis, Wishes, change_remark, list_known_snapshots,
 };
 
 use crate::forget::forget;
@@ -63,7 +63,7 @@ pub fn defragment(
     cancel: &Cancel,
 ) -> Result<Gathered, RepositoryError> {
     let mut session = Session::begin(repository, "")?;
-    let list = list_snapshots_after(repository, &session.collections)?;
+    let list = list_known_snapshots(repository, &session.collections, monitor)?;
     let known = OwnRecord::read(repository, monitor).sequence.max(list.greatest_sequence(""));
     let used_up = RepositoryError::SequenceUsedUp { domain: String::new() };
     session.sequence = known.checked_add(1).ok_or(used_up)?;

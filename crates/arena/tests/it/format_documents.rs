@@ -38,6 +38,8 @@ fn structures() -> BTreeMap<&'static str, usize> {
         ("index trailer", 64),
         ("index manifest head", 32),
         ("index manifest segment", 32),
+        ("opened snapshots header", 8 + 4 + 32 + 8),
+        ("opened snapshots snapshot", 16 + 8 + 16 + 8 + 4),
         ("own record header", 8 + 4 + 32),
         ("own record head", 8 + 16 + 4 + 4),
         ("own record session", 16 + 32 + 4),

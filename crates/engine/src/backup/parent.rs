@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use strongroom_base::{Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, TreeReader};
 use strongroom_repository::{
-    ChunkReader, Collections, OwnRecord, Repository, RepositoryError, list_sealed,
-    list_snapshots_after,
+    ChunkReader, Collections, OwnRecord, Repository, RepositoryError, list_known_snapshots,
+    list_sealed,
 };
 
 use super::BackupOptions;
@@ -34,10 +34,11 @@ impl History {
         repository: &Repository,
         own: &OwnRecord,
         collections: &Collections,
+        monitor: &dyn Monitor,
     ) -> Result<Self, EngineError> {
         let domain = repository.secret.domain_name().to_owned();
         if repository.keys.can_read() {
-            let list = list_snapshots_after(repository, collections)?;
+            let list = list_known_snapshots(repository, collections, monitor)?;
             // Another domain's clock is that domain's to set.
             let greatest_sequence = list.greatest_sequence(&domain).max(own.sequence);
             let mut snapshots = list.snapshots;

@@ -18,6 +18,7 @@ use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
 use strongroom_index::{Index, IndexError};
 
+use super::ahead::each_read_ahead;
 use super::arenas::{Arenas, Covered, Orphans, SessionTag};
 use super::location::{is_of, pack_location, unpack_location};
 use crate::collections::Collections;
@@ -119,17 +120,22 @@ impl ChunkIndex {
             self.begin_again()
         });
         let mut refreshed = Refreshed { vanished, ..Refreshed::default() };
+        let mut wanted = Vec::new();
         for newest in listed.newest() {
             let id = newest.name.id;
-            cancel.check()?;
             if self.collections.is_dead(id) {
                 continue;
             }
             store.learn(newest.name);
-            if self.exists(id) && (self.is_trusted(id) || !store.is_vouched(id)) {
-                continue;
+            if !self.exists(id) || (!self.is_trusted(id) && store.is_vouched(id)) {
+                wanted.push(newest);
             }
-            match whole_arena(id, &listed, store) {
+        }
+        let open = |newest: &ListedArena| whole_arena(newest.name.id, &listed, store);
+        each_read_ahead(&wanted, open, |newest, opened| -> Result<(), RepositoryError> {
+            cancel.check()?;
+            let id = newest.name.id;
+            match opened {
                 Ok((arena, object_bytes)) if arena.trusted => {
                     self.forget_untrusted(id);
                     self.cover(&arena, object_bytes, &listed, store)?;
@@ -139,7 +145,7 @@ impl ChunkIndex {
                 }
                 Ok(_) | Err(ArenaError::Foreign { .. }) => {
                     self.forget_untrusted(id);
-                    self.arenas.push_untrusted(newest);
+                    self.arenas.push_untrusted(*newest);
                     refreshed.untrusted += 1;
                     store.forget(id);
                 }
@@ -149,7 +155,8 @@ impl ChunkIndex {
                 }
                 Err(error) => return Err(error.into()),
             }
-        }
+            Ok(())
+        })?;
         self.own_from = self.arenas.len();
         Ok(refreshed)
     }

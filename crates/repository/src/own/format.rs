@@ -10,13 +10,12 @@ use strongroom_catalog::format::{pack_snapshot, unpack_snapshot};
 use zeroize::Zeroizing;
 
 use super::{KeptSession, KeptSnapshot, OwnRecord};
+use crate::cache::SALT_BYTES;
 
 /// What the file begins with.
 pub const MAGIC: [u8; 8] = *b"SROWNREC";
 /// The version of the file.
 pub const VERSION: u32 = 1;
-/// Bytes of the salt, from which the key of one file is derived.
-pub const SALT_BYTES: usize = 32;
 /// Bytes before what is sealed.
 pub const HEADER_BYTES: usize = MAGIC.len() + 4 + SALT_BYTES;
 

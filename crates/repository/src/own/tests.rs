@@ -6,7 +6,11 @@ use strongroom_backend::MemoryBackend;
 use strongroom_base::{FixedClock, SeededEntropy, Silent, Timestamp};
 use strongroom_catalog::Recipe;
 
+use std::fs;
+use std::path::Path;
+
 use super::*;
+use crate::cache::SALT_BYTES;
 use crate::keys::{KdfCost, KeySlot, NewSlot, write_slot};
 use crate::repository::{InitOptions, Surroundings};
 

@@ -1,0 +1,70 @@
+//! Reading many objects, some of them ahead: far away, each takes a round trip.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+/// At most this many are read at the same time.
+const THREADS: usize = 8;
+/// Fewer are not worth threads.
+const MANY: usize = 64;
+
+/// Reads each of these and calls `take` with what came, in no certain order. At most some
+/// [`THREADS`] results wait to be taken. After the first error of `take`, no more are read.
+pub fn each_read_ahead<T: Sync, R: Send, E>(
+    wanted: &[T],
+    read: impl Fn(&T) -> R + Sync,
+    mut take: impl FnMut(&T, R) -> Result<(), E>,
+) -> Result<(), E> {
+    if wanted.len() < MANY {
+        return wanted.iter().try_for_each(|one| take(one, read(one)));
+    }
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let (sender, receiver) = sync_channel(THREADS);
+        for _ in 0..THREADS {
+            let (sender, next, read) = (sender.clone(), &next, &read);
+            scope.spawn(move || {
+                // Once nothing is taken any more, sending fails.
+                while let Some(one) = wanted.get(next.fetch_add(1, Ordering::Relaxed))
+                    && sender.send((one, read(one))).is_ok()
+                {}
+            });
+        }
+        drop(sender);
+        receiver.into_iter().try_for_each(|(one, came)| take(one, came))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[test]
+    fn each_is_taken_once() {
+        for count in [0, 1, MANY - 1, MANY, 1000] {
+            let wanted: Vec<usize> = (0..count).collect();
+            let mut taken = BTreeSet::new();
+            let read = |one: &usize| one * 2;
+            let take = |one: &usize, came: usize| {
+                assert_eq!(came, one * 2);
+                assert!(taken.insert(*one));
+                Ok::<_, ()>(())
+            };
+            each_read_ahead(&wanted, read, take).unwrap();
+            assert_eq!(taken.len(), count);
+        }
+    }
+
+    #[test]
+    fn after_an_error_little_is_read() {
+        let wanted: Vec<usize> = (0..10_000).collect();
+        let reads = AtomicUsize::new(0);
+        let read = |_: &usize| reads.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(each_read_ahead(&wanted, read, |_, _| Err("stop")), Err("stop"));
+        assert!(reads.into_inner() < 1000);
+    }
+}
