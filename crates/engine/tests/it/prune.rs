@@ -301,6 +301,20 @@ fn a_full_disk_at_any_write() {
     check_each_crash(12, |at| FaultPlan::lasting(writes(), at, FaultKind::NoSpace));
 }
 
+#[test]
+fn any_call_that_fails_once() {
+    check_each_crash(13, |at| FaultPlan::hiccup(Calls::all(), at, FaultKind::Io));
+    check_each_crash(14, |at| FaultPlan::hiccup(Calls::all(), at, FaultKind::LostAcknowledgement));
+}
+
+#[test]
+fn any_read_that_gives_something_else_once() {
+    let reads = || Calls::of(&[CallKind::Read]);
+    check_each_crash(15, |at| FaultPlan::hiccup(reads(), at, FaultKind::FlipBit));
+    check_each_crash(16, |at| FaultPlan::hiccup(reads(), at, FaultKind::Short));
+    check_each_crash(17, |at| FaultPlan::hiccup(reads(), at, FaultKind::Zeros));
+}
+
 /// A whole backup of what only forgotten snapshots hold, between any two calls of a prune.
 #[test]
 fn a_backup_at_any_call_of_a_prune() {

@@ -47,3 +47,35 @@ pub(super) fn ends(repository: &Repository, id: SnapshotId, object: &[u8]) -> bo
 fn message(repository: &Repository, id: SnapshotId) -> Vec<u8> {
     [&repository.config.id.0[..], &id.0, WORD].concat()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use strongroom_backend::MemoryBackend;
+    use strongroom_base::{FixedClock, SeededEntropy, Timestamp};
+
+    use super::*;
+    use crate::repository::{InitOptions, Surroundings};
+
+    const PASSPHRASE: &[u8] =
+        b"strongroom-key-5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a4f56ba95";
+
+    #[test]
+    fn its_bytes_are_frozen() {
+        let backend = Arc::new(MemoryBackend::new());
+        let surroundings = Surroundings {
+            backend: backend.clone(),
+            clock: Arc::new(FixedClock(Timestamp(0))),
+            entropy: Arc::new(SeededEntropy::new(1)),
+            cache: None,
+        };
+        let repository = Repository::init(surroundings, PASSPHRASE, &InitOptions::default());
+        let (repository, id) = (repository.unwrap(), SnapshotId([3; 16]));
+        end_session(&repository, id).unwrap();
+        let object = backend.snapshot().remove(&snapshot_name(id)).unwrap();
+        assert!(ends(&repository, id, &object));
+        assert!(!ends(&repository, SnapshotId([4; 16]), &object));
+        assert_eq!(&blake3::hash(&object).to_hex()[..16], "8910c189d005055d");
+    }
+}
