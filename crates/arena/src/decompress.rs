@@ -16,7 +16,7 @@ static KEPT: Mutex<Vec<Decompressor<'static>>> = Mutex::new(Vec::new());
 /// # Errors
 ///
 /// If the frame is damaged, or holds more than `bytes_max`.
-pub(crate) fn decompress(frame: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {
+pub fn decompress(frame: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {
     let kept = || KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let idle = kept().pop();
     let mut decompressor = idle.map_or_else(Decompressor::new, Ok)?;

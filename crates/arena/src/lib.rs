@@ -20,6 +20,7 @@ pub mod voucher;
 pub mod writer;
 
 pub use block::{BlockDraft, BlockSealer, CompressionLevel, OpenBlock, SealedBlock, StoredChunk};
+pub use decompress::decompress;
 pub use envelope::Redundancy;
 pub use envelope::format::Origin;
 pub use error::ArenaError;

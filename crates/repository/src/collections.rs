@@ -13,6 +13,7 @@ mod slots;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use minicbor::{Decoder, Encoder};
+use strongroom_arena::decompress;
 use strongroom_backend::ObjectName;
 use strongroom_base::{ArenaId, Location, SnapshotId};
 use strongroom_catalog::FormatError;
@@ -111,7 +112,7 @@ impl Selection {
                     if slots_bytes > SLOTS_BYTES_MAX {
                         return Err(Error::message("too many slots"));
                     }
-                    let slots = zstd::bulk::decompress(cbor.bytes()?, slots_bytes);
+                    let slots = decompress(cbor.bytes()?, slots_bytes);
                     let slots = slots.ok().filter(|slots| slots.len() == slots_bytes);
                     let slots = slots.and_then(|slots| SlotSets::unpack(&slots));
                     selection.slots = slots.ok_or_else(|| Error::message("slots out of order"))?;

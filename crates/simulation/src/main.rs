@@ -61,7 +61,8 @@ fn main() -> ExitCode {
 
 impl Arguments {
     fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
-        let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
+        // In each, one actor at a time does something, and some time passes between two.
+        let threads = 3 * thread::available_parallelism().map_or(1, usize::from) as u64;
         let mut arguments = Self { schedules: 10_000, first: 0, threads, seed: None };
         while let Some(word) = words.next() {
             let number = words.next().and_then(|number| number.parse().ok());
