@@ -184,8 +184,12 @@ fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), 
         let line = format!("{left} left: the next `strongroom prune` goes on");
         context.terminal.result(line)?;
     }
+    let unused = match worth.unused_bytes {
+        0 => String::new(),
+        bytes => format!(", {} left unused", bytes_text(bytes)),
+    };
     Ok(context.terminal.line(format!(
-        "removed {snapshots} and {}, rewrote {}; {} removed, {} written",
+        "removed {snapshots} and {}, rewrote {}; {} removed, {} written{unused}",
         counted(carried.arenas_removed, "arena", "arenas"),
         counted(carried.arenas_rewritten, "other", "others"),
         bytes_text(carried.removed_bytes),
