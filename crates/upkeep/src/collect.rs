@@ -358,6 +358,7 @@ impl Collector<'_> {
             return Ok(Selection { snapshots, slots: plan.slots.clone() });
         }
         reach.finish(&HashSet::new())?;
+        reach.refuse_hidden()?;
         let doomed = Doomed::of_plan(&plan.slots, &reach.inventory);
         let store = self.reader.store();
         let slots = doomed.into_closed_sets(&mut reach.inventory, store, self.cancel)?;

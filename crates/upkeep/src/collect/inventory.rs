@@ -135,6 +135,11 @@ impl Inventory {
         &self.arenas
     }
 
+    /// Those whose summaries cannot be read, and why.
+    pub fn unreadable(&self) -> impl Iterator<Item = (ArenaId, &str)> {
+        self.unreadable.iter().map(|(id, why)| (*id, &**why))
+    }
+
     /// An arena whose summary can be read.
     pub fn get(&self, id: ArenaId) -> Option<&Holding> {
         position(&self.arenas, id).map(|place| &self.arenas[place])

@@ -32,6 +32,8 @@ pub struct Reach<'r> {
     known: TreeMemo<()>,
     /// Chunks that are not where a reference says.
     moved: HashSet<Fingerprint>,
+    /// Those of them that no arena has whose summary could be read.
+    unfound: HashSet<Fingerprint>,
     /// Whether something was marked or added since the last `finish`.
     is_open: bool,
     /// While that is noted: arenas of which something is needed for the first time, and the stored
@@ -43,9 +45,20 @@ impl<'r> Reach<'r> {
     /// Nothing exists yet, and nothing is needed.
     pub fn new(reader: &'r ChunkReader, monitor: &'r dyn Monitor, cancel: &'r Cancel) -> Self {
         let (inventory, marked) = (Inventory::default(), HashSet::new());
-        let (known, moved) = (TreeMemo::default(), HashSet::new());
+        let (known, moved, unfound) = (TreeMemo::default(), HashSet::new(), HashSet::new());
         let (is_open, unneeded_before) = (false, None);
-        Self { inventory, reader, monitor, cancel, marked, known, moved, is_open, unneeded_before }
+        Self {
+            inventory,
+            reader,
+            monitor,
+            cancel,
+            marked,
+            known,
+            moved,
+            unfound,
+            is_open,
+            unneeded_before,
+        }
     }
 
     /// Lists the arenas, and takes note of those that it does not know yet. If one that it knows
@@ -171,8 +184,9 @@ impl<'r> Reach<'r> {
         if !std::mem::take(&mut self.is_open) && sessions.is_empty() {
             return Ok(());
         }
-        let Self { inventory, reader, cancel, moved, .. } = self;
+        let Self { inventory, reader, cancel, moved, unfound, .. } = self;
         let everywhere = !moved.is_empty();
+        unfound.clone_from(moved);
         inventory.each_summary(
             reader.store(),
             cancel,
@@ -183,7 +197,11 @@ impl<'r> Reach<'r> {
                 let is_listed = sessions.contains(&arena.origin.session);
                 for (slot, entry) in arena.slots() {
                     let place = Location { arena: arena.id, slot };
-                    if is_listed || moved.contains(&entry.fingerprint) {
+                    let is_moved = moved.contains(&entry.fingerprint);
+                    if is_moved {
+                        unfound.remove(&entry.fingerprint);
+                    }
+                    if is_listed || is_moved {
                         inventory.need(place)?;
                     }
                     // A base is stored whole, so it needs no other.
@@ -196,5 +214,22 @@ impl<'r> Reach<'r> {
                 Ok(())
             },
         )
+    }
+
+    /// Fails if something that a snapshot needs may be in an arena that cannot be read: then the
+    /// bases of its deltas are not known. An arena that was written after the first listing is named
+    /// by snapshots that were marked before it could be looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`RepositoryError::NotCollectable`]
+    pub fn refuse_hidden(&self) -> Result<(), RepositoryError> {
+        match self.inventory.unreadable().next() {
+            Some((arena, why)) if !self.unfound.is_empty() => {
+                let (what, why) = (format!("arena {arena}"), why.to_owned());
+                Err(RepositoryError::NotCollectable { what, why })
+            }
+            _ => Ok(()),
+        }
     }
 }
