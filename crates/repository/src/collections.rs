@@ -249,8 +249,8 @@ impl Collections {
         }
     }
 
-    /// The same; none if a plan vanished after it was listed: its collection has ended meanwhile, and
-    /// the listing does not have its verdict.
+    /// The same; none if a collection went through while they were listed: its plan vanished, and the
+    /// listing does not have its verdict.
     fn read_listed(repository: &Repository) -> Result<Option<Self>, RepositoryError> {
         let mut steps: BTreeMap<u64, Vec<Step>> = BTreeMap::new();
         for info in repository.backend().list(COLLECTIONS_FOLDER)? {
@@ -300,7 +300,9 @@ impl Collections {
         }
         // Names that others have planted are passed over.
         all.next = (all.last + 1..).find(|number| !steps.contains_key(number)).unwrap_or(u64::MAX);
-        Ok(Some(all))
+        // Its plan may have vanished before the listing came to it. Its verdict never does.
+        let went_through = !is_missing(repository, &Step::Verdict.object(all.next))?;
+        Ok((!went_through).then_some(all))
     }
 
     fn remove(&mut self, verdict: &Selection) {

@@ -619,3 +619,38 @@ fn a_plan_that_vanishes_while_it_is_read_is_not_overlooked() {
     assert!(collections.is_gone(id));
     assert_eq!((collections.last, collections.open), (2, None));
 }
+
+/// Found by the simulation, seed 659773 at 5d21ec7: a collection went through while the collections
+/// were listed, and the listing had neither its plan, which was removed, nor its verdict, which was
+/// new. Undo said that the snapshot stays.
+#[test]
+fn a_collection_that_goes_through_during_a_listing_is_not_overlooked() {
+    let history = History::new(91, &[0, 1]);
+    let world = &history.world;
+    let repository = world.open();
+    collect(&repository).unwrap();
+    let (id, _) = history.kept[0];
+    forget(&repository, &[id]).unwrap();
+    let objects = world.objects.clone();
+    let (lists, hidden) = (AtomicU64::new(0), Mutex::new(Objects::new()));
+    let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+        for (name, bytes) in std::mem::take(&mut *hidden.lock().unwrap()) {
+            objects.create(&name, &bytes).unwrap();
+        }
+        let is_listing = call.kind == CallKind::List && call.name == "collections";
+        if is_listing && lists.fetch_add(1, Ordering::Relaxed) == 0 {
+            assert_eq!(collect(&repository).unwrap().collection, Some(2));
+            let mut new = objects.snapshot();
+            new.retain(|name, _| name.folder() == "collections" && name.file().starts_with("2."));
+            assert_eq!(new.len(), 2);
+            for name in new.keys() {
+                objects.remove(name).unwrap();
+            }
+            *hidden.lock().unwrap() = new;
+        }
+    });
+    let reader = world.open_over(Arc::new(acting)).unwrap();
+    let collections = Collections::read(&reader).unwrap();
+    assert!(collections.is_gone(id));
+    assert_eq!((collections.last, collections.open), (2, None));
+}
