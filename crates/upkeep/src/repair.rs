@@ -115,7 +115,7 @@ pub fn repair(
     let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
     index.clear()?;
     outcome.indexed = index.refresh(repository.backend(), reader.store(), monitor, cancel)?.read;
-    index.withdraw(&bad.lost_slots(&reader))?;
+    index.withdraw(&bad.lost_slots(&reader));
     index.flush(monitor);
     drop(index);
     for lost in &plan.lost_snapshots {

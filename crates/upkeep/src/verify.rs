@@ -171,7 +171,7 @@ fn withdraw(
     };
     let mut index = ChunkIndex::open(Some(&cache))?;
     index.refresh(repository.backend(), reader.store(), monitor, cancel)?;
-    index.withdraw(lost)?;
+    index.withdraw(lost);
     index.flush(monitor);
     Ok(())
 }

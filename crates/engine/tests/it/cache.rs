@@ -1,13 +1,18 @@
 //! The cache on disk may be lost, stale, torn or another repository's: that costs time, never data.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
-use strongroom_base::Silent;
+use strongroom_arena::{ArenaStore, CacheLimits, ListedArenas};
+use strongroom_backend::Backend;
+use strongroom_base::{Cancel, Fingerprint, Silent};
 use strongroom_index::Index;
-use strongroom_repository::Repository;
-use strongroom_testkit::Change;
-use strongroom_testkit::damage::files_below;
+use strongroom_repository::{ChunkIndex, Collections, Refreshed, Repository, Session};
+use strongroom_testkit::damage::{files_below, names_in};
+use strongroom_testkit::{Change, Random};
+use strongroom_upkeep::{PruneOptions, forget, prune};
 
 use crate::world::{PASSPHRASE, World, init_options, options, run, snapshot_ids};
 
@@ -132,7 +137,7 @@ fn a_note_of_another_version() {
 fn arenas_gone_behind_its_back() {
     let world = world(65);
     let base = world.objects.snapshot();
-    for name in strongroom_testkit::damage::names_in(&base, "arenas") {
+    for name in names_in(&base, "arenas") {
         let mut objects = base.clone();
         objects.remove(&name);
         let what = format!("without {name}");
@@ -141,4 +146,126 @@ fn arenas_gone_behind_its_back() {
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         world.assert_holds(&repository, outcome.snapshot.id, &world.image(), &what);
     }
+}
+
+/// An index as a writer would have it now, and the summaries.
+fn refreshed(
+    repository: &Repository,
+    folder: Option<&Path>,
+) -> (ChunkIndex, ArenaStore, Refreshed) {
+    let store = repository.arena_store(CacheLimits::default());
+    let mut index = ChunkIndex::open(folder).unwrap();
+    index.respect(Arc::new(Collections::read(repository).unwrap()));
+    let refreshed = index.refresh(repository.backend(), &store, &Silent, &Cancel::new()).unwrap();
+    (index, store, refreshed)
+}
+
+/// What is in all arenas.
+fn fingerprints(repository: &Repository) -> BTreeSet<Fingerprint> {
+    let store = repository.arena_store(CacheLimits::default());
+    let mut all = BTreeSet::new();
+    for newest in ListedArenas::list(repository.backend()).unwrap().newest() {
+        let arena = store.arena(newest.name.id).unwrap();
+        all.extend(arena.slots().map(|(_, slot)| slot.fingerprint));
+    }
+    all.remove(&Fingerprint::ZERO);
+    all
+}
+
+/// Among backups, collections that end and that do not, and arenas that get lost, the index in the
+/// cache names no chunk that one made at that moment would not, and hardly any less.
+#[test]
+fn it_names_nothing_that_one_made_now_would_not() {
+    let (mut named, mut by_both, mut distrusted) = (0, 0, 0);
+    for seed in 600..612 {
+        let world = World::new(seed).with_cache();
+        let mut random = Random::new(seed);
+        let mut ids = vec![world.backup().snapshot.id];
+        let mut ever = BTreeSet::new();
+        let another = world.open();
+        let mut open = None;
+        for step in 0..24 {
+            let repository = world.open();
+            match random.below(8) {
+                0..4 => {
+                    world.mutate(100 * seed + step);
+                    ids.push(world.backup().snapshot.id);
+                }
+                4 if ids.len() > 1 => {
+                    let id = ids.remove(random.below(ids.len() as u64) as usize);
+                    forget(&repository, &[id]).unwrap();
+                }
+                // While there is a session, a plan has no verdict.
+                5 => {
+                    open = match open {
+                        None => Some(Session::begin(&another, "another").unwrap()),
+                        Some(_) => None,
+                    }
+                }
+                6 if step > 16 && seed % 2 == 0 => {
+                    let arenas = names_in(&world.objects.snapshot(), "arenas");
+                    world.objects.remove(random.pick(&arenas)).unwrap();
+                }
+                _ => {
+                    let options = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+                    // It refuses once something is lost.
+                    let _ = prune(&repository, &options, &Silent, &Cancel::new());
+                }
+            }
+            ever.extend(fingerprints(&repository));
+            let (mut cached, store, _) =
+                refreshed(&repository, repository.cache_folder().as_deref());
+            let (now, _, _) = refreshed(&repository, None);
+            for fingerprint in &ever {
+                let place = cached.find_known(fingerprint, &store).unwrap();
+                let by_now = now.find_known(fingerprint, &store).unwrap();
+                named += u64::from(by_now.is_some());
+                by_both += u64::from(by_now.is_some() && place.is_some());
+                distrusted += u64::from(place.is_none() && cached.lookup(fingerprint).is_some());
+                if let Some(place) = place {
+                    let is_there = now.is_present(fingerprint, place, &store).unwrap();
+                    assert!(is_there, "seed {seed}, step {step}: {fingerprint} at {place:?}");
+                }
+            }
+            if random.once_in(3) {
+                cached.flush(&Silent);
+            }
+        }
+    }
+    assert!(named > 10_000 && by_both * 10 > named * 9, "{by_both} of {named}");
+    assert!(distrusted > 0);
+}
+
+/// After a collection, the summaries that are read are those of rewritten arenas, and of arenas in
+/// which a delta is about to be relied on.
+#[test]
+fn a_collection_costs_what_it_changed() {
+    let world = World::new(620).with_cache();
+    let first = world.backup().snapshot.id;
+    for version in 0..6 {
+        world.mutate(630 + version);
+        world.backup();
+    }
+    let repository = world.open();
+    let folder = repository.cache_folder();
+    forget(&repository, &[first]).unwrap();
+    let options = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+    prune(&repository, &options, &Silent, &Cancel::new()).unwrap();
+    let listed = ListedArenas::list(repository.backend()).unwrap();
+    let rewritten = listed.newest().filter(|newest| newest.name.generation > 0).count();
+    assert!(rewritten > 0 && listed.newest().count() > 2 * rewritten);
+    let (mut index, store, found) = refreshed(&repository, folder.as_deref());
+    assert_eq!(found.read, rewritten);
+    index.flush(&Silent);
+    drop(index);
+    let (index, _, found) = refreshed(&repository, folder.as_deref());
+    assert_eq!(found, Refreshed::default());
+    let mut known = 0;
+    for fingerprint in fingerprints(&repository) {
+        known += usize::from(index.find_known(&fingerprint, &store).unwrap().is_some());
+    }
+    let (now, store, _) = refreshed(&repository, None);
+    let all = fingerprints(&repository);
+    let by_now = all.iter().filter(|chunk| now.find_known(chunk, &store).unwrap().is_some());
+    assert_eq!(known, by_now.count());
 }

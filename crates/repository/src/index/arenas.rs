@@ -1,4 +1,4 @@
-//! The arenas that the index was made from, in the bytes of its note: 37 for each, and for any
+//! The arenas that the index was made from, in the bytes of its note: 41 for each, and for any
 //! number of them some eight for finding it by its name.
 //!
 //! Invariants:
@@ -22,8 +22,12 @@ pub struct Covered {
     pub generation: u32,
     /// Bytes of its object. One that was cut short since has lost chunks.
     pub object_bytes: u64,
+    /// How many chunks of it were put into the index.
+    pub chunks: u32,
     /// True if chunks in it are deltas, of chunks in other arenas.
     pub has_deltas: bool,
+    /// True if a base of them may be gone: each is looked for before one of them is relied on.
+    pub is_unchecked: bool,
     /// False once it vanished or was rewritten; its ordinal is not used again.
     pub exists: bool,
     /// False for an arena of another domain that the owner has not vouched for: nothing of it is
@@ -49,9 +53,17 @@ impl Covered {
     /// An arena that exists, of which nothing else is known yet.
     fn new(ListedArena { name, object_bytes }: ListedArena, trusted: bool) -> Self {
         let ArenaName { id, generation } = name;
-        let (has_deltas, exists) = (false, true);
-        let session = SessionTag::default();
-        Self { id, generation, object_bytes, has_deltas, exists, trusted, session }
+        Self {
+            id,
+            generation,
+            object_bytes,
+            chunks: 0,
+            has_deltas: false,
+            is_unchecked: false,
+            exists: true,
+            trusted,
+            session: SessionTag::default(),
+        }
     }
 
     /// The arena in the form of a listing.
@@ -61,14 +73,15 @@ impl Covered {
     }
 }
 
-/// Deltas whose bases are gone, by ordinal and slot.
+/// Deltas whose bases are gone, and slots that do not hold what they should, by ordinal and slot.
 pub type Orphans = HashSet<(u32, u32)>;
 
 /// The list of arenas.
 #[derive(Debug)]
 pub struct Arenas {
-    /// `version | arenas | respected (8) | per arena: id (16), generation (4), bytes (8), session (8), flags
-    /// (1)`, and while it is written down `orphans: ordinal (4), slot (4)`. The number of arenas is right only then.
+    /// `version | arenas | respected (8) | per arena: id (16), generation (4), bytes (8), session (8),
+    /// chunks (4), flags (1)`, and while it is written down `orphans: ordinal (4), slot (4)`. The
+    /// number of arenas is right only then.
     note: Vec<u8>,
     /// Ordinals of arenas that exist or existed. Each is at the place that the name's hash gives
     /// or, if that was taken, at the next free one. The number of places is a power of two, and at
@@ -77,11 +90,11 @@ pub struct Arenas {
     hasher: RandomState,
 }
 
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 const HEAD_BYTES: usize = 13;
 const COUNT: std::ops::Range<usize> = 1..5;
 const RESPECTED: std::ops::Range<usize> = 5..HEAD_BYTES;
-const ARENA_BYTES: usize = 37;
+const ARENA_BYTES: usize = 41;
 const ORPHAN_BYTES: usize = 8;
 
 const VACANT: u32 = u32::MAX;
@@ -135,13 +148,13 @@ impl Arenas {
         outcome
     }
 
-    /// The greatest collection whose condemned slots no delta of the index has for a base.
+    /// The greatest collection because of which the bases of deltas are looked for again.
     pub fn respected(&self) -> u64 {
         let number = LeReader::new(&self.note[RESPECTED]).u64();
         number.expect("the head of the note has it")
     }
 
-    /// Notes that every arena with deltas is read again because of a collection.
+    /// Notes that the bases of every delta are looked for again because of a collection.
     pub fn respect(&mut self, collection: u64) {
         let number = self.respected().max(collection);
         self.note[RESPECTED].copy_from_slice(&number.to_le_bytes());
@@ -240,12 +253,13 @@ fn ordinal_of(place: usize) -> u32 {
 
 fn pack(covered: &Covered) -> [u8; ARENA_BYTES] {
     let mut bytes = [0; ARENA_BYTES];
-    let flags = [covered.exists, covered.has_deltas, covered.trusted];
+    let flags = [covered.exists, covered.has_deltas, covered.trusted, covered.is_unchecked];
     bytes[..16].copy_from_slice(&covered.id.0);
     bytes[16..20].copy_from_slice(&covered.generation.to_le_bytes());
     bytes[20..28].copy_from_slice(&covered.object_bytes.to_le_bytes());
     bytes[28..36].copy_from_slice(&covered.session.0.to_le_bytes());
-    bytes[36] = (0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum();
+    bytes[36..40].copy_from_slice(&covered.chunks.to_le_bytes());
+    bytes[40] = (0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum();
     bytes
 }
 
@@ -255,10 +269,21 @@ fn unpack(bytes: &[u8; ARENA_BYTES]) -> Result<Covered, LengthError> {
     let generation = fields.u32()?;
     let object_bytes = fields.u64()?;
     let session = SessionTag(fields.u64()?);
+    let chunks = fields.u32()?;
     let flags = fields.u8()?;
-    let [exists, has_deltas, trusted] = [0, 1, 2].map(|bit| flags >> bit & 1 != 0);
+    let [exists, has_deltas, trusted, is_unchecked] = [0, 1, 2, 3].map(|bit| flags >> bit & 1 != 0);
     fields.finish()?;
-    Ok(Covered { id, generation, object_bytes, has_deltas, exists, trusted, session })
+    Ok(Covered {
+        id,
+        generation,
+        object_bytes,
+        chunks,
+        has_deltas,
+        is_unchecked,
+        exists,
+        trusted,
+        session,
+    })
 }
 
 /// Keys of a hash table: random, so that names of arenas cannot be chosen to collide.

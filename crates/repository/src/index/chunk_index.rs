@@ -5,7 +5,12 @@
 //! compared with the arenas that exist: new ones are read in, vanished ones are dropped, and
 //! rewritten ones (which exist in another generation, or were cut short) are read again. So the
 //! whole cache may be lost, stale or torn: that costs reading summaries, never data.
+//!
+//! A collection costs what it changed. Records of arenas that are gone stay until they are a quarter
+//! of all. Deltas may have lost a base: those of an arena are checked when one of them is first
+//! relied on, and not before.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +24,7 @@ use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotI
 use strongroom_index::{Index, IndexError};
 
 use super::ahead::each_read_ahead;
-use super::arenas::{Arenas, Covered, Orphans, SessionTag};
+use super::arenas::{Arenas, Orphans, SessionTag};
 use super::location::{is_of, pack_location, unpack_location};
 use crate::collections::Collections;
 use crate::error::RepositoryError;
@@ -33,6 +38,10 @@ pub struct ChunkIndex {
     arenas: Arenas,
     /// Treated as absent: deltas whose bases are gone, and slots that were withdrawn.
     orphans: Orphans,
+    /// Arenas whose deltas were checked in this session, by ordinal, and which of their slots lack a
+    /// base; `None` if the summary cannot be read.
+    // Filled by questions that change nothing else; one thread asks them.
+    checked: RefCell<HashMap<u32, Option<HashSet<u32>>>>,
     /// What a writer may not rely on.
     collections: Arc<Collections>,
     /// How many arenas there were at the last refresh: those from here on are this session's.
@@ -84,8 +93,9 @@ impl ChunkIndex {
 
     fn with(index: Index, arenas: Arenas, orphans: Orphans) -> Self {
         let index = index.with_heads_max(HEADS_MAX);
-        let collections = Arc::default();
-        Self { index, arenas, orphans, collections, own_from: 0, broken: AtomicBool::new(false) }
+        let (checked, collections) = (RefCell::default(), Arc::default());
+        let broken = AtomicBool::new(false);
+        Self { index, arenas, orphans, checked, collections, own_from: 0, broken }
     }
 
     /// Relies on nothing that these collections remove or condemn, from the next refresh on.
@@ -103,6 +113,7 @@ impl ChunkIndex {
         self.index.clear()?;
         self.arenas = Arenas::default();
         self.orphans.clear();
+        self.checked.get_mut().clear();
         Ok(())
     }
 
@@ -178,21 +189,33 @@ impl ChunkIndex {
             changed = true;
         }
         if changed {
-            // A delta whose base is gone or condemned is not relied on: each arena with deltas is
-            // read again.
+            self.checked.get_mut().clear();
             for ordinal in 0..self.arenas.len() {
                 if self.arenas.existing(ordinal).is_some_and(|covered| covered.has_deltas) {
-                    self.arenas.update(ordinal, |covered| covered.exists = false);
+                    self.arenas.update(ordinal, |covered| covered.is_unchecked = true);
                 }
             }
             let arenas = &self.arenas;
             self.orphans.retain(|(ordinal, _)| arenas.existing(*ordinal).is_some());
-            self.index.retain(|location| {
-                let (ordinal, _) = unpack_location(location);
-                arenas.existing(ordinal).is_some()
-            })?;
+            self.drop_gone_records()?;
         }
         Ok(vanished)
+    }
+
+    /// Drops the records of what is gone if they are a quarter of all or more: this writes all others
+    /// again.
+    fn drop_gone_records(&mut self) -> Result<(), IndexError> {
+        let existing = (0..self.arenas.len()).filter_map(|ordinal| self.arenas.existing(ordinal));
+        let expected: u64 = existing.map(|covered| u64::from(covered.chunks)).sum();
+        let records = self.index.stats().records;
+        if records.saturating_sub(expected) < records.div_ceil(4) {
+            return Ok(());
+        }
+        let (arenas, orphans) = (&self.arenas, &self.orphans);
+        self.index.retain(|location| {
+            let place = unpack_location(location);
+            arenas.existing(place.0).is_some() && !orphans.contains(&place)
+        })
     }
 
     /// Drops everything, only in memory if the directory cannot be written; no arena has vanished.
@@ -212,21 +235,23 @@ impl ChunkIndex {
     ) -> Result<(), RepositoryError> {
         let ordinal = self.arenas.push(ListedArena { name: arena.name(), object_bytes });
         self.note_session(ordinal, arena.origin.session);
+        let (mut chunks, mut has_deltas) = (0, false);
         for (slot, entry) in arena.slots() {
             if entry.fingerprint == Fingerprint::ZERO {
                 continue;
             }
-            if entry.bases.is_empty() {
-                self.keep(&entry.fingerprint, ordinal, slot);
-                continue;
-            }
-            self.arenas.update(ordinal, |covered| covered.has_deltas = true);
+            has_deltas |= !entry.bases.is_empty();
             if are_there(entry.bases, listed, store, &self.collections)? {
                 self.keep(&entry.fingerprint, ordinal, slot);
+                chunks += 1;
             } else {
                 self.orphans.insert((ordinal, slot));
             }
         }
+        self.arenas.update(ordinal, |covered| {
+            covered.chunks = chunks;
+            covered.has_deltas = has_deltas;
+        });
         Ok(())
     }
 
@@ -269,16 +294,27 @@ impl ChunkIndex {
     pub fn insert(&mut self, fingerprint: &Fingerprint, location: Location, is_delta: bool) {
         let ordinal = self.arenas.find(location.arena);
         let ordinal = ordinal.expect("chunks are put into arenas that were begun");
-        if is_delta {
-            self.arenas.update(ordinal, |covered| covered.has_deltas = true);
-        }
+        self.arenas.update(ordinal, |covered| {
+            covered.chunks += 1;
+            covered.has_deltas |= is_delta;
+        });
         self.keep(fingerprint, ordinal, location.slot);
     }
 
     /// Where a chunk is, as far as the index can be read: if it is damaged, nothing is known, and
-    /// [`ChunkIndex::is_broken`] from then on.
+    /// [`ChunkIndex::is_broken`] from then on. A base of it may be gone.
     pub fn lookup(&self, fingerprint: &Fingerprint) -> Option<Location> {
-        self.found(fingerprint).map(|(_, location)| location)
+        let found = self.index.lookup(&fingerprint.0).unwrap_or_else(|_| {
+            self.broken.store(true, Ordering::Relaxed);
+            None
+        })?;
+        if !is_of(found, fingerprint) {
+            self.broken.store(true, Ordering::Relaxed);
+            return None;
+        }
+        let (ordinal, slot) = unpack_location(found);
+        let arena = self.arenas.existing(ordinal)?.id;
+        (!self.orphans.contains(&(ordinal, slot))).then_some(Location { arena, slot })
     }
 
     /// Where a chunk is that a snapshot is about to name. The index is not believed for what can
@@ -289,27 +325,13 @@ impl ChunkIndex {
         fingerprint: &Fingerprint,
         store: &ArenaStore,
     ) -> Result<Option<Location>, RepositoryError> {
-        let found = self.found(fingerprint).filter(|(_, found)| !self.excludes(*found));
-        let Some((arena, found)) = found else { return Ok(None) };
-        if arena.generation == 0 || self.is_present(fingerprint, found, store)? {
-            return Ok(Some(found));
-        }
-        self.broken.store(true, Ordering::Relaxed);
-        Ok(None)
-    }
-
-    fn found(&self, fingerprint: &Fingerprint) -> Option<(Covered, Location)> {
-        let found = self.index.lookup(&fingerprint.0).unwrap_or_else(|_| {
+        let found = self.lookup(fingerprint).filter(|found| !self.excludes(*found));
+        let Some(found) = found else { return Ok(None) };
+        if !self.is_in_place(fingerprint, found, store)? {
             self.broken.store(true, Ordering::Relaxed);
-            None
-        })?;
-        if !is_of(found, fingerprint) {
-            self.broken.store(true, Ordering::Relaxed);
-            return None;
+            return Ok(None);
         }
-        let (ordinal, slot) = unpack_location(found);
-        let arena = self.arenas.existing(ordinal)?;
-        Some((arena, Location { arena: arena.id, slot }))
+        Ok(self.has_bases(found, store)?.then_some(found))
     }
 
     /// Where chunks are besides the place that the index knows: two backups at the same time may
@@ -368,7 +390,7 @@ impl ChunkIndex {
     }
 
     /// Whether a slot that once held the chunk of this name still holds it, in an arena that is
-    /// trusted.
+    /// trusted, and can be read.
     pub fn is_present(
         &self,
         fingerprint: &Fingerprint,
@@ -376,35 +398,106 @@ impl ChunkIndex {
         store: &ArenaStore,
     ) -> Result<bool, RepositoryError> {
         let Some(ordinal) = self.arenas.find(location.arena) else { return Ok(false) };
-        if !self.is_trusted(location.arena) {
+        if !self.is_trusted(location.arena)
+            || self.orphans.contains(&(ordinal, location.slot))
+            || self.excludes(location)
+        {
             return Ok(false);
         }
-        if self.orphans.contains(&(ordinal, location.slot)) || self.excludes(location) {
-            return Ok(false);
+        Ok(self.is_in_place(fingerprint, location, store)? && self.has_bases(location, store)?)
+    }
+
+    /// Whether a slot of an arena that exists still holds this chunk: for a rewritten one, its
+    /// summary says it.
+    fn is_in_place(
+        &self,
+        fingerprint: &Fingerprint,
+        place: Location,
+        store: &ArenaStore,
+    ) -> Result<bool, RepositoryError> {
+        self.is_slot(place, store, |slot| slot.fingerprint == *fingerprint)
+    }
+
+    /// Whether a slot of an arena that exists is as it was, if that is the arena's first generation;
+    /// for a rewritten one, `check` says it.
+    fn is_slot(
+        &self,
+        place: Location,
+        store: &ArenaStore,
+        check: impl Fn(SlotRef<'_>) -> bool,
+    ) -> Result<bool, RepositoryError> {
+        let ordinal = self.arenas.find(place.arena);
+        match ordinal.and_then(|ordinal| self.arenas.existing(ordinal)) {
+            None => return Ok(false),
+            Some(covered) if covered.generation == 0 => return Ok(true),
+            Some(_) => {}
         }
-        if self.arenas.existing(ordinal).is_some_and(|covered| covered.generation == 0) {
-            return Ok(true);
-        }
-        match store.arena(location.arena) {
-            Ok(arena) => {
-                let slot = arena.slot(location.slot);
-                Ok(slot.is_some_and(|slot| slot.fingerprint == *fingerprint))
-            }
+        match store.arena(place.arena) {
+            Ok(arena) => Ok(arena.slot(place.slot).is_some_and(check)),
             Err(error) if error.is_unreadable() => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
+    /// True unless a slot of an arena that exists is a delta of which a base is gone, or about to go.
+    fn has_bases(&self, place: Location, store: &ArenaStore) -> Result<bool, RepositoryError> {
+        let Some(ordinal) = self.arenas.find(place.arena) else { return Ok(false) };
+        if !self.arenas.existing(ordinal).is_some_and(|covered| covered.is_unchecked) {
+            return Ok(true);
+        }
+        if let Some(orphans) = self.checked.borrow().get(&ordinal) {
+            return Ok(orphans.as_ref().is_some_and(|orphans| !orphans.contains(&place.slot)));
+        }
+        let orphans = self.find_orphans(place.arena, store)?;
+        let has_bases = orphans.as_ref().is_some_and(|orphans| !orphans.contains(&place.slot));
+        self.checked.borrow_mut().insert(ordinal, orphans);
+        Ok(has_bases)
+    }
+
+    /// The slots of an arena that are deltas and lack a base; `None` if its summary cannot be read.
+    fn find_orphans(
+        &self,
+        id: ArenaId,
+        store: &ArenaStore,
+    ) -> Result<Option<HashSet<u32>>, RepositoryError> {
+        let arena = match store.arena(id) {
+            Ok(arena) => arena,
+            Err(error) if error.is_unreadable() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut orphans = HashSet::new();
+        for (slot, entry) in arena.slots() {
+            for base in entry.bases {
+                let is_whole = |slot: SlotRef<'_>| {
+                    slot.fingerprint != Fingerprint::ZERO && slot.bases.is_empty()
+                };
+                let is_there = self.is_trusted(base.arena)
+                    && !self.excludes(*base)
+                    && self.is_slot(*base, store, is_whole)?;
+                if !is_there {
+                    orphans.insert(slot);
+                }
+            }
+        }
+        Ok(Some(orphans))
+    }
+
     /// Leaves out slots that do not hold what their summaries say, until their arenas are
     /// rewritten: the next backup stores those chunks again.
-    pub fn withdraw(&mut self, wrong: &[Location]) -> Result<(), RepositoryError> {
-        let mut withdrawn = HashSet::new();
+    pub fn withdraw(&mut self, wrong: &[Location]) {
         for place in wrong {
             let ordinal = self.arenas.find(place.arena);
-            withdrawn.extend(ordinal.map(|ordinal| (ordinal, place.slot)));
+            self.orphans.extend(ordinal.map(|ordinal| (ordinal, place.slot)));
         }
-        self.orphans.extend(&withdrawn);
-        Ok(self.index.retain(|location| !withdrawn.contains(&unpack_location(location)))?)
+    }
+
+    /// What was found out about deltas in this session need not be found out again.
+    fn note_checked(&mut self) {
+        for (ordinal, orphans) in std::mem::take(self.checked.get_mut()) {
+            let Some(orphans) = orphans else { continue };
+            self.arenas.update(ordinal, |covered| covered.is_unchecked = false);
+            self.orphans.extend(orphans.into_iter().map(|slot| (ordinal, slot)));
+        }
     }
 
     /// Commits what was inserted. A failure to write a cache is reported and costs nothing else.
@@ -414,6 +507,7 @@ impl ChunkIndex {
             self.begin_again();
             return;
         }
+        self.note_checked();
         let index = &mut self.index;
         let flushed = self.arenas.with_note(&self.orphans, |note| index.flush(note));
         if let Err(error) = flushed {
