@@ -2,6 +2,7 @@
 //! reported.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,12 +88,20 @@ pub struct Actor<'s> {
     beginning: &'s Beginning,
     number: usize,
     part: Part,
+    /// Where its machine keeps caches.
+    cache: Option<PathBuf>,
 }
 
 impl<'s> Actor<'s> {
     /// An actor that waits for its turn.
-    pub fn new(stage: &'s Arc<Stage>, beginning: &'s Beginning, number: usize, part: Part) -> Self {
-        Self { stage, beginning, number, part }
+    pub fn new(
+        stage: &'s Arc<Stage>,
+        beginning: &'s Beginning,
+        number: usize,
+        part: Part,
+        cache: Option<PathBuf>,
+    ) -> Self {
+        Self { stage, beginning, number, part, cache }
     }
 
     /// Plays the part to its end.
@@ -133,7 +142,7 @@ impl<'s> Actor<'s> {
             (random.number(), wrong_by)
         });
         let clock = StageClock { stage: self.stage.clone(), wrong_by, coarse };
-        self.beginning.open(Arc::new(handle), Arc::new(clock), seed)
+        self.beginning.open(Arc::new(handle), Arc::new(clock), seed, self.cache.clone())
     }
 
     fn is_killed(&self) -> bool {

@@ -2,6 +2,7 @@
 //! deltas, and of one that was collected. It is made once, by the engine.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use strongroom_arena::{CompressionLevel, Redundancy};
@@ -98,15 +99,22 @@ impl Beginning {
         Self { store, ledger, config, keys, secret, slot }
     }
 
-    /// The repository, open for a program: its way to the store, its clock, its randomness.
-    pub fn open(&self, backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, seed: u64) -> Repository {
+    /// The repository, open for a program: its way to the store, its clock, its randomness, and where
+    /// it may keep caches.
+    pub fn open(
+        &self,
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        seed: u64,
+        cache: Option<PathBuf>,
+    ) -> Repository {
         let SlotSecret::Full { master, naming } = &self.secret else {
             unreachable!("init makes a full slot");
         };
         let secret = SlotSecret::Full { master: master.clone(), naming: naming.clone() };
         let entropy = Arc::new(SeededEntropy::new(seed));
         Repository {
-            surroundings: Surroundings { backend, clock, entropy, cache: None },
+            surroundings: Surroundings { backend, clock, entropy, cache },
             config: self.config.clone(),
             keys: self.keys.clone(),
             secret,

@@ -1,6 +1,7 @@
 //! What must hold when all actors are done: with what is still pending, and after it was done.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub struct Judge<'s> {
     pub beginning: &'s Beginning,
     /// A number that is no actor's.
     pub number: usize,
+    /// Where the machine on which it backs up keeps caches.
+    pub cache: Option<PathBuf>,
 }
 
 impl Judge<'_> {
@@ -73,7 +76,7 @@ impl Judge<'_> {
     fn open(&self) -> Repository {
         let handle = Handle { stage: self.stage.clone(), actor: self.number };
         let seed = self.stage.shared().random.number();
-        self.beginning.open(Arc::new(handle), Arc::new(LateClock), seed)
+        self.beginning.open(Arc::new(handle), Arc::new(LateClock), seed, self.cache.clone())
     }
 
     fn lose(&self, what: String) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use strongroom_testkit::Random;
+use tempfile::TempDir;
 
 use crate::actors::{Actor, draw_cast};
 use crate::beginning::Beginning;
@@ -43,18 +44,21 @@ pub fn run(beginning: &Beginning, seed: u64, with_trace: bool) -> Outcome {
     if random.once_in(2) {
         store.pending.clear();
     }
+    let caches = random.once_in(2).then(make_folder);
+    let cache_of = |number: usize| Some(caches.as_ref()?.path().join(number.to_string()));
     let mut shared = Shared::new(random, store, ledger, weather);
     shared.trace = with_trace.then(|| vec![format!("{weather:?}")]);
     let stage = Arc::new(Stage::new(names, shared));
     thread::scope(|scope| {
         for (number, part) in cast.iter().enumerate() {
-            let stage = &stage;
-            scope.spawn(move || Actor::new(stage, beginning, number, *part).play());
+            let (stage, cache) = (&stage, cache_of(number));
+            scope.spawn(move || Actor::new(stage, beginning, number, *part, cache).play());
         }
         stage.join();
     });
     let number = cast.len();
-    Judge { stage: &stage, beginning, number }.judge();
+    // The first of the cast is a client, and the judge finishes on its machine.
+    Judge { stage: &stage, beginning, number, cache: cache_of(0) }.judge();
     let mut shared = stage.shared();
     Outcome {
         losses: std::mem::take(&mut shared.ledger.losses),
@@ -65,4 +69,10 @@ pub fn run(beginning: &Beginning, seed: u64, with_trace: bool) -> Outcome {
         hash: shared.hash,
         trace: shared.trace.take().unwrap_or_default(),
     }
+}
+
+/// A folder for the caches of the machines, in memory if that is possible here.
+fn make_folder() -> TempDir {
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    folder.expect("a folder can be made for temporary files")
 }
