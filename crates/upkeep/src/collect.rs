@@ -14,7 +14,7 @@ mod reach;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use strongroom_arena::CacheLimits;
+use strongroom_arena::{CacheLimits, ListedArenas};
 use strongroom_backend::BackendError;
 use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
@@ -179,8 +179,14 @@ fn collect(
         if !outcome.waiting.is_empty() {
             return Ok(outcome);
         }
-        let verdict = collector.decide(number, &selection, &writers, &mut reach, collections)?;
-        selection = create_verdict(repository, number, verdict)?;
+        match collector.decide(number, &selection, &writers, &mut reach, collections) {
+            Ok(verdict) => selection = create_verdict(repository, number, verdict)?,
+            Err(error @ RepositoryError::NotCollectable { .. }) => {
+                collector.call_off(number)?;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        }
         outcome.snapshots = selection.snapshots.clone();
     }
     let store = collector.reader.store();
@@ -232,6 +238,10 @@ impl Collector<'_> {
         let goes = |snapshot| wishes.forget(snapshot);
         reach.mark(staying(&list, &goes)?)?;
         reach.finish(&sessions)?;
+        if reach.lacks_something() {
+            let listed = ListedArenas::list(repository.backend())?;
+            reach.refuse_hidden(|arena| !listed.generations(arena).is_empty())?;
+        }
         let inventory = &mut reach.inventory;
         let (doomed, worth) = Doomed::choose(inventory, store, self.options, self.cancel)?;
         let slots = doomed.into_closed_sets(inventory, store, self.cancel)?;
@@ -354,15 +364,25 @@ impl Collector<'_> {
         let is_same = !reach.list_arenas(self.repository.backend(), collections)?;
         let is_same = !reach.mark(staying(&list, &goes)?)? && is_same;
         let snapshots = plan.snapshots.iter().filter(|going| goes(going.id)).cloned().collect();
+        reach.finish(&HashSet::new())?;
+        reach.refuse_hidden(|_| false)?;
         if is_same {
             return Ok(Selection { snapshots, slots: plan.slots.clone() });
         }
-        reach.finish(&HashSet::new())?;
-        reach.refuse_hidden()?;
         let doomed = Doomed::of_plan(&plan.slots, &reach.inventory);
         let store = self.reader.store();
         let slots = doomed.into_closed_sets(&mut reach.inventory, store, self.cancel)?;
         Ok(Selection { snapshots, slots })
+    }
+
+    /// Ends a collection that must not remove anything. If its plan stayed, nothing that is forgotten
+    /// from now on could go before what is lost is found.
+    fn call_off(&self, number: u64) -> Result<(), RepositoryError> {
+        let (repository, store) = (self.repository, self.reader.store());
+        // Another collector may have decided otherwise.
+        let verdict = create_verdict(repository, number, Selection::default())?;
+        carry_out(repository, store, number, &verdict, &|| false, self.monitor, self.cancel)?;
+        Ok(())
     }
 }
 

@@ -44,7 +44,7 @@ fn structures() -> BTreeMap<&'static str, usize> {
         ("own record head", 8 + 16 + 4 + 4),
         ("own record session", 16 + 32 + 4),
         ("own record snapshot", 16 + 4 + 4),
-        ("index note arena", 16 + 4 + 8 + 8 + 1),
+        ("index note arena", 16 + 4 + 8 + 8 + 4 + 1),
     ])
 }
 

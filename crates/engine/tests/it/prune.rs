@@ -381,6 +381,75 @@ fn what_a_backup_wrote_meanwhile_cannot_be_read() {
     assert!(deltas > 0 && refused > 0, "{deltas} deltas, {refused} refused");
 }
 
+/// What a snapshot that stays needs is in an arena that is missing: it may come back, so its bases and
+/// further copies of what it had must not go.
+#[test]
+fn an_arena_that_is_missing_stops_it() {
+    let history = History::new(41, &[0, 2]);
+    let world = &history.world;
+    let before = world.objects.snapshot();
+    let arenas = names_in(&before, "arenas");
+    let mut stopped = 0;
+    for name in &arenas {
+        let objects = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+        let repository = world.open_over(objects.clone()).unwrap();
+        objects.remove(name).unwrap();
+        match collect(&repository) {
+            Ok(_) => continue,
+            Err(RepositoryError::NotCollectable { what, .. }) => {
+                assert!(what.starts_with("arena") || what.starts_with("snapshot"), "{what}");
+            }
+            Err(error) => panic!("{name}: {error}"),
+        }
+        stopped += 1;
+        objects.create(name, &before[name]).unwrap();
+        assert!(objects.snapshot() == before, "{name}: nothing was done");
+        collect(&repository).unwrap();
+        history.check_done(&repository, name.as_str());
+    }
+    assert!(stopped > arenas.len() / 4, "{stopped} of {}", arenas.len());
+}
+
+/// The same after the plan was made. The collection is called off, so that a plan does not stay that
+/// can never be decided.
+#[test]
+fn an_arena_that_vanishes_after_the_plan_ends_it() {
+    let history = History::new(42, &[0, 2]);
+    let world = &history.world;
+    let writer = world.open();
+    let session = Session::begin(&writer, "host").unwrap();
+    assert_eq!(collect(&writer).unwrap().waiting.len(), 1);
+    drop(session);
+    let planned = world.objects.snapshot();
+    let mut stopped = 0;
+    for name in names_in(&planned, "arenas") {
+        let objects = Arc::new(MemoryBackend::from_snapshot(planned.clone()));
+        let repository = world.open_over(objects.clone()).unwrap();
+        objects.remove(&name).unwrap();
+        match collect(&repository) {
+            Ok(_) => continue,
+            Err(RepositoryError::NotCollectable { .. }) => {}
+            Err(error) => panic!("{name}: {error}"),
+        }
+        stopped += 1;
+        let collections = Collections::read(&repository).unwrap();
+        assert_eq!(collections.open, None, "{name}");
+        assert_eq!(collections.gone().count() + collections.dead().count(), 0, "{name}");
+        let mut left = objects.snapshot();
+        left.insert(name.clone(), planned[&name].clone());
+        let is_kept = |name: &&ObjectName| name.folder() != "collections";
+        assert!(left.keys().filter(is_kept).eq(planned.keys().filter(is_kept)), "{name}");
+        // Nothing else needs it once these are forgotten.
+        for (id, _) in &history.kept {
+            forget(&repository, &[*id]).unwrap();
+        }
+        collect(&repository).unwrap();
+        assert_eq!(snapshot_ids(&repository), []);
+        objects.create(&name, &planned[&name]).unwrap();
+    }
+    assert!(stopped > 3, "{stopped}");
+}
+
 /// A whole backup of what only forgotten snapshots hold, between any two calls of a prune.
 #[test]
 fn a_backup_at_any_call_of_a_prune() {

@@ -30,10 +30,10 @@ pub struct Reach<'r> {
     marked: HashSet<SnapshotId>,
     /// Trees and nodes that were gone into.
     known: TreeMemo<()>,
-    /// Chunks that are not where a reference says.
-    moved: HashSet<Fingerprint>,
+    /// Chunks that are not where a reference says, and the arena that it names.
+    moved: HashMap<Fingerprint, ArenaId>,
     /// Those of them that no arena has whose summary could be read.
-    unfound: HashSet<Fingerprint>,
+    unfound: HashMap<Fingerprint, ArenaId>,
     /// Whether something was marked or added since the last `finish`.
     is_open: bool,
     /// While that is noted: arenas of which something is needed for the first time, and the stored
@@ -45,7 +45,7 @@ impl<'r> Reach<'r> {
     /// Nothing exists yet, and nothing is needed.
     pub fn new(reader: &'r ChunkReader, monitor: &'r dyn Monitor, cancel: &'r Cancel) -> Self {
         let (inventory, marked) = (Inventory::default(), HashSet::new());
-        let (known, moved, unfound) = (TreeMemo::default(), HashSet::new(), HashSet::new());
+        let (known, moved, unfound) = (TreeMemo::default(), HashMap::new(), HashMap::new());
         let (is_open, unneeded_before) = (false, None);
         Self {
             inventory,
@@ -148,7 +148,7 @@ impl<'r> Reach<'r> {
             self.unneeded_before.get_or_insert_default().insert(place.arena, bytes);
         }
         if !self.inventory.need(place)? {
-            self.moved.insert(chunk.fingerprint);
+            self.moved.insert(chunk.fingerprint, place.arena);
         }
         Ok(())
     }
@@ -197,7 +197,7 @@ impl<'r> Reach<'r> {
                 let is_listed = sessions.contains(&arena.origin.session);
                 for (slot, entry) in arena.slots() {
                     let place = Location { arena: arena.id, slot };
-                    let is_moved = moved.contains(&entry.fingerprint);
+                    let is_moved = moved.contains_key(&entry.fingerprint);
                     if is_moved {
                         unfound.remove(&entry.fingerprint);
                     }
@@ -216,20 +216,34 @@ impl<'r> Reach<'r> {
         )
     }
 
-    /// Fails if something that a snapshot needs may be in an arena that cannot be read: then the
-    /// bases of its deltas are not known. An arena that was written after the first listing is named
-    /// by snapshots that were marked before it could be looked at.
+    /// Fails if something that a snapshot needs may be in an arena that is missing, or that cannot be
+    /// read: it may come back, and the bases of its deltas are not known. Arenas that `exists` says to
+    /// be there were written since they were listed.
     ///
     /// # Errors
     ///
     /// [`RepositoryError::NotCollectable`]
-    pub fn refuse_hidden(&self) -> Result<(), RepositoryError> {
-        match self.inventory.unreadable().next() {
-            Some((arena, why)) if !self.unfound.is_empty() => {
-                let (what, why) = (format!("arena {arena}"), why.to_owned());
-                Err(RepositoryError::NotCollectable { what, why })
+    pub fn refuse_hidden(&self, exists: impl Fn(ArenaId) -> bool) -> Result<(), RepositoryError> {
+        for named in self.unfound.values() {
+            let is_known = self.inventory.get(*named).is_some();
+            let hidden = match self.inventory.unreadable().next() {
+                _ if !is_known && exists(*named) => None,
+                None if is_known => None,
+                Some((arena, why)) => Some((arena, why.to_owned())),
+                None => Some((*named, "it is missing".to_owned())),
+            };
+            if let Some((arena, why)) = hidden {
+                return Err(RepositoryError::NotCollectable {
+                    what: format!("arena {arena}"),
+                    why,
+                });
             }
-            _ => Ok(()),
         }
+        Ok(())
+    }
+
+    /// Whether a chunk that a snapshot needs is in no arena whose summary could be read.
+    pub fn lacks_something(&self) -> bool {
+        !self.unfound.is_empty()
     }
 }
