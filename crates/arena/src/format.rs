@@ -487,8 +487,13 @@ impl Summary {
                 && block.head.is_consistent()
                 && block.head.codec != Codec::Padding
         };
+        // The first generation had all slots up to the last, and a summary of them.
+        let ends_in_bounds = |block: &SummaryBlock| {
+            block.head.slots().end as usize <= SUMMARY_BYTES_MAX / SUMMARY_SLOT_BYTES
+        };
         // Each block first: only then are their sums within bounds.
         self.blocks.iter().all(is_consistent)
+            && self.blocks.last().is_none_or(ends_in_bounds)
             && self.blocks.windows(2).all(ascending)
             && chunks == self.slots.len() as u64
     }

@@ -51,7 +51,8 @@ impl ArenaContent {
         if id.0[0] & 0x80 == 0 { Self::Data } else { Self::Metadata }
     }
 
-    fn draw_id(self, entropy: &dyn Entropy) -> ArenaId {
+    /// A new name of this kind.
+    pub fn draw_id(self, entropy: &dyn Entropy) -> ArenaId {
         let mut id = ArenaId(strongroom_base::entropy::random_array(entropy));
         id.0[0] = match self {
             Self::Data => id.0[0] & 0x7f,

@@ -73,8 +73,8 @@ pub struct PruneOutcome {
     pub worth: Option<Worth>,
     /// Snapshots that go.
     pub snapshots: Vec<Forgotten>,
-    /// For a dry run: stored bytes of what each of them needs and none of those that stay, or come
-    /// before it here.
+    /// For a dry run: stored bytes of what each of them needs, and neither those that stay nor those
+    /// earlier in this list.
     pub own_bytes: Vec<(SnapshotId, u64)>,
     /// Sessions that began before the plan and have not ended: the collection waits for them.
     pub waiting: Vec<ListedSession>,
@@ -100,10 +100,14 @@ pub fn prune(
     let mut rounds = 1..ROUNDS;
     loop {
         let collections = Collections::read(repository)?;
-        let outcome = match collect(repository, &collections, options, monitor, cancel) {
+        let mut called_off = false;
+        let collected =
+            collect(repository, &collections, options, &mut called_off, monitor, cancel);
+        let outcome = match collected {
             // What it has read was removed by another collector meanwhile, or that one was first.
             Err(error)
                 if is_of_the_past(&error)
+                    && !called_off
                     && rounds.next().is_some()
                     && Collections::read(repository)?.step() != collections.step() =>
             {
@@ -144,6 +148,7 @@ fn collect(
     repository: &Repository,
     collections: &Collections,
     options: &PruneOptions,
+    called_off: &mut bool,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<PruneOutcome, RepositoryError> {
@@ -182,7 +187,7 @@ fn collect(
         match collector.decide(number, &selection, &writers, &mut reach, collections) {
             Ok(verdict) => selection = create_verdict(repository, number, verdict)?,
             Err(error @ RepositoryError::NotCollectable { .. }) => {
-                collector.call_off(number)?;
+                *called_off = collector.call_off(number)?;
                 return Err(error);
             }
             Err(error) => return Err(error),
@@ -234,13 +239,15 @@ impl Collector<'_> {
         let sessions: HashSet<SnapshotId> = sessions.collect();
         let wishes = Wishes::read(self.repository)?;
         let list = list_snapshots(self.repository)?;
+        refuse_emptied(&list, &reach.inventory, collections)?;
         look(self.repository, &list, self.options.dry_run)?;
         let goes = |snapshot| wishes.forget(snapshot);
         reach.mark(staying(&list, &goes)?)?;
         reach.finish(&sessions)?;
         if reach.lacks_something() {
             let listed = ListedArenas::list(repository.backend())?;
-            reach.refuse_hidden(|arena| !listed.generations(arena).is_empty())?;
+            let exists = |arena| !listed.generations(arena).is_empty();
+            reach.refuse_hidden(|arena| exists(arena) && !collections.is_dead(arena))?;
         }
         let inventory = &mut reach.inventory;
         let (doomed, worth) = Doomed::choose(inventory, store, self.options, self.cancel)?;
@@ -375,14 +382,34 @@ impl Collector<'_> {
         Ok(Selection { snapshots, slots })
     }
 
-    /// Ends a collection that must not remove anything. If its plan stayed, nothing that is forgotten
-    /// from now on could go before what is lost is found.
-    fn call_off(&self, number: u64) -> Result<(), RepositoryError> {
+    /// Ends a collection that must not remove anything: while a plan is open, no later wish can be
+    /// carried out. Returns false if another collector has decided otherwise.
+    fn call_off(&self, number: u64) -> Result<bool, RepositoryError> {
         let (repository, store) = (self.repository, self.reader.store());
-        // Another collector may have decided otherwise.
         let verdict = create_verdict(repository, number, Selection::default())?;
         carry_out(repository, store, number, &verdict, &|| false, self.monitor, self.cancel)?;
-        Ok(())
+        Ok(verdict == Selection::default())
+    }
+}
+
+/// Fails if there is no snapshot at all, and arenas were written by sessions that knew later ones than
+/// any that a verdict removed: then the folder was emptied, or is not where it was.
+fn refuse_emptied(
+    list: &SnapshotList,
+    inventory: &Inventory,
+    collections: &Collections,
+) -> Result<(), RepositoryError> {
+    let are_some = !list.snapshots.is_empty() || !list.forgotten.is_empty();
+    if are_some || !list.unreadable.is_empty() || !list.newer.is_empty() {
+        return Ok(());
+    }
+    let removed = collections.gone().map(|gone| gone.sequence).max().unwrap_or(0);
+    match inventory.arenas().iter().map(|holding| holding.origin.sequence).max() {
+        Some(written) if written > removed.saturating_add(1) => {
+            let why = "it is empty, although there are arenas of several backups".to_owned();
+            Err(RepositoryError::NotCollectable { what: format!("{SNAPSHOTS_FOLDER}/"), why })
+        }
+        _ => Ok(()),
     }
 }
 

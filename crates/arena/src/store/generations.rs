@@ -3,6 +3,11 @@
 //! A location has no generation: slots are stable through all of them. An arena is read in the
 //! generation that is known, or in its first. If that object is missing or damaged beyond repair,
 //! the arenas are listed, and the greatest generation that can be read is used.
+//!
+//! Normally an arena exists in one generation. A rewriting that is interrupted leaves two, of one
+//! domain: who rewrites an arena keeps its domain. But every client that may create objects can
+//! create a generation of another domain's arena, with any content: which of several are
+//! genuine is asked before anything is removed, and if a chunk is not where it should be.
 
 use std::collections::HashMap;
 
@@ -10,7 +15,7 @@ use strongroom_base::ArenaId;
 
 use super::{ArenaStore, lock};
 use crate::error::ArenaError;
-use crate::name::{ArenaName, ListedArenas};
+use crate::name::{ArenaName, ListedArena, ListedArenas};
 
 /// What is known of the names of arenas.
 #[derive(Default)]
@@ -19,6 +24,8 @@ pub(super) struct KnownNames {
     generations: HashMap<ArenaId, u32>,
     /// All arenas, once they had to be listed.
     listed: Option<ListedArenas>,
+    /// Whether it was asked which generations are genuine.
+    are_genuine: bool,
 }
 
 impl ArenaStore {
@@ -79,5 +86,65 @@ impl ArenaStore {
         let found = known.listed.as_ref().map_or(&[][..], |listed| listed.generations(tried.id));
         let names = found.iter().rev().map(|arena| arena.name);
         Ok(names.filter(|name| *name != tried).collect())
+    }
+
+    /// Those of the listed generations of one arena that its writer or its owner can have made;
+    /// `None` if that cannot be said. If one was made with the own key, or the owner vouches for it,
+    /// those of its domain are genuine.
+    pub fn genuine(
+        &self,
+        generations: &[ListedArena],
+    ) -> Result<Option<Vec<ListedArena>>, ArenaError> {
+        let all = || Ok(Some(generations.to_vec()));
+        if generations.len() < 2 {
+            return all();
+        }
+        let (mut claims, mut trusted) = (Vec::new(), Vec::new());
+        for generation in generations {
+            match self.open_or_heal(generation.name) {
+                Ok(arena) => {
+                    claims.push((*generation, arena.domain));
+                    trusted.extend(arena.trusted.then_some(arena.domain));
+                }
+                Err(error) if error.is_unreadable() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(domain) = trusted.first() {
+            let are_one = trusted.iter().all(|other| other == domain);
+            claims.retain(|(_, other)| other == domain);
+            return Ok(are_one.then(|| claims.into_iter().map(|(listed, _)| listed).collect()));
+        }
+        // One that cannot be read may be the genuine one.
+        let are_all_read = claims.len() == generations.len();
+        let are_one = claims.windows(2).all(|pair| pair[0].1 == pair[1].1);
+        match claims.is_empty() || (are_all_read && are_one) {
+            true => all(),
+            false => Ok(None),
+        }
+    }
+
+    /// Lists the arenas, and turns to the genuine generation of each that has several. Only the first
+    /// call does so; it returns whether there was any.
+    pub fn turn_to_genuine(&self) -> Result<bool, ArenaError> {
+        if std::mem::replace(&mut lock(&self.known).are_genuine, true) {
+            return Ok(false);
+        }
+        let listed = ListedArenas::list(&*self.backend)?;
+        let mut turned = false;
+        for newest in listed.newest() {
+            let generations = listed.generations(newest.name.id);
+            if generations.len() < 2 {
+                continue;
+            }
+            if let Some(genuine) =
+                self.genuine(generations)?.and_then(|found| found.last().copied())
+            {
+                self.forget(newest.name.id);
+                self.learn(genuine.name);
+                turned = true;
+            }
+        }
+        Ok(turned)
     }
 }

@@ -9,7 +9,7 @@ use strongroom_arena::{
     ArenaBuilder, ArenaContent, ArenaName, ArenaSeed, BlockDraft, BlockSealer, CacheLimits,
     CompressionLevel, Finishing, Origin, StoredChunk, SummarySlot,
 };
-use strongroom_backend::Backend;
+use strongroom_backend::{Backend, ObjectName};
 use strongroom_base::{ArenaId, Cancel, DomainId, Entropy, Fingerprint, Silent, SnapshotId};
 use strongroom_catalog::{EntryKind, Snapshot};
 use strongroom_engine::BackupOutcome;
@@ -21,7 +21,8 @@ use strongroom_repository::{
 use strongroom_testkit::Image;
 use strongroom_testkit::damage::names_in;
 use strongroom_upkeep::{
-    NewAccess, VerifyDepth, VerifyOutcome, add_key, plan_repair, repair, verify, vouch,
+    NewAccess, PruneOptions, VerifyDepth, VerifyOutcome, add_key, forget, plan_repair, prune,
+    repair, verify, vouch,
 };
 
 use crate::world::{LAPTOP, World, options, run};
@@ -129,13 +130,26 @@ impl Entropy for Chosen {
 /// Plants the next generation of every arena, with rubbish under the names of its chunks. Returns
 /// the names of the planted objects.
 fn plant_next_generations(world: &World, attacker: &Repository) -> Vec<String> {
+    plant(world, attacker, usize::MAX)
+}
+
+/// The same with the names of the first chunks alone; for 0, with one that is no chunk's, and only in
+/// arenas of data.
+fn plant(world: &World, attacker: &Repository, names_max: usize) -> Vec<String> {
     let store = world.open().arena_store(CacheLimits::default());
     let mut planted = Vec::new();
     for name in names_in(&world.objects.snapshot(), "arenas") {
         let id = ArenaName::of(&name).unwrap().id;
         let seed = ArenaSeed::draw(ArenaContent::of(id), attacker.write_keys(), &Chosen(id));
         let arena = store.arena(id).unwrap();
-        let names: Vec<Fingerprint> = arena.slots().map(|(_, slot)| slot.fingerprint).collect();
+        if names_max == 0 && ArenaContent::of(id) == ArenaContent::Metadata {
+            continue;
+        }
+        let names = arena.slots().map(|(_, slot)| slot.fingerprint).take(names_max);
+        let mut names: Vec<Fingerprint> = names.collect();
+        if names.is_empty() {
+            names.push(Fingerprint([0x5c; 32]));
+        }
         planted.push(create_rubbish(attacker, &seed, &names, 1).object().as_str().to_owned());
     }
     planted
@@ -174,6 +188,82 @@ fn engine_02_a_planted_generation_hides_nothing() {
     assert_all(&kept, "another backup");
     let verified = verify_data(&world.open());
     assert!(verified.affected.is_empty(), "{:?}", verified.affected);
+}
+
+/// Planted generations do not make the owner's collector take the arenas of others for something else:
+/// nothing of a snapshot goes, neither at once nor after a repair has emptied them.
+#[test]
+fn engine_02_a_planted_generation_removes_nothing() {
+    for (seed, repaired, subset) in [(420, false, 1), (421, true, 1), (422, false, 0)] {
+        let world = World::new(seed);
+        let attacker = put_only(&world, "laptop", LAPTOP);
+        let forgotten = back_up(&world, &world.open()).snapshot.id;
+        world.mutate(seed);
+        let kept = (back_up(&world, &world.open()).snapshot.id, world.image());
+        let planted = plant(&world, &attacker, subset);
+        assert!(planted.len() > 2);
+        let owner = world.open();
+        if repaired {
+            let plan = plan_repair(owner.backend(), &Silent, &Cancel::new()).unwrap();
+            repair(&owner, &plan, &Silent, &Cancel::new()).unwrap();
+        }
+        forget(&owner, &[forgotten]).unwrap();
+        let all = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+        let outcome = prune(&owner, &all, &Silent, &Cancel::new()).unwrap();
+        assert!(outcome.carried.arenas_removed + outcome.carried.arenas_rewritten > 0);
+        world.assert_holds(&world.open(), kept.0, &kept.1, "after the collection");
+        prune(&owner, &all, &Silent, &Cancel::new()).unwrap();
+        world.assert_holds(&world.open(), kept.0, &kept.1, "after another");
+        // Below and above what was rewritten, and with the last number that there is.
+        for generation in [0, 9, u32::MAX] {
+            let mut planted = 0;
+            for name in names_in(&world.objects.snapshot(), "arenas") {
+                let name = ArenaName::of(&name).unwrap();
+                let over = ArenaName { generation, ..name };
+                if name.generation > 0 && !world.objects.snapshot().contains_key(&over.object()) {
+                    let entropy = Chosen(name.id);
+                    let content = ArenaContent::of(name.id);
+                    let seed = ArenaSeed::draw(content, attacker.write_keys(), &entropy);
+                    create_rubbish(&attacker, &seed, &[Fingerprint([0x5c; 32])], generation);
+                    planted += 1;
+                }
+            }
+            assert!(planted > 0);
+            world.assert_holds(&world.open(), kept.0, &kept.1, "planted again");
+            world.mutate(seed + u64::from(generation));
+            let next = back_up(&world, &world.open()).snapshot.id;
+            forget(&owner, &[next]).unwrap();
+            prune(&owner, &all, &Silent, &Cancel::new()).unwrap();
+            world.assert_holds(&world.open(), kept.0, &kept.1, "and collected again");
+        }
+    }
+}
+
+/// Of two clients that cannot vouch for anything, one plants over the arenas of the other: which is
+/// the true one cannot be said, and nothing is removed.
+#[test]
+fn engine_02_generations_of_two_domains_stop_a_collection() {
+    let world = World::new(423);
+    let (attacker, server) =
+        (put_only(&world, "laptop", LAPTOP), put_only(&world, "server", SERVER));
+    let forgotten = back_up(&world, &server).snapshot.id;
+    world.mutate(423);
+    let kept = (back_up(&world, &server).snapshot.id, world.image());
+    let planted = plant(&world, &attacker, 1);
+    let owner = world.open();
+    forget(&owner, &[forgotten]).unwrap();
+    let before = world.objects.snapshot();
+    let all = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+    let error = prune(&owner, &all, &Silent, &Cancel::new()).unwrap_err().to_string();
+    assert!(planted.iter().any(|name| error.contains(name)), "{error}");
+    let mut after = world.objects.snapshot();
+    after.retain(|name, _| name.folder() != "arrivals");
+    assert!(after == before);
+    for name in planted {
+        world.objects.remove(&ObjectName::parse(&name).unwrap()).unwrap();
+    }
+    prune(&owner, &all, &Silent, &Cancel::new()).unwrap();
+    world.assert_holds(&world.open(), kept.0, &kept.1, "once the planted ones are gone");
 }
 
 /// A put-only key must not be able to make others believe that their files are stored already.

@@ -410,7 +410,70 @@ fn an_arena_that_is_missing_stops_it() {
     assert!(stopped > arenas.len() / 4, "{stopped} of {}", arenas.len());
 }
 
-/// The same after the plan was made. The collection is called off, so that a plan does not stay that
+/// The folder of the snapshots was emptied, or lost: what they had can still be recovered.
+#[test]
+fn a_repository_without_snapshots_is_not_emptied() {
+    let history = History::new(44, &[]);
+    let world = &history.world;
+    let before = world.objects.snapshot();
+    for name in names_in(&before, "snapshots") {
+        world.objects.remove(&name).unwrap();
+    }
+    let error = collect(&world.open()).unwrap_err().to_string();
+    assert!(error.contains("snapshots/"), "{error}");
+    for name in names_in(&before, "snapshots") {
+        world.objects.create(&name, &before[&name]).unwrap();
+    }
+    assert!(world.objects.snapshot() == before);
+    // Forgotten, it may be empty, and what an interrupted backup left goes too.
+    for (id, _) in &history.kept {
+        forget(&world.open(), &[*id]).unwrap();
+    }
+    collect(&world.open()).unwrap();
+    world.backup();
+    let last = names_in(&world.objects.snapshot(), "snapshots").pop().unwrap();
+    world.objects.remove(&last).unwrap();
+    collect(&world.open()).unwrap();
+    assert_eq!(stored_bytes(&world.objects.snapshot()), 0);
+}
+
+/// A base is lost for good, and what was a delta of it was stored again: that copy stays as long as
+/// a snapshot needs it, and a missing arena that has nothing but bases stops a collection.
+#[test]
+fn what_was_stored_again_because_a_base_was_lost_stays() {
+    let world = World::bare(43);
+    std::fs::create_dir(world.tree()).unwrap();
+    let file = world.tree().join("file");
+    let mut bytes = Random::new(43).noise(200 << 10);
+    std::fs::write(&file, &bytes).unwrap();
+    let first = world.backup().snapshot.id;
+    let bases = names_in(&world.objects.snapshot(), "arenas");
+    bytes[100 << 10] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    let second = world.backup();
+    assert!(second.written.deltas > 0);
+    let image = world.image();
+    forget(&world.open(), &[first]).unwrap();
+    let is_data = |name: &&ObjectName| {
+        ArenaName::of(name).is_some_and(|arena| ArenaContent::of(arena.id) == ArenaContent::Data)
+    };
+    for name in bases.iter().filter(is_data) {
+        world.objects.remove(name).unwrap();
+    }
+    let stopped = collect(&world.open());
+    assert!(matches!(stopped, Err(RepositoryError::NotCollectable { .. })), "{stopped:?}");
+    let third = world.backup();
+    world.assert_holds(&world.open(), second.snapshot.id, &image, "healed");
+    // Nothing but the healed snapshot needs the copies from here on.
+    std::fs::write(&file, Random::new(44).noise(200 << 10)).unwrap();
+    let fourth = (world.backup().snapshot.id, world.image());
+    forget(&world.open(), &[third.snapshot.id]).unwrap();
+    collect(&world.open()).unwrap();
+    world.assert_holds(&world.open(), second.snapshot.id, &image, "after the collection");
+    world.assert_holds(&world.open(), fourth.0, &fourth.1, "after the collection");
+}
+
+/// An arena vanishes after the plan was made. The collection is called off, so that a plan does not stay that
 /// can never be decided.
 #[test]
 fn an_arena_that_vanishes_after_the_plan_ends_it() {

@@ -137,7 +137,8 @@ impl ChunkIndex {
             if self.collections.is_dead(id) {
                 continue;
             }
-            store.learn(newest.name);
+            let genuine = store.genuine(listed.generations(id))?.unwrap_or_default();
+            store.learn(genuine.last().unwrap_or(&newest).name);
             if !self.exists(id) || (!self.is_trusted(id) && store.is_vouched(id)) {
                 wanted.push(newest);
             }

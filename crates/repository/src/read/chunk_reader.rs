@@ -97,6 +97,12 @@ impl ChunkReader {
             Err(error) if error.is_lost_chunk() => error,
             other => return other,
         };
+        if self.store.turn_to_genuine()? {
+            match self.read_at(content, &chunk.fingerprint, chunk.location) {
+                Err(error) if error.is_lost_chunk() => {}
+                other => return other,
+            }
+        }
         let mut tried = vec![chunk.location];
         while let Some(elsewhere) = self.find_elsewhere(&chunk.fingerprint, &tried)? {
             match self.read_at(content, &chunk.fingerprint, elsewhere) {

@@ -99,7 +99,8 @@ impl<'r> ChunkWriter<'r> {
         let origin = session.origin();
         let times = Arc::new(StageTimes::default());
         let packer = if dry_run {
-            let id = ArenaId([0x7f; 16]);
+            // Drawn, so that no arena has it.
+            let id = ArenaContent::Data.draw_id(&*repository.surroundings.entropy);
             index.begin_arena(id, origin.session);
             Packing::Nowhere { next_slot: 0, id }
         } else {

@@ -64,7 +64,11 @@ impl ChunkWriter<'_> {
         let arena = self.reader.store().arena(arena).ok()?;
         let entry = arena.slot(slot).filter(|entry| entry.fingerprint == chunk.fingerprint)?;
         let is_delta = !entry.bases.is_empty() && self.can_be_bases(entry.bases);
-        if !is_delta || !self.index.is_trusted(arena.id) {
+        // Its bases may be gone.
+        let is_present = |fingerprint| {
+            self.index.is_present(fingerprint, chunk.location, self.reader.store()).unwrap_or(false)
+        };
+        if !is_delta || !is_present(&chunk.fingerprint) {
             return None;
         }
         let block = self.reader.block_of(chunk.location).ok()?;

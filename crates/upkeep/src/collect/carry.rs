@@ -3,7 +3,9 @@
 
 use std::collections::HashSet;
 
-use strongroom_arena::{Arena, ArenaName, ArenaStore, ListedArenas, Rewriting, envelope, rewrite};
+use strongroom_arena::{
+    Arena, ArenaName, ArenaStore, ListedArena, ListedArenas, Rewriting, envelope, rewrite,
+};
 use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, SnapshotId};
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, read_whole};
@@ -70,7 +72,7 @@ pub fn carry_out(
     let mut listed = ListedArenas::list(repository.backend())?;
     for (place, (arena, slots)) in verdict.slots.0.iter().enumerate() {
         cancel.check()?;
-        // One at least, or else it would never end.
+        // One at least: a limit that is shorter than the marking would never let anything go.
         let is_begun = carried.arenas_removed + carried.arenas_rewritten > 0;
         if is_begun && is_late() {
             carried.arenas_left = (verdict.slots.0.len() - place) as u64;
@@ -159,19 +161,20 @@ fn rewrite_arena(
     {
         return Ok(true);
     }
-    let Some((newest, object)) = newest_readable(repository, store, arena, listed)? else {
+    // Nothing is rewritten, and nothing removed, for which a planted generation may be taken.
+    let Some(genuine) = store.genuine(generations)? else { return Ok(true) };
+    let Some((newest, object)) = newest_readable(repository, store, arena, &genuine)? else {
         // Gone: a later verdict removed it, and this is a late repetition.
         return Ok(generations.is_empty());
     };
     let opened = store.open_arena_in(newest, &object)?;
     let mut below = newest;
     if holds_any(&opened, slots) {
-        let taken = generations.iter().map(|listed| listed.name.generation).collect::<Vec<_>>();
-        let next = (newest.generation..u32::MAX).map(|generation| generation + 1);
-        let Some(generation) = next.into_iter().find(|next| !taken.contains(next)) else {
-            let why = "it was rewritten too often".to_owned();
-            let what = format!("arena {arena}");
-            return Err(RepositoryError::NotCollectable { what, why });
+        // Above all others, so that none is left that could be taken for it.
+        let taken = generations.iter().map(|listed| listed.name.generation).max();
+        let Some(generation) = taken.unwrap_or(newest.generation).checked_add(1) else {
+            // The last number is taken: it stays as it is.
+            return Ok(true);
         };
         let rewriting = Rewriting {
             generation,
@@ -218,15 +221,15 @@ fn holds_any(arena: &Arena, slots: &ArenaSlots) -> bool {
         .any(|(slot, entry)| slots.contains(slot) && entry.fingerprint != Fingerprint::ZERO)
 }
 
-/// The greatest generation of an arena that can be read whole, and its object.
+/// The greatest of these generations of an arena that can be read whole, and its object.
 fn newest_readable(
     repository: &Repository,
     store: &ArenaStore,
     arena: ArenaId,
-    listed: &ListedArenas,
+    genuine: &[ListedArena],
 ) -> Result<Option<(ArenaName, Vec<u8>)>, RepositoryError> {
     let mut why = None;
-    for generation in listed.generations(arena).iter().rev() {
+    for generation in genuine.iter().rev() {
         let name = generation.name;
         let read = read_whole(repository.backend(), &name.object(), repository.config.arena_bytes);
         let object = match read {

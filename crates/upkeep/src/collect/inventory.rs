@@ -90,7 +90,15 @@ impl Inventory {
                 None => change = change.max(Change::Grown),
             }
             monitor.working_on(newest.name.object().as_str().as_ref());
-            store.learn(newest.name);
+            let generations = listed.generations(id);
+            let Some(genuine) = store.genuine(generations)? else {
+                let names = generations.iter().map(|listed| listed.name.object().to_string());
+                let names = names.collect::<Vec<_>>().join(" and ");
+                let why = format!("of {names} one may be planted, because their domains differ");
+                self.unreadable.insert(id, why);
+                continue;
+            };
+            store.learn(genuine.last().unwrap_or(&newest).name);
             match whole_arena(id, listed, store) {
                 Ok((arena, object_bytes)) => {
                     self.add(&arena, object_bytes);

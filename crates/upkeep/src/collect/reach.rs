@@ -30,7 +30,8 @@ pub struct Reach<'r> {
     marked: HashSet<SnapshotId>,
     /// Trees and nodes that were gone into.
     known: TreeMemo<()>,
-    /// Chunks that are not where a reference says, and the arena that it names.
+    /// Chunks that are not where a reference says, and the arena that it names; and deltas that lack a
+    /// base, with its arena.
     moved: HashMap<Fingerprint, ArenaId>,
     /// Those of them that no arena has whose summary could be read.
     unfound: HashMap<Fingerprint, ArenaId>,
@@ -184,36 +185,51 @@ impl<'r> Reach<'r> {
         if !std::mem::take(&mut self.is_open) && sessions.is_empty() {
             return Ok(());
         }
-        let Self { inventory, reader, cancel, moved, unfound, .. } = self;
-        let everywhere = !moved.is_empty();
-        unfound.clone_from(moved);
-        inventory.each_summary(
-            reader.store(),
-            cancel,
-            |_, holding| {
-                everywhere || holding.has_deltas || sessions.contains(&holding.origin.session)
-            },
-            |inventory, arena| {
-                let is_listed = sessions.contains(&arena.origin.session);
-                for (slot, entry) in arena.slots() {
-                    let place = Location { arena: arena.id, slot };
-                    let is_moved = moved.contains_key(&entry.fingerprint);
-                    if is_moved {
-                        unfound.remove(&entry.fingerprint);
-                    }
-                    if is_listed || is_moved {
-                        inventory.need(place)?;
-                    }
-                    // A base is stored whole, so it needs no other.
-                    if !entry.bases.is_empty() && inventory.is_needed(place) {
-                        for base in entry.bases {
-                            inventory.need(*base)?;
+        // Deltas that lack a base: like chunks that are not where a reference says.
+        let mut lacking = HashMap::new();
+        loop {
+            self.moved.extend(lacking.drain());
+            let Self { inventory, reader, cancel, moved, unfound, .. } = self;
+            let everywhere = !moved.is_empty();
+            unfound.clone_from(moved);
+            inventory.each_summary(
+                reader.store(),
+                cancel,
+                |_, holding| {
+                    everywhere || holding.has_deltas || sessions.contains(&holding.origin.session)
+                },
+                |inventory, arena| {
+                    let is_listed = sessions.contains(&arena.origin.session);
+                    for (slot, entry) in arena.slots() {
+                        let place = Location { arena: arena.id, slot };
+                        let is_moved = moved.contains_key(&entry.fingerprint);
+                        if is_listed || is_moved {
+                            inventory.need(place)?;
+                        }
+                        let mut lost = None;
+                        // A base is stored whole, so it needs no other.
+                        if !entry.bases.is_empty() && inventory.is_needed(place) {
+                            for base in entry.bases {
+                                lost = if inventory.need(*base)? { lost } else { Some(base.arena) };
+                            }
+                        }
+                        match lost {
+                            Some(arena) if !is_moved => {
+                                lacking.insert(entry.fingerprint, arena);
+                            }
+                            None if is_moved => {
+                                unfound.remove(&entry.fingerprint);
+                            }
+                            _ => {}
                         }
                     }
-                }
-                Ok(())
-            },
-        )
+                    Ok(())
+                },
+            )?;
+            if lacking.is_empty() {
+                return Ok(());
+            }
+        }
     }
 
     /// Fails if something that a snapshot needs may be in an arena that is missing, or that cannot be
