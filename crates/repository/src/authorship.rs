@@ -10,14 +10,17 @@
 
 use strongroom_base::keys::{authenticate, is_authentic};
 use strongroom_base::{DomainId, SnapshotId};
-use strongroom_catalog::Snapshot;
 use strongroom_catalog::format::{pack_snapshot, unpack_head, unpack_snapshot};
+use strongroom_catalog::{FormatError, Snapshot};
 
 use crate::error::RepositoryError;
 use crate::objects::snapshot_name;
 use crate::repository::Repository;
 
 const TAG_BYTES: usize = 32;
+/// A snapshot's map is at most this long: room for the paths of a long command line. What is opened
+/// takes some thirty times as much at worst.
+pub(crate) const SNAPSHOT_BYTES_MAX: usize = 4 << 20;
 
 /// The snapshot's bytes, as its own domain signs them.
 pub(crate) fn sign(repository: &Repository, snapshot: &Snapshot) -> Vec<u8> {
@@ -47,6 +50,9 @@ pub(crate) fn check(
         return Err(forged());
     }
     let wrong = |source| RepositoryError::Format { name: name.clone(), source };
+    if map.len() > SNAPSHOT_BYTES_MAX {
+        return Err(wrong(FormatError::damaged("snapshot", "it is too long")));
+    }
     let head = unpack_head(map).map_err(wrong)?;
     let owner = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
     if owner.domain_id(&head.domain) != domain || claimed != (domain, head.sequence) {

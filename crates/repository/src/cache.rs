@@ -21,15 +21,15 @@ pub fn key(repository: &Repository, context: &str, salt: &[u8; SALT_BYTES]) -> S
     SealKey::new(&derive_object_key(context, machine_key, &place))
 }
 
-/// The file, as far as it is not too long; none if there is none.
+/// The file; none if there is none, or if it is longer than `bytes_max`.
 pub fn read_file(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
     let mut bytes = Vec::new();
-    file.take(bytes_max).read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
+    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= bytes_max))
 }
 
 /// Replaces the file as a whole; it is called `new_name` while it is written.

@@ -33,8 +33,12 @@ mod key {
     pub const SINCE: u64 = 3;
 }
 
-/// A plan or a verdict has at most this many bytes of slots before compression.
-pub const SLOTS_BYTES_MAX: usize = 32 << 20;
+/// A plan or a verdict is read if it has at most this many bytes of slots before compression.
+const SLOTS_BYTES_READ: usize = 32 << 20;
+/// As many are written at most. With the snapshots and as much parity it is an object that is read.
+pub const SLOTS_BYTES_MAX: usize = 16 << 20;
+/// The same for the snapshots: some 300,000.
+pub const SNAPSHOTS_BYTES_MAX: usize = 8 << 20;
 
 /// A snapshot that goes, or is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +49,14 @@ pub struct Forgotten {
     pub domain: String,
     /// Its sequence: it is missing for a reason. 0 if that could not be read.
     pub sequence: u64,
+}
+
+impl Forgotten {
+    /// It takes at most this many bytes in an object: its name, its sequence, and the numbers that
+    /// say what follows.
+    pub fn packed_bytes_max(&self) -> usize {
+        SnapshotId::BYTES + self.domain.len() + 16
+    }
 }
 
 /// What a plan condemns, or what a verdict removes.
@@ -109,7 +121,7 @@ impl Selection {
                 }
                 key::SLOTS_BYTES => slots_bytes = cbor.u64()? as usize,
                 key::SLOTS => {
-                    if slots_bytes > SLOTS_BYTES_MAX {
+                    if slots_bytes > SLOTS_BYTES_READ {
                         return Err(Error::message("too many slots"));
                     }
                     let slots = decompress(cbor.bytes()?, slots_bytes);
@@ -179,7 +191,11 @@ impl End {
             };
             let so_far = end.removed.clone();
             end.add(&earlier.removed);
-            if end.removed.slots.packed_bytes() > SLOTS_BYTES_MAX {
+            let snapshots_bytes: usize =
+                end.removed.snapshots.iter().map(Forgotten::packed_bytes_max).sum();
+            if end.removed.slots.packed_bytes() > SLOTS_BYTES_MAX
+                || snapshots_bytes > SNAPSHOTS_BYTES_MAX
+            {
                 end.removed = so_far;
                 break;
             }

@@ -34,8 +34,10 @@ pub const VERSION: u32 = 1;
 pub const HEADER_BYTES: usize = MAGIC.len() + 4 + SALT_BYTES + 8;
 /// Bytes of a snapshot in a batch, before what was in its seal.
 pub const SNAPSHOT_BYTES: usize = SnapshotId::BYTES + 8 + DomainId::BYTES + 8 + 4;
-/// A longer file is not read, and none is written.
-const FILE_BYTES_MAX: u64 = 512 << 20;
+/// A longer file is not read.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+/// What would hold more is not written: two million snapshots.
+const PLAIN_BYTES_MAX: usize = 240 << 20;
 
 /// What opening a snapshot's object gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,12 +132,15 @@ impl OpenedSnapshots {
             return;
         }
         let written = cache::lock(&folder).and_then(|_lock| {
-            if is_mostly_used {
+            if is_mostly_used && self.bytes.len() + self.new.len() < PLAIN_BYTES_MAX {
                 return append(&folder.join(FILE), &seal(repository, self.new));
             }
             let mut body: Vec<u8> =
                 self.used.iter().flat_map(|place| &self.bytes[place.clone()]).copied().collect();
             body.append(&mut self.new);
+            if body.len() >= PLAIN_BYTES_MAX {
+                return Ok(());
+            }
             cache::write_file(&folder, FILE, FILE_NEW, &seal(repository, body))
         });
         if let Err(error) = written {

@@ -16,8 +16,9 @@ use strongroom_backend::{BackendError, ObjectName};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{DomainId, SnapshotId};
 use strongroom_catalog::Snapshot;
+use strongroom_catalog::format::pack_snapshot;
 
-use crate::authorship::{check, sign};
+use crate::authorship::{SNAPSHOT_BYTES_MAX, check, sign};
 use crate::claim;
 use crate::collections::Collections;
 use crate::error::RepositoryError;
@@ -86,6 +87,11 @@ impl<'r> Session<'r> {
     /// Commits: from here on the snapshot exists, and all it needs is on the medium.
     pub fn commit(mut self, snapshot: &Snapshot) -> Result<u64, RepositoryError> {
         assert_eq!(snapshot.id, self.id, "a session commits its own snapshot");
+        let bytes = pack_snapshot(snapshot).len();
+        if bytes > SNAPSHOT_BYTES_MAX {
+            let (name, bytes) = (snapshot_object(self.id), bytes as u64);
+            return Err(BackendError::TooLarge { name, bytes }.into());
+        }
         let object = seal_snapshot(self.repository, snapshot, self.origin());
         let outcome = self.settle(&object);
         match &outcome {

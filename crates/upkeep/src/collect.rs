@@ -20,9 +20,9 @@ use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, list_objects};
 use strongroom_repository::{
-    ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError, Selection,
-    SnapshotList, Wishes, create_plan, create_verdict, end_session, list_sessions, list_snapshots,
-    read_vouchers, session_object, snapshot_object,
+    ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
+    SNAPSHOTS_BYTES_MAX, Selection, SnapshotList, Wishes, create_plan, create_verdict, end_session,
+    list_sessions, list_snapshots, read_vouchers, session_object, snapshot_object,
 };
 
 use crate::forget::look;
@@ -445,5 +445,11 @@ fn going(list: &SnapshotList, goes: &dyn Fn(SnapshotId) -> bool) -> Vec<Forgotte
     });
     let unread = list.unreadable.iter().chain(&list.newer);
     let unread = unread.map(|(id, _)| Forgotten { id: *id, domain: String::new(), sequence: 0 });
-    known.chain(unread).filter(|going| goes(going.id)).collect()
+    let mut bytes = 0;
+    let fits = |going: &Forgotten| {
+        bytes += going.packed_bytes_max();
+        bytes <= SNAPSHOTS_BYTES_MAX
+    };
+    // The others are left for the next collection.
+    known.chain(unread).filter(|going| goes(going.id)).take_while(fits).collect()
 }

@@ -167,3 +167,21 @@ fn the_bytes_are_frozen() {
     assert_eq!(header, [b"SROPENED\x01\0\0\0", &[7; 32][..], &[9, 0, 0, 0, 0, 0, 0, 0]].concat());
     assert_eq!(header.len(), HEADER_BYTES);
 }
+
+/// One snapshot must not take a gibibyte from everybody who lists them.
+#[test]
+fn a_snapshot_of_endless_paths_is_refused() {
+    let cache = tempfile::tempdir().unwrap();
+    let (repository, objects) = repository(9, cache.path());
+    let session = Session::begin(&repository, "host").unwrap();
+    let id = session.id;
+    let paths = vec![Vec::new(); 5 << 20];
+    let snapshot = Snapshot { paths, sequence: 1, ..Snapshot::empty(id) };
+    let signed = crate::authorship::sign(&repository, &snapshot);
+    let claimed = (DomainId::ZERO, 1);
+    let read = crate::authorship::check(&repository, id, &signed, claimed);
+    assert!(read.is_err_and(|error| error.to_string().contains("too long")));
+    let refused = session.commit(&snapshot).unwrap_err();
+    assert!(refused.to_string().contains("more than any object of its kind"), "{refused}");
+    assert!(objects.list("sessions").unwrap().is_empty() && known(&repository).is_empty());
+}
