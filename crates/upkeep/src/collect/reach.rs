@@ -233,29 +233,24 @@ impl<'r> Reach<'r> {
     }
 
     /// Fails if something that a snapshot needs may be in an arena that is missing, or that cannot be
-    /// read: it may come back, and the bases of its deltas are not known. Arenas that `exists` says to
-    /// be there were written since they were listed.
+    /// read: it may come back, and the bases of its deltas are not known. Those that `is_new` names
+    /// were written since the arenas were listed, and are looked at later.
     ///
     /// # Errors
     ///
     /// [`RepositoryError::NotCollectable`]
-    pub fn refuse_hidden(&self, exists: impl Fn(ArenaId) -> bool) -> Result<(), RepositoryError> {
-        for named in self.unfound.values() {
-            let is_known = self.inventory.get(*named).is_some();
-            let hidden = match self.inventory.unreadable().next() {
-                _ if !is_known && exists(*named) => None,
-                None if is_known => None,
-                Some((arena, why)) => Some((arena, why.to_owned())),
-                None => Some((*named, "it is missing".to_owned())),
-            };
-            if let Some((arena, why)) = hidden {
-                return Err(RepositoryError::NotCollectable {
-                    what: format!("arena {arena}"),
-                    why,
-                });
-            }
-        }
-        Ok(())
+    pub fn refuse_hidden(&self, is_new: impl Fn(ArenaId) -> bool) -> Result<(), RepositoryError> {
+        let is_known = |arena: &ArenaId| self.inventory.get(*arena).is_some();
+        let named = || self.unfound.values().copied();
+        let hidden = match named().filter(|arena| !is_known(arena) && !is_new(*arena)).min() {
+            Some(arena) => Some((arena, "it is missing")),
+            // What is no longer in its own arena may have been stored again in any other.
+            None if named().any(|arena| is_known(&arena)) => self.inventory.unreadable().min(),
+            None => None,
+        };
+        let Some((arena, why)) = hidden else { return Ok(()) };
+        let why = self.inventory.why_unreadable(arena).unwrap_or(why).to_owned();
+        Err(RepositoryError::NotCollectable { what: format!("arena {arena}"), why })
     }
 
     /// Whether a chunk that a snapshot needs is in no arena whose summary could be read.
