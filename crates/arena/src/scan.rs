@@ -15,6 +15,7 @@ use crate::envelope::{self, Redundancy};
 use crate::error::{ArenaError, damaged, envelope_error};
 use crate::format::{ArenaHead, BlockFrame, Codec, FRAME_BYTES, FormatError, HEAD_BYTES};
 use crate::name::ArenaName;
+use crate::opened::Arena;
 use crate::slots::SummarySlot;
 use crate::store::ArenaStore;
 use crate::writer::{ArenaBuilder, ArenaContent, FinishedArena, Finishing};
@@ -64,9 +65,10 @@ pub fn rescue(
     let foreign = ArenaError::Foreign { arena: id, domain: head.domain };
     let domain = store.domain(head.domain).ok_or(foreign)?;
     let keys = &WriteKeys { domain, ..keys.clone() };
+    let summary = store.open_arena_in(name, object).ok();
     let mut builder = ArenaBuilder::rebuilding(id, &head);
     for (sealed, opened) in &blocks {
-        builder.push(sealed, slots_of(opened, fingerprinter, resolve));
+        builder.push(sealed, slots_of(opened, summary.as_ref(), fingerprinter, resolve));
     }
     let arena = builder.finish(Finishing {
         generation: next.generation,
@@ -122,8 +124,11 @@ fn next_frame(bytes: &[u8]) -> usize {
     found.map_or(bytes.len(), |distance| distance + 1)
 }
 
+/// What a new summary says of a block. A slot that has other bytes than the old summary says is left
+/// out: who looks for what it should hold must look elsewhere.
 fn slots_of(
     block: &OpenBlock,
+    summary: Option<&Arena>,
     fingerprinter: &Fingerprinter,
     resolve: &mut ResolveDelta<'_>,
 ) -> Vec<SummarySlot> {
@@ -138,7 +143,11 @@ fn slots_of(
                 StoredChunk::Delta { .. } => resolve(stored)
                     .map_or(Fingerprint::ZERO, |bytes| fingerprinter.fingerprint(&bytes)),
             };
-            SummarySlot::of(fingerprint, stored)
+            let claimed = summary.and_then(|arena| Some(arena.slot(slot)?.fingerprint));
+            let has_no_name = |it| it == Fingerprint::ZERO;
+            let is_right = has_no_name(fingerprint)
+                || claimed.is_none_or(|claimed| has_no_name(claimed) || claimed == fingerprint);
+            if is_right { SummarySlot::of(fingerprint, stored) } else { SummarySlot::ABSENT }
         })
         .collect()
 }

@@ -16,7 +16,7 @@ use strongroom_repository::{
 };
 use strongroom_testkit::damage::names_in;
 use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend};
-use strongroom_upkeep::{plan_repair, repair};
+use strongroom_upkeep::{PruneOptions, forget, plan_repair, prune, repair};
 
 use crate::verify::check_all;
 use crate::world::{World, options, run};
@@ -176,9 +176,19 @@ fn a_chunk_that_is_not_what_it_says_heals() {
             let outcome = repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
             assert_eq!(outcome.rescued, 1, "{outcome:?}");
         }
-        world.backup();
+        let healing = world.backup().snapshot.id;
         let what = if by_repair { "repaired" } else { "withdrawn" };
-        world.assert_holds(&world.open(), poisoned, &world.image(), what);
+        let image = world.image();
+        world.assert_holds(&world.open(), poisoned, &image, what);
         assert!(check_all(&world.open()).affected.is_empty(), "{what}");
+        if by_repair {
+            // Nothing but the first snapshot needs the chunk that was stored again.
+            fs::write(world.tree().join("victim"), [0x78; 3000]).unwrap();
+            world.backup();
+            forget(&repository, &[healing]).unwrap();
+            let all = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+            prune(&repository, &all, &Silent, &Cancel::new()).unwrap();
+            world.assert_holds(&world.open(), poisoned, &image, "after a collection");
+        }
     }
 }
