@@ -169,10 +169,11 @@ fn beside(results: &[Results]) -> String {
         said.extend(complaints(of));
     }
     let said = if said.is_empty() { String::new() } else { format!("\n{}", said.join("\n")) };
+    let pairs = results.iter().map(|of| of.pairs.len()).max().unwrap_or_default();
     format!(
         "A backup of version 61, after the 30 snapshots were forgotten: alone, and half a second \
          after `prune` began, which begins again until the backup has ended. In turn; the medians \
-         of Strongroom's rounds, and one round of the others.\n\n{}{said}",
+         of {pairs} pairs of Strongroom's, and one pair of the others'.\n\n{}{said}",
         table(&rows)
     )
 }

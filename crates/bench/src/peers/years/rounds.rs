@@ -19,6 +19,10 @@ use crate::shell::{Done, Failure, Invocation, count_files, make_folder, remove, 
 /// How long room is given back before the backup beside it begins.
 const HEAD_START: Duration = Duration::from_millis(500);
 
+/// Pairs of a backup alone and one beside, for each round: two backups alone differ by more than the
+/// tenth that is asked about.
+const PAIRS: u32 = 3;
+
 /// Measures all contenders in turn, in rounds; another one begins each round.
 pub fn measure_all(
     set: &mut dyn DataSet,
@@ -54,7 +58,7 @@ pub fn measure_all(
         note(contender, "restore", done)?;
     }
     set.put_version(versions + 1)?;
-    for round in 1..=rounds {
+    for round in 1..=rounds * PAIRS {
         say(&format!("a backup beside it: round {round}"));
         // Of the others, what matters is whether they do both at once.
         let is_asked = |of: &&mut Contender| round == 1 || of.tool.name() == OURS;
