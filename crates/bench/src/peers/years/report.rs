@@ -171,9 +171,10 @@ fn beside(results: &[Results]) -> String {
     let said = if said.is_empty() { String::new() } else { format!("\n{}", said.join("\n")) };
     let pairs = results.iter().map(|of| of.pairs.len()).max().unwrap_or_default();
     format!(
-        "A backup of version 61, after the 30 snapshots were forgotten: alone, and half a second \
-         after `prune` began, which begins again until the backup has ended. In turn; the medians \
-         of {pairs} pairs of Strongroom's, and one pair of the others'.\n\n{}{said}",
+        "A backup of version 61, after the 30 snapshots were forgotten: alone, and a tenth of a \
+         second after `prune` began, which begins again a second after it ended, until the backup \
+         has ended. In turn; the medians of {pairs} pairs of Strongroom's, and one pair of the \
+         others'.\n\n{}{said}",
         table(&rows)
     )
 }

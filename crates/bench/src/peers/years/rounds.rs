@@ -16,8 +16,13 @@ use crate::peers::tools::SnapshotLabel;
 use crate::say;
 use crate::shell::{Done, Failure, Invocation, count_files, make_folder, remove, warm};
 
-/// How long room is given back before the backup beside it begins.
-const HEAD_START: Duration = Duration::from_millis(500);
+/// How long room is given back before the backup beside it begins: nearly all of its work is then
+/// beside the backup.
+const HEAD_START: Duration = Duration::from_millis(100);
+
+/// How long after room was given back, or that was refused, it is tried again. Programs that refuse
+/// at once would otherwise be started a hundred times a second.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Pairs of a backup alone and one beside, for each round: two backups alone differ by more than the
 /// tenth that is asked about.
@@ -209,6 +214,7 @@ fn free_until(free: &Invocation, is_over: &AtomicBool, said: &Path) -> Vec<Done<
     let mut all = Vec::new();
     while all.is_empty() || !is_over.load(Ordering::Relaxed) {
         all.push(measure(free, said));
+        thread::sleep(PAUSE);
     }
     all
 }
