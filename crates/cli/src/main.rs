@@ -81,7 +81,7 @@ fn hide_memory() {
 /// reuses them itself. What that saves: `docs/design/0002-dependencies.md`.
 fn keep_one_heap(command: &Command) {
     let (largest, kept) = match command {
-        Command::Backup(_) => (2 << 20, 8 << 20),
+        Command::Backup(_) => (2 << 20, 4 << 20),
         // A verification reads whole objects, which are longer.
         _ => (8 << 20, 32 << 20),
     };

@@ -6,12 +6,12 @@
 //!
 //! The caller learns a chunk's location at once. It must not commit anything that names the chunk
 //! before [`Packer::finish`] has returned: only then every arena is on the medium. Every queue is
-//! bounded: at most [`BLOCKS_IN_FLIGHT`] blocks of a lane are between the caller and their arena,
+//! bounded: at most [`blocks_in_flight`] blocks of a lane are between the caller and their arena,
 //! and while one arena is written a second gets its parity and a third is built. An arena is
 //! closed by the sizes of blocks a fixed distance back, and by what those let expect of the blocks
 //! since, not by timing: the same chunks in the same order give the same arenas.
 //!
-//! [`BLOCKS_IN_FLIGHT`]: options::BLOCKS_IN_FLIGHT
+//! [`blocks_in_flight`]: options::blocks_in_flight
 
 mod ladder;
 mod lane;

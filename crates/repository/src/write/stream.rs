@@ -73,10 +73,14 @@ impl StreamCutter {
         give: &mut dyn FnMut(Piece) -> Result<(), E>,
     ) -> Result<(), E> {
         let room = usize::try_from(expected).unwrap_or(usize::MAX).clamp(1, PIECE_BYTES);
+        // What no chunk of the piece before has.
         let mut rest: Vec<u8> = Vec::new();
         let mut at_end = false;
         while !at_end {
-            let mut bytes = rest;
+            // All pieces of a long stream take the same memory: where one was, the next fits.
+            let most = if rest.is_empty() { 0 } else { self.chunker.limits().max() };
+            let mut bytes = Vec::with_capacity(most + room);
+            bytes.extend_from_slice(&rest);
             let mut filled = bytes.len();
             bytes.resize(filled + room, 0);
             let (count, is_last) = read(&mut bytes[filled..])?;
@@ -90,7 +94,9 @@ impl StreamCutter {
                 cut += length;
                 chunks.push((cut, fingerprint));
             }
-            rest = bytes.split_off(cut);
+            rest.clear();
+            rest.extend_from_slice(&bytes[cut..]);
+            bytes.truncate(cut);
             if !chunks.is_empty() {
                 give(Piece { bytes, chunks })?;
             }

@@ -10,7 +10,6 @@ use strongroom_base::Fingerprint;
 use strongroom_base::Location;
 
 use super::lengths::{Lengths, Measured};
-use super::options::BLOCKS_IN_FLIGHT;
 use super::stages::{ClosedArena, InFlight, Stages, Submitted};
 
 /// Packs chunks of one kind.
@@ -140,7 +139,7 @@ impl OpenArena {
         while let Some(first) = self.in_flight.front() {
             let block = match first.block.try_recv() {
                 Ok(block) => block,
-                Err(_) if self.in_flight.len() <= BLOCKS_IN_FLIGHT => return,
+                Err(_) if self.in_flight.len() <= stages.blocks_in_flight() => return,
                 Err(_) => stages.times().receive(&first.block).expect("a worker answers every job"),
             };
             let first = self.in_flight.pop_front().expect("the queue has a first block");

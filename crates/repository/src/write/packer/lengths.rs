@@ -10,7 +10,7 @@ use crossbeam_channel::Receiver;
 use strongroom_arena::BlockDraft;
 use strongroom_base::ArenaId;
 
-use super::options::BLOCKS_IN_FLIGHT;
+use super::options::BLOCKS_UNKNOWN;
 use crate::write::times::StageTimes;
 
 /// The lengths of one lane's blocks.
@@ -60,7 +60,7 @@ impl Lengths {
         times: &StageTimes,
     ) {
         self.since.push_back(Pending { arena, block, sealed_bytes });
-        if self.since.len() <= BLOCKS_IN_FLIGHT {
+        if self.since.len() <= BLOCKS_UNKNOWN {
             return;
         }
         let due = self.since.pop_front().expect("just counted");

@@ -4,9 +4,21 @@ use strongroom_arena::CompressionLevel;
 
 /// Threads that compress by default, at most: each holds a block before and after.
 const WORKERS_MAX: usize = 8;
-/// Blocks of one lane that may be between the caller and their arena: besides one for each worker,
-/// one that waits to be compressed and one to be added.
-pub const BLOCKS_IN_FLIGHT: usize = WORKERS_MAX + 2;
+/// How many blocks back the lengths of blocks count when an arena is closed: as many as the most
+/// workers may not have compressed yet, on any machine, so that the same chunks give the same arenas
+/// on all.
+pub const BLOCKS_UNKNOWN: usize = WORKERS_MAX + 2;
+
+/// Blocks that may wait for a worker.
+pub fn jobs_waiting(workers: usize) -> usize {
+    workers.div_ceil(2)
+}
+
+/// Blocks of one lane that may be between the caller and their arena: what the workers have, what
+/// waits for them, and one that waits for another before it.
+pub fn blocks_in_flight(workers: usize) -> usize {
+    workers + jobs_waiting(workers) + 1
+}
 
 /// A block of data is closed at this many bytes: as many as its bound leaves beside the directory.
 pub const DATA_BLOCK_BYTES: usize = 15 << 18;

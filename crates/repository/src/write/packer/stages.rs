@@ -14,7 +14,7 @@ use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{ArenaId, WriteKeys};
 
 use super::ladder::Ladder;
-use super::options::{Compression, PackOptions};
+use super::options::{Compression, PackOptions, blocks_in_flight, jobs_waiting};
 use crate::repository::Repository;
 use crate::write::crew::Crew;
 use crate::write::times::{Stage, StageTimes};
@@ -30,6 +30,7 @@ pub struct Stages {
     spare_drafts: Receiver<Vec<u8>>,
     /// Memory of blocks that were added to their arena.
     spare_blocks: Sender<Vec<u8>>,
+    blocks_in_flight: usize,
     times: Arc<StageTimes>,
     /// Last: the queues close first.
     crew: Crew,
@@ -89,7 +90,7 @@ impl Stages {
         times: &Arc<StageTimes>,
     ) -> Self {
         let workers = options.workers.max(1);
-        let (jobs, job_queue) = bounded(workers);
+        let (jobs, job_queue) = bounded(jobs_waiting(workers));
         let (closed, closed_queue) = bounded(0);
         let (finished, finished_queue) = bounded(0);
         let (written_in, written) = unbounded();
@@ -127,8 +128,22 @@ impl Stages {
             times: times.clone(),
         };
         crew.start(move || writer.run());
-        let times = times.clone();
-        Self { jobs, closed, written, spare_objects, spare_drafts, spare_blocks, times, crew }
+        Self {
+            jobs,
+            closed,
+            written,
+            spare_objects,
+            spare_drafts,
+            spare_blocks,
+            blocks_in_flight: blocks_in_flight(workers),
+            times: times.clone(),
+            crew,
+        }
+    }
+
+    /// How many blocks of a lane may be between the caller and their arena.
+    pub fn blocks_in_flight(&self) -> usize {
+        self.blocks_in_flight
     }
 
     /// Memory for an object.
