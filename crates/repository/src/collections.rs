@@ -412,17 +412,21 @@ pub fn create_plan(
     signed::create(repository, &Step::Plan.object(number), &plan.pack())
 }
 
-/// Creates a verdict (C7), and returns the one that counts: perhaps another collector's.
+/// Creates a verdict (C7), and returns the one that counts; false beside it if it is another
+/// collector's.
 pub fn create_verdict(
     repository: &Repository,
     number: u64,
-    verdict: Selection,
-) -> Result<Selection, RepositoryError> {
+    verdict: &Selection,
+) -> Result<(Selection, bool), RepositoryError> {
     let name = Step::Verdict.object(number);
     // The answer to an earlier call may have been lost: what is there decides.
     let created = signed::create(repository, &name, &verdict.pack());
     match read_step(repository, number, Step::Verdict)? {
-        Some(found) => Ok(found),
+        Some(found) => {
+            let is_own = found == *verdict && !matches!(created, Ok(false));
+            Ok((found, is_own))
+        }
         None => match created {
             Err(error) => Err(error),
             Ok(_) => Err(RepositoryError::Forged { name }),

@@ -185,7 +185,7 @@ fn collect(
             return Ok(outcome);
         }
         match collector.decide(number, &selection, &writers, &mut reach, collections) {
-            Ok(verdict) => selection = create_verdict(repository, number, verdict)?,
+            Ok(verdict) => (selection, _) = create_verdict(repository, number, &verdict)?,
             Err(error @ RepositoryError::NotCollectable { .. }) => {
                 *called_off = collector.call_off(number)?;
                 return Err(error);
@@ -383,12 +383,12 @@ impl Collector<'_> {
     }
 
     /// Ends a collection that must not remove anything: while a plan is open, no later wish can be
-    /// carried out. Returns false if another collector has decided otherwise.
+    /// carried out. Returns false if another collector has decided.
     fn call_off(&self, number: u64) -> Result<bool, RepositoryError> {
         let (repository, store) = (self.repository, self.reader.store());
-        let verdict = create_verdict(repository, number, Selection::default())?;
+        let (verdict, is_own) = create_verdict(repository, number, &Selection::default())?;
         carry_out(repository, store, number, &verdict, &|| false, self.monitor, self.cancel)?;
-        Ok(verdict == Selection::default())
+        Ok(is_own)
     }
 }
 

@@ -49,19 +49,19 @@ pub struct Gathered {
 }
 
 /// Brings together what a snapshot of the owner needs, by storing again chunks that take at most
-/// `copied_bytes_max` bytes.
+/// `copied_bytes_max` bytes. Returns none if the snapshot is not there any more, or may go with the open collection.
 ///
 /// # Errors
 ///
-/// [`RepositoryError::Argument`] if the snapshot is not there any more, or if it cannot be replaced:
-/// another domain made it, or a newer program; [`RepositoryError::Held`] if it is held.
+/// [`RepositoryError::Argument`] if the snapshot cannot be replaced: another domain made it, or a
+/// newer program; [`RepositoryError::Held`] if it is held.
 pub fn defragment(
     repository: &Repository,
     snapshot: SnapshotId,
     copied_bytes_max: u64,
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<Gathered, RepositoryError> {
+) -> Result<Option<Gathered>, RepositoryError> {
     let mut session = Session::begin(repository, "")?;
     let list = list_known_snapshots(repository, &session.collections, monitor)?;
     let known = OwnRecord::read(repository, monitor).sequence.max(list.greatest_sequence(""));
@@ -69,10 +69,7 @@ pub fn defragment(
     session.sequence = known.checked_add(1).ok_or(used_up)?;
     let stays = |found: &&Snapshot| !session.collections.may_go(found.id);
     let found = list.snapshots.iter().filter(stays).find(|found| found.id == snapshot);
-    let snapshot = found.ok_or_else(|| {
-        let name = snapshot.short();
-        RepositoryError::Argument(format!("snapshot {name} was forgotten, or does not exist"))
-    })?;
+    let Some(snapshot) = found else { return Ok(None) };
     check_replaceable(repository, snapshot)?;
     let wishes = Wishes::read(repository)?;
     if let Some(Hold { reason, .. }) = wishes.hold(snapshot.id) {
@@ -84,7 +81,7 @@ pub fn defragment(
     let runs = scattered(&layout, copied_bytes_max);
     if runs.is_empty() {
         let (from, after) = (snapshot.id, before);
-        return Ok(Gathered { from, to: None, before, after, copied_bytes: 0 });
+        return Ok(Some(Gathered { from, to: None, before, after, copied_bytes: 0 }));
     }
     let again = places_in(&layout, &runs, &reader, cancel)?;
     let copied_bytes = runs.iter().map(|run| run.needed_bytes).sum();
@@ -108,7 +105,8 @@ pub fn defragment(
     let after = Layout::of(&replacing, &reader, cancel)?.fragmentation();
     if after.requests >= before.requests {
         // What was written belongs to nothing, and the next collection removes it.
-        return Ok(Gathered { from: snapshot.id, to: None, before, after: before, copied_bytes });
+        let (from, after) = (snapshot.id, before);
+        return Ok(Some(Gathered { from, to: None, before, after, copied_bytes }));
     }
     let to = Some(session.id);
     let description = wishes.remarks().about(snapshot.id).description;
@@ -117,7 +115,7 @@ pub fn defragment(
     }
     session.commit(&replacing)?;
     forget(repository, &[snapshot.id])?;
-    Ok(Gathered { from: snapshot.id, to, before, after, copied_bytes })
+    Ok(Some(Gathered { from: snapshot.id, to, before, after, copied_bytes }))
 }
 
 fn check_replaceable(repository: &Repository, snapshot: &Snapshot) -> Result<(), RepositoryError> {

@@ -91,7 +91,8 @@ fn defragment_newest(
         let monitor = context.terminal.monitor(Words::objects("checked"));
         let gathered = defragment(repository, snapshot.id, budget, &monitor, &context.cancel);
         monitor.finish();
-        let gathered = gathered?;
+        // It was forgotten meanwhile, or the collection that is open may take it.
+        let Some(gathered) = gathered? else { continue };
         budget = budget.saturating_sub(gathered.copied_bytes);
         let (before, after) = (gathered.before, gathered.after);
         context.terminal.json(&json!({

@@ -700,7 +700,7 @@ fn only_the_owner_forgets_and_collects() {
     let gone = Forgotten { id, domain: String::new(), sequence: 3 };
     let all = Selection { snapshots: vec![gone], slots: SlotSets(slots.collect()) };
     assert!(create_plan(&theirs, 1, &all).unwrap());
-    create_verdict(&theirs, 1, all.clone()).unwrap();
+    create_verdict(&theirs, 1, &all).unwrap();
     for (name, object) in other.objects.snapshot() {
         if matches!(name.folder(), "collections" | "forgotten") {
             world.objects.create(&name, &object).unwrap();
@@ -722,6 +722,43 @@ fn only_the_owner_forgets_and_collects() {
     assert!(matches!(forget(&laptop, &[id]), Err(RepositoryError::PutOnly)));
     assert!(matches!(create_plan(&laptop, 9, &all), Err(RepositoryError::PutOnly)));
     assert!(matches!(collect(&laptop), Err(RepositoryError::PutOnly)));
+}
+
+/// Found by the simulation, seed 369246 at 3c71297: a collector was overtaken twice. The others
+/// ended its collection without removing anything, and removed with the next what it was about to
+/// read. It took their empty verdict for its own, and said that an arena is missing.
+#[test]
+fn a_collector_that_is_overtaken_twice_does_not_report_what_others_removed() {
+    let history = History::new(85, &[0]);
+    let world = &history.world;
+    let (repository, forgotten) = (world.open(), history.forgotten[0]);
+    let steps = AtomicU64::new(0);
+    let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+        let step = steps.load(Ordering::SeqCst);
+        let is_next = match step {
+            0 => call.kind == CallKind::Create && call.name == "collections/1.plan",
+            1 => call.kind == CallKind::List && call.name == "sessions",
+            2 => call.name.starts_with("arenas/"),
+            _ => false,
+        };
+        if !is_next || steps.fetch_add(1, Ordering::SeqCst) != step {
+            return;
+        }
+        match step {
+            // From now on the collector needs all that this snapshot needs.
+            1 => assert_eq!(remember(&repository, &[forgotten]).unwrap(), [forgotten]),
+            2 => {
+                assert_eq!(collect(&repository).unwrap().collection, Some(1));
+                forget(&repository, &[forgotten]).unwrap();
+                assert_eq!(collect(&repository).unwrap().collection, Some(2));
+            }
+            _ => {}
+        }
+    });
+    collect(&world.open_over(Arc::new(acting)).unwrap()).unwrap();
+    let collections = Collections::read(&world.open()).unwrap();
+    assert_eq!((collections.last, collections.open), (2, None));
+    history.check_done(&world.open(), "after them all");
 }
 
 /// A collection that ends between the listing of its plan and the reading of it: what its verdict
