@@ -265,8 +265,8 @@ impl Collections {
         }
     }
 
-    /// The same; none if a collection went through while they were listed: its plan vanished, and the
-    /// listing does not have its verdict.
+    /// The same; none if a collection went through while they were listed and read: its plan vanished,
+    /// or is another, and the listing does not have its verdict.
     fn read_listed(repository: &Repository) -> Result<Option<Self>, RepositoryError> {
         let mut steps: BTreeMap<u64, Vec<Step>> = BTreeMap::new();
         for info in repository.backend().list(COLLECTIONS_FOLDER)? {
@@ -316,8 +316,12 @@ impl Collections {
         }
         // Names that others have planted are passed over.
         all.next = (all.last + 1..).find(|number| !steps.contains_key(number)).unwrap_or(u64::MAX);
-        // Its plan may have vanished before the listing came to it. Its verdict never does.
-        let went_through = !is_missing(repository, &Step::Verdict.object(all.next))?;
+        // A plan may vanish before the listing comes to it; it may also be created again, by a
+        // collector that has slept, before it is read here. A verdict never vanishes.
+        let undecided = all.open.as_ref().filter(|open| !open.decided).map(|open| open.number);
+        let undecided = undecided.filter(|number| !steps[number].contains(&Step::Verdict));
+        let verdict = Step::Verdict.object(undecided.unwrap_or(all.next));
+        let went_through = !is_missing(repository, &verdict)?;
         Ok((!went_through).then_some(all))
     }
 

@@ -789,6 +789,38 @@ fn a_plan_that_vanishes_while_it_is_read_is_not_overlooked() {
     assert_eq!((collections.last, collections.open), (2, None));
 }
 
+/// Found by the simulation, seed 620289 at 9502a95: a collection went through between the listing of
+/// its plan and the reading of it, and a collector that had slept created its own plan under the name
+/// that was free again. Undo said that a snapshot stays which was gone.
+#[test]
+fn a_plan_that_is_created_again_is_not_taken_for_the_first() {
+    let history = History::new(92, &[0, 1]);
+    let world = &history.world;
+    let repository = world.open();
+    collect(&repository).unwrap();
+    let (id, _) = history.kept[0];
+    forget(&repository, &[id]).unwrap();
+    let session = Session::begin(&repository, "host").unwrap();
+    assert_eq!(collect(&repository).unwrap().waiting.len(), 1);
+    drop(session);
+    // A planted name is read between the listing and the plan.
+    let objects = world.objects.snapshot();
+    let end = &objects[&ObjectName::new("collections", "1.done")];
+    world.objects.create(&ObjectName::new("collections", "9.done"), end).unwrap();
+    let slept = AtomicU64::new(0);
+    let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+        let is_between = call.kind == CallKind::Read && call.name == "collections/9.done";
+        if is_between && slept.fetch_add(1, Ordering::Relaxed) == 0 {
+            assert_eq!(collect(&repository).unwrap().collection, Some(2));
+            assert!(create_plan(&repository, 2, &Selection::default()).unwrap());
+        }
+    });
+    let reader = world.open_over(Arc::new(acting)).unwrap();
+    let collections = Collections::read(&reader).unwrap();
+    assert!(collections.is_gone(id));
+    assert_eq!((collections.last, collections.open), (2, None));
+}
+
 /// Found by the simulation, seed 659773 at 5d21ec7: a collection went through while the collections
 /// were listed, and the listing had neither its plan, which was removed, nor its verdict, which was
 /// new. Undo said that the snapshot stays.
