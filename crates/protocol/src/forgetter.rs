@@ -2,7 +2,7 @@
 
 use crate::mutant::Mutant;
 use crate::scope::Scope;
-use crate::store::{Fate, Op};
+use crate::store::{Collection, Fate, Op, Plan, Verdict};
 use crate::world::World;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -18,9 +18,19 @@ enum At {
     TakeBack,
     /// Was it taken back?
     LookForEnd,
-    /// About to look whether a collection has taken the wish.
-    LookForPlans,
+    /// About to read the plan of a collection, which may have taken the wish.
+    First(u8),
+    /// About to read its verdict, after this.
+    Second(u8, Seen),
     Stopped,
+}
+
+/// What it has read of a collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Seen {
+    Plan(Option<Plan>),
+    /// Of one that reads in the wrong order.
+    Verdict(Option<Verdict>),
 }
 
 /// What it does next.
@@ -53,7 +63,7 @@ impl Forgetter {
             At::Wish | At::TakeBack => {
                 world.fates().iter().copied().map(Step::Send).for_each(offer)
             }
-            At::LookForWish | At::LookForEnd | At::LookForPlans => offer(Step::Read),
+            At::LookForWish | At::LookForEnd | At::First(_) | At::Second(..) => offer(Step::Read),
         }
     }
 
@@ -90,21 +100,47 @@ impl Forgetter {
             (Step::Read, At::LookForEnd) => {
                 let wishes = world.store.wishes[usize::from(snapshot)];
                 let is_done = if by_removal { !wishes.has(1) } else { wishes.has(2) };
-                self.at = if is_done { At::LookForPlans } else { At::TakeBack };
+                self.at = if is_done { At::First(1) } else { At::TakeBack };
             }
-            (Step::Read, At::LookForPlans) => {
-                let is_taken = (1..=scope.collections).any(|number| {
-                    let collection = world.store.collection(number);
-                    let plan = collection.plan.filter(|_| collection.verdict.is_none());
-                    plan.is_some_and(|plan| plan.forgotten.has(snapshot))
-                        || collection.verdict.is_some_and(|v| v.forgotten.has(snapshot))
-                });
-                if !is_taken {
-                    world.past.taken_back = world.past.taken_back.with(snapshot);
-                }
-                self.at = At::Stopped;
+            (Step::Read, At::First(number)) => {
+                let Collection { plan, verdict, .. } = world.store.collection(number);
+                let seen = match scope.has(Mutant::ReadsVerdictsBeforePlans) {
+                    true => Seen::Verdict(verdict),
+                    false => Seen::Plan(plan),
+                };
+                self.at = At::Second(number, seen);
+            }
+            (Step::Read, At::Second(number, seen)) => {
+                let Collection { plan, verdict, .. } = world.store.collection(number);
+                self.at = match seen {
+                    Seen::Plan(plan) => self.judge(number, plan, verdict, scope, world),
+                    // It knows at least that there was a plan.
+                    Seen::Verdict(None) if plan.is_none() && verdict.is_some() => At::First(number),
+                    Seen::Verdict(verdict) => self.judge(number, plan, verdict, scope, world),
+                };
             }
             (step, at) => unreachable!("{step:?} at {at:?}"),
         }
+    }
+
+    /// Whether a collection took the wish; if not, looks at the next, or is done.
+    fn judge(
+        &self,
+        number: u8,
+        plan: Option<Plan>,
+        verdict: Option<Verdict>,
+        scope: &Scope,
+        world: &mut World,
+    ) -> At {
+        let by_plan = plan.map(|plan| plan.forgotten);
+        let forgotten = verdict.map(|verdict| verdict.forgotten).or(by_plan);
+        if forgotten.is_some_and(|forgotten| forgotten.has(self.snapshot)) {
+            return At::Stopped;
+        }
+        if verdict.is_some() && number < scope.collections {
+            return At::First(number + 1);
+        }
+        world.past.taken_back = world.past.taken_back.with(self.snapshot);
+        At::Stopped
     }
 }

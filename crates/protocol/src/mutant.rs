@@ -47,6 +47,8 @@ pub enum Mutant {
     ForgetsAtOnce,
     /// The wishes are read in C2 alone.
     WishesReadOnce,
+    /// Undo sees that there is no verdict before it reads the plan.
+    ReadsVerdictsBeforePlans,
     /// A wish is taken back by the removal of its object.
     WishesAreRemoved,
 }

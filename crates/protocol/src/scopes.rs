@@ -65,6 +65,14 @@ pub fn large() -> Vec<Scope> {
             lost_answers: 1,
             ..FINDING
         },
+        Scope {
+            name: "two collectors, a forgetter",
+            writers: 0,
+            collectors: 2,
+            unwanted: Set::EMPTY,
+            forgetter: true,
+            ..BASIC
+        },
         Scope { name: "a repairer, two collections", repairer: true, collections: 2, ..FINDING },
     ]
 }
@@ -97,6 +105,10 @@ pub fn mutants() -> Vec<Scope> {
         with(M::ListingsLag, BASIC),
         with(M::ForgetsAtOnce, Scope { writers: 2, forgetter: true, ..FINDING }),
         with(M::WishesReadOnce, Scope { writers: 0, ..taken_back }),
+        with(
+            M::ReadsVerdictsBeforePlans,
+            Scope { writers: 0, collectors: 2, lost_answers: 0, ..taken_back },
+        ),
         with(M::WishesAreRemoved, Scope { writers: 0, ..taken_back }),
     ]
 }
