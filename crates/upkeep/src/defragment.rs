@@ -49,7 +49,8 @@ pub struct Gathered {
 }
 
 /// Brings together what a snapshot of the owner needs, by storing again chunks that take at most
-/// `copied_bytes_max` bytes. Returns none if the snapshot is not there any more, or may go with the open collection.
+/// `copied_bytes_max` bytes. Returns none if the snapshot is not there any more, or may go with the
+/// open collection.
 ///
 /// # Errors
 ///
