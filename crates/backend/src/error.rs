@@ -73,6 +73,28 @@ pub enum BackendError {
         /// What the system reported.
         source: io::Error,
     },
+    /// The place does not have this operation.
+    #[error("{place} cannot {ability}")]
+    Unsupported {
+        /// The place.
+        place: String,
+        /// What it lacks.
+        ability: &'static str,
+        /// The object.
+        name: ObjectName,
+    },
+    /// The place answered, and refuses.
+    #[error("cannot {operation} {what}: {answer}")]
+    Refused {
+        /// What was being done.
+        operation: Operation,
+        /// To which object or place.
+        what: String,
+        /// Why, as far as it is known.
+        refusal: Refusal,
+        /// What the place answered.
+        answer: String,
+    },
     /// Anything else that the system reports.
     #[error("cannot {operation} {what}: {source}")]
     Io {
@@ -83,6 +105,35 @@ pub enum BackendError {
         /// What the system reported.
         source: io::Error,
     },
+}
+
+/// Why a place refuses. Each has another next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// There are no credentials for it.
+    NoCredentials,
+    /// The credentials are wrong or expired.
+    Credentials,
+    /// The credentials do not allow this operation.
+    Right,
+    /// The bucket, share or account does not exist.
+    NoSuchPlace,
+    /// The bucket is in another region.
+    Region,
+    /// The clocks of this machine and of the place differ too much.
+    Clock,
+    /// The certificate or host key is not one that this machine trusts.
+    Identity,
+    /// The quota is used up.
+    Quota,
+    /// An object is locked until a time.
+    Locked,
+    /// The place found the bytes to be damaged or not allowed.
+    Content,
+    /// The program at the far end is of another version, or is another program.
+    Version,
+    /// Any other reason.
+    Other,
 }
 
 impl BackendError {

@@ -1,22 +1,29 @@
 //! Floor 1: where objects are kept.
 //!
-//! A repository is a set of named, immutable objects. The crates above need seven operations of the
+//! A repository is a set of named, immutable objects. The crates above need a few operations of the
 //! place that keeps them ([`Backend`]); safety depends on two of these, *exclusive create* and
-//! *atomic replace*. Nothing here knows what an object holds.
+//! *atomic replace*. What a place does better or worse than others, it says itself ([`Promises`]).
+//! Nothing here knows what an object holds.
+//!
+//! Every call returns when it is done, so the crates above stay synchronous. To have several
+//! requests in flight, they make calls on several threads; [`Promises::in_flight`] says how many
+//! are worth making.
 
 mod error;
 mod local;
 mod memory;
 mod name;
-mod place;
+mod promises;
 
-pub use error::{BackendError, Operation};
+pub use error::{BackendError, Operation, Refusal};
 pub use local::LocalBackend;
 pub use memory::MemoryBackend;
 pub use name::ObjectName;
-pub use place::{Place, PlaceError};
+pub use promises::Promises;
 
 use std::path::Path;
+
+use strongroom_base::Timestamp;
 
 /// An object as a listing shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +63,35 @@ pub trait Backend: Send + Sync {
 
     /// Removes what killed writers of this machine left behind, and returns how many such things.
     fn sweep(&self) -> Result<usize, BackendError>;
+
+    /// What the place promises beyond this interface, and what it does not.
+    fn promises(&self) -> Promises;
+
+    /// Whether nothing exists in the place except, perhaps, this folder: not even files that
+    /// [`Backend::list`] leaves out.
+    fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError>;
+
+    /// Stores a copy of an object under another name without moving its bytes to this machine.
+    /// Like [`Backend::create`], except that an existing object may be replaced by an equal one.
+    fn copy(&self, from: &ObjectName, _to: &ObjectName) -> Result<(), BackendError> {
+        Err(self.unsupported("copy objects", from))
+    }
+
+    /// Forbids to remove or replace the object before a time, for every user of the place. An
+    /// earlier time than before changes nothing.
+    fn retain(&self, name: &ObjectName, _until: Timestamp) -> Result<(), BackendError> {
+        Err(self.unsupported("lock objects", name))
+    }
+
+    /// The place's own answer to a challenge about an object's bytes, computed where they are.
+    fn prove(&self, name: &ObjectName, _challenge: &[u8]) -> Result<Vec<u8>, BackendError> {
+        Err(self.unsupported("compute proofs of objects", name))
+    }
+
+    /// The error of an operation that the place does not have.
+    fn unsupported(&self, ability: &'static str, name: &ObjectName) -> BackendError {
+        BackendError::Unsupported { place: self.describe(), ability, name: name.clone() }
+    }
 
     /// The place, for messages to people.
     fn describe(&self) -> String;

@@ -29,7 +29,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use strongroom_base::aligned::write_aligned;
 
-use crate::{Backend, BackendError, ObjectInfo, ObjectName, Operation, holds};
+use crate::{Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, holds};
 
 /// Keeps objects as files below one folder.
 #[derive(Debug)]
@@ -304,6 +304,16 @@ impl Backend for LocalBackend {
             }
         }
         Ok(swept)
+    }
+
+    fn promises(&self) -> Promises {
+        Promises::LOCAL
+    }
+
+    fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError> {
+        let entries = std::fs::read_dir(&self.path)
+            .map_err(|source| BackendError::at_path(Operation::Open, &self.path, source))?;
+        Ok(entries.into_iter().all(|entry| entry.is_ok_and(|entry| entry.file_name() == folder)))
     }
 
     fn describe(&self) -> String {

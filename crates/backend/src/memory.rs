@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{Backend, BackendError, ObjectInfo, ObjectName};
+use crate::{Backend, BackendError, ObjectInfo, ObjectName, Promises};
 
 /// Keeps objects in memory.
 #[derive(Debug, Default)]
@@ -83,6 +83,14 @@ impl Backend for MemoryBackend {
 
     fn sweep(&self) -> Result<usize, BackendError> {
         Ok(0)
+    }
+
+    fn promises(&self) -> Promises {
+        Promises::LOCAL
+    }
+
+    fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError> {
+        Ok(self.objects().keys().all(|name| name.folder() == folder))
     }
 
     fn describe(&self) -> String {

@@ -1,17 +1,19 @@
 //! What every command gets: the repository's place, the passphrase, the terminal.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use strongroom_backend::{Backend, Place, PlaceError};
+use strongroom_backend::Backend;
 use strongroom_base::{Cancel, OsEntropy, Severity, Silent, SystemClock};
+use strongroom_remote::{Place, PlaceError, Settings};
 use strongroom_repository::{
     InitOptions, Repository, RepositoryError, Surroundings, check_vacant, exists,
 };
 use strongroom_upkeep::find_rolled_back;
 
+use crate::connection::ConnectionArgs;
 use crate::exit::{CliError, Exit};
 use crate::passphrase::PassphraseArgs;
 use crate::terminal::{Events, Terminal};
@@ -19,7 +21,7 @@ use crate::terminal::{Events, Terminal};
 /// The options of every command.
 #[derive(Debug, Clone, clap::Args)]
 pub struct GlobalArgs {
-    /// The repository: a folder
+    /// The repository: a folder, or a URL such as s3://BUCKET/FOLDER
     #[arg(
         long,
         short,
@@ -32,6 +34,8 @@ pub struct GlobalArgs {
     pub repo: Option<OsString>,
     #[command(flatten)]
     pub passphrase: PassphraseArgs,
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
     /// Keep caches in this folder instead of ~/.cache/strongroom
     #[arg(
         long,
@@ -92,25 +96,34 @@ impl Context {
             CliError::new(
                 Exit::Failed,
                 "no repository was given",
-                "give --repo FOLDER, or set STRONGROOM_REPOSITORY",
+                "give --repo PLACE, or set STRONGROOM_REPOSITORY",
             )
         })?;
-        Place::parse(text).map_err(|error| {
-            let hint = match error {
-                PlaceError::Remote { .. } => {
-                    "give a folder; one with a colon in its name is written ./NAME"
-                }
-                PlaceError::Empty => "give a folder",
-            };
-            CliError::new(Exit::Failed, error.to_string(), hint)
-        })
+        parse_place(text)
+    }
+
+    /// How connections are made.
+    fn settings(&self) -> Settings {
+        self.args.connection.settings(&self.cancel)
+    }
+
+    /// Another place, such as a replica, which must exist.
+    pub fn other_place(&self, text: &OsStr) -> Result<Arc<dyn Backend>, CliError> {
+        let place = parse_place(text)?;
+        let not_there = || RepositoryError::NotARepository { place: place.to_string() };
+        Ok(place.open(&self.settings())?.ok_or_else(not_there)?)
+    }
+
+    /// Another place, which is made if it does not exist.
+    pub fn made_place(&self, text: &OsStr) -> Result<Arc<dyn Backend>, CliError> {
+        Ok(parse_place(text)?.create(&self.settings())?)
     }
 
     /// The place of the repository, which must exist.
     pub fn backend(&self) -> Result<Arc<dyn Backend>, CliError> {
         let place = self.place()?;
         let not_there = RepositoryError::NotARepository { place: place.to_string() };
-        Ok(place.open()?.ok_or(not_there)?)
+        Ok(place.open(&self.settings())?.ok_or(not_there)?)
     }
 
     /// Opens the repository.
@@ -141,9 +154,11 @@ impl Context {
     pub fn init(&self, options: &InitOptions) -> Result<Repository, CliError> {
         let place = self.place()?;
         // Before a passphrase is asked for.
-        check_vacant(&place)?;
+        if let Some(backend) = place.open(&self.settings())? {
+            check_vacant(&*backend)?;
+        }
         let passphrase = self.args.passphrase.new_repository(&self.cancel)?;
-        let backend = place.create()?;
+        let backend = place.create(&self.settings())?;
         Ok(Repository::init(self.surroundings(backend), &passphrase, options)?)
     }
 
@@ -163,7 +178,7 @@ impl Context {
     }
 
     fn has_repository(&self) -> Result<bool, CliError> {
-        match self.place()?.open()? {
+        match self.place()?.open(&self.settings())? {
             Some(backend) => Ok(exists(&*backend)?),
             None => Ok(false),
         }
@@ -196,4 +211,24 @@ impl Context {
         let base = xdg.or_else(|| Some(home?.join(".cache")))?;
         Some(base.join("strongroom"))
     }
+}
+
+fn parse_place(text: &OsStr) -> Result<Place, CliError> {
+    Place::parse(text).map_err(|error| {
+        let hint = match error {
+            PlaceError::NotUrl { .. } => {
+                "write it as a URL, such as sftp://HOST/FOLDER; a folder with a colon in its name is \
+                 written ./NAME"
+            }
+            PlaceError::Scheme { .. } | PlaceError::Address { .. } => {
+                "`strongroom help` lists the places that a repository can be in"
+            }
+            PlaceError::Password { .. } => {
+                "other users can read command lines: put it where `strongroom help` says, and leave \
+                 it out of the address"
+            }
+            PlaceError::Empty => "give a folder, or a URL such as s3://BUCKET/FOLDER",
+        };
+        CliError::new(Exit::Failed, error.to_string(), hint)
+    })
 }

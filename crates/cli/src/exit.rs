@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use strongroom_access::MountError;
-use strongroom_backend::BackendError;
+use strongroom_backend::{BackendError, Refusal};
 use strongroom_base::Printable;
 use strongroom_engine::EngineError;
 use strongroom_repository::{ErrorKind, RepositoryError};
@@ -239,8 +239,42 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::NoSuchPath { .. } => {
             "`strongroom ls SNAPSHOT` lists what the snapshot holds"
         }
+        RepositoryError::Backend(BackendError::Refused { refusal, .. }) => {
+            hint_for_refusal(*refusal)
+        }
+        RepositoryError::Backend(BackendError::Unsupported { .. }) => {
+            "docs/places.md says what each kind of place can do"
+        }
         error => return hint_for_kind(error.kind()),
     })
+}
+
+fn hint_for_refusal(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::NoCredentials => {
+            "give keys in the variables or files of the service; `strongroom help` names them"
+        }
+        Refusal::Credentials => {
+            "check the user, the password or the keys; they may be wrong, or no longer valid"
+        }
+        Refusal::Right => {
+            "ask the owner of the place for this right; nothing was changed by this request"
+        }
+        Refusal::NoSuchPlace => {
+            "check the address; buckets and accounts are created with the tools of their service"
+        }
+        Refusal::Region => "set AWS_REGION to the region of the bucket",
+        Refusal::Clock => "set the clock of this machine: services refuse requests of other times",
+        Refusal::Identity => {
+            "if the place has a new certificate or host key, compare it with its owner's first, then \
+             trust it as you trusted the old one; otherwise another machine answers in its stead"
+        }
+        Refusal::Quota => "forget snapshots and prune, or ask the owner of the place for more",
+        Refusal::Locked => "it can be removed or replaced after its lock has ended",
+        Refusal::Content => "run `strongroom verify`; if it finds nothing, run the command again",
+        Refusal::Version => "use the same version of Strongroom at both ends",
+        Refusal::Other => "the place said why; `strongroom help` lists what each place needs",
+    }
 }
 
 fn hint_for_kind(kind: ErrorKind) -> Option<&'static str> {

@@ -12,6 +12,7 @@ mod calendar;
 mod columns;
 mod command_output;
 mod commands;
+mod connection;
 mod context;
 mod dates;
 mod exit;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use strongroom_arena::envelope::format::{HeaderError, ObjectKind};
 use strongroom_arena::envelope::{self, EnvelopeError, Identity};
 use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, Origin, Redundancy};
-use strongroom_backend::{Backend, BackendError, ObjectName, Place};
+use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{
     Clock, DomainId, Entropy, MasterSecret, NamingSecret, RepositoryId, RepositoryKeys, SlotId,
@@ -220,14 +220,13 @@ impl Repository {
 
 /// Fails unless a repository can be made at a place: it must be empty, or have only the key slots
 /// that an interrupted `init` left.
-pub fn check_vacant(place: &Place) -> Result<(), RepositoryError> {
-    let Some(backend) = place.open()? else { return Ok(()) };
+pub fn check_vacant(backend: &dyn Backend) -> Result<(), RepositoryError> {
     let name = backend.describe();
-    if exists(&*backend)? {
+    if exists(backend)? {
         return Err(RepositoryError::RepositoryExists { place: name });
     }
     // A concurrent `init` may have made the folder and not yet its key slot.
-    if !place.holds_at_most(KEYS_FOLDER)? && backend.list(KEYS_FOLDER)?.is_empty() {
+    if !backend.holds_at_most(KEYS_FOLDER)? && backend.list(KEYS_FOLDER)?.is_empty() {
         return Err(RepositoryError::PlaceNotEmpty { place: name });
     }
     Ok(())

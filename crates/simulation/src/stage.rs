@@ -8,7 +8,9 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Operation as Doing};
+use strongroom_backend::{
+    Backend, BackendError, ObjectInfo, ObjectName, Operation as Doing, Promises,
+};
 use strongroom_testkit::Random;
 
 use crate::ledger::Ledger;
@@ -377,6 +379,16 @@ impl Backend for Handle {
 
     fn sweep(&self) -> Result<usize, BackendError> {
         Ok(0)
+    }
+
+    fn promises(&self) -> Promises {
+        Promises::LOCAL
+    }
+
+    fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError> {
+        self.stage.look(self.actor, "holds_at_most", folder, |store| {
+            Ok(store.objects.keys().all(|name| name.folder() == folder))
+        })
     }
 
     fn describe(&self) -> String {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Operation};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises};
 
 use crate::recording::CallKind;
 
@@ -274,6 +274,14 @@ impl<B: Backend + ?Sized> Backend for FaultyBackend<B> {
             None => self.inner.sweep(),
             Some(_) => Err(planned(Operation::Remove, "")),
         }
+    }
+
+    fn promises(&self) -> Promises {
+        self.inner.promises()
+    }
+
+    fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError> {
+        self.inner.holds_at_most(folder)
     }
 
     fn describe(&self) -> String {

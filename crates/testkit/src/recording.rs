@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Promises};
 
 /// What was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -144,6 +144,14 @@ impl<B: Backend + ?Sized> Backend for RecordingBackend<B> {
     fn sweep(&self) -> Result<usize, BackendError> {
         self.note(CallKind::Sweep, "", 0);
         self.inner.sweep()
+    }
+
+    fn promises(&self) -> Promises {
+        self.inner.promises()
+    }
+
+    fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError> {
+        self.inner.holds_at_most(folder)
     }
 
     fn describe(&self) -> String {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Promises};
 
 /// Refuses to read what was declared bad, and hands all other calls on.
 #[derive(Debug)]
@@ -78,6 +78,14 @@ impl<B: Backend + ?Sized> Backend for RefusingBackend<B> {
 
     fn sweep(&self) -> Result<usize, BackendError> {
         self.inner.sweep()
+    }
+
+    fn promises(&self) -> Promises {
+        self.inner.promises()
+    }
+
+    fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError> {
+        self.inner.holds_at_most(folder)
     }
 
     fn describe(&self) -> String {

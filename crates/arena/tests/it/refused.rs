@@ -10,7 +10,7 @@ use strongroom_arena::{
     ArenaError, ArenaName, ArenaStore, CacheLimits, FinishedArena, Origin, Redundancy,
     object_bytes_max,
 };
-use strongroom_backend::{Backend, BackendError, MemoryBackend, ObjectInfo, ObjectName};
+use strongroom_backend::{Backend, BackendError, MemoryBackend, ObjectInfo, ObjectName, Promises};
 use strongroom_testkit::RefusingBackend;
 
 use crate::{ARENA_BYTES, World, block_range, chunks, read, summary_range};
@@ -133,6 +133,14 @@ impl Backend for Vast {
     }
 
     fn sweep(&self) -> Result<usize, BackendError> {
+        unreachable!("it is only read")
+    }
+
+    fn promises(&self) -> Promises {
+        unreachable!("it is only read")
+    }
+
+    fn holds_at_most(&self, _: &str) -> Result<bool, BackendError> {
         unreachable!("it is only read")
     }
 

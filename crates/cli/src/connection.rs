@@ -1,0 +1,50 @@
+//! How connections to places on other machines are made.
+
+use std::sync::Arc;
+
+use strongroom_base::units::parse_bytes;
+use strongroom_base::{Cancel, OsEntropy, SystemClock};
+use strongroom_remote::{Rate, Settings, Variables};
+
+/// How connections to places on other machines are made.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ConnectionArgs {
+    /// Send at most this many bytes a second, such as 2MiB
+    #[arg(long, global = true, value_name = "RATE", value_parser = rate, help_heading = "Connection")]
+    limit_upload: Option<u64>,
+    /// Receive at most this many bytes a second
+    #[arg(long, global = true, value_name = "RATE", value_parser = rate, help_heading = "Connection")]
+    limit_download: Option<u64>,
+    /// Make at most this many requests at a time
+    #[arg(
+        long,
+        global = true,
+        value_name = "NUMBER",
+        value_parser = clap::value_parser!(u16).range(1..=256),
+        help_heading = "Connection"
+    )]
+    connections: Option<u16>,
+}
+
+impl ConnectionArgs {
+    /// The settings of every connection.
+    pub fn settings(&self, cancel: &Cancel) -> Settings {
+        Settings {
+            variables: Variables::new(std::env::vars_os()),
+            rate: Rate { upload: self.limit_upload, download: self.limit_download },
+            connections: self.connections.map(usize::from),
+            patience: Settings::PATIENCE,
+            cancel: cancel.clone(),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(OsEntropy),
+        }
+    }
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    match parse_bytes(text) {
+        Ok(0) => Err("nothing could be sent at this rate".to_owned()),
+        Ok(bytes) => Ok(bytes),
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,216 @@
+//! One attempt at an HTTP request, with the line's rate and with bounds on what is received.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strongroom_backend::Refusal;
+use ureq::http::{HeaderMap, Method, StatusCode};
+use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
+use ureq::{Agent, SendBody};
+
+use crate::failure::Failure;
+use crate::rate::{Line, PIECE_BYTES, Sending};
+use crate::settings::Settings;
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(15);
+/// How long nothing may move while bytes are on their way.
+const PROGRESS: Duration = Duration::from_secs(30);
+/// How long a server may take to answer after it has everything: some assemble an object then.
+const ANSWER: Duration = Duration::from_secs(300);
+/// Connections that are kept for the next request.
+const IDLE_CONNECTIONS: usize = 64;
+/// The most bytes of an answer that is only for people.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Connections to HTTP servers.
+pub(crate) struct Http {
+    agent: Agent,
+    line: Arc<Line>,
+}
+
+/// One request.
+pub(crate) struct Request<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) url: &'a str,
+    pub(crate) headers: &'a [(&'a str, String)],
+    pub(crate) body: &'a [u8],
+    /// An answer of more bytes is an error.
+    pub(crate) answer_bytes_max: usize,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Http {
+    /// Trusts the certificates that this machine trusts, and those in `authorities` (PEM).
+    pub(crate) fn new(settings: &Settings, authorities: &[Vec<u8>]) -> Self {
+        let mut roots: Vec<Certificate<'static>> = rustls_native_certs::load_native_certs()
+            .certs
+            .iter()
+            .map(|certificate| Certificate::from_der(certificate).to_owned())
+            .collect();
+        for pem in authorities {
+            let found = ureq::tls::parse_pem(pem).filter_map(|item| match item {
+                Ok(ureq::tls::PemItem::Certificate(certificate)) => Some(certificate),
+                _ => None,
+            });
+            roots.extend(found);
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = TlsConfig::builder()
+            .provider(TlsProvider::Rustls)
+            .root_certs(RootCerts::new_with_certs(&roots))
+            .unversioned_rustls_crypto_provider(provider)
+            .build();
+        let agent = Agent::config_builder()
+            .tls_config(tls)
+            .http_status_as_error(false)
+            .allow_non_standard_methods(true)
+            .max_redirects(0)
+            .no_delay(true)
+            .user_agent(concat!("strongroom/", env!("CARGO_PKG_VERSION")))
+            .max_idle_connections(IDLE_CONNECTIONS)
+            .max_idle_connections_per_host(IDLE_CONNECTIONS)
+            .timeout_connect(Some(CONNECT))
+            .timeout_per_read(Some(PROGRESS))
+            .timeout_per_write(Some(PROGRESS))
+            .timeout_recv_response(Some(ANSWER))
+            .build()
+            .new_agent();
+        Self { agent, line: Arc::new(Line::new(settings.rate)) }
+    }
+
+    /// Makes one attempt.
+    pub(crate) fn call(&self, request: &Request<'_>) -> Result<Answer, Failure> {
+        let method = Method::from_bytes(request.method.as_bytes()).map_err(Failure::lost)?;
+        let mut builder = ureq::http::Request::builder().method(&method).uri(request.url);
+        for (name, value) in request.headers {
+            builder = builder.header(*name, value);
+        }
+        let has_body = !request.body.is_empty() || matches!(request.method, "PUT" | "POST");
+        let outcome = if has_body {
+            let mut sending = Sending { rest: request.body, line: &self.line };
+            let built = builder
+                .header("content-length", request.body.len())
+                .body(SendBody::from_reader(&mut sending))
+                .map_err(Failure::lost)?;
+            self.agent.run(built)
+        } else {
+            self.agent.run(builder.body(()).map_err(Failure::lost)?)
+        };
+        let answer = outcome.map_err(lost)?;
+        let (head, mut body) = answer.into_parts();
+        let expected = body.content_length();
+        let is_without_body = method == Method::HEAD;
+        let mut received = Vec::new();
+        if !is_without_body {
+            let mut reader = body.as_reader();
+            self.receive(&mut reader, request.answer_bytes_max, expected, &mut received)?;
+        }
+        Ok(Answer { status: head.status, headers: head.headers, body: received })
+    }
+
+    fn receive(
+        &self,
+        reader: &mut impl Read,
+        max: usize,
+        expected: Option<u64>,
+        into: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
+        let too_long = || Failure::lost("the answer is longer than what was asked for");
+        if expected.is_some_and(|expected| expected > max as u64) {
+            return Err(too_long());
+        }
+        into.reserve_exact(expected.map_or(0, |expected| expected as usize));
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            let count = reader.read(&mut piece).map_err(Failure::Lost)?;
+            if count == 0 {
+                break;
+            }
+            self.line.receive(count);
+            if into.len() + count > max {
+                return Err(too_long());
+            }
+            into.extend_from_slice(&piece[..count]);
+        }
+        match expected {
+            Some(expected) if expected != into.len() as u64 => {
+                Err(Failure::lost("the answer ended before its end"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Answer {
+    /// A header's text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The answer for people: its first line, or the status.
+    pub(crate) fn message(&self) -> String {
+        let text = String::from_utf8_lossy(&self.body);
+        let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        if line.is_empty() || line.starts_with('<') {
+            return self.status.to_string();
+        }
+        format!("{}: {}", self.status, line.chars().take(200).collect::<String>())
+    }
+
+    /// How a request failed whose status means the same everywhere.
+    pub(crate) fn failure(&self) -> Failure {
+        self.failure_saying(self.message())
+    }
+
+    /// The same, with a message that the caller found in the answer.
+    pub(crate) fn failure_saying(&self, answer: String) -> Failure {
+        let refused = |refusal| Failure::Refused { refusal, answer: answer.clone() };
+        match self.status.as_u16() {
+            404 | 410 => Failure::NotFound,
+            401 => refused(Refusal::Credentials),
+            403 => refused(Refusal::Right),
+            408 | 425 | 500 | 502 | 504 => Failure::lost(answer),
+            413 | 507 => Failure::Full,
+            423 => refused(Refusal::Locked),
+            429 | 503 => Failure::Busy { after: self.retry_after(), answer },
+            501 | 405 => Failure::Unsupported("do this"),
+            _ => refused(Refusal::Other),
+        }
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        let seconds: u64 = self.header("retry-after")?.trim().parse().ok()?;
+        Some(Duration::from_secs(seconds))
+    }
+}
+
+/// How a request failed that got no answer.
+fn lost(error: ureq::Error) -> Failure {
+    match error {
+        ureq::Error::Io(error) => {
+            // A certificate that is not trusted is reported as an error of reading.
+            match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+                Some(inner @ rustls::Error::InvalidCertificate(_)) => {
+                    Failure::Refused { refusal: Refusal::Identity, answer: inner.to_string() }
+                }
+                _ => Failure::Lost(error),
+            }
+        }
+        ureq::Error::Rustls(inner @ rustls::Error::InvalidCertificate(_)) => {
+            Failure::Refused { refusal: Refusal::Identity, answer: inner.to_string() }
+        }
+        ureq::Error::BadUri(_) => {
+            Failure::Refused { refusal: Refusal::NoSuchPlace, answer: error.to_string() }
+        }
+        _ => Failure::lost(error.to_string()),
+    }
+}

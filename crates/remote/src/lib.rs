@@ -1,0 +1,25 @@
+//! Floor 2: places on other machines.
+//!
+//! Each kind of place is a [`Service`](service::Service): it makes one attempt at a request and says
+//! how it failed ([`Failure`](failure::Failure)). [`Remote`](remote::Remote) makes a
+//! [`Backend`](strongroom_backend::Backend) of any service: it repeats what may be repeated, reads
+//! back what may have been carried out, limits requests and bytes, and ends when the user asks for
+//! it. [`Place`] turns what a person wrote into a backend.
+//!
+//! Everything here is synchronous. Requests that are in flight at the same time are on threads of
+//! the caller.
+
+mod address;
+mod failure;
+mod http;
+mod lanes;
+mod place;
+mod rate;
+mod remote;
+mod s3;
+mod service;
+mod settings;
+
+pub use place::{Place, PlaceError};
+pub use rate::Rate;
+pub use settings::{Settings, Variables};

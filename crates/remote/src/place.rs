@@ -1,0 +1,180 @@
+//! Where a repository is, as a person writes it.
+//!
+//! The one place that knows which kinds of places there are: a new one is a
+//! [`Scheme`], an arm of [`Place::open`], and a [`Service`](crate::service::Service).
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use strongroom_backend::{Backend, BackendError, LocalBackend, Operation, Refusal};
+
+use crate::address::{Address, Scheme};
+use crate::remote::Remote;
+use crate::s3::S3;
+use crate::service::Service;
+use crate::settings::Settings;
+
+/// Where a repository is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A folder of this machine.
+    Folder(PathBuf),
+    /// A place on another machine.
+    Remote(Address),
+}
+
+/// Why a text names no place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceError {
+    /// It looks like a place on another machine, and is not written as a URL.
+    #[error("{} looks like a place on another machine, but is not a URL", .place.display())]
+    NotUrl {
+        /// What was written.
+        place: OsString,
+    },
+    /// There is no such kind of place.
+    #[error("there are no places that begin with {scheme}://")]
+    Scheme {
+        /// What was written before `://`.
+        scheme: String,
+    },
+    /// It is not an address.
+    #[error("{place} is not an address: {reason}")]
+    Address {
+        /// What was written, without a password.
+        place: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// It has a password, which every user of the machine could read.
+    #[error("the address of {place} has a password in it")]
+    Password {
+        /// What was written, without the password.
+        place: String,
+    },
+    /// It is empty.
+    #[error("the name of the repository is empty")]
+    Empty,
+}
+
+impl Place {
+    /// The place that a text names.
+    ///
+    /// As with rsync and scp, a colon before the first slash makes it remote: `s3://bucket`,
+    /// `sftp://host/folder`. A folder with such a name is written `./s3:bucket`.
+    pub fn parse(text: &OsStr) -> Result<Self, PlaceError> {
+        let bytes = text.as_bytes();
+        if bytes.is_empty() {
+            return Err(PlaceError::Empty);
+        }
+        if let Some(path) = bytes.strip_prefix(b"file://") {
+            return Ok(Self::Folder(PathBuf::from(OsStr::from_bytes(path))));
+        }
+        let first = bytes.split(|byte| *byte == b'/').next().unwrap_or_default();
+        if !first.contains(&b':') {
+            return Ok(Self::Folder(PathBuf::from(text)));
+        }
+        let not_url = || PlaceError::NotUrl { place: text.to_owned() };
+        let address = Address::parse(text.to_str().ok_or_else(not_url)?)?;
+        Ok(Self::Remote(address.ok_or_else(not_url)?))
+    }
+
+    /// Opens the place; none if nothing is there.
+    pub fn open(&self, settings: &Settings) -> Result<Option<Arc<dyn Backend>>, BackendError> {
+        match self {
+            Self::Folder(path) => match LocalBackend::open(path) {
+                Ok(backend) => Ok(Some(Arc::new(backend))),
+                Err(BackendError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound =>
+                {
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+            },
+            Self::Remote(address) => self.connect(address, settings, false),
+        }
+    }
+
+    /// Makes the place if it does not exist, and opens it.
+    pub fn create(&self, settings: &Settings) -> Result<Arc<dyn Backend>, BackendError> {
+        match self {
+            Self::Folder(path) => Ok(Arc::new(LocalBackend::create(path)?)),
+            Self::Remote(address) => {
+                let made = self.connect(address, settings, true)?;
+                Ok(made.expect("a place that was made is there"))
+            }
+        }
+    }
+
+    fn connect(
+        &self,
+        address: &Address,
+        settings: &Settings,
+        make: bool,
+    ) -> Result<Option<Arc<dyn Backend>>, BackendError> {
+        match address.scheme {
+            Scheme::S3 => enter(S3::new(address, settings), settings, make),
+            scheme => Err(BackendError::Refused {
+                operation: Operation::Open,
+                what: address.to_string(),
+                refusal: Refusal::Version,
+                answer: format!("this version has no places at {}://", scheme.as_str()),
+            }),
+        }
+    }
+}
+
+/// Makes a backend of a service whose place is there, or was made.
+fn enter(
+    service: Result<impl Service + 'static, BackendError>,
+    settings: &Settings,
+    make: bool,
+) -> Result<Option<Arc<dyn Backend>>, BackendError> {
+    let remote = Remote::new(service?, settings);
+    if make {
+        remote.make()?;
+    } else if !remote.is_there()? {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(remote)))
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(path) => write!(f, "{}", path.display()),
+            Self::Remote(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_colon_before_the_first_slash_is_remote() {
+        for (text, path) in [
+            ("/room", Some("/room")),
+            ("room", Some("room")),
+            ("./s3:bucket", Some("./s3:bucket")),
+            ("/mnt/10:30", Some("/mnt/10:30")),
+            ("file:///room", Some("/room")),
+            ("s3:bucket/x", None),
+            ("sftp:host:/x", None),
+            ("me@host:room", None),
+            ("", None),
+        ] {
+            let parsed = Place::parse(text.as_ref()).ok();
+            assert_eq!(parsed, path.map(|path| Place::Folder(path.into())), "{text:?}");
+        }
+        for scheme in Scheme::ALL {
+            let text = format!("{}://host/x", scheme.as_str());
+            assert_eq!(Place::parse(text.as_ref()).unwrap().to_string(), text);
+        }
+    }
+}
