@@ -10,6 +10,7 @@
 //! the caller.
 
 mod address;
+mod authority;
 mod failure;
 mod http;
 mod lanes;
@@ -17,6 +18,7 @@ mod place;
 mod rate;
 mod remote;
 mod s3;
+mod secret;
 mod service;
 mod settings;
 

@@ -22,6 +22,7 @@ use strongroom_base::Timestamp;
 use ureq::http::StatusCode;
 
 use crate::address::{Address, percent_encode};
+use crate::authority;
 use crate::failure::Failure;
 use crate::http::{Answer, Http, MESSAGE_BYTES_MAX, Request};
 use crate::service::Service;
@@ -92,14 +93,12 @@ impl S3 {
         })?;
         let bucket = Bucket::new(url, style, address.host.clone(), region.to_owned())
             .map_err(|error| refused(Refusal::NoSuchPlace, error.to_string()))?;
-        let authority = variables.get("AWS_CA_BUNDLE");
-        let authority = authority.map(std::fs::read).transpose().map_err(|error| {
-            refused(Refusal::Identity, format!("AWS_CA_BUNDLE cannot be read: {error}"))
-        })?;
+        let authorities = authority::read(variables, &["AWS_CA_BUNDLE"])
+            .map_err(|failure| failure.into_error(Operation::Open, None, &description))?;
         let prefix =
             if address.path.is_empty() { String::new() } else { format!("{}/", address.path) };
         Ok(Self {
-            http: Http::new(settings, authority.as_slice()),
+            http: Http::new(settings, &authorities),
             bucket,
             prefix,
             provider: Provider::new(&profile, settings),
