@@ -36,6 +36,8 @@ const SIGNED_FOR: Duration = Duration::from_secs(900);
 const OBJECT_BYTES_MAX: u64 = 5 << 30;
 /// Requests in flight that a store of objects bears.
 const IN_FLIGHT: usize = 32;
+/// Names in a page of a listing: as many as stores give.
+const PAGE_NAMES: usize = 1000;
 /// A page of a listing: a thousand objects of at most a KiB each.
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
@@ -172,11 +174,17 @@ impl S3 {
     }
 
     /// One page of the names that begin with `prefix`, up to the next slash.
-    fn page(&self, prefix: &str, after: Option<&str>) -> Result<ListObjectsV2Response, Failure> {
+    fn page(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        names_max: usize,
+    ) -> Result<ListObjectsV2Response, Failure> {
         let credentials = self.credentials()?;
         let mut action = self.bucket.list_objects_v2(Some(&credentials));
         action.with_prefix(prefix.to_owned());
         action.with_delimiter("/");
+        action.with_max_keys(names_max);
         if let Some(token) = after {
             action.with_continuation_token(token.to_owned());
         }
@@ -192,18 +200,16 @@ impl S3 {
 
 impl Service for S3 {
     fn is_there(&self) -> Result<bool, Failure> {
-        let credentials = self.credentials()?;
-        let mut action = self.bucket.head_bucket(Some(&credentials));
-        let answer = self.call(&self.sign(&mut action, &[]), &[], 0)?;
-        match answer.status {
-            status if status.is_success() => Ok(true),
-            StatusCode::NOT_FOUND => Err(Failure::Refused {
+        // A listing of one name, because its refusal says what is wrong, unlike that of a HEAD.
+        match self.page(&self.prefix, None, 1) {
+            Ok(_) => Ok(true),
+            // Credentials that may only read and write objects may not list the bucket.
+            Err(Failure::Refused { refusal: Refusal::Right, .. }) => Ok(true),
+            Err(Failure::NotFound) => Err(Failure::Refused {
                 refusal: Refusal::NoSuchPlace,
                 answer: "the bucket does not exist".to_owned(),
             }),
-            // Credentials that may only read and write objects may not ask for the bucket.
-            StatusCode::FORBIDDEN => Ok(true),
-            _ => Err(Said::of(&answer).failure(&answer)),
+            Err(failure) => Err(failure),
         }
     }
 
@@ -281,7 +287,7 @@ impl Service for S3 {
         let mut objects = Vec::new();
         let mut after = None;
         loop {
-            let page = self.page(&prefix, after.as_deref())?;
+            let page = self.page(&prefix, after.as_deref(), PAGE_NAMES)?;
             objects.extend(page.contents.iter().filter_map(|object| {
                 let name = object.key.strip_prefix(&self.prefix)?;
                 let name = ObjectName::parse(name)?;
@@ -297,7 +303,7 @@ impl Service for S3 {
     }
 
     fn holds_at_most(&self, folder: &str) -> Result<bool, Failure> {
-        let page = self.page(&self.prefix, None)?;
+        let page = self.page(&self.prefix, None, PAGE_NAMES)?;
         let allowed = format!("{}{folder}/", self.prefix);
         // Some consoles make an empty object for a folder.
         let is_empty = page.contents.iter().all(|object| object.key == self.prefix);
@@ -422,6 +428,8 @@ impl Said {
             _ => match answer.status.as_u16() {
                 412 => Failure::Taken,
                 301 | 307 => refused(Refusal::Region),
+                // Of an object there is `NoSuchKey`; other things that are missing are the user's.
+                404 if !self.code.is_empty() => refused(Refusal::Credentials),
                 _ => answer.failure_saying(text),
             },
         }

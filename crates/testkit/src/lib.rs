@@ -1,5 +1,6 @@
 //! For tests only: what every backend must do, disks that fail, disks that record their calls,
-//! damage, and file trees with everything that a tree can have.
+//! damage, real servers and lines
+//! to them, and file trees with everything that a tree can have.
 //!
 //! Nothing here knows what an object holds, and [`Image`] looks at trees through the standard
 //! library and plain calls, so that what is tested is never what tests it. A helper that cannot do
@@ -13,6 +14,8 @@ mod monitor;
 mod random;
 mod recording;
 mod refusing;
+pub mod relay;
+pub mod servers;
 mod skip;
 pub mod tree;
 mod world;

@@ -1,0 +1,73 @@
+//! Buckets of a real S3 server.
+
+use std::time::Duration;
+
+use strongroom_backend::{BackendError, ObjectName, Refusal};
+use strongroom_testkit::conformance;
+use strongroom_testkit::relay::{LineOptions, Relay};
+use strongroom_testkit::servers::versitygw;
+
+use crate::{place, settings};
+
+#[test]
+fn a_bucket_of_versitygw_conforms() {
+    let gateway = versitygw();
+    let settings = settings(gateway.variables(gateway.server.address));
+    for text in ["s3://bucket", "s3://bucket/a folder/of mine"] {
+        let backend = place(text).create(&settings).unwrap();
+        assert!(backend.holds_at_most("keys").unwrap());
+        conformance::check(&*backend);
+        assert!(!backend.holds_at_most("keys").unwrap());
+        assert_eq!(backend.describe(), text);
+        for info in backend.list("arenas").unwrap().iter().chain(&backend.list("").unwrap()) {
+            backend.remove(&info.name).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_bucket_is_named() {
+    let gateway = versitygw();
+    let right = gateway.variables(gateway.server.address);
+    let refusal = |text: &str, changed: &str, value: &str| {
+        let mut variables = right.clone();
+        variables
+            .iter_mut()
+            .filter(|(name, _)| name == changed)
+            .for_each(|(_, v)| *v = value.into());
+        match place(text).open(&settings(variables)).map(|backend| backend.unwrap().list("keys")) {
+            Err(BackendError::Refused { refusal, .. })
+            | Ok(Err(BackendError::Refused { refusal, .. })) => refusal,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(refusal("s3://nothing", "", ""), Refusal::NoSuchPlace);
+    assert_eq!(refusal("s3://bucket", "AWS_SECRET_ACCESS_KEY", "wrong"), Refusal::Credentials);
+    assert_eq!(refusal("s3://bucket", "AWS_ACCESS_KEY_ID", "wrong"), Refusal::Credentials);
+}
+
+#[test]
+fn a_connection_that_is_cut_is_made_again() {
+    let gateway = versitygw();
+    let line = LineOptions { delay: Duration::from_millis(1), bytes_per_second: Some(20 << 20) };
+    let relay = Relay::start(gateway.server.address, line);
+    let backend = place("s3://bucket").open(&settings(gateway.variables(relay.address))).unwrap();
+    let backend = backend.unwrap();
+    let bytes = vec![7; 8 << 20];
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for number in 0..4 {
+                backend.create(&ObjectName::new("arenas", number), &bytes).unwrap();
+                assert_eq!(
+                    backend.read(&ObjectName::new("arenas", number), 0, 9 << 20).unwrap(),
+                    bytes
+                );
+            }
+        });
+        while !writer.is_finished() {
+            std::thread::sleep(Duration::from_millis(900));
+            relay.cut();
+        }
+    });
+    assert_eq!(backend.list("arenas").unwrap().len(), 4);
+}

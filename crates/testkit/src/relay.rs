@@ -1,0 +1,202 @@
+//! A line between a client and a server: with a delay, a rate, a count of bytes, and cuts.
+//!
+//! Every connection to the relay is continued to the server. What arrives is sent on after the
+//! delay, at the rate that all connections share, in each direction by itself. A relay is for
+//! measurements and for connections that end in the middle.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use strongroom_base::Stopwatch;
+
+/// What the line is like.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LineOptions {
+    /// How long a byte takes in one direction.
+    pub delay: Duration,
+    /// Bytes a second in each direction; none is without a limit.
+    pub bytes_per_second: Option<u64>,
+}
+
+/// A relay that runs until this value is dropped.
+#[derive(Debug)]
+pub struct Relay {
+    /// Where clients connect.
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: LineOptions,
+    started: Stopwatch,
+    is_ended: AtomicBool,
+    /// Bytes and free time of each direction: to the server, and from it.
+    ways: [Way; 2],
+    connections: AtomicU64,
+    // A plain mutex: held while the list changes or every connection is cut.
+    open: Mutex<Vec<TcpStream>>,
+    /// New connections are closed at once.
+    is_down: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Way {
+    bytes: AtomicU64,
+    /// When the line will have carried everything that was given to it.
+    free_at: Mutex<Duration>,
+}
+
+/// Bytes are carried in pieces of at most this many.
+const PIECE_BYTES: usize = 16 << 10;
+/// At most this many pieces of a connection are on their way in one direction: 16 MiB.
+const PIECES_MAX: usize = 1024;
+
+impl Relay {
+    /// Starts a relay to a server.
+    ///
+    /// # Panics
+    ///
+    /// If the loopback has no free port.
+    pub fn start(server: SocketAddr, options: LineOptions) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let shared = Arc::new(Shared {
+            options,
+            started: Stopwatch::start(),
+            is_ended: AtomicBool::new(false),
+            ways: Default::default(),
+            connections: AtomicU64::new(0),
+            open: Mutex::default(),
+            is_down: AtomicBool::new(false),
+        });
+        let accepting = shared.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                if accepting.is_ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                if let Ok(client) = client
+                    && !accepting.is_down.load(Ordering::Relaxed)
+                {
+                    accepting.connections.fetch_add(1, Ordering::Relaxed);
+                    // A server that is gone closes the connection.
+                    let _ = accepting.continue_to(server, client);
+                }
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// Bytes sent to the server so far.
+    pub fn sent(&self) -> u64 {
+        self.shared.ways[0].bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes received from the server so far.
+    pub fn received(&self) -> u64 {
+        self.shared.ways[1].bytes.load(Ordering::Relaxed)
+    }
+
+    /// Connections made so far.
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// Cuts every connection that is open now.
+    pub fn cut(&self) {
+        let mut open = self.shared.open.lock().unwrap_or_else(PoisonError::into_inner);
+        for connection in open.drain(..) {
+            // The other side may have closed it.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Cuts every connection and accepts no new one until [`Relay::up`].
+    pub fn down(&self) {
+        self.shared.is_down.store(true, Ordering::Relaxed);
+        self.cut();
+    }
+
+    /// Accepts connections again.
+    pub fn up(&self) {
+        self.shared.is_down.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.is_ended.store(true, Ordering::Relaxed);
+        self.cut();
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl Shared {
+    fn continue_to(self: &Arc<Self>, server: SocketAddr, client: TcpStream) -> io::Result<()> {
+        let server = TcpStream::connect(server)?;
+        for connection in [&client, &server] {
+            connection.set_nodelay(true)?;
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            open.push(connection.try_clone()?);
+        }
+        self.carry(0, client.try_clone()?, server.try_clone()?);
+        self.carry(1, server, client);
+        Ok(())
+    }
+
+    /// Carries what arrives at `from` on to `to`: one thread receives, one sends in time.
+    fn carry(self: &Arc<Self>, way: usize, mut from: TcpStream, to: TcpStream) {
+        let (sender, receiver) = sync_channel::<(Duration, Vec<u8>)>(PIECES_MAX);
+        let receiving = self.clone();
+        std::thread::spawn(move || {
+            let mut piece = vec![0; PIECE_BYTES];
+            loop {
+                match from.read(&mut piece) {
+                    Ok(0) | Err(_) => return,
+                    Ok(count) => {
+                        let due = receiving.due(way, count);
+                        if !sender.send((due, piece[..count].to_vec())).is_ok() {
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+        let sending = self.clone();
+        std::thread::spawn(move || sending.send(&receiver, to));
+    }
+
+    fn send(&self, receiver: &Receiver<(Duration, Vec<u8>)>, mut to: TcpStream) {
+        while let Ok((due, piece)) = receiver.recv() {
+            let wait = due.saturating_sub(self.started.elapsed());
+            if !wait.is_zero() {
+                std::thread::sleep(wait);
+            }
+            if to.write_all(&piece).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    }
+
+    /// When these bytes arrive at the other end.
+    fn due(&self, way: usize, bytes: usize) -> Duration {
+        let way = &self.ways[way];
+        way.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let now = self.started.elapsed();
+        let mut arrives = now;
+        if let Some(rate) = self.options.bytes_per_second {
+            let mut free_at = way.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let takes = Duration::from_secs_f64(bytes as f64 / rate as f64);
+            *free_at = (*free_at).max(now) + takes;
+            arrives = *free_at;
+        }
+        arrives + self.options.delay
+    }
+}
