@@ -14,6 +14,7 @@ mod mistakes;
 mod mount;
 mod old_repositories;
 mod output;
+mod places;
 mod prompt;
 mod second_reader;
 mod space;

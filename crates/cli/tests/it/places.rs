@@ -1,0 +1,83 @@
+//! The life of a repository at each kind of place, by the program itself and on real servers.
+
+use std::process::Command;
+
+use strongroom_testkit::relay::{LineOptions, Relay};
+use strongroom_testkit::servers::versitygw;
+use strongroom_testkit::tree::{TreeOptions, grow};
+use strongroom_testkit::{Image, assert_same};
+
+use crate::world::{CHEAP, Run, World};
+
+/// A world whose repository is at a place that these variables open.
+struct Far {
+    world: World,
+    place: String,
+    variables: Vec<(String, String)>,
+}
+
+impl Far {
+    fn new(place: &str, variables: Vec<(String, String)>) -> Self {
+        Self { world: World::empty(), place: place.to_owned(), variables }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.world.command(args);
+        command.env("STRONGROOM_REPOSITORY", &self.place);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        Run::of(self.command(args).output().unwrap())
+    }
+}
+
+/// Everything that a repository goes through, at this place. `damage` breaks one arena, if the
+/// test can reach it there.
+fn life(far: &Far, damage: Option<&dyn Fn()>) {
+    let (tree, target) = (far.world.tree(), far.world.path("target"));
+    let (tree, target) = (tree.to_str().unwrap(), target.to_str().unwrap());
+    far.run(&["snapshots"]).exits(6).warns("init");
+    far.run(&[&["init"][..], &CHEAP].concat()).exits(0);
+    far.run(&[&["init"][..], &CHEAP].concat()).exits(1).warns("already");
+    grow(&far.world.tree(), 1, TreeOptions { entries: 40, ..TreeOptions::default() });
+    far.run(&["backup", tree]).exits(0);
+    let first = Image::of(&far.world.tree());
+    std::fs::write(far.world.path("tree/new"), vec![5; 100_000]).unwrap();
+    far.run(&["backup", tree]).exits(0);
+    far.run(&["snapshots"]).exits(0).says(tree);
+    far.run(&["restore", &format!("latest~1:{tree}"), "--target", target]).exits(0);
+    first.assert_same(&Image::of(&far.world.path("target")), "the first version");
+    far.run(&["verify", "--data"]).exits(0);
+    if let Some(damage) = damage {
+        damage();
+        far.run(&["verify", "--data"]).exits(4);
+        far.run(&["repair"]).exits(0);
+        far.run(&["verify", "--data"]).exits(0);
+    }
+    far.run(&["forget", "--keep-last", "1"]).exits(0);
+    far.run(&["prune"]).exits(0);
+    far.run(&["verify", "--data"]).exits(0);
+    let again = far.world.path("again");
+    let again = again.to_str().unwrap();
+    far.run(&["restore", &format!("latest:{tree}"), "--target", again]).exits(0);
+    assert_same(&far.world.tree(), &far.world.path("again"));
+}
+
+#[test]
+fn a_repository_lives_in_a_bucket() {
+    let gateway = versitygw();
+    let relay = Relay::start(gateway.server.address, LineOptions::default());
+    let far = Far::new("s3://bucket/of mine", gateway.variables(relay.address));
+    let flip = || {
+        let folder = gateway.bucket().join("of mine/arenas");
+        let arena = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+        let mut bytes = std::fs::read(&arena).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&arena, bytes).unwrap();
+    };
+    life(&far, Some(&flip));
+    assert!(relay.connections() > 0, "it was not asked");
+}
