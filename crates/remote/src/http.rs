@@ -110,6 +110,13 @@ impl Http {
         let expected = body.content_length();
         let is_without_body = method == Method::HEAD;
         let mut received = Vec::new();
+        let asks_for_part = request.headers.iter().any(|(name, _)| *name == "range");
+        if asks_for_part
+            && head.status == StatusCode::OK
+            && expected.is_none_or(|expected| expected > request.answer_bytes_max as u64)
+        {
+            return Err(Failure::Unsupported("read a part of an object"));
+        }
         if !is_without_body {
             let mut reader = body.as_reader();
             self.receive(&mut reader, request.answer_bytes_max, expected, &mut received)?;
@@ -156,6 +163,36 @@ impl Answer {
         self.headers.get(name)?.to_str().ok()
     }
 
+    /// The part of an object that was asked for by [`range_header`], if the answer is one about it.
+    pub(crate) fn part(&mut self, offset: u64, length: usize) -> Option<Result<Vec<u8>, Failure>> {
+        match self.status {
+            StatusCode::PARTIAL_CONTENT => {
+                // A store that gives another part would be taken for a damaged medium.
+                let range = self.header("content-range").and_then(|text| {
+                    let text = text.trim().strip_prefix("bytes")?.trim_start();
+                    text.split('-').next()?.parse::<u64>().ok()
+                });
+                Some(match range {
+                    Some(first) if first != offset => {
+                        Err(Failure::lost("the answer is another part than what was asked for"))
+                    }
+                    _ if self.body.len() > length => {
+                        Err(Failure::lost("the answer is longer than what was asked for"))
+                    }
+                    _ => Ok(std::mem::take(&mut self.body)),
+                })
+            }
+            // The whole object: a store may answer so if the range covers it.
+            StatusCode::OK if offset == 0 => {
+                self.body.truncate(length);
+                Some(Ok(std::mem::take(&mut self.body)))
+            }
+            StatusCode::OK => Some(Err(Failure::Unsupported("read a part of an object"))),
+            StatusCode::RANGE_NOT_SATISFIABLE => Some(Ok(Vec::new())),
+            _ => None,
+        }
+    }
+
     /// The answer for people: its first line, or the status.
     pub(crate) fn message(&self) -> String {
         let text = String::from_utf8_lossy(&self.body);
@@ -191,6 +228,13 @@ impl Answer {
         let seconds: u64 = self.header("retry-after")?.trim().parse().ok()?;
         Some(Duration::from_secs(seconds))
     }
+}
+
+/// The header `range` for a part of an object. None if the part is empty, or so far away that some
+/// servers would read the numbers as negative ones.
+pub(crate) fn range_header(offset: u64, length: usize) -> Option<String> {
+    let last = offset.saturating_add(u64::try_from(length).ok()?.checked_sub(1)?);
+    (last <= i64::MAX as u64).then(|| format!("bytes={offset}-{last}"))
 }
 
 /// How a request failed that got no answer.

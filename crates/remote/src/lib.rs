@@ -21,6 +21,7 @@ mod s3;
 mod secret;
 mod service;
 mod settings;
+mod webdav;
 
 pub use place::{Place, PlaceError};
 pub use rate::Rate;

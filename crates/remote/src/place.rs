@@ -17,6 +17,7 @@ use crate::remote::Remote;
 use crate::s3::S3;
 use crate::service::Service;
 use crate::settings::Settings;
+use crate::webdav::WebDav;
 
 /// Where a repository is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,6 +119,9 @@ impl Place {
     ) -> Result<Option<Arc<dyn Backend>>, BackendError> {
         match address.scheme {
             Scheme::S3 => enter(S3::new(address, settings), settings, make),
+            Scheme::Webdav | Scheme::Webdavs => {
+                enter(WebDav::new(address, settings), settings, make)
+            }
             scheme => Err(BackendError::Refused {
                 operation: Operation::Open,
                 what: address.to_string(),

@@ -24,8 +24,8 @@ use ureq::http::StatusCode;
 use crate::address::{Address, percent_encode};
 use crate::authority;
 use crate::failure::Failure;
-use crate::http::{Answer, Http, MESSAGE_BYTES_MAX, Request};
-use crate::service::Service;
+use crate::http::{Answer, Http, MESSAGE_BYTES_MAX, Request, range_header};
+use crate::service::{Service, read_within};
 use crate::settings::Settings;
 use credentials::Provider;
 use profile::Profile;
@@ -219,29 +219,15 @@ impl Service for S3 {
     }
 
     fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, Failure> {
-        let Some(last) = length.checked_sub(1).map(|last| offset.saturating_add(last as u64))
-        else {
-            return self.size(name).map(|_| Vec::new());
+        let Some(range) = range_header(offset, length) else {
+            return read_within(self, name, offset, length);
         };
-        if last > i64::MAX as u64 {
-            // Some servers read such numbers as negative ones.
-            let size = self.size(name)?;
-            let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
-            return if rest == 0 { Ok(Vec::new()) } else { self.read(name, offset, rest) };
-        }
         let (credentials, key) = (self.credentials()?, self.key(name));
         let mut action = self.bucket.get_object(Some(&credentials), &key);
         let mut signed = self.sign(&mut action, &[]);
-        signed.headers.push(("range", format!("bytes={offset}-{last}")));
-        let answer = self.call(&signed, &[], length)?;
-        match answer.status {
-            StatusCode::PARTIAL_CONTENT => Ok(answer.body),
-            // The whole object: a store may answer so if the range covers it.
-            StatusCode::OK if offset == 0 => Ok(answer.body),
-            StatusCode::OK => Err(Failure::Unsupported("read a part of an object")),
-            StatusCode::RANGE_NOT_SATISFIABLE => Ok(Vec::new()),
-            _ => Err(Said::of(&answer).failure(&answer)),
-        }
+        signed.headers.push(("range", range));
+        let mut answer = self.call(&signed, &[], length)?;
+        answer.part(offset, length).unwrap_or_else(|| Err(Said::of(&answer).failure(&answer)))
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64, Failure> {

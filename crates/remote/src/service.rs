@@ -68,3 +68,21 @@ pub(crate) trait Service: Send + Sync {
     /// The place, for messages to people, without secrets.
     fn describe(&self) -> String;
 }
+
+/// Reads a part whose end may be far behind that of the object: its size is asked for first.
+pub(crate) fn read_within(
+    service: &impl Service,
+    name: &ObjectName,
+    offset: u64,
+    length: usize,
+) -> Result<Vec<u8>, Failure> {
+    let size = service.size(name)?;
+    if size > i64::MAX as u64 {
+        return Err(Failure::lost(format!("{size} bytes are not the length of an object")));
+    }
+    let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+    match length.min(rest) {
+        0 => Ok(Vec::new()),
+        length => service.read(name, offset, length),
+    }
+}

@@ -1,0 +1,404 @@
+//! Objects as files of a WebDAV server.
+//!
+//! WebDAV has no exclusive PUT that servers agree on, and a PUT that is cut may leave a part of a
+//! file. So a new object is sent under a temporary name and gets its own by `MOVE`: with
+//! `Overwrite: F` the server refuses a name that is taken (RFC 4918, 9.9.4). Servers that two
+//! clients ask at once answer the loser with one of several errors, so after any of them we look
+//! whether the name is taken now. Not every server keeps this promise, so `init` tries it.
+//!
+//! A writer that is killed may leave a temporary file. It is left alone: without a clock that both
+//! machines share, it cannot be told from that of a living writer.
+
+mod listing;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use strongroom_backend::{BackendError, ObjectInfo, ObjectName, Operation, Promises, Refusal};
+use strongroom_base::Entropy;
+use strongroom_base::entropy::random_array;
+use ureq::http::StatusCode;
+use zeroize::Zeroizing;
+
+use crate::address::{Address, Scheme, percent_encode};
+use crate::authority;
+use crate::failure::Failure;
+use crate::http::{Answer, Http, MESSAGE_BYTES_MAX, Request, range_header};
+use crate::secret;
+use crate::service::{Service, read_within};
+use crate::settings::Settings;
+use listing::Entry;
+
+/// Requests in flight that such servers bear: many have few threads.
+const IN_FLIGHT: usize = 8;
+/// The longest answer about a folder: about 100,000 objects.
+const LISTING_BYTES_MAX: usize = 64 << 20;
+/// What the names of temporary files begin with; no object's name does.
+const TEMPORARY: &str = ".tmp-";
+/// What is asked about the files of a folder.
+const ASKED: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\
+    <propfind xmlns=\"DAV:\"><prop><resourcetype/><getcontentlength/></prop></propfind>";
+
+/// A collection of a WebDAV server.
+pub(crate) struct WebDav {
+    http: Http,
+    /// The collection's URL, with a slash at its end.
+    url: String,
+    user: Option<String>,
+    authorization: Option<Zeroizing<String>>,
+    entropy: Arc<dyn Entropy>,
+    // A plain mutex: held for a look or an insertion, never during a request.
+    /// Folders that this client has made, or found to exist.
+    folders: Mutex<BTreeSet<String>>,
+    description: String,
+}
+
+impl WebDav {
+    /// The collection of an address. The password comes from `WEBDAV_PASSWORD`,
+    /// `WEBDAV_PASSWORD_FILE` or `WEBDAV_PASSWORD_COMMAND`.
+    pub(crate) fn new(address: &Address, settings: &Settings) -> Result<Self, BackendError> {
+        let description = address.to_string();
+        let authorization = authorization(address, settings)
+            .map_err(|failure| failure.into_error(Operation::Open, None, &description))?;
+        let authorities = authority::read(&settings.variables, &[])
+            .map_err(|failure| failure.into_error(Operation::Open, None, &description))?;
+        let scheme = if address.scheme == Scheme::Webdavs { "https" } else { "http" };
+        let mut url = format!("{scheme}://{}/", address.authority());
+        if !address.path.is_empty() {
+            url = format!("{url}{}/", percent_encode(&address.path));
+        }
+        Ok(Self {
+            http: Http::new(settings, &authorities),
+            url,
+            user: address.user.clone(),
+            authorization,
+            entropy: settings.entropy.clone(),
+            folders: Mutex::default(),
+            description,
+        })
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{}", self.url, percent_encode(path))
+    }
+
+    fn call(
+        &self,
+        method: &str,
+        url: &str,
+        headers: &[(&str, String)],
+        body: &[u8],
+        max: usize,
+    ) -> Result<Answer, Failure> {
+        let mut all = headers.to_vec();
+        if let Some(authorization) = &self.authorization {
+            all.push(("authorization", authorization.to_string()));
+        }
+        let answer_bytes_max = max.max(MESSAGE_BYTES_MAX);
+        let request = Request { method, url, headers: &all, body, answer_bytes_max };
+        let answer = self.http.call(&request)?;
+        match answer.status.as_u16() {
+            300..=399 => Err(redirected(&answer)),
+            401 => Err(self.unauthorized(&answer)),
+            _ => Ok(answer),
+        }
+    }
+
+    fn unauthorized(&self, answer: &Answer) -> Failure {
+        let wants_basic = answer.headers.get_all("www-authenticate").iter().any(|value| {
+            value.to_str().is_ok_and(|text| text.to_ascii_lowercase().contains("basic"))
+        });
+        let (refusal, text) = match &self.user {
+            None => (
+                Refusal::NoCredentials,
+                "the server wants a user: write the name into the address, as in \
+                 webdavs://USER@HOST/PATH, and set WEBDAV_PASSWORD"
+                    .to_owned(),
+            ),
+            Some(user) if wants_basic => {
+                (Refusal::Credentials, format!("the server refuses the password of {user}"))
+            }
+            Some(_) => (
+                Refusal::Credentials,
+                "the server takes no passwords of the kind `Basic`, and this program knows no other"
+                    .to_owned(),
+            ),
+        };
+        Failure::Refused { refusal, answer: text }
+    }
+
+    /// What is at a URL: the entries of a listing of this depth.
+    fn look(&self, url: &str, depth: &str) -> Result<Vec<Entry>, Failure> {
+        let headers = [
+            ("depth", depth.to_owned()),
+            ("content-type", "application/xml; charset=utf-8".to_owned()),
+        ];
+        let answer = self.call("PROPFIND", url, &headers, ASKED, LISTING_BYTES_MAX)?;
+        match answer.status {
+            StatusCode::MULTI_STATUS => listing::parse(&answer.body),
+            StatusCode::OK | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
+                Err(Failure::Refused {
+                    refusal: Refusal::NoSuchPlace,
+                    answer: "a web server answers there that has no WebDAV".to_owned(),
+                })
+            }
+            _ => Err(answer.failure()),
+        }
+    }
+
+    /// Makes a collection whose parent exists. It may exist already.
+    fn make_collection(&self, url: &str) -> Result<(), Failure> {
+        let answer = self.call("MKCOL", url, &[], &[], 0)?;
+        match answer.status {
+            status if status.is_success() => Ok(()),
+            // It exists, or something else has its name; what follows shows which.
+            StatusCode::METHOD_NOT_ALLOWED => Ok(()),
+            // Another client makes it at this moment.
+            _ if self.look(url, "0").is_ok() => Ok(()),
+            _ => Err(answer.failure()),
+        }
+    }
+
+    fn make_folder(&self, folder: &str) -> Result<(), Failure> {
+        if !folder.is_empty() {
+            self.make_collection(&format!("{}/", self.url(folder)))?;
+        }
+        self.folders().insert(folder.to_owned());
+        Ok(())
+    }
+
+    fn folders(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends an object under a temporary name and moves it to its own.
+    fn put(&self, name: &ObjectName, bytes: &[u8], overwrite: &str) -> Result<(), Failure> {
+        let folder = name.folder();
+        let is_known = self.folders().contains(folder);
+        if !is_known {
+            self.make_folder(folder)?;
+        }
+        let chance: [u8; 16] = random_array(&*self.entropy);
+        let temporary = format!("{TEMPORARY}{:032x}", u128::from_le_bytes(chance));
+        let path = if folder.is_empty() { temporary } else { format!("{folder}/{temporary}") };
+        let temporary = self.url(&path);
+        let outcome = self.put_and_move(&temporary, &self.url(name.as_str()), bytes, overwrite);
+        if outcome.is_err() {
+            // The folder may have been removed: look the next time.
+            self.folders().remove(folder);
+            // Best effort: the failure that matters is the first one.
+            let _ = self.call("DELETE", &temporary, &[], &[], 0);
+        }
+        outcome
+    }
+
+    fn put_and_move(
+        &self,
+        temporary: &str,
+        target: &str,
+        bytes: &[u8],
+        overwrite: &str,
+    ) -> Result<(), Failure> {
+        let binary = [("content-type", "application/octet-stream".to_owned())];
+        let answer = self.call("PUT", temporary, &binary, bytes, 0)?;
+        if !answer.status.is_success() {
+            return Err(match answer.status {
+                // The folder vanished, or so it seems: the next attempt makes it.
+                StatusCode::NOT_FOUND | StatusCode::CONFLICT => Failure::lost(answer.message()),
+                _ => answer.failure(),
+            });
+        }
+        let headers = [("destination", target.to_owned()), ("overwrite", overwrite.to_owned())];
+        let answer = self.call("MOVE", temporary, &headers, &[], 0)?;
+        match answer.status {
+            StatusCode::CREATED | StatusCode::NO_CONTENT | StatusCode::OK => Ok(()),
+            StatusCode::PRECONDITION_FAILED => Err(Failure::Taken),
+            StatusCode::BAD_GATEWAY => Err(Failure::Refused {
+                refusal: Refusal::Other,
+                answer: "the server does not know itself by this address (502 to a MOVE): use the \
+                         address that it is configured with"
+                    .to_owned(),
+            }),
+            // A server that two clients ask at once may answer the loser with any error.
+            _ if overwrite == "F" && self.is_taken(target)? => Err(Failure::Taken),
+            // The temporary file vanished, or a folder did.
+            StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::LOCKED => {
+                Err(Failure::lost(answer.message()))
+            }
+            // Some of the moves failed: the body says which, and why.
+            StatusCode::MULTI_STATUS => Err(Failure::lost("the server moved nothing")),
+            _ => Err(answer.failure()),
+        }
+    }
+
+    fn is_taken(&self, url: &str) -> Result<bool, Failure> {
+        match self.look(url, "0") {
+            Ok(_) => Ok(true),
+            Err(Failure::NotFound) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+impl Service for WebDav {
+    fn is_there(&self) -> Result<bool, Failure> {
+        self.is_taken(&self.url)
+    }
+
+    fn make(&self) -> Result<(), Failure> {
+        // From the last collection that exists on; the server's top always does.
+        let top = self.url.find("://").map_or(0, |colon| colon + 3);
+        let slashes: Vec<usize> =
+            self.url[top..].match_indices('/').map(|(at, _)| top + at + 1).collect();
+        let mut missing = Vec::new();
+        for end in slashes.into_iter().rev() {
+            match self.look(&self.url[..end], "0") {
+                Ok(_) => break,
+                Err(Failure::NotFound) => missing.push(end),
+                // It may well be that only what is below it is ours.
+                Err(Failure::Refused { refusal: Refusal::Right, .. }) if !missing.is_empty() => {
+                    break;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        for end in missing.into_iter().rev() {
+            self.make_collection(&self.url[..end])?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, Failure> {
+        let Some(range) = range_header(offset, length) else {
+            return read_within(self, name, offset, length);
+        };
+        let mut answer =
+            self.call("GET", &self.url(name.as_str()), &[("range", range)], &[], length)?;
+        answer.part(offset, length).unwrap_or_else(|| Err(answer.failure()))
+    }
+
+    fn size(&self, name: &ObjectName) -> Result<u64, Failure> {
+        let entries = self.look(&self.url(name.as_str()), "0")?;
+        match entries.as_slice() {
+            [Entry { is_collection: true, .. }] => {
+                Err(Failure::Unreadable(std::io::Error::from(std::io::ErrorKind::IsADirectory)))
+            }
+            [Entry { bytes: Some(bytes), .. }] => Ok(*bytes),
+            _ => Err(Failure::lost("an answer without the object's length")),
+        }
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
+        self.put(name, bytes, "F")
+    }
+
+    fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
+        self.put(name, bytes, "T")
+    }
+
+    fn remove(&self, name: &ObjectName) -> Result<(), Failure> {
+        let answer = self.call("DELETE", &self.url(name.as_str()), &[], &[], 0)?;
+        match answer.status {
+            // The removal of some parts failed.
+            StatusCode::MULTI_STATUS => Err(Failure::lost("the server removed nothing")),
+            status if status.is_success() => Ok(()),
+            _ => Err(answer.failure()),
+        }
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, Failure> {
+        let (url, prefix) = match folder {
+            "" => (self.url.clone(), String::new()),
+            folder => (format!("{}/", self.url(folder)), format!("{folder}/")),
+        };
+        let entries = match self.look(&url, "1") {
+            Ok(entries) => entries,
+            Err(Failure::NotFound) => return Ok(Vec::new()),
+            Err(failure) => return Err(failure),
+        };
+        let own = listing::path_of(&url);
+        Ok(entries
+            .iter()
+            .filter(|entry| entry.path.trim_end_matches('/') != own.trim_end_matches('/'))
+            // At the top, collections are folders of objects.
+            .filter(|entry| !entry.is_collection || !folder.is_empty())
+            .filter_map(|entry| {
+                let name = ObjectName::parse(&format!("{prefix}{}", entry.file()))?;
+                Some(ObjectInfo { name, bytes: entry.bytes.unwrap_or(0) })
+            })
+            .collect())
+    }
+
+    fn holds_at_most(&self, folder: &str) -> Result<bool, Failure> {
+        let entries = match self.look(&self.url, "1") {
+            Ok(entries) => entries,
+            Err(Failure::NotFound) => return Ok(true),
+            Err(failure) => return Err(failure),
+        };
+        let own = listing::path_of(&self.url);
+        Ok(entries.iter().all(|entry| {
+            entry.path.trim_end_matches('/') == own.trim_end_matches('/')
+                || entry.is_collection && entry.file() == folder
+        }))
+    }
+
+    fn copy(&self, from: &ObjectName, to: &ObjectName) -> Result<(), Failure> {
+        self.make_folder(to.folder())?;
+        let headers = [("destination", self.url(to.as_str())), ("overwrite", "T".to_owned())];
+        let answer = self.call("COPY", &self.url(from.as_str()), &headers, &[], 0)?;
+        match answer.status {
+            StatusCode::CREATED | StatusCode::NO_CONTENT | StatusCode::OK => Ok(()),
+            StatusCode::MULTI_STATUS | StatusCode::CONFLICT => {
+                Err(Failure::lost("the server copied nothing"))
+            }
+            _ => Err(answer.failure()),
+        }
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            is_exclusive: None,
+            is_consistent: Some(true),
+            // The protocol does not say so, and common servers do not flush.
+            is_durable: false,
+            in_flight: IN_FLIGHT,
+            object_bytes_max: u64::MAX,
+            copies: true,
+            locks: false,
+            proves: false,
+        }
+    }
+
+    fn describe(&self) -> String {
+        self.description.clone()
+    }
+}
+
+fn authorization(
+    address: &Address,
+    settings: &Settings,
+) -> Result<Option<Zeroizing<String>>, Failure> {
+    let Some(user) = &address.user else { return Ok(None) };
+    let password =
+        secret::find(&settings.variables, "WEBDAV_PASSWORD")?.ok_or_else(|| Failure::Refused {
+            refusal: Refusal::NoCredentials,
+            answer: format!(
+                "there is no password of {user}: set WEBDAV_PASSWORD, WEBDAV_PASSWORD_FILE or \
+                 WEBDAV_PASSWORD_COMMAND"
+            ),
+        })?;
+    let plain = Zeroizing::new(format!("{user}:{}", password.as_str()));
+    let encoded = Zeroizing::new(BASE64.encode(plain.as_bytes()));
+    Ok(Some(Zeroizing::new(format!("Basic {}", encoded.as_str()))))
+}
+
+/// A redirection is not followed: it could lead the password elsewhere, and cost each request twice.
+fn redirected(answer: &Answer) -> Failure {
+    let text = match answer.header("location") {
+        Some(location) => format!("the server says that it is at {location}: use that address"),
+        None => answer.message(),
+    };
+    Failure::Refused { refusal: Refusal::NoSuchPlace, answer: text }
+}
