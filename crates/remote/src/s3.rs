@@ -19,7 +19,6 @@ use rusty_s3::actions::{ListObjectsV2, ListObjectsV2Response};
 use rusty_s3::{Bucket, Credentials, Method, S3Action, UrlStyle};
 use strongroom_backend::{BackendError, ObjectInfo, ObjectName, Operation, Promises, Refusal};
 use strongroom_base::Timestamp;
-use ureq::http::StatusCode;
 
 use crate::address::{Address, percent_encode};
 use crate::authority;

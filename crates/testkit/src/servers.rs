@@ -6,8 +6,10 @@
 //! installed fails the test: nothing is skipped.
 
 mod versitygw;
+mod wsgidav;
 
 pub use versitygw::{Versitygw, versitygw};
+pub use wsgidav::{Wsgidav, wsgidav, wsgidav_tls};
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -1,0 +1,98 @@
+//! wsgidav: a WebDAV server in Python. It wants a password, and speaks TLS if it is asked to.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Server, installed, prepare};
+
+const PASSWORD: &str = "not-a-secret-of-anyone";
+
+/// A running wsgidav with one share at its top.
+#[derive(Debug)]
+pub struct Wsgidav {
+    /// The server.
+    pub server: Server,
+    has_tls: bool,
+}
+
+/// Starts wsgidav, which lets the user `me` in.
+///
+/// # Panics
+///
+/// If it is not installed or does not start.
+pub fn wsgidav() -> Wsgidav {
+    let server = Server::start(|folder, address| command(folder, address, false));
+    Wsgidav { server, has_tls: false }
+}
+
+/// The same over TLS, with a certificate that no machine trusts by itself.
+///
+/// # Panics
+///
+/// If it is not installed or does not start.
+pub fn wsgidav_tls() -> Wsgidav {
+    let server = Server::start(|folder, address| command(folder, address, true));
+    Wsgidav { server, has_tls: true }
+}
+
+fn command(folder: &Path, address: SocketAddr, has_tls: bool) -> Command {
+    std::fs::create_dir_all(folder.join("data")).expect("a folder for the share");
+    let mut text = format!(
+        "host: {}\nport: {}\nserver: cheroot\nverbose: 1\nprovider_mapping:\n  /: {}\n\
+         http_authenticator:\n  accept_basic: true\n  accept_digest: false\n  \
+         default_to_digest: false\nsimple_dc:\n  user_mapping:\n    '*':\n      me:\n        \
+         password: {PASSWORD}\n",
+        address.ip(),
+        address.port(),
+        folder.join("data").display(),
+    );
+    if has_tls {
+        let (key, certificate) = (folder.join("key.pem"), folder.join("certificate.pem"));
+        if !certificate.exists() {
+            let args = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 \
+                        -subj /CN=wsgidav -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=IP:127.0.0.1";
+            let mut all: Vec<&dyn AsRef<std::ffi::OsStr>> = Vec::new();
+            let words: Vec<&str> = args.split_whitespace().collect();
+            all.extend(words.iter().map(|word| word as &dyn AsRef<std::ffi::OsStr>));
+            all.extend([&"-keyout" as &dyn AsRef<_>, &key, &"-out", &certificate]);
+            prepare("openssl", &all);
+        }
+        writeln!(
+            text,
+            "ssl_certificate: {}\nssl_private_key: {}",
+            certificate.display(),
+            key.display()
+        )
+        .expect("a text grows");
+    }
+    let file = folder.join("wsgidav.yaml");
+    std::fs::write(&file, text).expect("the server's configuration");
+    let mut command = Command::new(installed("python/bin/wsgidav"));
+    command.arg("--config").arg(file);
+    command
+}
+
+impl Wsgidav {
+    /// The address of a folder there, to be written by a person.
+    pub fn url(&self, address: SocketAddr, path: &str) -> String {
+        let scheme = if self.has_tls { "webdavs" } else { "webdav" };
+        format!("{scheme}://me@{address}{path}")
+    }
+
+    /// The variables that let a client in.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let mut variables = vec![("WEBDAV_PASSWORD".to_owned(), PASSWORD.to_owned())];
+        if self.has_tls {
+            let file = self.server.folder.path().join("certificate.pem");
+            variables.push(("STRONGROOM_CA_FILE".to_owned(), file.display().to_string()));
+        }
+        variables
+    }
+
+    /// The folder that holds the objects as files.
+    pub fn data(&self) -> PathBuf {
+        self.server.folder.path().join("data")
+    }
+}
