@@ -224,7 +224,8 @@ impl Answer {
         }
     }
 
-    fn retry_after(&self) -> Option<Duration> {
+    /// How long the server asks to wait.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
         let seconds: u64 = self.header("retry-after")?.trim().parse().ok()?;
         Some(Duration::from_secs(seconds))
     }

@@ -11,6 +11,7 @@
 
 mod address;
 mod authority;
+mod azure;
 mod failure;
 mod http;
 mod lanes;

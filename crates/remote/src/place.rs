@@ -13,6 +13,7 @@ use std::sync::Arc;
 use strongroom_backend::{Backend, BackendError, LocalBackend, Operation, Refusal};
 
 use crate::address::{Address, Scheme};
+use crate::azure::Azure;
 use crate::remote::Remote;
 use crate::s3::S3;
 use crate::service::Service;
@@ -119,6 +120,7 @@ impl Place {
     ) -> Result<Option<Arc<dyn Backend>>, BackendError> {
         match address.scheme {
             Scheme::S3 => enter(S3::new(address, settings), settings, make),
+            Scheme::Azblob => enter(Azure::new(address, settings), settings, make),
             Scheme::Webdav | Scheme::Webdavs => {
                 enter(WebDav::new(address, settings), settings, make)
             }

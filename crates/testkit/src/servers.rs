@@ -5,9 +5,11 @@
 //! `target/servers`, or the one that `STRONGROOM_TEST_SERVERS` names. A server that is not
 //! installed fails the test: nothing is skipped.
 
+mod azurite;
 mod versitygw;
 mod wsgidav;
 
+pub use azurite::{Azurite, azurite};
 pub use versitygw::{Versitygw, versitygw};
 pub use wsgidav::{Wsgidav, wsgidav, wsgidav_tls};
 
