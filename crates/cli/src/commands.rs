@@ -17,6 +17,7 @@ mod manpages;
 mod mount;
 mod prune;
 mod repair;
+mod replicate;
 mod restore;
 mod snapshots;
 mod stats;
@@ -65,6 +66,9 @@ pub enum Command {
     Verify(verify::Args),
     /// Repair damage: from parity, from copies, from what is left
     Repair(repair::Args),
+    /// Copy what is new to replicas of the repository
+    #[command(visible_alias = "copy")]
+    Replicate(replicate::Args),
     /// Show how much is stored, and how much each snapshot takes
     Stats(stats::Args),
     /// List, generate, add, change and remove passphrases
@@ -106,6 +110,7 @@ impl Command {
             Self::Prune(args) => prune::run(context, &args),
             Self::Verify(args) => verify::run(context, &args),
             Self::Repair(args) => repair::run(context, &args),
+            Self::Replicate(args) => replicate::run(context, &args),
             Self::Stats(args) => stats::run(context, &args),
             Self::Key(args) => key::run(context, args),
             Self::Debug(args) => debug::run(context, args),

@@ -114,6 +114,11 @@ impl Context {
         Ok(place.open(&self.settings())?.ok_or_else(not_there)?)
     }
 
+    /// Another place; none if it does not exist.
+    pub fn other_or_none(&self, text: &OsStr) -> Result<Option<Arc<dyn Backend>>, CliError> {
+        Ok(parse_place(text)?.open(&self.settings())?)
+    }
+
     /// Another place, which is made if it does not exist.
     pub fn made_place(&self, text: &OsStr) -> Result<Arc<dyn Backend>, CliError> {
         Ok(parse_place(text)?.create(&self.settings())?)

@@ -197,6 +197,13 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::PlaceNotEmpty { .. } => {
             "choose an empty folder, or one that does not exist yet"
         }
+        RepositoryError::OtherRepository { .. } => {
+            "a replica is a copy of one repository: choose an empty place for this one"
+        }
+        RepositoryError::NotKept { .. } => "run it again; it goes on where it was",
+        RepositoryError::NotMirrored { .. } => {
+            "what was missing there was copied; `strongroom repair --from` brings back what is lost here"
+        }
         RepositoryError::NoKeySlot { .. } => {
             "restore a file of the folder `keys` from any other copy of the repository"
         }

@@ -194,6 +194,20 @@ pub fn examples(command: &str) -> &'static [Example] {
                 ]
             }
         }
+        "replicate" => {
+            const {
+                &[
+                    example(
+                        "Copy what is new to a bucket and to another disk",
+                        "strongroom replicate s3://backups/laptop /media/other/backup",
+                    ),
+                    example(
+                        "Also remove there what `prune` removed here",
+                        "strongroom replicate --mirror s3://backups/laptop",
+                    ),
+                ]
+            }
+        }
         "repair" => {
             const {
                 &[

@@ -48,6 +48,28 @@ pub enum RepositoryError {
         /// The place.
         place: String,
     },
+    /// A copy of one repository is no copy of another.
+    #[error("{place} holds another repository")]
+    OtherRepository {
+        /// The place.
+        place: String,
+    },
+    /// A place that took an object does not have it.
+    #[error("{place} took {name}, and does not have it")]
+    NotKept {
+        /// The object.
+        name: ObjectName,
+        /// The place.
+        place: String,
+    },
+    /// What a collection removed is not removed from a place that others write to.
+    #[error("nothing was removed from {place}: {what}")]
+    NotMirrored {
+        /// The place.
+        place: String,
+        /// What it has of its own.
+        what: String,
+    },
     /// No key slot opens with this passphrase.
     #[error("wrong passphrase")]
     WrongPassphrase {

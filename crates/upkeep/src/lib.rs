@@ -6,10 +6,12 @@
 
 mod collect;
 mod defragment;
+mod flight;
 mod forget;
 mod health;
 mod keys;
 mod repair;
+mod replicate;
 mod stats;
 mod verify;
 mod vouch;
@@ -28,6 +30,9 @@ pub use keys::{NewAccess, add_key, change_key, list_keys, remove_key};
 pub use repair::{
     RepairOutcome, RepairPlan, RepairStep, may_recover, plan_recovery, plan_repair, repair,
     repair_objects,
+};
+pub use replicate::{
+    CopyOutcome, CopyPlan, MirrorOutcome, MirrorPlan, mirror, plan_mirror, plan_replica, replicate,
 };
 pub use stats::{ArenaTotals, RepositoryStats, SnapshotStat, repository_stats, snapshot_stats};
 pub use verify::{VerifyDepth, VerifyOutcome, verify, verify_objects};

@@ -22,6 +22,7 @@ const COMMANDS: &[&str] = &[
     "prune",
     "verify",
     "repair",
+    "replicate",
     "stats",
     "key",
     "key list",

@@ -16,6 +16,7 @@ mod old_repositories;
 mod output;
 mod places;
 mod prompt;
+mod replicas;
 mod second_reader;
 mod space;
 mod story;

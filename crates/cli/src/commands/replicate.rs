@@ -1,0 +1,194 @@
+//! `strongroom replicate`
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde_json::json;
+use strongroom_backend::{Backend, ObjectName};
+use strongroom_base::Severity;
+use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
+use strongroom_repository::{Repository, RepositoryError, exists};
+use strongroom_upkeep::{
+    CopyOutcome, MirrorOutcome, MirrorPlan, mirror, plan_mirror, plan_replica, replicate,
+};
+
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+use crate::progress::Words;
+
+/// Where it is copied to.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The places of the replicas: folders, or URLs; made if they do not exist
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
+    /// Change nothing; show what would be copied
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+    /// Also remove from the replicas what `prune` removed from the repository; asks for the
+    /// passphrase
+    #[arg(long)]
+    mirror: bool,
+}
+
+/// What became of one target.
+enum Done {
+    Well,
+    /// Something is damaged at the source.
+    Damaged,
+    /// The replica has other objects of the same names.
+    Conflicts,
+}
+
+/// Copies it.
+pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    let source = context.backend()?;
+    if !exists(&*source)? {
+        return Err(RepositoryError::NotARepository { place: source.describe() }.into());
+    }
+    let repository = if args.mirror { Some(context.open()?) } else { None };
+    let mut code = Exit::Done;
+    let mut failed: Option<CliError> = None;
+    for target in &args.targets {
+        let done = if args.dry_run {
+            context.other_or_none(target).and_then(|target| show(context, &*source, target))
+        } else {
+            context
+                .made_place(target)
+                .and_then(|target| copy(context, &*source, repository.as_ref(), &target))
+        };
+        match done {
+            Ok(Done::Well) => {}
+            Ok(Done::Damaged) => code = Exit::Damaged,
+            Ok(Done::Conflicts) if code == Exit::Done => code = Exit::Incomplete,
+            Ok(Done::Conflicts) => {}
+            // The other targets do not depend on this one.
+            Err(error) if args.targets.len() > 1 && !context.cancel.is_cancelled() => {
+                let text = format!("{}: {error}", target.to_string_lossy());
+                context.terminal.problem(Severity::Warning, &text);
+                failed = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(code.into()),
+    }
+}
+
+fn show(
+    context: &Context,
+    source: &dyn Backend,
+    target: Option<Arc<dyn Backend>>,
+) -> Result<Done, CliError> {
+    let none = strongroom_backend::MemoryBackend::new();
+    let place = target.as_ref().map(|target| target.describe());
+    let plan = plan_replica(source, target.as_deref().unwrap_or(&none))?;
+    let sent = plan.missing.len() + plan.differing.len();
+    context.terminal.json(&json!({
+        "event": "plan",
+        "target": place,
+        "objects": sent,
+        "bytes": plan.bytes(),
+        "present": plan.present,
+        "bytes_present": plan.present_bytes,
+    }))?;
+    let place = place.unwrap_or_else(|| "a new place".to_owned());
+    context.terminal.line(format!(
+        "{place}: would send {} ({}); it has {} ({})",
+        counted(sent as u64, "object", "objects"),
+        bytes_text(plan.bytes()),
+        count_text(plan.present),
+        bytes_text(plan.present_bytes),
+    ))?;
+    Ok(Done::Well)
+}
+
+fn copy(
+    context: &Context,
+    source: &dyn Backend,
+    repository: Option<&Repository>,
+    target: &Arc<dyn Backend>,
+) -> Result<Done, CliError> {
+    let monitor = context.terminal.monitor(Words::objects("copied"));
+    let outcome = replicate(source, &**target, &monitor, &context.cancel);
+    monitor.finish();
+    let outcome = outcome?;
+    let mut mirrored = None;
+    if let Some(repository) = repository {
+        let plan = plan_mirror(repository, target)?;
+        let monitor = context.terminal.monitor(Words::objects("removed"));
+        let removed = mirror(repository, &**target, &plan, &monitor, &context.cancel);
+        monitor.finish();
+        mirrored = Some((plan, removed?));
+    }
+    report(context, &**target, &outcome, mirrored.as_ref())?;
+    context.terminal.line(format!("took {}", duration_text(monitor.elapsed())))?;
+    let is_own = |name: &ObjectName| name.folder() == "keys";
+    let keys = outcome.only_in_target.iter().filter(|name| is_own(name)).count();
+    if keys > 0 {
+        context.terminal.note(format!(
+            "{} has {} that the repository does not have: if a passphrase was withdrawn, remove it \
+             there too, with `strongroom key remove`",
+            target.describe(),
+            counted(keys as u64, "key object", "key objects"),
+        ));
+    }
+    if !outcome.lost.is_empty() {
+        context.terminal.line(
+            "what is damaged here was not copied: `strongroom repair --from` brings it back from a \
+             place that has it",
+        )?;
+        return Ok(Done::Damaged);
+    }
+    Ok(if outcome.conflicts.is_empty() { Done::Well } else { Done::Conflicts })
+}
+
+fn report(
+    context: &Context,
+    target: &dyn Backend,
+    outcome: &CopyOutcome,
+    mirrored: Option<&(MirrorPlan, MirrorOutcome)>,
+) -> Result<(), CliError> {
+    let place = target.describe();
+    let removed = mirrored.map(|(_, outcome)| *outcome).unwrap_or_default();
+    let names = |names: &mut dyn Iterator<Item = &ObjectName>| -> Vec<String> {
+        names.map(ToString::to_string).collect()
+    };
+    context.terminal.json(&json!({
+        "event": "summary",
+        "target": place,
+        "sent": outcome.sent,
+        "bytes_sent": outcome.sent_bytes,
+        "present": outcome.present,
+        "bytes_present": outcome.present_bytes,
+        "replaced": outcome.replaced,
+        "mended": outcome.mended,
+        "removed": removed.removed,
+        "bytes_removed": removed.removed_bytes,
+        "lost": names(&mut outcome.lost.iter().map(|(name, _)| name)),
+        "conflicts": names(&mut outcome.conflicts.iter()),
+        "only_in_target": names(&mut outcome.only_in_target.iter()),
+    }))?;
+    let mut line = format!(
+        "{place}: sent {} ({}); {} were there ({})",
+        counted(outcome.sent, "object", "objects"),
+        bytes_text(outcome.sent_bytes),
+        count_text(outcome.present),
+        bytes_text(outcome.present_bytes),
+    );
+    if outcome.replaced > 0 {
+        line.push_str(&format!("; {} in the place of damaged ones", count_text(outcome.replaced)));
+    }
+    if !outcome.lost.is_empty() {
+        let lost = counted(outcome.lost.len() as u64, "object", "objects");
+        line.push_str(&format!("; {lost} could not be sent"));
+    }
+    if mirrored.is_some() {
+        let objects = counted(removed.removed, "object", "objects");
+        line.push_str(&format!("; removed {objects} ({})", bytes_text(removed.removed_bytes)));
+    }
+    Ok(context.terminal.line(line)?)
+}

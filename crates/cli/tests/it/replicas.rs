@@ -1,0 +1,41 @@
+//! Copies of a repository, as people use them.
+
+use std::fs;
+
+use crate::world::{CHEAP, World};
+
+#[test]
+fn a_replica_is_made_kept_and_restored_from_without_a_passphrase() {
+    let world = World::with_tree(900);
+    world.backup().exits(0);
+    let [one, two] = ["one", "two"].map(|name| world.path(name).display().to_string());
+    let replicate = |args: &[&str]| {
+        let mut command = world.command(["replicate"].iter().chain(args));
+        command.env_remove("STRONGROOM_PASSWORD");
+        crate::world::Run::of(command.output().unwrap())
+    };
+    replicate(&[&one, "--dry-run"]).exits(0).says("a new place: would send");
+    assert!(!world.path("one").exists());
+    replicate(&[&one, &two]).exits(0).says("were there");
+    let run = replicate(&["--json", &one]).exits(0);
+    assert_eq!(run.summary()["sent"], 0);
+    let target = world.path("out").display().to_string();
+    world.run(["restore", "latest", "--target", &target, "--repo", &two]).exits(0);
+
+    // One that cannot be written to does not keep the others from being copied to.
+    world.backup().exits(0);
+    fs::write(world.path("file"), "in the way").unwrap();
+    let file = world.path("file").display().to_string();
+    replicate(&[&file, &two]).exits(1).says("sent");
+}
+
+#[test]
+fn another_repository_is_no_replica() {
+    let world = World::with_tree(901);
+    world.backup().exits(0);
+    let other = world.path("other").display().to_string();
+    world.run(["init", "--repo", &other].iter().chain(&CHEAP)).exits(0);
+    world.run(["replicate", &other]).exits(1).warns("holds another repository").warns("hint");
+    let nothing = world.path("nothing").display().to_string();
+    world.run(["replicate", &other, "--repo", &nothing]).exits(6);
+}

@@ -1,0 +1,212 @@
+//! `replicate`: copies what a repository has, and another place lacks. Needs no key.
+//!
+//! A replica is the union, by name, of all that was copied to it: objects never change, so an object
+//! that is there need not be looked at again. It has everything except what belongs to programs at
+//! work: sessions, and what collections remove. Nothing is removed from a replica, so what a
+//! snapshot in it needs is always there; [`mirror`] also follows collections, which takes a key.
+//!
+//! The order (`docs/concurrency.md`):
+//!
+//! 1. key slots, then the configuration;
+//! 2. the source's snapshots are listed;
+//! 3. its arenas are listed and copied, and listed again, until there is none that was not seen and
+//!    no collection went through meanwhile: an arena that is rewritten during a listing may be in it
+//!    neither under its old name nor under its new one;
+//! 4. vouchers, remarks, wishes;
+//! 5. the snapshots of 2, if they still exist: those that do not may lack arenas.
+//!
+//! So a snapshot is in the replica after all that it needs, and a copy that was interrupted at any
+//! point goes on where it was.
+
+mod mirror;
+mod plan;
+mod send;
+
+pub use mirror::{MirrorOutcome, MirrorPlan, mirror, plan_mirror};
+pub use plan::{CopyPlan, plan_replica};
+
+use std::collections::HashSet;
+
+use strongroom_arena::ARENAS_FOLDER;
+use strongroom_backend::{Backend, ObjectInfo, ObjectName};
+use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
+use strongroom_repository::objects::{COLLECTIONS_FOLDER, SNAPSHOTS_FOLDER};
+use strongroom_repository::{RepositoryError, arena_bytes_of};
+
+use crate::flight::{each_in_flight, requests_between};
+use plan::{FIRST_FOLDERS, FolderPlan, MIDDLE_FOLDERS, Present, list};
+use send::{Sent, Way};
+
+/// What was done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CopyOutcome {
+    /// Objects that were sent.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Objects that the target had already.
+    pub present: u64,
+    /// Their bytes.
+    pub present_bytes: u64,
+    /// Of those that were sent, objects in the place of a damaged one.
+    pub replaced: u64,
+    /// Of those that were sent, objects that are damaged at the source, and whole in the replica.
+    pub mended: u64,
+    /// Objects that could not be sent, and why.
+    pub lost: Vec<(ObjectName, String)>,
+    /// Objects that the target has, whole and with other bytes: it was written to by others.
+    pub conflicts: Vec<ObjectName>,
+    /// Snapshots and key slots that only the target has.
+    pub only_in_target: Vec<ObjectName>,
+}
+
+/// Copies to a replica what it lacks.
+pub fn replicate(
+    source: &dyn Backend,
+    target: &dyn Backend,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<CopyOutcome, RepositoryError> {
+    let plan = plan_replica(source, target)?;
+    let total = (plan.missing.len() + plan.differing.len()) as u64;
+    let progress = Progress {
+        files_total: Some(total),
+        bytes_total: Some(plan.bytes()),
+        ..Progress::default()
+    };
+    drop(plan);
+    target.sweep()?;
+    let way = Way { source, target, arena_bytes: arena_bytes_of(source) };
+    let outcome = CopyOutcome::default();
+    let mut copy = Copy { way, monitor, cancel, progress, outcome };
+    for folder in FIRST_FOLDERS {
+        copy.folder(folder)?;
+    }
+    let snapshots = list(source, SNAPSHOTS_FOLDER)?;
+    copy.arenas()?;
+    for folder in MIDDLE_FOLDERS {
+        copy.folder(folder)?;
+    }
+    copy.snapshots(snapshots)?;
+    Ok(copy.outcome)
+}
+
+struct Copy<'c> {
+    way: Way<'c>,
+    monitor: &'c dyn Monitor,
+    cancel: &'c Cancel,
+    progress: Progress,
+    outcome: CopyOutcome,
+}
+
+impl Copy<'_> {
+    fn folder(&mut self, folder: &str) -> Result<(), RepositoryError> {
+        let listed = list(self.way.source, folder)?;
+        let mut present = Present::list(self.way.target, folder)?;
+        self.missing(folder, &listed, &mut present)?;
+        Ok(())
+    }
+
+    /// Copies what is missing, and returns whether any of it has vanished meanwhile.
+    fn missing(
+        &mut self,
+        folder: &str,
+        listed: &[ObjectInfo],
+        present: &mut Present,
+    ) -> Result<bool, RepositoryError> {
+        let plan = FolderPlan::of(folder, listed, present);
+        self.outcome.present += plan.present;
+        self.outcome.present_bytes += plan.present_bytes;
+        self.outcome.only_in_target.extend(plan.only_in_target);
+        let mut objects = plan.missing;
+        objects.extend(plan.differing);
+        let way = self.way;
+        let requests = requests_between(way.source, way.target);
+        let (cancel, mut vanished) = (self.cancel, false);
+        let work = |info: &ObjectInfo| way.send(info);
+        each_in_flight(&objects, requests, cancel, &work, &mut |info, sent| {
+            vanished |= sent == Sent::Vanished;
+            if sent != Sent::Vanished {
+                present.insert(info);
+            }
+            self.take(info, sent);
+        })?;
+        Ok(vanished)
+    }
+
+    fn take(&mut self, info: &ObjectInfo, sent: Sent) {
+        self.monitor.working_on(info.name.as_str().as_ref());
+        let outcome = &mut self.outcome;
+        match sent {
+            Sent::Yes { bytes, mended, replaced } => {
+                outcome.sent += 1;
+                outcome.sent_bytes += bytes;
+                outcome.mended += u64::from(mended);
+                outcome.replaced += u64::from(replaced);
+                self.progress.bytes_stored += bytes;
+                if mended {
+                    let message = "damaged here, and sent as its parity gives it";
+                    self.tell(Severity::Warning, &info.name, message);
+                }
+            }
+            Sent::Present => {
+                outcome.present += 1;
+                outcome.present_bytes += info.bytes;
+            }
+            Sent::Vanished => {}
+            Sent::Lost(why) => {
+                outcome.lost.push((info.name.clone(), why.clone()));
+                self.tell(Severity::Damage, &info.name, &why);
+            }
+            Sent::Conflict => {
+                outcome.conflicts.push(info.name.clone());
+                let message = "the replica has another object of this name: left as it is";
+                self.tell(Severity::Warning, &info.name, message);
+            }
+        }
+        self.progress.files += 1;
+        self.progress.bytes += info.bytes;
+        self.monitor.progress(&self.progress);
+    }
+
+    fn tell(&self, severity: Severity, name: &ObjectName, message: &str) {
+        let path = Some(name.as_str().as_ref());
+        self.monitor.problem(Problem { severity, path, message });
+    }
+
+    /// Copies arenas until two listings show none that was not seen.
+    fn arenas(&mut self) -> Result<(), RepositoryError> {
+        let mut present = Present::list(self.way.target, ARENAS_FOLDER)?;
+        let mut collections = verdicts(self.way.source)?;
+        let mut seen = HashSet::new();
+        let mut is_first = true;
+        loop {
+            let listed = list(self.way.source, ARENAS_FOLDER)?;
+            let new: Vec<_> =
+                listed.into_iter().filter(|info| !seen.contains(&info.name)).collect();
+            let is_nothing_new = new.is_empty() && !std::mem::take(&mut is_first);
+            let vanished = self.missing(ARENAS_FOLDER, &new, &mut present)?;
+            seen.extend(new.into_iter().map(|info| info.name));
+            let since = verdicts(self.way.source)?;
+            if is_nothing_new && !vanished && since == collections {
+                return Ok(());
+            }
+            collections = since;
+        }
+    }
+
+    /// Copies those of these snapshots that still exist.
+    fn snapshots(&mut self, mut listed: Vec<ObjectInfo>) -> Result<(), RepositoryError> {
+        let still = Present::list(self.way.source, SNAPSHOTS_FOLDER)?;
+        listed.retain(|info| still.bytes(&info.name).is_some());
+        let mut present = Present::list(self.way.target, SNAPSHOTS_FOLDER)?;
+        self.missing(SNAPSHOTS_FOLDER, &listed, &mut present)?;
+        Ok(())
+    }
+}
+
+/// The verdicts of collections: another one may rewrite arenas again.
+fn verdicts(backend: &dyn Backend) -> Result<Vec<ObjectName>, RepositoryError> {
+    let names = list(backend, COLLECTIONS_FOLDER)?.into_iter().map(|info| info.name);
+    Ok(names.filter(|name| name.file().ends_with(".verdict")).collect())
+}

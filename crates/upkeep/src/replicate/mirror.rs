@@ -1,0 +1,193 @@
+//! Removing from a replica what collections removed from the repository.
+//!
+//! An object that the repository lacks may be lost, so its absence is no reason to remove anything.
+//! What is: a verdict of the owner, which takes a key to read, or a later generation of an arena.
+//! A replica that has something of its own is left alone, because no collection has asked what that
+//! needs.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, ListedArena, ListedArenas};
+use strongroom_backend::{Backend, ObjectInfo, ObjectName};
+use strongroom_base::{Cancel, Monitor, Progress, SnapshotId};
+use strongroom_repository::objects::{
+    COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER,
+};
+use strongroom_repository::{Collections, Repository, RepositoryError};
+
+use super::plan::{list, refuse_another};
+use super::send::{Sent, Way};
+use crate::flight::{each_in_flight, requests_between};
+
+/// What is going to be removed from a replica.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MirrorPlan {
+    /// Verdicts and ends of collections that are copied first.
+    pub collections: Vec<ObjectInfo>,
+    /// What goes: snapshots, then what is said of them, then arenas.
+    pub remove: Vec<ObjectInfo>,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MirrorOutcome {
+    /// Objects that were removed.
+    pub removed: u64,
+    /// Their bytes.
+    pub removed_bytes: u64,
+}
+
+/// Looks what a replica still has that collections removed. The replica must be up to date.
+pub fn plan_mirror(
+    repository: &Repository,
+    target: &Arc<dyn Backend>,
+) -> Result<MirrorPlan, RepositoryError> {
+    let source = repository.backend();
+    refuse_another(source, &**target)?;
+    let collections = Collections::read(repository)?;
+    refuse_own(source, &**target, &collections)?;
+    let mut plan = MirrorPlan { collections: ended(source)?, remove: Vec::new() };
+    let there: HashMap<ObjectName, u64> = names(&**target, COLLECTIONS_FOLDER)?;
+    plan.collections.retain(|info| !there.contains_key(&info.name));
+    for folder in [SNAPSHOTS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER] {
+        let objects = list(&**target, folder)?.into_iter();
+        plan.remove.extend(objects.filter(|info| {
+            let id = info.name.file().split('.').next().unwrap_or_default();
+            id.parse::<SnapshotId>().is_ok_and(|id| collections.is_gone(id))
+        }));
+    }
+    plan.remove.extend(old_arenas(repository, target, &collections)?);
+    Ok(plan)
+}
+
+/// Carries it out.
+pub fn mirror(
+    repository: &Repository,
+    target: &dyn Backend,
+    plan: &MirrorPlan,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<MirrorOutcome, RepositoryError> {
+    let source = repository.backend();
+    let requests = requests_between(source, target);
+    let way = Way { source, target, arena_bytes: repository.config.arena_bytes };
+    let place = || target.describe();
+    let mut failed = None;
+    let send = |info: &ObjectInfo| way.send(info);
+    each_in_flight(&plan.collections, requests, cancel, &send, &mut |info, sent| {
+        failed = failed.take().or(match sent {
+            Sent::Yes { .. } | Sent::Present | Sent::Vanished => None,
+            Sent::Conflict => Some(format!("it has another {}", info.name)),
+            Sent::Lost(why) => Some(format!("{}: {why}", info.name)),
+        });
+    })?;
+    if let Some(what) = failed {
+        return Err(RepositoryError::NotMirrored { place: place(), what });
+    }
+    let mut outcome = MirrorOutcome::default();
+    let mut progress =
+        Progress { files_total: Some(plan.remove.len() as u64), ..Progress::default() };
+    // Snapshots go before what they need.
+    let is_arena = |info: &&ObjectInfo| info.name.folder() == ARENAS_FOLDER;
+    let (arenas, others): (Vec<_>, Vec<_>) = plan.remove.iter().partition(is_arena);
+    let remove = |info: &ObjectInfo| match target.remove(&info.name) {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error.into()),
+    };
+    for objects in [others, arenas] {
+        let objects: Vec<ObjectInfo> = objects.into_iter().cloned().collect();
+        each_in_flight(&objects, requests, cancel, &remove, &mut |info, was_there| {
+            outcome.removed += u64::from(was_there);
+            outcome.removed_bytes += if was_there { info.bytes } else { 0 };
+            progress.files += 1;
+            monitor.progress(&progress);
+        })?;
+    }
+    Ok(outcome)
+}
+
+fn names(backend: &dyn Backend, folder: &str) -> Result<HashMap<ObjectName, u64>, RepositoryError> {
+    Ok(list(backend, folder)?.into_iter().map(|info| (info.name, info.bytes)).collect())
+}
+
+/// Fails if the replica has what no copy can have brought there.
+fn refuse_own(
+    source: &dyn Backend,
+    target: &dyn Backend,
+    collections: &Collections,
+) -> Result<(), RepositoryError> {
+    let not_mirrored =
+        |what: String| Err(RepositoryError::NotMirrored { place: target.describe(), what });
+    if let Some(session) = list(target, SESSIONS_FOLDER)?.first() {
+        return not_mirrored(format!("a backup stores into it ({})", session.name));
+    }
+    let known = names(source, COLLECTIONS_FOLDER)?;
+    let own = list(target, COLLECTIONS_FOLDER)?;
+    if let Some(own) = own.iter().find(|info| !known.contains_key(&info.name)) {
+        return not_mirrored(format!("the repository does not have its {}", own.name));
+    }
+    let known = names(source, SNAPSHOTS_FOLDER)?;
+    let own = list(target, SNAPSHOTS_FOLDER)?.into_iter().filter(|info| {
+        let is_gone = |id: SnapshotId| collections.is_gone(id);
+        !known.contains_key(&info.name) && !info.name.file().parse().is_ok_and(is_gone)
+    });
+    match own.count() {
+        0 => Ok(()),
+        1 => not_mirrored("1 snapshot in it is lost in the repository, or its own".to_owned()),
+        count => {
+            not_mirrored(format!("{count} snapshots in it are lost in the repository, or its own"))
+        }
+    }
+}
+
+/// Verdicts and ends of collections that have ended.
+fn ended(source: &dyn Backend) -> Result<Vec<ObjectInfo>, RepositoryError> {
+    let mut objects = list(source, COLLECTIONS_FOLDER)?;
+    let number = |info: &ObjectInfo| info.name.file().split_once('.').map(|(n, _)| n.to_owned());
+    let is_done = |info: &&ObjectInfo| info.name.file().ends_with(".done");
+    let done: HashSet<_> = objects.iter().filter(is_done).filter_map(number).collect();
+    objects.retain(|info| {
+        !info.name.file().ends_with(".plan") && number(info).is_some_and(|n| done.contains(&n))
+    });
+    Ok(objects)
+}
+
+/// Arenas that a verdict removed, and generations of others of which the replica has a later one.
+fn old_arenas(
+    repository: &Repository,
+    target: &Arc<dyn Backend>,
+    collections: &Collections,
+) -> Result<Vec<ObjectInfo>, RepositoryError> {
+    let here = ListedArenas::list(repository.backend())?;
+    let there = ListedArenas::list(&**target)?;
+    let limits = CacheLimits::default();
+    let arena_bytes = repository.config.arena_bytes;
+    let store = ArenaStore::new(target.clone(), &repository.keys, arena_bytes, limits);
+    let mut old = Vec::new();
+    let go = |listed: &ListedArena| ObjectInfo {
+        name: listed.name.object(),
+        bytes: listed.object_bytes,
+    };
+    for newest in there.newest() {
+        let id = newest.name.id;
+        let generations = there.generations(id);
+        if collections.is_dead(id) {
+            old.extend(generations.iter().map(go));
+            continue;
+        }
+        let known = here.generations(id);
+        let Some(current) = known.last().filter(|_| generations.len() > 1) else { continue };
+        // Only the owner or the writer can have made the one that stays.
+        let genuine = store.genuine(generations)?;
+        if genuine.and_then(|genuine| genuine.last().copied()) != Some(*current) {
+            continue;
+        }
+        let is_old = |listed: &&ListedArena| {
+            listed.name < current.name && !known.iter().any(|kept| kept.name == listed.name)
+        };
+        old.extend(generations.iter().filter(is_old).map(go));
+    }
+    Ok(old)
+}

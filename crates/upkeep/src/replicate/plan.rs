@@ -1,0 +1,177 @@
+//! What a replica lacks: a value that can be printed, tested and thrown away.
+
+use std::collections::{HashMap, HashSet};
+
+use strongroom_arena::{ARENAS_FOLDER, ArenaName};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
+use strongroom_base::RepositoryId;
+use strongroom_repository::objects::{
+    ARRIVALS_FOLDER, FORGOTTEN_FOLDER, KEYS_FOLDER, REMARKS_FOLDER, SNAPSHOTS_FOLDER,
+    VOUCHERS_FOLDER, expected,
+};
+use strongroom_repository::{RepositoryError, read_config, refuse_newer};
+
+/// The folders that are copied before any arena, in this order.
+///
+/// The key slots come before the configuration, as with `init`: a place with a configuration is a
+/// repository. It comes before all else, so that a replica which was begun says whose it is.
+pub const FIRST_FOLDERS: [&str; 2] = [KEYS_FOLDER, ""];
+
+/// The folders that are copied between arenas and snapshots: what is said of snapshots is there
+/// before them. Remarks come before wishes, because a snapshot that is held is not forgotten.
+pub const MIDDLE_FOLDERS: [&str; 4] =
+    [VOUCHERS_FOLDER, ARRIVALS_FOLDER, REMARKS_FOLDER, FORGOTTEN_FOLDER];
+
+/// What a replica lacks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CopyPlan {
+    /// Objects that are to be sent, in the order in which they are.
+    pub missing: Vec<ObjectInfo>,
+    /// Objects that the target has with another length: one of the two is damaged.
+    pub differing: Vec<ObjectInfo>,
+    /// Objects that it has already, and their bytes.
+    pub present: u64,
+    /// The bytes of these.
+    pub present_bytes: u64,
+    /// Snapshots and key slots that only the target has.
+    pub only_in_target: Vec<ObjectName>,
+}
+
+impl CopyPlan {
+    /// Bytes that are to be sent.
+    pub fn bytes(&self) -> u64 {
+        self.missing.iter().chain(&self.differing).map(|info| info.bytes).sum()
+    }
+
+    fn add(&mut self, folder: FolderPlan) {
+        self.missing.extend(folder.missing);
+        self.differing.extend(folder.differing);
+        self.present += folder.present;
+        self.present_bytes += folder.present_bytes;
+        self.only_in_target.extend(folder.only_in_target);
+    }
+}
+
+/// Compares what is in both places, by names and lengths. Needs no key.
+pub fn plan_replica(
+    source: &dyn Backend,
+    target: &dyn Backend,
+) -> Result<CopyPlan, RepositoryError> {
+    refuse_another(source, target)?;
+    let mut plan = CopyPlan::default();
+    let folders = FIRST_FOLDERS.into_iter().chain([ARENAS_FOLDER]).chain(MIDDLE_FOLDERS);
+    for folder in folders.chain([SNAPSHOTS_FOLDER]) {
+        let listed = list(source, folder)?;
+        plan.add(FolderPlan::of(folder, &listed, &Present::list(target, folder)?));
+    }
+    Ok(plan)
+}
+
+/// The same for the objects of one folder.
+#[derive(Debug, Default)]
+pub struct FolderPlan {
+    /// Those that the target lacks.
+    pub missing: Vec<ObjectInfo>,
+    /// Those that it has with another length.
+    pub differing: Vec<ObjectInfo>,
+    /// How many it has.
+    pub present: u64,
+    /// Their bytes.
+    pub present_bytes: u64,
+    /// Snapshots and key slots that only the target has.
+    pub only_in_target: Vec<ObjectName>,
+}
+
+impl FolderPlan {
+    /// Compares a listing of a folder with what is in the target.
+    pub fn of(folder: &str, listed: &[ObjectInfo], present: &Present) -> Self {
+        let mut plan = Self::default();
+        for info in listed {
+            match present.bytes(&info.name) {
+                None => plan.missing.push(info.clone()),
+                Some(bytes) if bytes != info.bytes => plan.differing.push(info.clone()),
+                Some(bytes) => {
+                    plan.present += 1;
+                    plan.present_bytes += bytes;
+                }
+            }
+        }
+        if folder == KEYS_FOLDER || folder == SNAPSHOTS_FOLDER {
+            let names: HashSet<&ObjectName> = listed.iter().map(|info| &info.name).collect();
+            let only = present.names().filter(|name| !names.contains(name));
+            plan.only_in_target = only.cloned().collect();
+            plan.only_in_target.sort();
+        }
+        plan
+    }
+}
+
+/// What a place has in a folder.
+#[derive(Debug, Default)]
+pub struct Present(HashMap<ObjectName, u64>);
+
+impl Present {
+    /// Lists it.
+    pub fn list(backend: &dyn Backend, folder: &str) -> Result<Self, BackendError> {
+        Ok(Self(list(backend, folder)?.into_iter().map(|info| (info.name, info.bytes)).collect()))
+    }
+
+    /// The length of an object that is there.
+    pub fn bytes(&self, name: &ObjectName) -> Option<u64> {
+        self.0.get(name).copied()
+    }
+
+    /// Adds an object, or gives it another length.
+    pub fn insert(&mut self, info: &ObjectInfo) {
+        self.0.insert(info.name.clone(), info.bytes);
+    }
+
+    fn names(&self) -> impl Iterator<Item = &ObjectName> {
+        self.0.keys()
+    }
+}
+
+/// The objects of a folder whose names are ours.
+pub fn list(backend: &dyn Backend, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
+    let mut objects = backend.list(folder)?;
+    objects.retain(|info| expected(&info.name).is_some());
+    Ok(objects)
+}
+
+/// Fails unless the target is empty, or is a copy of the same repository. Returns the repository's
+/// identifier.
+///
+/// If the target's configuration is lost, objects with random names say whose copy it is.
+pub fn refuse_another(
+    source: &dyn Backend,
+    target: &dyn Backend,
+) -> Result<RepositoryId, RepositoryError> {
+    refuse_newer(source)?;
+    let (config, _) = read_config(source)?;
+    let place = target.describe();
+    match read_config(target) {
+        Ok((found, _)) if found.id == config.id => return Ok(config.id),
+        Ok(_) => return Err(RepositoryError::OtherRepository { place }),
+        Err(RepositoryError::NotARepository { .. }) if target.holds_at_most(KEYS_FOLDER)? => {
+            return Ok(config.id);
+        }
+        Err(RepositoryError::NotARepository { .. }) => {}
+        Err(error) if error.is_damage() => {}
+        Err(error) => return Err(error),
+    }
+    if has_common_arena(source, target)? {
+        return Ok(config.id);
+    }
+    Err(RepositoryError::PlaceNotEmpty { place })
+}
+
+/// Whether both places have an arena of one name. Names are random, so this does not happen to two
+/// repositories.
+pub fn has_common_arena(one: &dyn Backend, other: &dyn Backend) -> Result<bool, RepositoryError> {
+    let ids = |backend: &dyn Backend| -> Result<HashSet<_>, BackendError> {
+        let names = backend.list(ARENAS_FOLDER)?.into_iter();
+        Ok(names.filter_map(|info| ArenaName::of(&info.name)).map(|name| name.id).collect())
+    };
+    let there = ids(other)?;
+    Ok(!there.is_empty() && ids(one)?.iter().any(|id| there.contains(id)))
+}

@@ -1,0 +1,134 @@
+//! Sending one object to a replica: checked without a key before it is sent, and after.
+
+use strongroom_arena::envelope;
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
+use strongroom_repository::RepositoryError;
+
+use crate::health::fault::{Fault, look_whole};
+
+/// What became of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sent {
+    /// The replica has it now.
+    Yes {
+        /// Its bytes.
+        bytes: u64,
+        /// It is damaged at the source, and was computed from its parity.
+        mended: bool,
+        /// It is in the place of a damaged object.
+        replaced: bool,
+    },
+    /// It was there, with these bytes.
+    Present,
+    /// It was removed at the source since it was listed.
+    Vanished,
+    /// It cannot be sent, and why.
+    Lost(String),
+    /// The replica has a whole object of this name with other bytes.
+    Conflict,
+}
+
+/// From where to where.
+#[derive(Clone, Copy)]
+pub struct Way<'w> {
+    /// Where objects are read.
+    pub source: &'w dyn Backend,
+    /// Where they are stored.
+    pub target: &'w dyn Backend,
+    /// The length at which the repository closes arenas, which bounds what is read of one.
+    pub arena_bytes: u32,
+}
+
+impl Way<'_> {
+    /// Sends an object that the target does not have, or has with another length.
+    pub fn send(&self, info: &ObjectInfo) -> Result<Sent, RepositoryError> {
+        let name = &info.name;
+        let (object, fault) = match look_whole(self.source, name, self.arena_bytes) {
+            Err(error) if error.is_not_found() => return Ok(Sent::Vanished),
+            other => other?,
+        };
+        let (bytes, mended) = match fault {
+            // What a newer program made is whole, and copied as it is.
+            None | Some(Fault::Unknown) => (object, false),
+            Some(Fault::Repairable { .. }) => match envelope::repair(&object) {
+                Ok(whole) => (whole, true),
+                Err(error) => return Ok(Sent::Lost(error.to_string())),
+            },
+            Some(fault) => return Ok(Sent::Lost(fault.to_string())),
+        };
+        let most = self.target.promises().object_bytes_max;
+        if bytes.len() as u64 > most {
+            return Ok(Sent::Lost(format!("the place takes objects of at most {most} bytes")));
+        }
+        let replaced = match self.put(name, &bytes)? {
+            Put::New => false,
+            Put::Replaced => true,
+            Put::Present => return Ok(Sent::Present),
+            Put::Conflict => return Ok(Sent::Conflict),
+        };
+        self.confirm(name, &bytes)?;
+        Ok(Sent::Yes { bytes: bytes.len() as u64, mended, replaced })
+    }
+
+    /// Stores an object, unless the target has it, or has a whole one with other bytes.
+    fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<Put, BackendError> {
+        match create(self.target, name, bytes) {
+            Ok(()) => return Ok(Put::New),
+            Err(BackendError::AlreadyExists { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let (found, fault) = match look_whole(self.target, name, self.arena_bytes) {
+            // Removed meanwhile.
+            Err(error) if error.is_not_found() => {
+                create(self.target, name, bytes)?;
+                return Ok(Put::New);
+            }
+            other => other?,
+        };
+        if found == bytes {
+            return Ok(Put::Present);
+        }
+        if fault.is_none_or(|fault| fault == Fault::Unknown) {
+            return Ok(Put::Conflict);
+        }
+        self.target.replace(name, bytes)?;
+        Ok(Put::Replaced)
+    }
+
+    /// Asks the place whether it has what was sent.
+    fn confirm(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), RepositoryError> {
+        match self.target.size(name) {
+            Ok(kept) if kept == bytes.len() as u64 => Ok(()),
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => {
+                let (name, place) = (name.clone(), self.target.describe());
+                Err(RepositoryError::NotKept { name, place })
+            }
+        }
+    }
+}
+
+/// What became of an attempt to store.
+enum Put {
+    New,
+    Replaced,
+    Present,
+    Conflict,
+}
+
+/// Stores a new object, also in a place that has no exclusive create: no name is used for two
+/// contents, so it is enough that the name is free.
+pub fn create(target: &dyn Backend, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
+    if target.promises().is_exclusive != Some(false) {
+        match target.create(name, bytes) {
+            Err(BackendError::Unsupported { .. }) => {}
+            other => return other,
+        }
+    }
+    match target.size(name) {
+        Ok(_) => Err(BackendError::AlreadyExists { name: name.clone() }),
+        Err(error) if error.is_not_found() => target.replace(name, bytes),
+        Err(error) if error.is_damage() => Err(BackendError::AlreadyExists { name: name.clone() }),
+        Err(error) => Err(error),
+    }
+}
