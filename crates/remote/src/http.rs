@@ -168,18 +168,17 @@ impl Answer {
         match self.status {
             StatusCode::PARTIAL_CONTENT => {
                 // A store that gives another part would be taken for a damaged medium.
-                let range = self.header("content-range").and_then(|text| {
-                    let text = text.trim().strip_prefix("bytes")?.trim_start();
-                    text.split('-').next()?.parse::<u64>().ok()
-                });
-                Some(match range {
-                    Some(first) if first != offset => {
-                        Err(Failure::lost("the answer is another part than what was asked for"))
-                    }
-                    _ if self.body.len() > length => {
-                        Err(Failure::lost("the answer is longer than what was asked for"))
-                    }
-                    _ => Ok(std::mem::take(&mut self.body)),
+                let is_another = self.header("content-range").and_then(first_and_last).is_some_and(
+                    |(first, last)| {
+                        // Behind the object's end, Azurite answers `bytes 10-9/10`.
+                        let bytes = last.saturating_add(1).saturating_sub(first);
+                        first != offset || bytes != self.body.len() as u64
+                    },
+                );
+                Some(if is_another || self.body.len() > length {
+                    Err(Failure::lost("the answer is another part than what was asked for"))
+                } else {
+                    Ok(std::mem::take(&mut self.body))
                 })
             }
             // The whole object: a store may answer so if the range covers it.
@@ -226,9 +225,22 @@ impl Answer {
 
     /// How long the server asks to wait.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
-        let seconds: u64 = self.header("retry-after")?.trim().parse().ok()?;
-        Some(Duration::from_secs(seconds))
+        let text = self.header("retry-after")?.trim();
+        if let Ok(seconds) = text.parse() {
+            return Some(Duration::from_secs(seconds));
+        }
+        // A time, to be compared with the server's own clock and not with ours.
+        let time = |text: &str| jiff::fmt::rfc2822::parse(text).ok().map(|time| time.timestamp());
+        let wait = time(text)?.duration_since(time(self.header("date")?)?);
+        Some(Duration::from_secs(u64::try_from(wait.as_secs()).unwrap_or(0)))
     }
+}
+
+/// The first and the last byte in a header `content-range`.
+fn first_and_last(text: &str) -> Option<(u64, u64)> {
+    let text = text.trim().strip_prefix("bytes")?.trim_start();
+    let (first, rest) = text.split_once('-')?;
+    Some((first.trim().parse().ok()?, rest.split('/').next()?.trim().parse().ok()?))
 }
 
 /// The header `range` for a part of an object. None if the part is empty, or so far away that some

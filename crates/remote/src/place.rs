@@ -119,7 +119,9 @@ impl Place {
         make: bool,
     ) -> Result<Option<Arc<dyn Backend>>, BackendError> {
         match address.scheme {
-            Scheme::S3 => enter(S3::new(address, settings), settings, make),
+            Scheme::S3 | Scheme::Gs | Scheme::B2 => {
+                enter(S3::new(address, settings), settings, make)
+            }
             Scheme::Azblob => enter(Azure::new(address, settings), settings, make),
             Scheme::Webdav | Scheme::Webdavs => {
                 enter(WebDav::new(address, settings), settings, make)

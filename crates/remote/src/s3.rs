@@ -6,7 +6,11 @@
 //! signed too. Uploads have a CRC-32C that the store compares, unless it does not know the header.
 
 mod credentials;
+mod dialect;
+mod large;
 mod profile;
+mod said;
+mod signature;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,18 +20,21 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp as Time;
 use rusty_s3::actions::{ListObjectsV2, ListObjectsV2Response};
-use rusty_s3::{Bucket, Credentials, Method, S3Action, UrlStyle};
+use rusty_s3::{Bucket, Credentials, Method, S3Action, signing};
 use strongroom_backend::{BackendError, ObjectInfo, ObjectName, Operation, Promises, Refusal};
 use strongroom_base::Timestamp;
 
-use crate::address::{Address, percent_encode};
+use crate::address::{Address, Scheme, percent_encode};
 use crate::authority;
 use crate::failure::Failure;
 use crate::http::{Answer, Http, MESSAGE_BYTES_MAX, Request, range_header};
 use crate::service::{Service, read_within};
 use crate::settings::Settings;
 use credentials::Provider;
-use profile::Profile;
+use dialect::{Dialect, Store};
+use large::LARGE_BYTES;
+use said::Said;
+use signature::Unsigned;
 
 /// How long a signed request is valid.
 const SIGNED_FOR: Duration = Duration::from_secs(900);
@@ -40,9 +47,14 @@ const PAGE_NAMES: usize = 1000;
 /// A page of a listing: a thousand objects of at most a KiB each.
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
+/// The folder whose objects get the storage class that the user chose: all others are small, and
+/// are read often.
+const CLASSED_FOLDER: &str = "arenas";
+
 /// A bucket, or a part of one.
 pub(crate) struct S3 {
     http: Http,
+    dialect: Dialect,
     bucket: Bucket,
     /// What names in the bucket begin with: empty, or with a slash at the end.
     prefix: String,
@@ -50,6 +62,12 @@ pub(crate) struct S3 {
     settings: Settings,
     /// False once the store has shown that it does not know checksums.
     uses_checksums: AtomicBool,
+    /// The storage class of arenas.
+    class: Option<String>,
+    /// Whether the service promises that what was written is seen at once.
+    is_known: bool,
+    /// True once the store has shown that it is one whose listings lag behind.
+    is_eventual: AtomicBool,
     description: String,
 }
 
@@ -62,49 +80,32 @@ struct Signed {
 
 impl S3 {
     /// The bucket of an address. Region, end point and credentials come from the variables and
-    /// files that Amazon's own programs read.
+    /// files that the service's own programs read.
     pub(crate) fn new(address: &Address, settings: &Settings) -> Result<Self, BackendError> {
         let description = address.to_string();
-        let refused = |refusal, answer: String| BackendError::Refused {
-            operation: Operation::Open,
-            what: description.clone(),
-            refusal,
-            answer,
-        };
+        let refused = |failure: Failure| failure.into_error(Operation::Open, None, &description);
         let variables = &settings.variables;
-        let profile = Profile::read(variables);
-        let region = ["AWS_REGION", "AWS_DEFAULT_REGION"]
-            .iter()
-            .find_map(|name| variables.text(name))
-            .or_else(|| profile.get("region"))
-            .unwrap_or("us-east-1");
-        let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]
-            .iter()
-            .find_map(|name| variables.text(name))
-            .or_else(|| profile.get("endpoint_url"));
-        // A bucket with a dot in its name has no certificate of its own.
-        let style = match endpoint {
-            None if !address.host.contains('.') => UrlStyle::VirtualHost,
-            _ => UrlStyle::Path,
+        let authorities = authority::read(variables, &["AWS_CA_BUNDLE"]).map_err(refused)?;
+        let http = Http::new(settings, &authorities);
+        let store = match address.scheme {
+            Scheme::Gs => Store::google(address, settings),
+            Scheme::B2 => Store::backblaze(address, settings, &http),
+            _ => Store::amazon(address, settings),
         };
-        let amazon = format!("https://s3.{region}.amazonaws.com");
-        let endpoint = endpoint.unwrap_or(&amazon);
-        let url = endpoint.parse().map_err(|error| {
-            refused(Refusal::NoSuchPlace, format!("the end point {endpoint:?} is no URL: {error}"))
-        })?;
-        let bucket = Bucket::new(url, style, address.host.clone(), region.to_owned())
-            .map_err(|error| refused(Refusal::NoSuchPlace, error.to_string()))?;
-        let authorities = authority::read(variables, &["AWS_CA_BUNDLE"])
-            .map_err(|failure| failure.into_error(Operation::Open, None, &description))?;
+        let Store { dialect, bucket, provider, is_known } = store.map_err(refused)?;
         let prefix =
             if address.path.is_empty() { String::new() } else { format!("{}/", address.path) };
         Ok(Self {
-            http: Http::new(settings, &authorities),
+            http,
+            dialect,
             bucket,
             prefix,
-            provider: Provider::new(&profile, settings),
+            provider,
             settings: settings.clone(),
             uses_checksums: AtomicBool::new(true),
+            class: variables.text("STRONGROOM_S3_STORAGE_CLASS").map(str::to_owned),
+            is_known,
+            is_eventual: AtomicBool::new(false),
             description,
         })
     }
@@ -123,53 +124,109 @@ impl S3 {
         self.provider.get(&self.http, self.settings.clock.now())
     }
 
+    fn is_cancelled(&self) -> bool {
+        self.settings.cancel.is_cancelled()
+    }
+
+    /// Signs an action that was made without credentials, with these headers.
     fn sign<'a, A: S3Action<'a>>(
         &self,
-        action: &mut A,
+        action: &A,
         headers: &[(&'static str, String)],
-    ) -> Signed {
-        for (name, value) in headers {
-            action.headers_mut().insert(*name, value.clone());
-        }
-        let url = action.sign_with_time(SIGNED_FOR, &self.now());
-        Signed { method: A::METHOD, url: url.into(), headers: headers.to_vec() }
+    ) -> Result<Signed, Failure> {
+        let keys = self.credentials()?;
+        let now = self.now();
+        let mut url = action.sign_with_time(SIGNED_FOR, &now);
+        let mut query: Vec<(String, String)> =
+            url.query_pairs().map(|(name, value)| (name.into(), value.into())).collect();
+        query.sort();
+        url.set_query(None);
+        let mut sorted = headers.to_vec();
+        sorted.sort();
+        let url = if self.dialect == Dialect::Google {
+            let host = url.host_str().unwrap_or_default();
+            let host = url.port().map_or(host.to_owned(), |port| format!("{host}:{port}"));
+            let owned = |(name, value): &(&str, String)| ((*name).to_owned(), value.clone());
+            let unsigned = Unsigned {
+                method: A::METHOD.to_str(),
+                host: &host,
+                path: url.path(),
+                query,
+                headers: sorted.iter().map(owned).collect(),
+                region: self.bucket.region(),
+                time: now,
+                seconds: SIGNED_FOR.as_secs(),
+            };
+            let query = unsigned.sign(signature::GOOGLE, keys.key(), keys.secret());
+            format!("{url}?{query}")
+        } else {
+            signing::sign(
+                &now,
+                A::METHOD,
+                url,
+                keys.key(),
+                keys.secret(),
+                keys.token(),
+                self.bucket.region(),
+                SIGNED_FOR.as_secs(),
+                query.iter().map(|(name, value)| (name.as_str(), value.as_str())),
+                sorted.iter().map(|(name, value)| (*name, value.as_str())),
+            )
+            .into()
+        };
+        Ok(Signed { method: A::METHOD, url, headers: sorted })
     }
 
     fn call(&self, signed: &Signed, body: &[u8], max: usize) -> Result<Answer, Failure> {
-        self.http.call(&Request {
+        let answer = self.http.call(&Request {
             method: signed.method.to_str(),
             url: &signed.url,
             headers: &signed.headers,
             body,
             answer_bytes_max: max.max(MESSAGE_BYTES_MAX),
-        })
+        })?;
+        // OpenStack's Swift, which says so in each answer, lists what it has heard of so far.
+        if answer.header("x-trans-id").or(answer.header("x-openstack-request-id")).is_some() {
+            self.is_eventual.store(true, Ordering::Relaxed);
+        }
+        Ok(answer)
+    }
+
+    /// The header with the storage class of an object, if it has one.
+    fn class_of(&self, name: &ObjectName) -> Vec<(&'static str, String)> {
+        let class = self.class.iter().filter(|_| name.folder() == CLASSED_FOLDER);
+        class.map(|class| (self.dialect.storage_class(), class.clone())).collect()
+    }
+
+    /// How a request failed that may have had checksums, which not every store knows.
+    fn fails(&self, answer: &Answer, with_checksums: bool) -> Failure {
+        let said = Said::of(answer);
+        if with_checksums && said.is_about_checksums() {
+            self.uses_checksums.store(false, Ordering::Relaxed);
+            return Failure::lost(said.text(answer));
+        }
+        said.failure(answer)
     }
 
     fn put(
         &self,
         name: &ObjectName,
         bytes: &[u8],
-        mut headers: Vec<(&'static str, String)>,
+        condition: Option<(&'static str, String)>,
     ) -> Result<(), Failure> {
+        if bytes.len() > LARGE_BYTES && self.dialect.has_parts() {
+            return self.put_large(name, bytes, condition);
+        }
+        let mut headers = self.class_of(name);
+        headers.extend(condition);
         let with_checksum = self.uses_checksums.load(Ordering::Relaxed);
         if with_checksum {
-            let sum = BASE64.encode(crc32c::crc32c(bytes).to_be_octets());
-            headers.push(("x-amz-checksum-crc32c", sum));
+            headers.push(self.dialect.checksum(&checksum(bytes)));
         }
-        let (credentials, key) = (self.credentials()?, self.key(name));
-        let mut action = self.bucket.put_object(Some(&credentials), &key);
-        let answer = self.call(&self.sign(&mut action, &headers), bytes, 0)?;
-        if answer.status.is_success() {
-            return Ok(());
-        }
-        let error = Said::of(&answer);
-        let is_unknown = matches!(error.code.as_str(), "NotImplemented" | "InvalidArgument")
-            && (error.message.contains("checksum") || error.message.contains("Checksum"));
-        if with_checksum && is_unknown {
-            self.uses_checksums.store(false, Ordering::Relaxed);
-            return Err(Failure::lost(error.text(&answer)));
-        }
-        Err(error.failure(&answer))
+        let key = self.key(name);
+        let action = self.bucket.put_object(None, &key);
+        let answer = self.call(&self.sign(&action, &headers)?, bytes, 0)?;
+        if answer.status.is_success() { Ok(()) } else { Err(self.fails(&answer, with_checksum)) }
     }
 
     /// One page of the names that begin with `prefix`, up to the next slash.
@@ -179,15 +236,14 @@ impl S3 {
         after: Option<&str>,
         names_max: usize,
     ) -> Result<ListObjectsV2Response, Failure> {
-        let credentials = self.credentials()?;
-        let mut action = self.bucket.list_objects_v2(Some(&credentials));
+        let mut action = self.bucket.list_objects_v2(None);
         action.with_prefix(prefix.to_owned());
         action.with_delimiter("/");
         action.with_max_keys(names_max);
         if let Some(token) = after {
             action.with_continuation_token(token.to_owned());
         }
-        let answer = self.call(&self.sign(&mut action, &[]), &[], PAGE_BYTES_MAX)?;
+        let answer = self.call(&self.sign(&action, &[])?, &[], PAGE_BYTES_MAX)?;
         if !answer.status.is_success() {
             return Err(Said::of(&answer).failure(&answer));
         }
@@ -221,18 +277,18 @@ impl Service for S3 {
         let Some(range) = range_header(offset, length) else {
             return read_within(self, name, offset, length);
         };
-        let (credentials, key) = (self.credentials()?, self.key(name));
-        let mut action = self.bucket.get_object(Some(&credentials), &key);
-        let mut signed = self.sign(&mut action, &[]);
+        let key = self.key(name);
+        let action = self.bucket.get_object(None, &key);
+        let mut signed = self.sign(&action, &[])?;
         signed.headers.push(("range", range));
         let mut answer = self.call(&signed, &[], length)?;
         answer.part(offset, length).unwrap_or_else(|| Err(Said::of(&answer).failure(&answer)))
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64, Failure> {
-        let (credentials, key) = (self.credentials()?, self.key(name));
-        let mut action = self.bucket.head_object(Some(&credentials), &key);
-        let answer = self.call(&self.sign(&mut action, &[]), &[], 0)?;
+        let key = self.key(name);
+        let action = self.bucket.head_object(None, &key);
+        let answer = self.call(&self.sign(&action, &[])?, &[], 0)?;
         if !answer.status.is_success() {
             return Err(Said::of(&answer).failure(&answer));
         }
@@ -241,7 +297,7 @@ impl Service for S3 {
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
-        match self.put(name, bytes, vec![("if-none-match", "*".to_owned())]) {
+        match self.put(name, bytes, Some(self.dialect.only_if_new())) {
             Err(Failure::Unsupported(_)) => {
                 Err(Failure::Unsupported("create an object exclusively"))
             }
@@ -250,13 +306,13 @@ impl Service for S3 {
     }
 
     fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
-        self.put(name, bytes, Vec::new())
+        self.put(name, bytes, None)
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), Failure> {
-        let (credentials, key) = (self.credentials()?, self.key(name));
-        let mut action = self.bucket.delete_object(Some(&credentials), &key);
-        let answer = self.call(&self.sign(&mut action, &[]), &[], 0)?;
+        let key = self.key(name);
+        let action = self.bucket.delete_object(None, &key);
+        let answer = self.call(&self.sign(&action, &[])?, &[], 0)?;
         if answer.status.is_success() { Ok(()) } else { Err(Said::of(&answer).failure(&answer)) }
     }
 
@@ -297,10 +353,10 @@ impl Service for S3 {
 
     fn copy(&self, from: &ObjectName, to: &ObjectName) -> Result<(), Failure> {
         let source = format!("{}/{}", self.bucket.name(), self.key(from));
-        let headers = [("x-amz-copy-source", percent_encode(&source))];
-        let (credentials, key) = (self.credentials()?, self.key(to));
-        let mut action = self.bucket.put_object(Some(&credentials), &key);
-        let answer = self.call(&self.sign(&mut action, &headers), &[], 0)?;
+        let headers = [(self.dialect.copy_source(), percent_encode(&source))];
+        let key = self.key(to);
+        let action = self.bucket.put_object(None, &key);
+        let answer = self.call(&self.sign(&action, &headers)?, &[], 0)?;
         let said = Said::of(&answer);
         // It may fail after it has answered with success.
         match answer.status.is_success() && said.code.is_empty() {
@@ -316,12 +372,12 @@ impl Service for S3 {
             "<Retention xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Mode>COMPLIANCE</Mode>\
              <RetainUntilDate>{until:.0}</RetainUntilDate></Retention>"
         );
-        let sum = BASE64.encode(digest::digest(&digest::SHA256, body.as_bytes()));
+        let sum = base64(digest::digest(&digest::SHA256, body.as_bytes()).as_ref());
         let headers = [("x-amz-checksum-sha256", sum)];
-        let (credentials, key) = (self.credentials()?, self.key(name));
-        let mut action = self.bucket.put_object(Some(&credentials), &key);
+        let key = self.key(name);
+        let mut action = self.bucket.put_object(None, &key);
         action.query_mut().insert("retention", "");
-        let answer = self.call(&self.sign(&mut action, &headers), body.as_bytes(), 0)?;
+        let answer = self.call(&self.sign(&action, &headers)?, body.as_bytes(), 0)?;
         let said = Said::of(&answer);
         match said.code.as_str() {
             "InvalidRequest" | "ObjectLockConfigurationNotFoundError" => {
@@ -335,12 +391,16 @@ impl Service for S3 {
     fn promises(&self) -> Promises {
         Promises {
             is_exclusive: None,
-            is_consistent: None,
+            is_consistent: if self.is_eventual.load(Ordering::Relaxed) {
+                Some(false)
+            } else {
+                self.is_known.then_some(true)
+            },
             is_durable: true,
             in_flight: IN_FLIGHT,
             object_bytes_max: OBJECT_BYTES_MAX,
             copies: true,
-            locks: true,
+            locks: self.dialect != Dialect::Google,
             proves: false,
         }
     }
@@ -350,75 +410,13 @@ impl Service for S3 {
     }
 }
 
-/// An error as the store says it.
-struct Said {
-    code: String,
-    message: String,
+/// A body's CRC-32C as the headers want it.
+fn checksum(bytes: &[u8]) -> String {
+    base64(&crc32c::crc32c(bytes).to_be_octets())
 }
 
-impl Said {
-    /// The error in an answer; empty if there is none.
-    fn of(answer: &Answer) -> Self {
-        let text = String::from_utf8_lossy(&answer.body);
-        let document = roxmltree::Document::parse(text.trim()).ok();
-        let find = |tag: &str| {
-            let root = document.as_ref()?.root_element();
-            if root.tag_name().name() != "Error" {
-                return None;
-            }
-            let found = root.children().find(|node| node.tag_name().name() == tag)?;
-            found.text().map(str::to_owned)
-        };
-        Self {
-            code: find("Code").unwrap_or_default(),
-            message: find("Message").unwrap_or_default(),
-        }
-    }
-
-    fn text(&self, answer: &Answer) -> String {
-        match (self.code.as_str(), self.message.as_str()) {
-            ("", _) => answer.message(),
-            (code, "") => code.to_owned(),
-            (code, message) => format!("{message} ({code})"),
-        }
-    }
-
-    fn failure(&self, answer: &Answer) -> Failure {
-        let text = self.text(answer);
-        let refused = |refusal| Failure::Refused { refusal, answer: text.clone() };
-        match self.code.as_str() {
-            "NoSuchBucket" => refused(Refusal::NoSuchPlace),
-            "NoSuchKey" => Failure::NotFound,
-            "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "ExpiredToken" | "InvalidToken"
-            | "TokenRefreshRequired" => refused(Refusal::Credentials),
-            "RequestTimeTooSkewed" | "RequestExpired" => refused(Refusal::Clock),
-            "AccessDenied" if text.contains("xpired") => refused(Refusal::Clock),
-            "AccessDenied" if text.contains("WORM") || text.contains("lock") => {
-                refused(Refusal::Locked)
-            }
-            "AuthorizationHeaderMalformed" | "AuthorizationQueryParametersError"
-            | "PermanentRedirect" | "IllegalLocationConstraintException" => {
-                refused(Refusal::Region)
-            }
-            "SlowDown" | "ServiceUnavailable" | "RequestLimitExceeded"
-            // Two conditional requests at once: one of them wins, and the next answer says which.
-            | "ConditionalRequestConflict" | "OperationAborted" => {
-                Failure::Busy { after: None, answer: text }
-            }
-            "BadDigest" | "XAmzContentChecksumMismatch" | "RequestTimeout" | "IncompleteBody"
-            | "InternalError" => Failure::lost(text),
-            "PreconditionFailed" => Failure::Taken,
-            "NotImplemented" => Failure::Unsupported("do this"),
-            "QuotaExceeded" | "XMinioStorageFull" | "InsufficientCapacity" => Failure::Full,
-            _ => match answer.status.as_u16() {
-                412 => Failure::Taken,
-                301 | 307 => refused(Refusal::Region),
-                // Of an object there is `NoSuchKey`; other things that are missing are the user's.
-                404 if !self.code.is_empty() => refused(Refusal::Credentials),
-                _ => answer.failure_saying(text),
-            },
-        }
-    }
+fn base64(bytes: &[u8]) -> String {
+    BASE64.encode(bytes)
 }
 
 /// The bytes of a checksum in the order that the header wants.

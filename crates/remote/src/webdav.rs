@@ -186,8 +186,6 @@ impl WebDav {
         let temporary = self.url(&path);
         let outcome = self.put_and_move(&temporary, &self.url(name.as_str()), bytes, overwrite);
         if outcome.is_err() {
-            // The folder may have been removed: look the next time.
-            self.folders().remove(folder);
             // Best effort: the failure that matters is the first one.
             let _ = self.call("DELETE", &temporary, &[], &[], 0);
         }
@@ -206,7 +204,10 @@ impl WebDav {
         if !answer.status.is_success() {
             return Err(match answer.status {
                 // The folder vanished, or so it seems: the next attempt makes it.
-                StatusCode::NOT_FOUND | StatusCode::CONFLICT => Failure::lost(answer.message()),
+                StatusCode::NOT_FOUND | StatusCode::CONFLICT => {
+                    self.folders().clear();
+                    Failure::lost(answer.message())
+                }
                 _ => answer.failure(),
             });
         }

@@ -9,6 +9,7 @@
 pub mod conformance;
 pub mod damage;
 pub mod fault;
+pub mod http_faults;
 mod image;
 mod monitor;
 mod random;

@@ -6,10 +6,14 @@
 //! installed fails the test: nothing is skipped.
 
 mod azurite;
+mod moto;
+mod s3proxy;
 mod versitygw;
 mod wsgidav;
 
 pub use azurite::{Azurite, azurite};
+pub use moto::{Moto, moto};
+pub use s3proxy::{S3Proxy, s3proxy};
 pub use versitygw::{Versitygw, versitygw};
 pub use wsgidav::{Wsgidav, wsgidav, wsgidav_tls};
 

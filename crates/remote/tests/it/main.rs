@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
 
 mod azure;
+mod bad_days;
 mod s3;
 mod webdav;
 

@@ -71,3 +71,22 @@ fn a_connection_that_is_cut_is_made_again() {
     });
     assert_eq!(backend.list("arenas").unwrap().len(), 4);
 }
+
+#[test]
+fn long_objects_go_in_parts_and_are_created_once() {
+    let gateway = versitygw();
+    let backend =
+        place("s3://bucket/a").create(&settings(gateway.variables(gateway.server.address)));
+    let backend = backend.unwrap();
+    let name = ObjectName::new("arenas", "long");
+    let bytes: Vec<u8> = (0..70_000_001_u32).map(|place| (place % 251) as u8).collect();
+    backend.create(&name, &bytes).unwrap();
+    assert_eq!(backend.size(&name).unwrap(), bytes.len() as u64);
+    assert!(strongroom_backend::read_all(&*backend, &name).unwrap() == bytes);
+    // Its answer was lost: equal bytes are success, others are not.
+    backend.create(&name, &bytes).unwrap();
+    let other = backend.create(&name, &bytes[1..]);
+    assert!(matches!(other, Err(BackendError::AlreadyExists { .. })), "{other:?}");
+    backend.replace(&name, &bytes[1..]).unwrap();
+    assert!(strongroom_backend::read_all(&*backend, &name).unwrap() == bytes[1..]);
+}

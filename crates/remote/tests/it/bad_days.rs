@@ -1,0 +1,260 @@
+//! Stores on bad days: answers that are wrong, late, cut or missing, and refusals of every kind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use strongroom_backend::{Backend, BackendError, ObjectName, Refusal};
+use strongroom_base::{FixedClock, Stopwatch, Timestamp};
+use strongroom_testkit::conformance;
+use strongroom_testkit::http_faults::{Asked, FaultyHttp, HttpFault};
+use strongroom_testkit::servers::{azurite, moto, versitygw, wsgidav};
+
+use crate::{place, settings};
+
+/// Every fourth request or so meets a fault, each time another one. What was carried out and not answered
+/// is asked again; the suite is the same as on good days.
+#[test]
+fn stores_conform_though_many_requests_fail() {
+    let (gateway, blobs, folder) = (versitygw(), azurite(), wsgidav());
+    let before = |server| FaultyHttp::start(Some(server), faults);
+    let (a, b, c) = (
+        before(gateway.server.address),
+        before(blobs.server.address),
+        before(folder.server.address),
+    );
+    for (text, variables) in [
+        ("s3://bucket/a".to_owned(), gateway.variables(a.address)),
+        ("azblob://container/a".to_owned(), blobs.variables(b.address)),
+        (folder.url(c.address, "/a"), folder.variables()),
+    ] {
+        let mut settings = settings(variables);
+        settings.patience = Duration::from_secs(60);
+        let backend = place(&text).create(&settings).unwrap();
+        conformance::check(&*backend);
+    }
+}
+
+fn faults(asked: &Asked) -> HttpFault {
+    // Without a rhythm: some operations are three requests.
+    let chance = scattered(asked.number);
+    if !chance.is_multiple_of(4) {
+        return HttpFault::None;
+    }
+    let wait = vec![("retry-after", "0".to_owned())];
+    match chance / 4 % 7 {
+        0 => HttpFault::Instead(500, Vec::new(), "<html>no</html>".to_owned()),
+        1 => HttpFault::Instead(503, wait, String::new()),
+        2 => HttpFault::Instead(429, wait, String::new()),
+        3 => HttpFault::Dropped,
+        4 if asked.method != "COPY" => HttpFault::Unanswered,
+        5 if asked.method == "GET" => HttpFault::Short,
+        _ => HttpFault::Half,
+    }
+}
+
+/// A number that looks like chance.
+fn scattered(number: usize) -> usize {
+    (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % 1000
+}
+
+#[test]
+fn a_store_that_asks_to_wait_is_left_alone_for_that_time() {
+    for (header, value) in [
+        ("retry-after", "1".to_owned()),
+        ("retry-after", "Tue, 24 Nov 2026 04:00:01 GMT".to_owned()),
+    ] {
+        let gateway = versitygw();
+        let server = FaultyHttp::start(Some(gateway.server.address), move |asked| {
+            if asked.number != 1 {
+                return HttpFault::None;
+            }
+            let date = ("date", "Tue, 24 Nov 2026 04:00:00 GMT".to_owned());
+            HttpFault::Instead(503, vec![(header, value.clone()), date], String::new())
+        });
+        let settings = settings(gateway.variables(server.address));
+        let backend = place("s3://bucket").open(&settings).unwrap().unwrap();
+        let waited = Stopwatch::start();
+        backend.create(&ObjectName::top("one"), b"1").unwrap();
+        assert!(waited.elapsed() >= Duration::from_secs(1), "{:?}", waited.elapsed());
+    }
+}
+
+#[test]
+fn a_store_that_is_late_is_waited_for() {
+    let gateway = versitygw();
+    let server = FaultyHttp::start(Some(gateway.server.address), |asked| {
+        if asked.method == "PUT" {
+            HttpFault::Late(Duration::from_secs(2))
+        } else {
+            HttpFault::None
+        }
+    });
+    let settings = settings(gateway.variables(server.address));
+    let backend = place("s3://bucket").open(&settings).unwrap().unwrap();
+    backend.create(&ObjectName::top("one"), b"1").unwrap();
+    assert_eq!(server.asked().iter().filter(|asked| asked.method == "PUT").count(), 1);
+}
+
+#[test]
+fn a_store_that_never_answers_well_is_given_up_in_time() {
+    let server = FaultyHttp::start(None, |_| HttpFault::Instead(500, Vec::new(), String::new()));
+    let gateway_like = variables_of(&server);
+    let waited = Stopwatch::start();
+    let error = place("s3://bucket").open(&settings(gateway_like)).map(|_| ()).unwrap_err();
+    assert!(matches!(error, BackendError::Io { .. }), "{error}");
+    assert!(waited.elapsed() < Duration::from_secs(15), "{:?}", waited.elapsed());
+    assert!(server.asked().len() >= 3);
+}
+
+/// What stores say, and what each of it is to the user.
+#[test]
+fn refusals_are_named() {
+    for (status, code, message, refusal) in [
+        (403, "SignatureDoesNotMatch", "", Refusal::Credentials),
+        (403, "InvalidAccessKeyId", "", Refusal::Credentials),
+        (400, "ExpiredToken", "The provided token has expired.", Refusal::Credentials),
+        (403, "RequestTimeTooSkewed", "", Refusal::Clock),
+        (403, "AccessDenied", "Request has expired", Refusal::Clock),
+        (404, "NoSuchBucket", "", Refusal::NoSuchPlace),
+        (301, "PermanentRedirect", "", Refusal::Region),
+        (400, "AuthorizationHeaderMalformed", "the region 'x' is wrong", Refusal::Region),
+        (403, "AccessDenied", "Access Denied", Refusal::Right),
+        (
+            403,
+            "AccessDenied",
+            "Access Denied because object protected by object lock.",
+            Refusal::Locked,
+        ),
+    ] {
+        let text = format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>");
+        let server = FaultyHttp::start(None, move |asked| match asked.number {
+            0 => HttpFault::Instead(200, Vec::new(), EMPTY_LISTING.to_owned()),
+            _ => HttpFault::Instead(status, Vec::new(), text.clone()),
+        });
+        let backend = place("s3://bucket").open(&settings(variables_of(&server)));
+        let error = backend.unwrap().unwrap().put_now().unwrap_err();
+        assert!(
+            matches!(&error, BackendError::Refused { refusal: found, .. } if *found == refusal),
+            "{code} {message}: {error:?}"
+        );
+    }
+}
+
+/// Keys that may put but not delete: what was put stays, and the refusal is a right.
+#[test]
+fn keys_that_may_not_delete_still_put() {
+    let gateway = versitygw();
+    let server = FaultyHttp::start(Some(gateway.server.address), |asked| {
+        if asked.method != "DELETE" {
+            return HttpFault::None;
+        }
+        let text = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>";
+        HttpFault::Instead(403, Vec::new(), text.to_owned())
+    });
+    let settings = settings(gateway.variables(server.address));
+    let backend = place("s3://bucket").open(&settings).unwrap().unwrap();
+    let name = ObjectName::new("sessions", "one");
+    backend.create(&name, b"1").unwrap();
+    let error = backend.remove(&name).unwrap_err();
+    assert!(matches!(error, BackendError::Refused { refusal: Refusal::Right, .. }), "{error:?}");
+    assert_eq!(backend.read(&name, 0, 1).unwrap(), b"1");
+}
+
+#[test]
+fn a_clock_that_is_years_off_is_named() {
+    let (gateway, blobs) = (versitygw(), azurite());
+    for (text, variables) in [
+        ("s3://bucket", gateway.variables(gateway.server.address)),
+        ("azblob://container", blobs.variables(blobs.server.address)),
+    ] {
+        place(text).create(&settings(variables.clone())).unwrap();
+        let mut settings = settings(variables);
+        // In 2017.
+        settings.clock = Arc::new(FixedClock(Timestamp(1_500_000_000_000_000_000)));
+        match place(text).open(&settings) {
+            Err(BackendError::Refused { refusal: Refusal::Clock, .. }) => {}
+            // Azurite does not look at the time.
+            Ok(_) if text.starts_with("azblob") => {}
+            Err(error) => panic!("{text}: {error:?}"),
+            Ok(_) => panic!("{text} was opened"),
+        }
+    }
+}
+
+#[test]
+fn arenas_have_the_storage_class_that_the_user_chose() {
+    let store = moto();
+    let server = FaultyHttp::start(Some(store.server.address), |_| HttpFault::None);
+    let mut variables = store.variables(server.address);
+    variables.push(("STRONGROOM_S3_STORAGE_CLASS".to_owned(), "STANDARD_IA".to_owned()));
+    let backend = place("s3://bucket/a").create(&settings(variables.clone())).unwrap();
+    backend.create(&ObjectName::new("snapshots", "a"), b"x").unwrap();
+    backend.create(&ObjectName::new("arenas", "a"), b"x").unwrap();
+    let long = vec![1; 65 << 20];
+    backend.create(&ObjectName::new("arenas", "b"), &long).unwrap();
+    for (part, class) in [
+        ("/snapshots/a?", None),
+        ("/arenas/a?", Some("STANDARD_IA")),
+        ("/arenas/b?", Some("STANDARD_IA")),
+    ] {
+        let asked = server.asked();
+        let found = asked.iter().find(|asked| asked.target.contains(part)).unwrap();
+        let header = found.headers.iter().find(|(name, _)| name == "x-amz-storage-class");
+        assert_eq!(header.map(|(_, value)| value.as_str()), class, "{part}");
+    }
+    variables.last_mut().unwrap().1 = "NO_SUCH_CLASS".to_owned();
+    let backend = place("s3://bucket/a").create(&settings(variables)).unwrap();
+    let refused = backend.create(&ObjectName::new("arenas", "c"), b"x").unwrap_err();
+    assert!(refused.to_string().contains("storage class"), "{refused}");
+}
+
+/// A store that gives the whole object instead of a part would cost the whole object each time.
+#[test]
+fn a_store_without_parts_of_objects_is_named() {
+    let server = FaultyHttp::start(None, |asked| match asked.method.as_str() {
+        "GET" if asked.target.contains("list-type") => {
+            HttpFault::Instead(200, Vec::new(), EMPTY_LISTING.to_owned())
+        }
+        _ => HttpFault::Instead(200, Vec::new(), "x".repeat(100_000)),
+    });
+    let backend = place("s3://bucket").open(&settings(variables_of(&server))).unwrap().unwrap();
+    for offset in [0, 10] {
+        let error = backend.read(&ObjectName::top("one"), offset, 10).unwrap_err();
+        assert!(matches!(error, BackendError::Unsupported { .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn a_swift_by_any_name_has_listings_that_lag() {
+    let server = FaultyHttp::start(None, |_| {
+        let id = vec![("x-trans-id", "tx1".to_owned())];
+        HttpFault::Instead(200, id, EMPTY_LISTING.to_owned())
+    });
+    let backend = place("s3://bucket").open(&settings(variables_of(&server))).unwrap().unwrap();
+    assert_eq!(backend.promises().is_consistent, Some(false));
+}
+
+const EMPTY_LISTING: &str = "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+    <Name>bucket</Name><Prefix></Prefix><KeyCount>0</KeyCount><MaxKeys>1</MaxKeys>\
+    <IsTruncated>false</IsTruncated></ListBucketResult>";
+
+fn variables_of(server: &FaultyHttp) -> Vec<(String, String)> {
+    [
+        ("AWS_ENDPOINT_URL", format!("http://{}", server.address)),
+        ("AWS_ACCESS_KEY_ID", "key".to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", "secret".to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec()
+}
+
+/// One request of each kind that is not repeated if it is refused.
+trait Refusable {
+    fn put_now(&self) -> Result<(), BackendError>;
+}
+
+impl Refusable for Arc<dyn Backend> {
+    fn put_now(&self) -> Result<(), BackendError> {
+        self.create(&ObjectName::top("one"), b"1")
+    }
+}
