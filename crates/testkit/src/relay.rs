@@ -161,7 +161,7 @@ impl Shared {
                     Ok(0) | Err(_) => return,
                     Ok(count) => {
                         let due = receiving.due(way, count);
-                        if !sender.send((due, piece[..count].to_vec())).is_ok() {
+                        if sender.send((due, piece[..count].to_vec())).is_err() {
                             return;
                         }
                     }

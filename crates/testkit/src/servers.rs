@@ -8,12 +8,14 @@
 mod azurite;
 mod moto;
 mod s3proxy;
+mod swift;
 mod versitygw;
 mod wsgidav;
 
 pub use azurite::{Azurite, azurite};
 pub use moto::{Moto, moto};
 pub use s3proxy::{S3Proxy, s3proxy};
+pub use swift::{Swift, swift};
 pub use versitygw::{Versitygw, versitygw};
 pub use wsgidav::{Wsgidav, wsgidav, wsgidav_tls};
 

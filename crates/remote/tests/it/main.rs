@@ -4,6 +4,7 @@
 
 mod azure;
 mod bad_days;
+mod flavours;
 mod s3;
 mod webdav;
 
