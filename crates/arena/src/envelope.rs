@@ -10,9 +10,11 @@
 //! parity's signatures are the parity of the signatures (Litwin–Schwarz; see
 //! `docs/format/envelope.md`). The envelope knows nothing of what the body means.
 
+mod fetch;
 pub mod format;
 mod read;
 
+pub use fetch::{Fetched, fetch_from};
 pub use read::{RawObject, read_object};
 
 use strongroom_galois::Code;

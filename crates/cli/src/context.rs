@@ -131,6 +131,11 @@ impl Context {
         Ok(place.open(&self.settings())?.ok_or(not_there)?)
     }
 
+    /// The place of the repository, which is made if it does not exist.
+    pub fn backend_made(&self) -> Result<Arc<dyn Backend>, CliError> {
+        Ok(self.place()?.create(&self.settings())?)
+    }
+
     /// Opens the repository.
     pub fn open(&self) -> Result<Repository, CliError> {
         let backend = self.backend()?;

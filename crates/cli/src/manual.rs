@@ -213,6 +213,10 @@ pub fn examples(command: &str) -> &'static [Example] {
                 &[
                     example("Show what a repair would do", "strongroom repair --dry-run"),
                     example("Repair the repository", "strongroom repair"),
+                    example(
+                        "Fetch from a replica what parity cannot give back",
+                        "strongroom repair --from s3://backups/laptop",
+                    ),
                 ]
             }
         }

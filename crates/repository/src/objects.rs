@@ -128,11 +128,15 @@ pub fn read_whole(
     name: &ObjectName,
     arena_bytes: u32,
 ) -> Result<RawObject, BackendError> {
-    let bytes_max = match name.folder() {
+    read_object(backend, name, bytes_max_of(name, arena_bytes))
+}
+
+/// The most bytes that an object of such a name can have.
+pub fn bytes_max_of(name: &ObjectName, arena_bytes: u32) -> u64 {
+    match name.folder() {
         ARENAS_FOLDER | ASIDE_FOLDER => object_bytes_max(arena_bytes),
         _ => SMALL_OBJECT_BYTES_MAX,
-    };
-    read_object(backend, name, bytes_max)
+    }
 }
 
 /// The second copy of a small object, and the first of a copy.

@@ -28,8 +28,8 @@ pub use health::fault::Fault;
 pub use health::lost::LostSnapshot;
 pub use keys::{NewAccess, add_key, change_key, list_keys, remove_key};
 pub use repair::{
-    RepairOutcome, RepairPlan, RepairStep, may_recover, plan_recovery, plan_repair, repair,
-    repair_objects,
+    FetchOutcome, FetchPlan, FetchStep, Known, Needed, RepairOutcome, RepairPlan, RepairStep,
+    fetch, may_recover, plan_fetch, plan_recovery, plan_repair, repair, repair_objects,
 };
 pub use replicate::{
     CopyOutcome, CopyPlan, MirrorOutcome, MirrorPlan, mirror, plan_mirror, plan_replica, replicate,

@@ -4,6 +4,8 @@
 //! First a plan is made, which can be printed and discarded. Carrying it out replaces objects one
 //! by one, atomically, so what an interrupted repair has done stays done. The order is:
 //!
+//! 0. With replicas, what the object itself cannot give is fetched from them, and what is missing;
+//!    see `repair/fetch.rs`. Needs no key.
 //! 1. An object's own parity; for the configuration and key slots also the second copy. Needs no
 //!    key.
 //! 2. Objects under another's name are put back. Any program can write an envelope that claims to
@@ -17,10 +19,12 @@
 //! again, and that heals every snapshot that shows it.
 
 mod aside;
+mod fetch;
 mod mend;
 mod plan;
 mod recover;
 
+pub use fetch::{FetchOutcome, FetchPlan, FetchStep, Known, Needed, fetch, plan_fetch};
 pub use mend::RepairOutcome;
 pub use plan::{RepairPlan, RepairStep, plan_repair};
 pub use recover::{find_removed, may_recover, plan_recovery};

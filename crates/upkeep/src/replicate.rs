@@ -23,7 +23,8 @@ mod plan;
 mod send;
 
 pub use mirror::{MirrorOutcome, MirrorPlan, mirror, plan_mirror};
-pub use plan::{CopyPlan, plan_replica};
+pub use plan::{CopyPlan, list, plan_replica, refuse_another};
+pub use send::create;
 
 use std::collections::HashSet;
 
@@ -34,7 +35,7 @@ use strongroom_repository::objects::{COLLECTIONS_FOLDER, SNAPSHOTS_FOLDER};
 use strongroom_repository::{RepositoryError, arena_bytes_of};
 
 use crate::flight::{each_in_flight, requests_between};
-use plan::{FIRST_FOLDERS, FolderPlan, MIDDLE_FOLDERS, Present, list};
+use plan::{FIRST_FOLDERS, FolderPlan, MIDDLE_FOLDERS, Present};
 use send::{Sent, Way};
 
 /// What was done.

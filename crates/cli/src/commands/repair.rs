@@ -1,18 +1,23 @@
 //! `strongroom repair`
 
+mod replicas;
+
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::units::{count_text, counted, duration_text};
-use strongroom_repository::RepositoryError;
+use strongroom_repository::objects::{COLLECTIONS_FOLDER, KEYS_FOLDER};
+use strongroom_repository::{Collections, RepositoryError};
 use strongroom_upkeep::{
-    RepairPlan, RepairStep, may_recover, plan_recovery, plan_repair, repair, repair_objects,
+    Known, RepairPlan, RepairStep, may_recover, plan_recovery, plan_repair, repair, repair_objects,
 };
 
 use super::verify::{BACK_UP_AGAIN, affected_json, lost_snapshot_text, report_affected};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
+use replicas::{Fetching, return_all};
 
 /// How it is repaired.
 #[derive(Debug, Clone, clap::Args)]
@@ -20,9 +25,12 @@ pub struct Args {
     /// Change nothing; show what would be done
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// Do only what needs no passphrase: repair from parity and from second copies
+    /// Do only what needs no passphrase: repair from parity, from second copies and from replicas
     #[arg(long)]
     keyless: bool,
+    /// Fetch from this replica what parity cannot give back, and what is missing; may be repeated
+    #[arg(long, value_name = "REPLICA")]
+    from: Vec<OsString>,
 }
 
 /// How the progress is worded.
@@ -30,16 +38,42 @@ const REPAIRED: Words = Words::objects("repaired");
 
 /// Repairs it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let backend = context.backend()?;
+    let replicas = args.from.iter().map(|place| context.other_place(place));
+    let replicas = replicas.collect::<Result<Vec<_>, _>>()?;
+    let backend = match replicas.first() {
+        None => context.backend()?,
+        Some(_) if args.dry_run => context.backend()?,
+        // The whole place may be lost.
+        Some(_) => context.backend_made()?,
+    };
     // A damaged configuration can be repaired; without one, this is not a repository.
     if !strongroom_repository::exists(&*backend)? {
-        let place = backend.describe();
-        return Err(RepositoryError::NotARepository { place }.into());
+        match replicas.first() {
+            Some(replica) if !args.dry_run => return_all(context, &**replica, &*backend)?,
+            _ => {
+                let place = backend.describe();
+                return Err(RepositoryError::NotARepository { place }.into());
+            }
+        }
     }
     let monitor = context.terminal.monitor(Words::objects("checked"));
     let plan = plan_repair(&*backend, &monitor, &context.cancel);
     monitor.finish();
     let mut plan = plan?;
+    let mut fetching =
+        Fetching { context, backend: &*backend, replicas: &replicas, outcome: Default::default() };
+    let mut fetches = Vec::new();
+    if args.dry_run {
+        let can_open = !args.keyless && !replicas.is_empty() && !plan.steps.iter().any(is_vital);
+        let collections = match can_open {
+            true => Some(Collections::read(&context.open()?)?),
+            false => None,
+        };
+        let known = collections.as_ref().map_or(Known::Nothing, Known::Collections);
+        fetches = fetching.plan(known, &mut plan)?;
+    } else {
+        fetching.run(Known::NotYet, &mut plan)?;
+    }
     for step in &plan.steps {
         context.terminal.line(step_text(step))?;
     }
@@ -52,11 +86,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             "event": "plan",
             "objects": plan.objects,
             "steps": plan.steps.iter().map(step_text).collect::<Vec<_>>(),
+            "fetch": fetches,
             "recover": plan.lost_snapshots.iter().map(|lost| lost.id.to_string())
                 .collect::<Vec<_>>(),
         }))?;
         let objects = counted(plan.objects, "object", "objects");
-        let steps = plan.steps.len() + plan.lost_snapshots.len();
+        let steps = plan.steps.len() + plan.lost_snapshots.len() + fetches.len();
         let (has_none, steps) = (steps == 0, counted(steps as u64, "step", "steps"));
         context.terminal.line(match has_none {
             true => format!("checked {objects}: nothing to repair"),
@@ -65,10 +100,14 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         return Ok(Exit::Done.into());
     }
     let outcome = if args.keyless {
+        fetching.run(Known::Nothing, &mut plan)?;
         let monitor = context.terminal.monitor(REPAIRED);
         repair_objects(&*backend, &plan, &monitor, &context.cancel)?
     } else {
         let repository = context.open()?;
+        if !replicas.is_empty() {
+            fetching.run(Known::Collections(&Collections::read(&repository)?), &mut plan)?;
+        }
         if may_recover(&*backend)? {
             plan_recovery(&repository, &mut plan, &monitor, &context.cancel)?;
             report_lost_snapshots(context, &plan)?;
@@ -86,9 +125,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "swept": outcome.swept,
         "indexed": outcome.indexed,
         "lost": outcome.lost.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
+        "replicas": fetching.json(),
         "affected": affected_json(&outcome.affected),
     }))?;
     report_affected(context, &outcome.affected)?;
+    fetching.report()?;
     let objects = counted(plan.objects, "object", "objects");
     let took = duration_text(monitor.elapsed());
     if outcome.recovered > 0 {
@@ -97,7 +138,9 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             "{snapshots} committed again, with the label \"recovered\"; whether complete is not known"
         ))?;
     } else if outcome.repaired == 0 && outcome.rescued == 0 && outcome.lost.is_empty() {
-        context.terminal.line(format!("checked {objects}: nothing to repair; took {took}"))?;
+        let fetched = fetching.outcome.mended + fetching.outcome.returned;
+        let nothing = if fetched == 0 { "nothing" } else { "nothing else" };
+        context.terminal.line(format!("checked {objects}: {nothing} to repair; took {took}"))?;
     } else {
         context.terminal.line(format!(
             "checked {objects}: {} repaired, {} saved in part, {} lost; took {took}",
@@ -106,13 +149,20 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             count_text(outcome.lost.len() as u64),
         ))?;
     }
-    if outcome.affected.is_empty() && outcome.lost.is_empty() && outcome.rescued == 0 {
+    let is_fetched = fetching.outcome.failed.is_empty();
+    if is_fetched && outcome.affected.is_empty() && outcome.lost.is_empty() && outcome.rescued == 0
+    {
         return Ok(Exit::Done.into());
     }
     if !outcome.affected.is_empty() {
         context.terminal.line(BACK_UP_AGAIN)?;
     }
     Ok(Exit::Damaged.into())
+}
+
+/// Whether a repository may not open before a step is done.
+fn is_vital(step: &RepairStep) -> bool {
+    matches!(step.object().folder(), "" | KEYS_FOLDER | COLLECTIONS_FOLDER)
 }
 
 fn report_lost_snapshots(context: &Context, plan: &RepairPlan) -> Result<(), CliError> {

@@ -39,3 +39,27 @@ fn another_repository_is_no_replica() {
     let nothing = world.path("nothing").display().to_string();
     world.run(["replicate", &other, "--repo", &nothing]).exits(6);
 }
+
+#[test]
+fn a_repository_is_mended_and_made_again_from_a_replica() {
+    let world = World::with_tree(902);
+    world.backup().exits(0);
+    let replica = world.path("replica").display().to_string();
+    world.run(["replicate", &replica]).exits(0);
+    let whole = strongroom_testkit::damage::files_below(&world.repository());
+    let arenas: Vec<_> =
+        whole.iter().filter(|path| path.parent().unwrap().ends_with("arenas")).collect();
+    fs::write(arenas[0], "rubbish").unwrap();
+    fs::remove_file(arenas[1]).unwrap();
+    world.say("verify --data").exits(4);
+    world.run(["repair", "--dry-run", "--from", &replica]).exits(0).says("fetch what is damaged");
+    let run = world.run(["repair", "--json", "--from", &replica]).exits(0);
+    let fetched = &run.summary()["replicas"];
+    assert_eq!((&fetched["mended"], &fetched["returned"]), (&1.into(), &1.into()), "{fetched}");
+    world.say("verify --data").exits(0);
+
+    fs::remove_dir_all(world.repository()).unwrap();
+    world.run(["repair", "--keyless", "--from", &replica]).exits(0).says("strongroom replicate");
+    world.say("verify --data").exits(0);
+    world.restored("latest");
+}

@@ -25,6 +25,7 @@ mod prune;
 mod read_back;
 mod refused;
 mod repair;
+mod repair_from;
 mod replicate;
 mod restore;
 mod restore_faults;

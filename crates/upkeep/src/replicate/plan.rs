@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use strongroom_arena::{ARENAS_FOLDER, ArenaName};
+use strongroom_arena::ARENAS_FOLDER;
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::RepositoryId;
 use strongroom_repository::objects::{
@@ -159,19 +159,24 @@ pub fn refuse_another(
         Err(error) if error.is_damage() => {}
         Err(error) => return Err(error),
     }
-    if has_common_arena(source, target)? {
+    if has_common_object(source, target)? {
         return Ok(config.id);
     }
     Err(RepositoryError::PlaceNotEmpty { place })
 }
 
-/// Whether both places have an arena of one name. Names are random, so this does not happen to two
-/// repositories.
-pub fn has_common_arena(one: &dyn Backend, other: &dyn Backend) -> Result<bool, RepositoryError> {
-    let ids = |backend: &dyn Backend| -> Result<HashSet<_>, BackendError> {
-        let names = backend.list(ARENAS_FOLDER)?.into_iter();
-        Ok(names.filter_map(|info| ArenaName::of(&info.name)).map(|name| name.id).collect())
+/// Whether both places have an arena or a snapshot of one name. Names are random, so this does not
+/// happen to two repositories.
+fn has_common_object(one: &dyn Backend, other: &dyn Backend) -> Result<bool, RepositoryError> {
+    let ids = |backend: &dyn Backend, folder| -> Result<HashSet<_>, BackendError> {
+        let names = list(backend, folder)?.into_iter();
+        Ok(names.map(|info| info.name.file().split('.').next().map(str::to_owned)).collect())
     };
-    let there = ids(other)?;
-    Ok(!there.is_empty() && ids(one)?.iter().any(|id| there.contains(id)))
+    for folder in [ARENAS_FOLDER, SNAPSHOTS_FOLDER] {
+        let there = ids(other, folder)?;
+        if !there.is_empty() && ids(one, folder)?.iter().any(|id| there.contains(id)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -1,0 +1,223 @@
+//! Repair from replicas: whatever is lost here and whole there comes back, for few bytes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use strongroom_arena::envelope::format::HEADER_BYTES;
+use strongroom_arena::{ArenaName, envelope};
+use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_base::{Cancel, Silent};
+use strongroom_repository::{Collections, RepositoryError};
+use strongroom_testkit::damage::{Objects, names_in};
+use strongroom_testkit::{Change, FaultPlan, FaultyBackend, Random};
+use strongroom_upkeep::{
+    FetchOutcome, Known, NewAccess, PruneOptions, add_key, fetch, forget, plan_fetch, plan_repair,
+    prune, remove_key, repair, repair_objects, replicate,
+};
+
+use crate::damage::{each_damage, scene};
+use crate::verify::check_all;
+use crate::world::{LAPTOP, World, init_options, snapshot_ids};
+
+const ALL: PruneOptions = PruneOptions {
+    unused_percent_max: 0,
+    rewritten_max: None,
+    time_max: None,
+    patience: Duration::MAX,
+    dry_run: false,
+};
+
+/// A repair as the program does it, with a key or without.
+fn repair_from(
+    world: &World,
+    backend: &Arc<dyn Backend>,
+    replicas: &[Arc<dyn Backend>],
+    with_key: bool,
+) -> Result<FetchOutcome, RepositoryError> {
+    let (monitor, cancel) = (&Silent, &Cancel::new());
+    let here = &**backend;
+    let mut plan = plan_repair(here, monitor, cancel)?;
+    let first = plan_fetch(here, replicas, Known::NotYet, &mut plan)?;
+    let mut outcome = fetch(here, replicas, first, &mut plan, monitor, cancel)?;
+    if with_key {
+        let repository = world.open_over(backend.clone())?;
+        let collections = Collections::read(&repository)?;
+        let known = Known::Collections(&collections);
+        let rest = plan_fetch(here, replicas, known, &mut plan)?;
+        outcome.add(fetch(here, replicas, rest, &mut plan, monitor, cancel)?);
+        repair(&repository, &plan, monitor, cancel)?;
+    } else {
+        let rest = plan_fetch(here, replicas, Known::Nothing, &mut plan)?;
+        outcome.add(fetch(here, replicas, rest, &mut plan, monitor, cancel)?);
+        repair_objects(here, &plan, monitor, cancel)?;
+    }
+    Ok(outcome)
+}
+
+fn place(objects: Objects) -> (Arc<MemoryBackend>, Arc<dyn Backend>) {
+    let backend = Arc::new(MemoryBackend::from_snapshot(objects));
+    (backend.clone(), backend)
+}
+
+fn replica_of(objects: &Objects) -> Arc<dyn Backend> {
+    let target = MemoryBackend::new();
+    let source = MemoryBackend::from_snapshot(objects.clone());
+    replicate(&source, &target, &Silent, &Cancel::new()).unwrap();
+    Arc::new(target)
+}
+
+#[test]
+fn any_damage_of_any_object_is_undone() {
+    let scene = scene(800);
+    let replica = [replica_of(&scene.base)];
+    let mut sum = FetchOutcome::default();
+    each_damage(&scene, |structure, name, change, objects| {
+        if name.folder() == "sessions" {
+            return;
+        }
+        let (backend, place) = place(objects.clone());
+        let with_key = name.file().as_bytes()[0].is_multiple_of(2);
+        let what = format!("{change:?} of {structure:?} {name}, key: {with_key}");
+        let outcome = repair_from(&scene.world, &place, &replica, with_key).expect(&what);
+        assert_eq!(outcome.failed, [], "{what}");
+        assert!(backend.snapshot() == scene.base, "{what}");
+        sum.add(outcome);
+    });
+    assert!(sum.mended > 10 && sum.returned > 3, "{sum:?}");
+}
+
+#[test]
+fn fewer_bytes_are_fetched_than_are_damaged() {
+    let scene = scene(801);
+    let replica = [replica_of(&scene.base)];
+    let mut random = Random::new(801);
+    let mut objects = scene.base.clone();
+    for name in names_in(&scene.base, "arenas") {
+        let object = objects.get_mut(&name).unwrap();
+        let header = envelope::peek(object).unwrap();
+        // One in twenty, and at least one more than parity can bear.
+        let lost = (header.shards() / 20).max(header.parity_shards as usize + 1);
+        let mut shards: Vec<usize> = (0..header.data_shards()).collect();
+        for _ in 0..lost.min(header.data_shards()) {
+            let shard = shards.swap_remove(random.below(shards.len() as u64) as usize);
+            object[HEADER_BYTES + shard * header.shard_bytes()] ^= 0x55;
+        }
+    }
+    let (backend, place) = place(objects);
+    let outcome = repair_from(&scene.world, &place, &replica, false).unwrap();
+    assert!(backend.snapshot() == scene.base);
+    assert!(outcome.damaged_bytes > 0 && outcome.returned == 0, "{outcome:?}");
+    assert!(outcome.fetched_bytes < outcome.damaged_bytes, "{outcome:?}");
+}
+
+#[test]
+fn two_replicas_that_are_damaged_themselves() {
+    let scene = scene(802);
+    let names = names_in(&scene.base, "arenas");
+    let mut halves = [scene.base.clone(), scene.base.clone()];
+    for (place, name) in names.iter().enumerate() {
+        let change = Change::ALL[place % 11];
+        change.on_object(&mut halves[place % 2], name);
+    }
+    let replicas =
+        halves.map(|half| -> Arc<dyn Backend> { Arc::new(MemoryBackend::from_snapshot(half)) });
+    let mut lost = scene.base.clone();
+    lost.retain(|name, _| name.folder() != "arenas");
+    let (backend, place) = place(lost);
+    let outcome = repair_from(&scene.world, &place, &replicas, true).unwrap();
+    assert_eq!(outcome.returned as usize, names.len());
+    assert!(backend.snapshot() == scene.base);
+}
+
+#[test]
+fn what_a_collection_removed_stays_away_and_withdrawn_keys_too() {
+    let world = World::new(803);
+    let old = world.backup().snapshot.id;
+    world.mutate(804);
+    world.backup();
+    let repository = world.open();
+    let cost = init_options().cost;
+    let slot = add_key(&repository, LAPTOP, "second", NewAccess::Full, cost).unwrap();
+    let replica = [replica_of(&world.objects.snapshot())];
+    remove_key(&repository, slot).unwrap();
+    forget(&repository, &[old]).unwrap();
+    prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    let base = world.objects.snapshot();
+    let (backend, place) = place(base.clone());
+    repair_from(&world, &place, &replica, true).unwrap();
+    assert!(backend.snapshot() == base);
+
+    // Without a key it comes back, does no harm, and goes again.
+    repair_from(&world, &place, &replica, false).unwrap();
+    assert!(backend.snapshot().len() > base.len());
+    assert_eq!(backend.list("keys").unwrap().len(), 2);
+    let repository = world.open_over(place.clone()).unwrap();
+    assert!(!snapshot_ids(&repository).contains(&old));
+    assert!(check_all(&repository).is_sound());
+
+    // An arena that was rewritten and is beyond repair is replaced by what it was before.
+    let rewritten = names_in(&base, "arenas");
+    let rewritten = rewritten
+        .into_iter()
+        .find(|name| ArenaName::of(name).is_some_and(|name| name.generation > 0))
+        .expect("a collection that rewrites");
+    let mut objects = base.clone();
+    Change::Zeros.on_object(&mut objects, &rewritten);
+    let (backend, place) = self::place(objects);
+    let outcome = repair_from(&world, &place, &replica, true).unwrap();
+    assert_eq!((outcome.returned, outcome.mended), (1, 0), "{outcome:?}");
+    assert!(backend.size(&rewritten).is_err_and(|error| error.is_not_found()));
+    let repository = world.open_over(place).unwrap();
+    assert!(check_all(&repository).is_sound());
+}
+
+#[test]
+fn all_keys_are_lost() {
+    let scene = scene(805);
+    let replica = [replica_of(&scene.base)];
+    let mut objects = scene.base.clone();
+    objects.retain(|name, _| name.folder() != "keys" && name.file() != "config");
+    let (backend, place) = place(objects);
+    repair_from(&scene.world, &place, &replica, true).unwrap();
+    assert!(backend.snapshot() == scene.base);
+}
+
+#[test]
+fn a_replica_of_another_repository_is_refused() {
+    let scene = scene(806);
+    let other = World::new(807);
+    other.backup();
+    let replica = [replica_of(&other.objects.snapshot())];
+    let (backend, place) = place(scene.base.clone());
+    let error = repair_from(&scene.world, &place, &replica, true).unwrap_err();
+    assert!(matches!(error, RepositoryError::OtherRepository { .. }), "{error}");
+    assert!(backend.snapshot() == scene.base);
+}
+
+#[test]
+fn a_repair_that_is_killed_at_any_call_goes_on() {
+    let scene = scene(808);
+    let replica = [replica_of(&scene.base)];
+    let mut objects = scene.base.clone();
+    for (place, name) in names_in(&scene.base, "arenas").iter().enumerate() {
+        [Change::Zeros, Change::Removed, Change::Half, Change::FlipBit(300)][place % 4]
+            .on_object(&mut objects, name);
+    }
+    let mut at = 0;
+    loop {
+        let (backend, place) = place(objects.clone());
+        let faulty: Arc<dyn Backend> =
+            Arc::new(FaultyBackend::new(backend.clone(), FaultPlan::crash_after(at)));
+        if repair_from(&scene.world, &faulty, &replica, false).is_ok() {
+            break;
+        }
+        for (name, bytes) in backend.snapshot() {
+            let is_known = scene.base.get(&name) == Some(&bytes);
+            assert!(is_known || objects.get(&name) == Some(&bytes), "killed at {at}: {name}");
+        }
+        repair_from(&scene.world, &place, &replica, false).unwrap();
+        assert!(backend.snapshot() == scene.base, "killed at {at}");
+        at += 3;
+    }
+    assert!(at > 60, "{at}");
+}
