@@ -152,3 +152,18 @@ pub fn prepare(program: &str, args: &[&dyn AsRef<OsStr>]) {
     let output = command.output().unwrap_or_else(|error| panic!("cannot start {program}: {error}"));
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// Runs lines of Python with Amazon's own client (which moto brings with it) as `s3`.
+///
+/// # Panics
+///
+/// If they fail.
+pub(crate) fn by_amazons_client(address: SocketAddr, key: &str, secret: &str, lines: &str) {
+    let script = format!(
+        "import boto3, botocore.config as c\n\
+         s3 = boto3.client('s3', endpoint_url='http://{address}', aws_access_key_id='{key}', \
+         aws_secret_access_key='{secret}', region_name='us-east-1', \
+         config=c.Config(s3={{'addressing_style': 'path'}}))\n{lines}"
+    );
+    prepare(&installed("python/bin/python").to_string_lossy(), &[&"-c", &script]);
+}

@@ -90,3 +90,42 @@ fn long_objects_go_in_parts_and_are_created_once() {
     backend.replace(&name, &bytes[1..]).unwrap();
     assert!(strongroom_backend::read_all(&*backend, &name).unwrap() == bytes[1..]);
 }
+
+#[test]
+fn a_locked_object_keeps_its_bytes() {
+    let gateway = versitygw();
+    let settings = settings(gateway.variables(gateway.server.address));
+    let name = ObjectName::new("arenas", "a");
+    let day = |days: i64| {
+        let now = strongroom_base::Clock::now(&strongroom_base::SystemClock);
+        strongroom_base::Timestamp(now.0 + days * 86_400_000_000_000)
+    };
+    let open = place("s3://bucket").open(&settings).unwrap().unwrap();
+    open.create(&name, b"1").unwrap();
+    let error = open.retain(&name, day(1)).unwrap_err();
+    assert!(matches!(error, BackendError::Unsupported { .. }), "{error:?}");
+
+    gateway.by_amazons_client("s3.create_bucket(Bucket='locked', ObjectLockEnabledForBucket=True)");
+    let locked = place("s3://locked").open(&settings).unwrap().unwrap();
+    locked.create(&name, b"1").unwrap();
+    assert!(locked.retain(&ObjectName::new("arenas", "b"), day(1)).unwrap_err().is_not_found());
+    locked.retain(&name, day(2)).unwrap();
+    locked.retain(&name, day(2)).unwrap();
+    locked.retain(&name, day(3)).unwrap();
+    // An earlier time changes nothing.
+    locked.retain(&name, day(1)).unwrap();
+    // A lock is that of a version: other bytes and a removal only hide it.
+    locked.replace(&name, b"22").unwrap();
+    locked.remove(&name).unwrap();
+    gateway.by_amazons_client(
+        "found = s3.list_object_versions(Bucket='locked')['Versions']\n\
+         [first] = [v['VersionId'] for v in found if v['Size'] == 1]\n\
+         until = s3.get_object_retention(Bucket='locked', Key='arenas/a', VersionId=first)\n\
+         import datetime\n\
+         left = until['Retention']['RetainUntilDate'] - datetime.datetime.now(datetime.UTC)\n\
+         assert left > datetime.timedelta(days=2), left\n\
+         try: s3.delete_object(Bucket='locked', Key='arenas/a', VersionId=first)\n\
+         except s3.exceptions.ClientError as e: assert e.response['Error']['Code'] == 'AccessDenied', e\n\
+         else: raise SystemExit('a locked version was deleted')",
+    );
+}

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Server, installed, prepare};
+use super::{Server, by_amazons_client, prepare};
 
 const KEY: &str = "test:tester";
 const SECRET: &str = "not-a-secret-of-anyone";
@@ -33,7 +33,7 @@ pub fn swift() -> Swift {
         make_ring(kind, &common, server.address);
     }
     let server = Server::start(|folder, address| proxy(&common, folder, address));
-    make_bucket(server.address);
+    by_amazons_client(server.address, KEY, SECRET, "s3.create_bucket(Bucket='bucket')");
     Swift { server, _stores: stores }
 }
 
@@ -100,18 +100,6 @@ fn make_ring(kind: &str, common: &Path, address: SocketAddr) {
     prepare("swift-ring-builder", &[&builder, &"create", &"4", &"1", &"0"]);
     prepare("swift-ring-builder", &[&builder, &"add", &device, &"1"]);
     prepare("swift-ring-builder", &[&builder, &"rebalance"]);
-}
-
-/// By Amazon's own client, which moto brings with it.
-fn make_bucket(address: SocketAddr) {
-    let python = installed("python/bin/python");
-    let script = format!(
-        "import boto3, botocore.config as c\n\
-         boto3.client('s3', endpoint_url='http://{address}', aws_access_key_id='{KEY}', \
-         aws_secret_access_key='{SECRET}', region_name='us-east-1', \
-         config=c.Config(s3={{'addressing_style': 'path'}})).create_bucket(Bucket='bucket')"
-    );
-    prepare(&python.to_string_lossy(), &[&"-c", &script]);
 }
 
 impl Swift {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Server, installed};
+use super::{Server, by_amazons_client, installed};
 
 /// The keys of its root user.
 const KEY: &str = "strongroom-test";
@@ -57,6 +57,15 @@ impl Versitygw {
     /// The folder that holds the bucket's objects as files.
     pub fn bucket(&self) -> PathBuf {
         self.server.folder.path().join("data/bucket")
+    }
+
+    /// Runs lines of Python with Amazon's own client as `s3`.
+    ///
+    /// # Panics
+    ///
+    /// If they fail.
+    pub fn by_amazons_client(&self, lines: &str) {
+        by_amazons_client(self.server.address, KEY, SECRET, lines);
     }
 
     /// Ends it as a crash would and starts it again.
