@@ -12,6 +12,7 @@
 
 mod fetch;
 pub mod format;
+pub mod proof;
 mod read;
 
 pub use fetch::{Fetched, fetch_from};

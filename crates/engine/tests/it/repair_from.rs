@@ -1,4 +1,4 @@
-//! Repair from replicas: whatever is lost here and whole there comes back, for few bytes.
+//! Repair from replicas: all that is lost here and whole there comes back, for few bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +95,7 @@ fn fewer_bytes_are_fetched_than_are_damaged() {
     for name in names_in(&scene.base, "arenas") {
         let object = objects.get_mut(&name).unwrap();
         let header = envelope::peek(object).unwrap();
-        // One in twenty, and at least one more than parity can bear.
+        // One in twenty, and at least one more than parity can repair.
         let lost = (header.shards() / 20).max(header.parity_shards as usize + 1);
         let mut shards: Vec<usize> = (0..header.data_shards()).collect();
         for _ in 0..lost.min(header.data_shards()) {
