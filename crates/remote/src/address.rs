@@ -30,7 +30,7 @@ macro_rules! schemes {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// What stands before `://`.
+            /// What is written before `://`.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }

@@ -23,7 +23,7 @@ use access::{Access, Keys};
 const VERSION: &str = "2021-12-02";
 /// One `Put Blob` stores at most this.
 const OBJECT_BYTES_MAX: u64 = 5000 << 20;
-/// Requests in flight that a store of objects bears.
+/// Requests in flight that are worth having at a store of objects.
 const IN_FLIGHT: usize = 32;
 /// The objects of one page, and its bytes: about a KiB for each.
 const PAGE_OBJECTS: usize = 5000;

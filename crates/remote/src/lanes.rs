@@ -1,4 +1,4 @@
-//! How many requests are in flight at a time: as many as the place bears, found by trying.
+//! How many requests are in flight at a time: as many as suit the place, found by trying.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

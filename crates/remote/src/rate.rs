@@ -50,14 +50,14 @@ impl Line {
         Self { upload: bucket(rate.upload), download: bucket(rate.download) }
     }
 
-    /// Waits until so many bytes may be sent.
+    /// Waits until this many bytes may be sent.
     pub(crate) fn send(&self, bytes: usize) {
         if let Some(bucket) = &self.upload {
             bucket.pay(bytes);
         }
     }
 
-    /// Waits as long as receiving so many bytes should have taken.
+    /// Waits as long as receiving this many bytes should have taken.
     pub(crate) fn receive(&self, bytes: usize) {
         if let Some(bucket) = &self.download {
             bucket.pay(bytes);

@@ -1,7 +1,7 @@
 //! A backend of any service: repeats what may be repeated, and reads back what is ambiguous.
 //!
 //! A request without an answer may have been carried out, and may still be carried out later. So a
-//! repeated *create* can find its own object: whoever finds a name taken compares what is there
+//! repeated *create* can find its own object: a caller that finds a name taken compares what is there
 //! with what it wanted to store, and equal bytes are success. Before a long object is sent again,
 //! its size is asked for: the answer alone may have been lost.
 

@@ -21,7 +21,7 @@ pub struct Settings {
     pub variables: Variables,
     /// Limits of bytes a second.
     pub rate: Rate,
-    /// At most this many requests at a time, instead of what the kind of place bears.
+    /// At most this many requests at a time, instead of what suits the kind of place.
     pub connections: Option<usize>,
     /// For how long a request is repeated that gets no answer.
     pub patience: Duration,

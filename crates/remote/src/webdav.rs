@@ -7,7 +7,7 @@
 //! whether the name is taken now. Not every server keeps this promise, so `init` tries it.
 //!
 //! A writer that is killed may leave a temporary file. It is left alone: without a clock that both
-//! machines share, it cannot be told from that of a living writer.
+//! machines share, it cannot be distinguished from that of a living writer.
 
 mod listing;
 
@@ -31,7 +31,7 @@ use crate::service::{Service, read_within};
 use crate::settings::Settings;
 use listing::Entry;
 
-/// Requests in flight that such servers bear: many have few threads.
+/// Requests in flight that are worth having: many such servers have few threads.
 const IN_FLIGHT: usize = 8;
 /// The longest answer about a folder: about 100,000 objects.
 const LISTING_BYTES_MAX: usize = 64 << 20;

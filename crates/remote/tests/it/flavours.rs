@@ -118,11 +118,18 @@ fn everything_but_create(backend: &dyn Backend) {
     assert_eq!(backend.read(&name("a"), 10, 4).unwrap(), b"");
     assert_eq!(read_all(backend, &name("b")).unwrap(), b"new!");
     if backend.describe().starts_with("gs:") {
-        // moto does not know Google's word for it.
+        // moto does not know Google's word for it, and stores an empty object.
+        let copied = backend.copy(&name("b"), &name("c"));
+        assert!(matches!(copied, Err(BackendError::Unsupported { .. })), "{copied:?}");
+        assert!(backend.size(&name("c")).unwrap_err().is_not_found());
         backend.replace(&name("c"), b"new!").unwrap();
     } else {
         backend.copy(&name("b"), &name("c")).unwrap();
     }
+    // Stores that know no locks take such a request for one that replaces the object.
+    let locked = backend.retain(&name("b"), strongroom_base::Timestamp(i64::MAX / 2));
+    assert!(matches!(locked, Err(BackendError::Unsupported { .. })), "{locked:?}");
+    assert_eq!(read_all(backend, &name("b")).unwrap(), b"new!");
     assert_eq!(read_all(backend, &name("c")).unwrap(), b"new!");
     let listed: Vec<_> = backend.list("keys").unwrap();
     let listed: Vec<_> = listed.iter().map(|info| (info.name.file(), info.bytes)).collect();

@@ -31,6 +31,15 @@ pub fn moto() -> Moto {
 }
 
 impl Moto {
+    /// Runs lines of Python with Amazon's own client as `s3`.
+    ///
+    /// # Panics
+    ///
+    /// If they fail.
+    pub fn by_amazons_client(&self, lines: &str) {
+        by_amazons_client(self.server.address, KEY, SECRET, lines);
+    }
+
     /// The variables that let a client in, at this address or at that of a relay before it.
     pub fn variables(&self, address: SocketAddr) -> Vec<(String, String)> {
         let endpoint = format!("http://{address}");
