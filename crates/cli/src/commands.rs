@@ -1,5 +1,6 @@
 //! The commands, in the order in which the help shows them.
 
+mod audit;
 mod backup;
 mod cat;
 mod completions;
@@ -69,6 +70,8 @@ pub enum Command {
     /// Copy what is new to replicas of the repository
     #[command(visible_alias = "copy")]
     Replicate(replicate::Args),
+    /// Prove that a replica still has what the repository has, for few bytes
+    Audit(audit::Args),
     /// Show how much is stored, and how much each snapshot takes
     Stats(stats::Args),
     /// List, generate, add, change and remove passphrases
@@ -111,6 +114,7 @@ impl Command {
             Self::Verify(args) => verify::run(context, &args),
             Self::Repair(args) => repair::run(context, &args),
             Self::Replicate(args) => replicate::run(context, &args),
+            Self::Audit(args) => audit::run(context, &args),
             Self::Stats(args) => stats::run(context, &args),
             Self::Key(args) => key::run(context, args),
             Self::Debug(args) => debug::run(context, args),

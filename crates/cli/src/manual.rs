@@ -194,6 +194,20 @@ pub fn examples(command: &str) -> &'static [Example] {
                 ]
             }
         }
+        "audit" => {
+            const {
+                &[
+                    example(
+                        "Ask a server of our own for proofs of all objects",
+                        "strongroom audit ssh://backup@vault/laptop",
+                    ),
+                    example(
+                        "Read another hundredth of a bucket each day",
+                        "strongroom audit s3://backups/laptop --sample 1%",
+                    ),
+                ]
+            }
+        }
         "replicate" => {
             const {
                 &[

@@ -4,6 +4,7 @@
 //! None knows a file tree of this machine. Like every verb, none prints or reads the environment,
 //! and clock and randomness are parameters.
 
+mod audit;
 mod collect;
 mod defragment;
 mod flight;
@@ -16,6 +17,7 @@ mod stats;
 mod verify;
 mod vouch;
 
+pub use audit::{AuditFault, AuditOptions, AuditOutcome, audit_replica};
 pub use collect::{Carried, PruneOptions, PruneOutcome, Worth, prune};
 pub use defragment::{Gathered, defragment};
 pub use forget::{

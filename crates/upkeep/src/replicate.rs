@@ -23,7 +23,7 @@ mod plan;
 mod send;
 
 pub use mirror::{MirrorOutcome, MirrorPlan, mirror, plan_mirror};
-pub use plan::{CopyPlan, list, plan_replica, refuse_another};
+pub use plan::{CopyPlan, FOLDERS_COPIED, list, plan_replica, refuse_another};
 pub use send::create;
 
 use std::collections::HashSet;

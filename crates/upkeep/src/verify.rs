@@ -303,7 +303,7 @@ impl<'v> Verifier<'v> {
 }
 
 /// Arenas are named at random, so a share of names is a share of arenas.
-fn is_in_sample(depth: VerifyDepth, name: &ObjectName) -> bool {
+pub fn is_in_sample(depth: VerifyDepth, name: &ObjectName) -> bool {
     match depth {
         VerifyDepth::Structure => false,
         VerifyDepth::Data => true,

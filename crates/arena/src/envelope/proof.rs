@@ -30,6 +30,9 @@ pub const PROOF_BYTES: usize = 1 + 8 + 32;
 pub const PROOF_BYTES_MAX: usize =
     PROOF_BYTES + 32 + HEADER_BYTES + (SHARDS_MAX as usize + 1) * SIGNATURE_BYTES;
 
+/// The signature of one shard.
+pub type ShardSignature = Signature<2>;
+
 /// What the key of a proof is derived as.
 const CONTEXT: &str = "strongroom v0 proof of an object";
 

@@ -23,6 +23,7 @@ const COMMANDS: &[&str] = &[
     "verify",
     "repair",
     "replicate",
+    "audit",
     "stats",
     "key",
     "key list",

@@ -31,8 +31,9 @@ fn shown(world: &World, name: &str, run: &Run) -> String {
     let text = format!("exit {}\n{}{}", run.code.unwrap_or(-1), run.out, run.err);
     let lines = text.replace(&folder, "FOLDER");
     // How many objects, blocks and chunks there are is for other tests to say.
-    let is_inside =
-        ["verify", "repair", "replicate", "stats"].iter().any(|word| name.starts_with(word));
+    let is_inside = ["verify", "repair", "replicate", "audit", "stats"]
+        .iter()
+        .any(|word| name.starts_with(word));
     lines.lines().map(|line| redacted(line, is_inside)).collect::<Vec<_>>().join("\n")
 }
 
@@ -118,6 +119,7 @@ fn the_main_commands_read_well() {
     check("replicate dry run", &["replicate", "--dry-run", &replica]);
     check("replicate", &["replicate", &replica]);
     check("replicate again", &["copy", &replica, "--mirror"]);
+    check("audit", &["audit", &replica]);
     check("stats", &["stats"]);
     check("stats of snapshots", &["stats", "--snapshots"]);
     check("key list", &["key", "list"]);

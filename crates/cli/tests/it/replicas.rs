@@ -63,3 +63,25 @@ fn a_repository_is_mended_and_made_again_from_a_replica() {
     world.say("verify --data").exits(0);
     world.restored("latest");
 }
+
+#[test]
+fn an_audit_finds_what_changed_in_a_replica() {
+    let world = World::with_tree(903);
+    world.backup().exits(0);
+    let replica = world.path("replica").display().to_string();
+    world.run(["replicate", &replica]).exits(0);
+    world.run(["audit", &replica]).exits(0).says("no damage was found in the replica");
+    let files = strongroom_testkit::damage::files_below(&world.path("replica"));
+    let arena = files.iter().find(|path| path.parent().unwrap().ends_with("arenas")).unwrap();
+    let mut bytes = fs::read(arena).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(arena, bytes).unwrap();
+    let run = world.run(["audit", &replica, "--data"]).exits(4).says("1 object is damaged");
+    let repository = world.repository().display().to_string();
+    run.says("strongroom repair --repo");
+    world.run(["repair", "--keyless", "--repo", &replica, "--from", &repository]).exits(0);
+    world.run(["audit", &replica, "--data"]).exits(0);
+    fs::remove_file(arena).unwrap();
+    world.run(["audit", &replica]).exits(3).says("strongroom replicate");
+}

@@ -22,6 +22,18 @@ pub const FIRST_FOLDERS: [&str; 2] = [KEYS_FOLDER, ""];
 pub const MIDDLE_FOLDERS: [&str; 4] =
     [VOUCHERS_FOLDER, ARRIVALS_FOLDER, REMARKS_FOLDER, FORGOTTEN_FOLDER];
 
+/// All folders that are copied.
+pub const FOLDERS_COPIED: [&str; 8] = [
+    KEYS_FOLDER,
+    "",
+    ARENAS_FOLDER,
+    VOUCHERS_FOLDER,
+    ARRIVALS_FOLDER,
+    REMARKS_FOLDER,
+    FORGOTTEN_FOLDER,
+    SNAPSHOTS_FOLDER,
+];
+
 /// What a replica lacks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopyPlan {
@@ -59,8 +71,7 @@ pub fn plan_replica(
 ) -> Result<CopyPlan, RepositoryError> {
     refuse_another(source, target)?;
     let mut plan = CopyPlan::default();
-    let folders = FIRST_FOLDERS.into_iter().chain([ARENAS_FOLDER]).chain(MIDDLE_FOLDERS);
-    for folder in folders.chain([SNAPSHOTS_FOLDER]) {
+    for folder in FOLDERS_COPIED {
         let listed = list(source, folder)?;
         plan.add(FolderPlan::of(folder, &listed, &Present::list(target, folder)?));
     }

@@ -1,6 +1,7 @@
 //! Sending one object to a replica: checked without a key before it is sent, and after.
 
 use strongroom_arena::envelope;
+use strongroom_arena::envelope::proof::{Challenge, Form, NONCE_BYTES, Proof};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_repository::RepositoryError;
 
@@ -95,10 +96,19 @@ impl Way<'_> {
         Ok(Put::Replaced)
     }
 
-    /// Asks the place whether it has what was sent.
+    /// Asks the place whether it has what was sent: for a proof, if it computes any.
     fn confirm(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), RepositoryError> {
-        match self.target.size(name) {
-            Ok(kept) if kept == bytes.len() as u64 => Ok(()),
+        let kept = if self.target.promises().proves {
+            // Against faults: the place cannot have prepared an answer before it had the bytes.
+            let challenge = Challenge { form: Form::Hash, nonce: [0; NONCE_BYTES] };
+            let answer = self.target.prove(name, &challenge.pack());
+            let expected = Proof::of(bytes, challenge);
+            answer.map(|answer| Proof::unpack(&answer, Form::Hash) == Some(expected))
+        } else {
+            self.target.size(name).map(|kept| kept == bytes.len() as u64)
+        };
+        match kept {
+            Ok(true) => Ok(()),
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => {
                 let (name, place) = (name.clone(), self.target.describe());
