@@ -1,8 +1,7 @@
 //! The address of a place on another machine: `SCHEME://[USER@]HOST[:PORT][/PATH]`.
 
+use std::ffi::OsString;
 use std::fmt;
-
-use crate::place::PlaceError;
 
 /// The address of a place on another machine, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +60,40 @@ schemes! {
     Ftp = "ftp",
     /// FTP over TLS.
     Ftps = "ftps",
+}
+
+/// Why a text names no place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceError {
+    /// It looks like a place on another machine, and is not written as a URL.
+    #[error("{} looks like a place on another machine, but is not a URL", .place.display())]
+    NotUrl {
+        /// What was written.
+        place: OsString,
+    },
+    /// There is no such kind of place.
+    #[error("there are no places that begin with {scheme}://")]
+    Scheme {
+        /// What was written before `://`.
+        scheme: String,
+    },
+    /// It is not an address.
+    #[error("{place} is not an address: {reason}")]
+    Address {
+        /// What was written, without a password.
+        place: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// It has a password, which every user of the machine could read.
+    #[error("the address of {place} has a password in it")]
+    Password {
+        /// What was written, without the password.
+        place: String,
+    },
+    /// It is empty.
+    #[error("the name of the repository is empty")]
+    Empty,
 }
 
 impl Address {

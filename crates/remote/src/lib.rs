@@ -24,6 +24,7 @@ mod service;
 mod settings;
 mod webdav;
 
-pub use place::{Place, PlaceError};
+pub use address::PlaceError;
+pub use place::Place;
 pub use rate::Rate;
 pub use settings::{Settings, Variables};

@@ -3,7 +3,7 @@
 //! The one place that knows which kinds of places there are: a new one is a
 //! [`Scheme`], an arm of [`Place::open`], and a [`Service`](crate::service::Service).
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use strongroom_backend::{Backend, BackendError, LocalBackend, Operation, Refusal};
 
-use crate::address::{Address, Scheme};
+use crate::address::{Address, PlaceError, Scheme};
 use crate::azure::Azure;
 use crate::remote::Remote;
 use crate::s3::S3;
@@ -27,40 +27,6 @@ pub enum Place {
     Folder(PathBuf),
     /// A place on another machine.
     Remote(Address),
-}
-
-/// Why a text names no place.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PlaceError {
-    /// It looks like a place on another machine, and is not written as a URL.
-    #[error("{} looks like a place on another machine, but is not a URL", .place.display())]
-    NotUrl {
-        /// What was written.
-        place: OsString,
-    },
-    /// There is no such kind of place.
-    #[error("there are no places that begin with {scheme}://")]
-    Scheme {
-        /// What was written before `://`.
-        scheme: String,
-    },
-    /// It is not an address.
-    #[error("{place} is not an address: {reason}")]
-    Address {
-        /// What was written, without a password.
-        place: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// It has a password, which every user of the machine could read.
-    #[error("the address of {place} has a password in it")]
-    Password {
-        /// What was written, without the password.
-        place: String,
-    },
-    /// It is empty.
-    #[error("the name of the repository is empty")]
-    Empty,
 }
 
 impl Place {

@@ -1,9 +1,13 @@
 //! The life of a repository at each kind of place, by the program itself and on real servers.
 
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
+use strongroom_base::{Cancel, OsEntropy, SystemClock};
+use strongroom_remote::{Place, Rate, Settings, Variables};
 use strongroom_testkit::relay::{LineOptions, Relay};
-use strongroom_testkit::servers::versitygw;
+use strongroom_testkit::servers::{azurite, moto, versitygw, wsgidav, wsgidav_tls};
 use strongroom_testkit::tree::{TreeOptions, grow};
 use strongroom_testkit::{Image, assert_same};
 
@@ -31,11 +35,31 @@ impl Far {
     fn run(&self, args: &[&str]) -> Run {
         Run::of(self.command(args).output().unwrap())
     }
+
+    /// Flips a bit in the middle of one arena, as the place itself could.
+    fn damage(&self) {
+        let variables = self.variables.iter().map(|(name, value)| (name.into(), value.into()));
+        let settings = Settings {
+            variables: Variables::new(variables),
+            rate: Rate::default(),
+            connections: None,
+            patience: Duration::from_secs(10),
+            cancel: Cancel::new(),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(OsEntropy),
+        };
+        let place = Place::parse(self.place.as_ref()).unwrap();
+        let backend = place.open(&settings).unwrap().unwrap();
+        let arena = backend.list("arenas").unwrap().remove(0).name;
+        let mut bytes = strongroom_backend::read_all(&*backend, &arena).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        backend.replace(&arena, &bytes).unwrap();
+    }
 }
 
-/// Everything that a repository goes through, at this place. `damage` breaks one arena, if the
-/// test can reach it there.
-fn life(far: &Far, damage: Option<&dyn Fn()>) {
+/// Everything that a repository goes through, at this place.
+fn life(far: &Far) {
     let (tree, target) = (far.world.tree(), far.world.path("target"));
     let (tree, target) = (tree.to_str().unwrap(), target.to_str().unwrap());
     far.run(&["snapshots"]).exits(6).warns("init");
@@ -50,12 +74,10 @@ fn life(far: &Far, damage: Option<&dyn Fn()>) {
     far.run(&["restore", &format!("latest~1:{tree}"), "--target", target]).exits(0);
     first.assert_same(&Image::of(&far.world.path("target")), "the first version");
     far.run(&["verify", "--data"]).exits(0);
-    if let Some(damage) = damage {
-        damage();
-        far.run(&["verify", "--data"]).exits(4);
-        far.run(&["repair"]).exits(0);
-        far.run(&["verify", "--data"]).exits(0);
-    }
+    far.damage();
+    far.run(&["verify", "--data"]).exits(4);
+    far.run(&["repair"]).exits(0);
+    far.run(&["verify", "--data"]).exits(0);
     far.run(&["forget", "--keep-last", "1"]).exits(0);
     far.run(&["prune"]).exits(0);
     far.run(&["verify", "--data"]).exits(0);
@@ -70,14 +92,26 @@ fn a_repository_lives_in_a_bucket() {
     let gateway = versitygw();
     let relay = Relay::start(gateway.server.address, LineOptions::default());
     let far = Far::new("s3://bucket/of mine", gateway.variables(relay.address));
-    let flip = || {
-        let folder = gateway.bucket().join("of mine/arenas");
-        let arena = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
-        let mut bytes = std::fs::read(&arena).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        std::fs::write(&arena, bytes).unwrap();
-    };
-    life(&far, Some(&flip));
+    life(&far);
     assert!(relay.connections() > 0, "it was not asked");
+}
+
+#[test]
+fn a_repository_lives_in_an_imitated_bucket() {
+    let store = moto();
+    life(&Far::new("s3://bucket/a", store.variables(store.server.address)));
+}
+
+#[test]
+fn a_repository_lives_in_a_container_of_blobs() {
+    let store = azurite();
+    life(&Far::new("azblob://container/a/b", store.variables(store.server.address)));
+}
+
+#[test]
+fn a_repository_lives_in_a_folder_of_webdav() {
+    for server in [wsgidav(), wsgidav_tls()] {
+        let place = server.url(server.server.address, "/not/yet/there");
+        life(&Far::new(&place, server.variables()));
+    }
 }
