@@ -276,8 +276,18 @@ pub fn examples(command: &str) -> &'static [Example] {
     }
 }
 
+/// The places where a repository can be, and the variables that let a client in.
+pub const PLACES: [(&str, &str); 6] = [
+    ("FOLDER", ""),
+    ("s3://BUCKET/PREFIX", "AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_REGION AWS_ENDPOINT_URL"),
+    ("azblob://CONTAINER/PREFIX", "AZURE_STORAGE_ACCOUNT AZURE_STORAGE_KEY"),
+    ("gs://BUCKET/PREFIX", "GS_ACCESS_KEY_ID GS_SECRET_ACCESS_KEY"),
+    ("b2://BUCKET/PREFIX", "B2_APPLICATION_KEY_ID B2_APPLICATION_KEY"),
+    ("webdavs://USER@HOST/PATH", "WEBDAV_PASSWORD"),
+];
+
 /// The environment variables, for the manual pages.
-pub const ENVIRONMENT: [(&str, &str); 7] = [
+pub const ENVIRONMENT: [(&str, &str); 9] = [
     ("STRONGROOM_REPOSITORY", "the repository, if --repo is not given"),
     ("STRONGROOM_PASSWORD", "the passphrase, if neither of the next two nor its option is given"),
     ("STRONGROOM_PASSWORD_FILE", "a file with the passphrase, as for --password-file"),
@@ -290,6 +300,8 @@ pub const ENVIRONMENT: [(&str, &str); 7] = [
         "XDG_CACHE_HOME",
         "if --cache is not given, caches are kept in its folder strongroom; by default in ~/.cache/strongroom",
     ),
+    ("STRONGROOM_CA_FILE", "certificates (PEM) to trust at places over TLS, beside the machine's"),
+    ("STRONGROOM_S3_STORAGE_CLASS", "the storage class of arenas in buckets"),
     ("TZ", "the time zone of dates that are printed or given"),
 ];
 
@@ -309,9 +321,17 @@ pub fn command() -> Command {
     }
     let codes: Vec<String> =
         EXIT_CODES.iter().map(|(code, meaning)| format!("  {code:<4} {meaning}")).collect();
+    let places: Vec<String> = PLACES
+        .iter()
+        .map(|(place, variables)| format!("  {place:<26} {variables}").trim_end().to_owned())
+        .collect();
     command.after_help(format!(
         "The passphrase is taken from --password-file or --password-command, or else from the variable\n\
-         STRONGROOM_PASSWORD, or else asked for.\n\n{}\n\nExit codes:\n{}",
+         STRONGROOM_PASSWORD, or else asked for.\n\nPlaces, and the variables with their credentials:\n{}\n\
+         The keys of AWS may also come from its own files and roles; any other key or password NAME from\n\
+         the file in NAME_FILE, or from the command in NAME_COMMAND. docs/places.md says more.\n\n\
+         {}\n\nExit codes:\n{}",
+        places.join("\n"),
         examples_text(""),
         codes.join("\n")
     ))
