@@ -146,6 +146,39 @@ fn refusals_are_named() {
     }
 }
 
+#[test]
+fn a_full_store_is_named() {
+    for (status, code) in [(403, "QuotaExceeded"), (507, "XMinioStorageFull"), (507, "")] {
+        let text = format!("<Error><Code>{code}</Code></Error>");
+        let server = FaultyHttp::start(None, move |asked| match asked.number {
+            0 => HttpFault::Instead(200, Vec::new(), EMPTY_LISTING.to_owned()),
+            _ => HttpFault::Instead(status, Vec::new(), text.clone()),
+        });
+        let backend = place("s3://bucket").open(&settings(variables_of(&server))).unwrap().unwrap();
+        let error = backend.put_now().unwrap_err();
+        assert!(matches!(error, BackendError::NoSpace { .. }), "{code}: {error:?}");
+    }
+}
+
+/// Neither a head without an end nor an endless body takes memory or time without a bound.
+#[test]
+fn an_endless_answer_is_cut() {
+    let server = FaultyHttp::start(None, |asked| match asked.number {
+        0 => HttpFault::Instead(200, Vec::new(), EMPTY_LISTING.to_owned()),
+        _ if asked.number % 2 == 1 => {
+            HttpFault::Instead(200, vec![("x-long", "x".repeat(64 << 20))], String::new())
+        }
+        _ => HttpFault::Instead(206, Vec::new(), "x".repeat(64 << 20)),
+    });
+    let mut settings = settings(variables_of(&server));
+    settings.patience = Duration::from_secs(2);
+    let backend = place("s3://bucket").open(&settings).unwrap().unwrap();
+    let waited = Stopwatch::start();
+    let error = backend.read(&ObjectName::top("one"), 0, 10).unwrap_err();
+    assert!(matches!(error, BackendError::Io { .. }), "{error:?}");
+    assert!(waited.elapsed() < Duration::from_secs(10), "{:?}", waited.elapsed());
+}
+
 /// Keys that may put but not delete: what was put stays, and the refusal is a right.
 #[test]
 fn keys_that_may_not_delete_still_put() {

@@ -44,6 +44,7 @@ fn what_is_wrong_with_a_bucket_is_named() {
     assert_eq!(refusal("s3://nothing", "", ""), Refusal::NoSuchPlace);
     assert_eq!(refusal("s3://bucket", "AWS_SECRET_ACCESS_KEY", "wrong"), Refusal::Credentials);
     assert_eq!(refusal("s3://bucket", "AWS_ACCESS_KEY_ID", "wrong"), Refusal::Credentials);
+    assert_eq!(refusal("s3://bucket", "AWS_REGION", "mars-north-1"), Refusal::Region);
 }
 
 #[test]
