@@ -22,6 +22,7 @@ pub use name::ObjectName;
 pub use promises::Promises;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use strongroom_base::Timestamp;
 
@@ -86,6 +87,12 @@ pub trait Backend: Send + Sync {
     /// The place's own answer to a challenge about an object's bytes, computed where they are.
     fn prove(&self, name: &ObjectName, _challenge: &[u8]) -> Result<Vec<u8>, BackendError> {
         Err(self.unsupported("compute proofs of objects", name))
+    }
+
+    /// Other places with the same objects, for those that are lost or damaged here beyond what they
+    /// themselves can repair. The caller checks what it reads there.
+    fn replicas(&self) -> &[Arc<dyn Backend>] {
+        &[]
     }
 
     /// The error of an operation that the place does not have.

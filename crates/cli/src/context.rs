@@ -1,15 +1,17 @@
 //! What every command gets: the repository's place, the passphrase, the terminal.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use strongroom_backend::Backend;
-use strongroom_base::{Cancel, OsEntropy, Severity, Silent, SystemClock};
+use strongroom_base::{Cancel, OsEntropy, Printable, Severity, Silent, SystemClock};
 use strongroom_remote::{Place, PlaceError, Settings};
 use strongroom_repository::{
-    InitOptions, Repository, RepositoryError, Surroundings, check_vacant, exists,
+    InitOptions, Repository, RepositoryError, Surroundings, WithReplicas, check_vacant, exists,
+    read_config,
 };
 use strongroom_upkeep::find_rolled_back;
 
@@ -60,6 +62,28 @@ pub struct GlobalArgs {
     pub verbose: bool,
 }
 
+/// Where else a verb that reads looks for what is lost.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ReplicaArgs {
+    /// Read from this replica what is lost or damaged in the repository; may be repeated [env:
+    /// STRONGROOM_REPLICAS, separated by commas]
+    #[arg(long = "replica", value_name = "PLACE", help_heading = "Repository")]
+    replicas: Vec<OsString>,
+}
+
+impl ReplicaArgs {
+    /// Those of the command line, or else of the environment.
+    fn places(&self) -> Vec<OsString> {
+        if !self.replicas.is_empty() {
+            return self.replicas.clone();
+        }
+        let variable = std::env::var_os("STRONGROOM_REPLICAS").unwrap_or_default();
+        let places = variable.as_bytes().split(|byte| *byte == b',');
+        let places = places.filter(|place| !place.is_empty());
+        places.map(|place| OsStr::from_bytes(place).to_owned()).collect()
+    }
+}
+
 /// A repository, and whether it was created just now.
 pub struct OpenedOrCreated {
     /// The repository.
@@ -75,6 +99,8 @@ pub struct Context {
     pub terminal: Terminal,
     /// Set by Ctrl-C.
     pub cancel: Cancel,
+    /// The repository with its replicas, once it was opened.
+    together: OnceLock<Arc<WithReplicas>>,
 }
 
 impl Context {
@@ -87,7 +113,8 @@ impl Context {
             signal_hook::flag::register(signal, flag.clone())?;
         }
         let terminal = Terminal::new(args.json.then_some(events), args.quiet, args.verbose);
-        Ok(Self { args, terminal, cancel: Cancel::from_flag(flag) })
+        let cancel = Cancel::from_flag(flag);
+        Ok(Self { args, terminal, cancel, together: OnceLock::new() })
     }
 
     /// Where the repository is.
@@ -138,7 +165,68 @@ impl Context {
 
     /// Opens the repository.
     pub fn open(&self) -> Result<Repository, CliError> {
-        let backend = self.backend()?;
+        self.open_at(self.backend()?)
+    }
+
+    /// Opens the repository for a verb that only reads, and from these replicas what is lost in it.
+    /// A replica that cannot be opened is left out, with a warning; so is the repository itself.
+    pub fn open_to_read(&self, replicas: &ReplicaArgs) -> Result<Repository, CliError> {
+        let places = replicas.places();
+        if places.is_empty() {
+            return self.open();
+        }
+        let mut found = Vec::new();
+        for place in places {
+            match self.other_place(&place) {
+                Ok(replica) => found.push(replica),
+                Err(error) => self.left_out("replica", &place, &error),
+            }
+        }
+        let main = self.backend().and_then(|backend| match exists(&*backend)? {
+            true => Ok(backend),
+            false => Err(RepositoryError::NotARepository { place: backend.describe() }.into()),
+        });
+        let main = match main {
+            Ok(main) => main,
+            // Another place is a repository as good as this one.
+            Err(error) if !found.is_empty() => {
+                self.left_out("repository", self.place()?.to_string().as_ref(), &error);
+                found.remove(0)
+            }
+            Err(error) => return Err(error),
+        };
+        let id = |backend: &dyn Backend| read_config(backend).ok().map(|(config, _)| config.id);
+        let own = id(&*main);
+        for replica in &found {
+            let other = id(&**replica);
+            if own.is_some() && other.is_some() && own != other {
+                let place = replica.describe();
+                return Err(RepositoryError::OtherRepository { place }.into());
+            }
+        }
+        let together = Arc::new(WithReplicas::new(main, found));
+        let _ = self.together.set(together.clone());
+        self.open_at(together)
+    }
+
+    fn left_out(&self, what: &str, place: &OsStr, error: &CliError) {
+        let message =
+            format!("the {what} {} cannot be opened: {error}", Printable::path(place.as_ref()));
+        self.terminal.problem(Severity::Warning, &message);
+    }
+
+    /// Says, at the end of a verb, whether replicas were needed.
+    pub fn report_replicas(&self) {
+        let helped = self.together.get().map_or(0, |together| together.helped());
+        if helped > 0 {
+            self.terminal.note(
+                "objects that the repository does not have were read from a replica: \
+                 `strongroom repair --from` brings them back",
+            );
+        }
+    }
+
+    fn open_at(&self, backend: Arc<dyn Backend>) -> Result<Repository, CliError> {
         if !exists(&*backend)? {
             return Err(RepositoryError::NotARepository { place: backend.describe() }.into());
         }

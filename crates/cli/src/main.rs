@@ -100,5 +100,7 @@ fn keep_one_heap(command: &Command) {
 
 fn run(cli: Cli) -> Result<ExitCode, CliError> {
     let context = context::Context::new(cli.global, cli.command.events())?;
-    cli.command.run(&context)
+    let done = cli.command.run(&context);
+    context.report_replicas();
+    done
 }

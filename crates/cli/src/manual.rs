@@ -287,13 +287,17 @@ pub const PLACES: [(&str, &str); 6] = [
 ];
 
 /// The environment variables, for the manual pages.
-pub const ENVIRONMENT: [(&str, &str); 9] = [
+pub const ENVIRONMENT: [(&str, &str); 10] = [
     ("STRONGROOM_REPOSITORY", "the repository, if --repo is not given"),
     ("STRONGROOM_PASSWORD", "the passphrase, if neither of the next two nor its option is given"),
     ("STRONGROOM_PASSWORD_FILE", "a file with the passphrase, as for --password-file"),
     (
         "STRONGROOM_PASSWORD_COMMAND",
         "a command that prints the passphrase, as for --password-command",
+    ),
+    (
+        "STRONGROOM_REPLICAS",
+        "replicas to read from, separated by commas, if --replica is not given",
     ),
     ("STRONGROOM_CACHE", "the folder for caches, as for --cache"),
     (

@@ -22,6 +22,7 @@ pub mod own;
 mod places;
 mod read;
 mod remarks;
+mod replicas;
 mod repository;
 mod session;
 mod signed;
@@ -46,6 +47,7 @@ pub use read::lookup::{Found, find_path};
 pub use read::memo::{TreeKey, TreeMemo};
 pub use read::walk::{EnteredDirectory, SnapshotEvent, SnapshotWalk};
 pub use remarks::{Hold, Remark, Remarks, change_remark};
+pub use replicas::WithReplicas;
 pub use repository::{
     InitOptions, Repository, Surroundings, arena_bytes_of, check_vacant, exists, forged_configs,
     read_config, refuse_newer,

@@ -128,7 +128,37 @@ pub fn read_whole(
     name: &ObjectName,
     arena_bytes: u32,
 ) -> Result<RawObject, BackendError> {
-    read_object(backend, name, bytes_max_of(name, arena_bytes))
+    read_here_or_there(backend, name, bytes_max_of(name, arena_bytes))
+}
+
+/// Reads an object whole; if it is lost here, or damaged beyond its parity, as replicas give it.
+fn read_here_or_there(
+    backend: &dyn Backend,
+    name: &ObjectName,
+    bytes_max: u64,
+) -> Result<RawObject, BackendError> {
+    let here = read_object(backend, name, bytes_max);
+    if backend.replicas().is_empty() {
+        return here;
+    }
+    let is_wanted = |header: &Header| is_as_named(name, header);
+    let damaged = match &here {
+        Ok(object) => match envelope::inspect(&object.bytes) {
+            Ok(found) if found.is_repairable() && is_wanted(&found.header) => return here,
+            _ => &object.bytes[..],
+        },
+        Err(error) if error.is_not_found() || error.is_damage() => &[],
+        Err(_) => return here,
+    };
+    for replica in backend.replicas() {
+        // Another replica may answer.
+        if let Ok(Some(fetched)) =
+            envelope::fetch_from(&**replica, name, damaged, &is_wanted, bytes_max)
+        {
+            return Ok(RawObject { bytes: fetched.object, refused_bytes: 0 });
+        }
+    }
+    here
 }
 
 /// The most bytes that an object of such a name can have.
@@ -243,7 +273,7 @@ pub fn read_small(
     kind: ObjectKind,
     id: Option<&[u8; 16]>,
 ) -> Result<Vec<u8>, RepositoryError> {
-    let object = read_object(backend, name, SMALL_OBJECT_BYTES_MAX)?;
+    let object = read_here_or_there(backend, name, SMALL_OBJECT_BYTES_MAX)?;
     match envelope::open(&object.bytes, kind, id) {
         Ok((_, body, _)) => Ok(body),
         // Something else entirely is in the place of a repository's configuration.

@@ -1,4 +1,5 @@
-//! Damaged arenas, computed again from their parity, in memory.
+//! Damaged arenas, computed again from their parity, in memory; and what parity cannot give, from
+//! replicas, if the backend has any.
 //!
 //! A reader so gets what was stored as long as parity can give it back; [`ArenaStore::heals`]
 //! counts how often that was needed, for the verb to advise a repair.
@@ -10,9 +11,11 @@ use std::time::Duration;
 use strongroom_base::Stopwatch;
 
 use super::ArenaStore;
+use crate::envelope::format::Header;
 use crate::envelope::{self, HEADROOM, read_object};
 use crate::error::{ArenaError, backend_error, damaged, envelope_error};
 use crate::name::ArenaName;
+use crate::writer::ArenaContent;
 
 /// For at least this long an arena that could not be healed is not tried again.
 const FAILURE_LIFETIME_MIN: Duration = Duration::from_secs(10);
@@ -72,21 +75,64 @@ impl ArenaStore {
 
     fn compute_again(&self, name: ArenaName) -> Result<Vec<u8>, ArenaError> {
         let id = name.id;
-        let object = read_object(&*self.backend, &name.object(), self.object_bytes_max)
-            .map_err(|error| backend_error(id, error))?;
-        let mut repaired =
-            envelope::repair(&object.bytes).map_err(|error| envelope_error(id, error))?;
+        let read = read_object(&*self.backend, &name.object(), self.object_bytes_max)
+            .map_err(|error| backend_error(id, error));
+        let object = match read {
+            Err(error) if error.is_lost() => {
+                return self.fetch_from_replicas(name, &[]).ok_or(error).map(without_proofs);
+            }
+            other => other?,
+        };
+        let repaired = match envelope::repair(&object.bytes) {
+            Ok(repaired) => repaired,
+            Err(error) => {
+                let fetched = self.fetch_from_replicas(name, &object.bytes);
+                return fetched.ok_or(envelope_error(id, error)).map(without_proofs);
+            }
+        };
+        // Another arena, whole, in the place of this one.
+        if !envelope::peek(&repaired).is_ok_and(|header| is_of(name, &header))
+            && let Some(fetched) = self.fetch_from_replicas(name, &[])
+        {
+            return Ok(without_proofs(fetched));
+        }
         // If an object is whole and still does not open, it was not healed but sealed in this form.
         if object.refused_bytes > 0 || repaired != object.bytes {
             self.heals.fetch_add(1, Ordering::Relaxed);
         }
         drop(object);
-        // Tables and parity have done their work.
-        if let Ok(header) = envelope::peek(&repaired) {
-            let body_bytes = usize::try_from(header.body_bytes).unwrap_or(usize::MAX);
-            repaired.truncate(HEADROOM.saturating_add(body_bytes));
-            repaired.shrink_to_fit();
-        }
-        Ok(repaired)
+        Ok(without_proofs(repaired))
     }
+
+    /// The object as replicas give it, with what is left of it here.
+    fn fetch_from_replicas(&self, name: ArenaName, damaged: &[u8]) -> Option<Vec<u8>> {
+        let is_wanted = |header: &Header| is_of(name, header);
+        for replica in self.backend.replicas() {
+            let (object, most) = (name.object(), self.object_bytes_max);
+            let fetched = envelope::fetch_from(&**replica, &object, damaged, &is_wanted, most);
+            // Another replica may answer.
+            if let Ok(Some(fetched)) = fetched {
+                self.heals.fetch_add(1, Ordering::Relaxed);
+                return Some(fetched.object);
+            }
+        }
+        None
+    }
+}
+
+/// Whether a header is that of an arena.
+fn is_of(name: ArenaName, header: &Header) -> bool {
+    header.id == name.id.0
+        && header.generation == name.generation
+        && header.kind == ArenaContent::of(name.id).object_kind()
+}
+
+/// An object from its header to the end of its body: tables and parity have done their work.
+fn without_proofs(mut object: Vec<u8>) -> Vec<u8> {
+    if let Ok(header) = envelope::peek(&object) {
+        let body_bytes = usize::try_from(header.body_bytes).unwrap_or(usize::MAX);
+        object.truncate(HEADROOM.saturating_add(body_bytes));
+        object.shrink_to_fit();
+    }
+    object
 }

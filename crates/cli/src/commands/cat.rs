@@ -8,7 +8,7 @@ use serde_json::json;
 use strongroom_base::{Cancel, Cancelled};
 use strongroom_engine::cat;
 
-use crate::context::Context;
+use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
 use crate::snapshot_arg::{SnapshotArg, check_complete};
 
@@ -18,6 +18,8 @@ pub struct Args {
     /// The snapshot, and the path of a file in it: `latest:/etc/fstab`
     #[arg(value_name = "SNAPSHOT:PATH")]
     what: OsString,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
 }
 
 /// Writes it.
@@ -27,7 +29,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         let hint = "name the file after a colon, such as latest:/etc/fstab";
         return Err(CliError::new(Exit::Failed, "no file was named", hint));
     }
-    let repository = context.open()?;
+    let repository = context.open_to_read(&args.replicas)?;
     let snapshot = what.find(&repository)?;
     let exit = check_complete(context, &snapshot);
     let mut out = Stoppable { out: std::io::stdout().lock(), cancel: &context.cancel };

@@ -14,7 +14,7 @@ use strongroom_engine::{
 };
 use strongroom_repository::list_snapshots;
 
-use crate::context::Context;
+use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
 use crate::progress::{TerminalMonitor, Words};
 use crate::snapshot_arg::{SnapshotArg, check_complete};
@@ -39,6 +39,8 @@ pub struct Args {
     /// Also show what differs only in its time
     #[arg(long)]
     times: bool,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
 }
 
 const HELP: &str = "\
@@ -52,7 +54,7 @@ compares a snapshot with the present state of the paths that it was made from.
 
 /// Compares.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
-    let repository = context.open()?;
+    let repository = context.open_to_read(&args.replicas)?;
     let snapshots = list_snapshots(&repository)?.snapshots;
     let before = SnapshotArg::from(args.before);
     let first = before.find_in(&snapshots)?;

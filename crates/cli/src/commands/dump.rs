@@ -9,7 +9,7 @@ use serde_json::json;
 use strongroom_base::units::{bytes_text, counted, duration_text};
 use strongroom_engine::{DumpFormat, dump};
 
-use crate::context::Context;
+use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
 use crate::snapshot_arg::{SnapshotArg, check_complete};
@@ -23,6 +23,8 @@ pub struct Args {
     /// tar, or zip, which has no owners, ACLs, xattrs, devices and sockets
     #[arg(long, short, value_name = "FORMAT", default_value = "tar", hide_possible_values = true)]
     format: Format,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -51,7 +53,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         let hint = "write it to a file or a pipe, such as `strongroom dump latest > latest.tar`";
         return Err(CliError::new(Exit::Failed, message, hint));
     }
-    let repository = context.open()?;
+    let repository = context.open_to_read(&args.replicas)?;
     let what = SnapshotArg::from(args.what);
     let snapshot = what.find(&repository)?;
     let exit = check_complete(context, &snapshot);

@@ -15,7 +15,7 @@ use strongroom_engine::{EngineError, FindPattern, Sighting, find};
 use strongroom_repository::list_snapshots;
 
 use super::ls;
-use crate::context::Context;
+use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
 use crate::snapshot_arg::SnapshotArg;
@@ -31,6 +31,8 @@ pub struct Args {
     /// Ignore the difference of upper and lower case
     #[arg(long, short)]
     ignore_case: bool,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
 }
 
 /// Finds it.
@@ -50,7 +52,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         true => FindPattern::Path(&fits),
         false => FindPattern::Name(&fits),
     };
-    let repository = context.open()?;
+    let repository = context.open_to_read(&args.replicas)?;
     let all = list_snapshots(&repository)?.snapshots;
     let mut wanted: Vec<Snapshot> = Vec::new();
     for name in &args.snapshots {

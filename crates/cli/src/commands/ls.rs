@@ -13,7 +13,7 @@ use strongroom_repository::{
     ChunkReader, Found, RepositoryError, SnapshotEvent, SnapshotWalk, find_path,
 };
 
-use crate::context::Context;
+use crate::context::{Context, ReplicaArgs};
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
@@ -28,6 +28,8 @@ pub struct Args {
     what: OsString,
     #[command(flatten)]
     how: How,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
 }
 
 /// How it is listed.
@@ -43,7 +45,7 @@ struct How {
 
 /// Lists it.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
-    let repository = context.open()?;
+    let repository = context.open_to_read(&args.replicas)?;
     let what = SnapshotArg::from(args.what);
     let snapshot = what.find(&repository)?;
     check_complete(context, &snapshot);

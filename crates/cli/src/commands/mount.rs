@@ -11,7 +11,7 @@ use serde_json::json;
 use strongroom_access::{MountError, MountHandle, MountOptions, Unmounter, mount};
 use strongroom_base::Severity;
 
-use crate::context::Context;
+use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
 use crate::terminal::printable;
 
@@ -25,6 +25,8 @@ pub struct Args {
     /// Let other users read as well, as far as the modes of the files allow
     #[arg(long)]
     allow_other: bool,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
 }
 
 const HELP: &str = "\
@@ -45,7 +47,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Mounts them until they are unmounted, or the user asks to stop.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     refuse_used_folder(&args.folder)?;
-    let repository = Arc::new(context.open()?);
+    let repository = Arc::new(context.open_to_read(&args.replicas)?);
     let monitor = Arc::new(context.terminal.monitor_of_problems());
     let options =
         MountOptions { allow_other: args.allow_other, ..MountOptions::new(TimeZone::system()) };

@@ -11,7 +11,7 @@ use strongroom_catalog::Snapshot;
 use strongroom_engine::{RestoreOptions, RestoreOutcome, RestorePlace, restore};
 use strongroom_source::TargetOptions;
 
-use crate::context::Context;
+use crate::context::{Context, ReplicaArgs};
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
@@ -56,6 +56,8 @@ pub struct Args {
     /// How many threads read and write [default: one per core, and two]
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
 }
 
 /// About how many threads wait for a disk while the others keep the cores busy.
@@ -63,7 +65,7 @@ const WAITING_THREADS: usize = 2;
 
 /// Restores it.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
-    let repository = context.open()?;
+    let repository = context.open_to_read(&args.replicas)?;
     let what = SnapshotArg::from(args.what);
     let snapshot = what.find(&repository)?;
     let exit = check_complete(context, &snapshot);

@@ -11,7 +11,7 @@ use strongroom_catalog::Snapshot;
 use strongroom_repository::{RepositoryError, Wishes, list_snapshots};
 
 use crate::columns::{output_columns, shorten};
-use crate::context::Context;
+use crate::context::{Context, ReplicaArgs};
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::terminal::{printable_bytes, printable_text, table};
@@ -34,6 +34,8 @@ pub struct Args {
     /// Only those that are held
     #[arg(long)]
     held: bool,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
 }
 
 impl Args {
@@ -47,7 +49,7 @@ impl Args {
 
 /// Lists them.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let repository = context.open()?;
+    let repository = context.open_to_read(&args.replicas)?;
     let list = list_snapshots(&repository)?;
     let all = if args.forgotten { &list.forgotten } else { &list.snapshots };
     let wanted: Vec<&Snapshot> = all.iter().filter(|s| args.wants(s, &list.wishes)).collect();

@@ -85,3 +85,36 @@ fn an_audit_finds_what_changed_in_a_replica() {
     fs::remove_file(arena).unwrap();
     world.run(["audit", &replica]).exits(3).says("strongroom replicate");
 }
+
+#[test]
+fn a_restore_reads_from_a_replica_what_is_lost() {
+    let world = World::with_tree(904);
+    world.backup().exits(0);
+    let replica = world.path("replica").display().to_string();
+    world.run(["replicate", &replica]).exits(0);
+    for path in strongroom_testkit::damage::files_below(&world.repository()) {
+        if path.parent().unwrap().ends_with("arenas") {
+            let odd = path.to_str().unwrap().as_bytes().last().unwrap() % 2 == 1;
+            if odd { fs::write(path, "rubbish").unwrap() } else { fs::remove_file(path).unwrap() }
+        }
+    }
+    let target = world.path("out").display().to_string();
+    let restore = ["restore", "latest", "--target", &target];
+    world.run(restore).exits(4);
+    fs::remove_dir_all(&target).unwrap();
+    let run = world.run(restore.iter().chain(&["--replica", &replica])).exits(0);
+    run.warns("strongroom repair --from");
+    world.run(["ls", "latest", "--replica", &replica]).exits(0);
+
+    // The whole repository is lost, and the replica is in the environment.
+    fs::remove_dir_all(world.repository()).unwrap();
+    fs::remove_dir_all(&target).unwrap();
+    let mut command = world.command(restore);
+    command.env("STRONGROOM_REPLICAS", format!("/nowhere,{replica}"));
+    let run = crate::world::Run::of(command.output().unwrap()).exits(0);
+    run.warns("/nowhere cannot be opened").warns("cannot be opened: there is no repository");
+    // Another repository is no replica.
+    let other = world.path("other").display().to_string();
+    world.run(["init", "--repo", &other].iter().chain(&CHEAP)).exits(0);
+    world.run(["ls", "--repo", &replica, "--replica", &other]).exits(1).warns("another repository");
+}

@@ -27,6 +27,7 @@ mod read_back;
 mod refused;
 mod repair;
 mod repair_from;
+mod replicas;
 mod replicate;
 mod restore;
 mod restore_faults;
