@@ -7,11 +7,11 @@ use std::time::Duration;
 use strongroom_backend::Refusal;
 use ureq::http::{HeaderMap, Method, StatusCode};
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
-use ureq::{Agent, SendBody};
+use ureq::{Agent, Proxy, SendBody};
 
 use crate::failure::Failure;
 use crate::rate::{Line, PIECE_BYTES, Sending};
-use crate::settings::Settings;
+use crate::settings::{Settings, Variables};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(15);
@@ -24,9 +24,15 @@ const IDLE_CONNECTIONS: usize = 64;
 /// The most bytes of an answer that is only for people.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
+/// What a machine asks about itself is never asked through a proxy.
+const OF_THIS_MACHINE: [&str; 2] = ["169.254.169.254", "169.254.170.2"];
+
 /// Connections to HTTP servers.
 pub(crate) struct Http {
-    agent: Agent,
+    /// For URLs over TLS, with the proxy for these.
+    over_tls: Agent,
+    /// For others.
+    plain: Agent,
     line: Arc<Line>,
 }
 
@@ -69,22 +75,28 @@ impl Http {
             .root_certs(RootCerts::new_with_certs(&roots))
             .unversioned_rustls_crypto_provider(provider)
             .build();
-        let agent = Agent::config_builder()
-            .tls_config(tls)
-            .http_status_as_error(false)
-            .allow_non_standard_methods(true)
-            .max_redirects(0)
-            .no_delay(true)
-            .user_agent(concat!("strongroom/", env!("CARGO_PKG_VERSION")))
-            .max_idle_connections(IDLE_CONNECTIONS)
-            .max_idle_connections_per_host(IDLE_CONNECTIONS)
-            .timeout_connect(Some(CONNECT))
-            .timeout_per_read(Some(PROGRESS))
-            .timeout_per_write(Some(PROGRESS))
-            .timeout_recv_response(Some(ANSWER))
-            .build()
-            .new_agent();
-        Self { agent, line: Arc::new(Line::new(settings.rate)) }
+        let variables = &settings.variables;
+        let agent = |proxy: Option<Proxy>| {
+            Agent::config_builder()
+                .proxy(proxy)
+                .tls_config(tls.clone())
+                .http_status_as_error(false)
+                .allow_non_standard_methods(true)
+                .max_redirects(0)
+                .no_delay(true)
+                .user_agent(concat!("strongroom/", env!("CARGO_PKG_VERSION")))
+                .max_idle_connections(IDLE_CONNECTIONS)
+                .max_idle_connections_per_host(IDLE_CONNECTIONS)
+                .timeout_connect(Some(CONNECT))
+                .timeout_per_read(Some(PROGRESS))
+                .timeout_per_write(Some(PROGRESS))
+                .timeout_recv_response(Some(ANSWER))
+                .build()
+                .new_agent()
+        };
+        let over_tls = agent(proxy(variables, ["HTTPS_PROXY", "https_proxy"]));
+        let plain = agent(proxy(variables, ["http_proxy", "HTTP_PROXY"]));
+        Self { over_tls, plain, line: Arc::new(Line::new(settings.rate)) }
     }
 
     /// Makes one attempt.
@@ -94,6 +106,8 @@ impl Http {
         for (name, value) in request.headers {
             builder = builder.header(*name, value);
         }
+        let is_over_tls = request.url.starts_with("https:");
+        let agent = if is_over_tls { &self.over_tls } else { &self.plain };
         let has_body = !request.body.is_empty() || matches!(request.method, "PUT" | "POST");
         let outcome = if has_body {
             let mut sending = Sending { rest: request.body, line: &self.line };
@@ -101,9 +115,9 @@ impl Http {
                 .header("content-length", request.body.len())
                 .body(SendBody::from_reader(&mut sending))
                 .map_err(Failure::lost)?;
-            self.agent.run(built)
+            agent.run(built)
         } else {
-            self.agent.run(builder.body(()).map_err(Failure::lost)?)
+            agent.run(builder.body(()).map_err(Failure::lost)?)
         };
         let answer = outcome.map_err(lost)?;
         let (head, mut body) = answer.into_parts();
@@ -250,20 +264,49 @@ pub(crate) fn range_header(offset: u64, length: usize) -> Option<String> {
     (last <= i64::MAX as u64).then(|| format!("bytes={offset}-{last}"))
 }
 
+/// Errors of TLS that another attempt meets again.
+fn distrust(error: &rustls::Error) -> Option<Failure> {
+    match error {
+        rustls::Error::InvalidCertificate(_) => {
+            Some(Failure::Refused { refusal: Refusal::Identity, answer: error.to_string() })
+        }
+        rustls::Error::InvalidMessage(_) => Some(Failure::Refused {
+            refusal: Refusal::NoSuchPlace,
+            answer: "what answers there does not speak TLS".to_owned(),
+        }),
+        _ => None,
+    }
+}
+
+/// The proxy that one of these variables names, or `ALL_PROXY`; not for hosts in `NO_PROXY`.
+fn proxy(variables: &Variables, names: [&str; 2]) -> Option<Proxy> {
+    let names = names.into_iter().chain(["ALL_PROXY", "all_proxy"]);
+    let given = Proxy::new(names.filter_map(|name| variables.text(name)).next()?).ok()?;
+    let mut builder = Proxy::builder(given.protocol())
+        .host(given.host())
+        .port(given.port())
+        .resolve_target(given.resolve_target());
+    if let (Some(user), Some(password)) = (given.username(), given.password()) {
+        builder = builder.username(user).password(password);
+    }
+    let except = variables.text("NO_PROXY").or_else(|| variables.text("no_proxy"));
+    let except = except.unwrap_or_default().split(',').map(str::trim);
+    for host in except.filter(|host| !host.is_empty()).chain(OF_THIS_MACHINE) {
+        builder = builder.no_proxy(host);
+    }
+    builder.build().ok()
+}
+
 /// How a request failed that got no answer.
 fn lost(error: ureq::Error) -> Failure {
     match error {
         ureq::Error::Io(error) => {
             // A certificate that is not trusted is reported as an error of reading.
-            match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-                Some(inner @ rustls::Error::InvalidCertificate(_)) => {
-                    Failure::Refused { refusal: Refusal::Identity, answer: inner.to_string() }
-                }
-                _ => Failure::Lost(error),
-            }
+            let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            inner.and_then(distrust).unwrap_or(Failure::Lost(error))
         }
-        ureq::Error::Rustls(inner @ rustls::Error::InvalidCertificate(_)) => {
-            Failure::Refused { refusal: Refusal::Identity, answer: inner.to_string() }
+        ureq::Error::Rustls(inner) => {
+            distrust(&inner).unwrap_or_else(|| Failure::lost(inner.to_string()))
         }
         ureq::Error::BadUri(_) => {
             Failure::Refused { refusal: Refusal::NoSuchPlace, answer: error.to_string() }

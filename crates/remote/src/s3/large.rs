@@ -1,9 +1,9 @@
 //! Long objects in parts: one lost connection then costs a part and not the object, and several
 //! parts are on their way at a time.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rusty_s3::actions::CreateMultipartUpload;
 use strongroom_backend::ObjectName;
@@ -19,6 +19,8 @@ const PART_BYTES: usize = 16 << 20;
 const PARTS_IN_FLIGHT: usize = 4;
 /// How often a part is sent before the object is given up.
 const PART_ATTEMPTS: usize = 4;
+/// How long a store is left alone that asks for fewer requests and does not say for how long.
+const PART_PAUSE: Duration = Duration::from_secs(1);
 /// A list of 10,000 parts, which is the most, is not longer than this.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
@@ -125,6 +127,12 @@ impl S3 {
                 Ok(tag) => return Ok(Part { tag, checksum }),
                 Err(Failure::Lost(_)) if attempt < PART_ATTEMPTS && !self.is_cancelled() => {
                     attempt += 1;
+                }
+                Err(Failure::Busy { after, .. })
+                    if attempt < PART_ATTEMPTS && !self.is_cancelled() =>
+                {
+                    attempt += 1;
+                    std::thread::sleep(after.unwrap_or(PART_PAUSE).min(PART_PAUSE * 5));
                 }
                 Err(failure) => return Err(failure),
             }

@@ -160,6 +160,61 @@ fn a_full_store_is_named() {
     }
 }
 
+/// A part that is lost or turned away costs that part, and an upload that is given up is ended.
+#[test]
+fn a_lost_part_is_sent_again_alone() {
+    let gateway = versitygw();
+    let server = FaultyHttp::start(Some(gateway.server.address), |asked| {
+        let is_part = asked.method == "PUT" && asked.target.contains("partNumber=");
+        match asked.number {
+            3 if is_part => HttpFault::Dropped,
+            4 if is_part => HttpFault::Instead(503, Vec::new(), String::new()),
+            5 if is_part => HttpFault::Unanswered,
+            _ => HttpFault::None,
+        }
+    });
+    let backend = place("s3://bucket").open(&settings(gateway.variables(server.address))).unwrap();
+    let backend = backend.unwrap();
+    let bytes: Vec<u8> = (0..(65_u32 << 20)).map(|place| (place % 253) as u8).collect();
+    backend.create(&ObjectName::new("arenas", "long"), &bytes).unwrap();
+    let asked = server.asked();
+    let count = |part: &str| asked.iter().filter(|asked| asked.target.contains(part)).count();
+    assert_eq!(asked.iter().filter(|asked| asked.target.contains("uploads")).count(), 1);
+    assert_eq!(count("partNumber="), 5 + 3);
+    let back = strongroom_backend::read_all(&*backend, &ObjectName::new("arenas", "long"));
+    assert!(back.unwrap() == bytes);
+
+    let full = FaultyHttp::start(Some(gateway.server.address), |asked| {
+        if asked.target.contains("partNumber=3") {
+            let text = "<Error><Code>QuotaExceeded</Code></Error>".to_owned();
+            return HttpFault::Instead(403, Vec::new(), text);
+        }
+        HttpFault::None
+    });
+    let backend = place("s3://bucket").open(&settings(gateway.variables(full.address))).unwrap();
+    let error = backend.unwrap().create(&ObjectName::new("arenas", "full"), &bytes).unwrap_err();
+    assert!(matches!(error, BackendError::NoSpace { .. }), "{error:?}");
+    let asked = full.asked();
+    let last = asked.last().unwrap();
+    assert!(last.method == "DELETE" && last.target.contains("uploadId="), "{last:?}");
+}
+
+/// Proxies are those of the variables, not of the process, and not for hosts in `NO_PROXY`.
+#[test]
+fn a_proxy_is_asked_unless_the_host_is_excepted() {
+    let (gateway, proxy) = (versitygw(), FaultyHttp::start(None, |_| HttpFault::None));
+    let mut variables = gateway.variables(gateway.server.address);
+    variables.push(("http_proxy".to_owned(), format!("http://{}", proxy.address)));
+    let mut impatient = settings(variables.clone());
+    impatient.patience = Duration::ZERO;
+    assert!(place("s3://bucket").open(&impatient).is_err());
+    let asked = proxy.asked();
+    assert!(asked[0].target.contains(&gateway.server.address.to_string()), "{:?}", asked[0]);
+    variables.push(("NO_PROXY".to_owned(), "localhost, 127.0.0.1".to_owned()));
+    assert!(place("s3://bucket").open(&settings(variables)).unwrap().is_some());
+    assert_eq!(proxy.asked().len(), asked.len());
+}
+
 /// Neither a head without an end nor an endless body takes memory or time without a bound.
 #[test]
 fn an_endless_answer_is_cut() {
