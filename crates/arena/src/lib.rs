@@ -28,6 +28,6 @@ pub use name::{ARENAS_FOLDER, ArenaName, ListedArena, ListedArenas};
 pub use opened::Arena;
 pub use rewrite::{Rewriting, rewrite};
 pub use slots::{SlotRef, Slots, SummarySlot};
-pub use store::{ArenaStore, CacheLimits, object_bytes_max};
+pub use store::{ArenaStore, CacheLimits, NearArenas, object_bytes_max};
 pub use voucher::Voucher;
 pub use writer::{ArenaBuilder, ArenaContent, ArenaSeed, FinishedArena, Finishing};

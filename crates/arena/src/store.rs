@@ -19,6 +19,7 @@ use crate::format::{BLOCK_RAW_BYTES_MAX, SUMMARY_BYTES_MAX};
 use crate::name::ArenaName;
 use crate::opened::{Arena, blocks_in};
 use crate::voucher::Voucher;
+use crate::writer::ArenaContent;
 use generations::KnownNames;
 use healing::Healed;
 
@@ -29,6 +30,9 @@ pub fn object_bytes_max(arena_bytes: u32) -> u64 {
     let body = u64::from(arena_bytes) + (BLOCK_RAW_BYTES_MAX + SUMMARY_BYTES_MAX) as u64;
     2 * body + TABLES_BYTES_MAX
 }
+
+/// Trees are read at most this many bytes at a time.
+const AHEAD_BYTES_MAX: usize = 1 << 20;
 
 /// How many bytes an [`ArenaStore`] may hold in memory. Of each kind one piece is kept even if it
 /// alone is larger.
@@ -50,6 +54,16 @@ impl Default for CacheLimits {
     }
 }
 
+/// Copies of arenas that are nearer than the backend. What they give may be damaged or out of date.
+pub trait NearArenas: Send + Sync {
+    /// At most `length` bytes of an arena's object from `offset` on, as [`Backend::read`] gives
+    /// them; none if there is no copy.
+    fn read(&self, name: ArenaName, offset: u64, length: usize) -> Option<Vec<u8>>;
+
+    /// The backend gave these bytes of an arena's object, from `offset` on.
+    fn note(&self, _name: ArenaName, _offset: u64, _bytes: &[u8]) {}
+}
+
 /// Reads arenas.
 pub struct ArenaStore {
     backend: Arc<dyn Backend>,
@@ -61,6 +75,8 @@ pub struct ArenaStore {
     /// What the keys of the arenas of some sessions are derived from, for a holder who has no other
     /// way to read.
     secrets: HashMap<SnapshotId, ArenaSecret>,
+    /// Asked before the backend, except to heal an arena.
+    near: Option<Arc<dyn NearArenas>>,
     /// A larger object is no arena of this repository.
     object_bytes_max: u64,
     arenas: ByteCache<ArenaId, Arc<Arena>>,
@@ -89,6 +105,7 @@ impl ArenaStore {
             private_key: keys.owner.as_ref().map(|owner| Arc::new(owner.private_key.clone())),
             vouchers: RwLock::default(),
             secrets: HashMap::new(),
+            near: None,
             arenas: ByteCache::new(limits.summary_bytes),
             blocks: ByteCache::new(limits.block_bytes),
             healed: ByteCache::new(limits.healed_bytes),
@@ -101,6 +118,11 @@ impl ArenaStore {
     /// have written.
     pub fn with_secrets(self, secrets: HashMap<SnapshotId, ArenaSecret>) -> Self {
         Self { secrets, ..self }
+    }
+
+    /// With copies that are asked before the backend.
+    pub fn with_near(self, near: Option<Arc<dyn NearArenas>>) -> Self {
+        Self { near, ..self }
     }
 
     /// The secret of a session, if it is known.
@@ -142,10 +164,29 @@ impl ArenaStore {
         if let Some(block) = self.blocks.get(&key) {
             return Ok(block);
         }
-        let block = self.read_blocks(arena, place..=place)?.pop();
-        let block = Arc::new(block.expect("a run of one block opens as one block"));
-        self.blocks.put(key, block.clone(), block.memory_bytes());
-        Ok(block)
+        let places = place..=self.last_ahead(arena, place);
+        let opened = self.read_blocks(arena, places.clone())?;
+        let mut opened = opened.into_iter().map(Arc::new).zip(places);
+        let (wanted, _) = opened.next().expect("a run opens as the blocks that it has");
+        self.blocks.put(key, wanted.clone(), wanted.memory_bytes());
+        for (block, place) in opened {
+            let key = (arena.id, arena.summary.blocks[place].frame.number);
+            let bytes = block.memory_bytes();
+            self.blocks.put(key, block, bytes);
+        }
+        Ok(wanted)
+    }
+
+    /// The last block that is read along with one: far away, trees are read with those that follow
+    /// them.
+    fn last_ahead(&self, arena: &Arena, first: usize) -> usize {
+        let is_far = self.backend.promises().in_flight > 1;
+        if !is_far || ArenaContent::of(arena.id) != ArenaContent::Metadata {
+            return first;
+        }
+        let blocks = first..arena.summary.blocks.len();
+        let is_short = |last: &usize| arena.span(first..=*last).1 <= AHEAD_BYTES_MAX;
+        blocks.take_while(is_short).last().unwrap_or(first)
     }
 
     /// The bytes of a run of neighbouring blocks by one read, past the cache.
@@ -207,8 +248,15 @@ impl ArenaStore {
     }
 
     fn read(&self, name: ArenaName, offset: u64, length: usize) -> Result<Vec<u8>, ArenaError> {
+        if let Some(bytes) = self.near.as_ref().and_then(|near| near.read(name, offset, length)) {
+            return Ok(bytes);
+        }
         let read = self.backend.read(&name.object(), offset, length);
-        read.map_err(|error| backend_error(name.id, error))
+        let bytes = read.map_err(|error| backend_error(name.id, error))?;
+        if let Some(near) = &self.near {
+            near.note(name, offset, &bytes);
+        }
+        Ok(bytes)
     }
 }
 

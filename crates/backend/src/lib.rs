@@ -9,12 +9,14 @@
 //! requests in flight, they make calls on several threads; [`Promises::in_flight`] says how many
 //! are worth making.
 
+mod ahead;
 mod error;
 mod local;
 mod memory;
 mod name;
 mod promises;
 
+pub use ahead::each_read_ahead;
 pub use error::{BackendError, Operation, Refusal};
 pub use local::LocalBackend;
 pub use memory::MemoryBackend;

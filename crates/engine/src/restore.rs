@@ -101,7 +101,7 @@ pub fn restore(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<RestoreOutcome, EngineError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
     let found = find_path(snapshot, &options.path, &reader)?;
     let is_whole = matches!(found, Found::Root { .. });
     let total = is_whole.then_some(snapshot.stats);

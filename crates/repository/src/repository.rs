@@ -28,6 +28,7 @@ use crate::config::{
 };
 use crate::error::RepositoryError;
 use crate::keys::{KdfCost, KeySlot, NewSlot, SlotSecret, read_slots, write_slot};
+use crate::near::Near;
 use crate::objects::{CONFIG, COPY, KEYS_FOLDER, SNAPSHOTS_FOLDER, read_small};
 
 /// Key slots are cheap to plant and expensive to try: if there are more, only the cheapest are
@@ -197,6 +198,17 @@ impl Repository {
     /// How much parity arenas get.
     pub fn redundancy(&self) -> Redundancy {
         Redundancy { per_mille: self.config.parity_per_mille }
+    }
+
+    /// Arenas that are kept near, if the repository is on another machine and there is a cache.
+    pub fn near(&self) -> Option<Near> {
+        self.far_cache().map(|cache| Near::in_cache(&cache))
+    }
+
+    /// The folder of this repository's caches, if the repository is on another machine.
+    pub fn far_cache(&self) -> Option<PathBuf> {
+        let is_far = self.backend().promises().in_flight > 1;
+        self.cache_folder().filter(|_| is_far)
     }
 
     /// Where this repository's caches may be kept. Each copy of a repository has its own: in a

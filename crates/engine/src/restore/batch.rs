@@ -36,6 +36,9 @@ use runs::{Run, Stretch};
 /// At most this many files that are written from several runs are open at a time.
 const OPEN_FILES_MAX: usize = 64;
 
+/// At most this many runs of a repository far away are read at the same time. Each has a few MiB.
+const FAR_WORKERS_MAX: usize = 12;
+
 /// The longest name that the file systems of Linux take.
 const FILE_NAME_BYTES_MAX: usize = 255;
 
@@ -249,7 +252,8 @@ impl<'b> Shared<'b> {
         cancel: &Cancel,
         progress: &Progress,
     ) -> Result<(), EngineError> {
-        let workers = self.options.workers.max(1);
+        let workers =
+            self.options.workers.max(self.reader.requests_in_flight().min(FAR_WORKERS_MAX));
         let (send, receive) = bounded::<Run<'_>>(workers);
         std::thread::scope(|scope| {
             for _ in 0..workers {

@@ -19,11 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use strongroom_arena::{
     Arena, ArenaError, ArenaName, ArenaStore, ListedArena, ListedArenas, SlotRef,
 };
-use strongroom_backend::Backend;
+use strongroom_backend::{Backend, each_read_ahead};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
 use strongroom_index::{Index, IndexError};
 
-use super::ahead::each_read_ahead;
 use super::arenas::{Arenas, Orphans, SessionTag};
 use super::location::{is_of, pack_location, unpack_location};
 use crate::collections::Collections;
@@ -143,32 +142,38 @@ impl ChunkIndex {
                 wanted.push(newest);
             }
         }
+        let in_flight = backend.promises().in_flight;
         let open = |newest: &ListedArena| whole_arena(newest.name.id, &listed, store);
-        each_read_ahead(&wanted, open, |newest, opened| -> Result<(), RepositoryError> {
-            cancel.check()?;
-            let id = newest.name.id;
-            match opened {
-                Ok((arena, object_bytes)) if arena.trusted => {
-                    self.forget_untrusted(id);
-                    self.cover(&arena, object_bytes, &listed, store)?;
-                    refreshed.read += 1;
-                    // Read once and not needed again soon.
-                    store.forget(id);
+        each_read_ahead(
+            in_flight,
+            &wanted,
+            open,
+            |newest, opened| -> Result<(), RepositoryError> {
+                cancel.check()?;
+                let id = newest.name.id;
+                match opened {
+                    Ok((arena, object_bytes)) if arena.trusted => {
+                        self.forget_untrusted(id);
+                        self.cover(&arena, object_bytes, &listed, store)?;
+                        refreshed.read += 1;
+                        // Read once and not needed again soon.
+                        store.forget(id);
+                    }
+                    Ok(_) | Err(ArenaError::Foreign { .. }) => {
+                        self.forget_untrusted(id);
+                        self.arenas.push_untrusted(*newest);
+                        refreshed.untrusted += 1;
+                        store.forget(id);
+                    }
+                    Err(error) if error.is_unreadable() => {
+                        monitor.detail(&format!("its summary cannot be read: {error}"));
+                        refreshed.unreadable += 1;
+                    }
+                    Err(error) => return Err(error.into()),
                 }
-                Ok(_) | Err(ArenaError::Foreign { .. }) => {
-                    self.forget_untrusted(id);
-                    self.arenas.push_untrusted(*newest);
-                    refreshed.untrusted += 1;
-                    store.forget(id);
-                }
-                Err(error) if error.is_unreadable() => {
-                    monitor.detail(&format!("its summary cannot be read: {error}"));
-                    refreshed.unreadable += 1;
-                }
-                Err(error) => return Err(error.into()),
-            }
-            Ok(())
-        })?;
+                Ok(())
+            },
+        )?;
         self.own_from = self.arenas.len();
         Ok(refreshed)
     }

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use strongroom_arena::{ArenaContent, ArenaError, ArenaStore, CacheLimits, OpenBlock, StoredChunk};
+use strongroom_arena::{
+    ArenaContent, ArenaError, ArenaStore, CacheLimits, NearArenas, OpenBlock, StoredChunk,
+};
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, NamingKeys, Silent};
 use strongroom_catalog::{ChunkRef, ReadChunk};
@@ -19,6 +21,7 @@ use crate::error::RepositoryError;
 use crate::index::chunk_index::ChunkIndex;
 use crate::own::OwnRecord;
 use crate::repository::Repository;
+use crate::spool::Spool;
 
 /// Reads chunks of a repository.
 pub struct ChunkReader {
@@ -48,10 +51,24 @@ impl ChunkReader {
         Ok(Self::over(repository, repository.arena_store(limits)))
     }
 
+    /// A reader for a restore: from a repository far away it reads each block once.
+    pub fn for_restore(
+        repository: &Repository,
+        limits: CacheLimits,
+    ) -> Result<Self, RepositoryError> {
+        let mut reader = Self::new(repository, limits)?;
+        let spool = repository.far_cache().and_then(|cache| Spool::in_cache(&cache).ok());
+        let near = spool.map(|spool| Arc::new(spool) as Arc<dyn NearArenas>);
+        reader.store = reader.store.with_near(near);
+        Ok(reader)
+    }
+
     /// A reader for a backup, which reads its parent alone. A key that may only store reads the
     /// arenas of the sessions in the machine's own record.
     pub fn for_parents(repository: &Repository, own: &OwnRecord, limits: CacheLimits) -> Self {
-        Self::over(repository, repository.arena_store(limits).with_secrets(own.secrets()))
+        let near = repository.near().map(|near| Arc::new(near) as Arc<dyn NearArenas>);
+        let store = repository.arena_store(limits).with_secrets(own.secrets()).with_near(near);
+        Self::over(repository, store)
     }
 
     fn over(repository: &Repository, store: ArenaStore) -> Self {
@@ -68,6 +85,11 @@ impl ChunkReader {
     /// False if the key may only store and the machine remembers no backup.
     pub fn can_read_parents(&self) -> bool {
         self.can_read || self.store.known_sessions().next().is_some()
+    }
+
+    /// How many requests at a time the repository's place bears.
+    pub fn requests_in_flight(&self) -> usize {
+        self.backend.promises().in_flight
     }
 
     /// The arenas.

@@ -7,8 +7,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use strongroom_arena::{Arena, ArenaStore, StoredChunk};
+use strongroom_backend::each_read_ahead;
 use strongroom_base::Location;
 use strongroom_base::{ArenaId, Cancel, Cancelled};
 use strongroom_repository::ChunkReader;
@@ -67,19 +69,31 @@ pub fn place<'b>(
 ) -> Result<Placed<'b>, Cancelled> {
     let mut needs: Vec<Need<'b>> = Vec::with_capacity(wanted.len());
     let mut arenas = HashMap::new();
-    let mut room = HELD_BYTES_MAX;
-    for of_arena in wanted.chunk_by(|one, other| one.location.arena == other.location.arena) {
+    let held_bytes = AtomicUsize::new(0);
+    let by_arena: Vec<&[&'b Want]> =
+        wanted.chunk_by(|one, other| one.location.arena == other.location.arena).collect();
+    let look = |of_arena: &&[&'b Want]| {
         cancel.check()?;
         let arena = reader.store().arena(of_arena[0].location.arena).ok();
-        for &want in of_arena {
-            let open = arena.as_ref().filter(|_| room > 0);
+        let place_one = |&want: &&'b Want| {
+            let has_room = held_bytes.load(Ordering::Relaxed) < HELD_BYTES_MAX;
+            let open = arena.as_ref().filter(|_| has_room);
             let delta = open.and_then(|arena| held(want, arena, reader.store())).map(Box::new);
-            room = room.saturating_sub(delta.as_ref().map_or(0, |delta| delta.memory_bytes()));
+            let bytes = delta.as_ref().map_or(0, |delta| delta.memory_bytes());
+            held_bytes.fetch_add(bytes, Ordering::Relaxed);
             let base = delta.as_ref().and_then(|delta| delta.bases.first());
-            needs.push(Need { want, at: base.copied().unwrap_or(want.location), delta });
-        }
-        arenas.extend(arena.map(|arena| (arena.id, Arc::new(arena.outline()))));
-    }
+            Need { want, at: base.copied().unwrap_or(want.location), delta }
+        };
+        let placed: Vec<Need<'b>> = of_arena.iter().map(place_one).collect();
+        Ok((placed, arena.map(|arena| (arena.id, Arc::new(arena.outline())))))
+    };
+    let in_flight = reader.requests_in_flight();
+    each_read_ahead(in_flight, &by_arena, look, |_, looked: Result<_, Cancelled>| {
+        let (placed, arena) = looked?;
+        needs.extend(placed);
+        arenas.extend(arena);
+        Ok(())
+    })?;
     needs.sort_unstable_by_key(|need| (need.at, need.want.file, need.want.offset));
     Ok(Placed { needs, arenas })
 }

@@ -2,6 +2,8 @@
 
 use strongroom_arena::CompressionLevel;
 
+/// Arenas that are written at the same time, at most.
+const WRITERS_MAX: usize = 3;
 /// Threads that compress by default, at most: each holds a block before and after.
 const WORKERS_MAX: usize = 8;
 /// How many blocks back the lengths of blocks count when an arena is closed: as many as the most
@@ -24,6 +26,12 @@ pub fn blocks_in_flight(workers: usize) -> usize {
 pub const DATA_BLOCK_BYTES: usize = 15 << 18;
 /// A block of metadata is closed at this many bytes at the latest. Trees are read a few at a time.
 pub const METADATA_BLOCK_BYTES_MAX: usize = 1 << 20;
+
+/// Threads that write arenas. Each holds one: far away, the next can be on its way while the place
+/// is still storing the one before.
+pub fn writers_for(requests_in_flight: usize) -> usize {
+    requests_in_flight.clamp(1, WRITERS_MAX)
+}
 
 /// How chunks are packed.
 #[derive(Debug, Clone, Copy)]

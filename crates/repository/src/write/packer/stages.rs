@@ -14,7 +14,8 @@ use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{ArenaId, WriteKeys};
 
 use super::ladder::Ladder;
-use super::options::{Compression, PackOptions, blocks_in_flight, jobs_waiting};
+use super::options::{Compression, PackOptions, blocks_in_flight, jobs_waiting, writers_for};
+use crate::near::Near;
 use crate::repository::Repository;
 use crate::write::crew::Crew;
 use crate::write::times::{Stage, StageTimes};
@@ -32,6 +33,7 @@ pub struct Stages {
     spare_blocks: Sender<Vec<u8>>,
     blocks_in_flight: usize,
     times: Arc<StageTimes>,
+    near: Option<Arc<Near>>,
     /// Last: the queues close first.
     crew: Crew,
 }
@@ -120,14 +122,21 @@ impl Stages {
             times: times.clone(),
         };
         crew.start(move || sealer.run());
-        let writer = Writer {
-            finished: finished_queue,
-            written: written_in,
-            spare_objects: spare_objects_in,
-            backend: repository.surroundings.backend.clone(),
-            times: times.clone(),
-        };
-        crew.start(move || writer.run());
+        let near = repository.near().map(Arc::new);
+        let kept = near.clone();
+        for _ in 0..writers_for(repository.backend().promises().in_flight) {
+            let writer = Writer {
+                finished: finished_queue.clone(),
+                written: written_in.clone(),
+                spare_objects: spare_objects_in.clone(),
+                backend: repository.surroundings.backend.clone(),
+                near: near.clone(),
+                times: times.clone(),
+            };
+            crew.start(move || writer.run());
+        }
+        // Only the writers hold these: the packer ends when they have.
+        drop((finished_queue, written_in, spare_objects_in));
         Self {
             jobs,
             closed,
@@ -137,6 +146,7 @@ impl Stages {
             spare_blocks,
             blocks_in_flight: blocks_in_flight(workers),
             times: times.clone(),
+            near: kept,
             crew,
         }
     }
@@ -191,9 +201,12 @@ impl Stages {
 
     /// Waits until every closed arena is on the medium.
     pub fn finish(self) -> Result<Vec<WrittenArena>, BackendError> {
-        let Self { jobs, closed, written, crew, .. } = self;
+        let Self { jobs, closed, written, near, crew, .. } = self;
         drop((jobs, closed));
         crew.join();
+        if let Some(near) = near {
+            near.trim();
+        }
         written.iter().collect()
     }
 }
@@ -271,6 +284,7 @@ struct Writer {
     written: Sender<Result<WrittenArena, BackendError>>,
     spare_objects: Sender<Vec<u8>>,
     backend: Arc<dyn Backend>,
+    near: Option<Arc<Near>>,
     times: Arc<StageTimes>,
 }
 
@@ -289,6 +303,9 @@ impl Writer {
     fn write(&self, arena: &FinishedArena) -> Result<WrittenArena, BackendError> {
         let name = arena.name.object();
         self.times.time(Stage::Write, || self.backend.create(&name, arena.object()))?;
+        if let Some(near) = &self.near {
+            near.keep(arena.name, arena.object());
+        }
         Ok(WrittenArena {
             id: arena.name.id,
             object_bytes: arena.object().len() as u64,

@@ -5,24 +5,28 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 
 /// At most this many are read at the same time.
-const THREADS: usize = 8;
-/// Fewer are not worth threads.
+const THREADS_MAX: usize = 8;
+/// Fewer are not worth threads if the place is near.
 const MANY: usize = 64;
 
-/// Reads each of these and calls `take` with what came, in no certain order. At most some
-/// [`THREADS`] results wait to be taken. After the first error of `take`, no more are read.
+/// Reads each of these and calls `take` with what came, in no certain order. A few results wait to
+/// be taken, at most. After the first error of `take`, no more are read. `in_flight` is how many
+/// requests the place bears ([`Promises::in_flight`](crate::Promises::in_flight)).
 pub fn each_read_ahead<T: Sync, R: Send, E>(
+    in_flight: usize,
     wanted: &[T],
     read: impl Fn(&T) -> R + Sync,
     mut take: impl FnMut(&T, R) -> Result<(), E>,
 ) -> Result<(), E> {
-    if wanted.len() < MANY {
+    let is_far = in_flight > 1;
+    if wanted.len() < if is_far { 2 } else { MANY } {
         return wanted.iter().try_for_each(|one| take(one, read(one)));
     }
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
-        let (sender, receiver) = sync_channel(THREADS);
-        for _ in 0..THREADS {
+        let threads = THREADS_MAX.min(wanted.len());
+        let (sender, receiver) = sync_channel(threads);
+        for _ in 0..threads {
             let (sender, next, read) = (sender.clone(), &next, &read);
             scope.spawn(move || {
                 // Once nothing is taken any more, sending fails.
@@ -54,7 +58,7 @@ mod tests {
                 assert!(taken.insert(*one));
                 Ok::<_, ()>(())
             };
-            each_read_ahead(&wanted, read, take).unwrap();
+            each_read_ahead(1, &wanted, read, take).unwrap();
             assert_eq!(taken.len(), count);
         }
     }
@@ -64,7 +68,7 @@ mod tests {
         let wanted: Vec<usize> = (0..10_000).collect();
         let reads = AtomicUsize::new(0);
         let read = |_: &usize| reads.fetch_add(1, Ordering::Relaxed);
-        assert_eq!(each_read_ahead(&wanted, read, |_, _| Err("stop")), Err("stop"));
+        assert_eq!(each_read_ahead(1, &wanted, read, |_, _| Err("stop")), Err("stop"));
         assert!(reads.into_inner() < 1000);
     }
 }
