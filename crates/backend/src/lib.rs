@@ -15,6 +15,7 @@ mod local;
 mod memory;
 mod name;
 mod promises;
+mod striped;
 
 pub use ahead::each_read_ahead;
 pub use error::{BackendError, Operation, Refusal};
@@ -22,6 +23,7 @@ pub use local::LocalBackend;
 pub use memory::MemoryBackend;
 pub use name::ObjectName;
 pub use promises::Promises;
+pub use striped::{STORES_MAX, Shape, StripedBackend};
 
 use std::path::Path;
 use std::sync::Arc;
@@ -66,6 +68,17 @@ pub trait Backend: Send + Sync {
 
     /// Removes what killed writers of this machine left behind, and returns how many such things.
     fn sweep(&self) -> Result<usize, BackendError>;
+
+    /// Makes again what single stores of the place have lost, if it consists of several. Returns how
+    /// many objects that were.
+    fn mend(&self) -> Result<u64, BackendError> {
+        Ok(0)
+    }
+
+    /// What is wrong with the place, if it can be used all the same.
+    fn complaint(&self) -> Option<String> {
+        None
+    }
 
     /// What the place promises beyond this interface, and what it does not.
     fn promises(&self) -> Promises;

@@ -155,7 +155,11 @@ impl Context {
     pub fn backend(&self) -> Result<Arc<dyn Backend>, CliError> {
         let place = self.place()?;
         let not_there = RepositoryError::NotARepository { place: place.to_string() };
-        Ok(place.open(&self.settings())?.ok_or(not_there)?)
+        let backend = place.open(&self.settings())?.ok_or(not_there)?;
+        if let Some(complaint) = backend.complaint() {
+            self.terminal.problem(Severity::Warning, &complaint);
+        }
+        Ok(backend)
     }
 
     /// The place of the repository, which is made if it does not exist.
@@ -188,7 +192,7 @@ impl Context {
         });
         let main = match main {
             Ok(main) => main,
-            // Another place is a repository as good as this one.
+            // A replica is a repository itself.
             Err(error) if !found.is_empty() => {
                 self.left_out("repository", self.place()?.to_string().as_ref(), &error);
                 found.remove(0)

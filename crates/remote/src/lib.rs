@@ -22,6 +22,7 @@ mod s3;
 mod secret;
 mod service;
 mod settings;
+mod stripes;
 mod webdav;
 
 pub use address::PlaceError;

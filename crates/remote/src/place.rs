@@ -10,7 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use strongroom_backend::{Backend, BackendError, LocalBackend, Operation, Refusal};
+use strongroom_backend::{Backend, BackendError, LocalBackend, Operation, Refusal, StripedBackend};
+use strongroom_base::entropy::random_array;
 
 use crate::address::{Address, PlaceError, Scheme};
 use crate::azure::Azure;
@@ -18,12 +19,13 @@ use crate::remote::Remote;
 use crate::s3::S3;
 use crate::service::Service;
 use crate::settings::Settings;
+use crate::stripes::Stripes;
 use crate::webdav::WebDav;
 
 /// Where a repository is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// A folder of this machine.
+    /// A folder of this machine, or a file that names several stores.
     Folder(PathBuf),
     /// A place on another machine.
     Remote(Address),
@@ -53,6 +55,9 @@ impl Place {
 
     /// Opens the place; none if nothing is there.
     pub fn open(&self, settings: &Settings) -> Result<Option<Arc<dyn Backend>>, BackendError> {
+        if let Some(stripes) = self.stripes()? {
+            return self.open_stripes(&stripes, settings);
+        }
         match self {
             Self::Folder(path) => match LocalBackend::open(path) {
                 Ok(backend) => Ok(Some(Arc::new(backend))),
@@ -69,6 +74,13 @@ impl Place {
 
     /// Makes the place if it does not exist, and opens it.
     pub fn create(&self, settings: &Settings) -> Result<Arc<dyn Backend>, BackendError> {
+        if let Some(stripes) = self.stripes()? {
+            let stores = stripes.places.iter().map(|place| self.part(place)?.create(settings));
+            let stores = stores.collect::<Result<Vec<_>, _>>()?;
+            let set = random_array(&*settings.entropy);
+            let made = StripedBackend::create(stores, stripes.parity, set, &self.to_string())?;
+            return Ok(Arc::new(made));
+        }
         match self {
             Self::Folder(path) => Ok(Arc::new(LocalBackend::create(path)?)),
             Self::Remote(address) => {
@@ -76,6 +88,47 @@ impl Place {
                 Ok(made.expect("a place that was made is there"))
             }
         }
+    }
+
+    /// The stores, if it is a file that names several.
+    fn stripes(&self) -> Result<Option<Stripes>, BackendError> {
+        let Self::Folder(path) = self else { return Ok(None) };
+        Stripes::read(path).map_err(|source| self.not_opened(source))
+    }
+
+    fn open_stripes(
+        &self,
+        stripes: &Stripes,
+        settings: &Settings,
+    ) -> Result<Option<Arc<dyn Backend>>, BackendError> {
+        let mut failed = None;
+        let mut stores = Vec::new();
+        for place in &stripes.places {
+            // One that does not answer is missing, like one that was erased.
+            stores.push(self.part(place)?.open(settings).unwrap_or_else(|error| {
+                failed = failed.take().or(Some(error));
+                None
+            }));
+        }
+        match StripedBackend::open(stores, &self.to_string())? {
+            Some(backend) => Ok(Some(Arc::new(backend))),
+            None => failed.map_or(Ok(None), Err),
+        }
+    }
+
+    /// One of its stores.
+    fn part(&self, place: &OsStr) -> Result<Self, BackendError> {
+        let invalid =
+            |why: String| self.not_opened(io::Error::new(io::ErrorKind::InvalidData, why));
+        let part = Self::parse(place).map_err(|error| invalid(error.to_string()))?;
+        match part.stripes()? {
+            None => Ok(part),
+            Some(_) => Err(invalid(format!("{part} names several stores itself"))),
+        }
+    }
+
+    fn not_opened(&self, source: io::Error) -> BackendError {
+        BackendError::Io { operation: Operation::Open, what: self.to_string(), source }
     }
 
     fn connect(

@@ -4,8 +4,10 @@ mod replicas;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_json::json;
+use strongroom_backend::Backend;
 use strongroom_base::units::{count_text, counted, duration_text};
 use strongroom_repository::objects::{COLLECTIONS_FOLDER, KEYS_FOLDER};
 use strongroom_repository::{Collections, RepositoryError};
@@ -45,6 +47,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         Some(_) if args.dry_run => context.backend()?,
         // The whole place may be lost.
         Some(_) => context.backend_made()?,
+    };
+    // Before anything is written to the place.
+    let (backend, made) = match args.dry_run {
+        true => (backend, 0),
+        false => mend_stores(context, backend)?,
     };
     // A damaged configuration can be repaired; without one, this is not a repository.
     if !strongroom_repository::exists(&*backend)? {
@@ -123,6 +130,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "rescued": outcome.rescued,
         "recovered": outcome.recovered,
         "swept": outcome.swept,
+        "made_in_stores": made,
         "indexed": outcome.indexed,
         "lost": outcome.lost.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
         "replicas": fetching.json(),
@@ -158,6 +166,21 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.line(BACK_UP_AGAIN)?;
     }
     Ok(Exit::Damaged.into())
+}
+
+/// Makes stores again that were erased, of a repository over several. Returns how many objects.
+fn mend_stores(
+    context: &Context,
+    backend: Arc<dyn Backend>,
+) -> Result<(Arc<dyn Backend>, u64), CliError> {
+    let made = backend.mend()?;
+    if made == 0 {
+        return Ok((backend, 0));
+    }
+    let objects = counted(made, "object", "objects");
+    context.terminal.line(format!("made {objects} again in stores that did not have them"))?;
+    // The stores are members now.
+    Ok((context.backend()?, made))
 }
 
 /// Whether a repository may not open before a step is done.

@@ -118,3 +118,35 @@ fn a_restore_reads_from_a_replica_what_is_lost() {
     world.run(["init", "--repo", &other].iter().chain(&CHEAP)).exits(0);
     world.run(["ls", "--repo", &replica, "--replica", &other]).exits(1).warns("another repository");
 }
+
+#[test]
+fn one_of_three_striped_stores_is_erased() {
+    let world = World::with_tree(905);
+    for store in ["one", "two", "three"] {
+        fs::create_dir(world.path(store)).unwrap();
+    }
+    let file = world.path("backup.stripes");
+    fs::write(&file, "strongroom stripes, parity 1\none\ntwo\nthree\n").unwrap();
+    let file = file.display().to_string();
+    let run = |args: &[&str]| world.run(args.iter().chain(&["--repo", &file]));
+    run(&["ls"]).exits(6);
+    run(&[&["init"][..], &CHEAP].concat()).exits(0);
+    let tree = world.tree().display().to_string();
+    run(&["backup", &tree]).exits(0);
+    run(&["verify", "--data"]).exits(0).says("no damage was found");
+    for store in ["one", "two", "three"] {
+        fs::remove_dir_all(world.path(store)).unwrap();
+        let target = world.path("out").display().to_string();
+        run(&["restore", "latest", "--target", &target]).exits(0).warns("1 of the 3 stores");
+        fs::remove_dir_all(&target).unwrap();
+        run(&["backup", &tree]).exits(1).warns("strongroom repair");
+        // A new disk, or the folder made again.
+        fs::create_dir(world.path(store)).unwrap();
+        run(&["repair"]).exits(0).says("again in stores");
+        run(&["backup", &tree]).exits(0);
+    }
+    run(&["verify", "--data"]).exits(0).says("no damage was found");
+    fs::remove_dir_all(world.path("one")).unwrap();
+    fs::remove_dir_all(world.path("two")).unwrap();
+    run(&["ls"]).exits(1).warns("1 of its 3 stores can be read, and it needs 2");
+}

@@ -35,6 +35,7 @@ mod retention;
 mod sequences;
 mod slots;
 mod stats;
+mod stripes;
 mod trust;
 mod verify;
 mod world;

@@ -1,0 +1,314 @@
+//! A place over several stores: any of them may vanish, at any time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use strongroom_backend::{
+    Backend, BackendError, MemoryBackend, ObjectName, StripedBackend, read_all,
+};
+use strongroom_testkit::conformance::check;
+use strongroom_testkit::{Calls, FaultKind, FaultPlan, FaultyBackend, Random};
+
+type Objects = BTreeMap<ObjectName, Vec<u8>>;
+
+const SET: [u8; 16] = [5; 16];
+
+fn stores(count: usize) -> Vec<Arc<MemoryBackend>> {
+    (0..count).map(|_| Arc::new(MemoryBackend::new())).collect()
+}
+
+fn erased(stores: &[Arc<MemoryBackend>], gone: &[usize]) -> Vec<Arc<MemoryBackend>> {
+    let copy = |(number, store): (usize, &Arc<MemoryBackend>)| {
+        let objects = if gone.contains(&number) { Objects::new() } else { store.snapshot() };
+        Arc::new(MemoryBackend::from_snapshot(objects))
+    };
+    stores.iter().enumerate().map(copy).collect()
+}
+
+fn as_stores(stores: &[Arc<MemoryBackend>]) -> Vec<Arc<dyn Backend>> {
+    stores.iter().map(|store| Arc::clone(store) as Arc<dyn Backend>).collect()
+}
+
+fn make(stores: &[Arc<MemoryBackend>], parity: usize) -> StripedBackend {
+    let made = StripedBackend::create(as_stores(stores), parity, SET, "stripes").unwrap();
+    made.with_small_bytes(100)
+}
+
+fn open(stores: &[Arc<MemoryBackend>]) -> Result<StripedBackend, BackendError> {
+    let stores = as_stores(stores).into_iter().map(Some).collect();
+    Ok(StripedBackend::open(stores, "stripes")?.unwrap().with_small_bytes(100))
+}
+
+fn name(file: &str) -> ObjectName {
+    ObjectName::new("arenas", file)
+}
+
+/// Objects of all lengths that are treated apart.
+fn samples() -> Objects {
+    let mut random = Random::new(5);
+    let mut objects = Objects::new();
+    for length in [0, 1, 99, 100, 101, 102, 103, 108, 109, 1000, 10_001] {
+        objects.insert(name(&format!("of-{length}")), random.noise(length));
+    }
+    objects.insert(ObjectName::top("config"), b"small".to_vec());
+    let lookalike = [&b"STRONGROOM-INDEX"[..], &[0; 20]].concat();
+    objects.insert(ObjectName::new("snapshots", "lookalike"), lookalike);
+    objects
+}
+
+fn fill(backend: &dyn Backend, objects: &Objects) {
+    objects.iter().for_each(|(name, bytes)| backend.create(name, bytes).unwrap());
+}
+
+#[track_caller]
+fn assert_holds(backend: &dyn Backend, objects: &Objects, what: &str) {
+    let mut listed = Vec::new();
+    for folder in ["", "arenas", "snapshots"] {
+        listed.extend(backend.list(folder).unwrap_or_else(|error| panic!("{what}: {error}")));
+    }
+    let expected: Vec<_> = objects.iter().map(|(name, bytes)| (name, bytes.len() as u64)).collect();
+    let mut found: Vec<_> = listed.iter().map(|info| (&info.name, info.bytes)).collect();
+    found.sort();
+    assert_eq!(found, expected, "{what}");
+    for (name, bytes) in objects {
+        assert_eq!(backend.size(name).unwrap(), bytes.len() as u64, "{what}: {name}");
+        assert!(read_all(backend, name).unwrap() == *bytes, "{what}: {name}");
+        for (offset, length) in [(0, 10), (1, 50), (7, 93), (50, 9000), (334, 1), (333, 3)] {
+            let start = offset.min(bytes.len());
+            let end = (offset + length).min(bytes.len());
+            let part = backend.read(name, offset as u64, length).unwrap();
+            assert!(part == bytes[start..end], "{what}: {name} {offset} {length}");
+        }
+    }
+}
+
+#[test]
+fn stripes_conform() {
+    for (count, parity) in [(2, 1), (3, 1), (5, 2)] {
+        check(&make(&stores(count), parity));
+        let small = stores(count);
+        check(&StripedBackend::create(as_stores(&small), parity, SET, "stripes").unwrap());
+    }
+}
+
+#[test]
+fn any_store_may_be_erased_and_is_made_again() {
+    for (count, parity) in [(2, 1), (3, 1), (5, 2)] {
+        let stores = stores(count);
+        let objects = samples();
+        fill(&make(&stores, parity), &objects);
+        assert_holds(&open(&stores).unwrap(), &objects, "whole");
+        for gone in 0..count {
+            let what = format!("{count} stores, {gone} is erased");
+            let left = erased(&stores, &[gone]);
+            let backend = open(&left).unwrap();
+            assert_eq!(backend.missing(), 1);
+            assert_holds(&backend, &objects, &what);
+            // Nothing is written that the store would not know.
+            assert!(backend.create(&name("new"), b"new").is_err(), "{what}");
+            assert!(backend.remove(&name("of-1")).is_err(), "{what}");
+            assert!(backend.mend().unwrap() > 0);
+            let mended = open(&left).unwrap();
+            assert_eq!(mended.missing(), 0, "{what}");
+            assert_holds(&mended, &objects, &what);
+            assert_eq!(left[gone].snapshot(), stores[gone].snapshot(), "{what}");
+            assert_eq!(mended.mend().unwrap(), 0, "{what}");
+        }
+        let gone: Vec<usize> = (0..parity).collect();
+        assert_holds(&open(&erased(&stores, &gone)).unwrap(), &objects, "as many as parity");
+        let gone: Vec<usize> = (0..=parity).collect();
+        let left = as_stores(&erased(&stores, &gone)).into_iter().map(Some).collect();
+        let opened = StripedBackend::open(left, "stripes");
+        assert!(!matches!(opened, Ok(Some(_))), "{count} stores, more than parity");
+    }
+}
+
+#[test]
+fn stores_are_known_in_any_order_and_strangers_are_refused() {
+    let stores = stores(3);
+    fill(&make(&stores, 1), &samples());
+    let mut turned = stores.clone();
+    turned.reverse();
+    assert_holds(&open(&turned).unwrap(), &samples(), "another order");
+    let silent: Vec<Option<Arc<dyn Backend>>> =
+        vec![Some(stores[2].clone()), None, Some(stores[0].clone())];
+    let backend = StripedBackend::open(silent, "stripes").unwrap().unwrap();
+    assert_holds(&backend, &samples(), "one does not answer");
+    assert_eq!(backend.mend().unwrap(), 0, "there is no store to mend");
+    let others = self::stores(3);
+    StripedBackend::create(as_stores(&others), 1, [6; 16], "others").unwrap();
+    let mixed = [stores[0].clone(), others[1].clone(), stores[2].clone()];
+    assert!(open(&mixed).is_err());
+    assert!(open(&[stores[0].clone(), stores[0].clone(), stores[2].clone()]).is_err());
+    assert!(open(&stores[..2]).is_err());
+    let full = Arc::new(MemoryBackend::new());
+    full.create(&name("letter"), b"dear").unwrap();
+    let stores = [full, Arc::new(MemoryBackend::new())];
+    assert!(StripedBackend::create(as_stores(&stores), 1, SET, "stripes").is_err());
+}
+
+/// Pieces that rotted are computed from the others, whichever they are.
+#[test]
+fn rotten_pieces_are_found_in_a_whole_read() {
+    let stores = stores(4);
+    let objects = samples();
+    fill(&make(&stores, 2), &objects);
+    for gone in 0..4 {
+        let left = erased(&stores, &[]);
+        for (name, mut bytes) in left[gone].snapshot() {
+            if name.folder() == "pieces" {
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+                left[gone].replace(&name, &bytes).unwrap();
+            }
+        }
+        let backend = open(&left).unwrap();
+        for (name, bytes) in &objects {
+            assert!(read_all(&backend, name).unwrap() == *bytes, "store {gone}: {name}");
+        }
+    }
+}
+
+/// A program dies at any call to any store, and then any store is erased: each object is there
+/// whole, or not there, and what was acknowledged is there. The next program goes on.
+#[test]
+fn killed_at_any_call_and_a_store_is_erased() {
+    let objects: Vec<(ObjectName, Vec<u8>)> = [(3, "a"), (500, "b"), (90, "c"), (1001, "d")]
+        .map(|(length, file)| (name(file), vec![length as u8; length]))
+        .to_vec();
+    let mut states = 0;
+    for failing in 0..3 {
+        for at in 0.. {
+            let stores = stores(3);
+            drop(make(&stores, 1));
+            let mut over = as_stores(&stores);
+            let plan =
+                if at % 2 == 0 { FaultPlan::crash(at / 2) } else { FaultPlan::crash_after(at / 2) };
+            let faulty = Arc::new(FaultyBackend::new(stores[failing].clone(), plan));
+            over[failing] = faulty.clone();
+            let opened = StripedBackend::open(over.into_iter().map(Some).collect(), "stripes");
+            let mut known = Vec::new();
+            let mut removed = None;
+            if let Ok(Some(backend)) = opened {
+                let backend = backend.with_small_bytes(100);
+                for (name, bytes) in &objects {
+                    if backend.create(name, bytes).is_err() {
+                        break;
+                    }
+                    known.push(name.clone());
+                }
+                if known.len() == objects.len() {
+                    known.remove(1);
+                    removed = backend.remove(&objects[1].0).is_ok().then(|| objects[1].0.clone());
+                }
+            }
+            for gone in 0..3 {
+                let what = format!("store {failing} fails at {at}, store {gone} is erased");
+                let left = erased(&stores, &[gone]);
+                let backend = open(&left).unwrap();
+                for round in ["erased", "mended"] {
+                    for (name, bytes) in &objects {
+                        match read_all(&backend, name) {
+                            Ok(found) => assert!(found == *bytes, "{what}, {round}: {name}"),
+                            Err(error) => {
+                                assert!(error.is_not_found(), "{what}, {round}: {name}: {error}");
+                                assert!(!known.contains(name), "{what}, {round}: {name}");
+                            }
+                        }
+                    }
+                    if let Some(removed) = &removed {
+                        assert!(backend.size(removed).is_err(), "{what}, {round}");
+                    }
+                    if round == "erased" {
+                        backend.mend().unwrap();
+                    }
+                }
+                let backend = open(&left).unwrap();
+                for (name, bytes) in &objects {
+                    backend.create(name, bytes).unwrap_or_else(|error| panic!("{what}: {error}"));
+                }
+                assert_holds(&backend, &objects.iter().cloned().collect(), &what);
+                states += 1;
+            }
+            if faulty.fired() == 0 {
+                break;
+            }
+        }
+    }
+    assert!(states > 100, "{states}");
+}
+
+/// Of two that create one name with different bytes, one wins, whichever died where.
+#[test]
+fn the_first_store_decides_also_after_a_crash() {
+    for at in 0..12 {
+        let stores = stores(3);
+        drop(make(&stores, 1));
+        let mut over = as_stores(&stores);
+        let creates = Calls::of(&[strongroom_testkit::CallKind::Create]);
+        let plan = FaultPlan::lasting(creates, at % 2, FaultKind::Io);
+        let failing = (at / 2) as usize % 3;
+        over[failing] = Arc::new(FaultyBackend::new(stores[failing].clone(), plan));
+        let first = StripedBackend::open(over.into_iter().map(Some).collect(), "stripes");
+        let first = first.unwrap().unwrap().with_small_bytes(100);
+        let one = first.create(&name("x"), &[1; 300]);
+        let two = open(&stores).unwrap().create(&name("x"), &[2; 400]);
+        let what = format!("{at}: {one:?} {two:?}");
+        let found = read_all(&open(&stores).unwrap(), &name("x")).unwrap();
+        assert_eq!(found[0] == 2, two.is_ok(), "{what}");
+        assert!(one.is_err() || two.is_err(), "{what}");
+        // It stays so if any store is erased.
+        for gone in 0..3 {
+            let left = erased(&stores, &[gone]);
+            assert!(read_all(&open(&left).unwrap(), &name("x")).unwrap() == found, "{what}");
+        }
+        let pieces: usize = stores.iter().map(|store| store.list("pieces").unwrap().len()).sum();
+        assert!(two.is_ok() || pieces <= 6, "{what}");
+    }
+}
+
+/// A store that is made a member again is one only when it has everything.
+#[test]
+fn mending_is_killed_at_any_call() {
+    let stores = stores(3);
+    let objects = samples();
+    fill(&make(&stores, 1), &objects);
+    for gone in 0..3 {
+        for at in 0.. {
+            let left = erased(&stores, &[gone]);
+            let mut over = as_stores(&left);
+            let faulty =
+                Arc::new(FaultyBackend::new(left[gone].clone(), FaultPlan::crash_after(at)));
+            over[gone] = faulty.clone();
+            let opened = StripedBackend::open(over.into_iter().map(Some).collect(), "stripes");
+            let done = opened.ok().flatten().map(|backend| backend.mend());
+            let what = format!("store {gone}, killed at {at}");
+            let backend = open(&left).unwrap();
+            assert_holds(&backend, &objects, &what);
+            backend.mend().unwrap();
+            let mended = open(&left).unwrap();
+            assert_eq!(mended.missing(), 0, "{what}");
+            for other in (0..3).filter(|other| *other != gone) {
+                let without = erased(&left, &[other]);
+                assert_holds(&open(&without).unwrap(), &objects, &what);
+            }
+            if matches!(done, Some(Ok(_))) && faulty.fired() == 0 {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn making_a_set_is_killed_at_any_call() {
+    for at in 0..40 {
+        let stores = stores(3);
+        let mut over = as_stores(&stores);
+        over[1] = Arc::new(FaultyBackend::new(stores[1].clone(), FaultPlan::crash_after(at)));
+        let _ = StripedBackend::create(over, 1, [7; 16], "stripes");
+        let backend = StripedBackend::create(as_stores(&stores), 1, SET, "stripes").unwrap();
+        assert_eq!(backend.missing(), 0, "killed at {at}");
+        fill(&backend, &samples());
+        assert_holds(&open(&stores).unwrap(), &samples(), &format!("killed at {at}"));
+    }
+}

@@ -1,0 +1,160 @@
+//! A repository over several stores: every verb works on it, and any store may vanish at any time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use strongroom_backend::{Backend, MemoryBackend, StripedBackend};
+use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_repository::Repository;
+use strongroom_testkit::tree::{TreeOptions, grow, mutate};
+use strongroom_testkit::{FaultPlan, FaultyBackend, Image};
+use strongroom_upkeep::{PruneOptions, forget, prune, replicate};
+
+use crate::verify::check_all;
+use crate::world::{PASSPHRASE, World, init_options, options, run, snapshot_ids};
+
+const TREE: TreeOptions =
+    TreeOptions { entries: 10, chunk_bytes: 6 << 10, file_bytes_max: 40 << 10 };
+
+const ALL: PruneOptions = PruneOptions {
+    unused_percent_max: 0,
+    rewritten_max: None,
+    time_max: None,
+    patience: Duration::MAX,
+    dry_run: false,
+};
+
+fn stores() -> Vec<Arc<MemoryBackend>> {
+    (0..3).map(|_| Arc::new(MemoryBackend::new())).collect()
+}
+
+fn open(stores: &[Arc<dyn Backend>]) -> Arc<StripedBackend> {
+    let stores = stores.iter().cloned().map(Some).collect();
+    let opened = StripedBackend::open(stores, "stripes").unwrap().unwrap();
+    Arc::new(opened.with_small_bytes(4 << 10))
+}
+
+fn all(stores: &[Arc<MemoryBackend>]) -> Vec<Arc<dyn Backend>> {
+    stores.iter().map(|store| Arc::clone(store) as Arc<dyn Backend>).collect()
+}
+
+fn without(stores: &[Arc<MemoryBackend>], gone: usize) -> Vec<Arc<MemoryBackend>> {
+    let copy = |(number, store): (usize, &Arc<MemoryBackend>)| match number == gone {
+        true => Arc::new(MemoryBackend::new()),
+        false => Arc::new(MemoryBackend::from_snapshot(store.snapshot())),
+    };
+    stores.iter().enumerate().map(copy).collect()
+}
+
+/// A repository of two versions over three stores.
+fn history(seed: u64) -> (World, Vec<Arc<MemoryBackend>>, Vec<(SnapshotId, Image)>) {
+    let world = World::empty(seed);
+    grow(&world.tree(), seed, TREE);
+    let stores = stores();
+    StripedBackend::create(all(&stores), 1, [1; 16], "stripes").unwrap();
+    let place = open(&all(&stores));
+    Repository::init(world.over(place.clone()), PASSPHRASE, &init_options()).unwrap();
+    let mut kept = Vec::new();
+    for version in 0..2 {
+        mutate(&world.tree(), seed + version, TREE);
+        let repository = world.open_over(place.clone()).unwrap();
+        let id = run(&repository, &options(&world.tree()), &Silent).unwrap().snapshot.id;
+        kept.push((id, world.image()));
+    }
+    (world, stores, kept)
+}
+
+#[track_caller]
+fn check(
+    world: &World,
+    stores: &[Arc<MemoryBackend>],
+    kept: &[(SnapshotId, Image)],
+    what: &str,
+) -> usize {
+    let repository = world.open_over(open(&all(stores))).unwrap();
+    let ids = snapshot_ids(&repository);
+    for id in &ids {
+        // Its program died before it could say so.
+        let Some((_, image)) = kept.iter().find(|(known, _)| known == id) else { continue };
+        world.assert_holds(&repository, *id, image, what);
+    }
+    assert!(check_all(&repository).is_sound(), "{what}");
+    ids.len()
+}
+
+#[test]
+fn one_of_three_stores_is_erased_and_everything_restores() {
+    let (world, stores, kept) = history(860);
+    assert_eq!(check(&world, &stores, &kept, "whole"), 2);
+    for gone in 0..3 {
+        let left = without(&stores, gone);
+        assert_eq!(check(&world, &left, &kept, &format!("{gone} is erased")), 2);
+        open(&all(&left)).mend().unwrap();
+        for other in 0..3 {
+            let what = format!("{gone} was made again, {other} is erased");
+            assert_eq!(check(&world, &without(&left, other), &kept, &what), 2);
+        }
+        assert_eq!(left[gone].snapshot(), stores[gone].snapshot());
+    }
+}
+
+#[test]
+fn a_collection_and_a_copy_over_stripes() {
+    let (world, stores, kept) = history(862);
+    let place = open(&all(&stores));
+    let repository = world.open_over(place.clone()).unwrap();
+    forget(&repository, &[kept[0].0]).unwrap();
+    prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(check(&world, &stores, &kept, "pruned"), 1);
+    // No piece is left of what is gone.
+    let pieces: Vec<usize> =
+        stores.iter().map(|store| store.list("pieces").unwrap().len()).collect();
+    let large = place.list("arenas").unwrap().iter().filter(|info| info.bytes > 4 << 10).count();
+    assert!(pieces.iter().all(|count| *count >= large && *count <= large + 2), "{pieces:?}");
+    for gone in 0..3 {
+        assert_eq!(check(&world, &without(&stores, gone), &kept, "pruned, one is erased"), 1);
+    }
+    let copy = Arc::new(MemoryBackend::new());
+    replicate(&*place, &*copy, &Silent, &Cancel::new()).unwrap();
+    let there = world.open_over(copy).unwrap();
+    world.assert_holds(&there, kept[1].0, &kept[1].1, "a copy");
+}
+
+/// A backup is killed at any call to one store, and any store is erased then.
+#[test]
+fn a_backup_is_killed_and_a_store_is_erased() {
+    let (world, stores, mut kept) = history(864);
+    mutate(&world.tree(), 867, TREE);
+    let image = world.image();
+    for failing in 0..3 {
+        let mut at = 0;
+        loop {
+            let now: Vec<Arc<MemoryBackend>> = without(&stores, 9);
+            let mut over = all(&now);
+            over[failing] =
+                Arc::new(FaultyBackend::new(now[failing].clone(), FaultPlan::crash_after(at)));
+            let opened = StripedBackend::open(over.into_iter().map(Some).collect(), "stripes");
+            let done = opened.ok().flatten().and_then(|place| {
+                let place = Arc::new(place.with_small_bytes(4 << 10));
+                let repository = world.open_over(place).ok()?;
+                run(&repository, &options(&world.tree()), &Silent).ok()
+            });
+            if let Some(done) = &done {
+                kept.push((done.snapshot.id, image.clone()));
+            }
+            for gone in 0..3 {
+                let what = format!("store {failing} dies at {at}, {gone} is erased");
+                let left = without(&now, gone);
+                let found = check(&world, &left, &kept, &what);
+                assert!(found >= 2 + usize::from(done.is_some()), "{what}: {found}");
+            }
+            // The last snapshot is one of this try alone.
+            kept.truncate(2);
+            if done.is_some() {
+                break;
+            }
+            at += 1;
+        }
+        assert!(at > 10, "{at}");
+    }
+}
