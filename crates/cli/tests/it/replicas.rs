@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use crate::world::{CHEAP, World};
+use strongroom_testkit::servers::{versitygw, wsgidav};
+use strongroom_testkit::{assert_same, compare, noise};
+
+use crate::world::{CHEAP, Run, World};
 
 #[test]
 fn a_replica_is_made_kept_and_restored_from_without_a_passphrase() {
@@ -12,7 +15,7 @@ fn a_replica_is_made_kept_and_restored_from_without_a_passphrase() {
     let replicate = |args: &[&str]| {
         let mut command = world.command(["replicate"].iter().chain(args));
         command.env_remove("STRONGROOM_PASSWORD");
-        crate::world::Run::of(command.output().unwrap())
+        Run::of(command.output().unwrap())
     };
     replicate(&[&one, "--dry-run"]).exits(0).says("a new place: would send");
     assert!(!world.path("one").exists());
@@ -111,7 +114,7 @@ fn a_restore_reads_from_a_replica_what_is_lost() {
     fs::remove_dir_all(&target).unwrap();
     let mut command = world.command(restore);
     command.env("STRONGROOM_REPLICAS", format!("/nowhere,{replica}"));
-    let run = crate::world::Run::of(command.output().unwrap()).exits(0);
+    let run = Run::of(command.output().unwrap()).exits(0);
     run.warns("/nowhere cannot be opened").warns("cannot be opened: there is no repository");
     // Another repository is no replica.
     let other = world.path("other").display().to_string();
@@ -149,4 +152,110 @@ fn one_of_three_striped_stores_is_erased() {
     fs::remove_dir_all(world.path("one")).unwrap();
     fs::remove_dir_all(world.path("two")).unwrap();
     run(&["ls"]).exits(1).warns("1 of its 3 stores can be read, and it needs 2");
+}
+
+/// A world with some arenas of full size, and a place elsewhere.
+struct Elsewhere {
+    world: World,
+    place: String,
+    variables: Vec<(String, String)>,
+}
+
+impl Elsewhere {
+    fn new(place: &str, variables: Vec<(String, String)>) -> Self {
+        let world = World::with_repository();
+        fs::create_dir(world.tree()).unwrap();
+        for (file, seed) in [("one", 1), ("two", 2)] {
+            fs::write(world.tree().join(file), noise(seed, 20 << 20)).unwrap();
+        }
+        world.backup().exits(0);
+        Self { world, place: place.to_owned(), variables }
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        let mut command = self.world.command(args);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        Run::of(command.output().unwrap())
+    }
+
+    /// Mends what is damaged here beyond parity, and all of what is lost, from the replica there.
+    fn mends(&self) {
+        self.run(&["replicate", &self.place]).exits(0);
+        self.run(&["audit", &self.place, "--data"]).exits(0);
+        for path in strongroom_testkit::damage::files_below(&self.world.repository()) {
+            if path.parent().unwrap().ends_with("arenas") {
+                let mut bytes = fs::read(&path).unwrap();
+                // More than parity can repair.
+                let tenth = bytes.len() / 10;
+                bytes[3 * tenth..4 * tenth].fill(0);
+                fs::write(&path, bytes).unwrap();
+            }
+        }
+        self.run(&["verify", "--data"]).exits(4);
+        let run = self.run(&["repair", "--json", "--from", &self.place]).exits(0);
+        let figures = &run.summary()["replicas"];
+        let (damaged, fetched) = (&figures["bytes_damaged"], &figures["bytes_fetched"]);
+        println!("{}: damaged {damaged} B, fetched {fetched} B", self.place);
+        assert!(fetched.as_u64() <= damaged.as_u64(), "{figures}");
+        self.run(&["verify", "--data"]).exits(0);
+
+        fs::remove_dir_all(self.world.repository()).unwrap();
+        let run = self.run(&["repair", "--json", "--keyless", "--from", &self.place]).exits(0);
+        let returned = run.out.lines().find(|line| line.contains("\"returned\"")).unwrap();
+        println!("{}: lost and made again: {returned}", self.place);
+        self.run(&["verify", "--data"]).exits(0);
+        let target = self.world.path("out").display().to_string();
+        let snapshot = format!("latest:{}", self.world.tree().display());
+        self.run(&["restore", &snapshot, "--target", &target]).exits(0);
+        assert_same(&self.world.tree(), &self.world.path("out"));
+    }
+}
+
+#[test]
+fn a_repository_is_mended_from_a_bucket() {
+    let gateway = versitygw();
+    let variables = gateway.variables(gateway.server.address);
+    Elsewhere::new("s3://bucket/replica", variables).mends();
+}
+
+#[test]
+fn a_repository_is_mended_from_a_folder_of_webdav() {
+    let server = wsgidav();
+    let place = server.url(server.server.address, "/replica");
+    Elsewhere::new(&place, server.variables()).mends();
+}
+
+/// A disk, a bucket and a folder of WebDAV: each vanishes once, and everything restores.
+#[test]
+fn a_repository_over_three_kinds_of_places_loses_one() {
+    let (gateway, server) = (versitygw(), wsgidav());
+    let mut variables = gateway.variables(gateway.server.address);
+    variables.extend(server.variables());
+    let webdav = server.url(server.server.address, "/stripe");
+    let far = Elsewhere::new("", variables);
+    let file = far.world.path("backup.stripes");
+    let text = format!("strongroom stripes, parity 1\ndisk\ns3://bucket/stripe\n{webdav}\n");
+    fs::write(&file, text).unwrap();
+    let file = file.display().to_string();
+    far.run(&["init", "--repo", &file, CHEAP[0], CHEAP[1]]).exits(0);
+    let tree = far.world.tree().display().to_string();
+    far.run(&["backup", &tree, "--repo", &file]).exits(0);
+    let restores = |what: &str| {
+        let target = far.world.path("out").display().to_string();
+        let snapshot = format!("latest:{tree}");
+        let run = far.run(&["restore", &snapshot, "--target", &target, "--repo", &file]);
+        run.exits(0).warns("1 of the 3 stores");
+        let differences = compare(&far.world.tree(), &far.world.path("out"));
+        assert!(differences.is_empty(), "without {what}: {differences:?}");
+        fs::remove_dir_all(target).unwrap();
+    };
+    let erased = [far.world.path("disk"), gateway.bucket().join("stripe")];
+    for folder in erased {
+        fs::remove_dir_all(&folder).unwrap();
+        restores(&folder.display().to_string());
+        fs::create_dir(&folder).unwrap();
+        far.run(&["repair", "--repo", &file]).exits(0).says("again in stores");
+    }
+    drop(server);
+    restores("the server of WebDAV");
 }
