@@ -7,7 +7,7 @@
 //!
 //! The order (`docs/concurrency.md`):
 //!
-//! 1. key slots, then the configuration;
+//! 1. key slots, then the configuration; into an empty place, the collections that have ended;
 //! 2. the source's snapshots are listed;
 //! 3. its arenas are listed and copied, and listed again, until there is none that was not seen and
 //!    no collection went through meanwhile: an arena that is rewritten during a listing may be in it
@@ -35,7 +35,7 @@ use strongroom_repository::objects::{COLLECTIONS_FOLDER, SNAPSHOTS_FOLDER};
 use strongroom_repository::{RepositoryError, arena_bytes_of};
 
 use crate::flight::{each_in_flight, requests_between};
-use plan::{FIRST_FOLDERS, FolderPlan, MIDDLE_FOLDERS, Present};
+use plan::{FIRST_FOLDERS, FolderPlan, MIDDLE_FOLDERS, Present, first_collections};
 use send::{Sent, Way};
 
 /// What was done.
@@ -83,6 +83,9 @@ pub fn replicate(
     for folder in FIRST_FOLDERS {
         copy.folder(folder)?;
     }
+    let collections = first_collections(source, target)?;
+    let mut present = Present::list(target, COLLECTIONS_FOLDER)?;
+    copy.missing(COLLECTIONS_FOLDER, &collections, &mut present)?;
     let snapshots = list(source, SNAPSHOTS_FOLDER)?;
     copy.arenas()?;
     for folder in MIDDLE_FOLDERS {

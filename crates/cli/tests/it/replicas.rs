@@ -179,6 +179,7 @@ impl Elsewhere {
     }
 
     /// Mends what is damaged here beyond parity, and all of what is lost, from the replica there.
+    #[expect(clippy::print_stdout, reason = "figures of the documents")]
     fn mends(&self) {
         self.run(&["replicate", &self.place]).exits(0);
         self.run(&["audit", &self.place, "--data"]).exits(0);

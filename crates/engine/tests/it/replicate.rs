@@ -118,7 +118,12 @@ fn only_replicas_of_this_repository_and_empty_places_are_taken() {
 /// At each call to either place in turn it is killed, and started again.
 #[test]
 fn a_copy_that_is_killed_at_any_call_goes_on() {
-    let (world, kept) = history(620);
+    let (world, mut kept) = history(620);
+    // With a collection.
+    world.mutate(622);
+    kept.push((world.backup().snapshot.id, world.image()));
+    forget(&world.open(), &[kept.remove(0).0]).unwrap();
+    prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
     for is_source in [true, false] {
         let mut at = 0;
         loop {
@@ -496,4 +501,41 @@ fn withdrawn_keys_are_named_and_stay() {
     let outcome = copy(&*world.objects, &target).unwrap();
     assert_eq!(outcome.only_in_target.len(), 2, "{:?}", outcome.only_in_target);
     assert_eq!(target.list("keys").unwrap().len(), 4);
+}
+
+#[test]
+fn a_replica_of_a_repository_with_collections_is_sound() {
+    let (world, kept) = history(750);
+    let repository = world.open();
+    world.mutate(752);
+    world.backup();
+    forget(&repository, &[kept[0].0, kept[1].0]).unwrap();
+    prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    assert!(check_all(&repository).is_sound());
+    let target = Arc::new(MemoryBackend::new());
+    copy(&*world.objects, &*target).unwrap();
+    let found = check_all(&world.open_over(target).unwrap());
+    assert!(found.is_sound(), "{:?} {:?}", found.lost_snapshots, found.rolled_back);
+    assert!(found.missing_sequences.is_empty(), "{:?}", found.missing_sequences);
+}
+
+/// Reads that lie: what arrives is what was stored, or an error, or named.
+#[test]
+fn a_source_that_lies() {
+    let (world, _) = history(760);
+    let base = world.objects.snapshot();
+    for (at, kind) in (0..90)
+        .step_by(3)
+        .flat_map(|at| [FaultKind::FlipBit, FaultKind::Short, FaultKind::Zeros].map(|k| (at, k)))
+    {
+        let reads = Calls::of(&[CallKind::Read]);
+        let source = FaultyBackend::new(world.objects.clone(), FaultPlan::hiccup(reads, at, kind));
+        let target = MemoryBackend::new();
+        let done = copy(&source, &target);
+        let arrived = target.snapshot();
+        assert!(arrived.iter().all(|(name, bytes)| base[name] == *bytes), "{kind:?} at {at}");
+        if let Ok(outcome) = done {
+            assert_eq!(arrived.len() + outcome.lost.len(), base.len(), "{kind:?} at {at}");
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! A replica that has something of its own is left alone, because no collection has asked what that
 //! needs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, ListedArena, ListedArenas};
@@ -16,7 +16,7 @@ use strongroom_repository::objects::{
 };
 use strongroom_repository::{Collections, Repository, RepositoryError};
 
-use super::plan::{list, refuse_another};
+use super::plan::{ended, list, refuse_another};
 use super::send::{Sent, Way};
 use crate::flight::{each_in_flight, requests_between};
 
@@ -140,18 +140,6 @@ fn refuse_own(
             not_mirrored(format!("{count} snapshots in it are lost in the repository, or its own"))
         }
     }
-}
-
-/// Verdicts and ends of collections that have ended.
-fn ended(source: &dyn Backend) -> Result<Vec<ObjectInfo>, RepositoryError> {
-    let mut objects = list(source, COLLECTIONS_FOLDER)?;
-    let number = |info: &ObjectInfo| info.name.file().split_once('.').map(|(n, _)| n.to_owned());
-    let is_done = |info: &&ObjectInfo| info.name.file().ends_with(".done");
-    let done: HashSet<_> = objects.iter().filter(is_done).filter_map(number).collect();
-    objects.retain(|info| {
-        !info.name.file().ends_with(".plan") && number(info).is_some_and(|n| done.contains(&n))
-    });
-    Ok(objects)
 }
 
 /// Arenas that a verdict removed, and generations of others of which the replica has a later one.

@@ -6,8 +6,8 @@ use strongroom_arena::ARENAS_FOLDER;
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::RepositoryId;
 use strongroom_repository::objects::{
-    ARRIVALS_FOLDER, FORGOTTEN_FOLDER, KEYS_FOLDER, REMARKS_FOLDER, SNAPSHOTS_FOLDER,
-    VOUCHERS_FOLDER, expected,
+    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, KEYS_FOLDER, REMARKS_FOLDER,
+    SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, expected,
 };
 use strongroom_repository::{RepositoryError, read_config, refuse_newer};
 
@@ -71,6 +71,9 @@ pub fn plan_replica(
 ) -> Result<CopyPlan, RepositoryError> {
     refuse_another(source, target)?;
     let mut plan = CopyPlan::default();
+    let listed = first_collections(source, target)?;
+    let present = Present::list(target, COLLECTIONS_FOLDER)?;
+    plan.add(FolderPlan::of(COLLECTIONS_FOLDER, &listed, &present));
     for folder in FOLDERS_COPIED {
         let listed = list(source, folder)?;
         plan.add(FolderPlan::of(folder, &listed, &Present::list(target, folder)?));
@@ -147,6 +150,33 @@ pub fn list(backend: &dyn Backend, folder: &str) -> Result<Vec<ObjectInfo>, Back
     let mut objects = backend.list(folder)?;
     objects.retain(|info| expected(&info.name).is_some());
     Ok(objects)
+}
+
+/// Verdicts and ends of collections that have ended.
+pub fn ended(source: &dyn Backend) -> Result<Vec<ObjectInfo>, RepositoryError> {
+    let mut objects = list(source, COLLECTIONS_FOLDER)?;
+    let number = |info: &ObjectInfo| info.name.file().split_once('.').map(|(n, _)| n.to_owned());
+    let is_done = |info: &&ObjectInfo| info.name.file().ends_with(".done");
+    let done: HashSet<_> = objects.iter().filter(is_done).filter_map(number).collect();
+    objects.retain(|info| {
+        !info.name.file().ends_with(".plan") && number(info).is_some_and(|n| done.contains(&n))
+    });
+    Ok(objects)
+}
+
+/// What a new replica gets of the collections: those that have ended, so that what they removed is
+/// not missed there. Nothing in an empty place can depend on what they removed; in any other,
+/// someone may have made a backup since.
+pub fn first_collections(
+    source: &dyn Backend,
+    target: &dyn Backend,
+) -> Result<Vec<ObjectInfo>, RepositoryError> {
+    for folder in [ARENAS_FOLDER, SNAPSHOTS_FOLDER] {
+        if !list(target, folder)?.is_empty() {
+            return Ok(Vec::new());
+        }
+    }
+    Ok(ended(source)?)
 }
 
 /// Fails unless the target is empty, or is a copy of the same repository. Returns the repository's
