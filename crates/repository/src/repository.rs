@@ -216,12 +216,14 @@ impl Repository {
     /// own: what one trusts, another does not.
     pub fn cache_folder(&self) -> Option<PathBuf> {
         let cache = self.surroundings.cache.as_ref()?;
-        let mut name = self.config.id.to_string();
-        if let Some(folder) = self.backend().folder() {
-            let place = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-            let place = blake3::hash(place.as_os_str().as_bytes()).to_hex();
-            name = format!("{name}-{}", &place[..16]);
-        }
+        let place = match self.backend().folder() {
+            Some(folder) => {
+                let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+                blake3::hash(folder.as_os_str().as_bytes())
+            }
+            None => blake3::hash(self.backend().describe().as_bytes()),
+        };
+        let mut name = format!("{}-{}", self.config.id, &place.to_hex()[..16]);
         let domain = self.keys.write.domain.id;
         if domain != DomainId::ZERO {
             name = format!("{name}-{domain}");

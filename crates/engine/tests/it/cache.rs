@@ -103,16 +103,13 @@ fn a_stale_one() {
 #[test]
 fn that_of_another_repository() {
     let world = world(63);
-    let cache = world.cache.clone().unwrap();
     let other = World::empty(64);
-    let surroundings = other.surroundings();
-    let other_id =
-        Repository::init(surroundings, PASSPHRASE, &init_options()).unwrap().config.id.to_string();
-    // The other repository finds this one's cache under its own name.
-    let mine = world.open().config.id.to_string();
-    copy(&cache.join(mine), &cache.join(&other_id));
     let mut surroundings = other.surroundings();
-    surroundings.cache = Some(cache);
+    surroundings.cache = world.cache.clone();
+    let made = Repository::init(surroundings.clone(), PASSPHRASE, &init_options()).unwrap();
+    // The other repository finds this one's cache under its own name.
+    let mine = world.open().cache_folder().unwrap();
+    copy(&mine, &made.cache_folder().unwrap());
     let repository = Repository::open(surroundings, PASSPHRASE).unwrap();
     let outcome = run(&repository, &options(&world.tree()), &Silent).unwrap();
     world.assert_holds(&repository, outcome.snapshot.id, &world.image(), "a foreign cache");
@@ -122,8 +119,7 @@ fn that_of_another_repository() {
 #[test]
 fn a_note_of_another_version() {
     let world = world(66);
-    let id = world.open().config.id.to_string();
-    let path = world.cache.clone().unwrap().join(id).join("index");
+    let path = world.open().cache_folder().unwrap().join("index");
     let mut index = Index::open(&path).unwrap();
     let note = index.take_note();
     index.flush(&[&[0], &note[1..]].concat()).unwrap();

@@ -158,3 +158,17 @@ fn a_backup_is_killed_and_a_store_is_erased() {
         assert!(at > 10, "{at}");
     }
 }
+
+/// What a machine remembers of a repository at one address is not true of its copy at another.
+#[test]
+fn copies_at_two_addresses_have_two_caches() {
+    let (world, stores, _) = history(866);
+    let world = world.with_cache();
+    let named = |name: &str| -> Arc<dyn Backend> {
+        let stores = all(&stores).into_iter().map(Some).collect();
+        Arc::new(StripedBackend::open(stores, name).unwrap().unwrap())
+    };
+    let folder = |name: &str| world.open_over(named(name)).unwrap().cache_folder().unwrap();
+    assert_eq!(folder("one"), folder("one"));
+    assert_ne!(folder("one"), folder("two"));
+}
