@@ -11,7 +11,7 @@ const MANY: usize = 64;
 
 /// Reads each of these and calls `take` with what came, in no certain order. A few results wait to
 /// be taken, at most. After the first error of `take`, no more are read. `in_flight` is how many
-/// requests the place bears ([`Promises::in_flight`](crate::Promises::in_flight)).
+/// requests the place is good for ([`Promises::in_flight`](crate::Promises::in_flight)).
 pub fn each_read_ahead<T: Sync, R: Send, E>(
     in_flight: usize,
     wanted: &[T],

@@ -37,7 +37,7 @@ use runs::{Run, Stretch};
 const OPEN_FILES_MAX: usize = 64;
 
 /// At most this many runs of a repository far away are read at the same time. Each has a few MiB.
-const FAR_WORKERS_MAX: usize = 12;
+const FAR_WORKERS_MAX: usize = 8;
 
 /// The longest name that the file systems of Linux take.
 const FILE_NAME_BYTES_MAX: usize = 255;

@@ -87,7 +87,7 @@ impl ChunkReader {
         self.can_read || self.store.known_sessions().next().is_some()
     }
 
-    /// How many requests at a time the repository's place bears.
+    /// How many requests at a time the repository's place is good for.
     pub fn requests_in_flight(&self) -> usize {
         self.backend.promises().in_flight
     }

@@ -176,7 +176,7 @@ pub fn first_collections(
             return Ok(Vec::new());
         }
     }
-    Ok(ended(source)?)
+    ended(source)
 }
 
 /// Fails unless the target is empty, or is a copy of the same repository. Returns the repository's
