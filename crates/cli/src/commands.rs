@@ -20,8 +20,10 @@ mod prune;
 mod repair;
 mod replicate;
 mod restore;
+mod serve;
 mod snapshots;
 mod stats;
+mod token;
 mod verify;
 
 use std::process::ExitCode;
@@ -76,6 +78,10 @@ pub enum Command {
     Stats(stats::Args),
     /// List, generate, add, change and remove passphrases
     Key(key::Args),
+    /// Serve repositories to other machines
+    Serve(serve::Args),
+    /// Make, list and remove the tokens that open what `serve` serves
+    Token(token::Args),
     /// Show a structure of the repository
     Debug(debug::Args),
     /// Print completions for a shell
@@ -117,6 +123,8 @@ impl Command {
             Self::Audit(args) => audit::run(context, &args),
             Self::Stats(args) => stats::run(context, &args),
             Self::Key(args) => key::run(context, args),
+            Self::Serve(args) => serve::run(context, &args),
+            Self::Token(args) => token::run(context, args),
             Self::Debug(args) => debug::run(context, args),
             Self::Completions(args) => completions::run(context, &args),
             Self::Manpages(args) => manpages::run(context, &args),

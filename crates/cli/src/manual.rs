@@ -256,6 +256,28 @@ pub fn examples(command: &str) -> &'static [Example] {
                 ]
             }
         }
+        "serve" => {
+            const {
+                &[
+                    example(
+                        "Serve rooms to the owners of tokens",
+                        "strongroom serve --house /srv/house --name backup.example --listen 0.0.0.0:8443",
+                    ),
+                    example(
+                        "Let a key of ssh back up, and nothing else (a line of ~/.ssh/authorized_keys)",
+                        "restrict,command=\"strongroom serve --stdio --role put-only --path /srv/laptop\" ssh-ed25519 AAAA... laptop",
+                    ),
+                ]
+            }
+        }
+        "token" => {
+            const {
+                &[example(
+                    "Make a token for a machine that may only back up",
+                    "strongroom token --house /srv/house add laptops --name anna --role put-only --quota 200GiB",
+                )]
+            }
+        }
         "completions" => {
             const {
                 &[example(
@@ -277,13 +299,15 @@ pub fn examples(command: &str) -> &'static [Example] {
 }
 
 /// The places where a repository can be, and the variables that let a client in.
-pub const PLACES: [(&str, &str); 6] = [
+pub const PLACES: [(&str, &str); 8] = [
     ("FOLDER", ""),
     ("s3://BUCKET/PREFIX", "AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_REGION AWS_ENDPOINT_URL"),
     ("azblob://CONTAINER/PREFIX", "AZURE_STORAGE_ACCOUNT AZURE_STORAGE_KEY"),
     ("gs://BUCKET/PREFIX", "GS_ACCESS_KEY_ID GS_SECRET_ACCESS_KEY"),
     ("b2://BUCKET/PREFIX", "B2_APPLICATION_KEY_ID B2_APPLICATION_KEY"),
     ("webdavs://USER@HOST/PATH", "WEBDAV_PASSWORD"),
+    ("ssh://USER@HOST/PATH", ""),
+    ("https://HOST:PORT/ROOM", "STRONGROOM_TOKEN"),
 ];
 
 /// The environment variables, for the manual pages.
@@ -384,7 +408,7 @@ fn hint_for(name: &str) -> Option<&'static str> {
         "list" => "`strongroom snapshots` lists the snapshots, `strongroom ls` the files of one",
         "extract" => "`strongroom restore` restores files, `strongroom cat` prints one",
         "umount" => "`fusermount3 -u DIR` unmounts, and so does Ctrl-C in the mounting terminal",
-        "copy" | "sync" => "copying to another repository is not possible yet: back up to both",
+        "sync" | "mirror" => "`strongroom replicate` copies what is new to another place",
         "rebuild-index" | "recover" => "`strongroom repair` does this, and builds the index again",
         _ => return None,
     })

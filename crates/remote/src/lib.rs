@@ -12,9 +12,11 @@
 mod address;
 mod authority;
 mod azure;
+pub mod duplex;
 mod failure;
 mod http;
 mod lanes;
+mod own;
 mod place;
 mod rate;
 mod remote;
@@ -22,8 +24,10 @@ mod s3;
 mod secret;
 mod service;
 mod settings;
+mod shell;
 mod stripes;
 mod webdav;
+pub mod wire;
 
 pub use address::PlaceError;
 pub use place::Place;

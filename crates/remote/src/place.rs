@@ -15,6 +15,7 @@ use strongroom_base::entropy::random_array;
 
 use crate::address::{Address, PlaceError, Scheme};
 use crate::azure::Azure;
+use crate::own::Own;
 use crate::remote::Remote;
 use crate::s3::S3;
 use crate::service::Service;
@@ -145,6 +146,7 @@ impl Place {
             Scheme::Webdav | Scheme::Webdavs => {
                 enter(WebDav::new(address, settings), settings, make)
             }
+            Scheme::Ssh | Scheme::Https => enter(Own::new(address, settings), settings, make),
             scheme => Err(BackendError::Refused {
                 operation: Operation::Open,
                 what: address.to_string(),

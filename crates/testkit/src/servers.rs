@@ -8,6 +8,7 @@
 mod azurite;
 mod moto;
 mod s3proxy;
+mod sshd;
 mod swift;
 mod versitygw;
 mod wsgidav;
@@ -15,6 +16,7 @@ mod wsgidav;
 pub use azurite::{Azurite, azurite};
 pub use moto::{Moto, moto};
 pub use s3proxy::{S3Proxy, s3proxy};
+pub use sshd::{Sshd, sshd};
 pub use swift::{Swift, swift};
 pub use versitygw::{Versitygw, versitygw};
 pub use wsgidav::{Wsgidav, wsgidav, wsgidav_tls};

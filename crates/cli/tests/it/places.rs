@@ -1,5 +1,6 @@
 //! The life of a repository at each kind of place, by the program itself and on real servers.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use strongroom_base::{Cancel, OsEntropy, SystemClock};
 use strongroom_remote::{Place, Rate, Settings, Variables};
 use strongroom_testkit::relay::{LineOptions, Relay};
-use strongroom_testkit::servers::{azurite, moto, versitygw, wsgidav, wsgidav_tls};
+use strongroom_testkit::servers::{Server, azurite, moto, sshd, versitygw, wsgidav, wsgidav_tls};
 use strongroom_testkit::tree::{TreeOptions, grow};
 use strongroom_testkit::{Image, assert_same};
 
@@ -18,11 +19,13 @@ struct Far {
     world: World,
     place: String,
     variables: Vec<(String, String)>,
+    /// Where the objects are files, if the place itself takes no damaged ones.
+    files: Option<PathBuf>,
 }
 
 impl Far {
     fn new(place: &str, variables: Vec<(String, String)>) -> Self {
-        Self { world: World::empty(), place: place.to_owned(), variables }
+        Self { world: World::empty(), place: place.to_owned(), variables, files: None }
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -48,7 +51,10 @@ impl Far {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(OsEntropy),
         };
-        let place = Place::parse(self.place.as_ref()).unwrap();
+        let place = match &self.files {
+            Some(folder) => Place::Folder(folder.clone()),
+            None => Place::parse(self.place.as_ref()).unwrap(),
+        };
         let backend = place.open(&settings).unwrap().unwrap();
         let arena = backend.list("arenas").unwrap().remove(0).name;
         let mut bytes = strongroom_backend::read_all(&*backend, &arena).unwrap();
@@ -114,4 +120,92 @@ fn a_repository_lives_in_a_folder_of_webdav() {
         let place = server.url(server.server.address, "/not/yet/there");
         life(&Far::new(&place, server.variables()));
     }
+}
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_strongroom");
+
+#[test]
+fn a_repository_lives_at_the_far_end_of_ssh() {
+    let server = sshd(None);
+    let folder = server.server.folder.path().join("of mine");
+    let place = server.url("ssh", server.server.address, &format!("/{}/it's", folder.display()));
+    let mut variables = server.variables();
+    variables.push(("STRONGROOM_REMOTE_PROGRAM".to_owned(), PROGRAM.to_owned()));
+    life(&Far { files: Some(folder.join("it's")), ..Far::new(&place, variables) });
+}
+
+/// A house with one room, served by the program.
+fn house() -> Server {
+    Server::start(|folder, address| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["serve", "--name", "127.0.0.1", "--listen", &address.to_string()]);
+        command.arg("--house").arg(folder.join("house"));
+        command
+    })
+}
+
+/// A token of a role, and the variables that let its owner in.
+fn token(house: &Server, role: &str) -> Vec<(String, String)> {
+    let folder = house.folder.path().join("house");
+    let mut command = Command::new(PROGRAM);
+    command.args(["token", "add", "room", "--name", "me", "--role", role, "--house"]).arg(&folder);
+    let token = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    vec![
+        ("STRONGROOM_TOKEN".to_owned(), token.trim().to_owned()),
+        ("STRONGROOM_CA_FILE".to_owned(), folder.join("certificate.pem").display().to_string()),
+    ]
+}
+
+#[test]
+fn a_repository_lives_at_our_own_server() {
+    let house = house();
+    let place = format!("https://{}/room", house.address);
+    let files = house.folder.path().join("house/rooms/room");
+    life(&Far { files: Some(files), ..Far::new(&place, token(&house, "admin")) });
+}
+
+#[test]
+fn a_machine_that_may_only_put_backs_up_and_reads_nothing() {
+    let house = house();
+    let place = format!("https://{}/room", house.address);
+    let admin = Far::new(&place, token(&house, "admin"));
+    let tree = admin.world.tree();
+    let tree = tree.to_str().unwrap();
+    admin.run(&[&["init"][..], &CHEAP].concat()).exits(0);
+    grow(&admin.world.tree(), 1, TreeOptions { entries: 40, ..TreeOptions::default() });
+    let key = admin.world.path("machine.key");
+    let key = key.to_str().unwrap();
+    admin.run(&["key", "generate", key]).exits(0);
+    admin
+        .run(&["key", "add", "--put-only", "--label", "anna", "--new-password-file", key])
+        .exits(0);
+    let mut machine = Far::new(&place, token(&house, "put-only"));
+    machine.world = admin.world;
+    for version in 1..4 {
+        std::fs::write(machine.world.path("tree/new"), vec![version; 100_000]).unwrap();
+        machine.run(&["backup", tree, "--password-file", key, "--host", "anna"]).exits(0);
+        if version == 2 {
+            // A machine that lost its cache goes on all the same.
+            std::fs::remove_dir_all(machine.world.path("cache")).unwrap();
+        }
+    }
+    machine
+        .run(&["restore", &format!("latest:{tree}"), "--target", "x"])
+        .exits(1)
+        .warns("the role put-only may not");
+    machine.run(&["forget", "latest"]).exits(1).warns("the role put-only may not");
+    machine.run(&["prune"]).exits(1).warns("the role put-only may not");
+    machine
+        .run(&["key", "add", "--label", "mine", "--new-password-file", key])
+        .exits(1)
+        .warns("the role put-only may not");
+    // The owner has all of it.
+    let mut owner = Far::new(&place, token(&house, "restore"));
+    owner.world = machine.world;
+    owner.run(&["verify"]).exits(0);
+    let target = owner.world.path("again");
+    let newest = format!("anna:@latest:{tree}");
+    owner.run(&["restore", &newest, "--target", target.to_str().unwrap()]).exits(0);
+    assert_same(&owner.world.tree(), &target);
 }

@@ -1,0 +1,179 @@
+//! How a connection to our own program is made: by the user's `ssh`, or over TLS.
+
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use strongroom_backend::Refusal;
+use ureq::tls::{PemItem, parse_pem};
+
+use super::connection::{End, Link};
+use crate::address::{Address, Scheme};
+use crate::authority;
+use crate::duplex::{TlsSender, divide};
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::shell::{Shell, What};
+use crate::wire::ALPN;
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(15);
+/// How long nothing may leave while bytes are on their way.
+const PROGRESS: Duration = Duration::from_secs(60);
+const PORT: u16 = 443;
+
+/// How a connection is made.
+pub(crate) enum Transport {
+    /// By `ssh`, which runs this command there.
+    Ssh { address: Address, settings: Box<Settings>, command: String },
+    /// Over TLS.
+    Tls { address: Address, tls: Arc<ClientConfig>, name: ServerName<'static> },
+}
+
+impl Transport {
+    /// For an address.
+    pub(crate) fn new(address: &Address, settings: &Settings) -> Result<Self, Failure> {
+        if address.scheme == Scheme::Ssh {
+            let program = settings.variables.text("STRONGROOM_REMOTE_PROGRAM");
+            let path = if address.path.is_empty() { "." } else { address.path.as_str() };
+            let command = format!(
+                "{} serve --stdio --role admin --path {}",
+                program.unwrap_or("strongroom"),
+                quoted(path),
+            );
+            let settings = Box::new(settings.clone());
+            return Ok(Self::Ssh { address: address.clone(), settings, command });
+        }
+        let host = address.host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host).map_err(|error| Failure::Refused {
+            refusal: Refusal::NoSuchPlace,
+            answer: error.to_string(),
+        })?;
+        Ok(Self::Tls { address: address.clone(), tls: Arc::new(config(settings)?), name })
+    }
+
+    /// Makes a connection.
+    pub(crate) fn connect(&self) -> Result<Link, Failure> {
+        match self {
+            Self::Ssh { address, settings, command } => {
+                let mut shell = Shell::spawn(address, settings, What::Command(command))?;
+                Ok(Link {
+                    sending: Box::new(shell.take_input()),
+                    receiving: Box::new(shell.take_output()),
+                    end: Arc::new(OfShell(Mutex::new(Some(shell)))),
+                })
+            }
+            Self::Tls { address, tls, name } => {
+                let socket = connect(address)?;
+                let client =
+                    ClientConnection::new(tls.clone(), name.clone()).map_err(Failure::lost)?;
+                let (receiver, sender, protocol) =
+                    divide(client.into(), socket).map_err(identity)?;
+                if protocol.as_deref() != Some(ALPN) {
+                    return Err(Failure::Refused {
+                        refusal: Refusal::Version,
+                        answer: "the server is not `strongroom serve`, or of another version"
+                            .to_owned(),
+                    });
+                }
+                let end = Arc::new(OfSocket(sender.handle()));
+                Ok(Link { receiving: Box::new(receiver), sending: Box::new(sender), end })
+            }
+        }
+    }
+}
+
+fn connect(address: &Address) -> Result<TcpStream, Failure> {
+    let host = address.host.trim_start_matches('[').trim_end_matches(']');
+    let addresses =
+        (host, address.port.unwrap_or(PORT)).to_socket_addrs().map_err(Failure::Lost)?;
+    let mut last = io::Error::other("the name has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(socket) => {
+                socket.set_nodelay(true).map_err(Failure::Lost)?;
+                socket.set_write_timeout(Some(PROGRESS)).map_err(Failure::Lost)?;
+                return Ok(socket);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(Failure::Lost(last))
+}
+
+/// A path as one word of a shell.
+fn quoted(path: &str) -> String {
+    format!("'{}'", path.replace('\'', r"'\''"))
+}
+
+fn config(settings: &Settings) -> Result<ClientConfig, Failure> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    for pem in authority::read(&settings.variables, &[])? {
+        for item in parse_pem(&pem) {
+            if let Ok(PemItem::Certificate(certificate)) = item {
+                let der = CertificateDer::from(certificate.der().to_vec());
+                roots.add(der).map_err(|error| Failure::Refused {
+                    refusal: Refusal::Identity,
+                    answer: format!("a certificate in {}: {error}", authority::CA_FILE),
+                })?;
+            }
+        }
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut tls = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(Failure::lost)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(tls)
+}
+
+/// Whether a failed handshake says that the server is not who it should be.
+fn identity(error: io::Error) -> Failure {
+    let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let refusal = match of_tls {
+        Some(rustls::Error::InvalidCertificate(_)) => Refusal::Identity,
+        Some(
+            rustls::Error::AlertReceived(_)
+            | rustls::Error::NoApplicationProtocol
+            | rustls::Error::InvalidMessage(_)
+            | rustls::Error::PeerIncompatible(_),
+        ) => Refusal::Version,
+        _ => return Failure::Lost(error),
+    };
+    Failure::Refused { refusal, answer: error.to_string() }
+}
+
+struct OfShell(Mutex<Option<Shell>>);
+
+impl End for OfShell {
+    fn end(&self) {
+        // Its program ends with it.
+        let shell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shell) = &*shell {
+            shell.end();
+        }
+    }
+
+    fn reason(&self) -> Option<Failure> {
+        let shell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shell.as_ref().map(Shell::failure)
+    }
+}
+
+struct OfSocket(TlsSender);
+
+impl End for OfSocket {
+    fn end(&self) {
+        self.0.close();
+    }
+
+    fn reason(&self) -> Option<Failure> {
+        None
+    }
+}

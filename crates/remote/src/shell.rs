@@ -1,0 +1,184 @@
+//! The user's own `ssh`, with all of its configuration, as a way to another machine.
+//!
+//! It is started once for a connection, and what it says on its standard error is kept for messages.
+//! It asks no questions: who needs a passphrase for a key uses an agent.
+
+use std::io::{self, Read};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use strongroom_backend::Refusal;
+use strongroom_base::Stopwatch;
+
+use crate::address::Address;
+use crate::failure::Failure;
+use crate::settings::Settings;
+
+/// What `ssh` says is kept up to this length.
+const COMPLAINT_BYTES_MAX: usize = 8 << 10;
+/// How long a program that is at its end may take to say why.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(10);
+/// The exit code of `ssh` itself, and that of a shell that does not find the command.
+const OF_SSH: i32 = 255;
+const NO_COMMAND: i32 = 127;
+
+/// What runs at the far end.
+pub(crate) enum What<'a> {
+    /// A subsystem of the server, such as `sftp`.
+    #[expect(dead_code, reason = "for sftp")]
+    Subsystem(&'a str),
+    /// A command, for the shell there.
+    Command(&'a str),
+}
+
+/// A running `ssh`. It ends when this value is dropped.
+pub(crate) struct Shell {
+    // A plain mutex: held for a look.
+    child: Mutex<Child>,
+    input: Option<ChildStdin>,
+    output: Option<ChildStdout>,
+    complaint: Arc<Mutex<Vec<u8>>>,
+    is_command: bool,
+}
+
+impl Shell {
+    /// Starts `ssh`, or the program that `STRONGROOM_SSH` names with its arguments.
+    pub(crate) fn spawn(
+        address: &Address,
+        settings: &Settings,
+        what: What<'_>,
+    ) -> Result<Self, Failure> {
+        let named = settings.variables.text("STRONGROOM_SSH").unwrap_or("ssh");
+        let mut words = named.split_whitespace();
+        let program = words.next().unwrap_or("ssh");
+        let mut command = Command::new(program);
+        command.args(words);
+        command.args(["-oBatchMode=yes", "-oServerAliveInterval=15", "-oServerAliveCountMax=4"]);
+        // Everything that is sent is compressed and encrypted already.
+        command.args(["-oCompression=no", "-T", "-x", "-a"]);
+        if let Some(port) = address.port {
+            command.arg(format!("-p{port}"));
+        }
+        if let Some(user) = &address.user {
+            command.arg(format!("-l{user}"));
+        }
+        let host = address.host.trim_start_matches('[').trim_end_matches(']');
+        match what {
+            Subsystem(name) => command.args(["-s", "--", host, name]),
+            Command_(line) => command.args(["--", host, line]),
+        };
+        let pipe = Stdio::piped;
+        command.stdin(pipe()).stdout(pipe()).stderr(pipe());
+        let mut child = command.spawn().map_err(|error| Failure::Refused {
+            refusal: Refusal::Other,
+            answer: format!("cannot start {program}: {error}"),
+        })?;
+        let complaint = Arc::new(Mutex::new(Vec::new()));
+        if let Some(stderr) = child.stderr.take() {
+            let kept = complaint.clone();
+            // If there is no thread for them, its complaints are lost, and nothing else.
+            let _ = std::thread::Builder::new()
+                .name("complaints".to_owned())
+                .spawn(move || collect(stderr, &kept));
+        }
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        Ok(Self {
+            child: Mutex::new(child),
+            input,
+            output,
+            complaint,
+            is_command: matches!(what, Command_(_)),
+        })
+    }
+
+    /// What is written to it arrives at the far end.
+    pub(crate) fn take_input(&mut self) -> ChildStdin {
+        self.input.take().expect("it is taken once")
+    }
+
+    /// What the far end writes.
+    pub(crate) fn take_output(&mut self) -> ChildStdout {
+        self.output.take().expect("it is taken once")
+    }
+
+    /// Ends it.
+    pub(crate) fn end(&self) {
+        // It may have ended by itself.
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = child.kill();
+    }
+
+    /// Why it ended, as far as it said.
+    pub(crate) fn failure(&self) -> Failure {
+        let code = self.exit_code();
+        let said = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = String::from_utf8_lossy(&said).trim().to_owned();
+        let answer = said.lines().last().unwrap_or("the connection ended").trim().to_owned();
+        let refusal = match refusal_in(&said) {
+            Some(refusal) => refusal,
+            None if code == Some(NO_COMMAND) && self.is_command => {
+                let answer = format!(
+                    "there is no `strongroom` at the far end, or not in its path ({answer})"
+                );
+                return Failure::Refused { refusal: Refusal::Version, answer };
+            }
+            // The far end answered, and ended by itself with a complaint.
+            None if code.is_some_and(|code| code != OF_SSH && code != 0) && !said.is_empty() => {
+                Refusal::Other
+            }
+            None => return Failure::Lost(io::Error::new(io::ErrorKind::ConnectionAborted, answer)),
+        };
+        Failure::Refused { refusal, answer }
+    }
+
+    /// Its exit code, if it ends within a moment by itself.
+    fn exit_code(&self) -> Option<i32> {
+        let waited = Stopwatch::start();
+        loop {
+            let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+            match child.try_wait() {
+                Ok(Some(status)) => return status.code(),
+                Ok(None) if waited.elapsed() < LAST_WORDS => {}
+                _ => return None,
+            }
+            drop(child);
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+use What::{Command as Command_, Subsystem};
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn collect(mut stderr: ChildStderr, kept: &Mutex<Vec<u8>>) {
+    let mut buffer = [0; 1024];
+    while let Ok(count @ 1..) = stderr.read(&mut buffer) {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend_from_slice(&buffer[..count]);
+        // The last words say most.
+        let excess = kept.len().saturating_sub(COMPLAINT_BYTES_MAX);
+        kept.drain(..excess);
+    }
+}
+
+/// What the words of `ssh` mean. They have not changed in twenty years.
+fn refusal_in(said: &str) -> Option<Refusal> {
+    let meanings = [
+        ("REMOTE HOST IDENTIFICATION HAS CHANGED", Refusal::Identity),
+        ("Host key verification failed", Refusal::Identity),
+        ("Permission denied", Refusal::Credentials),
+        ("Too many authentication failures", Refusal::Credentials),
+        ("Could not resolve hostname", Refusal::NoSuchPlace),
+        ("subsystem request failed", Refusal::Version),
+    ];
+    meanings.into_iter().find(|(words, _)| said.contains(words)).map(|(_, refusal)| refusal)
+}

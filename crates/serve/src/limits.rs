@@ -1,0 +1,47 @@
+//! What connections may take of this machine, all of them together.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Objects are checked in memory; all checks together take no more than this, unless one object is
+/// larger: then it is checked alone.
+const CHECKED_BYTES: usize = 64 << 20;
+
+/// Memory for checks, shared by all connections.
+#[derive(Debug)]
+pub struct Limits {
+    // A plain mutex: held while a number changes. Waiting is on the condition.
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// The right to hold this many bytes, until it is dropped.
+pub(crate) struct Allowance<'a> {
+    limits: &'a Limits,
+    bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { free: Mutex::new(CHECKED_BYTES), freed: Condvar::new() }
+    }
+}
+
+impl Limits {
+    /// Waits until this many bytes may be held.
+    pub(crate) fn take(&self, bytes: usize) -> Allowance<'_> {
+        let bytes = bytes.min(CHECKED_BYTES);
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free < bytes {
+            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+        *free -= bytes;
+        Allowance { limits: self, bytes }
+    }
+}
+
+impl Drop for Allowance<'_> {
+    fn drop(&mut self) {
+        *self.limits.free.lock().unwrap_or_else(PoisonError::into_inner) += self.bytes;
+        self.limits.freed.notify_all();
+    }
+}

@@ -1,0 +1,202 @@
+//! What was done and refused, as a chain: a line that is changed or removed shows.
+//!
+//! A line is `TIME WHO ROOM VERB WHAT BYTES HASH`. The hash is of the one before and of the line, so
+//! who keeps the newest hash elsewhere can check all of it ([`check_log`]).
+
+use std::fs::{File, TryLockError};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use strongroom_base::{Clock, Timestamp};
+
+/// Hex digits of a hash.
+const HASH_DIGITS: usize = 64;
+/// No line is longer.
+const LINE_BYTES_MAX: u64 = 4 << 10;
+
+/// A log that grows.
+pub struct AuditLog {
+    clock: Arc<dyn Clock>,
+    // A plain mutex: held while a line is written.
+    end: Mutex<End>,
+}
+
+struct End {
+    file: File,
+    hash: String,
+}
+
+/// What can be wrong with a log.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// Another server writes it.
+    #[error("another server is at work with {}", .0.display())]
+    Taken(PathBuf),
+    /// It cannot be read or written.
+    #[error("cannot use {}: {source}", .path.display())]
+    Io {
+        /// The log.
+        path: PathBuf,
+        /// What the system reported.
+        source: io::Error,
+    },
+    /// A line does not follow from the one before.
+    #[error("line {line} of {} does not follow from the one before: the log was changed", .path.display())]
+    Broken {
+        /// The log.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+    },
+}
+
+impl AuditLog {
+    /// Opens the log, or begins it. A last line that a crash cut short is removed.
+    pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, LogError> {
+        let failed = |source| LogError::Io { path: path.to_owned(), source };
+        let mut options = File::options();
+        let mut file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(LogError::Taken(path.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let hash = last_hash(&mut file).map_err(failed)?;
+        Ok(Self { clock, end: Mutex::new(End { file, hash }) })
+    }
+
+    /// Appends a line. A full disk must not end the service: the line is lost then, and the chain
+    /// goes on without it.
+    pub(crate) fn write(&self, who: &str, room: &str, verb: &str, what: &str, bytes: u64) {
+        let time = seconds(self.clock.now());
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = format!("{time} {} {} {verb} {} {bytes}", word(who), word(room), word(what));
+        let hash = chained(&end.hash, &text);
+        let line = format!("{text} {hash}\n");
+        let start = end.file.stream_position();
+        match end.file.write_all(line.as_bytes()) {
+            Ok(()) => end.hash = hash,
+            Err(_) => {
+                // Half a line would break the chain.
+                if let Ok(start) = start {
+                    let _ = end.file.set_len(start);
+                    let _ = end.file.seek(SeekFrom::Start(start));
+                }
+            }
+        }
+    }
+
+    /// The hash of the last line.
+    pub fn head(&self) -> String {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).hash.clone()
+    }
+}
+
+/// Checks all of a log. Returns how many lines it has and the hash of the last.
+pub fn check_log(path: &Path) -> Result<(u64, String), LogError> {
+    let failed = |source| LogError::Io { path: path.to_owned(), source };
+    let mut lines = BufReader::new(File::open(path).map_err(failed)?);
+    let (mut count, mut hash) = (0, first_hash());
+    loop {
+        let mut line = String::new();
+        let read = lines.by_ref().take(LINE_BYTES_MAX).read_line(&mut line);
+        if read.map_err(failed)? == 0 {
+            return Ok((count, hash));
+        }
+        count += 1;
+        let broken = || LogError::Broken { path: path.to_owned(), line: count };
+        let (text, found) = line.trim_end_matches('\n').rsplit_once(' ').ok_or_else(broken)?;
+        let expected = chained(&hash, text);
+        if !line.ends_with('\n') || expected != found {
+            return Err(broken());
+        }
+        hash = expected;
+    }
+}
+
+/// The hash at the end of a file, whose last line is removed if it is not whole.
+fn last_hash(file: &mut File) -> io::Result<String> {
+    let length = file.seek(SeekFrom::End(0))?;
+    let start = length.saturating_sub(2 * LINE_BYTES_MAX);
+    file.seek(SeekFrom::Start(start))?;
+    let mut tail = Vec::new();
+    file.read_to_end(&mut tail)?;
+    let whole = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let end = start + whole as u64;
+    file.set_len(end)?;
+    file.seek(SeekFrom::Start(end))?;
+    let line = &tail[..whole.saturating_sub(1)];
+    match line.len().checked_sub(HASH_DIGITS) {
+        Some(at) => Ok(String::from_utf8_lossy(&line[at..]).into_owned()),
+        None => Ok(first_hash()),
+    }
+}
+
+fn first_hash() -> String {
+    "0".repeat(HASH_DIGITS)
+}
+
+fn chained(before: &str, text: &str) -> String {
+    blake3::hash(format!("{before} {text}").as_bytes()).to_hex().to_string()
+}
+
+/// A text as one word: names come from clients and from people.
+fn word(text: &str) -> String {
+    if text.is_empty() {
+        return "-".to_owned();
+    }
+    text.chars()
+        .take(300)
+        .map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c })
+        .collect()
+}
+
+/// Seconds since the epoch: exact, and sorted as text for the next 250 years.
+fn seconds(time: Timestamp) -> i64 {
+    time.0.div_euclid(1_000_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use strongroom_base::FixedClock;
+
+    use super::*;
+
+    #[test]
+    fn every_change_of_a_log_shows() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let open = || AuditLog::open(&path, Arc::new(FixedClock(Timestamp(5))));
+        let log = open().unwrap();
+        assert!(matches!(open(), Err(LogError::Taken(_))));
+        for number in 0..20 {
+            log.write("lap top\n", "", "create", "arenas/a.0", number);
+        }
+        drop(log);
+        // A crash cuts a line.
+        std::fs::write(&path, [&std::fs::read(&path).unwrap()[..], b"0 half"].concat()).unwrap();
+        let log = open().unwrap();
+        log.write("me", "room", "refused", "keys/1", 0);
+        assert_eq!(check_log(&path).unwrap(), (21, log.head()));
+        drop(log);
+        let good = std::fs::read(&path).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            std::fs::write(&path, bad).unwrap();
+            assert!(check_log(&path).is_err(), "byte {at}");
+        }
+        let text = String::from_utf8(good).unwrap();
+        let without: Vec<&str> =
+            text.lines().enumerate().filter(|(n, _)| *n != 7).map(|(_, l)| l).collect();
+        std::fs::write(&path, without.join("\n") + "\n").unwrap();
+        assert!(matches!(check_log(&path), Err(LogError::Broken { line: 8, .. })));
+    }
+}

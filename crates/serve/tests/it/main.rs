@@ -1,0 +1,185 @@
+//! The server, by clients of our own and by strangers.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
+
+mod rights;
+mod strangers;
+mod world;
+
+use strongroom_backend::{BackendError, ObjectName, Refusal, read_all};
+use strongroom_serve::{Checks, Role, check_log};
+use strongroom_testkit::conformance;
+use strongroom_testkit::relay::{LineOptions, Relay};
+
+use world::{World, refusal_of};
+
+#[test]
+fn a_room_conforms() {
+    let world = World::open(Checks::Nothing);
+    let token = world.token("room", Role::Admin, None);
+    let backend = world.place(&token).create(&world.settings(&token)).unwrap();
+    assert!(backend.holds_at_most("keys").unwrap());
+    conformance::check(&*backend);
+    assert!(!backend.holds_at_most("keys").unwrap());
+    let large = vec![7; 40 << 20];
+    let name = ObjectName::new("arenas", "large");
+    backend.create(&name, &large).unwrap();
+    assert_eq!(read_all(&*backend, &name).unwrap(), large);
+    let promises = backend.promises();
+    assert!(promises.proves && promises.is_exclusive == Some(true), "{promises:?}");
+}
+
+#[test]
+fn many_objects_are_listed_and_many_requests_are_in_flight() {
+    let world = World::open(Checks::Nothing);
+    let token = world.token("room", Role::Admin, None);
+    let backend = world.place(&token).create(&world.settings(&token)).unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..16 {
+            let backend = &backend;
+            scope.spawn(move || {
+                for number in 0..200 {
+                    let name = ObjectName::new("snapshots", format!("{writer:04}-{number:060}"));
+                    backend.create(&name, &[writer; 300]).unwrap();
+                    assert_eq!(backend.read(&name, 100, 100).unwrap(), [writer; 100]);
+                }
+            });
+        }
+    });
+    let listed = backend.list("snapshots").unwrap();
+    assert_eq!(listed.len(), 3200);
+    assert!(listed.iter().all(|info| info.bytes == 300));
+}
+
+#[test]
+fn a_connection_that_is_cut_is_made_again() {
+    let world = World::open(Checks::Nothing);
+    let token = world.token("room", Role::Admin, None);
+    let relay = Relay::start(world.address(), LineOptions::default());
+    let settings = world.settings(&token);
+    let backend = world.place_at(relay.address, &token).create(&settings).unwrap();
+    let bytes = vec![1; 5 << 20];
+    for number in 0..6 {
+        let name = ObjectName::new("arenas", format!("a{number}"));
+        std::thread::scope(|scope| {
+            let creating = scope.spawn(|| backend.create(&name, &bytes));
+            std::thread::sleep(std::time::Duration::from_millis(10 * number));
+            relay.cut();
+            creating.join().unwrap().unwrap();
+        });
+        assert_eq!(read_all(&*backend, &name).unwrap(), bytes);
+    }
+}
+
+#[test]
+fn what_is_damaged_or_no_object_is_refused() {
+    let world = World::open(Checks::Envelopes);
+    let token = world.token("room", Role::Admin, None);
+    let backend = world.place(&token).create(&world.settings(&token)).unwrap();
+    let good = world::session_object([5; 16]);
+    let name = ObjectName::new("sessions", "05".repeat(16));
+    for at in [0, 40, good.len() / 2, good.len() - 1] {
+        let mut bad = good.clone();
+        bad[at] ^= 4;
+        assert_eq!(refusal_of(backend.create(&name, &bad)), Refusal::Content, "byte {at}");
+    }
+    assert_eq!(refusal_of(backend.create(&name, &good[..good.len() - 1])), Refusal::Content);
+    let other = ObjectName::new("sessions", "06".repeat(16));
+    assert_eq!(refusal_of(backend.create(&other, &good)), Refusal::Content);
+    let stranger = ObjectName::new("things", "a");
+    assert_eq!(refusal_of(backend.create(&stranger, &good)), Refusal::Content);
+    backend.create(&name, &good).unwrap();
+    assert_eq!(backend.list("sessions").unwrap().len(), 1);
+    assert!(backend.list("things").unwrap().is_empty());
+}
+
+#[test]
+fn a_quota_is_kept() {
+    let world = World::open(Checks::Envelopes);
+    let token = world.token("room", Role::Append, Some(3000));
+    let backend = world.place(&token).open(&world.settings(&token)).unwrap().unwrap();
+    let mut stored = 0;
+    let refused = loop {
+        let object = world::session_object([stored; 16]);
+        let name = ObjectName::new("sessions", format!("{stored:02x}").repeat(16));
+        match backend.create(&name, &object) {
+            Ok(()) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refusal_of::<()>(Err(refused)), Refusal::Quota);
+    assert!(stored > 0);
+    let listed = backend.list("sessions").unwrap();
+    assert_eq!(listed.len(), usize::from(stored));
+    assert!(listed.iter().map(|info| info.bytes).sum::<u64>() <= 3000);
+    // What is removed makes room.
+    backend.remove(&listed[0].name).unwrap();
+    let object = world::session_object([200; 16]);
+    backend.create(&ObjectName::new("sessions", "c8".repeat(16)), &object).unwrap();
+}
+
+#[test]
+fn a_token_that_is_wrong_or_removed_opens_nothing() {
+    let world = World::open(Checks::Envelopes);
+    let token = world.token("room", Role::Append, None);
+    let place = world.place(&token);
+    let backend = place.open(&world.settings(&token)).unwrap().unwrap();
+    backend.list("").unwrap();
+    let refusal = |text: &str| {
+        let opened = place.open(&world.settings_with(text));
+        refusal_of(opened.map(drop))
+    };
+    let (id, secret) = token.text.split_once('.').unwrap();
+    for text in [
+        format!("{id}.{}", secret.replace(&secret[..1], "g")),
+        format!("{id}."),
+        format!("000000000000.{secret}"),
+        format!("../{id}.{secret}"),
+        "x".repeat(3000),
+    ] {
+        assert_eq!(refusal(&text), Refusal::Credentials, "{text}");
+    }
+    assert_eq!(refusal(""), Refusal::NoCredentials);
+    let other = world.token("other", Role::Admin, None);
+    assert_eq!(refusal(&other.text), Refusal::Right, "a token for another room");
+    world.house.remove_token(id).unwrap();
+    assert_eq!(refusal(&token.text), Refusal::Credentials);
+    // Who is inside already is sent away.
+    let ended = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        matches!(backend.list(""), Err(BackendError::Refused { .. }))
+    });
+    assert!(ended, "the connection went on without its token");
+}
+
+#[test]
+fn every_act_is_in_the_log() {
+    let world = World::open(Checks::Envelopes);
+    let token = world.token("room", Role::PutOnly, None);
+    let backend = world.place(&token).open(&world.settings(&token)).unwrap().unwrap();
+    let name = ObjectName::new("sessions", "05".repeat(16));
+    backend.create(&name, &world::session_object([5; 16])).unwrap();
+    backend.remove(&name).unwrap();
+    assert_eq!(refusal_of(backend.remove(&ObjectName::top("config"))), Refusal::Right);
+    drop(backend);
+    let path = world.house.log_path();
+    let (lines, _) = check_log(&path).unwrap();
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(lines >= 5, "{text}");
+    for act in ["enter put-only", "create sessions/05", "remove sessions/05", "refused config"] {
+        assert!(text.contains(act), "{act} is not in\n{text}");
+    }
+    assert!(!text.contains(token.text.split_once('.').unwrap().1), "the secret is in the log");
+}
+
+#[test]
+fn the_numbers_are_shown() {
+    let world = World::open(Checks::Nothing);
+    let token = world.token("room", Role::Admin, None);
+    let backend = world.place(&token).create(&world.settings(&token)).unwrap();
+    backend.create(&ObjectName::new("snapshots", "05".repeat(16)), &[1; 100]).unwrap();
+    let text = world.metrics();
+    for line in ["strongroom_room_snapshots{room=\"room\"} 1", "strongroom_connections_total 1"] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}

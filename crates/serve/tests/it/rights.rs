@@ -1,0 +1,116 @@
+//! Every role tries every verb in every folder.
+
+use strongroom_arena::envelope::format::ObjectKind;
+use strongroom_backend::{BackendError, ObjectName, Refusal};
+use strongroom_base::Timestamp;
+use strongroom_serve::{Checks, Role};
+
+use crate::world::{World, object};
+
+/// A folder, and a kind of object in it.
+const FOLDERS: [(&str, ObjectKind); 9] = [
+    ("", ObjectKind::Config),
+    ("keys", ObjectKind::KeySlot),
+    ("snapshots", ObjectKind::Snapshot),
+    ("sessions", ObjectKind::Session),
+    ("arenas", ObjectKind::DataArena),
+    ("collections", ObjectKind::Plan),
+    ("forgotten", ObjectKind::Wish),
+    ("remarks", ObjectKind::Remark),
+    ("vouchers", ObjectKind::Vouchers),
+];
+
+/// The name and the bytes of an object with this number.
+fn object_in(folder: &str, kind: ObjectKind, number: u8) -> (ObjectName, Vec<u8>) {
+    let mut id = [number; 16];
+    // The first bit says what an arena holds.
+    id[0] &= 0x7f;
+    if matches!(kind, ObjectKind::KeySlot | ObjectKind::Plan) {
+        id[8..].fill(0);
+    }
+    let bytes = object(kind, id, &[number; 300]);
+    let header = strongroom_arena::envelope::peek(&bytes).unwrap();
+    let name = strongroom_repository::objects::rightful_name(&header).unwrap();
+    assert_eq!(name.folder(), folder);
+    (name, bytes)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Outcome {
+    Done,
+    Forbidden,
+    Other,
+}
+
+fn outcome<T>(result: Result<T, BackendError>) -> Outcome {
+    match result {
+        Ok(_) => Outcome::Done,
+        Err(BackendError::Refused { refusal: Refusal::Right, .. }) => Outcome::Forbidden,
+        Err(_) => Outcome::Other,
+    }
+}
+
+#[test]
+fn every_role_does_what_it_may_and_nothing_else() {
+    let world = World::open(Checks::Envelopes);
+    let admin = world.token("room", Role::Admin, None);
+    let owner = world.place(&admin).create(&world.settings(&admin)).unwrap();
+    let mut number = 0;
+    for role in Role::ALL {
+        let key = world.token("room", role, None);
+        let backend = world.place(&key).open(&world.settings(&key)).unwrap().unwrap();
+        for (folder, kind) in FOLDERS {
+            number += 1;
+            let (name, bytes) = object_in(folder, kind, number);
+            let _ = owner.remove(&name);
+            let is_vital = ["", "keys"].contains(&folder);
+            let is_backup = ["arenas", "sessions", "snapshots"].contains(&folder);
+            let allowed = |is: bool| if is { Outcome::Done } else { Outcome::Forbidden };
+            let (keeps, owns) = (role == Role::Keep && !is_vital, role == Role::Admin);
+            let stores = is_backup && matches!(role, Role::PutOnly | Role::Append);
+            let reads = folder != "arenas" || !matches!(role, Role::PutOnly | Role::Audit);
+            let say = format!("{role} {name}");
+            assert_eq!(
+                outcome(backend.create(&name, &bytes)),
+                allowed(keeps || owns || stores),
+                "{say}"
+            );
+            if !(keeps || owns || stores) {
+                assert!(owner.size(&name).unwrap_err().is_not_found(), "{say}: it is there");
+                owner.create(&name, &bytes).unwrap();
+            }
+            assert_eq!(outcome(backend.list(folder)), Outcome::Done, "{say}");
+            assert_eq!(outcome(backend.size(&name)), Outcome::Done, "{say}");
+            let challenge = [vec![1], vec![7; 32]].concat();
+            assert_eq!(outcome(backend.prove(&name, &challenge)), Outcome::Done, "{say}");
+            assert_eq!(outcome(backend.read(&name, 0, 1000)), allowed(reads), "{say}");
+            assert_eq!(outcome(backend.replace(&name, &bytes)), allowed(keeps || owns), "{say}");
+            let locked = outcome(backend.retain(&name, Timestamp(9)));
+            let expected = if keeps || owns { Outcome::Other } else { Outcome::Forbidden };
+            assert_eq!(locked, expected, "{say}");
+            let copied = outcome(backend.copy(&name, &ObjectName::new("keys", "x")));
+            assert_eq!(copied, if owns { Outcome::Other } else { Outcome::Forbidden }, "{say}");
+            // A session is removed by those who began it.
+            let own = stores && folder == "sessions";
+            assert_eq!(outcome(backend.remove(&name)), allowed(keeps || owns || own), "{say}");
+            assert_eq!(owner.size(&name).is_ok(), !(keeps || owns || own), "{say}");
+        }
+    }
+}
+
+#[test]
+fn sessions_of_others_stay() {
+    let world = World::open(Checks::Envelopes);
+    let [one, other] = [1, 2].map(|_| world.token("room", Role::PutOnly, None));
+    let [one, other] =
+        [one, other].map(|key| world.place(&key).open(&world.settings(&key)).unwrap().unwrap());
+    let session = ObjectName::new("sessions", "05".repeat(16));
+    one.create(&session, &object(ObjectKind::Session, [5; 16], b"a")).unwrap();
+    // Neither by removing it, nor by taking the name under which it would commit.
+    assert_eq!(outcome(other.remove(&session)), Outcome::Forbidden);
+    let end = object(ObjectKind::Tombstone, [5; 16], b"a");
+    let commit = ObjectName::new("snapshots", "05".repeat(16));
+    assert_eq!(outcome(other.create(&commit, &end)), Outcome::Forbidden);
+    assert!(one.size(&commit).unwrap_err().is_not_found());
+    one.remove(&session).unwrap();
+}
