@@ -299,13 +299,14 @@ pub fn examples(command: &str) -> &'static [Example] {
 }
 
 /// The places where a repository can be, and the variables that let a client in.
-pub const PLACES: [(&str, &str); 8] = [
+pub const PLACES: [(&str, &str); 9] = [
     ("FOLDER", ""),
     ("s3://BUCKET/PREFIX", "AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_REGION AWS_ENDPOINT_URL"),
     ("azblob://CONTAINER/PREFIX", "AZURE_STORAGE_ACCOUNT AZURE_STORAGE_KEY"),
     ("gs://BUCKET/PREFIX", "GS_ACCESS_KEY_ID GS_SECRET_ACCESS_KEY"),
     ("b2://BUCKET/PREFIX", "B2_APPLICATION_KEY_ID B2_APPLICATION_KEY"),
     ("webdavs://USER@HOST/PATH", "WEBDAV_PASSWORD"),
+    ("sftp://USER@HOST/PATH", ""),
     ("ssh://USER@HOST/PATH", ""),
     ("https://HOST:PORT/ROOM", "STRONGROOM_TOKEN"),
 ];

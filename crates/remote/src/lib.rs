@@ -12,6 +12,7 @@
 mod address;
 mod authority;
 mod azure;
+mod calls;
 pub mod duplex;
 mod failure;
 mod http;
@@ -24,6 +25,7 @@ mod s3;
 mod secret;
 mod service;
 mod settings;
+mod sftp;
 mod shell;
 mod stripes;
 mod webdav;

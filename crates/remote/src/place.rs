@@ -20,6 +20,7 @@ use crate::remote::Remote;
 use crate::s3::S3;
 use crate::service::Service;
 use crate::settings::Settings;
+use crate::sftp::Sftp;
 use crate::stripes::Stripes;
 use crate::webdav::WebDav;
 
@@ -146,6 +147,7 @@ impl Place {
             Scheme::Webdav | Scheme::Webdavs => {
                 enter(WebDav::new(address, settings), settings, make)
             }
+            Scheme::Sftp => enter(Sftp::new(address, settings), settings, make),
             Scheme::Ssh | Scheme::Https => enter(Own::new(address, settings), settings, make),
             scheme => Err(BackendError::Refused {
                 operation: Operation::Open,

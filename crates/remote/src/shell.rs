@@ -27,7 +27,6 @@ const NO_COMMAND: i32 = 127;
 /// What runs at the far end.
 pub(crate) enum What<'a> {
     /// A subsystem of the server, such as `sftp`.
-    #[expect(dead_code, reason = "for sftp")]
     Subsystem(&'a str),
     /// A command, for the shell there.
     Command(&'a str),

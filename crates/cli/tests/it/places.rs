@@ -135,6 +135,14 @@ fn a_repository_lives_at_the_far_end_of_ssh() {
     life(&Far { files: Some(folder.join("it's")), ..Far::new(&place, variables) });
 }
 
+#[test]
+fn a_repository_lives_at_a_server_of_sftp() {
+    let server = sshd(None);
+    let folder = server.server.folder.path().join("not/yet/there");
+    let place = server.url("sftp", server.server.address, &format!("/{}", folder.display()));
+    life(&Far::new(&place, server.variables()));
+}
+
 /// A house with one room, served by the program.
 fn house() -> Server {
     Server::start(|folder, address| {

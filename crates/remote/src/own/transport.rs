@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -10,9 +10,9 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use strongroom_backend::Refusal;
 use ureq::tls::{PemItem, parse_pem};
 
-use super::connection::{End, Link};
 use crate::address::{Address, Scheme};
 use crate::authority;
+use crate::calls::{End, Link};
 use crate::duplex::{TlsSender, divide};
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -59,12 +59,7 @@ impl Transport {
     pub(crate) fn connect(&self) -> Result<Link, Failure> {
         match self {
             Self::Ssh { address, settings, command } => {
-                let mut shell = Shell::spawn(address, settings, What::Command(command))?;
-                Ok(Link {
-                    sending: Box::new(shell.take_input()),
-                    receiving: Box::new(shell.take_output()),
-                    end: Arc::new(OfShell(Mutex::new(Some(shell)))),
-                })
+                Ok(Shell::spawn(address, settings, What::Command(command))?.into())
             }
             Self::Tls { address, tls, name } => {
                 let socket = connect(address)?;
@@ -147,23 +142,6 @@ fn identity(error: io::Error) -> Failure {
         _ => return Failure::Lost(error),
     };
     Failure::Refused { refusal, answer: error.to_string() }
-}
-
-struct OfShell(Mutex<Option<Shell>>);
-
-impl End for OfShell {
-    fn end(&self) {
-        // Its program ends with it.
-        let shell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shell) = &*shell {
-            shell.end();
-        }
-    }
-
-    fn reason(&self) -> Option<Failure> {
-        let shell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        shell.as_ref().map(Shell::failure)
-    }
 }
 
 struct OfSocket(TlsSender);

@@ -6,7 +6,7 @@ mod azure;
 mod bad_days;
 mod flavours;
 mod s3;
-mod table;
+mod sftp;
 mod webdav;
 
 use std::sync::Arc;

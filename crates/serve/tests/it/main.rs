@@ -4,14 +4,16 @@
 
 mod rights;
 mod strangers;
+mod table;
 mod world;
 
 use strongroom_backend::{BackendError, ObjectName, Refusal, read_all};
 use strongroom_serve::{Checks, Role, check_log};
 use strongroom_testkit::conformance;
 use strongroom_testkit::relay::{LineOptions, Relay};
+use strongroom_testkit::servers::sshd;
 
-use world::{World, refusal_of};
+use world::{World, place, refusal_of, settings};
 
 #[test]
 fn a_room_conforms() {
@@ -27,6 +29,16 @@ fn a_room_conforms() {
     assert_eq!(read_all(&*backend, &name).unwrap(), large);
     let promises = backend.promises();
     assert!(promises.proves && promises.is_exclusive == Some(true), "{promises:?}");
+}
+
+#[test]
+fn a_room_at_the_far_end_of_ssh_conforms() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = format!("{} {}", table::unchecked().display(), folder.path().display());
+    let server = sshd(Some(&command));
+    let text = server.url("ssh", server.server.address, "");
+    let backend = place(&text).create(&settings(server.variables())).unwrap();
+    conformance::check(&*backend);
 }
 
 #[test]

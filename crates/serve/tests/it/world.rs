@@ -61,7 +61,7 @@ impl World {
     }
 
     pub fn place_at(&self, address: SocketAddr, key: &Key) -> Place {
-        Place::parse(format!("https://{address}/{}", key.room).as_ref()).unwrap()
+        place(&format!("https://{address}/{}", key.room))
     }
 
     pub fn settings(&self, key: &Key) -> Settings {
@@ -70,19 +70,10 @@ impl World {
 
     pub fn settings_with(&self, token: &str) -> Settings {
         let file = self.folder.path().join("certificate.pem");
-        let variables = [
-            ("STRONGROOM_TOKEN".into(), token.into()),
-            ("STRONGROOM_CA_FILE".into(), file.into_os_string()),
-        ];
-        Settings {
-            variables: Variables::new(variables),
-            rate: Rate::default(),
-            connections: None,
-            patience: Duration::from_secs(20),
-            cancel: Cancel::new(),
-            clock: Arc::new(SystemClock),
-            entropy: Arc::new(OsEntropy),
-        }
+        settings(vec![
+            ("STRONGROOM_TOKEN".to_owned(), token.to_owned()),
+            ("STRONGROOM_CA_FILE".to_owned(), file.display().to_string()),
+        ])
     }
 
     /// What a program that collects numbers gets.
@@ -102,6 +93,23 @@ impl Drop for World {
             server.join().unwrap();
         }
     }
+}
+
+/// Settings with these variables and no others, and with little patience.
+pub fn settings(variables: Vec<(String, String)>) -> Settings {
+    Settings {
+        variables: Variables::new(variables.into_iter().map(|(n, v)| (n.into(), v.into()))),
+        rate: Rate::default(),
+        connections: None,
+        patience: Duration::from_secs(20),
+        cancel: Cancel::new(),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(OsEntropy),
+    }
+}
+
+pub fn place(text: &str) -> Place {
+    Place::parse(text.as_ref()).unwrap()
 }
 
 /// A small object of a repository, as any client could make it.

@@ -1,7 +1,7 @@
 //! What each kind of place promises and what it does: the table in `docs/places.md`, made by
 //! asking real servers.
 //!
-//! `STRONGROOM_UPDATE_PLACES=1 cargo test -p strongroom-remote --test it table` writes it again.
+//! `STRONGROOM_UPDATE_PLACES=1 cargo test -p strongroom-serve table` writes it again.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,9 +10,10 @@ use std::sync::{Arc, Barrier};
 use strongroom_backend::{Backend, BackendError, LocalBackend, MemoryBackend, ObjectName};
 use strongroom_base::Clock;
 use strongroom_remote::Settings;
-use strongroom_testkit::servers::{azurite, moto, s3proxy, swift, versitygw, wsgidav};
+use strongroom_serve::{Checks, Role};
+use strongroom_testkit::servers::{azurite, moto, s3proxy, sshd, swift, versitygw, wsgidav};
 
-use crate::{place, settings};
+use crate::world::{World, place, settings};
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/places.md");
 const HEAD: &str = "| place | server in the test | refuses a taken name | one winner when raced | lists at once | \
@@ -55,8 +56,19 @@ fn the_table_of_places_says_what_they_do() {
 
 /// The rows, in the order of the document. A server lives until its row is written.
 fn rows() -> String {
-    let rows: [fn() -> String; 8] =
-        [folder, memory, on_versitygw, on_moto, on_s3proxy, on_swift, on_azurite, on_wsgidav];
+    let rows: [fn() -> String; 11] = [
+        folder,
+        memory,
+        on_versitygw,
+        on_moto,
+        on_s3proxy,
+        on_swift,
+        on_azurite,
+        on_wsgidav,
+        on_sftp,
+        over_ssh,
+        on_our_server,
+    ];
     // Two at a time: some servers are slow to start, and their programs are large.
     let mut texts = Vec::new();
     for pair in rows.chunks(2) {
@@ -134,6 +146,39 @@ fn on_wsgidav() -> String {
     row(&Candidate { scheme: "webdav://", replaces_at_once: false, ..made })
 }
 
+fn on_sftp() -> String {
+    let server = sshd(None);
+    let folder = server.server.folder.path().join("table");
+    let text = server.url("sftp", server.server.address, &format!("/{}", folder.display()));
+    let made = remote(&text, "OpenSSH 9.2", &settings(server.variables()));
+    row(&Candidate { scheme: "sftp://", ..made })
+}
+
+fn over_ssh() -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let command = format!("{} {}", unchecked().display(), folder.path().display());
+    let server = sshd(Some(&command));
+    let text = server.url("ssh", server.server.address, "");
+    let made = remote(&text, "`strongroom serve --stdio`", &settings(server.variables()));
+    row(&Candidate { scheme: "ssh://", ..made })
+}
+
+fn on_our_server() -> String {
+    let world = World::open(Checks::Nothing);
+    let token = world.token("room", Role::Admin, None);
+    let text = format!("https://{}/room", world.address());
+    let made = remote(&text, "`strongroom serve --house`", &world.settings(&token));
+    row(&Candidate { scheme: "https://", ..made })
+}
+
+/// Our own program without the checks of objects: the tests here store any bytes.
+pub fn unchecked() -> std::path::PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let examples = tests.ancestors().nth(2).unwrap().join("examples/unchecked");
+    assert!(examples.exists(), "cargo test builds {}", examples.display());
+    examples
+}
+
 fn remote(text: &str, server: &'static str, settings: &Settings) -> Candidate {
     let open = || place(text).create(settings).unwrap();
     let scheme = ["s3://", "azblob://"].into_iter().find(|scheme| text.starts_with(scheme));
@@ -186,7 +231,7 @@ fn row(candidate: &Candidate) -> String {
         if candidate.replaces_at_once { "yes" } else { "not promised" },
         yes(copies),
         yes(locks(candidate.lockable.as_ref().unwrap_or(one))),
-        yes(can(one.prove(&name("held"), &[0; 32]))),
+        yes(can(one.prove(&name("held"), &[&[1][..], &[7; 32]].concat()))),
     )
 }
 

@@ -1,0 +1,229 @@
+//! Many calls over one connection: each has a number, and a thread gives every answer to the call
+//! that waits for it. Our own protocol and SFTP both work so.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::rate::Line;
+use crate::shell::Shell;
+
+/// Frames that may wait for one call. It collects them at once, so they are few.
+const WAITING_FRAMES: usize = 64;
+
+/// The two directions of a connection, and how to end it.
+pub(crate) struct Link {
+    pub(crate) receiving: Box<dyn Read + Send>,
+    pub(crate) sending: Box<dyn Write + Send>,
+    pub(crate) end: Arc<dyn End>,
+}
+
+/// How a connection ends.
+pub(crate) trait End: Send + Sync {
+    /// Ends it: both directions fail from now on.
+    fn end(&self);
+
+    /// Why it ended, if more is known than that.
+    fn reason(&self) -> Option<Failure>;
+}
+
+impl End for Shell {
+    fn end(&self) {
+        Self::end(self);
+    }
+
+    fn reason(&self) -> Option<Failure> {
+        Some(self.failure())
+    }
+}
+
+impl From<Shell> for Link {
+    fn from(mut shell: Shell) -> Self {
+        let sending = Box::new(shell.take_input());
+        let receiving = Box::new(shell.take_output());
+        Self { receiving, sending, end: Arc::new(shell) }
+    }
+}
+
+/// One frame of an answer.
+pub(crate) trait Answer: Send + Sized + 'static {
+    /// The next frame, with the number of its call; none at an orderly end.
+    fn receive(source: &mut dyn Read) -> io::Result<Option<(u32, Self)>>;
+
+    /// Its length, for the line's rate.
+    fn bytes(&self) -> usize;
+}
+
+/// The calls of one connection.
+pub(crate) struct Calls<A> {
+    shared: Arc<Shared<A>>,
+    patience: Duration,
+}
+
+/// What callers and the receiving thread share.
+struct Shared<A> {
+    // Plain mutexes: the first is held while one frame is sent, the second for a look.
+    sending: Mutex<Box<dyn Write + Send>>,
+    waiting: Mutex<Waiting<A>>,
+    end: Arc<dyn End>,
+}
+
+/// The calls that wait, by their numbers.
+struct Waiting<A> {
+    last: u32,
+    calls: HashMap<u32, SyncSender<A>>,
+    /// Nothing more will come.
+    is_over: bool,
+}
+
+/// A call that waits for its answer until it is dropped.
+pub(crate) struct Call<A> {
+    shared: Arc<Shared<A>>,
+    pub(crate) number: u32,
+    answers: Receiver<A>,
+    patience: Duration,
+}
+
+impl<A: Answer> Calls<A> {
+    /// Begins to receive, after `greet` has received what comes before the first frame. A call waits
+    /// this long for each frame.
+    pub(crate) fn begin(
+        link: Link,
+        line: Arc<Line>,
+        patience: Duration,
+        greet: fn(&mut dyn Read) -> io::Result<()>,
+    ) -> Result<Self, Failure> {
+        let Link { mut receiving, sending, end } = link;
+        let waiting = Waiting { last: 0, calls: HashMap::new(), is_over: false };
+        let (sending, waiting) = (Mutex::new(sending), Mutex::new(waiting));
+        let shared = Arc::new(Shared { sending, waiting, end });
+        let of_thread = shared.clone();
+        std::thread::Builder::new()
+            .name("receiver".to_owned())
+            .spawn(move || of_thread.receive(&mut *receiving, &line, greet))
+            .map_err(Failure::Lost)?;
+        Ok(Self { shared, patience })
+    }
+
+    /// Whether calls are worth making.
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.shared.waiting().is_over
+    }
+
+    /// Begins a call: nothing is sent yet.
+    pub(crate) fn call(&self) -> Result<Call<A>, Failure> {
+        let mut waiting = self.shared.waiting();
+        if waiting.is_over {
+            drop(waiting);
+            return Err(self.shared.lost());
+        }
+        loop {
+            waiting.last = waiting.last.wrapping_add(1);
+            if !waiting.calls.contains_key(&waiting.last) {
+                break;
+            }
+        }
+        let number = waiting.last;
+        let (sender, answers) = sync_channel(WAITING_FRAMES);
+        waiting.calls.insert(number, sender);
+        drop(waiting);
+        Ok(Call { shared: self.shared.clone(), number, answers, patience: self.patience })
+    }
+
+    /// Sends bytes as they are: a whole frame, or a greeting.
+    pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.shared.send(bytes)
+    }
+}
+
+impl<A> Drop for Calls<A> {
+    fn drop(&mut self) {
+        // The receiving thread ends with it.
+        self.shared.end.end();
+    }
+}
+
+impl<A> Call<A> {
+    /// Sends bytes as they are: a whole frame.
+    pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.shared.send(bytes)
+    }
+
+    /// The next frame of the answer.
+    pub(crate) fn next(&self) -> Result<A, Failure> {
+        match self.answers.recv_timeout(self.patience) {
+            Ok(answer) => Ok(answer),
+            Err(RecvTimeoutError::Disconnected) => Err(self.shared.lost()),
+            Err(RecvTimeoutError::Timeout) => {
+                let waited = format!("no answer for {} seconds", self.patience.as_secs());
+                Err(self.broken(waited))
+            }
+        }
+    }
+
+    /// A frame that has come already.
+    pub(crate) fn early(&self) -> Option<A> {
+        self.answers.try_recv().ok()
+    }
+
+    /// The other side broke the rules: the connection is of no use any more.
+    pub(crate) fn broken(&self, why: String) -> Failure {
+        self.shared.end.end();
+        Failure::lost(why)
+    }
+}
+
+impl<A> Drop for Call<A> {
+    fn drop(&mut self) {
+        self.shared.waiting().calls.remove(&self.number);
+    }
+}
+
+impl<A> Shared<A> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting<A>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = sending.write_all(bytes).and_then(|()| sending.flush());
+        drop(sending);
+        sent.map_err(|error| {
+            self.end.end();
+            self.end.reason().unwrap_or(Failure::Lost(error))
+        })
+    }
+
+    fn lost(&self) -> Failure {
+        self.end.reason().unwrap_or_else(|| Failure::lost("the connection ended"))
+    }
+}
+
+impl<A: Answer> Shared<A> {
+    /// Receives until the connection ends.
+    fn receive(
+        &self,
+        source: &mut dyn Read,
+        line: &Line,
+        greet: fn(&mut dyn Read) -> io::Result<()>,
+    ) {
+        if greet(source).is_ok() {
+            while let Ok(Some((number, answer))) = A::receive(source) {
+                line.receive(answer.bytes());
+                // The answer of a call that was given up is dropped.
+                let Some(call) = self.waiting().calls.get(&number).cloned() else { continue };
+                // It waits while the call is busy with the frames before, and fails if it is over.
+                let _ = call.send(answer);
+            }
+        }
+        let mut waiting = self.waiting();
+        waiting.is_over = true;
+        // Those that wait see that their channel ended.
+        waiting.calls.clear();
+        drop(waiting);
+        self.end.end();
+    }
+}

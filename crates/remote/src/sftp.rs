@@ -1,0 +1,283 @@
+//! Objects as files of an SFTP server, by the user's own `ssh`.
+//!
+//! A new object is written under a temporary name, flushed (`fsync@openssh.com`), and renamed. The
+//! plain rename of version 3 refuses a name that is taken: OpenSSH's server makes a second name for
+//! the file and removes the first (`link`, `unlink`), which is exclusive and atomic. Where its file
+//! system has no links it looks first and then renames, which is not; so `init` tries it.
+//! `posix-rename@openssh.com` replaces atomically.
+//!
+//! A writer that is killed may leave a temporary file. It is left alone, as at WebDAV.
+
+mod packet;
+mod session;
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use strongroom_backend::{BackendError, ObjectInfo, ObjectName, Promises, Refusal};
+use strongroom_base::Entropy;
+use strongroom_base::entropy::random_array;
+
+use crate::address::Address;
+use crate::failure::Failure;
+use crate::rate::Line;
+use crate::service::{Service, read_within};
+use crate::settings::Settings;
+use crate::shell::{Shell, What};
+use packet::{Body, FOR_A_NEW_FILE, FOR_READING, MKDIR, REMOVE, RENAME, free_blocks};
+use session::Session;
+
+/// Requests in flight that are worth having: each of a large object is many by itself.
+const IN_FLIGHT: usize = 8;
+/// What the names of temporary files begin with; no object's name does.
+const TEMPORARY: &str = ".tmp-";
+const FLUSH: &str = "fsync@openssh.com";
+const REPLACE: &str = "posix-rename@openssh.com";
+const SPACE: &str = "statvfs@openssh.com";
+
+/// A folder of an SFTP server.
+pub(crate) struct Sftp {
+    address: Address,
+    settings: Settings,
+    /// The folder, without a slash at its end.
+    root: String,
+    line: Arc<Line>,
+    entropy: Arc<dyn Entropy>,
+    // A plain mutex: held while a session begins, so that all callers wait for the one.
+    session: Mutex<Option<Arc<Session>>>,
+}
+
+impl Sftp {
+    /// The folder of an address.
+    pub(crate) fn new(address: &Address, settings: &Settings) -> Result<Self, BackendError> {
+        let path = address.path.as_str();
+        Ok(Self {
+            address: address.clone(),
+            settings: settings.clone(),
+            root: if path.is_empty() { ".".to_owned() } else { path.to_owned() },
+            line: Arc::new(Line::new(settings.rate)),
+            entropy: settings.entropy.clone(),
+            session: Mutex::default(),
+        })
+    }
+
+    fn session(&self) -> Result<Arc<Session>, Failure> {
+        let mut kept = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = kept.as_ref().filter(|session| session.is_alive()) {
+            return Ok(session.clone());
+        }
+        *kept = None;
+        let shell = Shell::spawn(&self.address, &self.settings, What::Subsystem("sftp"))?;
+        let begun = Arc::new(Session::begin(shell.into(), self.line.clone())?);
+        *kept = Some(begun.clone());
+        Ok(begun)
+    }
+
+    fn path(&self, name: &str) -> Vec<u8> {
+        if name.is_empty() { self.root.clone() } else { format!("{}/{name}", self.root) }.into()
+    }
+
+    /// Writes a temporary file in the folder of an object, and returns its path.
+    fn write(
+        &self,
+        session: &Session,
+        name: &ObjectName,
+        bytes: &[u8],
+    ) -> Result<Vec<u8>, Failure> {
+        let chance: [u8; 12] = random_array(&*self.entropy);
+        let hex: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
+        let folder = name.folder();
+        let slash = if folder.is_empty() { "" } else { "/" };
+        let temporary = self.path(&format!("{folder}{slash}{TEMPORARY}{hex}"));
+        let file = match session.open_file(&temporary, FOR_A_NEW_FILE) {
+            Err(Failure::NotFound) => {
+                make_folder(session, &self.path(folder))?;
+                session.open_file(&temporary, FOR_A_NEW_FILE)?
+            }
+            other => other?,
+        };
+        let flush = session.has(FLUSH).then_some(FLUSH);
+        match file.write_all(bytes, flush) {
+            Ok(()) => Ok(temporary),
+            Err(failure) => {
+                let _ = session.ask(REMOVE, Body::default().string(&temporary));
+                Err(self.or_full(session, failure))
+            }
+        }
+    }
+
+    /// Servers say of a full disk only that something failed.
+    fn or_full(&self, session: &Session, failure: Failure) -> Failure {
+        if !matches!(failure, Failure::Refused { refusal: Refusal::Other, .. })
+            || !session.has(SPACE)
+        {
+            return failure;
+        }
+        let space = session.extended(SPACE, Body::default().string(&self.path("")));
+        match space.ok().and_then(|body| free_blocks(&body)) {
+            Some(0) => Failure::Full,
+            _ => failure,
+        }
+    }
+
+    /// Gives a temporary file its name by `rename`, or removes it.
+    fn name(
+        &self,
+        session: &Session,
+        temporary: &[u8],
+        rename: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let renamed = rename();
+        if renamed.is_err() {
+            let _ = session.ask(REMOVE, Body::default().string(temporary));
+        }
+        renamed
+    }
+}
+
+fn make_folder(session: &Session, path: &[u8]) -> Result<(), Failure> {
+    let made = session.ask(MKDIR, Body::default().string(path).no_attributes());
+    // Servers say of a folder that exists only that something failed.
+    match made {
+        Err(Failure::Refused { .. }) if session.stat(path).is_ok_and(|is| is.is_folder()) => Ok(()),
+        other => other,
+    }
+}
+
+impl Service for Sftp {
+    fn is_there(&self) -> Result<bool, Failure> {
+        match self.session()?.stat(&self.path("")) {
+            Ok(attributes) if attributes.is_file() && attributes.mode.is_some() => {
+                Err(Failure::Refused {
+                    refusal: Refusal::NoSuchPlace,
+                    answer: "it is a file, not a folder".to_owned(),
+                })
+            }
+            Ok(_) => Ok(true),
+            Err(Failure::NotFound) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn make(&self) -> Result<(), Failure> {
+        let session = self.session()?;
+        let ends = self.root.match_indices('/').map(|(at, _)| at).chain([self.root.len()]);
+        // From the last folder that exists on.
+        let ends: Vec<usize> = ends.filter(|end| *end > 0).collect();
+        let paths = ends.iter().map(|end| &self.root.as_bytes()[..*end]);
+        let mut missing = Vec::new();
+        for path in paths.rev() {
+            match session.stat(path) {
+                Ok(_) => break,
+                Err(Failure::NotFound) => missing.push(path),
+                Err(failure) => return Err(failure),
+            }
+        }
+        missing.into_iter().rev().try_for_each(|path| make_folder(&session, path))
+    }
+
+    fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, Failure> {
+        // Servers add up the two as signed numbers.
+        if i64::try_from(offset.saturating_add(length as u64)).is_err() {
+            return read_within(self, name, offset, length);
+        }
+        let session = self.session()?;
+        let path = self.path(name.as_str());
+        let read = session.open_file(&path, FOR_READING).and_then(|file| file.read(offset, length));
+        match read {
+            // Of a folder in its place, of a bad sector, of a missing right: of this object.
+            Err(Failure::Refused { answer, .. }) => {
+                Err(Failure::Unreadable(io::Error::other(answer)))
+            }
+            other => other,
+        }
+    }
+
+    fn size(&self, name: &ObjectName) -> Result<u64, Failure> {
+        let attributes = self.session()?.stat(&self.path(name.as_str()))?;
+        if !attributes.is_file() {
+            return Err(Failure::Unreadable(io::ErrorKind::IsADirectory.into()));
+        }
+        attributes.bytes.ok_or_else(|| Failure::lost("an answer without the object's length"))
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
+        let session = self.session()?;
+        let temporary = self.write(&session, name, bytes)?;
+        let path = self.path(name.as_str());
+        self.name(&session, &temporary, || {
+            let body = Body::default().string(&temporary).string(&path);
+            match session.ask(RENAME, body) {
+                // Servers say of a name that is taken only that something failed.
+                Err(Failure::Refused { refusal: Refusal::Other, .. })
+                    if session.stat(&path).is_ok() =>
+                {
+                    Err(Failure::Taken)
+                }
+                other => other,
+            }
+        })
+    }
+
+    fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
+        let session = self.session()?;
+        if !session.has(REPLACE) {
+            return Err(Failure::Unsupported("replace an object at once"));
+        }
+        let temporary = self.write(&session, name, bytes)?;
+        self.name(&session, &temporary, || {
+            let body = Body::default().string(&temporary).string(&self.path(name.as_str()));
+            session.extended(REPLACE, body).map(drop)
+        })
+    }
+
+    fn remove(&self, name: &ObjectName) -> Result<(), Failure> {
+        self.session()?.ask(REMOVE, Body::default().string(&self.path(name.as_str())))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, Failure> {
+        let entries = match self.session()?.list(&self.path(folder)) {
+            Err(Failure::NotFound) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let slash = if folder.is_empty() { "" } else { "/" };
+        Ok(entries
+            .iter()
+            // At the top, folders are folders of objects.
+            .filter(|(_, attributes)| !attributes.is_folder() || !folder.is_empty())
+            .filter_map(|(file, attributes)| {
+                let file = std::str::from_utf8(file).ok()?;
+                let name = ObjectName::parse(&format!("{folder}{slash}{file}"))?;
+                let bytes = attributes.bytes.filter(|_| attributes.is_file()).unwrap_or(0);
+                Some(ObjectInfo { name, bytes })
+            })
+            .collect())
+    }
+
+    fn holds_at_most(&self, folder: &str) -> Result<bool, Failure> {
+        let entries = match self.session()?.list(&self.path("")) {
+            Err(Failure::NotFound) => return Ok(true),
+            other => other?,
+        };
+        let expected = [b".".as_slice(), b"..", folder.as_bytes()];
+        Ok(entries.iter().all(|(name, _)| expected.contains(&name.as_slice())))
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            is_exclusive: None,
+            is_consistent: Some(true),
+            // Files are flushed, but their folders cannot be.
+            is_durable: false,
+            in_flight: IN_FLIGHT,
+            object_bytes_max: u64::MAX,
+            copies: false,
+            locks: false,
+            proves: false,
+        }
+    }
+
+    fn describe(&self) -> String {
+        self.address.to_string()
+    }
+}
