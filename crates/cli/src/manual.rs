@@ -299,7 +299,7 @@ pub fn examples(command: &str) -> &'static [Example] {
 }
 
 /// The places where a repository can be, and the variables that let a client in.
-pub const PLACES: [(&str, &str); 9] = [
+pub const PLACES: [(&str, &str); 10] = [
     ("FOLDER", ""),
     ("s3://BUCKET/PREFIX", "AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_REGION AWS_ENDPOINT_URL"),
     ("azblob://CONTAINER/PREFIX", "AZURE_STORAGE_ACCOUNT AZURE_STORAGE_KEY"),
@@ -308,6 +308,7 @@ pub const PLACES: [(&str, &str); 9] = [
     ("webdavs://USER@HOST/PATH", "WEBDAV_PASSWORD"),
     ("sftp://USER@HOST/PATH", ""),
     ("ssh://USER@HOST/PATH", ""),
+    ("ftps://USER@HOST/PATH", "FTP_PASSWORD"),
     ("https://HOST:PORT/ROOM", "STRONGROOM_TOKEN"),
 ];
 

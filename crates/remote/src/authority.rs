@@ -1,10 +1,15 @@
 //! Certificates of authorities that only this user trusts, for every place over TLS.
 
+use std::io;
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use strongroom_backend::Refusal;
 use ureq::tls::{PemItem, parse_pem};
 
 use crate::failure::Failure;
-use crate::settings::Variables;
+use crate::settings::{Settings, Variables};
 
 /// The variable that names a file of certificates for all kinds of places.
 pub(crate) const CA_FILE: &str = "STRONGROOM_CA_FILE";
@@ -26,4 +31,52 @@ pub(crate) fn read(variables: &Variables, others: &[&str]) -> Result<Vec<Vec<u8>
         files.push(pem);
     }
     Ok(files)
+}
+
+/// TLS for a client, of these versions.
+pub(crate) fn client(
+    settings: &Settings,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<ClientConfig, Failure> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    for pem in read(&settings.variables, &[])? {
+        for item in parse_pem(&pem) {
+            let Ok(PemItem::Certificate(certificate)) = item else { continue };
+            let der = CertificateDer::from(certificate.der().to_vec());
+            roots.add(der).map_err(|error| Failure::Refused {
+                refusal: Refusal::Identity,
+                answer: format!("a certificate in {CA_FILE}: {error}"),
+            })?;
+        }
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_protocol_versions(versions);
+    let builder = builder.map_err(Failure::lost)?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// The name that a server's certificate must have.
+pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, Failure> {
+    ServerName::try_from(host.to_owned()).map_err(|error| Failure::Refused {
+        refusal: Refusal::NoSuchPlace,
+        answer: error.to_string(),
+    })
+}
+
+/// Whether a failed handshake says that the server is not who it should be.
+pub(crate) fn of_handshake(error: io::Error) -> Failure {
+    let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let refusal = match of_tls {
+        Some(rustls::Error::InvalidCertificate(_)) => Refusal::Identity,
+        Some(
+            rustls::Error::AlertReceived(_)
+            | rustls::Error::NoApplicationProtocol
+            | rustls::Error::InvalidMessage(_)
+            | rustls::Error::PeerIncompatible(_),
+        ) => Refusal::Version,
+        _ => return Failure::Lost(error),
+    };
+    Failure::Refused { refusal, answer: error.to_string() }
 }

@@ -15,6 +15,7 @@ mod azure;
 mod calls;
 pub mod duplex;
 mod failure;
+mod ftp;
 mod http;
 mod lanes;
 mod own;

@@ -10,11 +10,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use strongroom_backend::{Backend, BackendError, LocalBackend, Operation, Refusal, StripedBackend};
+use strongroom_backend::{Backend, BackendError, LocalBackend, Operation, StripedBackend};
 use strongroom_base::entropy::random_array;
 
 use crate::address::{Address, PlaceError, Scheme};
 use crate::azure::Azure;
+use crate::ftp::Ftp;
 use crate::own::Own;
 use crate::remote::Remote;
 use crate::s3::S3;
@@ -149,12 +150,7 @@ impl Place {
             }
             Scheme::Sftp => enter(Sftp::new(address, settings), settings, make),
             Scheme::Ssh | Scheme::Https => enter(Own::new(address, settings), settings, make),
-            scheme => Err(BackendError::Refused {
-                operation: Operation::Open,
-                what: address.to_string(),
-                refusal: Refusal::Version,
-                answer: format!("this version has no places at {}://", scheme.as_str()),
-            }),
+            Scheme::Ftp | Scheme::Ftps => enter(Ftp::new(address, settings), settings, make),
         }
     }
 }

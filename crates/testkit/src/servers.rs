@@ -11,6 +11,7 @@ mod s3proxy;
 mod sshd;
 mod swift;
 mod versitygw;
+mod vsftpd;
 mod wsgidav;
 
 pub use azurite::{Azurite, azurite};
@@ -19,6 +20,7 @@ pub use s3proxy::{S3Proxy, s3proxy};
 pub use sshd::{Sshd, sshd};
 pub use swift::{Swift, swift};
 pub use versitygw::{Versitygw, versitygw};
+pub use vsftpd::{Vsftpd, vsftpd, vsftpd_tls};
 pub use wsgidav::{Wsgidav, wsgidav, wsgidav_tls};
 
 use std::ffi::OsStr;

@@ -5,10 +5,9 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 use strongroom_backend::Refusal;
-use ureq::tls::{PemItem, parse_pem};
 
 use crate::address::{Address, Scheme};
 use crate::authority;
@@ -47,12 +46,11 @@ impl Transport {
             let settings = Box::new(settings.clone());
             return Ok(Self::Ssh { address: address.clone(), settings, command });
         }
-        let host = address.host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host).map_err(|error| Failure::Refused {
-            refusal: Refusal::NoSuchPlace,
-            answer: error.to_string(),
-        })?;
-        Ok(Self::Tls { address: address.clone(), tls: Arc::new(config(settings)?), name })
+        let host = address.host.trim_start_matches('[').trim_end_matches(']');
+        let name = authority::server_name(host)?;
+        let mut tls = authority::client(settings, &[&rustls::version::TLS13])?;
+        tls.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(Self::Tls { address: address.clone(), tls: Arc::new(tls), name })
     }
 
     /// Makes a connection.
@@ -66,7 +64,7 @@ impl Transport {
                 let client =
                     ClientConnection::new(tls.clone(), name.clone()).map_err(Failure::lost)?;
                 let (receiver, sender, protocol) =
-                    divide(client.into(), socket).map_err(identity)?;
+                    divide(client.into(), socket).map_err(authority::of_handshake)?;
                 if protocol.as_deref() != Some(ALPN) {
                     return Err(Failure::Refused {
                         refusal: Refusal::Version,
@@ -102,46 +100,6 @@ fn connect(address: &Address) -> Result<TcpStream, Failure> {
 /// A path as one word of a shell.
 fn quoted(path: &str) -> String {
     format!("'{}'", path.replace('\'', r"'\''"))
-}
-
-fn config(settings: &Settings) -> Result<ClientConfig, Failure> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    for pem in authority::read(&settings.variables, &[])? {
-        for item in parse_pem(&pem) {
-            if let Ok(PemItem::Certificate(certificate)) = item {
-                let der = CertificateDer::from(certificate.der().to_vec());
-                roots.add(der).map_err(|error| Failure::Refused {
-                    refusal: Refusal::Identity,
-                    answer: format!("a certificate in {}: {error}", authority::CA_FILE),
-                })?;
-            }
-        }
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut tls = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(Failure::lost)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    tls.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(tls)
-}
-
-/// Whether a failed handshake says that the server is not who it should be.
-fn identity(error: io::Error) -> Failure {
-    let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let refusal = match of_tls {
-        Some(rustls::Error::InvalidCertificate(_)) => Refusal::Identity,
-        Some(
-            rustls::Error::AlertReceived(_)
-            | rustls::Error::NoApplicationProtocol
-            | rustls::Error::InvalidMessage(_)
-            | rustls::Error::PeerIncompatible(_),
-        ) => Refusal::Version,
-        _ => return Failure::Lost(error),
-    };
-    Failure::Refused { refusal, answer: error.to_string() }
 }
 
 struct OfSocket(TlsSender);

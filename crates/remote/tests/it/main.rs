@@ -5,6 +5,7 @@
 mod azure;
 mod bad_days;
 mod flavours;
+mod ftp;
 mod s3;
 mod sftp;
 mod webdav;

@@ -172,6 +172,7 @@ fn on_our_server() -> String {
 }
 
 /// Our own program without the checks of objects: the tests here store any bytes.
+#[expect(clippy::disallowed_methods, reason = "a test reads its surroundings")]
 pub fn unchecked() -> std::path::PathBuf {
     let tests = std::env::current_exe().unwrap();
     let examples = tests.ancestors().nth(2).unwrap().join("examples/unchecked");

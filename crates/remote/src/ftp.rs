@@ -1,0 +1,384 @@
+//! Objects as files of an FTP server, with TLS (RFC 4217) or without.
+//!
+//! FTP has no exclusive create. A new object is sent under a temporary name and renamed over its own: every common server renames
+//! as the file system does, at once. A reply 550 may mean many things, so after one we look.
+//!
+//! A connection does one thing at a time; several are kept for the next requests.
+
+mod control;
+mod listing;
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use strongroom_backend::{BackendError, ObjectInfo, ObjectName, Operation, Promises, Refusal};
+use strongroom_base::Entropy;
+use strongroom_base::entropy::random_array;
+use zeroize::Zeroizing;
+
+use crate::address::{Address, Scheme};
+use crate::authority;
+use crate::failure::Failure;
+use crate::rate::{Line, PIECE_BYTES};
+use crate::secret;
+use crate::service::Service;
+use crate::settings::Settings;
+use control::{Control, Server};
+use listing::{Entry, from_facts, from_long_line};
+
+/// Connections that are worth having: servers allow few.
+const IN_FLIGHT: usize = 4;
+const PORT: u16 = 21;
+/// The port at which TLS begins with the first byte.
+const IMPLICIT_PORT: u16 = 990;
+/// What the names of temporary files begin with; no object's name does.
+const TEMPORARY: &str = ".tmp-";
+/// The longest listing: about a million objects.
+const LISTING_BYTES_MAX: usize = 128 << 20;
+
+/// A folder of an FTP server.
+pub(crate) struct Ftp {
+    server: Server,
+    user: String,
+    password: Zeroizing<String>,
+    root: String,
+    line: Line,
+    entropy: Arc<dyn Entropy>,
+    // Plain mutexes: held for a look or an insertion, never during a request.
+    idle: Mutex<Vec<Control>>,
+    /// Folders that this client has made, or found to exist.
+    folders: Mutex<BTreeSet<String>>,
+    /// Whether the server has `MLSD`; unknown before the first listing.
+    has_facts: Mutex<Option<bool>>,
+    description: String,
+}
+
+impl Ftp {
+    /// The folder of an address. The password is the secret `FTP_PASSWORD`; without a user it is
+    /// anonymous.
+    pub(crate) fn new(address: &Address, settings: &Settings) -> Result<Self, BackendError> {
+        let description = address.to_string();
+        let failed =
+            |failure: Failure| failure.into_error(Operation::Open, None, &address.to_string());
+        let has_controls = |text: &String| text.chars().any(char::is_control);
+        if has_controls(&address.path) || address.user.as_ref().is_some_and(has_controls) {
+            return Err(failed(Failure::Refused {
+                refusal: Refusal::NoSuchPlace,
+                answer: "the address has control characters in it".to_owned(),
+            }));
+        }
+        let host = address.host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let tls = match address.scheme {
+            Scheme::Ftps => {
+                // A session of version 1.3 is used again once; a server that wants the session of the
+                // control connection for all data can be content only with 1.2.
+                let versions = [&rustls::version::TLS12];
+                let config = authority::client(settings, &versions).map_err(failed)?;
+                Some((Arc::new(config), authority::server_name(&host).map_err(failed)?))
+            }
+            _ => None,
+        };
+        let port = address.port.unwrap_or(PORT);
+        let is_implicit = tls.is_some() && port == IMPLICIT_PORT;
+        let (user, password) = credentials(address, settings).map_err(failed)?;
+        Ok(Self {
+            server: Server { host, port, tls, is_implicit },
+            user,
+            password,
+            root: if address.path.is_empty() { ".".to_owned() } else { address.path.clone() },
+            line: Line::new(settings.rate),
+            entropy: settings.entropy.clone(),
+            idle: Mutex::default(),
+            folders: Mutex::default(),
+            has_facts: Mutex::default(),
+            description,
+        })
+    }
+
+    fn path(&self, name: &str) -> String {
+        if name.is_empty() { self.root.clone() } else { format!("{}/{name}", self.root) }
+    }
+
+    /// Does something over a connection, which is kept for the next if it is at its beginning again.
+    fn with<T>(&self, act: impl FnOnce(&mut Control) -> Result<T, Failure>) -> Result<T, Failure> {
+        let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut control = match kept {
+            Some(control) => control,
+            None => Control::open(&self.server, &self.user, &self.password)?,
+        };
+        let done = act(&mut control);
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        match &done {
+            // Others that were kept as long are probably gone too.
+            Err(Failure::Lost(_) | Failure::Busy { .. }) => idle.clear(),
+            _ => idle.push(control),
+        }
+        done
+    }
+
+    /// Sends bytes to a file.
+    fn send(&self, control: &mut Control, path: &str, bytes: &[u8]) -> Result<(), Failure> {
+        let mut stream = control.transfer(None, &format!("STOR {path}"))?;
+        for piece in bytes.chunks(PIECE_BYTES) {
+            self.line.send(piece.len());
+            stream.write_all(piece).map_err(Failure::Lost)?;
+        }
+        stream.finish().map_err(Failure::Lost)?;
+        control.reply()?.is(&[226, 250]).map(drop)
+    }
+
+    /// Makes a folder, with those above it as far as they are missing.
+    fn make_folder(&self, control: &mut Control, folder: &str) -> Result<(), Failure> {
+        let path = self.path(folder);
+        if self.folders().contains(&path) {
+            return Ok(());
+        }
+        // What it replies for a folder that exists is no failure; the next request shows the rest.
+        for (end, _) in path.match_indices('/').filter(|(end, _)| *end > 0) {
+            if folder.is_empty() {
+                control.ask(&format!("MKD {}", &path[..end]))?;
+            }
+        }
+        control.ask(&format!("MKD {path}"))?;
+        self.folders().insert(path);
+        Ok(())
+    }
+
+    fn folders(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The entries of a folder; none if there is no such folder.
+    fn entries(&self, folder: &str) -> Result<Vec<Entry>, Failure> {
+        self.with(|control| self.entries_over(control, folder))
+    }
+
+    fn entries_over(&self, control: &mut Control, folder: &str) -> Result<Vec<Entry>, Failure> {
+        let path = self.path(folder);
+        let known = *self.has_facts.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_facts = match known {
+            Some(known) => known,
+            None => control
+                .ask("FEAT")?
+                .text
+                .lines()
+                .any(|line| line.trim() == "MLSD" || line.trim().starts_with("MLST")),
+        };
+        *self.has_facts.lock().unwrap_or_else(PoisonError::into_inner) = Some(has_facts);
+        let verb = if has_facts { "MLSD" } else { "LIST" };
+        let mut stream = match control.transfer(None, &format!("{verb} {path}")) {
+            // There is no such folder, or it may not be seen: then its objects may not either.
+            Err(Failure::Refused { refusal: Refusal::Right, .. }) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut text = Vec::new();
+        self.receive(&mut stream, LISTING_BYTES_MAX, &mut text)?;
+        drop(stream);
+        control.reply()?.is(&[226, 250])?;
+        let text = String::from_utf8_lossy(&text);
+        let parse = if has_facts { from_facts } else { from_long_line };
+        Ok(text.lines().filter_map(|line| parse(line.trim_end())).collect())
+    }
+
+    /// Receives at most this many bytes. True if the stream ended before.
+    fn receive(
+        &self,
+        stream: &mut impl Read,
+        max: usize,
+        into: &mut Vec<u8>,
+    ) -> Result<bool, Failure> {
+        let mut piece = vec![0; PIECE_BYTES.min(max)];
+        while into.len() < max {
+            let wanted = piece.len().min(max - into.len());
+            match stream.read(&mut piece[..wanted]) {
+                Ok(0) => return Ok(true),
+                Ok(count) => {
+                    self.line.receive(count);
+                    into.extend_from_slice(&piece[..count]);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Failure::Lost(error)),
+            }
+        }
+        Ok(false)
+    }
+
+    /// What a refusal about an object means: servers say 550 of a missing one too.
+    fn explain(&self, control: &mut Control, name: &ObjectName, failure: Failure) -> Failure {
+        let Failure::Refused { refusal: Refusal::Right, answer } = failure else { return failure };
+        let entries = match self.entries_over(control, name.folder()) {
+            Ok(entries) => entries,
+            Err(failure) => return failure,
+        };
+        match entries.into_iter().find(|entry| entry.name == name.file()) {
+            None => Failure::NotFound,
+            Some(Entry { bytes: None, .. }) => {
+                Failure::Unreadable(io::ErrorKind::IsADirectory.into())
+            }
+            Some(_) => Failure::Refused { refusal: Refusal::Right, answer },
+        }
+    }
+
+    fn read_over(
+        &self,
+        control: &mut Control,
+        name: &ObjectName,
+        offset: u64,
+        length: usize,
+    ) -> Result<Vec<u8>, Failure> {
+        let before = (offset > 0).then(|| format!("REST {offset}"));
+        let command = format!("RETR {}", self.path(name.as_str()));
+        let mut stream = control.transfer(before.as_deref(), &command)?;
+        let mut bytes = Vec::new();
+        let ended = self.receive(&mut stream, length, &mut bytes)?;
+        drop(stream);
+        // A server whose data is not taken says so, in its own words.
+        let reply = control.reply()?;
+        if ended {
+            reply.is(&[226, 250])?
+        } else {
+            reply
+        };
+        Ok(bytes)
+    }
+}
+
+fn credentials(
+    address: &Address,
+    settings: &Settings,
+) -> Result<(String, Zeroizing<String>), Failure> {
+    let Some(user) = &address.user else {
+        return Ok(("anonymous".to_owned(), Zeroizing::new("strongroom@".to_owned())));
+    };
+    let password =
+        secret::find(&settings.variables, "FTP_PASSWORD")?.ok_or_else(|| Failure::Refused {
+            refusal: Refusal::NoCredentials,
+            answer: format!(
+                "there is no password of {user}: set FTP_PASSWORD, FTP_PASSWORD_FILE or \
+                 FTP_PASSWORD_COMMAND"
+            ),
+        })?;
+    if password.chars().any(char::is_control) {
+        return Err(Failure::Refused {
+            refusal: Refusal::NoCredentials,
+            answer: "the password has control characters in it".to_owned(),
+        });
+    }
+    Ok((user.clone(), password))
+}
+
+impl Service for Ftp {
+    fn is_there(&self) -> Result<bool, Failure> {
+        if self.root == "." {
+            return self.with(|_| Ok(true));
+        }
+        // `CWD` asks it directly. The connection is in that folder then, so it is not kept.
+        let mut control = Control::open(&self.server, &self.user, &self.password)?;
+        let reply = control.ask(&format!("CWD {}", self.root))?;
+        match reply.code {
+            200 | 250 => Ok(true),
+            550 => Ok(false),
+            _ => Err(reply.failure()),
+        }
+    }
+
+    fn make(&self) -> Result<(), Failure> {
+        self.with(|control| self.make_folder(control, ""))
+    }
+
+    fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, Failure> {
+        let size = self.size(name)?;
+        let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let length = length.min(rest);
+        if length == 0 {
+            return Ok(Vec::new());
+        }
+        self.with(|control| {
+            self.read_over(control, name, offset, length)
+                .map_err(|failure| self.explain(control, name, failure))
+        })
+    }
+
+    fn size(&self, name: &ObjectName) -> Result<u64, Failure> {
+        self.with(|control| {
+            let reply = control.ask(&format!("SIZE {}", self.path(name.as_str())))?;
+            match reply.is(&[213]) {
+                Ok(reply) => reply
+                    .text
+                    .trim()
+                    .parse()
+                    .map_err(|_| Failure::lost("an answer without the object's length")),
+                Err(failure) => Err(self.explain(control, name, failure)),
+            }
+        })
+    }
+
+    fn create(&self, _name: &ObjectName, _bytes: &[u8]) -> Result<(), Failure> {
+        Err(Failure::Unsupported("create an object only if its name is free"))
+    }
+
+    fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
+        let chance: [u8; 12] = random_array(&*self.entropy);
+        let hex: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
+        let slash = if name.folder().is_empty() { "" } else { "/" };
+        let temporary = self.path(&format!("{}{slash}{TEMPORARY}{hex}", name.folder()));
+        self.with(|control| {
+            self.make_folder(control, name.folder())?;
+            let stored = self.send(control, &temporary, bytes).and_then(|()| {
+                control.ask(&format!("RNFR {temporary}"))?.is(&[350])?;
+                control.ask(&format!("RNTO {}", self.path(name.as_str())))?.is(&[250]).map(drop)
+            });
+            if matches!(&stored, Err(Failure::Refused { .. } | Failure::Full)) {
+                control.ask(&format!("DELE {temporary}"))?;
+                // The folder may have been removed since it was made.
+                self.folders().clear();
+            }
+            stored
+        })
+    }
+
+    fn remove(&self, name: &ObjectName) -> Result<(), Failure> {
+        self.with(|control| {
+            let reply = control.ask(&format!("DELE {}", self.path(name.as_str())))?;
+            reply.is(&[250]).map(drop).map_err(|failure| self.explain(control, name, failure))
+        })
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, Failure> {
+        let slash = if folder.is_empty() { "" } else { "/" };
+        Ok(self
+            .entries(folder)?
+            .into_iter()
+            // At the top, folders are folders of objects.
+            .filter(|entry| !entry.is_folder || !folder.is_empty())
+            .filter_map(|entry| {
+                let name = ObjectName::parse(&format!("{folder}{slash}{}", entry.name))?;
+                Some(ObjectInfo { name, bytes: entry.bytes.unwrap_or(0) })
+            })
+            .collect())
+    }
+
+    fn holds_at_most(&self, folder: &str) -> Result<bool, Failure> {
+        let entries = self.entries("")?;
+        Ok(entries.iter().all(|entry| entry.is_folder && entry.name == folder))
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            is_exclusive: Some(false),
+            is_consistent: Some(true),
+            // Servers do not flush.
+            is_durable: false,
+            in_flight: IN_FLIGHT,
+            object_bytes_max: u64::MAX,
+            copies: false,
+            locks: false,
+            proves: false,
+        }
+    }
+
+    fn describe(&self) -> String {
+        self.description.clone()
+    }
+}

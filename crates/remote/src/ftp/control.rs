@@ -1,0 +1,302 @@
+//! One connection of FTP (RFC 959), with the data connections that belong to it.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use strongroom_backend::Refusal;
+
+use crate::failure::Failure;
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(15);
+/// How long nothing may move.
+const PROGRESS: Duration = Duration::from_secs(60);
+/// The longest line of a reply, and the most lines.
+const LINE_BYTES_MAX: usize = 8 << 10;
+const LINES_MAX: usize = 1000;
+
+/// Where a server is, and how it is spoken to.
+#[derive(Clone)]
+pub(super) struct Server {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// TLS, if it is asked for.
+    pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// TLS from the first byte on, instead of after a command.
+    pub(super) is_implicit: bool,
+}
+
+/// A stream, perhaps over TLS.
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+/// What a server replied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub(super) code: u16,
+    /// All lines.
+    pub(super) text: String,
+}
+
+/// A control connection.
+pub(super) struct Control {
+    stream: Stream,
+    server: Server,
+    peer: IpAddr,
+    /// Received bytes that were not looked at.
+    received: Vec<u8>,
+    /// The server does not know `EPSV`.
+    is_old: bool,
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(into),
+            Self::Tls(stream) => match stream.read(into) {
+                // An end without a farewell: the reply on the other connection says how it went.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+                other => other,
+            },
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
+impl Stream {
+    /// Ends what is sent, so that the other side knows that it has all.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        if let Self::Tls(stream) = &mut self {
+            stream.conn.send_close_notify();
+        }
+        self.flush()?;
+        let socket = match &self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => &stream.sock,
+        };
+        socket.shutdown(std::net::Shutdown::Write)
+    }
+}
+
+impl Reply {
+    /// What a code says that is not the wanted one.
+    pub(super) fn failure(self) -> Failure {
+        let Self { code, text } = self;
+        let refused = |refusal, answer| Failure::Refused { refusal, answer };
+        match code {
+            421 | 450 | 451 => Failure::Busy { after: None, answer: text },
+            425 | 426 => Failure::lost(text),
+            430 | 530 | 332 => refused(Refusal::Credentials, text),
+            452 | 552 => Failure::Full,
+            500 | 501 | 502 | 503 | 504 | 534 => refused(Refusal::Version, text),
+            // A missing file, or a missing right: the caller looks which.
+            550 | 553 => refused(Refusal::Right, text),
+            _ => refused(Refusal::Other, text),
+        }
+    }
+
+    /// The reply, if its code is one of these.
+    pub(super) fn is(self, codes: &[u16]) -> Result<Self, Failure> {
+        if codes.contains(&self.code) { Ok(self) } else { Err(self.failure()) }
+    }
+}
+
+impl Control {
+    /// Connects and logs in.
+    pub(super) fn open(server: &Server, user: &str, password: &str) -> Result<Self, Failure> {
+        let socket = connect((server.host.as_str(), server.port))?;
+        let peer = socket.peer_addr().map_err(Failure::Lost)?.ip();
+        let stream =
+            if server.is_implicit { secure(socket, server)? } else { Stream::Plain(socket) };
+        let mut control =
+            Self { stream, server: server.clone(), peer, received: Vec::new(), is_old: false };
+        control.reply()?.is(&[220])?;
+        if server.tls.is_some() && !server.is_implicit {
+            control.ask("AUTH TLS")?.is(&[234]).map_err(|failure| match failure {
+                Failure::Refused { answer, .. } => Failure::Refused {
+                    refusal: Refusal::Version,
+                    answer: format!("the server does not speak TLS ({answer})"),
+                },
+                other => other,
+            })?;
+            // What came before TLS could be anyone's.
+            control.received.clear();
+            let Stream::Plain(socket) = control.stream else { unreachable!("it was made above") };
+            control.stream = secure(socket, server)?;
+        }
+        if control.ask(&format!("USER {user}"))?.is(&[230, 331])?.code == 331 {
+            control.ask(&format!("PASS {password}"))?.is(&[230, 202])?;
+        }
+        if server.tls.is_some() {
+            control.ask("PBSZ 0")?.is(&[200])?;
+            control.ask("PROT P")?.is(&[200])?;
+        }
+        control.ask("TYPE I")?.is(&[200])?;
+        Ok(control)
+    }
+
+    /// Sends a command and waits for its reply.
+    pub(super) fn ask(&mut self, command: &str) -> Result<Reply, Failure> {
+        debug_assert!(!command.contains(['\r', '\n']), "one line");
+        let line = zeroize::Zeroizing::new(format!("{command}\r\n"));
+        self.stream.write_all(line.as_bytes()).map_err(Failure::Lost)?;
+        self.stream.flush().map_err(Failure::Lost)?;
+        self.reply()
+    }
+
+    /// The next reply.
+    pub(super) fn reply(&mut self) -> Result<Reply, Failure> {
+        let first = self.line()?;
+        let code = first.get(..3).and_then(|code| code.parse().ok());
+        let code: u16 =
+            code.ok_or_else(|| Failure::lost(format!("{first:?} is no reply of FTP")))?;
+        let mut text = first.get(3..).unwrap_or_default().trim_start_matches(['-', ' ']).to_owned();
+        if first.as_bytes().get(3) == Some(&b'-') {
+            let last = format!("{code} ");
+            for count in 0.. {
+                let line = self.line()?;
+                if count > LINES_MAX {
+                    return Err(Failure::lost("a reply without an end"));
+                }
+                if line.starts_with(&last) {
+                    break;
+                }
+                text = format!("{text}\n{}", line.trim());
+            }
+        }
+        Ok(Reply { code, text })
+    }
+
+    fn line(&mut self) -> Result<String, Failure> {
+        loop {
+            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.received.drain(..=end).collect();
+                return Ok(String::from_utf8_lossy(&line).trim_end().to_owned());
+            }
+            if self.received.len() > LINE_BYTES_MAX {
+                return Err(Failure::lost("a line without an end"));
+            }
+            let mut buffer = [0; 1024];
+            let count = self.stream.read(&mut buffer).map_err(Failure::Lost)?;
+            if count == 0 {
+                return Err(Failure::lost("the connection ended"));
+            }
+            self.received.extend_from_slice(&buffer[..count]);
+        }
+    }
+
+    /// Begins a command that sends or receives data: its stream, once the server has agreed.
+    pub(super) fn transfer(
+        &mut self,
+        before: Option<&str>,
+        command: &str,
+    ) -> Result<Stream, Failure> {
+        let port = self.passive()?;
+        let socket = connect(SocketAddr::new(self.peer, port))?;
+        if let Some(before) = before {
+            self.ask(before)?.is(&[350])?;
+        }
+        self.ask(command)?.is(&[125, 150])?;
+        if self.server.tls.is_some() {
+            secure(socket, &self.server)
+        } else {
+            Ok(Stream::Plain(socket))
+        }
+    }
+
+    /// The port at which the server waits for us. The address that `PASV` names is not used: it may
+    /// be one behind a router, or lead to a third machine.
+    fn passive(&mut self) -> Result<u16, Failure> {
+        if !self.is_old {
+            let reply = self.ask("EPSV")?;
+            if reply.code == 229 {
+                return port_of_epsv(&reply.text)
+                    .ok_or_else(|| Failure::lost(format!("no port in {:?}", reply.text)));
+            }
+            self.is_old = true;
+        }
+        let reply = self.ask("PASV")?.is(&[227])?;
+        port_of_pasv(&reply.text)
+            .ok_or_else(|| Failure::lost(format!("no port in {:?}", reply.text)))
+    }
+}
+
+fn connect(address: impl ToSocketAddrs) -> Result<TcpStream, Failure> {
+    let mut last = io::Error::other("the name has no address");
+    for address in address.to_socket_addrs().map_err(Failure::Lost)? {
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(socket) => {
+                socket.set_nodelay(true).map_err(Failure::Lost)?;
+                socket.set_read_timeout(Some(PROGRESS)).map_err(Failure::Lost)?;
+                socket.set_write_timeout(Some(PROGRESS)).map_err(Failure::Lost)?;
+                return Ok(socket);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(Failure::Lost(last))
+}
+
+/// Begins TLS. The session of the control connection is used again for data: many servers insist.
+fn secure(mut socket: TcpStream, server: &Server) -> Result<Stream, Failure> {
+    let (config, name) = server.tls.as_ref().expect("TLS was asked for");
+    let mut client = ClientConnection::new(config.clone(), name.clone()).map_err(Failure::lost)?;
+    while client.is_handshaking() {
+        client.complete_io(&mut socket).map_err(crate::authority::of_handshake)?;
+    }
+    Ok(Stream::Tls(Box::new(StreamOwned::new(client, socket))))
+}
+
+/// The port in `229 Entering Extended Passive Mode (|||6446|)`.
+fn port_of_epsv(text: &str) -> Option<u16> {
+    let (_, inside) = text.rsplit_once('(')?;
+    let mut parts = inside.split('|');
+    parts.nth(3)?.parse().ok()
+}
+
+/// The port in `227 Entering Passive Mode (127,0,0,1,25,46)`.
+fn port_of_pasv(text: &str) -> Option<u16> {
+    let (_, inside) = text.rsplit_once('(')?;
+    let (inside, _) = inside.split_once(')')?;
+    let numbers: Vec<u16> =
+        inside.split(',').map(|number| number.trim().parse().ok()).collect::<Option<_>>()?;
+    match numbers.as_slice() {
+        [_, _, _, _, high @ 0..=255, low @ 0..=255] => Some(high * 256 + low),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_found() {
+        assert_eq!(port_of_epsv("Entering Extended Passive Mode (|||6446|)"), Some(6446));
+        assert_eq!(port_of_pasv("Entering Passive Mode (10,0,0,1,25,46)."), Some(6446));
+        for text in ["", "(", "(|||x|)", "(|||99999|)", "(1,2,3,4,5,600)", "(1,2,3)"] {
+            assert_eq!((port_of_epsv(text), port_of_pasv(text)), (None, None), "{text}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! FTP, on vsftpd.
+
+use std::time::Duration;
+
+use strongroom_backend::{Backend, BackendError, ObjectName, Refusal, read_all};
+use strongroom_testkit::relay::{LineOptions, Relay};
+use strongroom_testkit::servers::{vsftpd, vsftpd_tls};
+
+use crate::{place, settings};
+
+/// What a place without exclusive create must do.
+fn check(backend: &dyn Backend) {
+    let name = |file: &str| ObjectName::new("arenas", file);
+    assert!(backend.holds_at_most("keys").unwrap());
+    assert!(backend.size(&name("one")).unwrap_err().is_not_found());
+    assert!(backend.read(&name("one"), 0, 9).unwrap_err().is_not_found());
+    assert!(backend.remove(&name("one")).unwrap_err().is_not_found());
+    assert!(backend.list("arenas").unwrap().is_empty());
+    assert!(matches!(backend.create(&name("one"), b"x"), Err(BackendError::Unsupported { .. })));
+    backend.replace(&name("one"), b"0123456789").unwrap();
+    backend.replace(&name("two"), b"").unwrap();
+    backend.replace(&ObjectName::top("config"), b"c").unwrap();
+    assert_eq!(read_all(backend, &name("one")).unwrap(), b"0123456789");
+    assert_eq!(backend.read(&name("one"), 3, 4).unwrap(), b"3456");
+    assert_eq!(backend.read(&name("one"), 8, 4).unwrap(), b"89");
+    assert_eq!(backend.read(&name("one"), u64::MAX, usize::MAX).unwrap(), b"");
+    assert_eq!(read_all(backend, &name("two")).unwrap(), b"");
+    backend.replace(&name("one"), b"short").unwrap();
+    let listed = backend.list("arenas").unwrap();
+    let sizes: Vec<_> = listed.iter().map(|info| (info.name.as_str(), info.bytes)).collect();
+    assert_eq!(sizes, [("arenas/one", 5), ("arenas/two", 0)]);
+    assert_eq!(backend.list("").unwrap().len(), 1);
+    assert!(!backend.holds_at_most("arenas").unwrap());
+    backend.remove(&name("two")).unwrap();
+    backend.remove(&ObjectName::top("config")).unwrap();
+    assert!(backend.holds_at_most("arenas").unwrap());
+    let large: Vec<u8> = (0..5_000_001_u32).map(|n| (n / 7) as u8).collect();
+    backend.replace(&name("large"), &large).unwrap();
+    assert!(read_all(backend, &name("large")).unwrap() == large);
+    // A part of it, after which the connection is used again.
+    for offset in [0, 1_000_000, 4_999_990] {
+        let part = backend.read(&name("large"), offset, 70_000).unwrap();
+        let start = offset as usize;
+        assert!(part == large[start..(start + 70_000).min(large.len())]);
+    }
+    std::thread::scope(|scope| {
+        for writer in 0..6_u8 {
+            scope.spawn(move || {
+                for number in 0..20 {
+                    let name = ObjectName::new("snapshots", format!("{writer}-{number}"));
+                    backend.replace(&name, &[writer; 1000]).unwrap();
+                    assert_eq!(backend.read(&name, 500, 100).unwrap(), [writer; 100]);
+                }
+            });
+        }
+    });
+    assert_eq!(backend.list("snapshots").unwrap().len(), 120);
+    assert_eq!(backend.promises().is_exclusive, Some(false));
+}
+
+#[test]
+fn a_folder_of_ftp_keeps_objects() {
+    let server = vsftpd();
+    let settings = settings(server.variables());
+    for path in ["", "/not/yet/there"] {
+        let text = server.url(server.server.address, path);
+        let is_there = place(&text).open(&settings).unwrap().is_some();
+        assert_eq!(is_there, path.is_empty());
+        check(&*place(&text).create(&settings).unwrap());
+        for entry in std::fs::read_dir(server.data()).unwrap() {
+            let _ = std::fs::remove_dir_all(entry.unwrap().path());
+        }
+    }
+}
+
+#[test]
+fn a_folder_of_ftp_over_tls_keeps_objects() {
+    let server = vsftpd_tls();
+    let text = server.url(server.server.address, "/a");
+    check(&*place(&text).create(&settings(server.variables())).unwrap());
+    assert_eq!(refusal(&text, &[]), Refusal::Identity);
+    let plain = vsftpd();
+    let text = text.replace(&server.server.address.to_string(), &plain.server.address.to_string());
+    assert_eq!(refusal(&text, &server.variables()), Refusal::Version);
+}
+
+#[test]
+fn what_is_wrong_with_ftp_is_named() {
+    let server = vsftpd();
+    let address = server.server.address;
+    let secret = [("FTP_PASSWORD".to_owned(), "wrong".to_owned())];
+    assert_eq!(refusal(&format!("ftp://me@{address}/ours"), &secret), Refusal::Credentials);
+    assert_eq!(refusal(&format!("ftp://me@{address}/ours"), &[]), Refusal::NoCredentials);
+    assert_eq!(refusal(&format!("ftp://{address}/a%0d%0aDELE%20b"), &[]), Refusal::NoSuchPlace);
+    let backend = place(&server.url(address, "/a")).create(&settings(Vec::new())).unwrap();
+    let folder = server.data().join("a/arenas/folder");
+    std::fs::create_dir_all(&folder).unwrap();
+    assert_eq!(backend.list("arenas").unwrap().len(), 1);
+    let name = ObjectName::new("arenas", "folder");
+    assert!(backend.size(&name).unwrap_err().is_unreadable());
+    assert!(backend.read(&name, 0, 1).unwrap_err().is_unreadable());
+    // Nothing may be written beside the folder that is ours.
+    let outside = place(&format!("ftp://{address}")).open(&settings(Vec::new())).unwrap().unwrap();
+    let refused = outside.replace(&ObjectName::top("x"), b"x");
+    let expected = matches!(&refused, Err(BackendError::Refused { refusal: Refusal::Right, .. }));
+    assert!(expected, "{refused:?}");
+}
+
+#[test]
+fn a_connection_that_is_cut_is_made_again() {
+    let server = vsftpd();
+    let relay = Relay::start(server.server.address, LineOptions::default());
+    let text = server.url(relay.address, "/a");
+    let backend = place(&text).create(&settings(Vec::new())).unwrap();
+    for number in 0..5 {
+        let name = ObjectName::new("arenas", format!("a{number}"));
+        std::thread::scope(|scope| {
+            let storing = scope.spawn(|| backend.replace(&name, &[3; 3 << 20]));
+            std::thread::sleep(Duration::from_millis(3 * number));
+            relay.cut();
+            storing.join().unwrap().unwrap();
+        });
+        assert!(read_all(&*backend, &name).unwrap() == [3; 3 << 20]);
+    }
+}
+
+fn refusal(text: &str, variables: &[(String, String)]) -> Refusal {
+    match place(text).open(&settings(variables.to_vec())) {
+        Err(BackendError::Refused { refusal, .. }) => refusal,
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("{text} was opened"),
+    }
+}
