@@ -9,6 +9,7 @@
 //! requests in flight, they make calls on several threads; [`Promises::in_flight`] says how many
 //! are worth making.
 
+mod agreed;
 mod ahead;
 mod error;
 mod local;
@@ -16,7 +17,9 @@ mod memory;
 mod name;
 mod promises;
 mod striped;
+mod trial;
 
+pub use agreed::AgreedBackend;
 pub use ahead::each_read_ahead;
 pub use error::{BackendError, Operation, Refusal};
 pub use local::LocalBackend;
@@ -24,6 +27,7 @@ pub use memory::MemoryBackend;
 pub use name::ObjectName;
 pub use promises::Promises;
 pub use striped::{STORES_MAX, Shape, StripedBackend};
+pub use trial::{Trial, try_exclusive};
 
 use std::path::Path;
 use std::sync::Arc;

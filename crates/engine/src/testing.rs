@@ -49,6 +49,7 @@ impl World {
             padding: false,
             cost: None,
             label: String::new(),
+            agreed: false,
         };
         let passphrase = generate_passphrase(&SeededEntropy::new(2));
         let repository = Repository::init(surroundings, passphrase.as_bytes(), &init).unwrap();

@@ -15,6 +15,7 @@
     reason = "a report is what it is for"
 )]
 
+mod agreement;
 mod collector;
 mod forgetter;
 mod model;
@@ -35,8 +36,44 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
+use crate::agreement::Agreement;
 use crate::model::{Action, State};
 use crate::scope::Scope;
+
+/// A model as the report shows it.
+trait Shown:
+    Model<
+        State: Clone + std::fmt::Debug + Eq + std::hash::Hash + Send + Sync + 'static,
+        Action: Copy + PartialEq,
+    >
+{
+    fn name(&self) -> String;
+    /// An action in a state.
+    fn describe(state: &Self::State, action: Self::Action) -> String;
+}
+
+impl Shown for Scope {
+    fn name(&self) -> String {
+        name_of(self)
+    }
+
+    fn describe(state: &State, action: Action) -> String {
+        state.describe(action)
+    }
+}
+
+impl Shown for Agreement {
+    fn name(&self) -> String {
+        match self.mutant {
+            Some(mistake) => format!("{mistake:?}"),
+            None => format!("{} creators agree, {} rounds", self.creators, self.rounds),
+        }
+    }
+
+    fn describe(_: &agreement::State, action: agreement::Step) -> String {
+        format!("{action:?}")
+    }
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -61,7 +98,13 @@ fn main() -> ExitCode {
     for scope in scopes::small().into_iter().chain(scopes::harmless()).chain(large) {
         is_right &= holds(scope);
     }
+    for scope in agreement::scopes(is_whole) {
+        is_right &= holds(scope);
+    }
     println!();
+    for scope in agreement::mutants() {
+        is_right &= does_harm(scope);
+    }
     for scope in scopes::mutants() {
         is_right &= does_harm(scope);
     }
@@ -77,9 +120,9 @@ fn name_of(scope: &Scope) -> String {
 }
 
 /// Walks through a scope whole; whether all properties hold.
-fn holds(scope: Scope) -> bool {
+fn holds<M: Shown + Clone + Send + Sync + 'static>(scope: M) -> bool {
     let begun = Instant::now();
-    let checker = scope.checker().threads(2).spawn_bfs().join();
+    let checker = scope.clone().checker().threads(2).spawn_bfs().join();
     let mut found = Vec::new();
     for property in scope.properties() {
         let is_found = checker.discovery(property.name).is_some();
@@ -92,17 +135,22 @@ fn holds(scope: Scope) -> bool {
     for name in &found {
         if let Some(path) = checker.discovery(name) {
             println!("  {name}:");
-            show(path);
+            show::<M>(path);
         }
     }
     found.is_empty()
 }
 
 /// Looks for the harm that a mutant does, and shows a way to it.
-fn does_harm(scope: Scope) -> bool {
+fn does_harm<M: Shown + Clone + Send + Sync + 'static>(scope: M) -> bool {
     let begun = Instant::now();
-    let checker =
-        scope.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let checker = scope
+        .clone()
+        .checker()
+        .threads(2)
+        .finish_when(HasDiscoveries::AnyFailures)
+        .spawn_bfs()
+        .join();
     let harm = scope.properties().into_iter().find_map(|property| {
         let is_example = matches!(property.expectation, stateright::Expectation::Sometimes);
         let path = (!is_example).then(|| checker.discovery(property.name)).flatten()?;
@@ -111,22 +159,22 @@ fn does_harm(scope: Scope) -> bool {
     let found = harm.as_ref().map_or("NOTHING", |(name, _)| name);
     line(&scope, checker.unique_state_count(), checker.max_depth(), begun, found);
     if let Some((_, path)) = &harm {
-        show(path.clone());
+        show::<M>(path.clone());
     }
     harm.is_some()
 }
 
 /// Shows the steps to a state.
-fn show(path: Path<State, Action>) {
+fn show<M: Shown>(path: Path<M::State, M::Action>) {
     for (number, (state, action)) in path.into_vec().iter().enumerate() {
         if let Some(action) = action {
-            println!("    {:>2}  {}", number + 1, state.describe(*action));
+            println!("    {:>2}  {}", number + 1, M::describe(state, *action));
         }
     }
 }
 
-fn line(scope: &Scope, states: usize, depth: usize, begun: Instant, found: &str) {
-    let name = name_of(scope);
+fn line(scope: &impl Shown, states: usize, depth: usize, begun: Instant, found: &str) {
+    let name = scope.name();
     let seconds = begun.elapsed().as_secs_f64();
     println!("{name:44} {states:>11} {depth:>6} {seconds:>7.1}  {found}");
 }

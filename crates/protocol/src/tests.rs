@@ -1,13 +1,21 @@
 //! The bounded part of the report, for each change.
 
+use std::fmt::Debug;
+use std::hash::Hash;
+
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
-use crate::scope::Scope;
+use crate::agreement;
 use crate::scopes;
 
 /// The properties that do not hold.
-fn failures(scope: Scope) -> Vec<&'static str> {
-    let checker = scope.checker().threads(2).spawn_bfs().join();
+fn failures<M>(scope: M) -> Vec<&'static str>
+where
+    M: Model<State: Clone + Debug + Hash + Send + Sync, Action: Clone + PartialEq>,
+    M: Clone + Send + Sync + 'static,
+    M::State: PartialEq + 'static,
+{
+    let checker = scope.clone().checker().threads(2).spawn_bfs().join();
     let properties = scope.properties().into_iter();
     let failed = properties.filter(|property| {
         let is_example = matches!(property.expectation, Expectation::Sometimes);
@@ -20,6 +28,20 @@ fn failures(scope: Scope) -> Vec<&'static str> {
 fn all_properties_hold_in_small_scopes() {
     for scope in scopes::small() {
         assert_eq!(failures(scope), [""; 0], "{}", scope.name);
+    }
+}
+
+#[test]
+fn creators_agree() {
+    for scope in agreement::scopes(false) {
+        assert_eq!(failures(scope), [""; 0], "{scope:?}");
+    }
+}
+
+#[test]
+fn each_mistake_of_a_creator_does_harm() {
+    for scope in agreement::mutants() {
+        assert_ne!(failures(scope), [""; 0], "{scope:?}");
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Config {
     pub naming: u8,
     /// Whether arenas are padded, so that their lengths reveal less.
     pub padding: bool,
-    /// What the place must promise: [`STORE_EXCLUSIVE`] is the only mode that this program knows.
+    /// How names are taken: [`STORE_EXCLUSIVE`] or [`STORE_AGREED`].
     pub store: u8,
 }
 
@@ -65,6 +65,8 @@ pub const CHUNK_BYTES_MAX: usize = 1 << 22;
 pub const NAMING_FINGERPRINT: u8 = 0;
 /// The place creates objects exclusively.
 pub const STORE_EXCLUSIVE: u8 = 1;
+/// It does not: creators agree by notes ([`AgreedBackend`](strongroom_backend::AgreedBackend)).
+pub const STORE_AGREED: u8 = 2;
 
 /// The context of the signature.
 const SIGNATURE_CONTEXT: &str = "strongroom v0 configuration";

@@ -61,6 +61,19 @@ pub struct Expected {
     pub generation: u32,
 }
 
+/// Whether a name was drawn by chance, so that only one program creates it, and with the same bytes
+/// each time. All others may be created by several at once, with different bytes.
+pub(crate) fn is_drawn(name: &ObjectName) -> bool {
+    match name.folder() {
+        KEYS_FOLDER | SESSIONS_FOLDER | VOUCHERS_FOLDER | ASIDE_FOLDER => true,
+        // Two collectors may rewrite one arena, each in its own way.
+        ARENAS_FOLDER => {
+            name.file().parse::<ArenaName>().is_ok_and(|arena: ArenaName| arena.generation == 0)
+        }
+        _ => false,
+    }
+}
+
 /// What an object should be, by its name; `None` if the name is not one of ours. Only the
 /// configuration and key slots have copies.
 pub fn expected(name: &ObjectName) -> Option<Expected> {

@@ -15,7 +15,9 @@ use std::sync::Arc;
 use strongroom_arena::envelope::format::{HeaderError, ObjectKind};
 use strongroom_arena::envelope::{self, EnvelopeError, Identity};
 use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, Origin, Redundancy};
-use strongroom_backend::{Backend, BackendError, ObjectName};
+use strongroom_backend::{
+    AgreedBackend, Backend, BackendError, ObjectName, Operation, Refusal, Trial, try_exclusive,
+};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{
     Clock, DomainId, Entropy, MasterSecret, NamingSecret, RepositoryId, RepositoryKeys, SlotId,
@@ -24,12 +26,12 @@ use strongroom_base::{
 use strongroom_chunk::Limits;
 
 use crate::config::{
-    ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, Config, NAMING_FINGERPRINT, STORE_EXCLUSIVE,
+    ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, Config, NAMING_FINGERPRINT, STORE_AGREED, STORE_EXCLUSIVE,
 };
 use crate::error::RepositoryError;
 use crate::keys::{KdfCost, KeySlot, NewSlot, SlotSecret, read_slots, write_slot};
 use crate::near::Near;
-use crate::objects::{CONFIG, COPY, KEYS_FOLDER, SNAPSHOTS_FOLDER, read_small};
+use crate::objects::{CONFIG, COPY, KEYS_FOLDER, SNAPSHOTS_FOLDER, is_drawn, read_small};
 
 /// Key slots are cheap to plant and expensive to try: if there are more, only the cheapest are
 /// tried.
@@ -48,6 +50,46 @@ pub struct Surroundings {
     pub cache: Option<PathBuf>,
 }
 
+impl Surroundings {
+    /// Puts the agreement of creators between the verbs and a place without exclusive create.
+    fn agree(&mut self, store: u8) {
+        self.backend = in_mode(self.backend.clone(), store, self.entropy.clone());
+    }
+}
+
+/// A place as it is used in a mode ([`Config::store`]).
+pub fn in_mode(
+    backend: Arc<dyn Backend>,
+    store: u8,
+    entropy: Arc<dyn Entropy>,
+) -> Arc<dyn Backend> {
+    match store {
+        STORE_AGREED => Arc::new(AgreedBackend::new(backend, is_drawn, entropy)),
+        _ => backend,
+    }
+}
+
+/// How names can be taken at a place: it is tried, unless the place is sure.
+fn mode_of(surroundings: &Surroundings) -> Result<u8, RepositoryError> {
+    let backend = &*surroundings.backend;
+    let promises = backend.promises();
+    let found = match promises.is_exclusive {
+        _ if promises.is_consistent == Some(false) => Trial::NotConsistent,
+        Some(true) => Trial::Exclusive,
+        _ => try_exclusive(backend, &*surroundings.entropy)?,
+    };
+    match found {
+        Trial::Exclusive => Ok(STORE_EXCLUSIVE),
+        Trial::NotExclusive => Ok(STORE_AGREED),
+        Trial::NotConsistent => Err(RepositoryError::Backend(BackendError::Refused {
+            operation: Operation::Open,
+            what: backend.describe(),
+            refusal: Refusal::Listings,
+            answer: "its listings do not show at once what was stored".to_owned(),
+        })),
+    }
+}
+
 /// What `init` decides.
 #[derive(Debug, Clone)]
 pub struct InitOptions {
@@ -63,6 +105,8 @@ pub struct InitOptions {
     pub cost: Option<KdfCost>,
     /// The name of the first key slot.
     pub label: String,
+    /// Whether creators agree by notes also if the place creates exclusively.
+    pub agreed: bool,
 }
 
 impl Default for InitOptions {
@@ -74,6 +118,7 @@ impl Default for InitOptions {
             padding: false,
             cost: None,
             label: String::new(),
+            agreed: false,
         }
     }
 }
@@ -97,7 +142,7 @@ pub struct Repository {
 impl Repository {
     /// Makes a repository in a place that has none.
     pub fn init(
-        surroundings: Surroundings,
+        mut surroundings: Surroundings,
         passphrase: &[u8],
         options: &InitOptions,
     ) -> Result<Self, RepositoryError> {
@@ -112,6 +157,9 @@ impl Repository {
                 return Err(RepositoryError::PlaceNotEmpty { place });
             }
         }
+        let store = if options.agreed { STORE_AGREED } else { mode_of(&surroundings)? };
+        surroundings.agree(store);
+        let backend = &*surroundings.backend;
         let entropy = &*surroundings.entropy;
         let config = Config {
             id: RepositoryId(random_array(entropy)),
@@ -121,7 +169,7 @@ impl Repository {
             parity_per_mille: options.redundancy.per_mille,
             naming: NAMING_FINGERPRINT,
             padding: options.padding,
-            store: STORE_EXCLUSIVE,
+            store,
         };
         let master = MasterSecret(random_array(entropy));
         let naming = NamingSecret(random_array(entropy));
@@ -153,7 +201,10 @@ impl Repository {
     }
 
     /// Opens the repository with a passphrase.
-    pub fn open(surroundings: Surroundings, passphrase: &[u8]) -> Result<Self, RepositoryError> {
+    pub fn open(
+        mut surroundings: Surroundings,
+        passphrase: &[u8],
+    ) -> Result<Self, RepositoryError> {
         let backend = &*surroundings.backend;
         let [first, copy] = config_names();
         let found = find_config(backend, &[first, copy.clone()])?;
@@ -175,6 +226,7 @@ impl Repository {
             }
         };
         let (config, slot, secret) = opened;
+        surroundings.agree(config.store);
         let keys = secret.keys();
         Ok(Self { surroundings, config, keys, secret, slot, config_faults })
     }

@@ -12,7 +12,9 @@ use strongroom_chunk::Limits;
 use strongroom_engine::{BackupOptions, backup_reader};
 use strongroom_repository::config::Config;
 use strongroom_repository::keys::{KdfCost, SlotSecret};
-use strongroom_repository::{Compression, InitOptions, PackOptions, Repository, Surroundings};
+use strongroom_repository::{
+    Compression, InitOptions, PackOptions, Repository, Surroundings, in_mode,
+};
 use strongroom_source::SourceOptions;
 use strongroom_testkit::{Random, TickingClock};
 use strongroom_upkeep::{PruneOptions, forget, prune};
@@ -50,8 +52,8 @@ pub struct Beginning {
 }
 
 impl Beginning {
-    /// Makes it.
-    pub fn make() -> Self {
+    /// Makes it; in a store that overwrites if creators agree by notes.
+    pub fn make(agreed: bool) -> Self {
         let objects = Arc::new(MemoryBackend::new());
         let surroundings = Surroundings {
             backend: objects.clone(),
@@ -66,6 +68,7 @@ impl Beginning {
             padding: false,
             cost: Some(KdfCost::CHEAPEST),
             label: String::new(),
+            agreed,
         };
         let repository = Repository::init(surroundings, PASSPHRASE, &options)
             .expect("an empty place in memory takes a repository");
@@ -93,7 +96,8 @@ impl Beginning {
         let after = kept(&objects);
         // Each was created once more, and that has not been done so far.
         let removed = before.into_iter().filter(|(name, _)| !after.contains_key(name));
-        let pending = removed.map(|(name, bytes)| Operation::Create(name, bytes)).collect();
+        let again = if agreed { Operation::Replace } else { Operation::Create };
+        let pending = removed.map(|(name, bytes)| again(name, bytes)).collect();
         let Repository { config, keys, secret, slot, .. } = repository;
         let store = Store { objects: after, pending };
         Self { store, ledger, config, keys, secret, slot }
@@ -113,6 +117,7 @@ impl Beginning {
         };
         let secret = SlotSecret::Full { master: master.clone(), naming: naming.clone() };
         let entropy = Arc::new(SeededEntropy::new(seed));
+        let backend = in_mode(backend, self.config.store, entropy.clone());
         Repository {
             surroundings: Surroundings { backend, clock, entropy, cache },
             config: self.config.clone(),

@@ -6,6 +6,7 @@
 //! strongroom-simulation                     ten thousand schedules
 //! strongroom-simulation --schedules N       N of them; --first SEED, --threads N
 //! strongroom-simulation --seed SEED         one, with all that happens in it
+//! strongroom-simulation --agreed 1 …        on a store that overwrites, so that creators must agree
 //! ```
 #![expect(
     clippy::print_stdout,
@@ -41,6 +42,7 @@ struct Arguments {
     first: u64,
     threads: u64,
     seed: Option<u64>,
+    agreed: bool,
 }
 
 fn main() -> ExitCode {
@@ -51,7 +53,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let beginning = Beginning::make();
+    let beginning = Beginning::make(arguments.agreed);
     let is_right = match arguments.seed {
         Some(seed) => replay(&beginning, seed),
         None => run_all(&beginning, &arguments),
@@ -63,7 +65,8 @@ impl Arguments {
     fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         // In each, one actor at a time does something, and some time passes between two.
         let threads = 3 * thread::available_parallelism().map_or(1, usize::from) as u64;
-        let mut arguments = Self { schedules: 10_000, first: 0, threads, seed: None };
+        let mut arguments =
+            Self { schedules: 10_000, first: 0, threads, seed: None, agreed: false };
         while let Some(word) = words.next() {
             let number = words.next().and_then(|number| number.parse().ok());
             let number = number.ok_or_else(|| format!("{word} needs a number"))?;
@@ -72,6 +75,7 @@ impl Arguments {
                 "--first" => arguments.first = number,
                 "--threads" => arguments.threads = number.max(1),
                 "--seed" => arguments.seed = Some(number),
+                "--agreed" => arguments.agreed = number > 0,
                 _ => return Err(format!("there is no {word}: see the head of main.rs")),
             }
         }

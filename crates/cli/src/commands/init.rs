@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_arena::Redundancy;
+use strongroom_repository::config::STORE_AGREED;
 use strongroom_repository::keys::KdfCost;
 use strongroom_repository::{InitOptions, Repository};
 
@@ -28,6 +29,9 @@ pub struct NewRepositoryArgs {
     /// Pad what is stored, so that sizes reveal less about it; takes some percent of space
     #[arg(long)]
     padding: bool,
+    /// Agree by notes who takes a name, also if the place creates objects exclusively
+    #[arg(long)]
+    agree: bool,
     /// Name of the first passphrase in the list of keys
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     key_label: String,
@@ -56,6 +60,7 @@ impl NewRepositoryArgs {
         Ok(InitOptions {
             redundancy: Redundancy { per_mille },
             padding: self.padding,
+            agreed: self.agree,
             label: self.key_label.clone(),
             cost: self.kdf.cost()?,
             ..InitOptions::default()
@@ -86,6 +91,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "event": "summary",
         "repository": repository.config.id.to_string(),
         "place": repository.backend().describe(),
+        "mode": if is_agreed(&repository) { "agreed" } else { "exclusive" },
     }))?;
     report_created(context, &repository)?;
     Ok(Exit::Done.into())
@@ -95,8 +101,17 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
 pub fn report_created(context: &Context, repository: &Repository) -> Result<(), CliError> {
     let place = printable_text(&repository.backend().describe());
     context.terminal.line(format!("created repository {place}"))?;
+    if is_agreed(repository) {
+        context.terminal.line(
+            "mode agreed: the place does not refuse a name that is taken, so machines agree by notes",
+        )?;
+    }
     context.terminal.note(KEEP_THE_PASSPHRASE);
     Ok(())
+}
+
+fn is_agreed(repository: &Repository) -> bool {
+    repository.config.store == STORE_AGREED
 }
 
 /// What everybody must know.

@@ -8,7 +8,10 @@ use std::time::Duration;
 use strongroom_base::{Cancel, OsEntropy, SystemClock};
 use strongroom_remote::{Place, Rate, Settings, Variables};
 use strongroom_testkit::relay::{LineOptions, Relay};
-use strongroom_testkit::servers::{Server, azurite, moto, sshd, versitygw, wsgidav, wsgidav_tls};
+use strongroom_testkit::servers::{
+    Server, azurite, moto, s3proxy, sshd, swift, versitygw, vsftpd, vsftpd_tls, wsgidav,
+    wsgidav_tls,
+};
 use strongroom_testkit::tree::{TreeOptions, grow};
 use strongroom_testkit::{Image, assert_same};
 
@@ -141,6 +144,49 @@ fn a_repository_lives_at_a_server_of_sftp() {
     let folder = server.server.folder.path().join("not/yet/there");
     let place = server.url("sftp", server.server.address, &format!("/{}", folder.display()));
     life(&Far::new(&place, server.variables()));
+}
+
+#[test]
+fn a_repository_lives_in_a_folder_of_ftp() {
+    for server in [vsftpd(), vsftpd_tls()] {
+        let place = server.url(server.server.address, "/not/yet/there");
+        let far = Far::new(&place, server.variables());
+        life(&far);
+        far.run(&["stats", "--json"]).exits(0);
+        assert!(
+            server.data().join("not/yet/there").read_dir().unwrap().any(|entry| {
+                entry.unwrap().file_name().to_string_lossy().starts_with("agreed-")
+            })
+        );
+    }
+}
+
+#[test]
+fn a_repository_lives_in_a_bucket_that_lies() {
+    let store = s3proxy();
+    let far = Far::new("s3://bucket/a", store.variables(store.server.address));
+    life(&far);
+}
+
+#[test]
+fn a_bucket_whose_listings_lag_takes_no_repository() {
+    let store = swift();
+    let far = Far::new("s3://bucket/a", store.variables(store.server.address));
+    far.run(&[&["init"][..], &CHEAP].concat()).exits(1).warns("listings").warns("replicate");
+    far.run(&["snapshots"]).exits(6);
+}
+
+#[test]
+fn a_repository_lives_in_a_bucket_whose_users_agree() {
+    let gateway = versitygw();
+    let far = Far::new("s3://bucket/a", gateway.variables(gateway.server.address));
+    far.run(&[&["init", "--agree"][..], &CHEAP].concat()).exits(0).says("mode agreed");
+    let tree = far.world.tree();
+    grow(&tree, 1, TreeOptions { entries: 40, ..TreeOptions::default() });
+    far.run(&["backup", tree.to_str().unwrap()]).exits(0);
+    far.run(&["forget", "latest", "--yes"]).exits(0);
+    far.run(&["prune"]).exits(0);
+    far.run(&["verify", "--data"]).exits(0);
 }
 
 /// A house with one room, served by the program.

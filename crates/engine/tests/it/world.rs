@@ -64,6 +64,7 @@ pub fn init_options() -> InitOptions {
         padding: false,
         cost: Some(KdfCost::CHEAPEST),
         label: "first".to_owned(),
+        agreed: false,
     }
 }
 

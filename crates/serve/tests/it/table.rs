@@ -11,7 +11,9 @@ use strongroom_backend::{Backend, BackendError, LocalBackend, MemoryBackend, Obj
 use strongroom_base::Clock;
 use strongroom_remote::Settings;
 use strongroom_serve::{Checks, Role};
-use strongroom_testkit::servers::{azurite, moto, s3proxy, sshd, swift, versitygw, wsgidav};
+use strongroom_testkit::servers::{
+    azurite, moto, s3proxy, sshd, swift, versitygw, vsftpd_tls, wsgidav,
+};
 
 use crate::world::{World, place, settings};
 
@@ -56,7 +58,7 @@ fn the_table_of_places_says_what_they_do() {
 
 /// The rows, in the order of the document. A server lives until its row is written.
 fn rows() -> String {
-    let rows: [fn() -> String; 11] = [
+    let rows: [fn() -> String; 12] = [
         folder,
         memory,
         on_versitygw,
@@ -66,6 +68,7 @@ fn rows() -> String {
         on_azurite,
         on_wsgidav,
         on_sftp,
+        on_vsftpd,
         over_ssh,
         on_our_server,
     ];
@@ -152,6 +155,13 @@ fn on_sftp() -> String {
     let text = server.url("sftp", server.server.address, &format!("/{}", folder.display()));
     let made = remote(&text, "OpenSSH 9.2", &settings(server.variables()));
     row(&Candidate { scheme: "sftp://", ..made })
+}
+
+fn on_vsftpd() -> String {
+    let server = vsftpd_tls();
+    let text = server.url(server.server.address, "/table");
+    let made = remote(&text, "vsftpd 3.0.3", &settings(server.variables()));
+    row(&Candidate { scheme: "ftps://", ..made })
 }
 
 fn over_ssh() -> String {
