@@ -2,7 +2,8 @@
 //! `crates/backend/src/agreed.rs` does, call by call.
 //!
 //! Every note is put once, under a name of its own. A put may land late, after its creator has died.
-//! A listing shows what was there when it began, and of what landed meanwhile any part.
+//! A listing shows what was there when it began, and of what landed meanwhile any part. The object may
+//! be removed at any time, as by a collector; its notes stay.
 
 use stateright::{Model, Property};
 
@@ -29,6 +30,8 @@ pub enum Mistake {
     LooksOnce,
     /// It looks which rounds there are, and puts note 2 without note 1 before.
     WantsAtOnce,
+    /// Who removes the object removes its notes too.
+    RemovesNotes,
 }
 
 /// A set of rounds, each with its creator.
@@ -72,6 +75,7 @@ pub struct State {
     /// What each note 2 says; its creator decides it once.
     wishes: [u8; BALLOTS],
     object: Option<u8>,
+    removed: bool,
     /// All bytes that were ever under the name.
     ever: u8,
     /// All bytes that were decided.
@@ -92,6 +96,7 @@ pub enum Step {
     LandOne(u8),
     LandTwo(u8),
     LandObject(u8),
+    Remove,
 }
 
 impl Seen {
@@ -164,6 +169,7 @@ impl Model for Agreement {
             late_objects: 0,
             wishes: [0; BALLOTS],
             object: None,
+            removed: false,
             ever: 0,
             decided: 0,
             places,
@@ -199,6 +205,9 @@ impl Model for Agreement {
         }
         let late = |bytes: &u8| state.late_objects & (1 << bytes) != 0;
         actions.extend((0..CREATORS as u8).filter(late).map(Step::LandObject));
+        if state.object.is_some() && !state.removed {
+            actions.push(Step::Remove);
+        }
     }
 
     fn next_state(&self, last: &State, action: Step) -> Option<State> {
@@ -275,6 +284,13 @@ impl Model for Agreement {
                 state.late_objects &= !(1 << bytes);
                 state.land_object(bytes);
             }
+            Step::Remove => {
+                state.object = None;
+                state.removed = true;
+                if self.mutant == Some(Mistake::RemovesNotes) {
+                    state.landed = Seen::default();
+                }
+            }
         }
         Some(state)
     }
@@ -289,8 +305,9 @@ impl Model for Agreement {
             }),
             Property::always("a creator knows who created it", |_, state: &State| {
                 (0..).zip(&state.places).all(|(number, place)| match place {
-                    Place::Reported(true) => state.object == Some(number),
-                    Place::Reported(false) => state.object.is_some_and(|found| found != number),
+                    // The object may be gone by now.
+                    Place::Reported(true) => state.ever == 1 << number,
+                    Place::Reported(false) => state.ever != 0 && state.ever & (1 << number) == 0,
                     _ => true,
                 })
             }),
@@ -305,16 +322,17 @@ impl Model for Agreement {
 /// What takes seconds, and what takes longer.
 pub fn scopes(is_whole: bool) -> Vec<Agreement> {
     let scope = |creators, rounds| Agreement { creators, rounds, mutant: None };
-    let mut scopes = vec![scope(2, 2), scope(2, 3)];
+    let mut scopes = vec![scope(2, 2), scope(2, 3), scope(3, 2)];
     if is_whole {
-        scopes.push(scope(3, 2));
+        scopes.push(scope(3, 3));
     }
     scopes
 }
 
 /// Each does harm.
 pub fn mutants() -> Vec<Agreement> {
-    let mistakes = [Mistake::KeepsItsOwn, Mistake::LooksOnce, Mistake::WantsAtOnce];
+    let mistakes =
+        [Mistake::KeepsItsOwn, Mistake::LooksOnce, Mistake::WantsAtOnce, Mistake::RemovesNotes];
     let scope = |mistake| Agreement { creators: 2, rounds: 3, mutant: Some(mistake) };
     mistakes.map(scope).to_vec()
 }

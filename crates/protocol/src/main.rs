@@ -80,6 +80,13 @@ fn main() -> ExitCode {
     if let Some(name) = arguments.first().filter(|argument| !argument.starts_with('-')) {
         let all = [scopes::small(), scopes::harmless(), scopes::large()].concat();
         let named = |scope: &&Scope| name_of(scope) == *name;
+        let agreements = [agreement::scopes(true), agreement::mutants()].concat();
+        if let Some(found) = agreements.iter().find(|found| found.name() == *name) {
+            return exit(match found.mutant {
+                Some(_) => does_harm(*found),
+                None => holds(*found),
+            });
+        }
         return match (all.iter().find(named), scopes::mutants().iter().find(named)) {
             (Some(scope), _) => exit(holds(*scope)),
             (None, Some(scope)) => exit(does_harm(*scope)),

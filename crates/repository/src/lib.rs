@@ -52,7 +52,7 @@ pub use remarks::{Hold, Remark, Remarks, change_remark};
 pub use replicas::WithReplicas;
 pub use repository::{
     InitOptions, Repository, Surroundings, arena_bytes_of, check_vacant, exists, forged_configs,
-    in_mode, read_config, refuse_newer,
+    in_mode, in_mode_of, read_config, refuse_newer,
 };
 pub use session::{
     ListedSession, SealedSnapshot, Session, SessionHead, end_session, list_sealed, list_sessions,

@@ -69,6 +69,19 @@ pub fn in_mode(
     }
 }
 
+/// A place that has a copy of a repository, or will have one, in the mode that `source` says.
+pub fn in_mode_of(
+    source: &dyn Backend,
+    target: Arc<dyn Backend>,
+    entropy: Arc<dyn Entropy>,
+) -> Arc<dyn Backend> {
+    match read_config(source) {
+        Ok((config, _)) => in_mode(target, config.store, entropy),
+        // The caller finds out for itself that there is no repository.
+        Err(_) => target,
+    }
+}
+
 /// How names can be taken at a place: it is tried, unless the place is sure.
 fn mode_of(surroundings: &Surroundings) -> Result<u8, RepositoryError> {
     let backend = &*surroundings.backend;
@@ -229,6 +242,17 @@ impl Repository {
         surroundings.agree(config.store);
         let keys = secret.keys();
         Ok(Self { surroundings, config, keys, secret, slot, config_faults })
+    }
+
+    /// Fails if this program does not know how names are taken here. Then it must not take any: what
+    /// others have decided could be lost.
+    pub fn check_mode(&self) -> Result<(), RepositoryError> {
+        match self.config.store {
+            STORE_EXCLUSIVE | STORE_AGREED => Ok(()),
+            store => {
+                Err(RepositoryError::Unknown { what: "mode of storing", number: store.into() })
+            }
+        }
     }
 
     /// The place that keeps the objects.

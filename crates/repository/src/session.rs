@@ -51,6 +51,7 @@ pub struct Session<'r> {
 impl<'r> Session<'r> {
     /// Begins a session of a machine.
     pub fn begin(repository: &'r Repository, host: &str) -> Result<Self, RepositoryError> {
+        repository.check_mode()?;
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
         let object = seal_session(repository, id, host);
         repository.backend().create(&session_object(id), &object)?;
@@ -65,6 +66,7 @@ impl<'r> Session<'r> {
         sequence: u64,
         host: &str,
     ) -> Result<Self, RepositoryError> {
+        repository.check_mode()?;
         let object = seal_session(repository, id, host);
         repository.backend().create(&session_object(id), &object)?;
         Self { repository, id, sequence, collections: Arc::default(), ended: false }

@@ -36,6 +36,7 @@ pub(crate) fn create(
     name: &ObjectName,
     content: &[u8],
 ) -> Result<bool, RepositoryError> {
+    repository.check_mode()?;
     let owner = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
     let place = place(repository, name);
     let mut sealed = owner.authority.sign(CONTEXT, &[&place[..], content].concat()).to_vec();

@@ -96,6 +96,9 @@ pub fn prune(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<PruneOutcome, RepositoryError> {
+    if !options.dry_run {
+        repository.check_mode()?;
+    }
     let mut earlier = PruneOutcome::default();
     let mut rounds = 1..ROUNDS;
     loop {

@@ -93,6 +93,7 @@ pub fn repair(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<RepairOutcome, RepositoryError> {
+    repository.check_mode()?;
     let needs_key =
         |step: &&RepairStep| matches!(step, RepairStep::Rescue { .. } | RepairStep::PutBack { .. });
     let keyless = plan.steps.iter().filter(|step| !needs_key(step)).cloned().collect();

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use serde_json::json;
 use strongroom_backend::Backend;
+use strongroom_base::OsEntropy;
 use strongroom_base::units::{count_text, counted, duration_text};
 use strongroom_repository::objects::{COLLECTIONS_FOLDER, KEYS_FOLDER};
-use strongroom_repository::{Collections, RepositoryError};
+use strongroom_repository::{Collections, RepositoryError, in_mode_of};
 use strongroom_upkeep::{
     Known, RepairPlan, RepairStep, may_recover, plan_recovery, plan_repair, repair, repair_objects,
 };
@@ -52,6 +53,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let (backend, made) = match args.dry_run {
         true => (backend, 0),
         false => mend_stores(context, backend)?,
+    };
+    // Others may use it meanwhile: what is fetched takes names as they do.
+    let backend = match replicas.first() {
+        Some(replica) => in_mode_of(&**replica, backend, Arc::new(OsEntropy)),
+        None => backend,
     };
     // A damaged configuration can be repaired; without one, this is not a repository.
     if !strongroom_repository::exists(&*backend)? {

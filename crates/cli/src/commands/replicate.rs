@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 use strongroom_backend::{Backend, ObjectName};
-use strongroom_base::Severity;
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
-use strongroom_repository::{Repository, RepositoryError, exists};
+use strongroom_base::{OsEntropy, Severity};
+use strongroom_repository::{Repository, RepositoryError, exists, in_mode_of};
 use strongroom_upkeep::{
     CopyOutcome, MirrorOutcome, MirrorPlan, mirror, plan_mirror, plan_replica, replicate,
 };
@@ -112,6 +112,8 @@ fn copy(
     repository: Option<&Repository>,
     target: &Arc<dyn Backend>,
 ) -> Result<Done, CliError> {
+    // Others may use the replica meanwhile, in its own mode.
+    let target = &in_mode_of(source, target.clone(), Arc::new(OsEntropy));
     let monitor = context.terminal.monitor(Words::objects("copied"));
     let outcome = replicate(source, &**target, &monitor, &context.cancel);
     monitor.finish();

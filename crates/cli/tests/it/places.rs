@@ -187,6 +187,20 @@ fn a_repository_lives_in_a_bucket_whose_users_agree() {
     far.run(&["forget", "latest", "--yes"]).exits(0);
     far.run(&["prune"]).exits(0);
     far.run(&["verify", "--data"]).exits(0);
+    // Who copies into a replica takes names as its other users do.
+    far.run(&["backup", tree.to_str().unwrap()]).exits(0);
+    let replica = far.world.path("replica");
+    for _ in 0..2 {
+        far.run(&["replicate", replica.to_str().unwrap()]).exits(0);
+    }
+    let noted = replica.read_dir().unwrap().filter(|entry| {
+        entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("agreed-")
+    });
+    assert!(noted.count() > 0);
+    far.run(&["backup", tree.to_str().unwrap(), "--repo", replica.to_str().unwrap()]).exits(0);
+    far.run(&["repair", "--from", replica.to_str().unwrap()]).exits(0);
+    far.run(&["verify", "--data"]).exits(0);
+    far.run(&["verify", "--data", "--repo", replica.to_str().unwrap()]).exits(0);
 }
 
 /// A house with one room, served by the program.

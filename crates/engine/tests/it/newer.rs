@@ -13,10 +13,13 @@ use strongroom_base::{Cancel, Location, SeededEntropy, Silent, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_catalog::format::pack_snapshot;
 use strongroom_repository::{
-    ErrorKind, Repository, SnapshotName, find_snapshot, list_snapshots, snapshot_object,
+    ErrorKind, Repository, Session, SnapshotName, end_session, find_snapshot, list_snapshots,
+    snapshot_object,
 };
 use strongroom_testkit::damage::names_in;
-use strongroom_upkeep::{Fault, VerifyDepth, plan_repair, repair, repair_objects, verify};
+use strongroom_upkeep::{
+    Fault, PruneOptions, VerifyDepth, forget, plan_repair, prune, repair, repair_objects, verify,
+};
 
 use crate::world::World;
 
@@ -209,4 +212,30 @@ fn objects_in_reserved_folders_are_unknown_and_repaired() {
         assert!(read_all(&*world.objects, &name).unwrap() == object, "{name}");
         world.objects.remove(&name).unwrap();
     }
+}
+
+#[test]
+fn a_repository_whose_mode_is_unknown_is_read_and_takes_no_name() {
+    let world = World::new(904);
+    let kept = world.backup();
+    let image = world.image();
+    let mut repository = world.open();
+    repository.config.store = 9;
+    let before = world.objects.snapshot();
+    let id = kept.snapshot.id;
+    world.assert_holds(&repository, id, &image, "it is read");
+    let cancel = Cancel::new();
+    let plan = plan_repair(&*world.objects, &Silent, &cancel).unwrap();
+    let refused = [
+        Session::begin(&repository, "host").map(|_| ()),
+        forget(&repository, &[id]).map(|_| ()),
+        end_session(&repository, id),
+        prune(&repository, &PruneOptions::default(), &Silent, &cancel).map(|_| ()),
+        repair(&repository, &plan, &Silent, &cancel).map(|_| ()),
+    ];
+    for refused in refused {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("mode of storing is number 9"), "{error}");
+    }
+    assert_eq!(world.objects.snapshot(), before);
 }

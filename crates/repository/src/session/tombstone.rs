@@ -23,6 +23,7 @@ const WORD: &[u8] = b"tombstone";
 
 /// Ends a session, unless it has committed or ended already (C5).
 pub fn end_session(repository: &Repository, id: SnapshotId) -> Result<(), RepositoryError> {
+    repository.check_mode()?;
     let domain = &repository.write_keys().domain;
     let tag = authenticate(&domain.session_key, &message(repository, id));
     let identity =

@@ -3,7 +3,7 @@
 use strongroom_base::{Fingerprint, Fingerprinter};
 use strongroom_chunk::{Chunker, Key};
 
-use crate::config::{NAMING_FINGERPRINT, STORE_AGREED, STORE_EXCLUSIVE, StreamKind};
+use crate::config::{NAMING_FINGERPRINT, StreamKind};
 use crate::error::RepositoryError;
 use crate::repository::Repository;
 
@@ -46,9 +46,7 @@ impl StreamCutter {
         if config.naming != NAMING_FINGERPRINT {
             return Err(unknown("naming of chunks", config.naming.into()));
         }
-        if ![STORE_EXCLUSIVE, STORE_AGREED].contains(&config.store) {
-            return Err(unknown("mode of storing", config.store.into()));
-        }
+        repository.check_mode()?;
         let rule = config.chunker(StreamKind::Files);
         if rule.algorithm != Chunker::ALGORITHM {
             return Err(unknown("chunker", rule.algorithm));
