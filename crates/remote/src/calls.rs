@@ -3,9 +3,12 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use strongroom_base::Stopwatch;
 
 use crate::failure::Failure;
 use crate::rate::Line;
@@ -13,6 +16,9 @@ use crate::shell::Shell;
 
 /// Frames that may wait for one call. It collects them at once, so they are few.
 const WAITING_FRAMES: usize = 64;
+/// How many times the patience a call waits while others are answered: its answer may be behind all
+/// of theirs on a slow line, but a server may also have forgotten it.
+const TURNS_MAX: u32 = 30;
 
 /// The two directions of a connection, and how to end it.
 pub(crate) struct Link {
@@ -69,6 +75,9 @@ struct Shared<A> {
     sending: Mutex<Box<dyn Write + Send>>,
     waiting: Mutex<Waiting<A>>,
     end: Arc<dyn End>,
+    began: Stopwatch,
+    /// When the last frame of any call came, in milliseconds from the beginning.
+    heard: AtomicU64,
 }
 
 /// The calls that wait, by their numbers.
@@ -99,7 +108,8 @@ impl<A: Answer> Calls<A> {
         let Link { mut receiving, sending, end } = link;
         let waiting = Waiting { last: 0, calls: HashMap::new(), is_over: false };
         let (sending, waiting) = (Mutex::new(sending), Mutex::new(waiting));
-        let shared = Arc::new(Shared { sending, waiting, end });
+        let (began, heard) = (Stopwatch::start(), AtomicU64::new(0));
+        let shared = Arc::new(Shared { sending, waiting, end, began, heard });
         let of_thread = shared.clone();
         std::thread::Builder::new()
             .name("receiver".to_owned())
@@ -154,12 +164,19 @@ impl<A> Call<A> {
 
     /// The next frame of the answer.
     pub(crate) fn next(&self) -> Result<A, Failure> {
-        match self.answers.recv_timeout(self.patience) {
-            Ok(answer) => Ok(answer),
-            Err(RecvTimeoutError::Disconnected) => Err(self.shared.lost()),
-            Err(RecvTimeoutError::Timeout) => {
-                let waited = format!("no answer for {} seconds", self.patience.as_secs());
-                Err(self.broken(waited))
+        let waited = Stopwatch::start();
+        let mut wait = self.patience;
+        loop {
+            match self.answers.recv_timeout(wait) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.shared.lost()),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            // On a slow line, what others asked for before comes first.
+            wait = self.patience.saturating_sub(self.shared.quiet());
+            if wait.is_zero() || waited.elapsed() > self.patience * TURNS_MAX {
+                let why = format!("no answer for {} seconds", self.patience.as_secs());
+                return Err(self.broken(why));
             }
         }
     }
@@ -185,6 +202,12 @@ impl<A> Drop for Call<A> {
 impl<A> Shared<A> {
     fn waiting(&self) -> MutexGuard<'_, Waiting<A>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long nothing was received.
+    fn quiet(&self) -> Duration {
+        let heard = Duration::from_millis(self.heard.load(Ordering::Relaxed));
+        self.began.elapsed().saturating_sub(heard)
     }
 
     fn send(&self, bytes: &[u8]) -> Result<(), Failure> {
@@ -213,6 +236,7 @@ impl<A: Answer> Shared<A> {
         if greet(source).is_ok() {
             while let Ok(Some((number, answer))) = A::receive(source) {
                 line.receive(answer.bytes());
+                self.heard.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
                 // The answer of a call that was given up is dropped.
                 let Some(call) = self.waiting().calls.get(&number).cloned() else { continue };
                 // It waits while the call is busy with the frames before, and fails if it is over.
@@ -225,5 +249,69 @@ impl<A: Answer> Shared<A> {
         waiting.calls.clear();
         drop(waiting);
         self.end.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::rate::Rate;
+
+    struct Byte;
+
+    impl Answer for Byte {
+        fn receive(source: &mut dyn Read) -> io::Result<Option<(u32, Self)>> {
+            let mut number = [0];
+            source.read_exact(&mut number)?;
+            Ok(Some((u32::from(number[0]), Self)))
+        }
+
+        fn bytes(&self) -> usize {
+            1
+        }
+    }
+
+    impl End for UnixStream {
+        fn end(&self) {
+            let _ = self.shutdown(std::net::Shutdown::Both);
+        }
+
+        fn reason(&self) -> Option<Failure> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_call_waits_while_others_are_answered_but_not_in_silence() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let link = Link {
+            receiving: Box::new(near.try_clone().unwrap()),
+            sending: Box::new(near.try_clone().unwrap()),
+            end: Arc::new(near),
+        };
+        let line = Arc::new(Line::new(Rate::default()));
+        let patience = Duration::from_millis(400);
+        let calls = Calls::<Byte>::begin(link, line, patience, |_| Ok(())).unwrap();
+        let (first, second) = (calls.call().unwrap(), calls.call().unwrap());
+        let server = std::thread::spawn(move || {
+            for _ in 0..12 {
+                std::thread::sleep(Duration::from_millis(100));
+                far.write_all(&[1]).unwrap();
+            }
+            far.write_all(&[2]).unwrap();
+            far
+        });
+        second.next().map(drop).unwrap();
+        let far = server.join().unwrap();
+        for _ in 0..12 {
+            first.next().map(drop).unwrap();
+        }
+        let waited = Stopwatch::start();
+        assert!(matches!(first.next(), Err(Failure::Lost(_))));
+        assert!(waited.elapsed() < Duration::from_secs(5), "{:?}", waited.elapsed());
+        assert!(calls.call().is_err() || first.next().is_err());
+        drop(far);
     }
 }

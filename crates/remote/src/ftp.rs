@@ -112,6 +112,7 @@ impl Ftp {
         match &done {
             // Others that were kept as long are probably gone too.
             Err(Failure::Lost(_) | Failure::Busy { .. }) => idle.clear(),
+            _ if control.is_busy => {}
             _ => idle.push(control),
         }
         done
@@ -120,12 +121,23 @@ impl Ftp {
     /// Sends bytes to a file.
     fn send(&self, control: &mut Control, path: &str, bytes: &[u8]) -> Result<(), Failure> {
         let mut stream = control.transfer(None, &format!("STOR {path}"))?;
-        for piece in bytes.chunks(PIECE_BYTES) {
-            self.line.send(piece.len());
-            stream.write_all(piece).map_err(Failure::Lost)?;
+        let sent = bytes
+            .chunks(PIECE_BYTES)
+            .try_for_each(|piece| {
+                self.line.send(piece.len());
+                stream.write_all(piece)
+            })
+            .and_then(|()| stream.finish());
+        match sent {
+            Ok(()) => control.reply()?.is(&[226, 250]).map(drop),
+            // A server that takes no more, such as one whose disk is full, closes the data and says
+            // why on the other connection.
+            Err(error) if is_closed(&error) => match control.reply() {
+                Ok(reply) if reply.code >= 400 => Err(reply.failure()),
+                _ => Err(Failure::Lost(error)),
+            },
+            Err(error) => Err(Failure::Lost(error)),
         }
-        stream.finish().map_err(Failure::Lost)?;
-        control.reply()?.is(&[226, 250]).map(drop)
     }
 
     /// Makes a folder, with those above it as far as they are missing.
@@ -168,8 +180,15 @@ impl Ftp {
         *self.has_facts.lock().unwrap_or_else(PoisonError::into_inner) = Some(has_facts);
         let verb = if has_facts { "MLSD" } else { "LIST" };
         let mut stream = match control.transfer(None, &format!("{verb} {path}")) {
-            // There is no such folder, or it may not be seen: then its objects may not either.
-            Err(Failure::Refused { refusal: Refusal::Right, .. }) => return Ok(Vec::new()),
+            Err(Failure::Refused { refusal: Refusal::Right, answer }) => {
+                // There is no such folder, or it may not be read. The folder above says which.
+                let above =
+                    if folder.is_empty() { Vec::new() } else { self.entries_over(control, "")? };
+                if above.iter().any(|entry| entry.is_folder && entry.name == folder) {
+                    return Err(Failure::Refused { refusal: Refusal::Right, answer });
+                }
+                return Ok(Vec::new());
+            }
             other => other?,
         };
         let mut text = Vec::new();
@@ -178,7 +197,16 @@ impl Ftp {
         control.reply()?.is(&[226, 250])?;
         let text = String::from_utf8_lossy(&text);
         let parse = if has_facts { from_facts } else { from_long_line };
-        Ok(text.lines().filter_map(|line| parse(line.trim_end())).collect())
+        let entries: Vec<Entry> = text.lines().filter_map(|line| parse(line.trim_end())).collect();
+        // vsftpd shows a folder that it may not read as an entry by itself: that is not empty, and
+        // what is in it is unknown.
+        match entries.as_slice() {
+            [only] if only.is_folder && !folder.is_empty() && only.name == folder => {
+                let answer = format!("the folder {folder} cannot be read");
+                Err(Failure::Refused { refusal: Refusal::Right, answer })
+            }
+            _ => Ok(entries),
+        }
     }
 
     /// Receives at most this many bytes. True if the stream ended before.
@@ -242,6 +270,12 @@ impl Ftp {
         };
         Ok(bytes)
     }
+}
+
+/// Whether the other side closed the connection while it was written to.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
 }
 
 fn credentials(
@@ -329,8 +363,9 @@ impl Service for Ftp {
                 control.ask(&format!("RNFR {temporary}"))?.is(&[350])?;
                 control.ask(&format!("RNTO {}", self.path(name.as_str())))?.is(&[250]).map(drop)
             });
-            if matches!(&stored, Err(Failure::Refused { .. } | Failure::Full)) {
-                control.ask(&format!("DELE {temporary}"))?;
+            if !control.is_busy && !matches!(&stored, Ok(()) | Err(Failure::Lost(_))) {
+                // Why it was not stored matters more than whether this succeeds.
+                let _ = control.ask(&format!("DELE {temporary}"));
                 // The folder may have been removed since it was made.
                 self.folders().clear();
             }

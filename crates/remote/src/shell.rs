@@ -6,6 +6,7 @@
 use std::io::{self, Read};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use strongroom_backend::Refusal;
@@ -39,6 +40,8 @@ pub(crate) struct Shell {
     input: Option<ChildStdin>,
     output: Option<ChildStdout>,
     complaint: Arc<Mutex<Vec<u8>>>,
+    /// What collects the complaints, until there can be no more.
+    collecting: Option<JoinHandle<()>>,
     is_command: bool,
 }
 
@@ -75,19 +78,19 @@ impl Shell {
             answer: format!("cannot start {program}: {error}"),
         })?;
         let complaint = Arc::new(Mutex::new(Vec::new()));
-        if let Some(stderr) = child.stderr.take() {
+        // If there is no thread for them, its complaints are lost, and nothing else.
+        let collecting = child.stderr.take().and_then(|stderr| {
             let kept = complaint.clone();
-            // If there is no thread for them, its complaints are lost, and nothing else.
-            let _ = std::thread::Builder::new()
-                .name("complaints".to_owned())
-                .spawn(move || collect(stderr, &kept));
-        }
+            let thread = std::thread::Builder::new().name("complaints".to_owned());
+            thread.spawn(move || collect(stderr, &kept)).ok()
+        });
         let (input, output) = (child.stdin.take(), child.stdout.take());
         Ok(Self {
             child: Mutex::new(child),
             input,
             output,
             complaint,
+            collecting,
             is_command: matches!(what, Command_(_)),
         })
     }
@@ -111,7 +114,14 @@ impl Shell {
 
     /// Why it ended, as far as it said.
     pub(crate) fn failure(&self) -> Failure {
-        let code = self.exit_code();
+        let waited = Stopwatch::start();
+        let code = self.exit_code(&waited);
+        // What it wrote before it ended may not be collected yet.
+        while self.collecting.as_ref().is_some_and(|thread| !thread.is_finished())
+            && waited.elapsed() < LAST_WORDS
+        {
+            std::thread::sleep(LOOK);
+        }
         let said = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
         let said = String::from_utf8_lossy(&said).trim().to_owned();
         let answer = said.lines().last().unwrap_or("the connection ended").trim().to_owned();
@@ -133,8 +143,7 @@ impl Shell {
     }
 
     /// Its exit code, if it ends within a moment by itself.
-    fn exit_code(&self) -> Option<i32> {
-        let waited = Stopwatch::start();
+    fn exit_code(&self, waited: &Stopwatch) -> Option<i32> {
         loop {
             let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
             match child.try_wait() {

@@ -53,6 +53,8 @@ pub(super) struct Control {
     received: Vec<u8>,
     /// The server does not know `EPSV`.
     is_old: bool,
+    /// A transfer has begun whose last reply was not received: what is asked now would get it.
+    pub(super) is_busy: bool,
 }
 
 impl Read for Stream {
@@ -129,8 +131,14 @@ impl Control {
         let peer = socket.peer_addr().map_err(Failure::Lost)?.ip();
         let stream =
             if server.is_implicit { secure(socket, server)? } else { Stream::Plain(socket) };
-        let mut control =
-            Self { stream, server: server.clone(), peer, received: Vec::new(), is_old: false };
+        let mut control = Self {
+            stream,
+            server: server.clone(),
+            peer,
+            received: Vec::new(),
+            is_old: false,
+            is_busy: false,
+        };
         control.reply()?.is(&[220])?;
         if server.tls.is_some() && !server.is_implicit {
             control.ask("AUTH TLS")?.is(&[234]).map_err(|failure| match failure {
@@ -185,6 +193,7 @@ impl Control {
                 text = format!("{text}\n{}", line.trim());
             }
         }
+        self.is_busy &= code < 200;
         Ok(Reply { code, text })
     }
 
@@ -218,6 +227,7 @@ impl Control {
             self.ask(before)?.is(&[350])?;
         }
         self.ask(command)?.is(&[125, 150])?;
+        self.is_busy = true;
         if self.server.tls.is_some() {
             secure(socket, &self.server)
         } else {

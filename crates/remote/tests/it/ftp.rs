@@ -1,5 +1,6 @@
 //! FTP, on vsftpd.
 
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::time::Duration;
 
 use strongroom_backend::{Backend, BackendError, ObjectName, Refusal, read_all};
@@ -122,6 +123,25 @@ fn a_connection_that_is_cut_is_made_again() {
         });
         assert!(read_all(&*backend, &name).unwrap() == [3; 3 << 20]);
     }
+}
+
+#[test]
+fn a_folder_that_may_not_be_read_is_not_empty() {
+    let server = vsftpd();
+    let text = server.url(server.server.address, "/a");
+    let backend = place(&text).create(&settings(Vec::new())).unwrap();
+    let name = ObjectName::new("arenas", "one");
+    backend.replace(&name, b"x").unwrap();
+    let folder = server.data().join("a/arenas");
+    chown(&folder, Some(0), Some(0)).unwrap();
+    for mode in [0o700, 0o711] {
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(mode)).unwrap();
+        assert!(backend.list("arenas").is_err(), "{mode:o}");
+        assert!(!backend.remove(&name).unwrap_err().is_not_found(), "{mode:o}");
+    }
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
+    assert_eq!(backend.list("arenas").unwrap().len(), 1);
+    assert!(backend.list("snapshots").unwrap().is_empty());
 }
 
 fn refusal(text: &str, variables: &[(String, String)]) -> Refusal {

@@ -116,6 +116,31 @@ fn a_long_line_is_filled() {
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }
 
+#[test]
+fn what_ssh_says_at_its_end_is_always_heard() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("ssh");
+    let starts = folder.path().join("starts");
+    let text = format!(
+        "#!/bin/sh\necho x >> {}\necho 'Host key verification failed.' >&2\nexit 255\n",
+        starts.display()
+    );
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let variables = [("STRONGROOM_SSH".to_owned(), program.display().to_string())];
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    assert_eq!(refusal("sftp://host/x", &variables), Refusal::Identity);
+                }
+            });
+        }
+    });
+    // A refusal is not repeated: a second start means that it was taken for a lost connection.
+    assert_eq!(std::fs::read_to_string(&starts).unwrap().lines().count(), 160);
+}
+
 fn refusal(text: &str, variables: &[(String, String)]) -> Refusal {
     match place(text).open(&settings(variables.to_vec())) {
         Err(BackendError::Refused { refusal, .. }) => refusal,
