@@ -264,8 +264,8 @@ pub fn examples(command: &str) -> &'static [Example] {
                         "strongroom serve --house /srv/house --name backup.example --listen 0.0.0.0:8443",
                     ),
                     example(
-                        "Let a key of ssh back up, and nothing else (a line of ~/.ssh/authorized_keys)",
-                        "restrict,command=\"strongroom serve --stdio --role put-only --path /srv/laptop\" ssh-ed25519 AAAA... laptop",
+                        "Serve one repository to a key of ssh: as its command in ~/.ssh/authorized_keys",
+                        "strongroom serve --stdio --role put-only --path /srv/laptop",
                     ),
                 ]
             }
