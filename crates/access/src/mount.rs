@@ -159,7 +159,11 @@ pub fn mount(
     let run = move || {
         let result = session.run();
         ended.store(true, Ordering::Release);
-        result
+        match result {
+            // A request was being read at the moment at which the last user of the mount left.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::CONNABORTED) => Ok(()),
+            other => other,
+        }
     };
     let thread = std::thread::Builder::new().name("mount".to_owned()).spawn(run);
     let thread = thread.map_err(refused)?;
