@@ -230,14 +230,12 @@ impl ArenaStore {
             Err(error) if error.is_lost() => error,
             Err(error) => return Err(error),
         };
-        for name in self.other_generations(arena.name(), &error)? {
-            let Ok(object) = self.heal(name) else { continue };
+        self.other_generation(arena.name(), error, |name| {
+            let object = self.heal(name)?;
             let now = self.open_arena_in(name, &object)?;
-            self.learn(name);
             self.arenas.remove(&arena.id);
-            return blocks_in(&now, &object, &arena.summary.blocks[places]);
-        }
-        Err(error)
+            blocks_in(&now, &object, &arena.summary.blocks[places.clone()])
+        })
     }
 
     /// Drops what is cached of an arena, because it was rewritten.

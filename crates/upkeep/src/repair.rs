@@ -38,15 +38,14 @@ use strongroom_arena::{
 };
 use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{Cancel, Monitor};
-use strongroom_catalog::ChunkRef;
 use strongroom_repository::objects::{read_whole, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Repository, RepositoryError, arena_bytes_of, forged_configs,
     list_snapshots,
 };
 
-use crate::health::audit::{audit, without_removed};
-use crate::health::bad::{BadPlaces, is_good};
+use crate::health::audit::audit_beside_others;
+use crate::health::bad::BadPlaces;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::look::{Looked, look_into};
 use aside::put_back;
@@ -129,9 +128,9 @@ pub fn repair(
         outcome.recovered += 1;
     }
     let list = list_snapshots(repository)?;
-    let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
-    let (affected, _) = audit(&reader, &list.readable(), &mut is_good, monitor, cancel)?;
-    outcome.affected = without_removed(repository, affected)?;
+    let snapshots = list.readable();
+    let audited = audit_beside_others(repository, &reader, &snapshots, &bad, monitor, cancel)?;
+    outcome.affected = audited.0;
     Ok(outcome)
 }
 

@@ -14,15 +14,14 @@ use crossbeam_channel::bounded;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName, CacheLimits};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName};
 use strongroom_base::{Cancel, Location, Monitor, Problem, Progress, Severity, SnapshotId};
-use strongroom_catalog::ChunkRef;
 use strongroom_repository::objects::{list_objects, list_strangers, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Collections, OwnRecord, Repository, RepositoryError, arena_bytes_of,
     forged_configs, list_snapshots, read_vouchers, snapshot_object,
 };
 
-use crate::health::audit::{Affected, audit, without_removed};
-use crate::health::bad::{BadPlaces, is_good};
+use crate::health::audit::{Affected, audit_beside_others};
+use crate::health::bad::BadPlaces;
 use crate::health::census::{
     Census, OpenSession, Unclaimed, date_sessions, missing_sequences, own_snapshot_gone,
 };
@@ -149,9 +148,9 @@ pub fn verify(
     verifier.outcome.lost_snapshots = find_lost(repository, &reader, unclaimed, &known, cancel)?;
     let bad = std::mem::take(&mut verifier.bad);
     withdraw(repository, &reader, &bad.lost_slots(&reader), monitor, cancel)?;
-    let mut is_good = |chunk: &ChunkRef| is_good(&reader, &bad, chunk);
-    let (affected, audited) = audit(&reader, &snapshots, &mut is_good, monitor, cancel)?;
-    verifier.outcome.affected = without_removed(repository, affected)?;
+    let (affected, audited) =
+        audit_beside_others(repository, &reader, &snapshots, &bad, monitor, cancel)?;
+    verifier.outcome.affected = affected;
     verifier.outcome.snapshots = audited.snapshots;
     verifier.outcome.chunks_named = audited.chunks;
     Ok(verifier.outcome)

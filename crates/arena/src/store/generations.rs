@@ -17,6 +17,9 @@ use super::{ArenaStore, lock};
 use crate::error::ArenaError;
 use crate::name::{ArenaName, ListedArena, ListedArenas};
 
+/// How often the arenas are listed for one of them that others rewrite at the same time.
+const LISTINGS_MAX: u32 = 5;
+
 /// What is known of the names of arenas.
 #[derive(Default)]
 pub(super) struct KnownNames {
@@ -51,41 +54,67 @@ impl ArenaStore {
             Err(error) if error.is_lost() => error,
             other => return other,
         };
-        for name in self.other_generations(first, &error)? {
-            match read(name) {
-                Err(error) if error.is_lost() => {}
-                other => {
-                    self.learn(name);
-                    return other;
+        self.other_generation(first, error, read)
+    }
+
+    /// Calls `read` with the other generations of an arena, greatest first. `error` is why the one
+    /// that was tried cannot be read; it is returned if none can.
+    ///
+    /// The arenas are listed once, and again when one is missing that was known to exist: it was
+    /// rewritten since.
+    pub(super) fn other_generation<T>(
+        &self,
+        tried: ArenaName,
+        error: ArenaError,
+        read: impl Fn(ArenaName) -> Result<T, ArenaError>,
+    ) -> Result<T, ArenaError> {
+        let was_known = tried.generation > 0 || self.is_listed(tried);
+        let mut is_stale = was_known && is_missing(&error);
+        for _ in 0..LISTINGS_MAX {
+            let names = self.listed_generations(tried.id, is_stale)?;
+            is_stale = false;
+            for name in names.into_iter().rev().filter(|name| *name != tried) {
+                match read(name) {
+                    Err(error) if error.is_lost() => is_stale |= is_missing(&error),
+                    other => {
+                        self.learn(name);
+                        return other;
+                    }
                 }
             }
+            if !is_stale {
+                break;
+            }
+        }
+        if is_missing(&error) {
+            // So that the arenas are not listed again for each chunk of one that is gone.
+            self.learn(ArenaName { generation: 0, ..tried });
+            self.arenas.remove(&tried.id);
         }
         Err(error)
     }
 
-    /// The other generations of an arena, greatest first. The arenas are listed once, and again if
-    /// an arena is missing that existed then: it was rewritten since.
-    pub(super) fn other_generations(
+    fn is_listed(&self, name: ArenaName) -> bool {
+        let known = lock(&self.known);
+        let listed = known.listed.as_ref().map_or(&[][..], |listed| listed.generations(name.id));
+        listed.iter().any(|arena| arena.name == name)
+    }
+
+    /// The generations of an arena in the listing, which is made first if there is none or it is
+    /// out of date.
+    fn listed_generations(
         &self,
-        tried: ArenaName,
-        error: &ArenaError,
+        id: ArenaId,
+        is_stale: bool,
     ) -> Result<Vec<ArenaName>, ArenaError> {
-        let is_missing = matches!(error, ArenaError::Missing { .. });
-        let is_stale = match &lock(&self.known).listed {
-            None => true,
-            Some(listed) => {
-                let mut names = listed.generations(tried.id).iter();
-                is_missing && names.any(|arena| arena.name == tried)
-            }
-        };
-        if is_stale {
+        let is_unlisted = lock(&self.known).listed.is_none();
+        if is_stale || is_unlisted {
             let listed = ListedArenas::list(&*self.backend)?;
             lock(&self.known).listed = Some(listed);
         }
         let known = lock(&self.known);
-        let found = known.listed.as_ref().map_or(&[][..], |listed| listed.generations(tried.id));
-        let names = found.iter().rev().map(|arena| arena.name);
-        Ok(names.filter(|name| *name != tried).collect())
+        let found = known.listed.as_ref().map_or(&[][..], |listed| listed.generations(id));
+        Ok(found.iter().map(|arena| arena.name).collect())
     }
 
     /// Those of the listed generations of one arena that its writer or its owner can have made;
@@ -147,4 +176,8 @@ impl ArenaStore {
         }
         Ok(turned)
     }
+}
+
+fn is_missing(error: &ArenaError) -> bool {
+    matches!(error, ArenaError::Missing { .. })
 }

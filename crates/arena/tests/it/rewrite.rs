@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use strongroom_arena::format::{BlockFrame, FRAME_BYTES};
 use strongroom_arena::{ArenaError, FinishedArena, Redundancy, Rewriting, rewrite};
 use strongroom_backend::Backend;
-use strongroom_base::Fingerprint;
+use strongroom_base::{ArenaId, Fingerprint};
 
 use crate::{BLOCK_CHUNKS, World, block_range, chunks, head_of, read};
 
@@ -116,4 +116,36 @@ fn a_damaged_arena_beyond_parity_is_not_rewritten() {
     damaged[block_range(&before, 1)].fill(0);
     let error = world.rewritten(&before, &damaged, &BTreeSet::from([4])).err();
     assert!(matches!(error, Some(ArenaError::Damaged { .. })), "{error:?}");
+}
+
+/// A listing may be older than what the reader has learned since.
+#[test]
+fn a_reader_follows_an_arena_through_its_generations() {
+    let world = World::new();
+    let chunks = chunks(20);
+    let mut arena = world.build(&chunks, Redundancy { per_mille: 0 });
+    let id = arena.name.id;
+    world.backend.create(&arena.name.object(), arena.object()).unwrap();
+    // Lists the arenas.
+    assert!(matches!(world.store.arena(ArenaId([9; 16])), Err(ArenaError::Missing { .. })));
+    for slot in 0..6 {
+        let gone = BTreeSet::from([slot]);
+        let next = world.rewritten(&arena, arena.object(), &gone).unwrap();
+        world.backend.create(&next.name.object(), next.object()).unwrap();
+        world.backend.remove(&arena.name.object()).unwrap();
+        arena = next;
+        if slot == 0 {
+            // As a refreshed index does.
+            world.store.learn(arena.name);
+        }
+        if slot % 2 == 1 {
+            world.store.forget(id);
+            let opened = world.store.arena(id).unwrap();
+            assert_eq!(opened.name(), arena.name);
+            assert_eq!(read(&world.store, &opened, 19).unwrap(), chunks[19]);
+        }
+    }
+    world.backend.remove(&arena.name.object()).unwrap();
+    world.store.forget(id);
+    assert!(matches!(world.store.arena(id), Err(ArenaError::Missing { .. })));
 }

@@ -7,18 +7,19 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use strongroom_arena::{
     ArenaContent, ArenaError, ArenaStore, CacheLimits, NearArenas, OpenBlock, StoredChunk,
 };
 use strongroom_backend::Backend;
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, NamingKeys, Silent};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, NamingKeys, Silent, Stopwatch};
 use strongroom_catalog::{ChunkRef, ReadChunk};
 use strongroom_chunk::delta;
 
 use crate::error::RepositoryError;
-use crate::index::chunk_index::ChunkIndex;
+use crate::index::chunk_index::{ChunkIndex, Refreshed};
 use crate::own::OwnRecord;
 use crate::repository::Repository;
 use crate::spool::Spool;
@@ -40,7 +41,24 @@ struct KnownPlaces {
     /// Places besides the one in the index: found by reading every summary, once the index's own
     /// place has failed too.
     copies: Option<HashMap<Fingerprint, Vec<Location>>>,
+    /// When the index was brought up to date.
+    since: Stopwatch,
 }
+
+impl KnownPlaces {
+    fn refresh(&mut self, reader: &ChunkReader) -> Result<Refreshed, RepositoryError> {
+        self.since = Stopwatch::start();
+        let (backend, store) = (&*reader.backend, &reader.store);
+        let refreshed = self.index.refresh(backend, store, &Silent, &Cancel::new())?;
+        if refreshed.read + refreshed.vanished > 0 {
+            self.copies = None;
+        }
+        Ok(refreshed)
+    }
+}
+
+/// The arenas are not listed more often than this for chunks that are nowhere.
+const PLACES_LIFETIME: Duration = Duration::from_secs(1);
 
 impl ChunkReader {
     /// A reader with its own caches.
@@ -115,48 +133,68 @@ impl ChunkReader {
 
     /// From the first place that has them.
     fn read(&self, content: ArenaContent, chunk: &ChunkRef) -> Result<Vec<u8>, RepositoryError> {
-        let error = match self.read_at(content, &chunk.fingerprint, chunk.location) {
+        let mut why = match self.read_at(content, &chunk.fingerprint, chunk.location) {
             Err(error) if error.is_lost_chunk() => error,
             other => return other,
         };
-        if self.store.turn_to_genuine()? {
-            match self.read_at(content, &chunk.fingerprint, chunk.location) {
-                Err(error) if error.is_lost_chunk() => {}
-                other => return other,
+        self.store.turn_to_genuine()?;
+        let read = |place| match self.read_at(content, &chunk.fingerprint, place) {
+            Err(error) if error.is_lost_chunk() => {
+                if place == chunk.location {
+                    why = error;
+                }
+                Ok(None)
             }
-        }
-        let mut tried = vec![chunk.location];
-        while let Some(elsewhere) = self.find_elsewhere(&chunk.fingerprint, &tried)? {
-            match self.read_at(content, &chunk.fingerprint, elsewhere) {
-                Err(error) if error.is_lost_chunk() => tried.push(elsewhere),
-                other => return other,
-            }
+            other => other.map(Some),
+        };
+        if let Some(bytes) = self.from_places(chunk, read)? {
+            return Ok(bytes);
         }
         Err(RepositoryError::ChunkLost {
             fingerprint: chunk.fingerprint,
             location: chunk.location,
-            why: error.to_string(),
+            why: why.to_string(),
         })
     }
 
-    /// Other places of a chunk than those already tried: first the one in the index, then further
-    /// copies, which two backups at the same time may have left.
-    pub fn find_elsewhere(
+    /// What `take` makes of the first of a chunk's places for which it makes anything: the hint of
+    /// its recipe, then the place in the index, then further copies, which two backups at the same
+    /// time may have left.
+    pub fn from_places<T>(
+        &self,
+        chunk: &ChunkRef,
+        mut take: impl FnMut(Location) -> Result<Option<T>, RepositoryError>,
+    ) -> Result<Option<T>, RepositoryError> {
+        for is_last in [false, true] {
+            let mut tried = Vec::new();
+            let mut next = Some(chunk.location);
+            while let Some(place) = next {
+                if let Some(taken) = take(place)? {
+                    return Ok(Some(taken));
+                }
+                tried.push(place);
+                next = self.elsewhere(&chunk.fingerprint, &tried)?;
+            }
+            if is_last || !self.look_again()? {
+                break;
+            }
+            tried.iter().for_each(|place| self.store.forget(place.arena));
+        }
+        Ok(None)
+    }
+
+    /// Another place of a chunk than those already tried.
+    fn elsewhere(
         &self,
         fingerprint: &Fingerprint,
         tried: &[Location],
     ) -> Result<Option<Location>, RepositoryError> {
-        let mut slot = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = match &mut *slot {
-            Some(known) => known,
-            empty => {
-                let index = self.refreshed(ChunkIndex::open(self.cache.as_deref())?)?;
-                empty.insert(KnownPlaces { index, copies: None })
-            }
-        };
+        let mut slot = self.known_places()?;
+        let known = slot.as_mut().expect("known_places fills it");
         let mut found = known.index.lookup(fingerprint);
         if found.is_none() && known.index.is_broken() {
-            known.index = self.refreshed(ChunkIndex::in_memory())?;
+            known.index = ChunkIndex::in_memory();
+            known.refresh(self)?;
             found = known.index.lookup(fingerprint);
         }
         if let Some(first) = found.filter(|first| !tried.contains(first)) {
@@ -172,9 +210,28 @@ impl ChunkReader {
         Ok(places.iter().copied().find(|place| !tried.contains(place)))
     }
 
-    fn refreshed(&self, mut index: ChunkIndex) -> Result<ChunkIndex, RepositoryError> {
-        index.refresh(&*self.backend, &self.store, &Silent, &Cancel::new())?;
-        Ok(index)
+    /// Brings the places up to date, for a reader beside which others store and collect. Returns
+    /// whether any arena has come or gone since.
+    fn look_again(&self) -> Result<bool, RepositoryError> {
+        let mut slot = self.known_places()?;
+        let known = slot.as_mut().expect("known_places fills it");
+        if known.since.elapsed() < PLACES_LIFETIME {
+            return Ok(false);
+        }
+        let refreshed = known.refresh(self)?;
+        Ok(refreshed.read + refreshed.vanished > 0)
+    }
+
+    /// The places, with the index loaded.
+    fn known_places(&self) -> Result<MutexGuard<'_, Option<KnownPlaces>>, RepositoryError> {
+        let mut slot = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.is_none() {
+            let index = ChunkIndex::open(self.cache.as_deref())?;
+            let mut known = KnownPlaces { index, copies: None, since: Stopwatch::start() };
+            known.refresh(self)?;
+            *slot = Some(known);
+        }
+        Ok(slot)
     }
 
     fn read_at(

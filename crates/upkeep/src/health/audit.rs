@@ -4,18 +4,21 @@
 //! walked again, because the loss has to be named in every snapshot that has it. Nodes of recipes
 //! are read once in either case.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, SnapshotId};
 use strongroom_catalog::recipe::{check_length, read_node};
 use strongroom_catalog::{ChunkRef, Entry, Snapshot};
 use strongroom_repository::{
     ChunkReader, Collections, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk,
-    TreeKey, TreeMemo,
+    TreeKey, TreeMemo, read_vouchers,
 };
 
+use super::bad::{BadPlaces, is_good};
 use super::known_good::KnownGood;
 
 /// At most this many losses are named, in some 20 MiB of memory. A directory that holds itself
@@ -73,16 +76,32 @@ pub fn audit(
     Ok((auditor.affected, auditor.audited))
 }
 
-/// The same without those in snapshots that a collection has removed meanwhile.
-pub fn without_removed(
+/// The same, for a repository that others change meanwhile: a loss counts only if a new reader,
+/// which remembers nothing of an earlier state, finds it as well, in a snapshot that no collection
+/// has removed.
+pub fn audit_beside_others(
     repository: &Repository,
-    mut affected: Vec<Affected>,
-) -> Result<Vec<Affected>, RepositoryError> {
-    if !affected.is_empty() {
-        let collections = Collections::read(repository)?;
-        affected.retain(|affected| !collections.is_gone(affected.snapshot));
+    reader: &ChunkReader,
+    snapshots: &[Snapshot],
+    bad: &BadPlaces,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<(Vec<Affected>, Audited), RepositoryError> {
+    let mut good = |chunk: &ChunkRef| is_good(reader, bad, chunk);
+    let (affected, audited) = audit(reader, snapshots, &mut good, monitor, cancel)?;
+    if affected.is_empty() {
+        return Ok((affected, audited));
     }
-    Ok(affected)
+    let named: HashSet<SnapshotId> = affected.iter().map(|loss| loss.snapshot).collect();
+    let named = snapshots.iter().filter(|snapshot| named.contains(&snapshot.id));
+    let named: Vec<Snapshot> = named.cloned().collect();
+    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    reader.store().trust(read_vouchers(repository)?);
+    let mut good = |chunk: &ChunkRef| is_good(&reader, bad, chunk);
+    let (mut affected, _) = audit(&reader, &named, &mut good, monitor, cancel)?;
+    let collections = Collections::read(repository)?;
+    affected.retain(|loss| !collections.is_gone(loss.snapshot));
+    Ok((affected, audited))
 }
 
 struct Auditor<'r, 'g> {

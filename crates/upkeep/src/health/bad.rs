@@ -73,16 +73,8 @@ pub(crate) fn is_good(
     bad: &BadPlaces,
     chunk: &ChunkRef,
 ) -> Result<bool, RepositoryError> {
-    let mut tried = Vec::new();
-    let mut next = Some(chunk.location);
-    while let Some(place) = next {
-        if is_at(reader, bad, chunk, place)? {
-            return Ok(true);
-        }
-        tried.push(place);
-        next = reader.find_elsewhere(&chunk.fingerprint, &tried)?;
-    }
-    Ok(false)
+    let here = |place| Ok(is_at(reader, bad, chunk, place)?.then_some(()));
+    Ok(reader.from_places(chunk, here)?.is_some())
 }
 
 fn is_at(
