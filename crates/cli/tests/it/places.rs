@@ -83,8 +83,15 @@ fn life(far: &Far) {
     far.run(&["restore", &format!("latest~1:{tree}"), "--target", target]).exits(0);
     first.assert_same(&Image::of(&far.world.path("target")), "the first version");
     far.run(&["verify", "--data"]).exits(0);
+    let replica = far.world.path("replica");
+    let replica = replica.to_str().unwrap();
+    far.run(&["replicate", replica]).exits(0);
+    far.run(&["audit", replica, "--data"]).exits(0);
     far.damage();
     far.run(&["verify", "--data"]).exits(4);
+    far.run(&["repair", "--from", replica]).exits(0);
+    far.run(&["verify", "--data"]).exits(0);
+    far.damage();
     far.run(&["repair"]).exits(0);
     far.run(&["verify", "--data"]).exits(0);
     far.run(&["forget", "--keep-last", "1"]).exits(0);

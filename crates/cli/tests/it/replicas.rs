@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use strongroom_testkit::servers::{versitygw, wsgidav};
+use strongroom_testkit::servers::{sshd, versitygw, vsftpd, wsgidav};
 use strongroom_testkit::{assert_same, compare, noise};
 
 use crate::world::{CHEAP, Run, World};
@@ -223,6 +223,22 @@ fn a_repository_is_mended_from_a_bucket() {
 fn a_repository_is_mended_from_a_folder_of_webdav() {
     let server = wsgidav();
     let place = server.url(server.server.address, "/replica");
+    Elsewhere::new(&place, server.variables()).mends();
+}
+
+/// Foundation's replica (§6).
+#[test]
+fn a_repository_is_mended_from_a_folder_of_ftp() {
+    let server = vsftpd();
+    let place = server.url(server.server.address, "/replica");
+    Elsewhere::new(&place, server.variables()).mends();
+}
+
+#[test]
+fn a_repository_is_mended_from_another_machine() {
+    let server = sshd(None);
+    let folder = server.server.folder.path().join("replica").display().to_string();
+    let place = server.url("sftp", server.server.address, &format!("/{folder}"));
     Elsewhere::new(&place, server.variables()).mends();
 }
 
