@@ -1,5 +1,6 @@
-//! Reading many objects, some of them ahead: far away, each takes a round trip.
+//! Several requests at a time: far away, each takes a round trip.
 
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -40,6 +41,24 @@ pub fn each_read_ahead<T: Sync, R: Send, E>(
     })
 }
 
+/// Does both and returns when both are done: at the same time if the place is good for several
+/// requests, otherwise one after the other. `in_flight` is as for [`each_read_ahead`].
+pub fn both<A: Send, B>(
+    in_flight: usize,
+    one: impl FnOnce() -> A + Send,
+    other: impl FnOnce() -> B,
+) -> (A, B) {
+    if in_flight <= 1 {
+        let one = one();
+        return (one, other());
+    }
+    thread::scope(|scope| {
+        let one = scope.spawn(one);
+        let other = other();
+        (one.join().unwrap_or_else(|panic| resume_unwind(panic)), other)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -61,6 +80,17 @@ mod tests {
             each_read_ahead(1, &wanted, read, take).unwrap();
             assert_eq!(taken.len(), count);
         }
+    }
+
+    #[test]
+    fn both_are_done() {
+        for in_flight in [1, 2] {
+            let mut last = 0;
+            assert_eq!(both(in_flight, || 1, || last = 2), (1, ()));
+            assert_eq!(last, 2);
+        }
+        let panicked = std::panic::catch_unwind(|| both(2, || panic!("one"), || 2));
+        assert!(panicked.is_err());
     }
 
     #[test]

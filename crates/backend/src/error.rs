@@ -130,6 +130,8 @@ pub enum Refusal {
     Locked,
     /// The place found the bytes to be damaged or not allowed.
     Content,
+    /// It keeps no earlier versions of its objects, or does not show them.
+    NoVersions,
     /// Its listings lag behind, so no two machines could rely on what they see.
     Listings,
     /// The program at the far end is of another version, or is another program.

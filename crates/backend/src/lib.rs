@@ -20,7 +20,7 @@ mod striped;
 mod trial;
 
 pub use agreed::AgreedBackend;
-pub use ahead::each_read_ahead;
+pub use ahead::{both, each_read_ahead};
 pub use error::{BackendError, Operation, Refusal};
 pub use local::LocalBackend;
 pub use memory::MemoryBackend;

@@ -13,6 +13,7 @@ mod hold;
 mod init;
 mod key;
 mod label;
+mod lock;
 mod ls;
 mod manpages;
 mod mount;
@@ -74,6 +75,8 @@ pub enum Command {
     Replicate(replicate::Args),
     /// Prove that a replica still has what the repository has, for few bytes
     Audit(audit::Args),
+    /// Lock everything in the place for a time, so that no credentials can remove it
+    Lock(lock::Args),
     /// Show how much is stored, and how much each snapshot takes
     Stats(stats::Args),
     /// List, generate, add, change and remove passphrases
@@ -121,6 +124,7 @@ impl Command {
             Self::Repair(args) => repair::run(context, &args),
             Self::Replicate(args) => replicate::run(context, &args),
             Self::Audit(args) => audit::run(context, &args),
+            Self::Lock(args) => lock::run(context, &args),
             Self::Stats(args) => stats::run(context, &args),
             Self::Key(args) => key::run(context, args),
             Self::Serve(args) => serve::run(context, &args),

@@ -2,19 +2,31 @@
 
 use std::sync::Arc;
 
-use strongroom_base::units::parse_bytes;
 use strongroom_base::{Cancel, OsEntropy, SystemClock};
-use strongroom_remote::{Rate, Settings, Variables};
+use strongroom_remote::{Limit, Rate, Settings, Variables};
 
 /// How connections to places on other machines are made.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ConnectionArgs {
-    /// Send at most this many bytes a second, such as 2MiB
-    #[arg(long, global = true, value_name = "RATE", value_parser = rate, help_heading = "Connection")]
-    limit_upload: Option<u64>,
+    /// Send at most this many bytes a second, such as 2MiB, or by the time of day, such as
+    /// 8:00-18:00=500KiB,2MiB
+    #[arg(
+        long,
+        global = true,
+        value_name = "RATE",
+        value_parser = Limit::parse,
+        help_heading = "Connection"
+    )]
+    limit_upload: Option<Limit>,
     /// Receive at most this many bytes a second
-    #[arg(long, global = true, value_name = "RATE", value_parser = rate, help_heading = "Connection")]
-    limit_download: Option<u64>,
+    #[arg(
+        long,
+        global = true,
+        value_name = "RATE",
+        value_parser = Limit::parse,
+        help_heading = "Connection"
+    )]
+    limit_download: Option<Limit>,
     /// Make at most this many requests at a time
     #[arg(
         long,
@@ -31,20 +43,15 @@ impl ConnectionArgs {
     pub fn settings(&self, cancel: &Cancel) -> Settings {
         Settings {
             variables: Variables::new(std::env::vars_os()),
-            rate: Rate { upload: self.limit_upload, download: self.limit_download },
+            rate: Rate {
+                upload: self.limit_upload.clone().unwrap_or_default(),
+                download: self.limit_download.clone().unwrap_or_default(),
+            },
             connections: self.connections.map(usize::from),
             patience: Settings::PATIENCE,
             cancel: cancel.clone(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(OsEntropy),
         }
-    }
-}
-
-fn rate(text: &str) -> Result<u64, String> {
-    match parse_bytes(text) {
-        Ok(0) => Err("nothing could be sent at this rate".to_owned()),
-        Ok(bytes) => Ok(bytes),
-        Err(error) => Err(error.to_string()),
     }
 }

@@ -7,15 +7,16 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use strongroom_backend::Backend;
-use strongroom_base::{Cancel, OsEntropy, Printable, Severity, Silent, SystemClock};
-use strongroom_remote::{Place, PlaceError, Settings};
+use strongroom_base::{Cancel, OsEntropy, Printable, Severity, Silent, SystemClock, Timestamp};
+use strongroom_remote::{Past, Place, PlaceError, Settings};
 use strongroom_repository::{
-    InitOptions, Repository, RepositoryError, Surroundings, WithReplicas, check_vacant, exists,
-    read_config,
+    ClosedRepository, InitOptions, Repository, RepositoryError, Surroundings, WithReplicas,
+    check_vacant, exists, read_config,
 };
 use strongroom_upkeep::find_rolled_back;
 
 use crate::connection::ConnectionArgs;
+use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::passphrase::PassphraseArgs;
 use crate::terminal::{Events, Terminal};
@@ -34,6 +35,15 @@ pub struct GlobalArgs {
         help_heading = "Repository"
     )]
     pub repo: Option<OsString>,
+    /// Look at the repository as it was at this time, if its place keeps versions of objects
+    #[arg(
+        long,
+        global = true,
+        value_name = "TIME",
+        value_parser = moment,
+        help_heading = "Repository"
+    )]
+    pub as_of: Option<Timestamp>,
     #[command(flatten)]
     pub passphrase: PassphraseArgs,
     #[command(flatten)]
@@ -155,20 +165,39 @@ impl Context {
     pub fn backend(&self) -> Result<Arc<dyn Backend>, CliError> {
         let place = self.place()?;
         let not_there = RepositoryError::NotARepository { place: place.to_string() };
-        let backend = place.open(&self.settings())?.ok_or(not_there)?;
+        let opened = match self.args.as_of {
+            Some(time) => place.open_past(&self.settings(), Past::AsOf(time))?,
+            None => place.open(&self.settings())?,
+        };
+        let backend = opened.ok_or(not_there)?;
         if let Some(complaint) = backend.complaint() {
             self.terminal.problem(Severity::Warning, &complaint);
         }
         Ok(backend)
     }
 
+    /// The place of the repository as it was, if it keeps versions of its objects.
+    pub fn backend_past(&self, past: Past) -> Result<Arc<dyn Backend>, CliError> {
+        let place = self.place()?;
+        let not_there = RepositoryError::NotARepository { place: place.to_string() };
+        Ok(place.open_past(&self.settings(), past)?.ok_or(not_there)?)
+    }
+
     /// The place of the repository, which is made if it does not exist.
     pub fn backend_made(&self) -> Result<Arc<dyn Backend>, CliError> {
+        self.check_present()?;
         Ok(self.place()?.create(&self.settings())?)
     }
 
     /// Opens the repository.
     pub fn open(&self) -> Result<Repository, CliError> {
+        if self.args.as_of.is_none()
+            && let Some(backend) = self.place()?.reach(&self.settings())?
+            && let Ok(closed) = self.find(backend)
+        {
+            return self.open_closed(closed);
+        }
+        // The place itself says what is wrong.
         self.open_at(self.backend()?)
     }
 
@@ -231,13 +260,22 @@ impl Context {
     }
 
     fn open_at(&self, backend: Arc<dyn Backend>) -> Result<Repository, CliError> {
-        if !exists(&*backend)? {
-            return Err(RepositoryError::NotARepository { place: backend.describe() }.into());
-        }
+        self.open_closed(self.find(backend)?)
+    }
+
+    fn find(&self, backend: Arc<dyn Backend>) -> Result<ClosedRepository, CliError> {
+        Ok(ClosedRepository::find(self.surroundings(backend))?)
+    }
+
+    fn open_closed(&self, closed: ClosedRepository) -> Result<Repository, CliError> {
         let place = self.place()?.to_string();
         let passphrase = self.args.passphrase.existing(&place, &self.cancel)?;
-        let repository = Repository::open(self.surroundings(backend), &passphrase)?;
-        if let Some((id, sequence)) = find_rolled_back(&repository, &Silent) {
+        let repository = closed.open(&passphrase)?;
+        let rolled_back = match self.args.as_of {
+            Some(_) => None,
+            None => find_rolled_back(&repository, &Silent),
+        };
+        if let Some((id, sequence)) = rolled_back {
             let id = id.short();
             let message = format!(
                 "the last snapshot that this machine made ({id}, sequence {sequence}) is not in the \
@@ -252,8 +290,21 @@ impl Context {
         Ok(repository)
     }
 
+    /// Refuses to change what was.
+    pub fn check_present(&self) -> Result<(), CliError> {
+        match self.args.as_of {
+            None => Ok(()),
+            Some(_) => Err(CliError::new(
+                Exit::Failed,
+                "an earlier time cannot be changed",
+                "leave out --as-of; `strongroom repair --from-past TIME` brings back what was there",
+            )),
+        }
+    }
+
     /// Creates the repository.
     pub fn init(&self, options: &InitOptions) -> Result<Repository, CliError> {
+        self.check_present()?;
         let place = self.place()?;
         // Before a passphrase is asked for.
         if let Some(backend) = place.open(&self.settings())? {
@@ -280,6 +331,7 @@ impl Context {
     }
 
     fn has_repository(&self) -> Result<bool, CliError> {
+        self.check_present()?;
         match self.place()?.open(&self.settings())? {
             Some(backend) => Ok(exists(&*backend)?),
             None => Ok(false),
@@ -301,7 +353,8 @@ impl Context {
     }
 
     fn cache(&self) -> Option<PathBuf> {
-        if self.args.no_cache {
+        // Caches are of the present.
+        if self.args.no_cache || self.args.as_of.is_some() {
             return None;
         }
         if let Some(cache) = &self.args.cache {
@@ -313,6 +366,12 @@ impl Context {
         let base = xdg.or_else(|| Some(home?.join(".cache")))?;
         Some(base.join("strongroom"))
     }
+}
+
+/// A date or time of day.
+pub fn moment(text: &str) -> Result<Timestamp, String> {
+    let wrong = "write a date such as 2026-11-20, or a time such as 2026-11-20T08:15";
+    dates::last_moment(text).ok_or_else(|| wrong.to_owned())
 }
 
 fn parse_place(text: &OsStr) -> Result<Place, CliError> {

@@ -279,6 +279,9 @@ fn hint_for_refusal(refusal: Refusal) -> &'static str {
         Refusal::Quota => "forget snapshots and prune, or ask the owner of the place for more",
         Refusal::Locked => "it can be removed or replaced after its lock has ended",
         Refusal::Content => "run `strongroom verify`; if it finds nothing, run the command again",
+        Refusal::NoVersions => {
+            "of a place without versions only a replica shows what was there: give it with --repo"
+        }
         Refusal::Listings => {
             "keep the repository elsewhere, and a replica here: `strongroom replicate`"
         }

@@ -208,6 +208,14 @@ pub fn examples(command: &str) -> &'static [Example] {
                 ]
             }
         }
+        "lock" => {
+            const {
+                &[example(
+                    "Each day, by the owner's credentials for locks: the last 30 days stay",
+                    "strongroom lock --for 30d --repo s3://backups/laptop",
+                )]
+            }
+        }
         "replicate" => {
             const {
                 &[
@@ -230,6 +238,10 @@ pub fn examples(command: &str) -> &'static [Example] {
                     example(
                         "Fetch from a replica what parity cannot give back",
                         "strongroom repair --from s3://backups/laptop",
+                    ),
+                    example(
+                        "Bring back what was overwritten or removed in a bucket with versions",
+                        "strongroom repair --from-versions --repo s3://backups/laptop",
                     ),
                 ]
             }

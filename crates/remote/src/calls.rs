@@ -257,7 +257,6 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::rate::Rate;
 
     struct Byte;
 
@@ -291,7 +290,7 @@ mod tests {
             sending: Box::new(near.try_clone().unwrap()),
             end: Arc::new(near),
         };
-        let line = Arc::new(Line::new(Rate::default()));
+        let line = Arc::new(Line::default());
         let patience = Duration::from_millis(400);
         let calls = Calls::<Byte>::begin(link, line, patience, |_| Ok(())).unwrap();
         let (first, second) = (calls.call().unwrap(), calls.call().unwrap());

@@ -87,7 +87,7 @@ impl Ftp {
             user,
             password,
             root: if address.path.is_empty() { ".".to_owned() } else { address.path.clone() },
-            line: Line::new(settings.rate),
+            line: Line::new(&settings.rate, &settings.clock),
             entropy: settings.entropy.clone(),
             idle: Mutex::default(),
             folders: Mutex::default(),
@@ -322,7 +322,9 @@ impl Service for Ftp {
     }
 
     fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, Failure> {
-        let size = self.size(name)?;
+        // An object that is read from its beginning ends by itself; others may be shorter than
+        // the offset, which servers answer in several ways.
+        let size = if offset == 0 { u64::MAX } else { self.size(name)? };
         let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let length = length.min(rest);
         if length == 0 {

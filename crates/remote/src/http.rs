@@ -96,7 +96,7 @@ impl Http {
         };
         let over_tls = agent(proxy(variables, ["HTTPS_PROXY", "https_proxy"]));
         let plain = agent(proxy(variables, ["http_proxy", "HTTP_PROXY"]));
-        Self { over_tls, plain, line: Arc::new(Line::new(settings.rate)) }
+        Self { over_tls, plain, line: Arc::new(Line::new(&settings.rate, &settings.clock)) }
     }
 
     /// Makes one attempt.

@@ -19,6 +19,7 @@ mod ftp;
 mod http;
 mod lanes;
 mod own;
+mod past;
 mod place;
 mod rate;
 mod remote;
@@ -33,6 +34,7 @@ mod webdav;
 pub mod wire;
 
 pub use address::PlaceError;
+pub use past::Past;
 pub use place::Place;
-pub use rate::Rate;
+pub use rate::{Limit, Rate};
 pub use settings::{Settings, Variables};

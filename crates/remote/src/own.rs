@@ -60,7 +60,7 @@ impl Own {
             transport: Transport::new(address, settings).map_err(failed)?,
             token,
             room,
-            line: Arc::new(Line::new(settings.rate)),
+            line: Arc::new(Line::new(&settings.rate, &settings.clock)),
             connection: Mutex::default(),
             description,
         })

@@ -10,15 +10,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use strongroom_backend::{Backend, BackendError, LocalBackend, Operation, StripedBackend};
+use strongroom_backend::{Backend, BackendError, LocalBackend, Operation, Refusal, StripedBackend};
 use strongroom_base::entropy::random_array;
 
 use crate::address::{Address, PlaceError, Scheme};
 use crate::azure::Azure;
 use crate::ftp::Ftp;
 use crate::own::Own;
+use crate::past::Past;
 use crate::remote::Remote;
 use crate::s3::S3;
+use crate::s3::past::S3Past;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::sftp::Sftp;
@@ -59,7 +61,7 @@ impl Place {
     /// Opens the place; none if nothing is there.
     pub fn open(&self, settings: &Settings) -> Result<Option<Arc<dyn Backend>>, BackendError> {
         if let Some(stripes) = self.stripes()? {
-            return self.open_stripes(&stripes, settings);
+            return self.open_stripes(&stripes, |place| place.open(settings));
         }
         match self {
             Self::Folder(path) => match LocalBackend::open(path) {
@@ -71,7 +73,40 @@ impl Place {
                 }
                 Err(error) => Err(error),
             },
-            Self::Remote(address) => self.connect(address, settings, false),
+            Self::Remote(address) => self.connect(address, settings, Entry::Asked),
+        }
+    }
+
+    /// The same, without a question to a place on another machine: if nothing is there, no object
+    /// is found.
+    pub fn reach(&self, settings: &Settings) -> Result<Option<Arc<dyn Backend>>, BackendError> {
+        match self {
+            Self::Remote(address) => self.connect(address, settings, Entry::Unasked),
+            Self::Folder(_) => self.open(settings),
+        }
+    }
+
+    /// Opens a place that keeps versions of its objects as it was; nothing can be changed there.
+    /// None if nothing is there.
+    pub fn open_past(
+        &self,
+        settings: &Settings,
+        past: Past,
+    ) -> Result<Option<Arc<dyn Backend>>, BackendError> {
+        if let Some(stripes) = self.stripes()? {
+            return self.open_stripes(&stripes, |place| place.open_past(settings, past));
+        }
+        match self {
+            Self::Remote(address) if matches!(address.scheme, Scheme::S3 | Scheme::B2) => {
+                let s3 = S3::new(address, settings);
+                enter(s3.map(|s3| S3Past::new(s3, past)), settings, Entry::Asked)
+            }
+            _ => Err(BackendError::Refused {
+                operation: Operation::Open,
+                what: format!("{self} {past}"),
+                refusal: Refusal::NoVersions,
+                answer: "only s3:// and b2:// show earlier versions".to_owned(),
+            }),
         }
     }
 
@@ -87,7 +122,7 @@ impl Place {
         match self {
             Self::Folder(path) => Ok(Arc::new(LocalBackend::create(path)?)),
             Self::Remote(address) => {
-                let made = self.connect(address, settings, true)?;
+                let made = self.connect(address, settings, Entry::Made)?;
                 Ok(made.expect("a place that was made is there"))
             }
         }
@@ -102,13 +137,13 @@ impl Place {
     fn open_stripes(
         &self,
         stripes: &Stripes,
-        settings: &Settings,
+        open: impl Fn(&Self) -> Result<Option<Arc<dyn Backend>>, BackendError>,
     ) -> Result<Option<Arc<dyn Backend>>, BackendError> {
         let mut failed = None;
         let mut stores = Vec::new();
         for place in &stripes.places {
             // One that does not answer is missing, like one that was erased.
-            stores.push(self.part(place)?.open(settings).unwrap_or_else(|error| {
+            stores.push(open(&self.part(place)?).unwrap_or_else(|error| {
                 failed = failed.take().or(Some(error));
                 None
             }));
@@ -138,34 +173,45 @@ impl Place {
         &self,
         address: &Address,
         settings: &Settings,
-        make: bool,
+        entry: Entry,
     ) -> Result<Option<Arc<dyn Backend>>, BackendError> {
         match address.scheme {
             Scheme::S3 | Scheme::Gs | Scheme::B2 => {
-                enter(S3::new(address, settings), settings, make)
+                enter(S3::new(address, settings), settings, entry)
             }
-            Scheme::Azblob => enter(Azure::new(address, settings), settings, make),
+            Scheme::Azblob => enter(Azure::new(address, settings), settings, entry),
             Scheme::Webdav | Scheme::Webdavs => {
-                enter(WebDav::new(address, settings), settings, make)
+                enter(WebDav::new(address, settings), settings, entry)
             }
-            Scheme::Sftp => enter(Sftp::new(address, settings), settings, make),
-            Scheme::Ssh | Scheme::Https => enter(Own::new(address, settings), settings, make),
-            Scheme::Ftp | Scheme::Ftps => enter(Ftp::new(address, settings), settings, make),
+            Scheme::Sftp => enter(Sftp::new(address, settings), settings, entry),
+            Scheme::Ssh | Scheme::Https => enter(Own::new(address, settings), settings, entry),
+            Scheme::Ftp | Scheme::Ftps => enter(Ftp::new(address, settings), settings, entry),
         }
     }
+}
+
+/// What is done about a place before it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// It is made if it does not exist.
+    Made,
+    /// It is asked whether it is there.
+    Asked,
+    /// Nothing: the first object shows it.
+    Unasked,
 }
 
 /// Makes a backend of a service whose place is there, or was made.
 fn enter(
     service: Result<impl Service + 'static, BackendError>,
     settings: &Settings,
-    make: bool,
+    entry: Entry,
 ) -> Result<Option<Arc<dyn Backend>>, BackendError> {
     let remote = Remote::new(service?, settings);
-    if make {
-        remote.make()?;
-    } else if !remote.is_there()? {
-        return Ok(None);
+    match entry {
+        Entry::Made => remote.make()?,
+        Entry::Asked if !remote.is_there()? => return Ok(None),
+        Entry::Asked | Entry::Unasked => {}
     }
     Ok(Some(Arc::new(remote)))
 }

@@ -8,6 +8,7 @@
 mod credentials;
 mod dialect;
 mod large;
+pub(crate) mod past;
 mod profile;
 mod said;
 mod signature;

@@ -55,7 +55,7 @@ impl Sftp {
             address: address.clone(),
             settings: settings.clone(),
             root: if path.is_empty() { ".".to_owned() } else { path.to_owned() },
-            line: Arc::new(Line::new(settings.rate)),
+            line: Arc::new(Line::new(&settings.rate, &settings.clock)),
             entropy: settings.entropy.clone(),
             session: Mutex::default(),
         })

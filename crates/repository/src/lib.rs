@@ -51,8 +51,8 @@ pub use read::walk::{EnteredDirectory, SnapshotEvent, SnapshotWalk};
 pub use remarks::{Hold, Remark, Remarks, change_remark};
 pub use replicas::WithReplicas;
 pub use repository::{
-    InitOptions, Repository, Surroundings, arena_bytes_of, check_vacant, exists, forged_configs,
-    in_mode, in_mode_of, read_config, refuse_newer,
+    ClosedRepository, InitOptions, Repository, Surroundings, arena_bytes_of, check_vacant, exists,
+    forged_configs, in_mode, in_mode_of, read_config, refuse_newer,
 };
 pub use session::{
     ListedSession, SealedSnapshot, Session, SessionHead, end_session, list_sealed, list_sessions,

@@ -16,7 +16,8 @@ use strongroom_arena::envelope::format::{HeaderError, ObjectKind};
 use strongroom_arena::envelope::{self, EnvelopeError, Identity};
 use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, Origin, Redundancy};
 use strongroom_backend::{
-    AgreedBackend, Backend, BackendError, ObjectName, Operation, Refusal, Trial, try_exclusive,
+    AgreedBackend, Backend, BackendError, ObjectName, Operation, Refusal, Trial, both,
+    try_exclusive,
 };
 use strongroom_base::entropy::random_array;
 use strongroom_base::{
@@ -214,34 +215,8 @@ impl Repository {
     }
 
     /// Opens the repository with a passphrase.
-    pub fn open(
-        mut surroundings: Surroundings,
-        passphrase: &[u8],
-    ) -> Result<Self, RepositoryError> {
-        let backend = &*surroundings.backend;
-        let [first, copy] = config_names();
-        let found = find_config(backend, &[first, copy.clone()])?;
-        let (mut slots, found_slots) = read_slots(backend)?;
-        slots.sort_by_key(|slot| slot.cost.work());
-        if slots.is_empty() {
-            return Err(RepositoryError::NoKeySlot { found: found_slots });
-        }
-        let mut config_faults = found.unreadable;
-        let opened = match open_slot(&slots, passphrase, &found.config, &found.bytes) {
-            Ok((slot, secret)) => (found.config, slot, secret),
-            // It may be another's configuration, or changed without a key, and its copy right.
-            Err(error) => {
-                let other = find_config(backend, std::slice::from_ref(&copy)).ok();
-                let other = other.filter(|other| other.bytes != found.bytes).ok_or(error)?;
-                let (slot, secret) = open_slot(&slots, passphrase, &other.config, &other.bytes)?;
-                config_faults.push((found.name, RepositoryError::ForgedConfig));
-                (other.config, slot, secret)
-            }
-        };
-        let (config, slot, secret) = opened;
-        surroundings.agree(config.store);
-        let keys = secret.keys();
-        Ok(Self { surroundings, config, keys, secret, slot, config_faults })
+    pub fn open(surroundings: Surroundings, passphrase: &[u8]) -> Result<Self, RepositoryError> {
+        ClosedRepository::find(surroundings)?.open(passphrase)
     }
 
     /// Fails if this program does not know how names are taken here. Then it must not take any: what
@@ -322,6 +297,56 @@ pub fn check_vacant(backend: &dyn Backend) -> Result<(), RepositoryError> {
     Ok(())
 }
 
+/// A repository that was found, and is not open yet.
+pub struct ClosedRepository {
+    surroundings: Surroundings,
+    found: FoundConfig,
+    slots: Vec<KeySlot>,
+}
+
+impl ClosedRepository {
+    /// Reads what it takes to open it.
+    ///
+    /// # Errors
+    ///
+    /// [`RepositoryError::NotARepository`] if there is none, before anybody is asked for a
+    /// passphrase.
+    pub fn find(surroundings: Surroundings) -> Result<Self, RepositoryError> {
+        let backend = &*surroundings.backend;
+        let in_flight = backend.promises().in_flight;
+        let (found, slots) =
+            both(in_flight, || find_config(backend, &config_names()), || read_slots(backend));
+        let (found, (mut slots, found_slots)) = (found?, slots?);
+        slots.sort_by_key(|slot| slot.cost.work());
+        if slots.is_empty() {
+            return Err(RepositoryError::NoKeySlot { found: found_slots });
+        }
+        Ok(Self { surroundings, found, slots })
+    }
+
+    /// Opens it with a passphrase.
+    pub fn open(self, passphrase: &[u8]) -> Result<Repository, RepositoryError> {
+        let Self { mut surroundings, found, slots } = self;
+        let mut config_faults = found.unreadable;
+        let opened = match open_slot(&slots, passphrase, &found.config, &found.bytes) {
+            Ok((slot, secret)) => (found.config, slot, secret),
+            // It may be another's configuration, or changed without a key, and its copy right.
+            Err(error) => {
+                let [_, copy] = config_names();
+                let other = find_config(&*surroundings.backend, std::slice::from_ref(&copy)).ok();
+                let other = other.filter(|other| other.bytes != found.bytes).ok_or(error)?;
+                let (slot, secret) = open_slot(&slots, passphrase, &other.config, &other.bytes)?;
+                config_faults.push((found.name, RepositoryError::ForgedConfig));
+                (other.config, slot, secret)
+            }
+        };
+        let (config, slot, secret) = opened;
+        surroundings.agree(config.store);
+        let keys = secret.keys();
+        Ok(Repository { surroundings, config, keys, secret, slot, config_faults })
+    }
+}
+
 /// The first slot that the passphrase opens, cheapest first. A slot that opens and whose owner did
 /// not sign the configuration is skipped: an attacker who guesses passphrases put it there.
 fn open_slot(
@@ -387,6 +412,8 @@ fn find_config(
                 return Ok(FoundConfig { name: name.clone(), config, bytes, unreadable });
             }
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
+            // The place does not answer; that is no matter of this object.
+            Err(RepositoryError::Backend(error)) if !error.is_damage() => return Err(error.into()),
             // A copy that a newer program has not yet rewritten proves nothing.
             Err(error) if is_newer(&error) => return Err(error),
             Err(error) => unreadable.push((name.clone(), error)),

@@ -7,12 +7,13 @@
 mod head;
 mod tombstone;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
-use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
-use strongroom_backend::{BackendError, ObjectName};
+use strongroom_arena::{ListedArenas, Origin, Voucher};
+use strongroom_backend::{BackendError, ObjectName, both};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{DomainId, SnapshotId};
 use strongroom_catalog::Snapshot;
@@ -25,6 +26,7 @@ use crate::error::RepositoryError;
 use crate::objects::{SNAPSHOTS_FOLDER, read_whole, session_name, snapshot_name};
 use crate::opened::{Opened, OpenedSnapshots};
 use crate::repository::Repository;
+use crate::vouchers::read_vouchers;
 
 use head::seal_session;
 pub use head::{ListedSession, SessionHead, list_sessions};
@@ -45,7 +47,27 @@ pub struct Session<'r> {
     pub sequence: u64,
     /// The collections that there were when it began (W2).
     pub collections: Arc<Collections>,
+    /// What was stored when it began, until a writer takes it.
+    stored: Cell<Option<Stored>>,
     ended: bool,
+}
+
+/// What a session finds when it begins.
+pub(crate) struct Stored {
+    pub(crate) arenas: ListedArenas,
+    pub(crate) vouchers: Vec<Voucher>,
+}
+
+impl Stored {
+    fn look(repository: &Repository) -> Result<Self, RepositoryError> {
+        let backend = repository.backend();
+        let (vouchers, arenas) = both(
+            backend.promises().in_flight,
+            || read_vouchers(repository),
+            || ListedArenas::list(backend),
+        );
+        Ok(Self { vouchers: vouchers?, arenas: arenas? })
+    }
 }
 
 impl<'r> Session<'r> {
@@ -55,8 +77,7 @@ impl<'r> Session<'r> {
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
         let object = seal_session(repository, id, host);
         repository.backend().create(&session_object(id), &object)?;
-        Self { repository, id, sequence: 0, collections: Arc::default(), ended: false }
-            .learn_collections()
+        Self::new(repository, id, 0).learn()
     }
 
     /// Takes up a session whose snapshot was removed, to commit that again.
@@ -69,21 +90,37 @@ impl<'r> Session<'r> {
         repository.check_mode()?;
         let object = seal_session(repository, id, host);
         repository.backend().create(&session_object(id), &object)?;
-        Self { repository, id, sequence, collections: Arc::default(), ended: false }
-            .learn_collections()
+        Self::new(repository, id, sequence).learn()
     }
 
     /// A session for a dry run: it creates no object and commits nothing.
     pub fn pretend(repository: &'r Repository) -> Result<Self, RepositoryError> {
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
-        Self { repository, id, sequence: 0, collections: Arc::default(), ended: true }
-            .learn_collections()
+        let mut session = Self::new(repository, id, 0);
+        session.ended = true;
+        session.learn()
+    }
+
+    fn new(repository: &'r Repository, id: SnapshotId, sequence: u64) -> Self {
+        let (collections, stored) = (Arc::default(), Cell::default());
+        Self { repository, id, sequence, collections, stored, ended: false }
     }
 
     /// Reads the collections: after the session's object exists, and before anything is relied on.
-    fn learn_collections(mut self) -> Result<Self, RepositoryError> {
+    /// Only then lists what is stored: what a verdict removed before is not in the lists, and what
+    /// one removes later is known to be condemned.
+    fn learn(mut self) -> Result<Self, RepositoryError> {
         self.collections = Arc::new(Collections::read(self.repository)?);
+        self.stored = Cell::new(Some(Stored::look(self.repository)?));
         Ok(self)
+    }
+
+    /// What was stored when it began. Of 10^6 arenas that is 32 MB, so it is given away.
+    pub(crate) fn take_stored(&self) -> Result<Stored, RepositoryError> {
+        match self.stored.take() {
+            Some(stored) => Ok(stored),
+            None => Stored::look(self.repository),
+        }
     }
 
     /// Commits: from here on the snapshot exists, and all it needs is on the medium.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use strongroom_backend::ObjectInfo;
+use strongroom_backend::{ObjectInfo, both};
 use strongroom_base::{Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 
@@ -86,8 +86,14 @@ fn list_by(
     mut read: impl FnMut(&ObjectInfo, SnapshotId) -> Result<Snapshot, RepositoryError>,
 ) -> Result<SnapshotList, RepositoryError> {
     let mut list = SnapshotList::default();
-    let wishes = Wishes::read(repository)?;
-    for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
+    let backend = repository.backend();
+    let (wishes, listed) = both(
+        backend.promises().in_flight,
+        || Wishes::read(repository),
+        || backend.list(SNAPSHOTS_FOLDER),
+    );
+    let wishes = wishes?;
+    for info in listed? {
         let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
         if collections.is_gone(id) {
             continue;

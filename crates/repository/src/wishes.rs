@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use strongroom_backend::ObjectName;
+use strongroom_backend::{ObjectName, both};
 use strongroom_base::{SnapshotId, Timestamp};
 
 use crate::collections::Collections;
@@ -38,7 +38,13 @@ impl Wishes {
     /// Reads them. What the owner did not make is no wish; if one cannot be read, the snapshot stays.
     pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
         let mut wishes = Self::default();
-        for info in repository.backend().list(FORGOTTEN_FOLDER)? {
+        let backend = repository.backend();
+        let (listed, remarks) = both(
+            backend.promises().in_flight,
+            || backend.list(FORGOTTEN_FOLDER),
+            || Remarks::read(repository),
+        );
+        for info in listed? {
             let Some((snapshot, number)) = numbered_of(info.name.file()) else { continue };
             if wishes.greatest.get(&snapshot).is_some_and(|known| *known > number) {
                 continue;
@@ -52,7 +58,7 @@ impl Wishes {
                 Err(error) => return Err(error),
             }
         }
-        wishes.remarks = Remarks::read(repository)?;
+        wishes.remarks = remarks?;
         wishes.now = repository.surroundings.clock.now();
         Ok(wishes)
     }

@@ -28,6 +28,8 @@ pub struct Relay {
     /// Where clients connect.
     pub address: SocketAddr,
     shared: Arc<Shared>,
+    /// Where else they connect.
+    also: Vec<SocketAddr>,
 }
 
 #[derive(Debug)]
@@ -53,8 +55,8 @@ struct Way {
 
 /// Bytes are carried in pieces of at most this many.
 const PIECE_BYTES: usize = 16 << 10;
-/// At most this many pieces of a connection are on their way in one direction: 16 MiB.
-const PIECES_MAX: usize = 1024;
+/// At most this many pieces of a connection are on their way in one direction: 4 MiB.
+const PIECES_MAX: usize = 256;
 
 impl Relay {
     /// Starts a relay to a server.
@@ -74,22 +76,20 @@ impl Relay {
             open: Mutex::default(),
             is_down: AtomicBool::new(false),
         });
-        let accepting = shared.clone();
-        std::thread::spawn(move || {
-            for client in listener.incoming() {
-                if accepting.is_ended.load(Ordering::Relaxed) {
-                    return;
-                }
-                if let Ok(client) = client
-                    && !accepting.is_down.load(Ordering::Relaxed)
-                {
-                    accepting.connections.fetch_add(1, Ordering::Relaxed);
-                    // A server that is gone closes the connection.
-                    let _ = accepting.continue_to(server, client);
-                }
-            }
-        });
-        Self { address, shared }
+        shared.accept(listener, server);
+        Self { address, shared, also: Vec::new() }
+    }
+
+    /// Carries connections to a second address of the server on the same line, from the same port
+    /// of the relay: FTP sends its data so.
+    ///
+    /// # Panics
+    ///
+    /// If that port of the relay's address is taken.
+    pub fn carry_also(&mut self, server: SocketAddr) {
+        let listener = TcpListener::bind((self.address.ip(), server.port())).expect("a free port");
+        self.also.push(listener.local_addr().expect("a bound socket has an address"));
+        self.shared.accept(listener, server);
     }
 
     /// Bytes sent to the server so far.
@@ -132,12 +132,32 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.is_ended.store(true, Ordering::Relaxed);
         self.cut();
-        // Wakes the thread that accepts.
-        let _ = TcpStream::connect(self.address);
+        // Wakes the threads that accept.
+        for address in self.also.iter().chain([&self.address]) {
+            let _ = TcpStream::connect(address);
+        }
     }
 }
 
 impl Shared {
+    fn accept(self: &Arc<Self>, listener: TcpListener, server: SocketAddr) {
+        let accepting = self.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                if accepting.is_ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                if let Ok(client) = client
+                    && !accepting.is_down.load(Ordering::Relaxed)
+                {
+                    accepting.connections.fetch_add(1, Ordering::Relaxed);
+                    // A server that is gone closes the connection.
+                    let _ = accepting.continue_to(server, client);
+                }
+            }
+        });
+    }
+
     fn continue_to(self: &Arc<Self>, server: SocketAddr, client: TcpStream) -> io::Result<()> {
         let server = TcpStream::connect(server)?;
         for connection in [&client, &server] {

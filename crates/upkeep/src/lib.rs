@@ -11,6 +11,7 @@ mod flight;
 mod forget;
 mod health;
 mod keys;
+mod lock;
 mod repair;
 mod replicate;
 mod stats;
@@ -29,6 +30,7 @@ pub use health::census::{OpenSession, Unclaimed, find_rolled_back};
 pub use health::fault::Fault;
 pub use health::lost::LostSnapshot;
 pub use keys::{NewAccess, add_key, change_key, list_keys, remove_key};
+pub use lock::{LockOutcome, lock};
 pub use repair::{
     FetchOutcome, FetchPlan, FetchStep, Known, Needed, RepairOutcome, RepairPlan, RepairStep,
     fetch, may_recover, plan_fetch, plan_recovery, plan_repair, repair, repair_objects,

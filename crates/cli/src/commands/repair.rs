@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 use strongroom_backend::Backend;
-use strongroom_base::OsEntropy;
 use strongroom_base::units::{count_text, counted, duration_text};
+use strongroom_base::{OsEntropy, Timestamp};
+use strongroom_remote::Past;
 use strongroom_repository::objects::{COLLECTIONS_FOLDER, KEYS_FOLDER};
 use strongroom_repository::{Collections, RepositoryError, in_mode_of};
 use strongroom_upkeep::{
@@ -17,7 +18,7 @@ use strongroom_upkeep::{
 };
 
 use super::verify::{BACK_UP_AGAIN, affected_json, lost_snapshot_text, report_affected};
-use crate::context::Context;
+use crate::context::{Context, moment};
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
 use replicas::{Fetching, return_all};
@@ -34,15 +35,45 @@ pub struct Args {
     /// Fetch from this replica what parity cannot give back, and what is missing; may be repeated
     #[arg(long, value_name = "REPLICA")]
     from: Vec<OsString>,
+    /// Fetch it from the versions that the place itself keeps of its objects: of each name the
+    /// oldest that is whole
+    #[arg(long, conflicts_with = "from_past")]
+    from_versions: bool,
+    /// Fetch it from the place itself as it was at this time, if it keeps versions
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    from_past: Option<Timestamp>,
 }
+
+impl Args {
+    /// Where to fetch from, in the order in which it is tried.
+    fn replicas(&self, context: &Context) -> Result<Vec<Arc<dyn Backend>>, CliError> {
+        let mut found = Vec::new();
+        if self.from_versions {
+            for number in 0..VERSIONS_TRIED {
+                found.push(context.backend_past(Past::Version(number))?);
+            }
+        }
+        if let Some(time) = self.from_past {
+            found.push(context.backend_past(Past::AsOf(time))?);
+        }
+        for place in &self.from {
+            found.push(context.other_place(place)?);
+        }
+        Ok(found)
+    }
+}
+
+/// Versions of a name that are tried, from the oldest on. Objects do not change, so the first is
+/// the true one, unless it was spoilt on its way.
+const VERSIONS_TRIED: usize = 3;
 
 /// How the progress is worded.
 const REPAIRED: Words = Words::objects("repaired");
 
 /// Repairs it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let replicas = args.from.iter().map(|place| context.other_place(place));
-    let replicas = replicas.collect::<Result<Vec<_>, _>>()?;
+    context.check_present()?;
+    let replicas = args.replicas(context)?;
     let backend = match replicas.first() {
         None => context.backend()?,
         Some(_) if args.dry_run => context.backend()?,

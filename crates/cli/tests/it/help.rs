@@ -24,6 +24,7 @@ const COMMANDS: &[&str] = &[
     "repair",
     "replicate",
     "audit",
+    "lock",
     "stats",
     "key",
     "key list",

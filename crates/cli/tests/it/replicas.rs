@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use strongroom_testkit::servers::{sshd, versitygw, vsftpd, wsgidav};
+use strongroom_testkit::servers::{moto, sshd, versitygw, vsftpd, wsgidav};
 use strongroom_testkit::{assert_same, compare, noise};
 
 use crate::world::{CHEAP, Run, World};
@@ -240,6 +240,101 @@ fn a_repository_is_mended_from_another_machine() {
     let folder = server.server.folder.path().join("replica").display().to_string();
     let place = server.url("sftp", server.server.address, &format!("/{folder}"));
     Elsewhere::new(&place, server.variables()).mends();
+}
+
+/// A repository in a bucket with versions, and a thief who has the rights of a client there.
+struct Robbed {
+    far: Elsewhere,
+    tree: String,
+}
+
+impl Robbed {
+    fn new(variables: Vec<(String, String)>) -> Self {
+        let far = Elsewhere::new("s3://bucket/ours", variables);
+        let tree = far.world.tree().display().to_string();
+        let robbed = Self { far, tree };
+        robbed.run(&["init", CHEAP[0], CHEAP[1]]).exits(0);
+        robbed.run(&["backup", &robbed.tree]).exits(0);
+        robbed
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        self.far.run(&[args, &["--repo", &self.far.place]].concat())
+    }
+
+    fn restores(&self, args: &[&str]) {
+        let target = self.far.world.path("out").display().to_string();
+        let snapshot = format!("latest:{}", self.tree);
+        self.run(&[&["restore", &snapshot, "--target", &target][..], args].concat()).exits(0);
+        assert_same(&self.far.world.tree(), &self.far.world.path("out"));
+        fs::remove_dir_all(target).unwrap();
+    }
+
+    /// For Amazon's client: writes over some objects and removes the others.
+    const ROB: &str =
+        "for number, found in enumerate(s3.list_objects_v2(Bucket='bucket')['Contents']):
+    if number % 2:
+        s3.put_object(Bucket='bucket', Key=found['Key'], Body=b'rubbish')
+    else:
+        s3.delete_object(Bucket='bucket', Key=found['Key'])
+";
+}
+
+/// A thief writes over objects and removes them. In a bucket with versions that hides them and no
+/// more, and while they are locked their versions cannot be removed either.
+#[test]
+fn what_a_thief_hid_in_a_bucket_comes_back() {
+    let gateway = versitygw();
+    gateway.by_amazons_client(
+        "s3.delete_bucket(Bucket='bucket')
+s3.create_bucket(Bucket='bucket', ObjectLockEnabledForBucket=True)
+s3.put_bucket_versioning(Bucket='bucket', VersioningConfiguration={'Status': 'Enabled'})",
+    );
+    let robbed = Robbed::new(gateway.variables(gateway.server.address));
+    robbed.run(&["lock", "--for", "1d"]).exits(0).says("cannot be removed before");
+    // What was removed, versitygw takes for existing: conditional writes of it are refused there.
+    gateway.by_amazons_client(&format!(
+        "{}
+for found in s3.list_object_versions(Bucket='bucket')['Versions']:
+    if found['Size'] > 7 and not any(name in found['Key'] for name in ['/sessions/', '/trial/']):
+        try:
+            s3.delete_object(Bucket='bucket', Key=found['Key'], VersionId=found['VersionId'])
+        except s3.exceptions.ClientError:
+            continue
+        raise SystemExit(found['Key'] + ' was not locked')",
+        Robbed::ROB.replace("number % 2", "True")
+    ));
+    assert_ne!(robbed.run(&["verify", "--data"]).code, Some(0));
+    robbed.run(&["repair", "--from-versions"]).exits(0);
+    robbed.run(&["verify", "--data"]).exits(0);
+    robbed.restores(&[]);
+
+    let folder = robbed.far.world.repository().display().to_string();
+    let run = robbed.far.run(&["ls", "latest", "--repo", &folder, "--as-of", "yesterday"]);
+    run.exits(1).warns("only s3:// and b2:// show earlier versions");
+    robbed.far.run(&["lock", "--for", "1d", "--repo", &folder]).exits(1).warns("lock objects");
+}
+
+#[test]
+fn a_bucket_is_looked_at_as_it_was() {
+    let moto = moto();
+    moto.by_amazons_client(
+        "s3.put_bucket_versioning(Bucket='bucket', VersioningConfiguration={'Status': 'Enabled'})",
+    );
+    let robbed = Robbed::new(moto.variables(moto.server.address));
+    // A time as it is written has whole seconds.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let before = jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S").to_string();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    moto.by_amazons_client(Robbed::ROB);
+    assert_ne!(robbed.run(&["verify", "--data"]).code, Some(0));
+    robbed.restores(&["--as-of", &before]);
+    robbed.run(&["ls", "latest", "--as-of", "2020-01-01"]).exits(6);
+    robbed.run(&["backup", &robbed.tree, "--as-of", &before]).exits(1).warns("change what it was");
+    robbed.run(&["repair", "--as-of", &before]).exits(1).warns("earlier time");
+    robbed.run(&["repair", "--from-past", &before]).exits(0);
+    robbed.run(&["verify", "--data"]).exits(0);
+    robbed.restores(&[]);
 }
 
 /// A disk, a bucket and a folder of WebDAV: each vanishes once, and everything restores.

@@ -14,6 +14,7 @@ pub(super) const OPEN: u8 = 3;
 pub(super) const CLOSE: u8 = 4;
 pub(super) const READ: u8 = 5;
 pub(super) const WRITE: u8 = 6;
+pub(super) const FSTAT: u8 = 8;
 pub(super) const OPENDIR: u8 = 11;
 pub(super) const READDIR: u8 = 12;
 pub(super) const REMOVE: u8 = 13;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use strongroom_backend::Refusal;
 
 use super::packet::{
-    Attributes, Body, CLOSE, END_OF_FILE, EXTENDED, INIT, NO_SUCH_FILE, OK, OPEN, OPENDIR,
+    Attributes, Body, CLOSE, END_OF_FILE, EXTENDED, FSTAT, INIT, NO_SUCH_FILE, OK, OPEN, OPENDIR,
     PERMISSION_DENIED, Packet, READ, READDIR, STAT, UNSUPPORTED, WRITE, packet,
 };
 use crate::calls::{Call, Calls, Link};
@@ -149,6 +149,9 @@ impl Handle<'_> {
         let mut bytes = Vec::new();
         let mut pieces = VecDeque::new();
         let mut asked = 0;
+        // In the same flight: a last piece that is short need not be asked for again.
+        let size = self.session.send(FSTAT, Body::default().string(&self.handle))?;
+        let mut end = None;
         loop {
             while pieces.len() < PIECES_IN_FLIGHT && asked < length {
                 let wanted = PIECE_BYTES.min(length - asked);
@@ -163,6 +166,10 @@ impl Handle<'_> {
             // A server may give less than was asked for, and the file may end here.
             while piece.len() < wanted {
                 let at = offset.saturating_add((bytes.len() + piece.len()) as u64);
+                if end.get_or_insert_with(|| size_in(&size)).is_some_and(|end| end == at) {
+                    bytes.extend(piece);
+                    return Ok(bytes);
+                }
                 let call = self.ask_for(at, wanted - piece.len())?;
                 match answered(&call)? {
                     Some(more) if !more.is_empty() => piece.extend(more),
@@ -211,6 +218,14 @@ impl Drop for Handle<'_> {
     fn drop(&mut self) {
         // The answer is of no use; a lost connection closes all of its files.
         drop(self.send_close());
+    }
+}
+
+/// The file's length, if the server says it.
+fn size_in(call: &Call<Packet>) -> Option<u64> {
+    match call.next() {
+        Ok(Packet::Attributes(attributes)) => attributes.bytes,
+        _ => None,
     }
 }
 

@@ -124,8 +124,19 @@ impl ChunkIndex {
         monitor: &dyn Monitor,
         cancel: &Cancel,
     ) -> Result<Refreshed, RepositoryError> {
-        let listed = ListedArenas::list(backend)?;
-        let vanished = self.drop_changed(&listed).unwrap_or_else(|error| {
+        self.refresh_from(&ListedArenas::list(backend)?, backend, store, monitor, cancel)
+    }
+
+    /// The same, after they were listed.
+    pub(crate) fn refresh_from(
+        &mut self,
+        listed: &ListedArenas,
+        backend: &dyn Backend,
+        store: &ArenaStore,
+        monitor: &dyn Monitor,
+        cancel: &Cancel,
+    ) -> Result<Refreshed, RepositoryError> {
+        let vanished = self.drop_changed(listed).unwrap_or_else(|error| {
             monitor.detail(&format!("the index is built again: {error}"));
             self.begin_again()
         });
@@ -143,7 +154,7 @@ impl ChunkIndex {
             }
         }
         let in_flight = backend.promises().in_flight;
-        let open = |newest: &ListedArena| whole_arena(newest.name.id, &listed, store);
+        let open = |newest: &ListedArena| whole_arena(newest.name.id, listed, store);
         each_read_ahead(
             in_flight,
             &wanted,
@@ -154,7 +165,7 @@ impl ChunkIndex {
                 match opened {
                     Ok((arena, object_bytes)) if arena.trusted => {
                         self.forget_untrusted(id);
-                        self.cover(&arena, object_bytes, &listed, store)?;
+                        self.cover(&arena, object_bytes, listed, store)?;
                         refreshed.read += 1;
                         // Read once and not needed again soon.
                         store.forget(id);

@@ -4,7 +4,7 @@
 use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
-use strongroom_backend::Backend;
+use strongroom_backend::{Backend, both};
 use strongroom_base::SlotId;
 
 use super::slot::KeySlot;
@@ -33,8 +33,12 @@ pub fn read_slots(backend: &dyn Backend) -> Result<(Vec<KeySlot>, usize), Reposi
 fn read_slot(backend: &dyn Backend, id: SlotId) -> Result<Vec<KeySlot>, RepositoryError> {
     let mut slots = Vec::new();
     let mut failure = None;
-    for name in slot_names(id) {
-        match read_small(backend, &name, ObjectKind::KeySlot, Some(&slot_object_id(id))) {
+    let [first, copy] = slot_names(id);
+    let read = |name| read_small(backend, name, ObjectKind::KeySlot, Some(&slot_object_id(id)));
+    let in_flight = backend.promises().in_flight;
+    let (first, copy) = both(in_flight, || read(&first), || read(&copy));
+    for body in [first, copy] {
+        match body {
             Ok(body) => slots.extend(KeySlot::unpack(id, &body)),
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
             Err(error) if error.is_damage() => {}

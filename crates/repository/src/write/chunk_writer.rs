@@ -19,7 +19,6 @@ use crate::places::Places;
 use crate::read::chunk_reader::ChunkReader;
 use crate::repository::Repository;
 use crate::session::Session;
-use crate::vouchers::read_vouchers;
 
 /// What was written, chunk by chunk and request by request (Yuru §5.1.2 counts these).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -82,7 +81,7 @@ struct Neighbours {
 const NEIGHBOURS_MAX: u32 = 4;
 
 impl<'r> ChunkWriter<'r> {
-    /// Reads which arenas exist and starts packing.
+    /// Learns from the session which arenas exist, and starts packing.
     pub fn open(
         repository: &Repository,
         reader: &'r ChunkReader,
@@ -92,10 +91,13 @@ impl<'r> ChunkWriter<'r> {
         monitor: &dyn Monitor,
         cancel: &Cancel,
     ) -> Result<Self, RepositoryError> {
-        reader.store().trust(read_vouchers(repository)?);
+        let stored = session.take_stored()?;
+        reader.store().trust(stored.vouchers);
         let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
         index.respect(session.collections.clone());
-        index.refresh(repository.backend(), reader.store(), monitor, cancel)?;
+        let (backend, store) = (repository.backend(), reader.store());
+        index.refresh_from(&stored.arenas, backend, store, monitor, cancel)?;
+        drop(stored.arenas);
         let origin = session.origin();
         let times = Arc::new(StageTimes::default());
         let packer = if dry_run {

@@ -212,6 +212,8 @@ pub fn find_rolled_back(
     monitor: &dyn Monitor,
 ) -> Option<(SnapshotId, u64)> {
     let own = OwnRecord::read(repository, monitor);
+    // Mostly it is there, and nothing more is asked.
+    own_snapshot_gone(repository, &own, &Collections::default())?;
     let collections = Collections::read(repository).ok()?;
     own_snapshot_gone(repository, &own, &collections).map(|id| (id, own.sequence))
 }

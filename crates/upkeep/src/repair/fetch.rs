@@ -16,7 +16,7 @@ use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SnapshotId};
 use strongroom_repository::objects::{
     ARRIVALS_FOLDER, COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, KEYS_FOLDER, REMARKS_FOLDER,
-    SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, bytes_max_of, is_as_named, read_whole,
+    SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, bytes_max_of, is_as_named, read_whole, twin,
 };
 use strongroom_repository::{Collections, RepositoryError, arena_bytes_of};
 
@@ -110,8 +110,14 @@ pub fn plan_fetch(
     plan: &mut RepairPlan,
 ) -> Result<FetchPlan, RepositoryError> {
     let mut there: BTreeMap<ObjectName, u64> = BTreeMap::new();
-    for replica in replicas {
-        refuse_another(&**replica, backend)?;
+    for (number, replica) in replicas.iter().enumerate() {
+        match refuse_another(&**replica, backend) {
+            Ok(_) => {}
+            // Another copy shows whose this one is, and what is fetched proves itself.
+            Err(RepositoryError::NotARepository { .. }) if number > 0 => {}
+            Err(error) if number > 0 && error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
         for folder in FOLDERS {
             for info in list(&**replica, folder)? {
                 let bytes = there.entry(info.name).or_default();
@@ -125,9 +131,15 @@ pub fn plan_fetch(
     for folder in FOLDERS {
         here.extend(list(backend, folder)?.into_iter().map(|info| info.name));
     }
+    let damaged: HashSet<ObjectName> = found.steps.iter().map(|step| step.name.clone()).collect();
     let has_keys = here.iter().any(|name| {
-        name.folder() == KEYS_FOLDER && !plan.steps.iter().any(|step| step.object() == *name)
+        let is_whole =
+            !damaged.contains(name) && !plan.steps.iter().any(|step| step.object() == *name);
+        name.folder() == KEYS_FOLDER && is_whole
     });
+    // A slot whose copy is only damaged was not withdrawn.
+    let has_damaged_twin =
+        |name: &ObjectName| twin(name).is_some_and(|twin| damaged.contains(&twin));
     let arenas = missing_arenas(plan, &here, &there, &found);
     for folder in FOLDERS {
         let is_vital = matches!(folder, "" | KEYS_FOLDER | COLLECTIONS_FOLDER);
@@ -143,7 +155,7 @@ pub fn plan_fetch(
             if here.contains(name) || name.file().ends_with(".plan") || known.removed(name) {
                 continue;
             }
-            if folder == KEYS_FOLDER && has_keys {
+            if folder == KEYS_FOLDER && has_keys && !has_damaged_twin(name) {
                 // The copy of a slot that exists is no other key.
                 if !has_twin(&here, name) {
                     found.withdrawn.push(name.clone());
@@ -188,7 +200,7 @@ impl Known<'_> {
 }
 
 fn has_twin(here: &HashSet<ObjectName>, name: &ObjectName) -> bool {
-    strongroom_repository::objects::twin(name).is_some_and(|twin| here.contains(&twin))
+    twin(name).is_some_and(|twin| here.contains(&twin))
 }
 
 /// Moves the steps for damaged objects that a replica has too.

@@ -1,0 +1,63 @@
+//! `lock`: every object of a repository is locked until a time, if its place can do that.
+//!
+//! Needs no key, and of the place only the rights to list and to lock: so a machine that backs up
+//! needs neither these nor the right to remove, and whoever takes it over can shorten no lock.
+
+use strongroom_backend::{Backend, BackendError, ObjectInfo};
+use strongroom_base::{Cancel, Monitor, Progress, Timestamp};
+use strongroom_repository::RepositoryError;
+use strongroom_repository::objects::{SESSIONS_FOLDER, list_objects};
+
+use crate::flight::{each_in_flight, requests_between};
+
+/// What was locked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LockOutcome {
+    /// Objects that are locked until the time now, or longer.
+    pub locked: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Objects that a collection removed meanwhile.
+    pub gone: u64,
+}
+
+/// Locks every object until a time. A lock that is longer stays as it is. Sessions are not locked:
+/// their writers remove them.
+///
+/// # Errors
+///
+/// [`BackendError::Unsupported`] if the place has no locks; and whatever it refuses.
+pub fn lock(
+    backend: &dyn Backend,
+    until: Timestamp,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<LockOutcome, RepositoryError> {
+    let mut objects = list_objects(backend)?;
+    objects.retain(|info| info.name.folder() != SESSIONS_FOLDER);
+    let mut outcome = LockOutcome::default();
+    let mut progress = Progress {
+        files_total: Some(objects.len() as u64),
+        bytes_total: Some(objects.iter().map(|info| info.bytes).sum()),
+        ..Progress::default()
+    };
+    let work = |info: &ObjectInfo| match backend.retain(&info.name, until) {
+        Ok(()) => Ok(true),
+        Err(BackendError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    };
+    let requests = requests_between(backend, backend);
+    each_in_flight(&objects, requests, cancel, &work, &mut |info, is_there| {
+        match is_there {
+            true => {
+                outcome.locked += 1;
+                outcome.bytes += info.bytes;
+            }
+            false => outcome.gone += 1,
+        }
+        progress.files += 1;
+        progress.bytes += info.bytes;
+        monitor.progress(&progress);
+    })?;
+    Ok(outcome)
+}
