@@ -1,7 +1,7 @@
 //! `lock`: every object of a repository is locked until a time, if its place can do that.
 //!
-//! Needs no key, and of the place only the rights to list and to lock: so a machine that backs up
-//! needs neither these nor the right to remove, and whoever takes it over can shorten no lock.
+//! Needs no key, and of the place only the rights to list and to lock. A machine that backs up needs
+//! neither these nor the right to remove; a thief who takes it over can shorten no lock.
 
 use strongroom_backend::{Backend, BackendError, ObjectInfo};
 use strongroom_base::{Cancel, Monitor, Progress, Timestamp};
@@ -26,7 +26,8 @@ pub struct LockOutcome {
 ///
 /// # Errors
 ///
-/// [`BackendError::Unsupported`] if the place has no locks; and whatever it refuses.
+/// [`BackendError::Unsupported`] if the place has no locks; [`BackendError::Refused`] if the
+/// credentials do not allow it.
 pub fn lock(
     backend: &dyn Backend,
     until: Timestamp,

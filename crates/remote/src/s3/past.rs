@@ -135,10 +135,9 @@ impl S3Past {
 /// Which of the versions of one key is shown; they are sorted from the newest on.
 fn choose(versions: &[Version], past: &Past) -> Option<Shown> {
     let chosen = match past {
-        Past::AsOf(time) => versions.iter().find(|version| {
-            // Both ends of recorded time are as good as any time that a store names.
-            version.written.as_nanosecond() <= i128::from(time.0)
-        }),
+        Past::AsOf(time) => {
+            versions.iter().find(|version| version.written.as_nanosecond() <= i128::from(time.0))
+        }
         Past::Version(number) => {
             let written = versions.iter().rev().filter(|version| version.bytes.is_some());
             written.take(number.saturating_add(1)).last()
