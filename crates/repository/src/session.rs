@@ -231,31 +231,34 @@ pub fn open_snapshot(
     check(repository, id, &plain, claimed)
 }
 
-/// Reads a snapshot whose object has this length, unless it was opened before.
-pub(crate) fn read_snapshot_once(
+/// A snapshot whose object has this length, if it was opened before.
+pub(crate) fn recall_snapshot(
     repository: &Repository,
     id: SnapshotId,
     object_bytes: u64,
     known: &mut OpenedSnapshots,
-) -> Result<Snapshot, RepositoryError> {
-    if let Some(Opened { claimed, plain, .. }) = known.find(id, object_bytes)
-        && let Ok(snapshot) = check(repository, id, plain, claimed)
-    {
-        return Ok(snapshot);
-    }
-    let object = read_object_of(repository, id)?;
-    let (claimed, plain) = unseal(repository, id, &object)?;
-    let snapshot = check(repository, id, &plain, claimed)?;
-    known.add(id, &Opened { object_bytes, claimed, plain: &plain });
-    Ok(snapshot)
+) -> Option<Snapshot> {
+    let Opened { claimed, plain, .. } = known.find(id, object_bytes)?;
+    check(repository, id, plain, claimed).ok()
 }
 
-/// What is in the seal of a snapshot's object, and what is claimed of it in the clear.
+/// Reads a snapshot, and what opening its object gave.
+pub(crate) fn read_unsealed(
+    repository: &Repository,
+    id: SnapshotId,
+) -> Result<(Snapshot, Unsealed), RepositoryError> {
+    let unsealed = unseal(repository, id, &read_object_of(repository, id)?)?;
+    Ok((check(repository, id, &unsealed.1, unsealed.0)?, unsealed))
+}
+
+/// What is claimed of a snapshot in the clear, and what was in the seal of its object.
+pub(crate) type Unsealed = ((DomainId, u64), Vec<u8>);
+
 fn unseal(
     repository: &Repository,
     id: SnapshotId,
     object: &[u8],
-) -> Result<((DomainId, u64), Vec<u8>), RepositoryError> {
+) -> Result<Unsealed, RepositoryError> {
     let name = snapshot_object(id);
     if tombstone::ends(repository, id, object) {
         return Err(RepositoryError::Fenced { session: id });

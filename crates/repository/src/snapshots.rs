@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use strongroom_backend::{ObjectInfo, both};
+use strongroom_backend::{both, each_read_ahead};
 use strongroom_base::{Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 
 use crate::collections::Collections;
 use crate::error::RepositoryError;
 use crate::objects::SNAPSHOTS_FOLDER;
-use crate::opened::OpenedSnapshots;
+use crate::opened::{Opened, OpenedSnapshots};
 use crate::repository::Repository;
-use crate::session::{read_snapshot, read_snapshot_once};
+use crate::session::{read_unsealed, recall_snapshot};
 use crate::wishes::Wishes;
 
 /// All snapshots that can be read, oldest first, and those that cannot.
@@ -30,6 +30,15 @@ pub struct SnapshotList {
 }
 
 impl SnapshotList {
+    /// Adds one, as the wishes want it.
+    fn push(&mut self, mut snapshot: Snapshot) {
+        self.wishes.remarks().apply(&mut snapshot);
+        match self.wishes.forget(snapshot.id) {
+            true => self.forgotten.push(snapshot),
+            false => self.snapshots.push(snapshot),
+        }
+    }
+
     /// All that can be read, those included that are to be forgotten: until a collection takes
     /// them, the wish can be taken back.
     pub fn readable(&self) -> Vec<Snapshot> {
@@ -62,7 +71,7 @@ impl SnapshotList {
 /// Reads all snapshots.
 pub fn list_snapshots(repository: &Repository) -> Result<SnapshotList, RepositoryError> {
     let collections = Collections::read(repository)?;
-    list_by(repository, &collections, |_, id| read_snapshot(repository, id))
+    list_by(repository, &collections, None)
 }
 
 /// All snapshots that these collections left. Those that this machine has opened before are taken
@@ -73,9 +82,7 @@ pub fn list_known_snapshots(
     monitor: &dyn Monitor,
 ) -> Result<SnapshotList, RepositoryError> {
     let mut known = OpenedSnapshots::read(repository, monitor);
-    let list = list_by(repository, collections, |info, id| {
-        read_snapshot_once(repository, id, info.bytes, &mut known)
-    })?;
+    let list = list_by(repository, collections, Some(&mut known))?;
     known.keep(repository, monitor);
     Ok(list)
 }
@@ -83,28 +90,35 @@ pub fn list_known_snapshots(
 fn list_by(
     repository: &Repository,
     collections: &Collections,
-    mut read: impl FnMut(&ObjectInfo, SnapshotId) -> Result<Snapshot, RepositoryError>,
+    mut known: Option<&mut OpenedSnapshots>,
 ) -> Result<SnapshotList, RepositoryError> {
-    let mut list = SnapshotList::default();
     let backend = repository.backend();
-    let (wishes, listed) = both(
-        backend.promises().in_flight,
-        || Wishes::read(repository),
-        || backend.list(SNAPSHOTS_FOLDER),
-    );
-    let wishes = wishes?;
+    let in_flight = backend.promises().in_flight;
+    let (wishes, listed) =
+        both(in_flight, || Wishes::read(repository), || backend.list(SNAPSHOTS_FOLDER));
+    let mut list = SnapshotList { wishes: wishes?, ..SnapshotList::default() };
+    let mut unknown = Vec::new();
     for info in listed? {
         let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
         if collections.is_gone(id) {
             continue;
         }
-        match read(&info, id) {
-            Ok(mut snapshot) => {
-                wishes.remarks().apply(&mut snapshot);
-                match wishes.forget(id) {
-                    true => list.forgotten.push(snapshot),
-                    false => list.snapshots.push(snapshot),
+        let recall = |known| recall_snapshot(repository, id, info.bytes, known);
+        match known.as_deref_mut().and_then(recall) {
+            Some(snapshot) => list.push(snapshot),
+            None => unknown.push((id, info.bytes)),
+        }
+    }
+    let read = |(id, _): &(SnapshotId, u64)| read_unsealed(repository, *id);
+    each_read_ahead(in_flight, &unknown, read, |(id, object_bytes), read| {
+        let id = *id;
+        match read {
+            Ok((snapshot, (claimed, plain))) => {
+                if let Some(known) = &mut known {
+                    let object_bytes = *object_bytes;
+                    known.add(id, &Opened { object_bytes, claimed, plain: &plain });
                 }
+                list.push(snapshot);
             }
             // It never was one.
             Err(RepositoryError::Fenced { .. }) => {}
@@ -114,10 +128,12 @@ fn list_by(
             Err(error) if error.is_damage() => list.unreadable.push((id, error)),
             Err(error) => return Err(error),
         }
-    }
+        Ok(())
+    })?;
     list.snapshots.sort_by_key(Snapshot::order);
     list.forgotten.sort_by_key(Snapshot::order);
-    list.wishes = wishes;
+    list.newer.sort_by_key(|(id, _)| *id);
+    list.unreadable.sort_by_key(|(id, _)| *id);
     Ok(list)
 }
 

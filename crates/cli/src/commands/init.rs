@@ -29,6 +29,10 @@ pub struct NewRepositoryArgs {
     /// Pad what is stored, so that sizes reveal less about it; takes some percent of space
     #[arg(long)]
     padding: bool,
+    /// Store objects of about this size, from 4MiB to 64MiB. Where answers take long, large ones
+    /// keep the line busy; each takes memory several times
+    #[arg(long, value_name = "SIZE", value_parser = arena_bytes, default_value = "16MiB")]
+    arena_size: u32,
     /// Agree by notes who takes a name, also if the place creates objects exclusively
     #[arg(long)]
     agree: bool,
@@ -60,12 +64,19 @@ impl NewRepositoryArgs {
         Ok(InitOptions {
             redundancy: Redundancy { per_mille },
             padding: self.padding,
+            arena_bytes: self.arena_size,
             agreed: self.agree,
             label: self.key_label.clone(),
             cost: self.kdf.cost()?,
             ..InitOptions::default()
         })
     }
+}
+
+fn arena_bytes(text: &str) -> Result<u32, String> {
+    let bytes = strongroom_base::units::parse_bytes(text).map_err(|error| error.to_string())?;
+    let bytes = u32::try_from(bytes).ok().filter(|bytes| (4 << 20..=64 << 20).contains(bytes));
+    bytes.ok_or_else(|| "give a size from 4MiB to 64MiB".to_owned())
 }
 
 impl KdfArgs {

@@ -3,7 +3,7 @@
 use strongroom_arena::CompressionLevel;
 
 /// Arenas that are written at the same time, at most.
-const WRITERS_MAX: usize = 3;
+const WRITERS_MAX: usize = 2;
 /// Threads that compress by default, at most: each holds a block before and after.
 const WORKERS_MAX: usize = 8;
 /// How many blocks back the lengths of blocks count when an arena is closed: as many as the most
