@@ -182,6 +182,8 @@ impl Shared {
                     Ok(count) => {
                         let due = receiving.due(way, count);
                         if sender.send((due, piece[..count].to_vec())).is_err() {
+                            // Nothing takes it any more, and the sender must learn that.
+                            let _ = from.shutdown(Shutdown::Both);
                             return;
                         }
                     }

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use serde_json::json;
+use strongroom_backend::{BackendError, Refusal};
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
+use strongroom_repository::RepositoryError;
 use strongroom_upkeep::{
     Affected, LostSnapshot, VerifyDepth, VerifyOutcome, verify, verify_objects, vouch,
 };
@@ -54,7 +56,7 @@ pub fn sample_depth(sample: &str) -> Result<VerifyDepth, CliError> {
 /// Checks it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let depth = args.depth()?;
-    let mut vouched = 0;
+    let (mut vouched, mut not_vouched) = (0, None);
     let (monitor, outcome) = if args.keyless {
         let backend = context.backend()?;
         strongroom_repository::read_config(&*backend)?;
@@ -66,12 +68,21 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let monitor = context.terminal.monitor(Words::objects("checked"));
         let outcome = verify(&repository, depth, &monitor, &context.cancel);
         if let (Ok(outcome), false) = (&outcome, args.no_vouch) {
-            vouched = vouch(&repository, outcome)?;
+            match vouch(&repository, outcome) {
+                Ok(count) => vouched = count,
+                Err(error) if may_not_store(&error) => not_vouched = Some(error),
+                Err(error) => return Err(error.into()),
+            }
         }
         (monitor, outcome)
     };
     monitor.finish();
     let outcome = outcome?;
+    if let Some(error) = not_vouched {
+        context.terminal.note(format!(
+            "arenas of put-only keys are right, and no voucher says so: {error}; --no-vouch tries none"
+        ));
+    }
     let summary = summary_json(&outcome, vouched, monitor.elapsed().as_secs_f64());
     context.terminal.json(&summary)?;
     let snapshots = match args.keyless {
@@ -110,6 +121,17 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         ))?,
     }
     Ok(Exit::Damaged.into())
+}
+
+/// Whether the credentials allow to look and not to store, or the place shows what it was.
+fn may_not_store(error: &RepositoryError) -> bool {
+    matches!(
+        error,
+        RepositoryError::Backend(
+            BackendError::Refused { refusal: Refusal::Right, .. }
+                | BackendError::Unsupported { .. }
+        )
+    )
 }
 
 /// All of the outcome, for `--json`.

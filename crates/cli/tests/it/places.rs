@@ -67,12 +67,18 @@ impl Far {
     }
 }
 
-/// Everything that a repository goes through, at this place.
+/// Everything that a repository goes through, at a place that refuses names that are taken.
 fn life(far: &Far) {
+    life_in("exclusive", far);
+}
+
+/// The same, in the mode that the place must be found to need.
+fn life_in(mode: &str, far: &Far) {
     let (tree, target) = (far.world.tree(), far.world.path("target"));
     let (tree, target) = (tree.to_str().unwrap(), target.to_str().unwrap());
     far.run(&["snapshots"]).exits(6).warns("init");
-    far.run(&[&["init"][..], &CHEAP].concat()).exits(0);
+    let made = far.run(&[&["init", "--json"][..], &CHEAP].concat()).exits(0);
+    assert_eq!(made.summary()["mode"], mode, "{}", far.place);
     far.run(&[&["init"][..], &CHEAP].concat()).exits(1).warns("already");
     grow(&far.world.tree(), 1, TreeOptions { entries: 40, ..TreeOptions::default() });
     far.run(&["backup", tree]).exits(0);
@@ -158,7 +164,7 @@ fn a_repository_lives_in_a_folder_of_ftp() {
     for server in [vsftpd(), vsftpd_tls()] {
         let place = server.url(server.server.address, "/not/yet/there");
         let far = Far::new(&place, server.variables());
-        life(&far);
+        life_in("agreed", &far);
         far.run(&["stats", "--json"]).exits(0);
         assert!(
             server.data().join("not/yet/there").read_dir().unwrap().any(|entry| {
@@ -172,7 +178,7 @@ fn a_repository_lives_in_a_folder_of_ftp() {
 fn a_repository_lives_in_a_bucket_that_lies() {
     let store = s3proxy();
     let far = Far::new("s3://bucket/a", store.variables(store.server.address));
-    life(&far);
+    life_in("agreed", &far);
 }
 
 #[test]
