@@ -170,10 +170,14 @@ impl Context {
             None => place.open(&self.settings())?,
         };
         let backend = opened.ok_or(not_there)?;
+        self.complain(&*backend);
+        Ok(backend)
+    }
+
+    fn complain(&self, backend: &dyn Backend) {
         if let Some(complaint) = backend.complaint() {
             self.terminal.problem(Severity::Warning, &complaint);
         }
-        Ok(backend)
     }
 
     /// The place of the repository as it was, if it keeps versions of its objects.
@@ -193,8 +197,9 @@ impl Context {
     pub fn open(&self) -> Result<Repository, CliError> {
         if self.args.as_of.is_none()
             && let Some(backend) = self.place()?.reach(&self.settings())?
-            && let Ok(closed) = self.find(backend)
+            && let Ok(closed) = self.find(backend.clone())
         {
+            self.complain(&*backend);
             return self.open_closed(closed);
         }
         // The place itself says what is wrong.
