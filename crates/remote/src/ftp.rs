@@ -27,7 +27,7 @@ use crate::secret;
 use crate::service::Service;
 use crate::settings::Settings;
 use control::{Control, Server};
-use downloads::{Download, Downloads, Turns};
+use downloads::{Download, Downloads};
 use listing::{Entry, from_facts, from_long_line};
 
 /// Connections that are worth having: servers allow few.
@@ -51,7 +51,6 @@ pub(crate) struct Ftp {
     // Plain mutexes: held for a look or an insertion, never during a request.
     idle: Mutex<Vec<Control>>,
     downloads: Downloads,
-    turns: Turns,
     /// Folders that this client has made, or found to exist.
     folders: Mutex<BTreeSet<String>>,
     /// Whether the server has `MLSD`; unknown before the first listing.
@@ -96,7 +95,6 @@ impl Ftp {
             entropy: settings.entropy.clone(),
             idle: Mutex::default(),
             downloads: Downloads::default(),
-            turns: Turns::default(),
             folders: Mutex::default(),
             has_facts: Mutex::default(),
             description,
@@ -388,7 +386,6 @@ impl Service for Ftp {
     }
 
     fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, Failure> {
-        let _turn = self.turns.wait(name, offset);
         if let Some(download) = self.downloads.take(name, offset) {
             return self.read_on(download, offset, length);
         }

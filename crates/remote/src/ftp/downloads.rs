@@ -2,11 +2,9 @@
 //!
 //! FTP has no request for a part of an object: a server sends from a place on to the end. So a
 //! transfer stays open when its reader has enough, and the next part is taken from the same stream.
-//! Of several readers of one object, one reads at a time, the one with the least offset first: so
-//! their parts follow one another.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use strongroom_backend::ObjectName;
 
@@ -31,62 +29,6 @@ pub(super) struct Download {
 pub(super) struct Downloads {
     // A plain mutex: held for a look or a change of the list.
     kept: Mutex<VecDeque<Download>>,
-}
-
-/// Who reads which object.
-#[derive(Default)]
-pub(super) struct Turns {
-    // A plain mutex: held for a look or a change; the turn itself is waited for.
-    objects: Mutex<Objects>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Objects {
-    /// Those that are being read, each with the offsets that wait, and a number for each wait.
-    read: BTreeMap<ObjectName, BTreeSet<(u64, u64)>>,
-    waits: u64,
-}
-
-/// The right to read an object, until it is dropped.
-pub(super) struct Turn<'t> {
-    turns: &'t Turns,
-    name: ObjectName,
-}
-
-impl Turns {
-    /// Waits until no one else reads the object.
-    pub(super) fn wait(&self, name: &ObjectName, offset: u64) -> Turn<'_> {
-        let mut objects = self.lock();
-        objects.waits += 1;
-        let own = (offset, objects.waits);
-        if let Some(waiting) = objects.read.get_mut(name) {
-            waiting.insert(own);
-            // The reader that ends takes the next one out: that has its turn then.
-            while objects.read.get(name).is_some_and(|waiting| waiting.contains(&own)) {
-                objects = self.changed.wait(objects).unwrap_or_else(PoisonError::into_inner);
-            }
-        } else {
-            objects.read.insert(name.clone(), BTreeSet::new());
-        }
-        Turn { turns: self, name: name.clone() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Objects> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut objects = self.turns.lock();
-        let next = objects.read.get_mut(&self.name).and_then(BTreeSet::pop_first);
-        if next.is_none() {
-            objects.read.remove(&self.name);
-        }
-        drop(objects);
-        self.turns.changed.notify_all();
-    }
 }
 
 impl Downloads {
