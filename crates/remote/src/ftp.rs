@@ -1,13 +1,11 @@
 //! Objects as files of an FTP server, with TLS (RFC 4217) or without.
 //!
-//! FTP has no exclusive create. A new object is sent under a temporary name and renamed over its own:
-//! every common server renames as the file system does, at once. A reply 550 may mean many things, so
-//! after one we look.
+//! FTP has no exclusive create. A new object is sent under a temporary name and renamed over its own: every common server renames
+//! as the file system does, at once. A reply 550 may mean many things, so after one we look.
 //!
-//! A connection does one thing at a time; several are kept for the next requests (`downloads.rs`).
+//! A connection does one thing at a time; several are kept for the next requests.
 
 mod control;
-mod downloads;
 mod listing;
 
 use std::collections::BTreeSet;
@@ -27,7 +25,6 @@ use crate::secret;
 use crate::service::Service;
 use crate::settings::Settings;
 use control::{Control, Server};
-use downloads::{Download, Downloads};
 use listing::{Entry, from_facts, from_long_line};
 
 /// Connections that are worth having: servers allow few.
@@ -50,7 +47,6 @@ pub(crate) struct Ftp {
     entropy: Arc<dyn Entropy>,
     // Plain mutexes: held for a look or an insertion, never during a request.
     idle: Mutex<Vec<Control>>,
-    downloads: Downloads,
     /// Folders that this client has made, or found to exist.
     folders: Mutex<BTreeSet<String>>,
     /// Whether the server has `MLSD`; unknown before the first listing.
@@ -94,7 +90,6 @@ impl Ftp {
             line: Line::new(&settings.rate, &settings.clock),
             entropy: settings.entropy.clone(),
             idle: Mutex::default(),
-            downloads: Downloads::default(),
             folders: Mutex::default(),
             has_facts: Mutex::default(),
             description,
@@ -107,33 +102,20 @@ impl Ftp {
 
     /// Does something over a connection, which is kept for the next if it is at its beginning again.
     fn with<T>(&self, act: impl FnOnce(&mut Control) -> Result<T, Failure>) -> Result<T, Failure> {
-        let mut control = self.control()?;
-        let done = act(&mut control);
-        self.put_away(control, done.as_ref().err());
-        done
-    }
-
-    /// A connection that was kept, or else a new one.
-    fn control(&self) -> Result<Control, Failure> {
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        match kept {
-            Some(control) => Ok(control),
-            None => Control::open(&self.server, &self.user, &self.password),
-        }
-    }
-
-    /// Keeps a connection for the next request, if it is at its beginning again.
-    fn put_away(&self, control: Control, failure: Option<&Failure>) {
+        let mut control = match kept {
+            Some(control) => control,
+            None => Control::open(&self.server, &self.user, &self.password)?,
+        };
+        let done = act(&mut control);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        match failure {
+        match &done {
             // Others that were kept as long are probably gone too.
-            Some(Failure::Lost(_) | Failure::Busy { .. }) => {
-                idle.clear();
-                self.downloads.drop_of(None);
-            }
+            Err(Failure::Lost(_) | Failure::Busy { .. }) => idle.clear(),
             _ if control.is_busy => {}
             _ => idle.push(control),
         }
+        done
     }
 
     /// Sends bytes to a file.
@@ -266,73 +248,27 @@ impl Ftp {
         }
     }
 
-    /// Has an object sent from a place on.
-    fn download(&self, name: &ObjectName, offset: u64) -> Result<Download, Failure> {
-        let before = (offset > 0).then(|| format!("REST {offset}"));
-        let command = format!("RETR {}", self.path(name.as_str()));
-        let mut control = self.control()?;
-        match control.transfer(before.as_deref(), &command) {
-            Ok(stream) => Ok(Download { name: name.clone(), at: offset, control, stream }),
-            Err(failure) => {
-                let failure = self.explain(&mut control, name, failure);
-                self.put_away(control, Some(&failure));
-                Err(failure)
-            }
-        }
-    }
-
-    /// The part of an object that a transfer comes to.
-    fn read_on(
+    fn read_over(
         &self,
-        mut download: Download,
+        control: &mut Control,
+        name: &ObjectName,
         offset: u64,
         length: usize,
     ) -> Result<Vec<u8>, Failure> {
-        match self.receive_part(&mut download, offset, length) {
-            Ok((bytes, false)) => {
-                download.at = offset + length as u64;
-                if let Some(oldest) = self.downloads.keep(download) {
-                    self.give_up(oldest);
-                }
-                Ok(bytes)
-            }
-            Ok((bytes, true)) => {
-                let Download { mut control, stream, .. } = download;
-                drop(stream);
-                let done = control.reply().and_then(|reply| reply.is(&[226, 250]));
-                self.put_away(control, done.as_ref().err());
-                done.map(|_| bytes)
-            }
-            Err(failure) => {
-                self.put_away(download.control, Some(&failure));
-                Err(failure)
-            }
-        }
-    }
-
-    /// The part, and whether the object ended before it did.
-    fn receive_part(
-        &self,
-        download: &mut Download,
-        offset: u64,
-        length: usize,
-    ) -> Result<(Vec<u8>, bool), Failure> {
-        let ahead = usize::try_from(offset - download.at).unwrap_or(usize::MAX);
-        if self.receive(&mut download.stream, ahead, &mut Vec::new())? {
-            return Ok((Vec::new(), true));
-        }
+        let before = (offset > 0).then(|| format!("REST {offset}"));
+        let command = format!("RETR {}", self.path(name.as_str()));
+        let mut stream = control.transfer(before.as_deref(), &command)?;
         let mut bytes = Vec::new();
-        let ended = self.receive(&mut download.stream, length, &mut bytes)?;
-        Ok((bytes, ended))
-    }
-
-    /// Ends a transfer before its end. A server whose data is not taken says so, in its own words.
-    fn give_up(&self, download: Download) {
-        let Download { mut control, stream, .. } = download;
+        let ended = self.receive(&mut stream, length, &mut bytes)?;
         drop(stream);
-        if control.reply().is_ok() {
-            self.put_away(control, None);
-        }
+        // A server whose data is not taken says so, in its own words.
+        let reply = control.reply()?;
+        if ended {
+            reply.is(&[226, 250])?
+        } else {
+            reply
+        };
+        Ok(bytes)
     }
 }
 
@@ -386,15 +322,18 @@ impl Service for Ftp {
     }
 
     fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, Failure> {
-        if let Some(download) = self.downloads.take(name, offset) {
-            return self.read_on(download, offset, length);
-        }
         // An object that is read from its beginning ends by itself; others may be shorter than
         // the offset, which servers answer in several ways.
-        if length == 0 || (offset > 0 && self.size(name)? <= offset) {
+        let size = if offset == 0 { u64::MAX } else { self.size(name)? };
+        let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let length = length.min(rest);
+        if length == 0 {
             return Ok(Vec::new());
         }
-        self.read_on(self.download(name, offset)?, offset, length)
+        self.with(|control| {
+            self.read_over(control, name, offset, length)
+                .map_err(|failure| self.explain(control, name, failure))
+        })
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64, Failure> {
@@ -420,7 +359,6 @@ impl Service for Ftp {
         let hex: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
         let slash = if name.folder().is_empty() { "" } else { "/" };
         let temporary = self.path(&format!("{}{slash}{TEMPORARY}{hex}", name.folder()));
-        self.downloads.drop_of(Some(name));
         self.with(|control| {
             self.make_folder(control, name.folder())?;
             let stored = self.send(control, &temporary, bytes).and_then(|()| {
@@ -438,7 +376,6 @@ impl Service for Ftp {
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), Failure> {
-        self.downloads.drop_of(Some(name));
         self.with(|control| {
             let reply = control.ask(&format!("DELE {}", self.path(name.as_str())))?;
             reply.is(&[250]).map(drop).map_err(|failure| self.explain(control, name, failure))

@@ -44,38 +44,6 @@ fn check(backend: &dyn Backend) {
         let start = offset as usize;
         assert!(part == large[start..(start + 70_000).min(large.len())]);
     }
-    // One after another, ahead, back, over the end; and by several readers at a time.
-    let part = |large: &[u8], offset: usize, length: usize| {
-        let end = (offset + length).min(large.len());
-        assert!(backend.read(&name("large"), offset as u64, length).unwrap() == large[offset..end]);
-    };
-    for (offset, length) in [
-        (0, 1000),
-        (1000, 5000),
-        (6500, 70_000),
-        (2_000_000, 10),
-        (2_400_000, 100_000),
-        (1000, 1000),
-        (4_700_000, 200_000),
-        (4_900_000, 200_000),
-    ] {
-        part(&large, offset, length);
-    }
-    std::thread::scope(|scope| {
-        for reader in 0..6 {
-            let large = &large;
-            scope.spawn(move || {
-                (reader * 100_000..4_900_000)
-                    .step_by(600_000)
-                    .for_each(|at| part(large, at, 99_999));
-            });
-        }
-    });
-    let other: Vec<u8> = large.iter().map(|byte| !byte).collect();
-    part(&large, 0, 1000);
-    backend.replace(&name("large"), &other).unwrap();
-    part(&other, 1000, 1000);
-    backend.replace(&name("large"), &large).unwrap();
     std::thread::scope(|scope| {
         for writer in 0..6_u8 {
             scope.spawn(move || {
