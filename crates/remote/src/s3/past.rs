@@ -99,7 +99,7 @@ impl S3Past {
             };
             let rest = all.split_off(whole);
             for versions in all.chunk_by(|a, b| a.key == b.key) {
-                if let Some(shown) = choose(versions, &self.past) {
+                if let Some(shown) = choose(versions, &self.past_of(&versions[0].key)) {
                     found.push((versions[0].key.clone(), shown));
                 }
             }
@@ -108,6 +108,16 @@ impl S3Past {
                 return Ok(found);
             }
             after = page.next;
+        }
+    }
+
+    /// How a name is looked at. What is at the top says whose the objects are, so of versions by
+    /// their age it is always the first: each view is a repository.
+    fn past_of(&self, key: &str) -> Past {
+        let is_top = key.strip_prefix(&self.s3.prefix).is_some_and(|name| !name.contains('/'));
+        match self.past {
+            Past::Version(_) if is_top => Past::Version(0),
+            past => past,
         }
     }
 

@@ -110,14 +110,8 @@ pub fn plan_fetch(
     plan: &mut RepairPlan,
 ) -> Result<FetchPlan, RepositoryError> {
     let mut there: BTreeMap<ObjectName, u64> = BTreeMap::new();
-    for (number, replica) in replicas.iter().enumerate() {
-        match refuse_another(&**replica, backend) {
-            Ok(_) => {}
-            // Another copy shows whose this one is, and what is fetched proves itself.
-            Err(RepositoryError::NotARepository { .. }) if number > 0 => {}
-            Err(error) if number > 0 && error.is_damage() => {}
-            Err(error) => return Err(error),
-        }
+    for replica in replicas {
+        refuse_another(&**replica, backend)?;
         for folder in FOLDERS {
             for info in list(&**replica, folder)? {
                 let bytes = there.entry(info.name).or_default();
