@@ -1,7 +1,7 @@
 //! `lock`: every object of a repository is locked until a time, if its place can do that.
 //!
-//! Needs no key, and of the place only the rights to list and to lock. A machine that backs up needs
-//! neither these nor the right to remove; a thief who takes it over can shorten no lock.
+//! Needs no key. A machine that backs up needs neither the right to lock nor that to remove versions;
+//! a thief who takes it over can shorten no lock.
 
 use strongroom_backend::{Backend, BackendError, ObjectInfo};
 use strongroom_base::{Cancel, Monitor, Progress, Timestamp};
