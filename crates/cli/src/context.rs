@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use strongroom_backend::Backend;
-use strongroom_base::{Cancel, OsEntropy, Printable, Severity, Silent, SystemClock, Timestamp};
+use strongroom_base::{
+    Cancel, OsEntropy, Printable, Severity, Silent, SnapshotId, SystemClock, Timestamp,
+};
 use strongroom_remote::{Past, Place, PlaceError, Settings};
 use strongroom_repository::{
     ClosedRepository, InitOptions, Repository, RepositoryError, Surroundings, WithReplicas,
@@ -193,8 +195,16 @@ impl Context {
         Ok(self.place()?.create(&self.settings())?)
     }
 
-    /// Opens the repository.
+    /// Opens the repository, and says whether the last snapshot that this machine made is missing.
     pub fn open(&self) -> Result<Repository, CliError> {
+        let repository = self.open_for_backup()?;
+        self.look_for_rollback(&repository);
+        Ok(repository)
+    }
+
+    /// Opens the repository for a backup, which finds out by itself whether the last snapshot that
+    /// this machine made is missing ([`Self::warn_of_rollback`]).
+    pub fn open_for_backup(&self) -> Result<Repository, CliError> {
         if self.args.as_of.is_none()
             && let Some(backend) = self.place()?.reach(&self.settings())?
             && let Ok(closed) = self.find(backend.clone())
@@ -244,7 +254,9 @@ impl Context {
         }
         let together = Arc::new(WithReplicas::new(main, found));
         let _ = self.together.set(together.clone());
-        self.open_at(together)
+        let repository = self.open_at(together)?;
+        self.look_for_rollback(&repository);
+        Ok(repository)
     }
 
     fn left_out(&self, what: &str, place: &OsStr, error: &CliError) {
@@ -276,23 +288,29 @@ impl Context {
         let place = self.place()?.to_string();
         let passphrase = self.args.passphrase.existing(&place, &self.cancel)?;
         let repository = closed.open(&passphrase)?;
-        let rolled_back = match self.args.as_of {
-            Some(_) => None,
-            None => find_rolled_back(&repository, &Silent),
-        };
-        if let Some((id, sequence)) = rolled_back {
-            let id = id.short();
-            let message = format!(
-                "the last snapshot that this machine made ({id}, sequence {sequence}) is not in the \
-                 repository: it was removed, or an older copy of the repository is in its place"
-            );
-            self.terminal.problem(Severity::Warning, &message);
-        }
         for (name, error) in &repository.config_faults {
             let message = format!("{name}: {error}; its copy was used: run `strongroom repair`");
             self.terminal.problem(Severity::Damage, &message);
         }
         Ok(repository)
+    }
+
+    fn look_for_rollback(&self, repository: &Repository) {
+        if self.args.as_of.is_none()
+            && let Some((id, sequence)) = find_rolled_back(repository, &Silent)
+        {
+            self.warn_of_rollback(id, sequence);
+        }
+    }
+
+    /// Says that the last snapshot that this machine made is missing.
+    pub fn warn_of_rollback(&self, id: SnapshotId, sequence: u64) {
+        let id = id.short();
+        let message = format!(
+            "the last snapshot that this machine made ({id}, sequence {sequence}) is not in the \
+             repository: it was removed, or an older copy of the repository is in its place"
+        );
+        self.terminal.problem(Severity::Warning, &message);
     }
 
     /// Refuses to change what was.
@@ -323,13 +341,13 @@ impl Context {
     /// Opens the repository, or creates it if there is none.
     pub fn open_or_init(&self, options: &InitOptions) -> Result<OpenedOrCreated, CliError> {
         if self.has_repository()? {
-            return Ok(OpenedOrCreated { repository: self.open()?, created: false });
+            return Ok(OpenedOrCreated { repository: self.open_for_backup()?, created: false });
         }
         match self.init(options) {
             Ok(repository) => Ok(OpenedOrCreated { repository, created: true }),
             // Another process created it in the meantime: theirs is as good.
             Err(_) if self.has_repository()? => {
-                Ok(OpenedOrCreated { repository: self.open()?, created: false })
+                Ok(OpenedOrCreated { repository: self.open_for_backup()?, created: false })
             }
             Err(error) => Err(error),
         }

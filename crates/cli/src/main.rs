@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         Ok(matches) => Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()),
         Err(error) => return manual::explain(&error),
     };
+    allow_open_files();
     keep_one_heap(&cli.command);
     let json = cli.global.json.then(|| cli.command.events());
     match run(cli) {
@@ -72,6 +73,17 @@ fn hide_memory() {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let limit = getrlimit(Resource::Core);
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: limit.maximum });
+}
+
+/// Allows as many open files as the system does: a walk that is ahead holds directories open.
+fn allow_open_files() {
+    const FILES_MAX: u64 = 16 << 10;
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.unwrap_or(FILES_MAX).min(FILES_MAX);
+    if limit.current.is_some_and(|current| current < wanted) {
+        // Fewer will do.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit });
+    }
 }
 
 /// Makes all threads share one heap that keeps freed memory: returning pages to the system and

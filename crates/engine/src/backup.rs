@@ -43,7 +43,7 @@ use run::{Queue, Run, Walked};
 use tally::Tally;
 use totals::Totals;
 use trees::Trees;
-use walker::Walker;
+use walker::EarlyWalker;
 
 /// What is to be backed up, and how.
 #[derive(Debug, Clone)]
@@ -89,6 +89,9 @@ pub struct BackupOutcome {
     /// An earlier snapshot and its time, if that is later than this machine's clock: one of the two
     /// clocks is wrong.
     pub from_the_future: Option<(SnapshotId, Timestamp)>,
+    /// The snapshot that this machine made last, and its sequence, if it is missing and no collection
+    /// removed it: an older copy of the repository may be in its place.
+    pub rolled_back: Option<(SnapshotId, u64)>,
     /// Files that equal the parent's. They were not opened, unless they had changed so shortly
     /// before the parent was made that their times prove nothing.
     pub files_unchanged: u64,
@@ -143,7 +146,8 @@ fn backup_in_session(
     let Paths { found, left_out } = Paths::find(&options.paths, repository)?;
     let source = TreeSource::open(&found, &source_options(repository, options))?;
     let paths: Vec<Vec<u8>> = source.roots().iter().map(|root| path_bytes(root)).collect();
-    let Begun { session, own, gone, parent, from_the_future } =
+    let walker = EarlyWalker::start(source);
+    let Begun { session, own, gone, parent, from_the_future, rolled_back } =
         Begun::begin(repository, options, &paths, started, monitor)?;
     let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
     let (pack, dry_run) = (options.pack, options.dry_run);
@@ -173,8 +177,7 @@ fn backup_in_session(
         cancel,
         queue: Queue::default(),
     };
-    let Walked { root, stopped, mut tally } =
-        run.walk(Walker::start(source, &times), parent.as_ref())?;
+    let Walked { root, stopped, mut tally } = run.walk(walker.begin(&times), parent.as_ref())?;
     let needs = writer.needs();
     let written = writer.finish(monitor)?;
     let profile = Profile::new(begun.elapsed(), &times, options.readers, options.pack.workers);
@@ -197,6 +200,7 @@ fn backup_in_session(
         snapshot,
         committed,
         from_the_future,
+        rolled_back,
         files_unchanged: tally.unchanged,
         files_new: tally.new,
         files_changed: tally.changed,
@@ -222,7 +226,7 @@ pub fn backup_reader(
     }
     let started = repository.surroundings.clock.now();
     let paths = vec![[b"/", name].concat()];
-    let Begun { session, own, gone, parent, from_the_future } =
+    let Begun { session, own, gone, parent, from_the_future, rolled_back } =
         Begun::begin(repository, options, &paths, started, monitor)?;
     let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
     let (pack, dry_run) = (options.pack, options.dry_run);
@@ -276,6 +280,7 @@ pub fn backup_reader(
         snapshot,
         committed,
         from_the_future,
+        rolled_back,
         files_unchanged: 0,
         files_new: 1,
         files_changed: 0,
@@ -343,8 +348,8 @@ fn commit_if_worth(
 impl BackupOptions {
     fn session<'r>(&self, repository: &'r Repository) -> Result<Session<'r>, EngineError> {
         match self.dry_run {
-            true => Ok(Session::pretend(repository)?),
-            false => Ok(Session::begin(repository, &self.host)?),
+            true => Ok(Session::pretend(repository)),
+            false => Ok(Session::create(repository, &self.host)?),
         }
     }
 

@@ -13,12 +13,16 @@ enum At {
     Begin,
     /// The answer was lost: is the session there?
     Confirm,
+    /// W4: about to look which snapshots there are. This comes first, because it may: an engine may
+    /// do it at any time up to the choice.
+    Look,
     /// W2: about to read plan N.
     Plan(u8),
+    /// W3: about to list what exists. Plan N is read, and its verdict is not, because an engine may
+    /// do these two at the same time.
+    List(u8, Option<Plan>),
     /// W2: about to read verdict N. What plan N was is known.
     Verdict(u8, Option<Plan>),
-    /// W3: about to list what exists.
-    List,
     /// W4, W5: about to choose what the snapshot names.
     Choose,
     /// W6: about to create the arena.
@@ -54,6 +58,8 @@ pub struct Content {
 pub enum Step {
     /// Reads.
     Read,
+    /// Finds a snapshot that may become the parent, and what it may take over from that, or none.
+    Find(Option<(u8, Set)>),
     /// Decides what is in the snapshot.
     Choose(Content),
     /// Sends what is next.
@@ -81,6 +87,8 @@ pub struct Writer {
     seen: u8,
     /// The slots that existed when it listed.
     present: Set,
+    /// What it found of a snapshot that may become the parent.
+    parent: Option<(u8, Set)>,
     roots: Set,
     stored: Option<Chunk>,
     is_commit_sent: bool,
@@ -98,6 +106,7 @@ impl Writer {
             gone: Set::EMPTY,
             seen: 0,
             present: Set::EMPTY,
+            parent: None,
             roots: Set::EMPTY,
             stored: None,
             is_commit_sent: false,
@@ -131,11 +140,20 @@ impl Writer {
             At::Stopped => {}
             At::Confirm
             | At::Plan(_)
+            | At::List(..)
             | At::Verdict(..)
-            | At::List
             | At::LookForArena
             | At::LookForDecision
             | At::LookForFence => offer(Step::Read),
+            At::Look => {
+                offer(Step::Find(None));
+                for parent in world.store.snapshots().iter() {
+                    let roots = world.store.roots(parent).unwrap_or_default();
+                    roots.iter().for_each(|root| {
+                        offer(Step::Find(Some((parent, Set::of(&[root])))));
+                    });
+                }
+            }
             At::Choose => self.choices(scope, world, &mut |content| offer(Step::Choose(content))),
             At::Commit if self.is_commit_sent => {
                 fates.map(Step::Send).for_each(&mut *offer);
@@ -154,12 +172,8 @@ impl Writer {
     /// Every snapshot that the protocol lets it make now.
     fn choices(&self, scope: &Scope, world: &World, offer: &mut dyn FnMut(Content)) {
         let gone = if scope.has(Mutant::ParentMayBeForgotten) { Set::EMPTY } else { self.gone };
-        let parents = world.store.snapshots().minus(gone);
-        let taken = parents.iter().flat_map(|parent| {
-            let roots = world.store.roots(parent).unwrap_or_default();
-            roots.iter().map(move |root| Some((parent, Set::of(&[root]))))
-        });
-        for parent in taken.chain([None]) {
+        let parent = self.parent.filter(|(parent, _)| !gone.has(*parent));
+        for parent in parent.map(Some).into_iter().chain([None]) {
             let reach = parent.map_or(Set::EMPTY, |(_, roots)| world.with_bases(roots));
             if parent.is_some() {
                 offer(Content { parent, reused: None, stored: None });
@@ -216,6 +230,11 @@ impl Writer {
     pub fn take(&mut self, step: Step, scope: &Scope, world: &mut World) {
         match step {
             Step::Read => self.read(scope, world),
+            Step::Find(parent) => {
+                self.parent = parent;
+                let has_read = scope.has(Mutant::ReadsPlansBeforeItsSession);
+                self.at = if has_read { At::Choose } else { At::Plan(1) };
+            }
             Step::Choose(content) => self.chose(content, world),
             Step::Send(fate) => self.send(fate, scope, world),
             Step::GiveUp(fate) => {
@@ -229,10 +248,14 @@ impl Writer {
     fn read(&mut self, scope: &Scope, world: &mut World) {
         match self.at {
             At::Confirm if world.store.sessions.has(self.session) => {
-                self.at = self.after_begin(scope)
+                self.at = At::Look;
             }
             At::Confirm => self.begin_again(scope, world),
-            At::Plan(number) => self.at = At::Verdict(number, world.store.collection(number).plan),
+            At::Plan(number) => self.at = At::List(number, world.store.collection(number).plan),
+            At::List(number, plan) => {
+                self.present = world.store.present();
+                self.at = At::Verdict(number, plan);
+            }
             At::Verdict(number, plan) => {
                 let verdict = world.store.collection(number).verdict;
                 let reads_on = verdict.is_some() && number < scope.collections;
@@ -248,12 +271,8 @@ impl Writer {
                 self.at = match scope.mutant {
                     _ if reads_on => At::Plan(number + 1),
                     Some(Mutant::ReadsPlansBeforeItsSession) => At::Begin,
-                    _ => At::List,
+                    _ => At::Choose,
                 };
-            }
-            At::List => {
-                self.present = world.store.present();
-                self.at = At::Choose;
             }
             At::LookForArena => {
                 let is_there = world.store.newest(arena_of(slot_of(self.session))).is_some();
@@ -275,10 +294,6 @@ impl Writer {
         }
     }
 
-    fn after_begin(&self, scope: &Scope) -> At {
-        if scope.has(Mutant::ReadsPlansBeforeItsSession) { At::List } else { At::Plan(1) }
-    }
-
     fn chose(&mut self, content: Content, world: &mut World) {
         self.stored = content.stored;
         let taken = content.parent.map_or(Set::EMPTY, |(_, roots)| roots);
@@ -286,6 +301,7 @@ impl Writer {
         self.at = At::Commit;
         // What decided is not needed any more; states that differ in it alone are one.
         (self.dead, self.held, self.gone, self.present) = Default::default();
+        self.parent = None;
         if content.stored.is_some() {
             let slot = slot_of(self.session);
             self.roots = self.roots.with(slot);
@@ -299,7 +315,7 @@ impl Writer {
             At::Begin => {
                 let answer = world.send(Op::CreateSession(self.session), fate);
                 self.at = match answer {
-                    Answer::Ok => self.after_begin(scope),
+                    Answer::Ok => At::Look,
                     Answer::Exists | Answer::Lost => At::Confirm,
                 };
             }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use minicbor::{Decoder, Encoder};
 use strongroom_arena::decompress;
-use strongroom_backend::ObjectName;
+use strongroom_backend::{ObjectName, both};
 use strongroom_base::{ArenaId, Location, SnapshotId};
 use strongroom_catalog::FormatError;
 use strongroom_catalog::format::decode_map;
@@ -258,16 +258,34 @@ impl Collections {
     /// Fails if a plan or a verdict cannot be read: what goes is not known then. One that the owner
     /// did not make does not count.
     pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
+        Ok(Self::read_and(repository, || ())?.0)
+    }
+
+    /// Reads them, and does what may be done once they are listed and read: far away at the time at
+    /// which it is asked whether one went through meanwhile. If one did, it is done again.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Collections::read`].
+    pub fn read_and<T: Send>(
+        repository: &Repository,
+        then: impl Fn() -> T + Sync,
+    ) -> Result<(Self, T), RepositoryError> {
+        let in_flight = repository.backend().promises().in_flight;
         loop {
-            if let Some(all) = Self::read_listed(repository)? {
-                return Ok(all);
+            let Some((all, verdict)) = Self::read_listed(repository)? else { continue };
+            let (done, went_through) = both(in_flight, &then, || {
+                Ok::<_, RepositoryError>(!is_missing(repository, &verdict)?)
+            });
+            if !went_through? {
+                return Ok((all, done));
             }
         }
     }
 
-    /// The same; none if a collection went through while they were listed and read: its plan vanished,
-    /// or is another, and the listing does not have its verdict.
-    fn read_listed(repository: &Repository) -> Result<Option<Self>, RepositoryError> {
+    /// Those that a listing shows, and the verdict that must not exist: if it does, a collection went
+    /// through while they were listed and read. None if that is known already: a plan vanished.
+    fn read_listed(repository: &Repository) -> Result<Option<(Self, ObjectName)>, RepositoryError> {
         let mut steps: BTreeMap<u64, Vec<Step>> = BTreeMap::new();
         for info in repository.backend().list(COLLECTIONS_FOLDER)? {
             if let Some((number, step)) = Step::of(info.name.file()) {
@@ -321,8 +339,7 @@ impl Collections {
         let undecided = all.open.as_ref().filter(|open| !open.decided).map(|open| open.number);
         let undecided = undecided.filter(|number| !steps[number].contains(&Step::Verdict));
         let verdict = Step::Verdict.object(undecided.unwrap_or(all.next));
-        let went_through = !is_missing(repository, &verdict)?;
-        Ok((!went_through).then_some(all))
+        Ok(Some((all, verdict)))
     }
 
     fn remove(&mut self, verdict: &Selection) {

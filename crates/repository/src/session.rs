@@ -13,7 +13,7 @@ use std::sync::Arc;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
 use strongroom_arena::{ListedArenas, Origin, Voucher};
-use strongroom_backend::{BackendError, ObjectName, both};
+use strongroom_backend::{BackendError, ObjectName, both, each_read_ahead};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{DomainId, SnapshotId};
 use strongroom_catalog::Snapshot;
@@ -73,11 +73,17 @@ impl Stored {
 impl<'r> Session<'r> {
     /// Begins a session of a machine.
     pub fn begin(repository: &'r Repository, host: &str) -> Result<Self, RepositoryError> {
+        Self::create(repository, host)?.learn()
+    }
+
+    /// Creates the session's object (W1). Nothing is known yet, and nothing may be written, until
+    /// it has [learned](Self::learn) what there is.
+    pub fn create(repository: &'r Repository, host: &str) -> Result<Self, RepositoryError> {
         repository.check_mode()?;
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
         let object = seal_session(repository, id, host);
         repository.backend().create(&session_object(id), &object)?;
-        Self::new(repository, id, 0).learn()
+        Ok(Self::new(repository, id, 0))
     }
 
     /// Takes up a session whose snapshot was removed, to commit that again.
@@ -93,12 +99,13 @@ impl<'r> Session<'r> {
         Self::new(repository, id, sequence).learn()
     }
 
-    /// A session for a dry run: it creates no object and commits nothing.
-    pub fn pretend(repository: &'r Repository) -> Result<Self, RepositoryError> {
+    /// A session for a dry run: it creates no object and commits nothing. It has to
+    /// [learn](Self::learn) too.
+    pub fn pretend(repository: &'r Repository) -> Self {
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
         let mut session = Self::new(repository, id, 0);
         session.ended = true;
-        session.learn()
+        session
     }
 
     fn new(repository: &'r Repository, id: SnapshotId, sequence: u64) -> Self {
@@ -106,12 +113,14 @@ impl<'r> Session<'r> {
         Self { repository, id, sequence, collections, stored, ended: false }
     }
 
-    /// Reads the collections: after the session's object exists, and before anything is relied on.
-    /// Only then lists what is stored: what a verdict removed before is not in the lists, and what
-    /// one removes later is known to be condemned.
-    fn learn(mut self) -> Result<Self, RepositoryError> {
-        self.collections = Arc::new(Collections::read(self.repository)?);
-        self.stored = Cell::new(Some(Stored::look(self.repository)?));
+    /// Reads the collections (W2): after the session's object exists, and before anything is relied
+    /// on. Only then lists what is stored (W3): what a verdict removed before is not in the lists,
+    /// and what one removes later is known to be condemned.
+    pub fn learn(mut self) -> Result<Self, RepositoryError> {
+        let repository = self.repository;
+        let (collections, stored) = Collections::read_and(repository, || Stored::look(repository))?;
+        self.collections = Arc::new(collections);
+        self.stored = Cell::new(Some(stored?));
         Ok(self)
     }
 
@@ -280,35 +289,44 @@ pub struct SealedSnapshot {
     pub sequence: u64,
 }
 
-/// The snapshots that these collections left. What they say in the clear counts only if it is proven.
-pub fn list_sealed(
-    repository: &Repository,
-    collections: &Collections,
-) -> Result<Vec<SealedSnapshot>, RepositoryError> {
-    let own = repository.write_keys().domain.id;
+/// The snapshots whose objects exist. What they say in the clear counts only if it is proven.
+/// Those that collections removed are none ([`Collections::is_gone`]).
+pub fn list_sealed(repository: &Repository) -> Result<Vec<SealedSnapshot>, RepositoryError> {
+    let backend = repository.backend();
+    let listed = backend.list(SNAPSHOTS_FOLDER)?;
+    let ids: Vec<SnapshotId> =
+        listed.iter().filter_map(|info| info.name.file().parse().ok()).collect();
     let mut snapshots = Vec::new();
-    for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
-        let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
-        if collections.is_gone(id) {
-            continue;
-        }
-        let opened = read_object_of(repository, id);
-        if opened.as_ref().is_ok_and(|object| tombstone::ends(repository, id, object)) {
-            continue;
-        }
-        let sequence = match opened.and_then(|object| open_envelope(id, &object)) {
-            Ok((sequence, body)) => {
-                let claimed = claim::check(repository, id, sequence, &body);
-                claimed.filter(|(domain, _)| *domain == own).map_or(0, |_| sequence)
-            }
-            // Removed between the listing and the reading.
-            Err(RepositoryError::Backend(error)) if error.is_not_found() => continue,
-            Err(error) if error.is_damage() => 0,
-            Err(error) => return Err(error),
-        };
-        snapshots.push(SealedSnapshot { id, sequence });
-    }
+    let read = |id: &SnapshotId| read_sealed(repository, *id);
+    each_read_ahead(backend.promises().in_flight, &ids, read, |_, read| {
+        snapshots.extend(read?);
+        Ok::<(), RepositoryError>(())
+    })?;
+    snapshots.sort_unstable_by_key(|snapshot| snapshot.id);
     Ok(snapshots)
+}
+
+/// None if it is a tombstone, or was removed.
+fn read_sealed(
+    repository: &Repository,
+    id: SnapshotId,
+) -> Result<Option<SealedSnapshot>, RepositoryError> {
+    let own = repository.write_keys().domain.id;
+    let opened = read_object_of(repository, id);
+    if opened.as_ref().is_ok_and(|object| tombstone::ends(repository, id, object)) {
+        return Ok(None);
+    }
+    let sequence = match opened.and_then(|object| open_envelope(id, &object)) {
+        Ok((sequence, body)) => {
+            let claimed = claim::check(repository, id, sequence, &body);
+            claimed.filter(|(domain, _)| *domain == own).map_or(0, |_| sequence)
+        }
+        // Removed between the listing and the reading.
+        Err(RepositoryError::Backend(error)) if error.is_not_found() => return Ok(None),
+        Err(error) if error.is_damage() => 0,
+        Err(error) => return Err(error),
+    };
+    Ok(Some(SealedSnapshot { id, sequence }))
 }
 
 fn read_object_of(repository: &Repository, id: SnapshotId) -> Result<Vec<u8>, RepositoryError> {

@@ -68,30 +68,53 @@ impl SnapshotList {
     }
 }
 
+/// The snapshots whose objects exist. Those of them that collections removed are none.
+pub struct ListedSnapshots(SnapshotList);
+
+impl ListedSnapshots {
+    /// Those that these collections left.
+    pub fn left_by(self, collections: &Collections) -> SnapshotList {
+        let mut list = self.0;
+        let is_left = |id: SnapshotId| !collections.is_gone(id);
+        list.snapshots.retain(|snapshot| is_left(snapshot.id));
+        list.forgotten.retain(|snapshot| is_left(snapshot.id));
+        list.unreadable.retain(|(id, _)| is_left(*id));
+        list.newer.retain(|(id, _)| is_left(*id));
+        list
+    }
+
+    /// Whether a snapshot has an object, though perhaps none that can be read.
+    pub fn has(&self, id: SnapshotId) -> bool {
+        let Self(SnapshotList { snapshots, forgotten, unreadable, newer, .. }) = self;
+        snapshots.iter().chain(forgotten).any(|snapshot| snapshot.id == id)
+            || unreadable.iter().chain(newer).any(|(other, _)| *other == id)
+    }
+}
+
 /// Reads all snapshots.
 pub fn list_snapshots(repository: &Repository) -> Result<SnapshotList, RepositoryError> {
-    let collections = Collections::read(repository)?;
-    list_by(repository, &collections, None)
+    let in_flight = repository.backend().promises().in_flight;
+    let (collections, listed) =
+        both(in_flight, || Collections::read(repository), || list(repository, None));
+    Ok(listed?.left_by(&collections?))
 }
 
-/// All snapshots that these collections left. Those that this machine has opened before are taken
-/// from its cache, and what happened to their objects since is not looked at.
+/// Lists the snapshots. Those that this machine has opened before are taken from its cache, and
+/// what happened to their objects since is not looked at.
 pub fn list_known_snapshots(
     repository: &Repository,
-    collections: &Collections,
     monitor: &dyn Monitor,
-) -> Result<SnapshotList, RepositoryError> {
+) -> Result<ListedSnapshots, RepositoryError> {
     let mut known = OpenedSnapshots::read(repository, monitor);
-    let list = list_by(repository, collections, Some(&mut known))?;
+    let listed = list(repository, Some(&mut known))?;
     known.keep(repository, monitor);
-    Ok(list)
+    Ok(listed)
 }
 
-fn list_by(
+fn list(
     repository: &Repository,
-    collections: &Collections,
     mut known: Option<&mut OpenedSnapshots>,
-) -> Result<SnapshotList, RepositoryError> {
+) -> Result<ListedSnapshots, RepositoryError> {
     let backend = repository.backend();
     let in_flight = backend.promises().in_flight;
     let (wishes, listed) =
@@ -100,9 +123,6 @@ fn list_by(
     let mut unknown = Vec::new();
     for info in listed? {
         let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
-        if collections.is_gone(id) {
-            continue;
-        }
         let recall = |known| recall_snapshot(repository, id, info.bytes, known);
         match known.as_deref_mut().and_then(recall) {
             Some(snapshot) => list.push(snapshot),
@@ -134,7 +154,7 @@ fn list_by(
     list.forgotten.sort_by_key(Snapshot::order);
     list.newer.sort_by_key(|(id, _)| *id);
     list.unreadable.sort_by_key(|(id, _)| *id);
-    Ok(list)
+    Ok(ListedSnapshots(list))
 }
 
 /// How a person names a snapshot, recognised by its form.

@@ -64,7 +64,7 @@ pub fn defragment(
     cancel: &Cancel,
 ) -> Result<Option<Gathered>, RepositoryError> {
     let mut session = Session::begin(repository, "")?;
-    let list = list_known_snapshots(repository, &session.collections, monitor)?;
+    let list = list_known_snapshots(repository, monitor)?.left_by(&session.collections);
     let known = OwnRecord::read(repository, monitor).sequence.max(list.greatest_sequence(""));
     let used_up = RepositoryError::SequenceUsedUp { domain: String::new() };
     session.sequence = known.checked_add(1).ok_or(used_up)?;

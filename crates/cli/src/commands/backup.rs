@@ -142,7 +142,8 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     if args.stdin.is_none() {
         check_paths(&args.paths, &source)?;
     }
-    let repository = if args.init { open_or_init(context, &args)? } else { context.open()? };
+    let repository =
+        if args.init { open_or_init(context, &args)? } else { context.open_for_backup()? };
     let parent = match &args.parent {
         Some(name) => Some(find_parent(&repository, name)?),
         None => None,
@@ -188,6 +189,9 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     monitor.finish();
     let outcome = outcome?;
     warn_of_clocks(context, &outcome);
+    if let Some((id, sequence)) = outcome.rolled_back {
+        context.warn_of_rollback(id, sequence);
+    }
     context.terminal.json(&summary_json(&outcome, monitor.elapsed().as_secs_f64()))?;
     for line in summary(&outcome, monitor.elapsed()) {
         context.terminal.line(line)?;

@@ -1,11 +1,12 @@
 //! What a backup begins with, and what it leaves behind on this machine for the next one.
 
+use strongroom_backend::both;
 use strongroom_base::{Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{Needs, OwnRecord, Repository, Session};
 
 use super::BackupOptions;
-use super::parent::History;
+use super::parent::{History, Listed};
 use crate::error::EngineError;
 
 /// What a backup begins with.
@@ -20,10 +21,13 @@ pub struct Begun<'r> {
     pub parent: Option<Snapshot>,
     /// A snapshot that is dated later than this machine's clock.
     pub from_the_future: Option<(SnapshotId, Timestamp)>,
+    /// The snapshot that this machine made last, and its sequence, if it is missing.
+    pub rolled_back: Option<(SnapshotId, u64)>,
 }
 
 impl<'r> Begun<'r> {
-    /// Begins the session, and only then looks at what exists.
+    /// Begins the session, and only then looks at what exists: at snapshots and at collections at
+    /// the same time, if the place is far away.
     pub fn begin(
         repository: &'r Repository,
         options: &BackupOptions,
@@ -31,15 +35,20 @@ impl<'r> Begun<'r> {
         started: Timestamp,
         monitor: &dyn Monitor,
     ) -> Result<Self, EngineError> {
-        let mut session = options.session(repository)?;
+        let session = options.session(repository)?;
+        let in_flight = repository.backend().promises().in_flight;
+        let list = || Listed::read(repository, monitor);
+        let (listed, session) = both(in_flight, list, || session.learn());
+        let mut session = session?;
         let own = match options.dry_run {
             true => OwnRecord::read(repository, monitor),
             false => OwnRecord::begin(repository, session.id, monitor),
         };
-        let history = History::read(repository, &own, &session.collections, monitor)?;
+        let history = History::of(repository, listed?, &own, &session.collections);
         session.sequence = history.next_sequence()?;
         let from_the_future = history.dated_after(started).map(|s| (s.id, s.started));
         let gone = history.gone().to_vec();
+        let rolled_back = history.rolled_back().map(|id| (id, own.sequence));
         let parent = history.into_parent(options, paths);
         if parent.is_none() && !repository.keys.can_read() {
             let why = match gone.is_empty() {
@@ -48,7 +57,7 @@ impl<'r> Begun<'r> {
             };
             monitor.detail(&format!("this machine {why}: every file is read"));
         }
-        Ok(Self { session, own, gone, parent, from_the_future })
+        Ok(Self { session, own, gone, parent, from_the_future, rolled_back })
     }
 }
 

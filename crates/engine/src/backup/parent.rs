@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use strongroom_base::{Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, TreeReader};
 use strongroom_repository::{
-    ChunkReader, Collections, OwnRecord, Repository, RepositoryError, list_known_snapshots,
-    list_sealed,
+    ChunkReader, Collections, ListedSnapshots, OwnRecord, Repository, RepositoryError,
+    SealedSnapshot, list_known_snapshots, list_sealed,
 };
 
 use super::BackupOptions;
@@ -26,26 +26,61 @@ pub struct History {
     domain: String,
     /// Snapshots that this machine remembers and that were removed.
     gone: Vec<SnapshotId>,
+    /// The snapshot that this machine made last, if it is missing and no collection removed it.
+    rolled_back: Option<SnapshotId>,
+}
+
+/// The snapshots whose objects exist, as far as the key can read them.
+pub enum Listed {
+    /// Opened.
+    Opened(ListedSnapshots),
+    /// What a key that may only store sees of them.
+    Sealed(Vec<SealedSnapshot>),
+}
+
+impl Listed {
+    /// Lists them. It may be done before collections are read, and at the same time, but not before
+    /// the session's object exists (W4).
+    pub fn read(repository: &Repository, monitor: &dyn Monitor) -> Result<Self, RepositoryError> {
+        Ok(match repository.keys.can_read() {
+            true => Self::Opened(list_known_snapshots(repository, monitor)?),
+            false => Self::Sealed(list_sealed(repository)?),
+        })
+    }
+
+    fn has(&self, id: SnapshotId) -> bool {
+        match self {
+            Self::Opened(listed) => listed.has(id),
+            Self::Sealed(sealed) => sealed.iter().any(|snapshot| snapshot.id == id),
+        }
+    }
 }
 
 impl History {
-    /// Reads it. `own` is what this machine remembers; what a collection may remove is no parent.
-    pub fn read(
+    /// What was listed of it. `own` is what this machine remembers; what a collection may remove is
+    /// no parent.
+    pub fn of(
         repository: &Repository,
+        listed: Listed,
         own: &OwnRecord,
         collections: &Collections,
-        monitor: &dyn Monitor,
-    ) -> Result<Self, EngineError> {
+    ) -> Self {
         let domain = repository.secret.domain_name().to_owned();
-        if repository.keys.can_read() {
-            let list = list_known_snapshots(repository, collections, monitor)?;
-            // Another domain's clock is that domain's to set.
-            let greatest_sequence = list.greatest_sequence(&domain).max(own.sequence);
-            let mut snapshots = list.snapshots;
-            snapshots.retain(|snapshot| !collections.may_go(snapshot.id));
-            return Ok(Self { snapshots, greatest_sequence, domain, gone: Vec::new() });
-        }
-        let sealed = list_sealed(repository, collections)?;
+        let is_missing = |id: &SnapshotId| !collections.is_gone(*id) && !listed.has(*id);
+        let rolled_back = own.newest.filter(is_missing);
+        let mut sealed = match listed {
+            Listed::Opened(listed) => {
+                let list = listed.left_by(collections);
+                // Another domain's clock is that domain's to set.
+                let greatest_sequence = list.greatest_sequence(&domain).max(own.sequence);
+                let mut snapshots = list.snapshots;
+                snapshots.retain(|snapshot| !collections.may_go(snapshot.id));
+                let gone = Vec::new();
+                return Self { snapshots, greatest_sequence, domain, gone, rolled_back };
+            }
+            Listed::Sealed(sealed) => sealed,
+        };
+        sealed.retain(|snapshot| !collections.is_gone(snapshot.id));
         let proven = sealed.iter().map(|snapshot| snapshot.sequence).max();
         let greatest_sequence = own.sequence.max(proven.unwrap_or(0));
         let existing = sealed.iter().map(|snapshot| snapshot.id);
@@ -57,7 +92,7 @@ impl History {
             kept.partition(|snapshot| existing.contains(&snapshot.id));
         snapshots.sort_by_key(Snapshot::order);
         let gone = gone.iter().map(|snapshot| snapshot.id).collect();
-        Ok(Self { snapshots, greatest_sequence, domain, gone })
+        Self { snapshots, greatest_sequence, domain, gone, rolled_back }
     }
 
     /// The sequence of the next snapshot.
@@ -69,6 +104,12 @@ impl History {
     /// Snapshots that this machine remembers and that were removed from the repository.
     pub fn gone(&self) -> &[SnapshotId] {
         &self.gone
+    }
+
+    /// The snapshot that this machine made last, if it is missing and no collection removed it: an
+    /// older copy of the repository may be in its place.
+    pub fn rolled_back(&self) -> Option<SnapshotId> {
+        self.rolled_back
     }
 
     /// The snapshot with the latest time, if that is later than `now` by more than clocks may

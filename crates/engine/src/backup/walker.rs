@@ -4,11 +4,15 @@
 //! Events come in batches, so that the two seldom wait for each other, and in their order. At most
 //! [`BATCHES_MAX`] batches and two more are ahead: the one being filled and the one being used.
 //! That bounds the directories that are held open, too.
+//!
+//! The walk begins before the repository has answered: far away, that takes as long as the walk of
+//! a small tree. What was found until then is the first batch.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use rustix::process::{Resource, getrlimit};
 use strongroom_base::Stopwatch;
 use strongroom_repository::{Crew, Stage, StageTimes};
 use strongroom_source::{TreeSource, WalkEvent};
@@ -24,6 +28,18 @@ const BATCH_TIME: Duration = Duration::from_millis(5);
 const CLOCK_EVENTS: usize = 8;
 /// Batches that wait.
 const BATCHES_MAX: usize = 2;
+/// Events of the first batch at most: some 20 MiB.
+const EARLY_EVENTS: usize = 64 << 10;
+/// Of the descriptors that the process may have, the first batch holds at most one in this many.
+const EARLY_DESCRIPTORS: u64 = 4;
+
+/// A walk whose events are not wanted yet.
+pub struct EarlyWalker {
+    begin: Sender<Arc<StageTimes>>,
+    batches: Receiver<Vec<WalkEvent>>,
+    /// Last: both queues close first.
+    crew: Crew,
+}
 
 /// The events of a walk.
 pub struct Walker {
@@ -34,22 +50,28 @@ pub struct Walker {
     crew: Crew,
 }
 
-impl Walker {
+impl EarlyWalker {
     /// Begins to walk.
-    pub fn start(mut source: TreeSource, times: &Arc<StageTimes>) -> Self {
+    pub fn start(mut source: TreeSource) -> Self {
         let (send, batches) = bounded(BATCHES_MAX);
-        let of_thread = times.clone();
+        let (begin, begun) = bounded(1);
         let mut crew = Crew::default();
         crew.start(move || {
-            loop {
-                let batch = of_thread.time(Stage::Walk, || next_batch(&mut source));
-                // An error means that the walker was dropped.
-                if batch.is_empty() || send.send(batch).is_err() {
-                    return;
-                }
+            let Some((mut batch, times)) = first_batch(&mut source, &begun) else { return };
+            // An error means that the walker was dropped.
+            while !batch.is_empty() && send.send(batch).is_ok() {
+                batch = times.time(Stage::Walk, || next_batch(&mut source));
             }
         });
-        Self { batches, at_hand: Vec::new().into_iter(), times: times.clone(), crew }
+        Self { begin, batches, crew }
+    }
+
+    /// Wants the events. From here on the time that the walk takes is noted.
+    pub fn begin(self, times: &Arc<StageTimes>) -> Walker {
+        // If the thread panicked, the first event reports that.
+        let _ = self.begin.send(times.clone());
+        let (at_hand, times) = (Vec::new().into_iter(), times.clone());
+        Walker { batches: self.batches, at_hand, times, crew: self.crew }
     }
 }
 
@@ -69,13 +91,43 @@ impl Iterator for Walker {
     }
 }
 
+/// The events up to the moment in which they are wanted, and at most so many that memory and
+/// descriptors suffice. None if they are not wanted any more.
+fn first_batch(
+    source: &mut TreeSource,
+    begun: &Receiver<Arc<StageTimes>>,
+) -> Option<(Vec<WalkEvent>, Arc<StageTimes>)> {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let directories_max = usize::try_from(descriptors / EARLY_DESCRIPTORS).unwrap_or(usize::MAX);
+    let (mut batch, mut directories) = (Vec::with_capacity(BATCH_EVENTS), 0);
+    while batch.len() < EARLY_EVENTS && directories < directories_max {
+        match begun.try_recv() {
+            Err(TryRecvError::Empty) => {}
+            // One event at least: an empty batch is the end.
+            Ok(times) => {
+                batch.extend(source.next());
+                return Some((batch, times));
+            }
+            Err(TryRecvError::Disconnected) => return None,
+        }
+        let Some(event) = source.next() else { break };
+        directories += usize::from(turns(&event));
+        batch.push(event);
+    }
+    Some((batch, begun.recv().ok()?))
+}
+
+/// Whether it may hold another directory open than the event before it.
+fn turns(event: &WalkEvent) -> bool {
+    matches!(event, WalkEvent::EnterDirectory { .. } | WalkEvent::LeaveDirectory)
+}
+
 /// The next events; none at the end.
 fn next_batch(source: &mut TreeSource) -> Vec<WalkEvent> {
     let (begun, mut directories) = (Stopwatch::start(), 0);
     let mut batch = Vec::with_capacity(BATCH_EVENTS);
     for event in source {
-        let turns = matches!(event, WalkEvent::EnterDirectory { .. } | WalkEvent::LeaveDirectory);
-        directories += usize::from(turns);
+        directories += usize::from(turns(&event));
         batch.push(event);
         let late = batch.len().is_multiple_of(CLOCK_EVENTS) && begun.elapsed() > BATCH_TIME;
         if batch.len() == BATCH_EVENTS || directories == BATCH_DIRECTORIES || late {
@@ -113,10 +165,40 @@ mod tests {
         }
         let open = || TreeSource::open(&[folder.path().into()], &SourceOptions::default()).unwrap();
         let times = Arc::new(StageTimes::default());
-        assert_eq!(texts(Walker::start(open(), &times)), texts(open()));
+        let begin = || EarlyWalker::start(open()).begin(&times);
+        assert_eq!(texts(begin()), texts(open()));
         assert!(times.of(Stage::Walk) > Duration::ZERO);
         for events in [0, 1, 300] {
-            assert_eq!(Walker::start(open(), &times).take(events).count(), events);
+            assert_eq!(begin().take(events).count(), events);
+        }
+        // Wanted when it is at its end, or never.
+        let early = EarlyWalker::start(open());
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(texts(early.begin(&times)), texts(open()));
+        drop(EarlyWalker::start(open()));
+    }
+
+    #[test]
+    fn what_is_found_early_has_a_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let of_process = getrlimit(Resource::Nofile).current.unwrap_or(4096);
+        let directories = usize::try_from(of_process.min(4096) / EARLY_DESCRIPTORS).unwrap();
+        for directory in 0..directories {
+            std::fs::create_dir(folder.path().join(format!("{directory}"))).unwrap();
+        }
+        let open = || TreeSource::open(&[folder.path().into()], &SourceOptions::default()).unwrap();
+        let (begin, begun) = bounded(1);
+        let times = Arc::new(StageTimes::default());
+        let (mut source, of_thread) = (open(), times.clone());
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            begin.send(of_thread).unwrap();
+        });
+        let (batch, _) = first_batch(&mut source, &begun).unwrap();
+        late.join().unwrap();
+        assert!(batch.len() < EARLY_EVENTS);
+        if of_process <= 4096 {
+            assert!(batch.len() < texts(open()).len(), "{} directories", directories);
         }
     }
 }

@@ -4,7 +4,7 @@
 use strongroom_arena::Origin;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
-use strongroom_backend::{Backend, both};
+use strongroom_backend::{Backend, both, each_read_ahead};
 use strongroom_base::SlotId;
 
 use super::slot::KeySlot;
@@ -23,9 +23,17 @@ pub fn read_slots(backend: &dyn Backend) -> Result<(Vec<KeySlot>, usize), Reposi
     ids.sort_unstable();
     ids.dedup();
     let mut slots = Vec::new();
-    for id in &ids {
-        slots.extend(read_slot(backend, *id)?);
-    }
+    let in_flight = backend.promises().in_flight;
+    each_read_ahead(
+        in_flight,
+        &ids,
+        |id| read_slot(backend, *id),
+        |_, slot| {
+            slots.extend(slot?);
+            Ok::<(), RepositoryError>(())
+        },
+    )?;
+    slots.sort_by_key(|slot| slot.id);
     Ok((slots, ids.len()))
 }
 

@@ -38,7 +38,7 @@ fn commit(repository: &Repository, sequence: u64) -> SnapshotId {
 
 fn known(repository: &Repository) -> Vec<Snapshot> {
     let collections = crate::collections::Collections::read(repository).unwrap();
-    list_known_snapshots(repository, &collections, &Silent).unwrap().snapshots
+    list_known_snapshots(repository, &Silent).unwrap().left_by(&collections).snapshots
 }
 
 fn file(repository: &Repository) -> std::path::PathBuf {

@@ -172,7 +172,7 @@ pub fn missing_sequences(
     let unopened: HashSet<SnapshotId> =
         list.unreadable.iter().chain(&list.newer).map(|(id, _)| *id).collect();
     if !unopened.is_empty() {
-        let sealed = list_sealed(repository, collections).unwrap_or_default();
+        let sealed = list_sealed(repository).unwrap_or_default();
         let sealed = sealed.iter().filter(|snapshot| unopened.contains(&snapshot.id));
         known.extend(sealed.map(|snapshot| snapshot.sequence));
     }
