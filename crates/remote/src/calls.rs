@@ -142,11 +142,6 @@ impl<A: Answer> Calls<A> {
         drop(waiting);
         Ok(Call { shared: self.shared.clone(), number, answers, patience: self.patience })
     }
-
-    /// Sends bytes as they are: a whole frame, or a greeting.
-    pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Failure> {
-        self.shared.send(bytes)
-    }
 }
 
 impl<A> Drop for Calls<A> {
@@ -157,7 +152,7 @@ impl<A> Drop for Calls<A> {
 }
 
 impl<A> Call<A> {
-    /// Sends bytes as they are: a whole frame.
+    /// Sends bytes as they are: a whole frame, and a greeting before the first.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Failure> {
         self.shared.send(bytes)
     }

@@ -177,8 +177,8 @@ impl Service for Own {
 
     fn promises(&self) -> Promises {
         let kept = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        match kept.as_ref() {
-            Some(connection) => connection.promises,
+        match kept.as_ref().and_then(|connection| connection.promises()) {
+            Some(promises) => promises,
             // Nothing was heard of it yet: what any of our programs promises.
             None => Promises { in_flight: IN_FLIGHT, proves: true, ..Promises::LOCAL },
         }

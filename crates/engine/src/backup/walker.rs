@@ -28,10 +28,10 @@ const BATCH_TIME: Duration = Duration::from_millis(5);
 const CLOCK_EVENTS: usize = 8;
 /// Batches that wait.
 const BATCHES_MAX: usize = 2;
-/// Events of the first batch at most: some 20 MiB.
-const EARLY_EVENTS: usize = 64 << 10;
+/// Events of the first batch at most: some 25 MiB, which are given back before much is stored.
+const EARLY_EVENTS: usize = 128 << 10;
 /// Of the descriptors that the process may have, the first batch holds at most one in this many.
-const EARLY_DESCRIPTORS: u64 = 4;
+const EARLY_DESCRIPTORS: u64 = 2;
 
 /// A walk whose events are not wanted yet.
 pub struct EarlyWalker {

@@ -1,7 +1,7 @@
 //! One connection to a room that let us in.
 
 use std::io::{self, Read};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use strongroom_backend::Promises;
 
@@ -14,11 +14,15 @@ use crate::wire::{
     receive_greeting, unpack_failure, unpack_promises,
 };
 
-/// A connection to a room that let us in.
+/// A connection to a room that lets us in, or will say why it does not.
 pub(crate) struct Connection {
     calls: Calls<Frame>,
     line: Arc<Line>,
-    pub(crate) promises: Promises,
+    in_flight: usize,
+    /// The call that asked to be let in, until it is answered.
+    // A plain mutex: held while the answer is waited for, so that all callers wait for the one.
+    entering: Mutex<Option<Call<Frame>>>,
+    promises: OnceLock<Promises>,
 }
 
 impl Answer for Frame {
@@ -32,7 +36,8 @@ impl Answer for Frame {
 }
 
 impl Connection {
-    /// Greets, and asks to be let in.
+    /// Greets, and asks to be let in. What is asked next follows at once: far away, waiting for this
+    /// answer alone would take a round trip.
     pub(crate) fn enter(
         link: Link,
         entrance: &Request,
@@ -40,11 +45,33 @@ impl Connection {
         in_flight: usize,
     ) -> Result<Self, Failure> {
         let calls = Calls::begin(link, line.clone(), PATIENCE, receive_greeting)?;
-        let mut connection = Self { calls, line, promises: Promises::LOCAL };
-        connection.calls.send(&greeting())?;
-        let welcome = connection.call(entrance, None, 1 << 10)?;
-        connection.promises = unpack_promises(&welcome, in_flight).map_err(Failure::lost)?;
-        Ok(connection)
+        let call = calls.call()?;
+        let (kind, body) = entrance.pack();
+        let mut bytes = greeting().to_vec();
+        Frame::pack(call.number, kind, &body, &mut bytes);
+        call.send(&bytes)?;
+        let (entering, promises) = (Mutex::new(Some(call)), OnceLock::new());
+        Ok(Self { calls, line, in_flight, entering, promises })
+    }
+
+    /// Waits until we are let in.
+    fn welcome(&self) -> Result<(), Failure> {
+        if self.promises.get().is_some() {
+            return Ok(());
+        }
+        let mut entering = self.entering.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another caller has waited for the answer; if it was no, the connection is at its end.
+        let Some(call) = entering.take() else { return Ok(()) };
+        let welcome = conclude(&call, call.next()?)?;
+        let promises = unpack_promises(&welcome, self.in_flight).map_err(Failure::lost)?;
+        // It is set once: only one caller has the call.
+        let _ = self.promises.set(promises);
+        Ok(())
+    }
+
+    /// What the other side promises, once it has answered anything.
+    pub(crate) fn promises(&self) -> Option<Promises> {
+        self.promises.get().copied()
     }
 
     /// Whether calls are worth making.
@@ -80,6 +107,7 @@ impl Connection {
         let call = self.calls.call()?;
         let (kind, body) = request.pack();
         send(&call, kind, &body)?;
+        self.welcome()?;
         for part in upload.unwrap_or_default().chunks(PART_BYTES_MAX) {
             // An answer before the end is a refusal, and the rest is not wanted.
             if let Some(frame) = call.early() {

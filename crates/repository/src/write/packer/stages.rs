@@ -112,8 +112,11 @@ impl Stages {
             };
             crew.start(move || worker.run());
         }
+        let writers = writers_for(repository.backend().promises().in_flight);
+        let (idle_in, idle) = bounded(writers);
         let sealer = Sealer {
             closed: closed_queue,
+            idle: (writers > 1).then_some(idle),
             finished,
             origin,
             keys: repository.write_keys().clone(),
@@ -124,8 +127,9 @@ impl Stages {
         crew.start(move || sealer.run());
         let near = repository.near().map(Arc::new);
         let kept = near.clone();
-        for _ in 0..writers_for(repository.backend().promises().in_flight) {
+        for _ in 0..writers {
             let writer = Writer {
+                idle: idle_in.clone(),
                 finished: finished_queue.clone(),
                 written: written_in.clone(),
                 spare_objects: spare_objects_in.clone(),
@@ -136,7 +140,7 @@ impl Stages {
             crew.start(move || writer.run());
         }
         // Only the writers hold these: the packer ends when they have.
-        drop((finished_queue, written_in, spare_objects_in));
+        drop((finished_queue, written_in, spare_objects_in, idle_in));
         Self {
             jobs,
             closed,
@@ -246,6 +250,9 @@ impl Worker {
 
 struct Sealer {
     closed: Receiver<ClosedArena>,
+    /// Several writers report here when they have nothing to do. Writing is what everything waits
+    /// for then, and an arena that is finished early only takes memory.
+    idle: Option<Receiver<()>>,
     finished: Sender<FinishedArena>,
     origin: Origin,
     keys: WriteKeys,
@@ -256,7 +263,12 @@ struct Sealer {
 
 impl Sealer {
     fn run(self) {
-        for arena in &self.closed {
+        loop {
+            // Writers end early only if they panicked.
+            if self.idle.as_ref().is_some_and(|idle| idle.recv().is_err()) {
+                return;
+            }
+            let Ok(arena) = self.closed.recv() else { return };
             // The writer ends early only if no one takes what it has written.
             let _ = self.finished.send(self.finish(arena));
         }
@@ -280,6 +292,7 @@ impl Sealer {
 }
 
 struct Writer {
+    idle: Sender<()>,
     finished: Receiver<FinishedArena>,
     written: Sender<Result<WrittenArena, BackendError>>,
     spare_objects: Sender<Vec<u8>>,
@@ -290,7 +303,10 @@ struct Writer {
 
 impl Writer {
     fn run(self) {
-        for arena in &self.finished {
+        loop {
+            // The sealer asks for it only if there are several writers.
+            let _ = self.idle.try_send(());
+            let Ok(arena) = self.finished.recv() else { return };
             let written = self.write(&arena);
             // If there are enough of them already, it is freed.
             let _ = self.spare_objects.try_send(arena.into_memory());
