@@ -275,6 +275,10 @@ impl Backend for AgreedBackend {
         self.inner.remove(name)
     }
 
+    fn discard(&self, name: &ObjectName) -> Result<(), BackendError> {
+        self.inner.discard(name)
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
         self.inner.list(folder)
     }

@@ -65,6 +65,14 @@ pub trait Backend: Send + Sync {
     /// Removes the object. It does not come back after a power cut.
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError>;
 
+    /// Removes the object if it exists. Some places are faster if nobody asks whether it did.
+    fn discard(&self, name: &ObjectName) -> Result<(), BackendError> {
+        match self.remove(name) {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => other,
+        }
+    }
+
     /// The objects in `folder` (one level, such as `arenas`), sorted by name; none if there is no
     /// such folder. The empty folder is the repository's top. Something that has an object's name
     /// but is not an object is listed too, with no bytes.

@@ -12,6 +12,9 @@ pub struct Promises {
     pub is_durable: bool,
     /// How many requests at a time are worth having in flight.
     pub in_flight: usize,
+    /// A part of an object takes no more than its own bytes. If not, what follows it is sent too, at
+    /// least in part, so what is wanted of an object is best read at once.
+    pub sends_parts: bool,
     /// The largest object that it keeps, in bytes.
     pub object_bytes_max: u64,
     /// It copies objects by itself ([`crate::Backend::copy`]).
@@ -29,6 +32,7 @@ impl Promises {
         is_consistent: Some(true),
         is_durable: true,
         in_flight: 1,
+        sends_parts: true,
         object_bytes_max: u64::MAX,
         copies: false,
         locks: false,

@@ -538,6 +538,7 @@ impl Backend for StripedBackend {
             is_consistent: together(|store| store.is_consistent),
             is_durable: all.iter().all(|store| store.is_durable),
             in_flight: all.iter().map(|store| store.in_flight).max().unwrap_or(1),
+            sends_parts: all.iter().all(|store| store.sends_parts),
             object_bytes_max: least.saturating_mul(u64::from(self.shape.data)),
             copies: false,
             locks: false,

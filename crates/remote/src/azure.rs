@@ -306,6 +306,7 @@ impl Service for Azure {
             is_consistent: Some(true),
             is_durable: true,
             in_flight: IN_FLIGHT,
+            sends_parts: true,
             object_bytes_max: OBJECT_BYTES_MAX,
             copies: true,
             locks: false,

@@ -1,14 +1,15 @@
 //! Objects as files of an FTP server, with TLS (RFC 4217) or without.
 //!
-//! FTP has no exclusive create. A new object is sent under a temporary name and renamed over its own: every common server renames
-//! as the file system does, at once. A reply 550 may mean many things, so after one we look.
+//! FTP has no exclusive create. A new object is sent under a temporary name and renamed over its own:
+//! every common server renames as the file system does, at once. A reply 550 may mean many things,
+//! so after one we look. Nor has it a request for a part of an object: a server sends from a place
+//! on to the end, so a reader closes the connection when it has what it wants.
 //!
 //! A connection does one thing at a time; several are kept for the next requests.
 
 mod control;
 mod listing;
 
-use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,6 +33,14 @@ const IN_FLIGHT: usize = 4;
 const PORT: u16 = 21;
 /// The port at which TLS begins with the first byte.
 const IMPLICIT_PORT: u16 = 990;
+/// What has at most this many bytes is sent before the server agrees to take it, and of what follows
+/// it when it is received, fewer bytes are on their way.
+const SHORT_BYTES: usize = 1 << 20;
+/// What follows a part that is received: at most so much of it is on its way.
+const SHORT_BYTES_KEPT: usize = 64 << 10;
+const LONG_BYTES_KEPT: usize = 1 << 20;
+/// Memory that is reserved for a part before any of it has come, at most.
+const RESERVED_BYTES_MAX: usize = 32 << 20;
 /// What the names of temporary files begin with; no object's name does.
 const TEMPORARY: &str = ".tmp-";
 /// The longest listing: about a million objects.
@@ -47,10 +56,6 @@ pub(crate) struct Ftp {
     entropy: Arc<dyn Entropy>,
     // Plain mutexes: held for a look or an insertion, never during a request.
     idle: Mutex<Vec<Control>>,
-    /// Folders that this client has made, or found to exist.
-    folders: Mutex<BTreeSet<String>>,
-    /// Whether the server has `MLSD`; unknown before the first listing.
-    has_facts: Mutex<Option<bool>>,
     description: String,
 }
 
@@ -90,8 +95,6 @@ impl Ftp {
             line: Line::new(&settings.rate, &settings.clock),
             entropy: settings.entropy.clone(),
             idle: Mutex::default(),
-            folders: Mutex::default(),
-            has_facts: Mutex::default(),
             description,
         })
     }
@@ -118,9 +121,28 @@ impl Ftp {
         done
     }
 
+    /// Sends an object under a temporary name, and gives it its own.
+    fn store(
+        &self,
+        control: &mut Control,
+        temporary: &str,
+        name: &ObjectName,
+        bytes: &[u8],
+    ) -> Result<(), Failure> {
+        self.send(control, temporary, bytes)?;
+        let to = format!("RNTO {}", self.path(name.as_str()));
+        control.send(&[&format!("RNFR {temporary}"), &to])?;
+        let (from, to) = (control.reply()?, control.reply()?);
+        from.is(&[350])?;
+        to.is(&[250]).map(drop)
+    }
+
     /// Sends bytes to a file.
     fn send(&self, control: &mut Control, path: &str, bytes: &[u8]) -> Result<(), Failure> {
-        let mut stream = control.transfer(None, &format!("STOR {path}"))?;
+        let mut stream = control.upload(&format!("STOR {path}"))?;
+        if bytes.len() > SHORT_BYTES {
+            control.agree()?;
+        }
         let sent = bytes
             .chunks(PIECE_BYTES)
             .try_for_each(|piece| {
@@ -129,11 +151,11 @@ impl Ftp {
             })
             .and_then(|()| stream.finish());
         match sent {
-            Ok(()) => control.reply()?.is(&[226, 250]).map(drop),
+            Ok(()) => control.end_of_upload(),
             // A server that takes no more, such as one whose disk is full, closes the data and says
             // why on the other connection.
-            Err(error) if is_closed(&error) => match control.reply() {
-                Ok(reply) if reply.code >= 400 => Err(reply.failure()),
+            Err(error) if is_closed(&error) => match control.end_of_upload() {
+                Err(refusal @ (Failure::Refused { .. } | Failure::Full)) => Err(refusal),
                 _ => Err(Failure::Lost(error)),
             },
             Err(error) => Err(Failure::Lost(error)),
@@ -143,22 +165,13 @@ impl Ftp {
     /// Makes a folder, with those above it as far as they are missing.
     fn make_folder(&self, control: &mut Control, folder: &str) -> Result<(), Failure> {
         let path = self.path(folder);
-        if self.folders().contains(&path) {
-            return Ok(());
-        }
         // What it replies for a folder that exists is no failure; the next request shows the rest.
         for (end, _) in path.match_indices('/').filter(|(end, _)| *end > 0) {
             if folder.is_empty() {
                 control.ask(&format!("MKD {}", &path[..end]))?;
             }
         }
-        control.ask(&format!("MKD {path}"))?;
-        self.folders().insert(path);
-        Ok(())
-    }
-
-    fn folders(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+        control.ask(&format!("MKD {path}")).map(drop)
     }
 
     /// The entries of a folder; none if there is no such folder.
@@ -168,18 +181,9 @@ impl Ftp {
 
     fn entries_over(&self, control: &mut Control, folder: &str) -> Result<Vec<Entry>, Failure> {
         let path = self.path(folder);
-        let known = *self.has_facts.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_facts = match known {
-            Some(known) => known,
-            None => control
-                .ask("FEAT")?
-                .text
-                .lines()
-                .any(|line| line.trim() == "MLSD" || line.trim().starts_with("MLST")),
-        };
-        *self.has_facts.lock().unwrap_or_else(PoisonError::into_inner) = Some(has_facts);
+        let has_facts = control.has_facts;
         let verb = if has_facts { "MLSD" } else { "LIST" };
-        let mut stream = match control.transfer(None, &format!("{verb} {path}")) {
+        let mut stream = match control.download(None, &format!("{verb} {path}"), None) {
             Err(Failure::Refused { refusal: Refusal::Right, answer }) => {
                 // There is no such folder, or it may not be read. The folder above says which.
                 let above =
@@ -194,7 +198,7 @@ impl Ftp {
         let mut text = Vec::new();
         self.receive(&mut stream, LISTING_BYTES_MAX, &mut text)?;
         drop(stream);
-        control.reply()?.is(&[226, 250])?;
+        control.end_of_transfer()?.is(&[226, 250])?;
         let text = String::from_utf8_lossy(&text);
         let parse = if has_facts { from_facts } else { from_long_line };
         let entries: Vec<Entry> = text.lines().filter_map(|line| parse(line.trim_end())).collect();
@@ -257,12 +261,14 @@ impl Ftp {
     ) -> Result<Vec<u8>, Failure> {
         let before = (offset > 0).then(|| format!("REST {offset}"));
         let command = format!("RETR {}", self.path(name.as_str()));
-        let mut stream = control.transfer(before.as_deref(), &command)?;
-        let mut bytes = Vec::new();
+        // What follows the part is on its way too, as far as there is room for it.
+        let kept = if length <= SHORT_BYTES { SHORT_BYTES_KEPT } else { LONG_BYTES_KEPT };
+        let mut stream = control.download(before.as_deref(), &command, Some(kept))?;
+        let mut bytes = Vec::with_capacity(length.min(RESERVED_BYTES_MAX));
         let ended = self.receive(&mut stream, length, &mut bytes)?;
         drop(stream);
         // A server whose data is not taken says so, in its own words.
-        let reply = control.reply()?;
+        let reply = control.end_of_transfer()?;
         if ended {
             reply.is(&[226, 250])?
         } else {
@@ -360,16 +366,17 @@ impl Service for Ftp {
         let slash = if name.folder().is_empty() { "" } else { "/" };
         let temporary = self.path(&format!("{}{slash}{TEMPORARY}{hex}", name.folder()));
         self.with(|control| {
-            self.make_folder(control, name.folder())?;
-            let stored = self.send(control, &temporary, bytes).and_then(|()| {
-                control.ask(&format!("RNFR {temporary}"))?.is(&[350])?;
-                control.ask(&format!("RNTO {}", self.path(name.as_str())))?.is(&[250]).map(drop)
-            });
+            let mut stored = self.store(control, &temporary, name, bytes);
+            // Mostly the folder is there, so it is made if that failed.
+            if matches!(&stored, Err(Failure::Refused { refusal: Refusal::Right, .. }))
+                && !control.is_busy
+            {
+                self.make_folder(control, name.folder())?;
+                stored = self.store(control, &temporary, name, bytes);
+            }
             if !control.is_busy && !matches!(&stored, Ok(()) | Err(Failure::Lost(_))) {
                 // Why it was not stored matters more than whether this succeeds.
                 let _ = control.ask(&format!("DELE {temporary}"));
-                // The folder may have been removed since it was made.
-                self.folders().clear();
             }
             stored
         })
@@ -408,6 +415,7 @@ impl Service for Ftp {
             // Servers do not flush.
             is_durable: false,
             in_flight: IN_FLIGHT,
+            sends_parts: false,
             object_bytes_max: u64::MAX,
             copies: false,
             locks: false,

@@ -195,6 +195,13 @@ impl<S: Service> Backend for Remote<S> {
             .map_err(|failure| self.of(Operation::Remove, name, failure))
     }
 
+    fn discard(&self, name: &ObjectName) -> Result<(), BackendError> {
+        match self.repeat(|_| self.service.remove(name)) {
+            Ok(()) | Err(Failure::NotFound) => Ok(()),
+            Err(failure) => Err(self.of(Operation::Remove, name, failure)),
+        }
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
         let mut objects = self.repeat(|_| self.service.list(folder)).map_err(|failure| {
             let place = format!("{}/{folder}", self.describe());

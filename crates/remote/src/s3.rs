@@ -441,6 +441,7 @@ impl Service for S3 {
             },
             is_durable: true,
             in_flight: IN_FLIGHT,
+            sends_parts: true,
             object_bytes_max: OBJECT_BYTES_MAX,
             copies: true,
             locks: self.dialect != Dialect::Google,

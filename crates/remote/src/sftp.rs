@@ -270,6 +270,7 @@ impl Service for Sftp {
             // Files are flushed, but their folders cannot be.
             is_durable: false,
             in_flight: IN_FLIGHT,
+            sends_parts: true,
             object_bytes_max: u64::MAX,
             copies: false,
             locks: false,

@@ -365,6 +365,7 @@ impl Service for WebDav {
             // The protocol does not say so, and common servers do not flush.
             is_durable: false,
             in_flight: IN_FLIGHT,
+            sends_parts: true,
             object_bytes_max: u64::MAX,
             copies: true,
             locks: false,

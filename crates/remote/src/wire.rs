@@ -396,6 +396,7 @@ pub fn unpack_promises(body: &[u8], in_flight: usize) -> Result<Promises, WireEr
         proves: fields.u8()? == 1,
         object_bytes_max: fields.u64()?,
         in_flight,
+        sends_parts: true,
     };
     fields.finish()?;
     Ok(promises)

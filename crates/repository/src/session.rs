@@ -187,7 +187,7 @@ impl<'r> Session<'r> {
     /// Removes the session's object. One that cannot be removed is fenced by a collector later.
     fn end(&mut self) {
         self.ended = true;
-        let _ = self.repository.backend().remove(&session_object(self.id));
+        let _ = self.repository.backend().discard(&session_object(self.id));
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use strongroom_base::Stopwatch;
 
 /// What the line is like.
@@ -20,6 +21,16 @@ pub struct LineOptions {
     pub delay: Duration,
     /// Bytes a second in each direction; none is without a limit.
     pub bytes_per_second: Option<u64>,
+}
+
+impl LineOptions {
+    /// Pieces of a connection on their way in one direction: twice what the line carries between a
+    /// byte and its answer, as TCP has them.
+    fn pieces_max(&self) -> usize {
+        let Some(rate) = self.bytes_per_second else { return PIECES_MAX };
+        let bytes = 4.0 * self.delay.as_secs_f64() * rate as f64;
+        (bytes as usize / PIECE_BYTES).clamp(PIECES_MIN, PIECES_MAX)
+    }
 }
 
 /// A relay that runs until this value is dropped.
@@ -55,8 +66,13 @@ struct Way {
 
 /// Bytes are carried in pieces of at most this many.
 const PIECE_BYTES: usize = 16 << 10;
-/// At most this many pieces of a connection are on their way in one direction: 4 MiB.
+/// At most this many pieces of a connection are on their way in one direction if the rate has no
+/// limit: 4 MiB.
 const PIECES_MAX: usize = 256;
+/// As many are on their way at least.
+const PIECES_MIN: usize = 16;
+/// What the system may keep of what has arrived: a line has no memory.
+const ARRIVED_BYTES_MAX: usize = 128 << 10;
 
 impl Relay {
     /// Starts a relay to a server.
@@ -172,7 +188,9 @@ impl Shared {
 
     /// Carries what arrives at `from` on to `to`: one thread receives, one sends in time.
     fn carry(self: &Arc<Self>, way: usize, mut from: TcpStream, to: TcpStream) {
-        let (sender, receiver) = sync_channel::<(Duration, Vec<u8>)>(PIECES_MAX);
+        let (sender, receiver) = sync_channel::<(Duration, Vec<u8>)>(self.options.pieces_max());
+        // If it cannot be set, more is kept.
+        let _ = set_socket_send_buffer_size(&to, ARRIVED_BYTES_MAX);
         let receiving = self.clone();
         std::thread::spawn(move || {
             let mut piece = vec![0; PIECE_BYTES];

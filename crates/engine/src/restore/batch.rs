@@ -39,6 +39,9 @@ const OPEN_FILES_MAX: usize = 64;
 /// At most this many runs of a repository far away are read at the same time. Each has a few MiB.
 const FAR_WORKERS_MAX: usize = 8;
 
+/// Runs that are read at the same time if they are whole arenas.
+const WHOLE_WORKERS: usize = 2;
+
 /// The longest name that the file systems of Linux take.
 const FILE_NAME_BYTES_MAX: usize = 255;
 
@@ -252,8 +255,10 @@ impl<'b> Shared<'b> {
         cancel: &Cancel,
         progress: &Progress,
     ) -> Result<(), EngineError> {
-        let workers =
-            self.options.workers.max(self.reader.requests_in_flight().min(FAR_WORKERS_MAX));
+        let workers = match self.reader.sends_parts() {
+            true => self.options.workers.max(self.reader.requests_in_flight().min(FAR_WORKERS_MAX)),
+            false => WHOLE_WORKERS,
+        };
         let (send, receive) = bounded::<Run<'_>>(workers);
         std::thread::scope(|scope| {
             for _ in 0..workers {

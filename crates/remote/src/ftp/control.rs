@@ -5,9 +5,11 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use strongroom_backend::Refusal;
+use strongroom_base::Stopwatch;
 
 use crate::failure::Failure;
 
@@ -15,6 +17,8 @@ use crate::failure::Failure;
 const CONNECT: Duration = Duration::from_secs(15);
 /// How long nothing may move.
 const PROGRESS: Duration = Duration::from_secs(60);
+/// A port for data that was asked for longer ago is not used: servers wait at it for a while only.
+const PORT_AGE_MAX: Duration = Duration::from_secs(10);
 /// The longest line of a reply, and the most lines.
 const LINE_BYTES_MAX: usize = 8 << 10;
 const LINES_MAX: usize = 1000;
@@ -51,8 +55,16 @@ pub(super) struct Control {
     peer: IpAddr,
     /// Received bytes that were not looked at.
     received: Vec<u8>,
+    /// The server lists folders in a form for programs (`MLSD`).
+    pub(super) has_facts: bool,
     /// The server does not know `EPSV`.
     is_old: bool,
+    /// The server has agreed to the present upload.
+    is_agreed: bool,
+    /// When the port for the next transfer was asked for. Until the reply is read, that comes first.
+    asked_for_port: Option<Stopwatch>,
+    /// The port for the next transfer, and when it was asked for.
+    port: Option<(u16, Stopwatch)>,
     /// A transfer has begun whose last reply was not received: what is asked now would get it.
     pub(super) is_busy: bool,
 }
@@ -136,7 +148,11 @@ impl Control {
             server: server.clone(),
             peer,
             received: Vec::new(),
+            has_facts: false,
             is_old: false,
+            is_agreed: false,
+            asked_for_port: None,
+            port: None,
             is_busy: false,
         };
         control.reply()?.is(&[220])?;
@@ -156,25 +172,79 @@ impl Control {
         if control.ask(&format!("USER {user}"))?.is(&[230, 331])?.code == 331 {
             control.ask(&format!("PASS {password}"))?.is(&[230, 202])?;
         }
-        if server.tls.is_some() {
-            control.ask("PBSZ 0")?.is(&[200])?;
-            control.ask("PROT P")?.is(&[200])?;
+        let is_secure = server.tls.is_some();
+        let commands: &[&str] =
+            if is_secure { &["PBSZ 0", "PROT P", "TYPE I"] } else { &["TYPE I"] };
+        control.send(commands)?;
+        control.send(&["FEAT"])?;
+        control.ask_for_port()?;
+        for _ in commands {
+            control.receive_reply()?.is(&[200])?;
         }
-        control.ask("TYPE I")?.is(&[200])?;
+        let features = control.receive_reply()?.text;
+        let mut features = features.lines().map(str::trim);
+        control.has_facts = features.any(|line| line == "MLSD" || line.starts_with("MLST"));
         Ok(control)
     }
 
     /// Sends a command and waits for its reply.
     pub(super) fn ask(&mut self, command: &str) -> Result<Reply, Failure> {
-        debug_assert!(!command.contains(['\r', '\n']), "one line");
-        let line = zeroize::Zeroizing::new(format!("{command}\r\n"));
-        self.stream.write_all(line.as_bytes()).map_err(Failure::Lost)?;
-        self.stream.flush().map_err(Failure::Lost)?;
+        self.send(&[command])?;
         self.reply()
+    }
+
+    /// Sends commands, each of which will be answered. The server does one after the other.
+    pub(super) fn send(&mut self, commands: &[&str]) -> Result<(), Failure> {
+        debug_assert!(!commands.iter().any(|line| line.contains(['\r', '\n'])), "one line each");
+        let lines = commands.iter().flat_map(|command| [*command, "\r\n"]).collect::<String>();
+        let lines = zeroize::Zeroizing::new(lines);
+        self.stream.write_all(lines.as_bytes()).map_err(Failure::Lost)?;
+        self.stream.flush().map_err(Failure::Lost)
+    }
+
+    /// Asks for the port of the next transfer, without waiting: far away, the reply is there when
+    /// that begins.
+    fn ask_for_port(&mut self) -> Result<(), Failure> {
+        if self.is_old || self.asked_for_port.is_some() {
+            return Ok(());
+        }
+        self.send(&["EPSV"])?;
+        self.asked_for_port = Some(Stopwatch::start());
+        Ok(())
+    }
+
+    /// Reads the reply to that.
+    fn take_port(&mut self) -> Result<(), Failure> {
+        let Some(asked) = self.asked_for_port.take() else { return Ok(()) };
+        let reply = self.receive_reply()?;
+        self.port = match reply.code {
+            229 => {
+                let port = port_of_epsv(&reply.text)
+                    .ok_or_else(|| Failure::lost(format!("no port in {:?}", reply.text)))?;
+                Some((port, asked))
+            }
+            _ => {
+                self.is_old = true;
+                None
+            }
+        };
+        Ok(())
+    }
+
+    /// The last reply of a transfer.
+    pub(super) fn end_of_transfer(&mut self) -> Result<Reply, Failure> {
+        let reply = self.reply()?;
+        self.ask_for_port()?;
+        Ok(reply)
     }
 
     /// The next reply.
     pub(super) fn reply(&mut self) -> Result<Reply, Failure> {
+        self.take_port()?;
+        self.receive_reply()
+    }
+
+    fn receive_reply(&mut self) -> Result<Reply, Failure> {
         let first = self.line()?;
         let code = first.get(..3).and_then(|code| code.parse().ok());
         let code: u16 =
@@ -215,36 +285,95 @@ impl Control {
         }
     }
 
-    /// Begins a command that sends or receives data: its stream, once the server has agreed.
-    pub(super) fn transfer(
+    /// Begins a command that receives data: its stream, once the server has agreed.
+    pub(super) fn download(
         &mut self,
         before: Option<&str>,
         command: &str,
+        kept_bytes_max: Option<usize>,
     ) -> Result<Stream, Failure> {
         let port = self.passive()?;
-        let socket = connect(SocketAddr::new(self.peer, port))?;
-        if let Some(before) = before {
-            self.ask(before)?.is(&[350])?;
+        // The server goes on with the command when the connection is there.
+        match before {
+            Some(before) => self.send(&[before, command])?,
+            None => self.send(&[command])?,
         }
-        self.ask(command)?.is(&[125, 150])?;
         self.is_busy = true;
+        let socket = self.connect_to(port)?;
+        if let Some(bytes) = kept_bytes_max {
+            // If it cannot be set, more is received than is wanted.
+            let _ = set_socket_recv_buffer_size(&socket, bytes);
+        }
+        let agreed = match before {
+            Some(_) => self.receive_reply()?.is(&[350]).map(drop),
+            None => Ok(()),
+        };
+        let begun = self.receive_reply()?;
+        self.is_busy = begun.code < 200;
+        agreed.and(begun.is(&[125, 150]))?;
+        self.secured(socket)
+    }
+
+    /// Begins a command that sends data: its stream. Without TLS, the server may still refuse:
+    /// [`Control::agree`] waits for that, and so does [`Control::end_of_upload`].
+    pub(super) fn upload(&mut self, command: &str) -> Result<Stream, Failure> {
+        let port = self.passive()?;
+        self.send(&[command])?;
+        (self.is_busy, self.is_agreed) = (true, false);
+        let socket = self.connect_to(port)?;
         if self.server.tls.is_some() {
-            secure(socket, &self.server)
-        } else {
-            Ok(Stream::Plain(socket))
+            // Nothing answers a greeting of TLS if it does not.
+            self.agree()?;
+        }
+        self.secured(socket)
+    }
+
+    /// Waits until the server agrees to an upload: before much is sent that it may not take.
+    pub(super) fn agree(&mut self) -> Result<(), Failure> {
+        if !self.is_agreed {
+            self.receive_reply()?.is(&[125, 150])?;
+            self.is_agreed = true;
+        }
+        Ok(())
+    }
+
+    /// What the server says of an upload whose data were sent.
+    pub(super) fn end_of_upload(&mut self) -> Result<(), Failure> {
+        self.agree()?;
+        self.end_of_transfer()?.is(&[226, 250]).map(drop)
+    }
+
+    /// Connects for data. A server that refuses the command may not wait for that.
+    fn connect_to(&mut self, port: u16) -> Result<TcpStream, Failure> {
+        connect(SocketAddr::new(self.peer, port)).or_else(|failure| self.refusal_or(failure))
+    }
+
+    /// What the server says of the command, if that explains why there is no stream of data.
+    fn refusal_or<T>(&mut self, failure: Failure) -> Result<T, Failure> {
+        match self.receive_reply() {
+            Ok(reply) if reply.code >= 400 => Err(reply.failure()),
+            _ => Err(failure),
+        }
+    }
+
+    fn secured(&self, socket: TcpStream) -> Result<Stream, Failure> {
+        match self.server.tls {
+            Some(_) => secure(socket, &self.server),
+            None => Ok(Stream::Plain(socket)),
         }
     }
 
     /// The port at which the server waits for us. The address that `PASV` names is not used: it may
     /// be one behind a router, or lead to a third machine.
     fn passive(&mut self) -> Result<u16, Failure> {
-        if !self.is_old {
-            let reply = self.ask("EPSV")?;
-            if reply.code == 229 {
-                return port_of_epsv(&reply.text)
-                    .ok_or_else(|| Failure::lost(format!("no port in {:?}", reply.text)));
-            }
-            self.is_old = true;
+        self.take_port()?;
+        match self.port.take() {
+            Some((port, asked)) if asked.elapsed() < PORT_AGE_MAX => return Ok(port),
+            _ => self.ask_for_port()?,
+        }
+        self.take_port()?;
+        if let Some((port, _)) = self.port.take() {
+            return Ok(port);
         }
         let reply = self.ask("PASV")?.is(&[227])?;
         port_of_pasv(&reply.text)

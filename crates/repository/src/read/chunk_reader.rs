@@ -110,6 +110,11 @@ impl ChunkReader {
         self.backend.promises().in_flight
     }
 
+    /// Whether a part of an object takes no more than its own bytes.
+    pub fn sends_parts(&self) -> bool {
+        self.backend.promises().sends_parts
+    }
+
     /// The arenas.
     pub fn store(&self) -> &ArenaStore {
         &self.store

@@ -16,6 +16,10 @@ use crate::error::EngineError;
 /// together in memory, and any number of them may hang on one base.
 const STRETCH_BYTES_MAX: u64 = 4 << 20;
 
+/// A run has at most this many bytes if the place sends what follows a part too: an arena of the
+/// default length is one run.
+const WHOLE_BYTES_MAX: usize = 20 << 20;
+
 /// A run of neighbouring blocks, and the chunks that are needed of them.
 pub struct Run<'n> {
     arena: Arc<Arena>,
@@ -25,12 +29,16 @@ pub struct Run<'n> {
 
 impl Run<'_> {
     /// True if a block, which is at or after the run's last, can join it.
-    fn takes(&self, block: usize) -> bool {
+    fn takes(&self, block: usize, sends_parts: bool) -> bool {
         let last = *self.blocks.end();
         if block == last {
             return true;
         }
-        block == last + 1 && self.arena.span(*self.blocks.start()..=block).1 <= RUN_BYTES_MAX
+        let bytes = self.arena.span(*self.blocks.start()..=block).1;
+        match sends_parts {
+            true => block == last + 1 && bytes <= RUN_BYTES_MAX,
+            false => bytes <= WHOLE_BYTES_MAX,
+        }
     }
 }
 
@@ -63,12 +71,14 @@ impl<'c> Stretch<'c> {
 }
 
 impl Shared<'_> {
-    /// Cuts the sorted needs into runs of neighbouring blocks.
+    /// Cuts the sorted needs into runs of neighbouring blocks. If the place sends what follows a part
+    /// too, blocks that are not needed are read with those around them.
     pub(super) fn plan_runs<'n>(
         &self,
         placed: &'n Placed<'n>,
         take: &mut dyn FnMut(Run<'n>) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
+        let sends_parts = self.reader.sends_parts();
         for of_arena in placed.needs.chunk_by(|a, b| a.at.arena == b.at.arena) {
             let id = of_arena[0].at.arena;
             let known = placed.arenas.get(&id).cloned();
@@ -89,7 +99,7 @@ impl Shared<'_> {
                     continue;
                 };
                 match &mut run {
-                    Some(run) if run.takes(block) => {
+                    Some(run) if run.takes(block, sends_parts) => {
                         run.blocks = *run.blocks.start()..=block;
                         run.needs.push(need);
                     }
