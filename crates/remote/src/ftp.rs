@@ -38,7 +38,7 @@ const IMPLICIT_PORT: u16 = 990;
 const SHORT_BYTES: usize = 1 << 20;
 /// What follows a part that is received: at most so much of it is on its way.
 const SHORT_BYTES_KEPT: usize = 64 << 10;
-const LONG_BYTES_KEPT: usize = 1 << 20;
+const LONG_BYTES_KEPT: usize = 512 << 10;
 /// Memory that is reserved for a part before any of it has come, at most.
 const RESERVED_BYTES_MAX: usize = 32 << 20;
 /// What the names of temporary files begin with; no object's name does.

@@ -40,7 +40,7 @@ const OPEN_FILES_MAX: usize = 64;
 const FAR_WORKERS_MAX: usize = 8;
 
 /// Runs that are read at the same time if they are whole arenas.
-const WHOLE_WORKERS: usize = 2;
+const WHOLE_WORKERS: usize = 3;
 
 /// The longest name that the file systems of Linux take.
 const FILE_NAME_BYTES_MAX: usize = 255;
