@@ -65,7 +65,7 @@ pub trait Backend: Send + Sync {
     /// Removes the object. It does not come back after a power cut.
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError>;
 
-    /// Removes the object if it exists. Some places are faster if nobody asks whether it did.
+    /// Removes the object if it exists. Some places are faster if they need not say whether it did.
     fn discard(&self, name: &ObjectName) -> Result<(), BackendError> {
         match self.remove(name) {
             Err(error) if error.is_not_found() => Ok(()),

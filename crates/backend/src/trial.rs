@@ -27,12 +27,14 @@ pub enum Trial {
     NotConsistent,
 }
 
-/// Races creators for names. The caller has looked that there is no repository yet.
+/// Races creators for names.
 pub fn try_exclusive(backend: &dyn Backend, entropy: &dyn Entropy) -> Result<Trial, BackendError> {
     let mut names = Vec::new();
     let found = race(backend, entropy, &mut names);
     for name in names {
         match backend.remove(&name) {
+            // A client that may not remove leaves them: three objects of a few bytes.
+            Err(BackendError::Refused { .. }) => {}
             Err(error) if !error.is_not_found() => return found.and(Err(error)),
             _ => {}
         }

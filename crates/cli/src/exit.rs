@@ -197,6 +197,9 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::PlaceNotEmpty { .. } => {
             "choose an empty folder, or one that does not exist yet"
         }
+        RepositoryError::NotExclusive { .. } => {
+            "`strongroom replicate` it to a place that keeps its promises; reading is safe here"
+        }
         RepositoryError::OtherRepository { .. } => {
             "a replica is a copy of one repository: choose an empty place for this one"
         }

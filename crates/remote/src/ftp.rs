@@ -36,7 +36,7 @@ const IMPLICIT_PORT: u16 = 990;
 /// What has at most this many bytes is sent before the server agrees to take it, and of what follows
 /// it when it is received, fewer bytes are on their way.
 const SHORT_BYTES: usize = 1 << 20;
-/// What follows a part that is received: at most so much of it is on its way.
+/// What follows a part that is received: at most this much of it is on its way.
 const SHORT_BYTES_KEPT: usize = 64 << 10;
 const LONG_BYTES_KEPT: usize = 512 << 10;
 /// Memory that is reserved for a part before any of it has come, at most.

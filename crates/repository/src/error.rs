@@ -48,6 +48,15 @@ pub enum RepositoryError {
         /// The place.
         place: String,
     },
+    /// The repository relies on a promise that its place does not keep.
+    #[error(
+        "{place} lets several creators of one name in at once: backups of several machines, and a \
+         prune beside a backup, could lose data there"
+    )]
+    NotExclusive {
+        /// The place.
+        place: String,
+    },
     /// A copy of one repository is no copy of another.
     #[error("{place} holds another repository")]
     OtherRepository {

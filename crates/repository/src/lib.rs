@@ -29,6 +29,7 @@ mod session;
 mod signed;
 mod snapshots;
 mod spool;
+mod trial;
 mod vouchers;
 mod wishes;
 mod write;

@@ -15,10 +15,7 @@ use std::sync::Arc;
 use strongroom_arena::envelope::format::{HeaderError, ObjectKind};
 use strongroom_arena::envelope::{self, EnvelopeError, Identity};
 use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, Origin, Redundancy};
-use strongroom_backend::{
-    AgreedBackend, Backend, BackendError, ObjectName, Operation, Refusal, Trial, both,
-    try_exclusive,
-};
+use strongroom_backend::{AgreedBackend, Backend, BackendError, ObjectName, both};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{
     Clock, DomainId, Entropy, MasterSecret, NamingSecret, RepositoryId, RepositoryKeys, SlotId,
@@ -33,6 +30,7 @@ use crate::error::RepositoryError;
 use crate::keys::{KdfCost, KeySlot, NewSlot, SlotSecret, read_slots, write_slot};
 use crate::near::Near;
 use crate::objects::{CONFIG, COPY, KEYS_FOLDER, SNAPSHOTS_FOLDER, is_drawn, read_small};
+use crate::trial;
 
 /// Key slots are cheap to plant and expensive to try: if there are more, only the cheapest are
 /// tried.
@@ -80,27 +78,6 @@ pub fn in_mode_of(
         Ok((config, _)) => in_mode(target, config.store, entropy),
         // The caller finds out for itself that there is no repository.
         Err(_) => target,
-    }
-}
-
-/// How names can be taken at a place: it is tried, unless the place is sure.
-fn mode_of(surroundings: &Surroundings) -> Result<u8, RepositoryError> {
-    let backend = &*surroundings.backend;
-    let promises = backend.promises();
-    let found = match promises.is_exclusive {
-        _ if promises.is_consistent == Some(false) => Trial::NotConsistent,
-        Some(true) => Trial::Exclusive,
-        _ => try_exclusive(backend, &*surroundings.entropy)?,
-    };
-    match found {
-        Trial::Exclusive => Ok(STORE_EXCLUSIVE),
-        Trial::NotExclusive => Ok(STORE_AGREED),
-        Trial::NotConsistent => Err(RepositoryError::Backend(BackendError::Refused {
-            operation: Operation::Open,
-            what: backend.describe(),
-            refusal: Refusal::Listings,
-            answer: "its listings do not show at once what was stored".to_owned(),
-        })),
     }
 }
 
@@ -171,7 +148,11 @@ impl Repository {
                 return Err(RepositoryError::PlaceNotEmpty { place });
             }
         }
-        let store = if options.agreed { STORE_AGREED } else { mode_of(&surroundings)? };
+        let store = match options.agreed {
+            true => STORE_AGREED,
+            false => trial::mode_of(backend, &*surroundings.entropy)?,
+        };
+        let was_tried = !options.agreed && surroundings.backend.promises().is_exclusive.is_none();
         surroundings.agree(store);
         let backend = &*surroundings.backend;
         let entropy = &*surroundings.entropy;
@@ -211,7 +192,12 @@ impl Repository {
                 _ => {}
             }
         }
-        Ok(Self { surroundings, config, keys, secret, slot: slot.id, config_faults: Vec::new() })
+        let config_faults = Vec::new();
+        let made = Self { surroundings, config, keys, secret, slot: slot.id, config_faults };
+        if let Some(folder) = made.cache_folder().filter(|_| was_tried) {
+            trial::note(&folder);
+        }
+        Ok(made)
     }
 
     /// Opens the repository with a passphrase.
@@ -227,6 +213,15 @@ impl Repository {
             store => {
                 Err(RepositoryError::Unknown { what: "mode of storing", number: store.into() })
             }
+        }
+    }
+
+    /// Fails if the place does not take names as this repository relies on. Each machine tries that
+    /// once; without a cache it could not know that it has, and does not.
+    pub fn check_place(&self) -> Result<(), RepositoryError> {
+        match self.cache_folder().filter(|_| self.config.store == STORE_EXCLUSIVE) {
+            Some(folder) => trial::try_again(self.backend(), &*self.surroundings.entropy, &folder),
+            None => Ok(()),
         }
     }
 

@@ -80,6 +80,7 @@ impl<'r> Session<'r> {
     /// it has [learned](Self::learn) what there is.
     pub fn create(repository: &'r Repository, host: &str) -> Result<Self, RepositoryError> {
         repository.check_mode()?;
+        repository.check_place()?;
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
         let object = seal_session(repository, id, host);
         repository.backend().create(&session_object(id), &object)?;
@@ -94,6 +95,7 @@ impl<'r> Session<'r> {
         host: &str,
     ) -> Result<Self, RepositoryError> {
         repository.check_mode()?;
+        repository.check_place()?;
         let object = seal_session(repository, id, host);
         repository.backend().create(&session_object(id), &object)?;
         Self::new(repository, id, sequence).learn()

@@ -74,6 +74,11 @@ fn lists_one_folder(backend: &dyn Backend) {
 fn removes(backend: &dyn Backend) {
     backend.remove(&name("two")).unwrap();
     assert!(backend.remove(&name("two")).is_err_and(|error| error.is_not_found()));
+    backend.create(&name("two"), b"two").unwrap();
+    for _ in 0..2 {
+        backend.discard(&name("two")).unwrap();
+        assert!(backend.size(&name("two")).is_err_and(|error| error.is_not_found()));
+    }
     assert_eq!(backend.list("arenas").unwrap().len(), 1);
     assert_eq!(backend.sweep().unwrap(), 0);
 }

@@ -91,8 +91,8 @@ impl Iterator for Walker {
     }
 }
 
-/// The events up to the moment in which they are wanted, and at most so many that memory and
-/// descriptors suffice. None if they are not wanted any more.
+/// The events up to the moment in which they are wanted, and at most as many as memory and
+/// descriptors allow. None if they are not wanted any more.
 fn first_batch(
     source: &mut TreeSource,
     begun: &Receiver<Arc<StageTimes>>,
