@@ -91,12 +91,10 @@ impl ListedSnapshots {
     }
 }
 
-/// Reads all snapshots.
+/// Reads all snapshots. What collections removed is not read, even if a replica still has it.
 pub fn list_snapshots(repository: &Repository) -> Result<SnapshotList, RepositoryError> {
-    let in_flight = repository.backend().promises().in_flight;
-    let (collections, listed) =
-        both(in_flight, || Collections::read(repository), || list(repository, None));
-    Ok(listed?.left_by(&collections?))
+    let collections = Collections::read(repository)?;
+    Ok(list(repository, None, &collections)?.left_by(&collections))
 }
 
 /// Lists the snapshots. Those that this machine has opened before are taken from its cache, and
@@ -106,14 +104,16 @@ pub fn list_known_snapshots(
     monitor: &dyn Monitor,
 ) -> Result<ListedSnapshots, RepositoryError> {
     let mut known = OpenedSnapshots::read(repository, monitor);
-    let listed = list(repository, Some(&mut known))?;
+    let listed = list(repository, Some(&mut known), &Collections::default())?;
     known.keep(repository, monitor);
     Ok(listed)
 }
 
+/// Lists the snapshots; those that these collections removed are not read.
 fn list(
     repository: &Repository,
     mut known: Option<&mut OpenedSnapshots>,
+    collections: &Collections,
 ) -> Result<ListedSnapshots, RepositoryError> {
     let backend = repository.backend();
     let in_flight = backend.promises().in_flight;
@@ -123,6 +123,9 @@ fn list(
     let mut unknown = Vec::new();
     for info in listed? {
         let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
+        if collections.is_gone(id) {
+            continue;
+        }
         let recall = |known| recall_snapshot(repository, id, info.bytes, known);
         match known.as_deref_mut().and_then(recall) {
             Some(snapshot) => list.push(snapshot),

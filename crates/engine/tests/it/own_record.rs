@@ -31,7 +31,9 @@ fn laptop(world: &World) -> Repository {
 
 /// Another machine of the same domain, which has a cache of its own.
 fn other_machine(world: &World) -> Repository {
-    let cache = Some(world.folder.path().join("another cache"));
+    let cache = world.folder.path().join("another cache");
+    fs::create_dir_all(&cache).unwrap();
+    let cache = Some(cache);
     Repository::open(Surroundings { cache, ..world.surroundings() }, LAPTOP).unwrap()
 }
 

@@ -114,9 +114,12 @@ impl World {
         }
     }
 
-    /// Keeps caches below the world's folder from now on.
+    /// Keeps caches below the world's folder from now on. They are there before the first backup,
+    /// which would otherwise change the folder that it walks through.
     pub fn with_cache(mut self) -> Self {
-        self.cache = Some(self.folder.path().join("cache"));
+        let cache = self.folder.path().join("cache");
+        std::fs::create_dir_all(&cache).unwrap();
+        self.cache = Some(cache);
         self
     }
 
