@@ -197,23 +197,32 @@ impl Context {
 
     /// Opens the repository, and says whether the last snapshot that this machine made is missing.
     pub fn open(&self) -> Result<Repository, CliError> {
-        let repository = self.open_for_backup()?;
+        let (repository, ()) = self.open_for_backup(|_| ())?;
         self.look_for_rollback(&repository);
         Ok(repository)
     }
 
     /// Opens the repository for a backup, which finds out by itself whether the last snapshot that
-    /// this machine made is missing ([`Self::warn_of_rollback`]).
-    pub fn open_for_backup(&self) -> Result<Repository, CliError> {
+    /// this machine made is missing ([`Self::warn_of_rollback`]). What can begin before the place
+    /// has answered does.
+    pub fn open_for_backup<T>(
+        &self,
+        begin: impl Fn(&Surroundings) -> T,
+    ) -> Result<(Repository, T), CliError> {
         if self.args.as_of.is_none()
             && let Some(backend) = self.place()?.reach(&self.settings())?
-            && let Ok(closed) = self.find(backend.clone())
         {
-            self.complain(&*backend);
-            return self.open_closed(closed);
+            let surroundings = self.surroundings(backend.clone());
+            let begun = begin(&surroundings);
+            if let Ok(closed) = ClosedRepository::find(surroundings) {
+                self.complain(&*backend);
+                return Ok((self.open_closed(closed)?, begun));
+            }
         }
         // The place itself says what is wrong.
-        self.open_at(self.backend()?)
+        let backend = self.backend()?;
+        let begun = begin(&self.surroundings(backend.clone()));
+        Ok((self.open_at(backend)?, begun))
     }
 
     /// Opens the repository for a verb that only reads, and from these replicas what is lost in it.
@@ -341,13 +350,16 @@ impl Context {
     /// Opens the repository, or creates it if there is none.
     pub fn open_or_init(&self, options: &InitOptions) -> Result<OpenedOrCreated, CliError> {
         if self.has_repository()? {
-            return Ok(OpenedOrCreated { repository: self.open_for_backup()?, created: false });
+            return Ok(OpenedOrCreated {
+                repository: self.open_for_backup(|_| ())?.0,
+                created: false,
+            });
         }
         match self.init(options) {
             Ok(repository) => Ok(OpenedOrCreated { repository, created: true }),
             // Another process created it in the meantime: theirs is as good.
             Err(_) if self.has_repository()? => {
-                Ok(OpenedOrCreated { repository: self.open_for_backup()?, created: false })
+                Ok(OpenedOrCreated { repository: self.open_for_backup(|_| ())?.0, created: false })
             }
             Err(error) => Err(error),
         }

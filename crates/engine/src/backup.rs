@@ -28,7 +28,7 @@ use strongroom_catalog::{
 };
 use strongroom_repository::{
     ChunkReader, ChunkWriter, PackOptions, Repository, RepositoryError, Session, StreamBasis,
-    StreamCutter, WriteStats,
+    StreamCutter, Surroundings, WriteStats,
 };
 use strongroom_source::{SourceOptions, TreeSource};
 
@@ -110,17 +110,61 @@ pub struct BackupOutcome {
 /// How often a backup begins a new session because a collector has ended the one before.
 const SESSIONS: u32 = 3;
 
-/// Makes a snapshot of file trees. If a collector loses its patience with the session and ends it,
-/// another one begins: it reads the files again, and finds what the first has stored.
+/// A walk that has begun, before the repository is open: far away, that takes a while.
+pub struct BegunWalk {
+    started: Timestamp,
+    paths: Paths,
+    /// The caller's options, extended so that neither the repository nor its caches are backed up.
+    source: SourceOptions,
+    roots: Vec<Vec<u8>>,
+    walker: EarlyWalker,
+}
+
+impl BegunWalk {
+    /// Begins to walk through these paths.
+    ///
+    /// # Errors
+    ///
+    /// None of the paths can be backed up, or a pattern is invalid.
+    pub fn begin(
+        surroundings: &Surroundings,
+        paths: &[PathBuf],
+        source: &SourceOptions,
+    ) -> Result<Self, EngineError> {
+        let started = surroundings.clock.now();
+        let own = own_directories(surroundings);
+        let paths = Paths::find(paths, &own)?;
+        let mut source = source.clone();
+        source.skip_inodes.extend(own);
+        let trees = TreeSource::open(&paths.found, &source)?;
+        let roots = trees.roots().iter().map(|root| path_bytes(root)).collect();
+        Ok(Self { started, paths, source, roots, walker: EarlyWalker::start(trees) })
+    }
+}
+
+/// Makes a snapshot of file trees.
 pub fn backup(
     repository: &Repository,
     options: &BackupOptions,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<BackupOutcome, EngineError> {
+    let walk = BegunWalk::begin(&repository.surroundings, &options.paths, &options.source)?;
+    backup_walk(repository, walk, options, monitor, cancel)
+}
+
+/// The same, of a walk that has begun through the paths of the options. If a collector loses its patience with the session and ends it,
+/// another one begins: it reads the files again, and finds what the first has stored.
+pub fn backup_walk(
+    repository: &Repository,
+    mut walk: BegunWalk,
+    options: &BackupOptions,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<BackupOutcome, EngineError> {
     let mut sessions = 1;
     loop {
-        match backup_in_session(repository, options, monitor, cancel) {
+        match backup_in_session(repository, walk, options, monitor, cancel) {
             Err(EngineError::Repository(RepositoryError::Fenced { session }))
                 if sessions < SESSIONS =>
             {
@@ -130,6 +174,8 @@ pub fn backup(
                     "a prune has ended this backup ({session}), which began too long ago: it \
                      begins again, and finds what is stored"
                 ));
+                let surroundings = &repository.surroundings;
+                walk = BegunWalk::begin(surroundings, &options.paths, &options.source)?;
             }
             other => return other,
         }
@@ -138,27 +184,20 @@ pub fn backup(
 
 fn backup_in_session(
     repository: &Repository,
+    walk: BegunWalk,
     options: &BackupOptions,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<BackupOutcome, EngineError> {
-    let started = repository.surroundings.clock.now();
-    let Paths { found, left_out } = Paths::find(&options.paths, repository)?;
-    let source = TreeSource::open(&found, &source_options(repository, options))?;
-    let paths: Vec<Vec<u8>> = source.roots().iter().map(|root| path_bytes(root)).collect();
-    let walker = EarlyWalker::start(source);
+    let BegunWalk { started, paths: Paths { found, left_out }, source, roots: paths, walker } =
+        walk;
     let Begun { session, own, gone, parent, from_the_future, rolled_back } =
         Begun::begin(repository, options, &paths, started, monitor)?;
     let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
     let (pack, dry_run) = (options.pack, options.dry_run);
     let mut writer =
         ChunkWriter::open(repository, &reader, &session, pack, dry_run, monitor, cancel)?;
-    let totals = Totals::start(
-        &found,
-        source_options(repository, options),
-        parent.as_ref(),
-        options.count_first,
-    );
+    let totals = Totals::start(&found, source, parent.as_ref(), options.count_first);
     let begun = Stopwatch::start();
     let times = writer.times().clone();
     let cutter = StreamCutter::of_files(repository)?;
@@ -365,13 +404,6 @@ impl BackupOptions {
             ..Snapshot::empty(id)
         }
     }
-}
-
-/// The caller's options, extended so that neither the repository nor its cache is backed up.
-fn source_options(repository: &Repository, options: &BackupOptions) -> SourceOptions {
-    let mut source = options.source.clone();
-    source.skip_inodes.extend(own_directories(repository));
-    source
 }
 
 fn path_bytes(path: &Path) -> Vec<u8> {

@@ -14,7 +14,7 @@ mod restore;
 mod testing;
 
 pub use backup::profile::Profile;
-pub use backup::{BackupOptions, BackupOutcome, backup, backup_reader};
+pub use backup::{BackupOptions, BackupOutcome, BegunWalk, backup, backup_reader, backup_walk};
 pub use diff::{
     Change, ChangeKind, DiffOptions, DiffOutcome, DiffSide, Modified, Node, NodeKind, diff,
 };

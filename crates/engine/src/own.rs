@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use strongroom_repository::Repository;
+use strongroom_repository::Surroundings;
 use strongroom_source::InodeId;
 
 /// Neither backed up nor removed by a restore.
-pub fn own_directories(repository: &Repository) -> Vec<InodeId> {
-    let own = [repository.backend().folder().map(Path::to_owned), repository.cache_folder()];
-    own.into_iter().flatten().filter_map(|path| InodeId::of_path(&path).ok()).collect()
+pub fn own_directories(surroundings: &Surroundings) -> Vec<InodeId> {
+    let place = surroundings.backend.folder().map(Path::to_owned);
+    let own = place.into_iter().chain(surroundings.cache_folders());
+    own.filter_map(|path| InodeId::of_path(&path).ok()).collect()
 }

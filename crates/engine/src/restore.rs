@@ -128,7 +128,7 @@ pub fn restore(
     }
     let existed = base.exists();
     let target = Target::open(&base, options.target).map_err(target_error)?;
-    let target = target.keeping(own_directories(repository));
+    let target = target.keeping(own_directories(&repository.surroundings));
     FlushedTarget::flush(&target, |target| {
         let mut run = Run {
             reader: &reader,

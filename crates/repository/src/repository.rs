@@ -8,6 +8,7 @@
 //! sessions/SNAPSHOT       a writer at work
 //! ```
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -262,20 +263,40 @@ impl Repository {
     /// own: what one trusts, another does not.
     pub fn cache_folder(&self) -> Option<PathBuf> {
         let cache = self.surroundings.cache.as_ref()?;
-        let place = match self.backend().folder() {
-            Some(folder) => {
-                let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-                blake3::hash(folder.as_os_str().as_bytes())
-            }
-            None => blake3::hash(self.backend().describe().as_bytes()),
-        };
-        let mut name = format!("{}-{}", self.config.id, &place.to_hex()[..16]);
+        let mut name = format!("{}-{}", self.config.id, place_mark(self.backend()));
         let domain = self.keys.write.domain.id;
         if domain != DomainId::ZERO {
             name = format!("{name}-{domain}");
         }
         Some(cache.join(name))
     }
+}
+
+impl Surroundings {
+    /// The folders of this machine in which caches of this place are kept, of whichever repository
+    /// and domain: for one that is not open yet.
+    pub fn cache_folders(&self) -> Vec<PathBuf> {
+        let mark = place_mark(&*self.backend);
+        let listed = self.cache.as_ref().and_then(|cache| std::fs::read_dir(cache).ok());
+        let folders = listed.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        let has_mark = |path: &PathBuf| {
+            let name = path.file_name().and_then(OsStr::to_str);
+            name.is_some_and(|name| name.split('-').nth(1) == Some(&mark))
+        };
+        folders.filter(has_mark).collect()
+    }
+}
+
+/// What the names of a place's caches have in common.
+fn place_mark(backend: &dyn Backend) -> String {
+    let place = match backend.folder() {
+        Some(folder) => {
+            let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+            blake3::hash(folder.as_os_str().as_bytes())
+        }
+        None => blake3::hash(backend.describe().as_bytes()),
+    };
+    place.to_hex()[..16].to_owned()
 }
 
 /// Fails unless a repository can be made at a place: it must be empty, or have only the key slots

@@ -12,7 +12,9 @@ use strongroom_arena::CompressionLevel;
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text, parse_bytes};
 use strongroom_base::{Severity, Silent, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
-use strongroom_engine::{BackupOptions, BackupOutcome, EngineError, Profile, backup};
+use strongroom_engine::{
+    BackupOptions, BackupOutcome, BegunWalk, EngineError, Profile, backup, backup_walk,
+};
 use strongroom_repository::{Compression, OwnRecord, PackOptions, Repository};
 use strongroom_source::{Accounts, SourceOptions, TreeSource};
 
@@ -142,8 +144,15 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     if args.stdin.is_none() {
         check_paths(&args.paths, &source)?;
     }
-    let repository =
-        if args.init { open_or_init(context, &args)? } else { context.open_for_backup()? };
+    let (repository, walk) = if args.init {
+        (open_or_init(context, &args)?, None)
+    } else if args.stdin.is_some() {
+        (context.open_for_backup(|_| ())?.0, None)
+    } else {
+        let begin = |surroundings: &_| BegunWalk::begin(surroundings, &args.paths, &source);
+        let (repository, walk) = context.open_for_backup(begin)?;
+        (repository, Some(walk?))
+    };
     let parent = match &args.parent {
         Some(name) => Some(find_parent(&repository, name)?),
         None => None,
@@ -184,7 +193,10 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
                 &context.cancel,
             )
         }
-        None => backup(&repository, &options, &monitor, &context.cancel),
+        None => match walk {
+            Some(walk) => backup_walk(&repository, walk, &options, &monitor, &context.cancel),
+            None => backup(&repository, &options, &monitor, &context.cancel),
+        },
     };
     monitor.finish();
     let outcome = outcome?;

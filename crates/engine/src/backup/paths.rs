@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use strongroom_repository::{Repository, RepositoryError};
+use strongroom_repository::RepositoryError;
 use strongroom_source::{InodeId, TreeSource};
 
 use crate::error::EngineError;
-use crate::own::own_directories;
 
 /// The paths that were asked for.
 #[derive(Debug, Default)]
@@ -19,11 +18,10 @@ pub struct Paths {
 
 impl Paths {
     /// Finds the paths. It is an error if there is none that can be backed up.
-    pub fn find(wanted: &[PathBuf], repository: &Repository) -> Result<Self, EngineError> {
-        let own = own_directories(repository);
+    pub fn find(wanted: &[PathBuf], own: &[InodeId]) -> Result<Self, EngineError> {
         let mut paths = Self::default();
         for path in wanted {
-            if is_within(path, &own) {
+            if is_within(path, own) {
                 let why = "it is the repository or its cache, which are never stored in themselves";
                 paths.left_out.push((path.clone(), why.to_owned()));
             } else if let Err(error) = TreeSource::find(std::slice::from_ref(path)) {

@@ -350,9 +350,13 @@ impl Control {
 
     /// What the server says of the command, if that explains why there is no stream of data.
     fn refusal_or<T>(&mut self, failure: Failure) -> Result<T, Failure> {
-        match self.receive_reply() {
-            Ok(reply) if reply.code >= 400 => Err(reply.failure()),
-            _ => Err(failure),
+        loop {
+            match self.receive_reply() {
+                // It agrees to where the command is to begin; what it says of that follows.
+                Ok(Reply { code: 350, .. }) => {}
+                Ok(reply) if reply.code >= 400 => return Err(reply.failure()),
+                _ => return Err(failure),
+            }
         }
     }
 
