@@ -79,7 +79,8 @@ pub fn attend(
     drop(token);
     answers.done(number, &pack_promises(&entrance.room.promises()))?;
     entered(&entrance.visitor);
-    let visit = Visit { entrance: &entrance, answers: &answers, limits };
+    let listing = Mutex::new(());
+    let visit = Visit { entrance: &entrance, answers: &answers, limits, listing: &listing };
     let (jobs, waiting) = sync_channel(JOBS_MAX);
     let waiting = Mutex::new(waiting);
     std::thread::scope(|scope| {
@@ -102,6 +103,9 @@ struct Visit<'a> {
     entrance: &'a Entrance,
     answers: &'a Answers<'a>,
     limits: &'a Limits,
+    // A plain mutex: held until a listing is sent. It is in memory as long as the client does not
+    // take it, so a connection has one at a time.
+    listing: &'a Mutex<()>,
 }
 
 impl Visit<'_> {
@@ -217,6 +221,7 @@ impl Visit<'_> {
                 self.send_part_by_part(number, &name, offset, bytes)
             }
             Request::List { folder } => {
+                let _one = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
                 let mut part = Vec::new();
                 for info in room.list(visitor, &folder)? {
                     if !put_info(&mut part, &info) {
