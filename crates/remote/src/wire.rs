@@ -232,6 +232,19 @@ pub const DONE: u8 = 33;
 pub const FAILED: u8 = 34;
 
 impl Request {
+    /// Whether it changes nothing, so that it is over if no one waits for the answer.
+    pub fn is_question(&self) -> bool {
+        matches!(
+            self,
+            Self::IsThere
+                | Self::Read { .. }
+                | Self::Size { .. }
+                | Self::List { .. }
+                | Self::HoldsAtMost { .. }
+                | Self::Prove { .. }
+        )
+    }
+
     /// Its kind and body. A part is sent by [`Frame::pack`] without copying it here.
     pub fn pack(&self) -> (u8, Vec<u8>) {
         let mut body = Vec::new();

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -80,7 +81,14 @@ pub fn attend(
     answers.done(number, &pack_promises(&entrance.room.promises()))?;
     entered(&entrance.visitor);
     let listing = Mutex::new(());
-    let visit = Visit { entrance: &entrance, answers: &answers, limits, listing: &listing };
+    let is_gone = AtomicBool::new(false);
+    let visit = Visit {
+        entrance: &entrance,
+        answers: &answers,
+        limits,
+        listing: &listing,
+        is_gone: &is_gone,
+    };
     let (jobs, waiting) = sync_channel(JOBS_MAX);
     let waiting = Mutex::new(waiting);
     std::thread::scope(|scope| {
@@ -106,6 +114,8 @@ struct Visit<'a> {
     // A plain mutex: held until a listing is sent. It is in memory as long as the client does not
     // take it, so a connection has one at a time.
     listing: &'a Mutex<()>,
+    /// An answer did not reach the client.
+    is_gone: &'a AtomicBool,
 }
 
 impl Visit<'_> {
@@ -186,6 +196,12 @@ impl Visit<'_> {
             let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(job) = job else { return };
             let (number, outcome) = match job {
+                // No answer would reach it, and hundreds of questions may wait.
+                Job::Ask(_, request)
+                    if request.is_question() && self.is_gone.load(Ordering::Relaxed) =>
+                {
+                    continue;
+                }
                 Job::Ask(number, request) => (number, self.answer(number, request)),
                 Job::Store(number, upload) => (number, self.store(upload).map(|()| Vec::new())),
             };
@@ -194,8 +210,10 @@ impl Visit<'_> {
                 Err(Stop::Failed(error)) => self.answers.fail(number, &error),
                 Err(Stop::Gone(error)) => Err(error),
             };
-            // If the client is gone, what else it asked for is done all the same.
-            drop(sent);
+            // If the client is gone, what else it wants to be changed is done all the same.
+            if sent.is_err() {
+                self.is_gone.store(true, Ordering::Relaxed);
+            }
         }
     }
 
