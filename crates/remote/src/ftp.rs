@@ -180,6 +180,21 @@ impl Ftp {
     }
 
     fn entries_over(&self, control: &mut Control, folder: &str) -> Result<Vec<Entry>, Failure> {
+        // vsftpd shows a folder that it may not read as an entry by itself: that is not empty, and
+        // what is in it is unknown. It shows the same of a folder that another connection makes
+        // while it looks; that one can be read a moment later.
+        for _ in 0..2 {
+            let entries = self.list_over(control, folder)?;
+            match entries.as_slice() {
+                [only] if only.is_folder && !folder.is_empty() && only.name == folder => {}
+                _ => return Ok(entries),
+            }
+        }
+        let answer = format!("the folder {folder} cannot be read");
+        Err(Failure::Refused { refusal: Refusal::Right, answer })
+    }
+
+    fn list_over(&self, control: &mut Control, folder: &str) -> Result<Vec<Entry>, Failure> {
         let path = self.path(folder);
         let has_facts = control.has_facts;
         let verb = if has_facts { "MLSD" } else { "LIST" };
@@ -201,16 +216,7 @@ impl Ftp {
         control.end_of_transfer()?.is(&[226, 250])?;
         let text = String::from_utf8_lossy(&text);
         let parse = if has_facts { from_facts } else { from_long_line };
-        let entries: Vec<Entry> = text.lines().filter_map(|line| parse(line.trim_end())).collect();
-        // vsftpd shows a folder that it may not read as an entry by itself: that is not empty, and
-        // what is in it is unknown.
-        match entries.as_slice() {
-            [only] if only.is_folder && !folder.is_empty() && only.name == folder => {
-                let answer = format!("the folder {folder} cannot be read");
-                Err(Failure::Refused { refusal: Refusal::Right, answer })
-            }
-            _ => Ok(entries),
-        }
+        Ok(text.lines().filter_map(|line| parse(line.trim_end())).collect())
     }
 
     /// Receives at most this many bytes. True if the stream ended before.
