@@ -153,8 +153,9 @@ pub fn backup(
     backup_walk(repository, walk, options, monitor, cancel)
 }
 
-/// The same, of a walk that has begun through the paths of the options. If a collector loses its patience with the session and ends it,
-/// another one begins: it reads the files again, and finds what the first has stored.
+/// The same, of a walk that has begun through the paths of the options. If a collector loses its
+/// patience with the session and ends it, another one begins: it reads the files again, and finds
+/// what the first has stored.
 pub fn backup_walk(
     repository: &Repository,
     mut walk: BegunWalk,
