@@ -62,6 +62,11 @@ pub trait NearArenas: Send + Sync {
 
     /// The backend gave these bytes of an arena's object, from `offset` on.
     fn note(&self, _name: ArenaName, _offset: u64, _bytes: &[u8]) {}
+
+    /// Whether an object of this length would be kept if it were noted.
+    fn has_room(&self, _bytes: u64) -> bool {
+        false
+    }
 }
 
 /// Reads arenas.
@@ -144,6 +149,19 @@ impl ArenaStore {
         let arena = Arc::new(arena);
         self.arenas.put(id, arena.clone(), arena.memory_bytes());
         Ok(arena)
+    }
+
+    /// Reads a whole arena by one request, if it is then kept near. For arenas of which much is
+    /// needed, from a place that sends what follows a part too
+    /// ([`Promises::sends_parts`](strongroom_backend::Promises::sends_parts)).
+    pub fn bring_near(&self, id: ArenaId) {
+        let has_room = |near: &&Arc<dyn NearArenas>| near.has_room(self.object_bytes_max);
+        let Some(near) = self.near.as_ref().filter(has_room) else { return };
+        // What failed here fails again when the arena is opened, which reports it.
+        let _ = self.any_generation(id, |name| match near.read(name, 0, 1) {
+            Some(_) => Ok(()),
+            None => self.read(name, 0, self.object_bytes_max as usize).map(drop),
+        });
     }
 
     /// Bytes of an arena's object as it is now.

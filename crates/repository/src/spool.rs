@@ -86,6 +86,10 @@ impl NearArenas for Spool {
             self.pieces().of_arena.entry(name).or_default().push(piece);
         }
     }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        self.pieces().end + bytes <= BYTES_MAX
+    }
 }
 
 #[cfg(test)]
@@ -107,5 +111,7 @@ mod tests {
         assert_eq!(spool.read(name(1), 990, 20), None);
         assert_eq!(spool.read(name(1), 1001, bytes.len()), None);
         assert_eq!(spool.read(name(2), 0, 1), None);
+        let rest = BYTES_MAX - bytes.len() as u64;
+        assert!(spool.has_room(rest) && !spool.has_room(rest + 1));
     }
 }

@@ -65,17 +65,23 @@ pub struct RecordingBackend<B: ?Sized> {
     // A plain mutex: held while a call is noted, never during the call.
     calls: Mutex<Vec<Call>>,
     act: Option<Act>,
+    promises: Option<Promises>,
 }
 
 impl<B: Backend + ?Sized> RecordingBackend<B> {
     /// Hands on to `inner`.
     pub fn new(inner: Arc<B>) -> Self {
-        Self { inner, calls: Mutex::new(Vec::new()), act: None }
+        Self { inner, calls: Mutex::new(Vec::new()), act: None, promises: None }
     }
 
     /// The same, doing something at each call besides.
     pub fn acting(inner: Arc<B>, act: impl Fn(&Call) + Send + Sync + 'static) -> Self {
         Self { act: Some(Box::new(act)), ..Self::new(inner) }
+    }
+
+    /// The same, promising other things than the place does.
+    pub fn promising(self, promises: Promises) -> Self {
+        Self { promises: Some(promises), ..self }
     }
 
     /// The calls since the last time this was asked.
@@ -147,7 +153,7 @@ impl<B: Backend + ?Sized> Backend for RecordingBackend<B> {
     }
 
     fn promises(&self) -> Promises {
-        self.inner.promises()
+        self.promises.unwrap_or_else(|| self.inner.promises())
     }
 
     fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError> {

@@ -1,19 +1,21 @@
 //! Restore: the whole, a part, in place; what is right already is left alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use strongroom_arena::{ArenaContent, ArenaName};
+use strongroom_backend::{ObjectName, Promises};
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_engine::{EngineError, RestoreOptions, RestoreOutcome, RestorePlace, restore};
-use strongroom_repository::{Repository, RepositoryError, read_snapshot};
+use strongroom_repository::{InitOptions, Repository, RepositoryError, read_snapshot};
 use strongroom_source::TargetOptions;
 use strongroom_testkit::tree::{grow, listing, mutate};
-use strongroom_testkit::{CallKind, Image, Kind, Listener, RecordingBackend};
+use strongroom_testkit::{Call, CallKind, Image, Kind, Listener, Random, RecordingBackend};
 
-use crate::world::{TREE, World, options, run};
+use crate::world::{PASSPHRASE, TREE, World, init_options, options, run};
 
 /// All of a path, by two threads, nothing deleted.
 pub fn into(path: &Path, place: &Path) -> RestoreOptions {
@@ -234,7 +236,7 @@ fn only_the_wrong_chunks_of_a_wrong_file_are_written() {
     std::os::unix::fs::FileExt::write_all_at(&file, b"wrong", 100_000).unwrap();
     drop(file);
     let outcome = restore_whole(&world, id, &into(&world.tree(), &target(&world)));
-    let chunk = crate::world::init_options().chunk_limits.max() as u64;
+    let chunk = init_options().chunk_limits.max() as u64;
     assert!((1..=chunk).contains(&outcome.bytes_written), "{outcome:?}");
     world.image().assert_same(&Image::of(&target(&world)), "put right");
 }
@@ -260,7 +262,7 @@ fn each_part_of_each_arena_is_read_once() {
     assert!(!reads.is_empty());
     let again = reads.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[0].2 > pair[1].1);
     assert_eq!(again, None, "some bytes were read twice");
-    let arenas: std::collections::BTreeSet<_> = reads.iter().map(|read| &read.0).collect();
+    let arenas: BTreeSet<_> = reads.iter().map(|read| &read.0).collect();
     // Two short reads for head and summary, one for all the blocks.
     assert!(reads.len() <= arenas.len() * 4, "{} reads of {}", reads.len(), arenas.len());
 }
@@ -329,4 +331,43 @@ fn a_partial_snapshot_can_be_put_back() {
     let kept = Image::of(&target(&world));
     assert!(!kept.nodes.is_empty());
     assert!(!kept.nodes.contains_key(&b"large"[..]), "no half of a file is put back");
+}
+
+/// FTP has no request for a part: what follows a part is sent too.
+#[test]
+fn what_is_mostly_needed_is_read_at_once_from_a_place_that_sends_no_parts() {
+    let world = World::empty(136).with_cache();
+    let init = InitOptions { arena_bytes: 8 << 20, ..init_options() };
+    Repository::init(world.surroundings(), PASSPHRASE, &init).unwrap();
+    let mut random = Random::new(136);
+    fs::create_dir_all(world.tree()).unwrap();
+    for number in 0..40 {
+        world.write(&format!("{number}"), &random.noise(1 << 20));
+    }
+    let id = world.backup().snapshot.id;
+    let reads_of = |path: &Path| {
+        let promises = Promises { in_flight: 4, sends_parts: false, ..Promises::LOCAL };
+        let far = RecordingBackend::new(world.objects.clone()).promising(promises);
+        let far = Arc::new(far);
+        let repository = world.open_over(far.clone()).unwrap();
+        far.take();
+        let place = tempfile::tempdir().unwrap();
+        let outcome = run_restore(&repository, id, &into(path, &place.path().join("new")));
+        assert_eq!(outcome.unwrap().problems, 0);
+        let is_data = |call: &Call| {
+            let arena: Option<ArenaName> = ObjectName::parse(&call.name)
+                .filter(|name| name.folder() == "arenas")
+                .and_then(|name| name.file().parse().ok());
+            arena.is_some_and(|arena| ArenaContent::of(arena.id) == ArenaContent::Data)
+        };
+        let calls = far.take().into_iter().filter(|call| call.kind == CallKind::Read);
+        calls.filter(is_data).collect::<Vec<Call>>()
+    };
+    let whole = reads_of(&world.tree());
+    let arenas: BTreeSet<&str> = whole.iter().map(|call| call.name.as_str()).collect();
+    // The last is short, and is opened and read.
+    assert!(arenas.len() >= 5 && whole.len() <= arenas.len() + 1, "{whole:?}");
+    let of_one = reads_of(&world.tree().join("7"));
+    let bytes: u64 = of_one.iter().map(|call| call.bytes).sum();
+    assert!((1 << 20..3 << 20).contains(&bytes), "{of_one:?}");
 }

@@ -21,6 +21,10 @@ use super::Want;
 /// where they are, and their bases once more.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
+/// An arena of which more than this is needed is read as a whole, if the place sends what follows a
+/// part too.
+const PARTS_BYTES_MAX: u64 = 4 << 20;
+
 /// A chunk that is to be read.
 pub struct Need<'b> {
     /// The want that it serves.
@@ -74,7 +78,12 @@ pub fn place<'b>(
         wanted.chunk_by(|one, other| one.location.arena == other.location.arena).collect();
     let look = |of_arena: &&[&'b Want]| {
         cancel.check()?;
-        let arena = reader.store().arena(of_arena[0].location.arena).ok();
+        let id = of_arena[0].location.arena;
+        let wanted_bytes: u64 = of_arena.iter().map(|want| u64::from(want.bytes)).sum();
+        if !reader.sends_parts() && wanted_bytes > PARTS_BYTES_MAX {
+            reader.store().bring_near(id);
+        }
+        let arena = reader.store().arena(id).ok();
         let place_one = |&want: &&'b Want| {
             let has_room = held_bytes.load(Ordering::Relaxed) < HELD_BYTES_MAX;
             let open = arena.as_ref().filter(|_| has_room);

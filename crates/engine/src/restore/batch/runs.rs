@@ -16,9 +16,11 @@ use crate::error::EngineError;
 /// together in memory, and any number of them may hang on one base.
 const STRETCH_BYTES_MAX: u64 = 4 << 20;
 
-/// A run has at most this many bytes if the place sends what follows a part too: an arena of the
+/// If the place sends what follows a part too, a run has at most this many bytes: an arena of the
 /// default length is one run.
 const WHOLE_BYTES_MAX: usize = 20 << 20;
+/// And at most this many bytes that are not needed between two blocks that are.
+const GAP_BYTES_MAX: usize = 1 << 20;
 
 /// A run of neighbouring blocks, and the chunks that are needed of them.
 pub struct Run<'n> {
@@ -35,10 +37,11 @@ impl Run<'_> {
             return true;
         }
         let bytes = self.arena.span(*self.blocks.start()..=block).1;
-        match sends_parts {
-            true => block == last + 1 && bytes <= RUN_BYTES_MAX,
-            false => bytes <= WHOLE_BYTES_MAX,
+        if sends_parts {
+            return block == last + 1 && bytes <= RUN_BYTES_MAX;
         }
+        let gap = (last + 1 < block).then(|| self.arena.span(last + 1..=block - 1).1);
+        gap.unwrap_or(0) <= GAP_BYTES_MAX && bytes <= WHOLE_BYTES_MAX
     }
 }
 
