@@ -151,17 +151,18 @@ impl ArenaStore {
         Ok(arena)
     }
 
-    /// Reads a whole arena by one request, if it is then kept near. For arenas of which much is
-    /// needed, from a place that sends what follows a part too
+    /// Reads a whole arena by one request, if it is then kept near; returns whether it is. For
+    /// arenas of which much is needed, from a place that sends what follows a part too
     /// ([`Promises::sends_parts`](strongroom_backend::Promises::sends_parts)).
-    pub fn bring_near(&self, id: ArenaId) {
+    pub fn bring_near(&self, id: ArenaId) -> bool {
         let has_room = |near: &&Arc<dyn NearArenas>| near.has_room(self.object_bytes_max);
-        let Some(near) = self.near.as_ref().filter(has_room) else { return };
+        let Some(near) = self.near.as_ref().filter(has_room) else { return false };
         // What failed here fails again when the arena is opened, which reports it.
-        let _ = self.any_generation(id, |name| match near.read(name, 0, 1) {
+        let brought = self.any_generation(id, |name| match near.read(name, 0, 1) {
             Some(_) => Ok(()),
             None => self.read(name, 0, self.object_bytes_max as usize).map(drop),
         });
+        brought.is_ok()
     }
 
     /// Bytes of an arena's object as it is now.

@@ -35,6 +35,8 @@ use listing::Entry;
 const IN_FLIGHT: usize = 8;
 /// The longest answer about a folder: about 100,000 objects.
 const LISTING_BYTES_MAX: usize = 64 << 20;
+/// What has at most this many bytes is sent before its folder is known to exist.
+const SHORT_BYTES: usize = 64 << 10;
 /// What the names of temporary files begin with; no object's name does.
 const TEMPORARY: &str = ".tmp-";
 /// What is asked about the files of a folder.
@@ -176,15 +178,13 @@ impl WebDav {
     /// Sends an object under a temporary name and moves it to its own.
     fn put(&self, name: &ObjectName, bytes: &[u8], overwrite: &str) -> Result<(), Failure> {
         let folder = name.folder();
-        let is_known = self.folders().contains(folder);
-        if !is_known {
-            self.make_folder(folder)?;
-        }
         let chance: [u8; 16] = random_array(&*self.entropy);
         let temporary = format!("{TEMPORARY}{:032x}", u128::from_le_bytes(chance));
         let path = if folder.is_empty() { temporary } else { format!("{folder}/{temporary}") };
         let temporary = self.url(&path);
-        let outcome = self.put_and_move(&temporary, &self.url(name.as_str()), bytes, overwrite);
+        let outcome = self
+            .send(folder, &temporary, bytes)
+            .and_then(|()| self.rename(&temporary, &self.url(name.as_str()), overwrite));
         if outcome.is_err() {
             // Best effort: the failure that matters is the first one.
             let _ = self.call("DELETE", &temporary, &[], &[], 0);
@@ -192,25 +192,34 @@ impl WebDav {
         outcome
     }
 
-    fn put_and_move(
-        &self,
-        temporary: &str,
-        target: &str,
-        bytes: &[u8],
-        overwrite: &str,
-    ) -> Result<(), Failure> {
-        let binary = [("content-type", "application/octet-stream".to_owned())];
-        let answer = self.call("PUT", temporary, &binary, bytes, 0)?;
-        if !answer.status.is_success() {
-            return Err(match answer.status {
-                // The folder vanished, or so it seems: the next attempt makes it.
-                StatusCode::NOT_FOUND | StatusCode::CONFLICT => {
-                    self.folders().clear();
-                    Failure::lost(answer.message())
-                }
-                _ => answer.failure(),
-            });
+    /// Sends a file into a folder. Mostly that is there, so it is made when a short file finds that
+    /// it is not.
+    fn send(&self, folder: &str, url: &str, bytes: &[u8]) -> Result<(), Failure> {
+        let is_known = || self.folders().contains(folder);
+        if bytes.len() > SHORT_BYTES && !is_known() {
+            self.make_folder(folder)?;
         }
+        let binary = [("content-type", "application/octet-stream".to_owned())];
+        let mut answer = self.call("PUT", url, &binary, bytes, 0)?;
+        if !answer.status.is_success() && !is_known() {
+            self.make_folder(folder)?;
+            answer = self.call("PUT", url, &binary, bytes, 0)?;
+        }
+        match answer.status {
+            status if status.is_success() => {
+                self.folders().insert(folder.to_owned());
+                Ok(())
+            }
+            // The folder vanished, or so it seems: the next attempt makes it.
+            StatusCode::NOT_FOUND | StatusCode::CONFLICT => {
+                self.folders().clear();
+                Err(Failure::lost(answer.message()))
+            }
+            _ => Err(answer.failure()),
+        }
+    }
+
+    fn rename(&self, temporary: &str, target: &str, overwrite: &str) -> Result<(), Failure> {
         let headers = [("destination", target.to_owned()), ("overwrite", overwrite.to_owned())];
         let answer = self.call("MOVE", temporary, &headers, &[], 0)?;
         match answer.status {

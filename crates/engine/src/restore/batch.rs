@@ -30,7 +30,6 @@ pub use existing::is_right;
 pub use gather::WANTS_MAX;
 pub use gather::{Batch, Making, NameIn, PendingFile, Unfinished};
 use gather::{BatchFile, Want};
-use needs::Placed;
 use runs::{Run, Stretch};
 
 /// At most this many files that are written from several runs are open at a time.
@@ -196,8 +195,7 @@ impl<'b> Shared<'b> {
         progress: &Progress,
     ) -> Result<(), EngineError> {
         let wanted = self.use_what_exists(cancel)?;
-        let placed = needs::place(&wanted, self.reader, cancel)?;
-        self.write(&placed, monitor, cancel, progress)?;
+        self.write(&wanted, monitor, cancel, progress)?;
         if self.options.verify {
             self.verify(cancel)?;
         }
@@ -250,7 +248,7 @@ impl<'b> Shared<'b> {
     /// Reads and writes on several threads, run by run in the order in which they lie.
     fn write(
         &self,
-        placed: &Placed<'b>,
+        wanted: &[&'b Want],
         monitor: &dyn Monitor,
         cancel: &Cancel,
         progress: &Progress,
@@ -272,7 +270,7 @@ impl<'b> Shared<'b> {
                 });
             }
             drop(receive);
-            let planned = self.plan_runs(placed, &mut |run| {
+            let mut give = |run| {
                 let mut now = progress.clone();
                 now.files += self.files_done.load(Ordering::Relaxed);
                 now.bytes += self.bytes_done.load(Ordering::Relaxed);
@@ -280,7 +278,11 @@ impl<'b> Shared<'b> {
                 monitor.progress(&now);
                 send.send(run).expect("workers take runs until there are no more");
                 Ok(cancel.check()?)
+            };
+            let placed = needs::place(wanted, self.reader, cancel, &mut |placed| {
+                self.plan_runs(placed, &mut give)
             });
+            let planned = placed.and_then(|placed| self.plan_runs(placed, &mut give));
             drop(send);
             planned
         })?;

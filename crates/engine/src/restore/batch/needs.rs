@@ -16,6 +16,7 @@ use strongroom_base::{ArenaId, Cancel, Cancelled};
 use strongroom_repository::ChunkReader;
 
 use super::Want;
+use crate::error::EngineError;
 
 /// How many bytes of a batch's deltas are held; the last may exceed it. Further deltas are read
 /// where they are, and their bases once more.
@@ -24,6 +25,8 @@ const HELD_BYTES_MAX: usize = 16 << 20;
 /// An arena of which more than this is needed is read as a whole, if the place sends what follows a
 /// part too.
 const PARTS_BYTES_MAX: u64 = 4 << 20;
+/// Arenas that are fetched as a whole at the same time: each is in memory until it is spooled.
+const WHOLE_AT_A_TIME: usize = 3;
 
 /// A chunk that is to be read.
 pub struct Need<'b> {
@@ -56,21 +59,25 @@ impl HeldDelta {
 
 /// What is needed, and outlines of the arenas that were opened to find that out.
 pub struct Placed<'b> {
-    /// Sorted by where it is read.
+    /// In no certain order.
     pub needs: Vec<Need<'b>>,
     /// Kept so that no summary is read again.
     pub arenas: HashMap<ArenaId, Arc<Arena>>,
+    /// A part of an arena takes no more than its own bytes.
+    pub in_parts: bool,
 }
 
-/// Finds out where each chunk is read. They come sorted by where they are.
+/// Finds out where each chunk is read.
 ///
 /// A chunk that cannot be read here is treated as whole: it fails again in its turn, and is then
-/// looked for elsewhere.
+/// looked for elsewhere. Of an arena that was fetched as a whole, what waits for no base is given to
+/// `take` at once, so that it is written while others are fetched.
 pub fn place<'b>(
     wanted: &[&'b Want],
     reader: &ChunkReader,
     cancel: &Cancel,
-) -> Result<Placed<'b>, Cancelled> {
+    take: &mut dyn FnMut(Placed<'b>) -> Result<(), EngineError>,
+) -> Result<Placed<'b>, EngineError> {
     let mut needs: Vec<Need<'b>> = Vec::with_capacity(wanted.len());
     let mut arenas = HashMap::new();
     let held_bytes = AtomicUsize::new(0);
@@ -80,9 +87,9 @@ pub fn place<'b>(
         cancel.check()?;
         let id = of_arena[0].location.arena;
         let wanted_bytes: u64 = of_arena.iter().map(|want| u64::from(want.bytes)).sum();
-        if !reader.sends_parts() && wanted_bytes > PARTS_BYTES_MAX {
-            reader.store().bring_near(id);
-        }
+        let is_near = !reader.sends_parts()
+            && wanted_bytes > PARTS_BYTES_MAX
+            && reader.store().bring_near(id);
         let arena = reader.store().arena(id).ok();
         let place_one = |&want: &&'b Want| {
             let has_room = held_bytes.load(Ordering::Relaxed) < HELD_BYTES_MAX;
@@ -94,17 +101,24 @@ pub fn place<'b>(
             Need { want, at: base.copied().unwrap_or(want.location), delta }
         };
         let placed: Vec<Need<'b>> = of_arena.iter().map(place_one).collect();
-        Ok((placed, arena.map(|arena| (arena.id, Arc::new(arena.outline())))))
+        Ok((placed, arena.map(|arena| (arena.id, Arc::new(arena.outline()))), is_near))
     };
-    let in_flight = reader.requests_in_flight();
-    each_read_ahead(in_flight, &by_arena, look, |_, looked: Result<_, Cancelled>| {
-        let (placed, arena) = looked?;
+    let at_a_time = match reader.sends_parts() {
+        true => reader.requests_in_flight(),
+        false => reader.requests_in_flight().min(WHOLE_AT_A_TIME),
+    };
+    each_read_ahead(at_a_time, &by_arena, look, |_, looked: Result<_, Cancelled>| {
+        let (mut placed, arena, is_near) = looked?;
+        if is_near {
+            let whole = placed.extract_if(.., |need| need.delta.is_none()).collect();
+            let arenas = arena.iter().cloned().collect();
+            take(Placed { needs: whole, arenas, in_parts: true })?;
+        }
         needs.extend(placed);
         arenas.extend(arena);
-        Ok(())
+        Ok::<(), EngineError>(())
     })?;
-    needs.sort_unstable_by_key(|need| (need.at, need.want.file, need.want.offset));
-    Ok(Placed { needs, arenas })
+    Ok(Placed { needs, arenas, in_parts: reader.sends_parts() })
 }
 
 /// The delta that a chunk is stored as, if it is one.

@@ -1,6 +1,7 @@
 //! Runs: neighbouring blocks that are read at once, and what is done with each.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,21 +24,22 @@ const WHOLE_BYTES_MAX: usize = 20 << 20;
 const GAP_BYTES_MAX: usize = 1 << 20;
 
 /// A run of neighbouring blocks, and the chunks that are needed of them.
-pub struct Run<'n> {
+pub struct Run<'b> {
     arena: Arc<Arena>,
     blocks: std::ops::RangeInclusive<usize>,
-    needs: Vec<&'n Need<'n>>,
+    needs: Vec<Need<'b>>,
 }
 
 impl Run<'_> {
-    /// True if a block, which is at or after the run's last, can join it.
-    fn takes(&self, block: usize, sends_parts: bool) -> bool {
+    /// True if a block, which is at or after the run's last, can join it. `in_parts`: a part of the
+    /// arena takes no more than its own bytes.
+    fn takes(&self, block: usize, in_parts: bool) -> bool {
         let last = *self.blocks.end();
         if block == last {
             return true;
         }
         let bytes = self.arena.span(*self.blocks.start()..=block).1;
-        if sends_parts {
+        if in_parts {
             return block == last + 1 && bytes <= RUN_BYTES_MAX;
         }
         let gap = (last + 1 < block).then(|| self.arena.span(last + 1..=block - 1).1);
@@ -73,53 +75,56 @@ impl<'c> Stretch<'c> {
     }
 }
 
-impl Shared<'_> {
-    /// Cuts the sorted needs into runs of neighbouring blocks. If the place sends what follows a part
-    /// too, blocks that are not needed are read with those around them.
-    pub(super) fn plan_runs<'n>(
+impl<'b> Shared<'b> {
+    /// Cuts needs into runs of neighbouring blocks. If no part of an arena can be had by itself,
+    /// blocks that are not needed are read with those around them.
+    pub(super) fn plan_runs(
         &self,
-        placed: &'n Placed<'n>,
-        take: &mut dyn FnMut(Run<'n>) -> Result<(), EngineError>,
+        placed: Placed<'b>,
+        take: &mut dyn FnMut(Run<'b>) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        let sends_parts = self.reader.sends_parts();
-        for of_arena in placed.needs.chunk_by(|a, b| a.at.arena == b.at.arena) {
-            let id = of_arena[0].at.arena;
-            let known = placed.arenas.get(&id).cloned();
-            let arena = match known.map_or_else(|| self.reader.store().arena(id), Ok) {
-                Ok(arena) => arena,
-                Err(error @ (ArenaError::Backend(_) | ArenaError::PutOnly)) => {
-                    return Err(error.into());
-                }
-                Err(_) => {
-                    of_arena.iter().for_each(|need| self.write_from_elsewhere(need.want));
-                    continue;
-                }
-            };
-            let mut run: Option<Run<'n>> = None;
-            for need in of_arena {
-                let Some(block) = arena.block_of(need.at.slot) else {
-                    self.write_from_elsewhere(need.want);
-                    continue;
-                };
-                match &mut run {
-                    Some(run) if run.takes(block, sends_parts) => {
-                        run.blocks = *run.blocks.start()..=block;
-                        run.needs.push(need);
-                    }
-                    other => {
-                        let next =
-                            Run { arena: arena.clone(), blocks: block..=block, needs: vec![need] };
-                        if let Some(full) = other.replace(next) {
-                            take(full)?;
-                        }
-                    }
-                }
+        let Placed { mut needs, arenas, in_parts } = placed;
+        needs.sort_unstable_by_key(|need| (need.at, need.want.file, need.want.offset));
+        let mut open: Option<(ArenaId, Option<Arc<Arena>>)> = None;
+        let mut run: Option<Run<'b>> = None;
+        for need in needs {
+            let id = need.at.arena;
+            if open.as_ref().is_none_or(|(last, _)| *last != id) {
+                run.take().map_or(Ok(()), &mut *take)?;
+                open = Some((id, self.arena(id, &arenas)?));
             }
-            if let Some(last) = run {
-                take(last)?;
+            let arena = open.as_ref().and_then(|(_, arena)| arena.as_ref());
+            let block = arena.and_then(|arena| Some((arena, arena.block_of(need.at.slot)?)));
+            let Some((arena, block)) = block else {
+                self.write_from_elsewhere(need.want);
+                continue;
+            };
+            match &mut run {
+                Some(run) if run.takes(block, in_parts) => {
+                    run.blocks = *run.blocks.start()..=block;
+                    run.needs.push(need);
+                }
+                other => {
+                    let next =
+                        Run { arena: arena.clone(), blocks: block..=block, needs: vec![need] };
+                    other.replace(next).map_or(Ok(()), &mut *take)?;
+                }
             }
         }
-        Ok(())
+        run.map_or(Ok(()), take)
+    }
+
+    /// An arena, if it can be opened.
+    fn arena(
+        &self,
+        id: ArenaId,
+        known: &HashMap<ArenaId, Arc<Arena>>,
+    ) -> Result<Option<Arc<Arena>>, EngineError> {
+        match known.get(&id).cloned().map_or_else(|| self.reader.store().arena(id), Ok) {
+            Ok(arena) => Ok(Some(arena)),
+            Err(error @ (ArenaError::Backend(_) | ArenaError::PutOnly)) => Err(error.into()),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Reads a run, and writes every chunk that is needed of it.
@@ -134,7 +139,8 @@ impl Shared<'_> {
         let place_of = |need: &Need<'_>| run.arena.block_of(need.at.slot);
         // Block by block, so that one is in memory at a time.
         for of_block in run.needs.chunk_by(|one, other| place_of(one) == place_of(other)) {
-            let place = place_of(of_block[0]).expect("a run is made of blocks that hold its needs");
+            let place =
+                place_of(&of_block[0]).expect("a run is made of blocks that hold its needs");
             let block = run.arena.open_block_of_run(place, *run.blocks.start(), &bytes);
             let block = block.ok().map(|block| (run.arena.id, block));
             let mut stretch = Stretch::default();

@@ -11,15 +11,19 @@ const WORKERS_MAX: usize = 8;
 /// on all.
 pub const BLOCKS_UNKNOWN: usize = WORKERS_MAX + 2;
 
-/// Blocks that may wait for a worker.
-pub fn jobs_waiting(workers: usize) -> usize {
-    workers.div_ceil(2)
+/// Blocks that may wait for a worker. Far away the line is what all wait for, so a block that waits
+/// only takes memory; but by how many wait, `auto` decides how hard to compress.
+pub fn jobs_waiting(options: &PackOptions, is_far: bool) -> usize {
+    match options.compression {
+        Compression::Level(_) if is_far => 0,
+        _ => options.workers.div_ceil(2),
+    }
 }
 
 /// Blocks of one lane that may be between the caller and their arena: what the workers have, what
 /// waits for them, and one that waits for another before it.
-pub fn blocks_in_flight(workers: usize) -> usize {
-    workers + jobs_waiting(workers) + 1
+pub fn blocks_in_flight(options: &PackOptions, is_far: bool) -> usize {
+    options.workers + jobs_waiting(options, is_far) + 1
 }
 
 /// A block of data is closed at this many bytes: as many as its bound leaves beside the directory.

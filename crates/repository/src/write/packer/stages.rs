@@ -91,8 +91,11 @@ impl Stages {
         options: PackOptions,
         times: &Arc<StageTimes>,
     ) -> Self {
-        let workers = options.workers.max(1);
-        let (jobs, job_queue) = bounded(jobs_waiting(workers));
+        let options = PackOptions { workers: options.workers.max(1), ..options };
+        let workers = options.workers;
+        let writers = writers_for(repository.backend().promises().in_flight);
+        let is_far = writers > 1;
+        let (jobs, job_queue) = bounded(jobs_waiting(&options, is_far));
         let (closed, closed_queue) = bounded(0);
         let (finished, finished_queue) = bounded(0);
         let (written_in, written) = unbounded();
@@ -112,11 +115,10 @@ impl Stages {
             };
             crew.start(move || worker.run());
         }
-        let writers = writers_for(repository.backend().promises().in_flight);
         let (idle_in, idle) = bounded(writers);
         let sealer = Sealer {
             closed: closed_queue,
-            idle: (writers > 1).then_some(idle),
+            idle: is_far.then_some(idle),
             finished,
             origin,
             keys: repository.write_keys().clone(),
@@ -148,7 +150,7 @@ impl Stages {
             spare_objects,
             spare_drafts,
             spare_blocks,
-            blocks_in_flight: blocks_in_flight(workers),
+            blocks_in_flight: blocks_in_flight(&options, is_far),
             times: times.clone(),
             near: kept,
             crew,
