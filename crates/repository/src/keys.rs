@@ -9,4 +9,4 @@ pub use slot::{
     Access, DOMAIN_NAME_BYTES_MAX, KdfCost, KeySlot, NewSlot, PutOnlySecret, SlotSecret,
     is_domain_name,
 };
-pub use stored::{read_slots, write_slot};
+pub use stored::{read_slots, read_slots_ahead, write_slot};

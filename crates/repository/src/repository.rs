@@ -28,7 +28,7 @@ use crate::config::{
     ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, Config, NAMING_FINGERPRINT, STORE_AGREED, STORE_EXCLUSIVE,
 };
 use crate::error::RepositoryError;
-use crate::keys::{KdfCost, KeySlot, NewSlot, SlotSecret, read_slots, write_slot};
+use crate::keys::{KdfCost, KeySlot, NewSlot, SlotSecret, read_slots_ahead, write_slot};
 use crate::near::Near;
 use crate::objects::{CONFIG, COPY, KEYS_FOLDER, SNAPSHOTS_FOLDER, is_drawn, read_small};
 use crate::trial;
@@ -36,6 +36,10 @@ use crate::trial;
 /// Key slots are cheap to plant and expensive to try: if there are more, only the cheapest are
 /// tried.
 const SLOTS_TRIED_MAX: usize = 64;
+
+/// The file in the caches of a repository far away with the key slot that was opened last: it is
+/// read while the slots are listed.
+const SLOT_FILE: &str = "slot";
 
 /// What a verb needs of the world outside.
 #[derive(Clone)]
@@ -330,8 +334,12 @@ impl ClosedRepository {
     pub fn find(surroundings: Surroundings) -> Result<Self, RepositoryError> {
         let backend = &*surroundings.backend;
         let in_flight = backend.promises().in_flight;
-        let (found, slots) =
-            both(in_flight, || find_config(backend, &config_names()), || read_slots(backend));
+        let likely = if in_flight > 1 { slots_known(&surroundings) } else { Vec::new() };
+        let (found, slots) = both(
+            in_flight,
+            || find_config(backend, &config_names()),
+            || read_slots_ahead(backend, &likely),
+        );
         let (found, (mut slots, found_slots)) = (found?, slots?);
         slots.sort_by_key(|slot| slot.cost.work());
         if slots.is_empty() {
@@ -359,8 +367,23 @@ impl ClosedRepository {
         let (config, slot, secret) = opened;
         surroundings.agree(config.store);
         let keys = secret.keys();
-        Ok(Repository { surroundings, config, keys, secret, slot, config_faults })
+        let known = slots_known(&surroundings);
+        let repository = Repository { surroundings, config, keys, secret, slot, config_faults };
+        if let Some(folder) = repository.far_cache().filter(|_| !known.contains(&slot)) {
+            // If it cannot be written, the slot is read after the listing next time, too.
+            let _ = std::fs::create_dir_all(&folder)
+                .and_then(|()| std::fs::write(folder.join(SLOT_FILE), slot.to_string()));
+        }
+        Ok(repository)
     }
+}
+
+/// The slots that were opened last at this place, for one that is not open yet.
+fn slots_known(surroundings: &Surroundings) -> Vec<SlotId> {
+    let folders = surroundings.cache_folders().into_iter().take(SLOTS_TRIED_MAX);
+    folders
+        .filter_map(|folder| std::fs::read_to_string(folder.join(SLOT_FILE)).ok()?.parse().ok())
+        .collect()
 }
 
 /// The first slot that the passphrase opens, cheapest first. A slot that opens and whose owner did

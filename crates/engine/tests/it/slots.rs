@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use strongroom_backend::Promises;
 use strongroom_base::Silent;
 use strongroom_repository::keys::KdfCost;
 use strongroom_repository::{Repository, RepositoryError};
-use strongroom_testkit::{FaultPlan, FaultyBackend};
+use strongroom_testkit::{CallKind, FaultPlan, FaultyBackend, RecordingBackend};
 use strongroom_upkeep::{NewAccess, add_key, change_key, list_keys, remove_key};
 
 use crate::read_back::read_back;
@@ -49,6 +50,39 @@ fn a_changed_passphrase() {
     let slots = list_keys(&Repository::open(world.surroundings(), OTHER).unwrap()).unwrap();
     assert_eq!(slots.len(), 1);
     assert_eq!(slots[0].label, "first");
+}
+
+/// Far away, the slot that was opened last is read while the slots are listed.
+#[test]
+fn a_remembered_slot_opens_only_while_it_is_there() {
+    let world = World::bare(156).with_cache();
+    let far = Promises { in_flight: 4, ..Promises::LOCAL };
+    let place = Arc::new(RecordingBackend::new(world.objects.clone()).promising(far));
+    let open = |passphrase| Repository::open(world.over(place.clone()), passphrase);
+    let reads = || {
+        let calls = place.take();
+        calls.iter().filter(|call| call.kind == CallKind::Read && call.folder() == "keys").count()
+    };
+    let first = open(PASSPHRASE).unwrap();
+    let not_remembered = reads();
+    open(PASSPHRASE).unwrap();
+    assert_eq!(reads(), not_remembered, "each is read once");
+    add_key(&first, OTHER, "second", NewAccess::Full, COST).unwrap();
+    let second = open(OTHER).unwrap();
+    remove_key(&second, first.slot).unwrap();
+    reads();
+    // What this machine remembers last is the second slot; other machines remember the first.
+    for folder in world.over(place.clone()).cache_folders() {
+        std::fs::write(folder.join("slot"), first.slot.to_string()).unwrap();
+    }
+    assert!(matches!(open(PASSPHRASE), Err(RepositoryError::WrongPassphrase { slots: 1 })));
+    open(OTHER).unwrap();
+    for folder in world.over(place.clone()).cache_folders() {
+        let remembered = std::fs::read_to_string(folder.join("slot")).unwrap();
+        assert_eq!(remembered, second.slot.to_string());
+        std::fs::write(folder.join("slot"), "half a na").unwrap();
+    }
+    open(OTHER).unwrap();
 }
 
 #[test]

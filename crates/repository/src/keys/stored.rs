@@ -15,26 +15,47 @@ use crate::objects::{COPY, KEYS_FOLDER, read_small, slot_names, slot_object_id};
 /// differ, both are returned, the slot first: anybody can make a slot that is whole, and only a
 /// passphrase shows which one is right.
 pub fn read_slots(backend: &dyn Backend) -> Result<(Vec<KeySlot>, usize), RepositoryError> {
-    let mut ids: Vec<SlotId> = backend
-        .list(KEYS_FOLDER)?
+    read_slots_ahead(backend, &[])
+}
+
+/// The same. Those that are likely to be there are read while the slots are listed.
+pub fn read_slots_ahead(
+    backend: &dyn Backend,
+    likely: &[SlotId],
+) -> Result<(Vec<KeySlot>, usize), RepositoryError> {
+    let in_flight = backend.promises().in_flight;
+    let (ahead, listed) =
+        both(in_flight, || read_each(backend, likely), || backend.list(KEYS_FOLDER));
+    let mut ids: Vec<SlotId> = listed?
         .iter()
         .filter_map(|info| info.name.file().trim_end_matches(COPY).parse().ok())
         .collect();
     ids.sort_unstable();
     ids.dedup();
+    // What could not be read ahead is read again, if it is there.
+    let mut slots = ahead.unwrap_or_default();
+    slots.retain(|slot| ids.contains(&slot.id));
+    let mut others = ids.clone();
+    others.retain(|id| !slots.iter().any(|slot| slot.id == *id));
+    slots.extend(read_each(backend, &others)?);
+    // A slot comes before its copy still.
+    slots.sort_by_key(|slot| slot.id);
+    Ok((slots, ids.len()))
+}
+
+fn read_each(backend: &dyn Backend, ids: &[SlotId]) -> Result<Vec<KeySlot>, RepositoryError> {
     let mut slots = Vec::new();
     let in_flight = backend.promises().in_flight;
     each_read_ahead(
         in_flight,
-        &ids,
+        ids,
         |id| read_slot(backend, *id),
         |_, slot| {
             slots.extend(slot?);
             Ok::<(), RepositoryError>(())
         },
     )?;
-    slots.sort_by_key(|slot| slot.id);
-    Ok((slots, ids.len()))
+    Ok(slots)
 }
 
 /// A slot from each copy that can be read, once if they agree.
