@@ -76,7 +76,7 @@ impl<'c> Stretch<'c> {
 }
 
 impl<'b> Shared<'b> {
-    /// Cuts needs into runs of neighbouring blocks. If no part of an arena can be had by itself,
+    /// Cuts needs into runs of neighbouring blocks. If no part of an arena comes alone,
     /// blocks that are not needed are read with those around them.
     pub(super) fn plan_runs(
         &self,
