@@ -159,10 +159,13 @@ impl ArenaStore {
         let Some(near) = self.near.as_ref().filter(has_room) else { return false };
         // What failed here fails again when the arena is opened, which reports it.
         let brought = self.any_generation(id, |name| match near.read(name, 0, 1) {
-            Some(_) => Ok(()),
-            None => self.read(name, 0, self.object_bytes_max as usize).map(drop),
+            Some(_) => Ok(true),
+            None => {
+                self.read(name, 0, self.object_bytes_max as usize)?;
+                Ok(near.read(name, 0, 1).is_some())
+            }
         });
-        brought.is_ok()
+        brought.unwrap_or(false)
     }
 
     /// Bytes of an arena's object as it is now.

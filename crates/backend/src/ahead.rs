@@ -25,7 +25,8 @@ pub fn each_read_ahead<T: Sync, R: Send, E>(
     }
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
-        let threads = THREADS_MAX.min(wanted.len());
+        let most = if is_far { in_flight.min(THREADS_MAX) } else { THREADS_MAX };
+        let threads = most.min(wanted.len());
         let (sender, receiver) = sync_channel(threads);
         for _ in 0..threads {
             let (sender, next, read) = (sender.clone(), &next, &read);

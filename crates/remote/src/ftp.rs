@@ -33,8 +33,8 @@ const IN_FLIGHT: usize = 4;
 const PORT: u16 = 21;
 /// The port at which TLS begins with the first byte.
 const IMPLICIT_PORT: u16 = 990;
-/// What has at most this many bytes is sent before the server agrees to take it, and of what follows
-/// it when it is received, fewer bytes are on their way.
+/// An object of at most this many bytes is sent before the server agrees to take it. While a part of
+/// at most this many is received, fewer bytes of what follows it are on their way.
 const SHORT_BYTES: usize = 1 << 20;
 /// What follows a part that is received: at most this much of it is on its way.
 const SHORT_BYTES_KEPT: usize = 64 << 10;
@@ -268,8 +268,11 @@ impl Ftp {
         let before = (offset > 0).then(|| format!("REST {offset}"));
         let command = format!("RETR {}", self.path(name.as_str()));
         // What follows the part is on its way too, as far as there is room for it.
+        // Behind a whole object is nothing.
+        let is_whole = offset == 0 && length > RESERVED_BYTES_MAX;
         let kept = if length <= SHORT_BYTES { SHORT_BYTES_KEPT } else { LONG_BYTES_KEPT };
-        let mut stream = control.download(before.as_deref(), &command, Some(kept))?;
+        let kept = (!is_whole).then_some(kept);
+        let mut stream = control.download(before.as_deref(), &command, kept)?;
         let mut bytes = Vec::with_capacity(length.min(RESERVED_BYTES_MAX));
         let ended = self.receive(&mut stream, length, &mut bytes)?;
         drop(stream);

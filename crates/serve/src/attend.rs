@@ -155,6 +155,10 @@ impl Visit<'_> {
                         self.answers.fail(number, &error)?;
                     }
                 },
+                // It waits for answers that it does not get: it had better connect again.
+                request if request.is_question() && self.is_gone.load(Ordering::Relaxed) => {
+                    return Err(io::Error::other("an answer did not reach the client"));
+                }
                 request => give(Job::Ask(number, request))?,
             }
             if uploads.get(&number).is_some_and(Upload::is_whole) {

@@ -98,6 +98,7 @@ pub fn prune(
 ) -> Result<PruneOutcome, RepositoryError> {
     if !options.dry_run {
         repository.check_mode()?;
+        repository.check_place()?;
     }
     let mut earlier = PruneOutcome::default();
     let mut rounds = 1..ROUNDS;

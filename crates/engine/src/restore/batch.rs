@@ -245,7 +245,8 @@ impl<'b> Shared<'b> {
         temporary.unwrap_or_else(|| self.batch.files[number].name.clone())
     }
 
-    /// Reads and writes on several threads, run by run in the order in which they lie.
+    /// Reads and writes on several threads, run by run, mostly in the order in which
+    /// they lie.
     fn write(
         &self,
         wanted: &[&'b Want],
@@ -277,7 +278,9 @@ impl<'b> Shared<'b> {
                 now.bytes_new += self.bytes_written.load(Ordering::Relaxed);
                 monitor.progress(&now);
                 send.send(run).expect("workers take runs until there are no more");
-                Ok(cancel.check()?)
+                cancel.check()?;
+                // Nothing more is fetched once it failed.
+                lock(&self.failure).take().map_or(Ok(()), Err)
             };
             let placed = needs::place(wanted, self.reader, cancel, &mut |placed| {
                 self.plan_runs(placed, &mut give)

@@ -60,8 +60,11 @@ impl Connection {
             return Ok(());
         }
         let mut entering = self.entering.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another caller has waited for the answer; if it was no, the connection is at its end.
-        let Some(call) = entering.take() else { return Ok(()) };
+        let Some(call) = entering.take() else {
+            // Another caller has waited for the answer.
+            let is_in = self.promises.get().is_some();
+            return is_in.then_some(()).ok_or_else(|| Failure::lost("we were not let in"));
+        };
         let welcome = conclude(&call, call.next()?)?;
         let promises = unpack_promises(&welcome, self.in_flight).map_err(Failure::lost)?;
         // It is set once: only one caller has the call.

@@ -7,7 +7,8 @@
 //! The caller learns a chunk's location at once. It must not commit anything that names the chunk
 //! before [`Packer::finish`] has returned: only then every arena is on the medium. Every queue is
 //! bounded: at most [`blocks_in_flight`] blocks of a lane are between the caller and their arena,
-//! and while one arena is written a second gets its parity and a third is built. An arena is
+//! and while one arena is written, a second gets its parity (or, far away, is written too), and
+//! a third is built. An arena is
 //! closed by the sizes of blocks a fixed distance back, and by what those let expect of the blocks
 //! since, not by timing: the same chunks in the same order give the same arenas.
 //!

@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use strongroom_arena::{Arena, ArenaStore, StoredChunk};
+use strongroom_arena::{Arena, ArenaError, ArenaStore, StoredChunk};
 use strongroom_backend::each_read_ahead;
 use strongroom_base::Location;
-use strongroom_base::{ArenaId, Cancel, Cancelled};
+use strongroom_base::{ArenaId, Cancel};
 use strongroom_repository::ChunkReader;
 
 use super::Want;
@@ -22,8 +22,8 @@ use crate::error::EngineError;
 /// where they are, and their bases once more.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// An arena of which more than this is needed is read as a whole, if the place sends what follows a
-/// part too.
+/// An arena of which more than this is needed, before compression, is read as a whole, if the place
+/// sends what follows a part too.
 const PARTS_BYTES_MAX: u64 = 4 << 20;
 /// Arenas that are fetched as a whole at the same time: each is in memory until it is spooled.
 const WHOLE_AT_A_TIME: usize = 3;
@@ -83,14 +83,19 @@ pub fn place<'b>(
     let held_bytes = AtomicUsize::new(0);
     let by_arena: Vec<&[&'b Want]> =
         wanted.chunk_by(|one, other| one.location.arena == other.location.arena).collect();
-    let look = |of_arena: &&[&'b Want]| {
+    let look = |of_arena: &&[&'b Want]| -> Result<_, EngineError> {
         cancel.check()?;
         let id = of_arena[0].location.arena;
-        let wanted_bytes: u64 = of_arena.iter().map(|want| u64::from(want.bytes)).sum();
+        let chunks = of_arena.chunk_by(|one, other| one.location == other.location);
+        let wanted_bytes: u64 = chunks.map(|wants| u64::from(wants[0].bytes)).sum();
         let is_near = !reader.sends_parts()
             && wanted_bytes > PARTS_BYTES_MAX
             && reader.store().bring_near(id);
-        let arena = reader.store().arena(id).ok();
+        let arena = match reader.store().arena(id) {
+            Ok(arena) => Some(arena),
+            Err(error @ (ArenaError::Backend(_) | ArenaError::PutOnly)) => return Err(error.into()),
+            Err(_) => None,
+        };
         let place_one = |&want: &&'b Want| {
             let has_room = held_bytes.load(Ordering::Relaxed) < HELD_BYTES_MAX;
             let open = arena.as_ref().filter(|_| has_room);
@@ -107,7 +112,7 @@ pub fn place<'b>(
         true => reader.requests_in_flight(),
         false => reader.requests_in_flight().min(WHOLE_AT_A_TIME),
     };
-    each_read_ahead(at_a_time, &by_arena, look, |_, looked: Result<_, Cancelled>| {
+    each_read_ahead(at_a_time, &by_arena, look, |_, looked| {
         let (mut placed, arena, is_near) = looked?;
         if is_near {
             let whole = placed.extract_if(.., |need| need.delta.is_none()).collect();

@@ -266,7 +266,7 @@ struct Sealer {
 impl Sealer {
     fn run(self) {
         loop {
-            // Writers end early only if they panicked.
+            // They end if one panicked, or if the packer was dropped.
             if self.idle.as_ref().is_some_and(|idle| idle.recv().is_err()) {
                 return;
             }
