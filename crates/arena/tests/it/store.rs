@@ -1,9 +1,11 @@
 //! Reading what was stored, whole or damaged.
 
+use std::sync::Arc;
+
 use strongroom_arena::envelope::HEADROOM;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::format::FRAME_BYTES;
-use strongroom_arena::{ArenaContent, ArenaError, ArenaName, Redundancy};
+use strongroom_arena::{ArenaContent, ArenaError, ArenaName, NearArenas, Redundancy};
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, DomainId, MasterSecret, NamingSecret, RepositoryKeys, WriteKeys};
 
@@ -252,4 +254,29 @@ fn caches_spare_reads() {
     assert!(matches!(read(&world.store, &arena, 3), Err(ArenaError::Missing { .. })));
     world.store.forget(finished.name.id);
     assert!(matches!(world.store.arena(finished.name.id), Err(ArenaError::Missing { .. })));
+}
+
+/// Copies that claim to have room, and keep nothing: the disk of the cache is full.
+struct KeepsNothing;
+
+impl NearArenas for KeepsNothing {
+    fn read(&self, _: ArenaName, _: u64, _: usize) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn has_room(&self, _: u64) -> bool {
+        true
+    }
+}
+
+#[test]
+fn an_arena_that_is_not_kept_is_not_near() {
+    let world = World::new();
+    let finished = world.build(&chunks(20), Redundancy::ARENA);
+    world.put(finished.name.id, finished.object());
+    assert!(!world.fresh_store().bring_near(finished.name.id), "there is nothing near");
+    let store = world.fresh_store().with_near(Some(Arc::new(KeepsNothing)));
+    assert!(!store.bring_near(finished.name.id));
+    assert!(!store.bring_near(ArenaId::ZERO), "it does not exist");
+    assert!(store.arena(finished.name.id).is_ok());
 }

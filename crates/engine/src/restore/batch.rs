@@ -245,8 +245,8 @@ impl<'b> Shared<'b> {
         temporary.unwrap_or_else(|| self.batch.files[number].name.clone())
     }
 
-    /// Reads and writes on several threads, run by run, mostly in the order in which
-    /// they lie.
+    /// Reads and writes on several threads, run by run, mostly in the order in which they
+    /// lie.
     fn write(
         &self,
         wanted: &[&'b Want],

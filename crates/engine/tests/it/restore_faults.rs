@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use strongroom_backend::MemoryBackend;
-use strongroom_base::{Cancel, Monitor, Progress, Severity, Silent};
+use strongroom_backend::{Backend, MemoryBackend, Promises};
+use strongroom_base::{Cancel, Monitor, Progress, Severity, Silent, SnapshotId};
 use strongroom_engine::{EngineError, restore};
-use strongroom_repository::{RepositoryError, read_snapshot};
+use strongroom_repository::{InitOptions, Repository, RepositoryError, read_snapshot};
 use strongroom_testkit::damage::names_in;
 use strongroom_testkit::{
-    CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Image, Kind, Listener,
+    CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Image, Kind, Listener, Random,
     RecordingBackend,
 };
 
 use crate::damage::{each_damage, is_within_parity, scene};
 use crate::read_back::lost_paths;
 use crate::restore::{exactly, into, restore_whole, run_restore};
-use crate::world::{World, scratch};
+use crate::world::{PASSPHRASE, World, init_options, scratch};
 
 /// Fails each reading call in turn; afterwards a healthy restore completes what was begun.
 fn check_faults(seed: u64, plan: impl Fn(u64) -> FaultPlan, what: &str) {
@@ -59,6 +59,81 @@ fn a_hiccup_at_any_call() {
 #[test]
 fn the_repository_is_gone_from_any_call_on() {
     check_faults(141, FaultPlan::crash, "crash");
+}
+
+/// A repository of arenas that are worth fetching whole, with deltas in the last snapshot.
+fn with_long_arenas(seed: u64) -> (World, SnapshotId) {
+    let world = World::empty(seed).with_cache();
+    let init = InitOptions { arena_bytes: 8 << 20, ..init_options() };
+    Repository::init(world.surroundings(), PASSPHRASE, &init).unwrap();
+    let mut random = Random::new(seed);
+    std::fs::create_dir_all(world.tree()).unwrap();
+    let mut files: Vec<Vec<u8>> = (0..20).map(|_| random.noise(1 << 20)).collect();
+    for version in 0..2 {
+        for (number, bytes) in files.iter_mut().enumerate().skip(5 * version) {
+            bytes[500_000] ^= 1;
+            world.write(&format!("{number}"), bytes);
+        }
+        world.backup();
+    }
+    let id = world.backup().snapshot.id;
+    (world, id)
+}
+
+/// The place of a world, as one that sends on behind a part, such as a server of FTP.
+fn sending_no_parts<B: Backend>(place: Arc<B>) -> Arc<RecordingBackend<B>> {
+    let promises = Promises { in_flight: 4, sends_parts: false, ..Promises::LOCAL };
+    Arc::new(RecordingBackend::new(place).promising(promises))
+}
+
+#[test]
+fn a_place_that_sends_no_parts_fails_at_any_call() {
+    let (world, id) = with_long_arenas(143);
+    let image = world.image();
+    let plans = [
+        |at| FaultPlan::hiccup(Calls::all(), at, FaultKind::Io),
+        |at| FaultPlan::lasting(Calls::all(), at, FaultKind::Io),
+    ];
+    for plan in plans {
+        for at in 0.. {
+            let target = world.folder.path().join(format!("target-{at}"));
+            let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan(at)));
+            let place = sending_no_parts(faulty.clone());
+            let outcome = world
+                .open_over(place)
+                .map_err(EngineError::from)
+                .and_then(|repository| run_restore(&repository, id, &into(&world.tree(), &target)));
+            match outcome {
+                Ok(outcome) => {
+                    assert_eq!(outcome.damaged, [] as [PathBuf; 0], "call {at}");
+                    image.assert_same(&Image::of(&target), &format!("call {at}"));
+                }
+                Err(error) => assert!(!error.is_damage(), "call {at}: {error}"),
+            }
+            let _ = std::fs::remove_dir_all(&target);
+            if faulty.fired() == 0 {
+                assert!(at > 10);
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_damaged_in_an_arena_that_was_fetched_whole_is_healed() {
+    let (world, id) = with_long_arenas(144);
+    let image = world.image();
+    let mut objects = world.objects.snapshot();
+    for (_, object) in objects.iter_mut().filter(|(_, object)| object.len() > 4 << 20) {
+        let middle = object.len() / 2;
+        object[middle..middle + 100].iter_mut().for_each(|byte| *byte ^= 0x55);
+    }
+    let place = sending_no_parts(Arc::new(MemoryBackend::from_snapshot(objects)));
+    let repository = world.open_over(place).unwrap();
+    let target = world.folder.path().join("target");
+    let outcome = run_restore(&repository, id, &into(&world.tree(), &target)).unwrap();
+    assert_eq!((outcome.problems, outcome.damaged.len()), (0, 0));
+    image.assert_same(&Image::of(&target), "healed");
 }
 
 struct StopAfter {

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use strongroom_arena::{Arena, ArenaError, ArenaStore, StoredChunk};
 use strongroom_backend::each_read_ahead;
-use strongroom_base::Location;
-use strongroom_base::{ArenaId, Cancel};
+use strongroom_base::{ArenaId, Cancel, Location};
 use strongroom_repository::ChunkReader;
 
 use super::Want;
