@@ -27,7 +27,7 @@ pub use memory::MemoryBackend;
 pub use name::ObjectName;
 pub use promises::Promises;
 pub use striped::{STORES_MAX, Shape, StripedBackend};
-pub use trial::{Trial, try_exclusive};
+pub use trial::{TRIAL_FOLDER, Trial, try_exclusive};
 
 use std::path::Path;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use strongroom_base::entropy::random_array;
 use crate::{Backend, BackendError, ObjectName};
 
 /// The folder of what is created for the trial; it is removed afterwards.
-const FOLDER: &str = "trial";
+pub const TRIAL_FOLDER: &str = "trial";
 /// Names that are raced for, one after the other.
 const ROUNDS: usize = 3;
 /// Creators that race for each, if the place takes as many requests at a time.
@@ -52,7 +52,7 @@ fn race(
     for _ in 0..ROUNDS {
         let chance: [u8; 12] = random_array(entropy);
         let file: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
-        let name = ObjectName::new(FOLDER, file);
+        let name = ObjectName::new(TRIAL_FOLDER, file);
         names.push(name.clone());
         let (start, winners) = (Barrier::new(creators), AtomicUsize::new(0));
         let create = |creator: usize| {
@@ -79,7 +79,7 @@ fn race(
         if !is_exclusive {
             backend.replace(&name, b"one")?;
         }
-        if !backend.list(FOLDER)?.iter().any(|info| info.name == name) {
+        if !backend.list(TRIAL_FOLDER)?.iter().any(|info| info.name == name) {
             return Ok(Trial::NotConsistent);
         }
     }

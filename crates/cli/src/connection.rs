@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use strongroom_base::{Cancel, OsEntropy, SystemClock};
 use strongroom_remote::{Limit, Rate, Settings, Variables};
+use strongroom_repository::objects::is_drawn;
 
 /// How connections to places on other machines are made.
 #[derive(Debug, Clone, clap::Args)]
@@ -52,6 +53,7 @@ impl ConnectionArgs {
             cancel: cancel.clone(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(OsEntropy),
+            is_drawn,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strongroom_backend::ObjectName;
 use strongroom_base::{Cancel, Clock, Entropy};
 
 use crate::rate::Rate;
@@ -31,6 +32,9 @@ pub struct Settings {
     pub clock: Arc<dyn Clock>,
     /// Randomness, for temporary names and for waiting times.
     pub entropy: Arc<dyn Entropy>,
+    /// Whether a name was drawn by chance. Only one creator knows it, so some places need fewer
+    /// requests.
+    pub is_drawn: fn(&ObjectName) -> bool,
 }
 
 impl Settings {

@@ -1,22 +1,27 @@
 //! Objects as files of a WebDAV server.
 //!
-//! WebDAV has no exclusive PUT that servers agree on, and a PUT that is cut may leave a part of a
-//! file. So a new object is sent under a temporary name and gets its own by `MOVE`: with
-//! `Overwrite: F` the server refuses a name that is taken (RFC 4918, 9.9.4). Servers that two
-//! clients ask at once answer the loser with one of several errors, so after any of them we look
-//! whether the name is taken now. Not every server keeps this promise, so `init` tries it.
+//! A PUT that is cut may leave a part of a file. So an object is sent under a temporary name and gets
+//! its own by `MOVE`; with `Overwrite: F` the server refuses a name that is taken (RFC 4918, 9.9.4).
+//! Many servers look whether it is free and then rename, so of two clients that ask at once both may
+//! win. Therefore a new object is moved only while this client has the server's lock on the place
+//! ([`lock`]), unless its name was drawn by chance. A server that locks nothing has no exclusive
+//! create.
 //!
 //! A writer that is killed may leave a temporary file. It is left alone: without a clock that both
 //! machines share, it cannot be distinguished from that of a living writer.
 
+mod client;
 mod listing;
+mod lock;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use strongroom_backend::{BackendError, ObjectInfo, ObjectName, Operation, Promises, Refusal};
+use strongroom_backend::{
+    BackendError, ObjectInfo, ObjectName, Operation, Promises, Refusal, TRIAL_FOLDER,
+};
 use strongroom_base::Entropy;
 use strongroom_base::entropy::random_array;
 use ureq::http::StatusCode;
@@ -25,11 +30,13 @@ use zeroize::Zeroizing;
 use crate::address::{Address, Scheme, percent_encode};
 use crate::authority;
 use crate::failure::Failure;
-use crate::http::{Answer, Http, MESSAGE_BYTES_MAX, Request, range_header};
+use crate::http::{Http, range_header};
 use crate::secret;
 use crate::service::{Service, read_within};
 use crate::settings::Settings;
+use client::Client;
 use listing::Entry;
+use lock::{Lock, Locks};
 
 /// Requests in flight that are worth having: many such servers have few threads.
 const IN_FLIGHT: usize = 8;
@@ -45,16 +52,36 @@ const ASKED: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\
 
 /// A collection of a WebDAV server.
 pub(crate) struct WebDav {
-    http: Http,
+    client: Arc<Client>,
     /// The collection's URL, with a slash at its end.
     url: String,
-    user: Option<String>,
-    authorization: Option<Zeroizing<String>>,
+    locks: Locks,
     entropy: Arc<dyn Entropy>,
+    is_drawn: fn(&ObjectName) -> bool,
     // A plain mutex: held for a look or an insertion, never during a request.
     /// Folders that this client has made, or found to exist.
     folders: Mutex<BTreeSet<String>>,
     description: String,
+}
+
+/// How a temporary file gets its name.
+enum Rename<'a> {
+    /// In the place of what has it.
+    Over,
+    /// If nothing has it; no other client wants it.
+    IfFree,
+    /// If nothing has it, and only while this client has the lock.
+    WithLock(&'a Lock),
+}
+
+impl Rename<'_> {
+    /// Whether no lock can have ended meanwhile.
+    fn holds(&self) -> bool {
+        match self {
+            Self::Over | Self::IfFree => true,
+            Self::WithLock(lock) => lock.is_fresh(),
+        }
+    }
 }
 
 impl WebDav {
@@ -71,11 +98,13 @@ impl WebDav {
         if !address.path.is_empty() {
             url = format!("{url}{}/", percent_encode(&address.path));
         }
+        let http = Http::new(settings, &authorities);
+        let client = Arc::new(Client { http, user: address.user.clone(), authorization });
         Ok(Self {
-            http: Http::new(settings, &authorities),
+            locks: Locks::new(client.clone(), url.clone(), settings.entropy.clone()),
+            client,
             url,
-            user: address.user.clone(),
-            authorization,
+            is_drawn: settings.is_drawn,
             entropy: settings.entropy.clone(),
             folders: Mutex::default(),
             description,
@@ -86,58 +115,13 @@ impl WebDav {
         format!("{}{}", self.url, percent_encode(path))
     }
 
-    fn call(
-        &self,
-        method: &str,
-        url: &str,
-        headers: &[(&str, String)],
-        body: &[u8],
-        max: usize,
-    ) -> Result<Answer, Failure> {
-        let mut all = headers.to_vec();
-        if let Some(authorization) = &self.authorization {
-            all.push(("authorization", authorization.to_string()));
-        }
-        let answer_bytes_max = max.max(MESSAGE_BYTES_MAX);
-        let request = Request { method, url, headers: &all, body, answer_bytes_max };
-        let answer = self.http.call(&request)?;
-        match answer.status.as_u16() {
-            300..=399 => Err(redirected(&answer)),
-            401 => Err(self.unauthorized(&answer)),
-            _ => Ok(answer),
-        }
-    }
-
-    fn unauthorized(&self, answer: &Answer) -> Failure {
-        let wants_basic = answer.headers.get_all("www-authenticate").iter().any(|value| {
-            value.to_str().is_ok_and(|text| text.to_ascii_lowercase().contains("basic"))
-        });
-        let (refusal, text) = match &self.user {
-            None => (
-                Refusal::NoCredentials,
-                "the server wants a user: write the name into the address, as in \
-                 webdavs://USER@HOST/PATH, and set WEBDAV_PASSWORD"
-                    .to_owned(),
-            ),
-            Some(user) if wants_basic => {
-                (Refusal::Credentials, format!("the server refuses the password of {user}"))
-            }
-            Some(_) => (
-                Refusal::Credentials,
-                "the server takes no passwords of the kind `Basic`, and this program knows no other"
-                    .to_owned(),
-            ),
-        };
-        Failure::Refused { refusal, answer: text }
-    }
-
     /// What is at a URL: the entries of a listing of this depth.
     fn look(&self, url: &str, depth: &str) -> Result<Vec<Entry>, Failure> {
         let headers = [
             ("depth", depth.to_owned()),
             ("content-type", "application/xml; charset=utf-8".to_owned()),
         ];
-        let answer = self.call("PROPFIND", url, &headers, ASKED, LISTING_BYTES_MAX)?;
+        let answer = self.client.call("PROPFIND", url, &headers, ASKED, LISTING_BYTES_MAX)?;
         match answer.status {
             StatusCode::MULTI_STATUS => listing::parse(&answer.body),
             StatusCode::OK | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
@@ -152,7 +136,7 @@ impl WebDav {
 
     /// Makes a collection whose parent exists. It may exist already.
     fn make_collection(&self, url: &str) -> Result<(), Failure> {
-        let answer = self.call("MKCOL", url, &[], &[], 0)?;
+        let answer = self.client.call("MKCOL", url, &[], &[], 0)?;
         match answer.status {
             status if status.is_success() => Ok(()),
             // It exists, or something else has its name; what follows shows which.
@@ -175,21 +159,46 @@ impl WebDav {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends an object under a temporary name and moves it to its own.
-    fn put(&self, name: &ObjectName, bytes: &[u8], overwrite: &str) -> Result<(), Failure> {
-        let folder = name.folder();
+    /// A temporary file's URL, in the folder where the object will be.
+    fn temporary(&self, name: &ObjectName) -> String {
         let chance: [u8; 16] = random_array(&*self.entropy);
-        let temporary = format!("{TEMPORARY}{:032x}", u128::from_le_bytes(chance));
-        let path = if folder.is_empty() { temporary } else { format!("{folder}/{temporary}") };
-        let temporary = self.url(&path);
-        let outcome = self
-            .send(folder, &temporary, bytes)
-            .and_then(|()| self.rename(&temporary, &self.url(name.as_str()), overwrite));
-        if outcome.is_err() {
-            // Best effort: the failure that matters is the first one.
-            let _ = self.call("DELETE", &temporary, &[], &[], 0);
+        let file = format!("{TEMPORARY}{:032x}", u128::from_le_bytes(chance));
+        match name.folder() {
+            "" => self.url(&file),
+            folder => self.url(&format!("{folder}/{file}")),
         }
-        outcome
+    }
+
+    /// Sends a new object under a temporary name, and moves it to its own while no other client may.
+    fn put_new(&self, name: &ObjectName, temporary: &str, bytes: &[u8]) -> Result<(), Failure> {
+        let (folder, target) = (name.folder(), self.url(name.as_str()));
+        if (self.is_drawn)(name) {
+            self.send(folder, temporary, bytes)?;
+            return self.rename(temporary, &target, Rename::IfFree);
+        }
+        let look = || if self.is_taken(&target)? { Err(Failure::Taken) } else { Ok(()) };
+        // At the top, the lock would refuse the temporary file.
+        let has_folder = !folder.is_empty() && self.folders().contains(folder);
+        let mut lock = if has_folder && bytes.len() <= SHORT_BYTES {
+            // One answer less to wait for.
+            let (lock, sent) = std::thread::scope(|scope| {
+                let lock = scope.spawn(|| self.locks.take(look));
+                let sent = self.send(folder, temporary, bytes);
+                (lock.join().expect("it does not panic"), sent)
+            });
+            sent?;
+            lock?
+        } else {
+            self.send(folder, temporary, bytes)?;
+            self.locks.take(look)?
+        };
+        if !lock.is_fresh() {
+            lock = self.locks.take_longer(lock)?;
+        }
+        if folder == TRIAL_FOLDER && self.locks.is_given_twice()? {
+            return Err(Failure::Unsupported(lock::EXCLUDE));
+        }
+        self.rename(temporary, &target, Rename::WithLock(&lock))
     }
 
     /// Sends a file into a folder. Mostly that is there, so it is made when a short file finds that
@@ -200,10 +209,10 @@ impl WebDav {
             self.make_folder(folder)?;
         }
         let binary = [("content-type", "application/octet-stream".to_owned())];
-        let mut answer = self.call("PUT", url, &binary, bytes, 0)?;
+        let mut answer = self.client.call("PUT", url, &binary, bytes, 0)?;
         if !answer.status.is_success() && !is_known() {
             self.make_folder(folder)?;
-            answer = self.call("PUT", url, &binary, bytes, 0)?;
+            answer = self.client.call("PUT", url, &binary, bytes, 0)?;
         }
         match answer.status {
             status if status.is_success() => {
@@ -219,28 +228,47 @@ impl WebDav {
         }
     }
 
-    fn rename(&self, temporary: &str, target: &str, overwrite: &str) -> Result<(), Failure> {
-        let headers = [("destination", target.to_owned()), ("overwrite", overwrite.to_owned())];
-        let answer = self.call("MOVE", temporary, &headers, &[], 0)?;
+    /// Gives a temporary file its name.
+    fn rename(&self, temporary: &str, target: &str, how: Rename<'_>) -> Result<(), Failure> {
+        let is_over = matches!(how, Rename::Over);
+        let overwrite = if is_over { "T" } else { "F" };
+        let mut headers = vec![("destination", target.to_owned()), ("overwrite", overwrite.into())];
+        if let Rename::WithLock(lock) = &how {
+            headers.push(("if", lock.condition()));
+        }
+        let answer = self.client.call("MOVE", temporary, &headers, &[], 0)?;
         match answer.status {
             StatusCode::CREATED | StatusCode::NO_CONTENT | StatusCode::OK => Ok(()),
-            StatusCode::PRECONDITION_FAILED => Err(Failure::Taken),
             StatusCode::BAD_GATEWAY => Err(Failure::Refused {
                 refusal: Refusal::Other,
                 answer: "the server does not know itself by this address (502 to a MOVE): use the \
                          address that it is configured with"
                     .to_owned(),
             }),
-            // A server that two clients ask at once may answer the loser with any error.
-            _ if overwrite == "F" && self.is_taken(target)? => Err(Failure::Taken),
-            // The temporary file vanished, or a folder did.
-            StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::LOCKED => {
+            StatusCode::PRECONDITION_FAILED if how.holds() => Err(Failure::Taken),
+            // The name is taken, or the lock ended too early; some servers say it by another error.
+            _ if !is_over && self.is_taken(target)? => Err(Failure::Taken),
+            // So did the lock, or the temporary file vanished, or a folder did.
+            StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::CONFLICT => {
                 Err(Failure::lost(answer.message()))
             }
             // Some of the moves failed: the body says which, and why.
             StatusCode::MULTI_STATUS => Err(Failure::lost("the server moved nothing")),
             _ => Err(answer.failure()),
         }
+    }
+
+    /// Carries out what needs a temporary file, and removes that after a failure.
+    fn with_temporary(
+        &self,
+        name: &ObjectName,
+        put: impl FnOnce(&str) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let temporary = self.temporary(name);
+        put(&temporary).inspect_err(|_| {
+            // Best effort: the failure that matters is the first one.
+            let _ = self.client.call("DELETE", &temporary, &[], &[], 0);
+        })
     }
 
     fn is_taken(&self, url: &str) -> Result<bool, Failure> {
@@ -285,7 +313,7 @@ impl Service for WebDav {
             return read_within(self, name, offset, length);
         };
         let mut answer =
-            self.call("GET", &self.url(name.as_str()), &[("range", range)], &[], length)?;
+            self.client.call("GET", &self.url(name.as_str()), &[("range", range)], &[], length)?;
         answer.part(offset, length).unwrap_or_else(|| Err(answer.failure()))
     }
 
@@ -301,15 +329,18 @@ impl Service for WebDav {
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
-        self.put(name, bytes, "F")
+        self.with_temporary(name, |temporary| self.put_new(name, temporary, bytes))
     }
 
     fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
-        self.put(name, bytes, "T")
+        self.with_temporary(name, |temporary| {
+            self.send(name.folder(), temporary, bytes)?;
+            self.rename(temporary, &self.url(name.as_str()), Rename::Over)
+        })
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), Failure> {
-        let answer = self.call("DELETE", &self.url(name.as_str()), &[], &[], 0)?;
+        let answer = self.client.call("DELETE", &self.url(name.as_str()), &[], &[], 0)?;
         match answer.status {
             // The removal of some parts failed.
             StatusCode::MULTI_STATUS => Err(Failure::lost("the server removed nothing")),
@@ -328,6 +359,7 @@ impl Service for WebDav {
             Err(Failure::NotFound) => return Ok(Vec::new()),
             Err(failure) => return Err(failure),
         };
+        self.folders().insert(folder.to_owned());
         let own = listing::path_of(&url);
         Ok(entries
             .iter()
@@ -357,7 +389,7 @@ impl Service for WebDav {
     fn copy(&self, from: &ObjectName, to: &ObjectName) -> Result<(), Failure> {
         self.make_folder(to.folder())?;
         let headers = [("destination", self.url(to.as_str())), ("overwrite", "T".to_owned())];
-        let answer = self.call("COPY", &self.url(from.as_str()), &headers, &[], 0)?;
+        let answer = self.client.call("COPY", &self.url(from.as_str()), &headers, &[], 0)?;
         match answer.status {
             StatusCode::CREATED | StatusCode::NO_CONTENT | StatusCode::OK => Ok(()),
             StatusCode::MULTI_STATUS | StatusCode::CONFLICT => {
@@ -403,13 +435,4 @@ fn authorization(
     let plain = Zeroizing::new(format!("{user}:{}", password.as_str()));
     let encoded = Zeroizing::new(BASE64.encode(plain.as_bytes()));
     Ok(Some(Zeroizing::new(format!("Basic {}", encoded.as_str()))))
-}
-
-/// A redirection is not followed: it could lead the password elsewhere, and cost each request twice.
-fn redirected(answer: &Answer) -> Failure {
-    let text = match answer.header("location") {
-        Some(location) => format!("the server says that it is at {location}: use that address"),
-        None => answer.message(),
-    };
-    Failure::Refused { refusal: Refusal::NoSuchPlace, answer: text }
 }

@@ -63,7 +63,7 @@ pub struct Expected {
 
 /// Whether a name was drawn by chance, so that only one program creates it, and with the same bytes
 /// each time. All others may be created by several at once, with different bytes.
-pub(crate) fn is_drawn(name: &ObjectName) -> bool {
+pub fn is_drawn(name: &ObjectName) -> bool {
     match name.folder() {
         KEYS_FOLDER | SESSIONS_FOLDER | VOUCHERS_FOLDER | ASIDE_FOLDER => true,
         // Two collectors may rewrite one arena, each in its own way.

@@ -21,7 +21,7 @@ pub use sshd::{Sshd, sshd};
 pub use swift::{Swift, swift};
 pub use versitygw::{Versitygw, versitygw};
 pub use vsftpd::{Vsftpd, vsftpd, vsftpd_tls};
-pub use wsgidav::{Wsgidav, wsgidav, wsgidav_tls};
+pub use wsgidav::{Fault, Wsgidav, wsgidav, wsgidav_tls, wsgidav_with};
 
 use std::ffi::OsStr;
 use std::fs::File;

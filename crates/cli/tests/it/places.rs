@@ -53,6 +53,7 @@ impl Far {
             cancel: Cancel::new(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(OsEntropy),
+            is_drawn: |_| false,
         };
         let place = match &self.files {
             Some(folder) => Place::Folder(folder.clone()),

@@ -11,7 +11,7 @@ use strongroom_testkit::servers::{azurite, moto, versitygw, wsgidav};
 
 use crate::{place, settings};
 
-/// Every fourth request or so meets a fault, each time another one. What was carried out and not answered
+/// Every sixth request or so meets a fault, each time another one. What was carried out and not answered
 /// is asked again; the suite is the same as on good days.
 #[test]
 fn stores_conform_though_many_requests_fail() {
@@ -41,11 +41,11 @@ fn stores_conform_though_many_requests_fail() {
 fn faults(asked: &Asked) -> HttpFault {
     // Without a rhythm: some operations are three requests.
     let chance = scattered(asked.number);
-    if !chance.is_multiple_of(4) {
+    if !chance.is_multiple_of(6) {
         return HttpFault::None;
     }
     let wait = vec![("retry-after", "0".to_owned())];
-    match chance / 4 % 7 {
+    match chance / 6 % 7 {
         // Of a removal without an answer it cannot be known what it removed.
         _ if asked.method == "DELETE" => HttpFault::Instead(503, wait, String::new()),
         0 => HttpFault::Instead(500, Vec::new(), "<html>no</html>".to_owned()),

@@ -26,6 +26,7 @@ fn settings(variables: Vec<(String, String)>) -> Settings {
         cancel: Cancel::new(),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(OsEntropy),
+        is_drawn: |_| false,
     }
 }
 

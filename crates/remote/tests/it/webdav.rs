@@ -1,8 +1,9 @@
 //! Folders of a real WebDAV server.
 
-use strongroom_backend::{BackendError, ObjectName, Refusal};
+use strongroom_backend::{BackendError, ObjectName, Refusal, Trial, try_exclusive};
+use strongroom_base::{SeededEntropy, Stopwatch};
 use strongroom_testkit::conformance;
-use strongroom_testkit::servers::{wsgidav, wsgidav_tls};
+use strongroom_testkit::servers::{Fault, wsgidav, wsgidav_tls, wsgidav_with};
 
 use crate::{place, settings};
 
@@ -31,6 +32,75 @@ fn a_folder_of_wsgidav_conforms() {
         place(&server.url(server.server.address, "/no/such")).open(&settings).unwrap().is_none()
     );
 }
+
+#[test]
+fn one_of_many_creators_wins_where_looking_and_moving_are_two_steps() {
+    let server = wsgidav_with(Fault::MovesLate);
+    let text = server.url(server.server.address, "/a");
+    // Each has its own connections, as other programs have.
+    let backends: Vec<_> =
+        (0..4).map(|_| place(&text).create(&settings(server.variables())).unwrap()).collect();
+    for round in 0..5 {
+        let name = ObjectName::new("snapshots", format!("{round}"));
+        let created = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8_u8)
+                .map(|creator| {
+                    let (backend, name) = (&backends[usize::from(creator) % 4], &name);
+                    scope.spawn(move || backend.create(name, &[creator]))
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        let winners: Vec<_> = (0..8_u8).filter(|at| created[usize::from(*at)].is_ok()).collect();
+        assert_eq!(winners.len(), 1, "{created:?}");
+        assert_eq!(backends[0].read(&name, 0, 10).unwrap(), winners);
+    }
+}
+
+#[test]
+fn a_server_without_locks_or_with_false_ones_is_not_exclusive() {
+    for (fault, expected) in [
+        (Fault::None, Trial::Exclusive),
+        (Fault::ForgetsLocks, Trial::NotExclusive),
+        (Fault::LocksNothing, Trial::NotExclusive),
+    ] {
+        let server = wsgidav_with(fault);
+        let text = server.url(server.server.address, "/a");
+        let backend = place(&text).create(&settings(server.variables())).unwrap();
+        let found = try_exclusive(&*backend, &SeededEntropy::new(1)).unwrap();
+        assert_eq!(found, expected, "{fault:?}");
+        assert_eq!(backend.list("trial").unwrap(), []);
+    }
+}
+
+#[test]
+fn the_lock_of_a_client_that_died_ends() {
+    let server = wsgidav();
+    let text = server.url(server.server.address, "");
+    let backend = place(&text).create(&settings(server.variables())).unwrap();
+    let password = &server.variables()[0].1;
+    let lock = std::process::Command::new("python3")
+        .args(["-c", LOCK, &server.server.address.to_string(), password])
+        .status();
+    assert!(lock.unwrap().success());
+    let began = Stopwatch::start();
+    backend.create(&ObjectName::new("snapshots", "one"), b"1").unwrap();
+    let waited = began.elapsed().as_secs_f64();
+    assert!((1.0..10.0).contains(&waited), "{waited} s");
+}
+
+/// Locks the top for two seconds, and dies.
+const LOCK: &str = r#"
+import base64, http.client, sys
+server = http.client.HTTPConnection(sys.argv[1])
+body = ('<lockinfo xmlns="DAV:"><lockscope><exclusive/></lockscope>'
+        '<locktype><write/></locktype></lockinfo>')
+password = base64.b64encode(b'me:' + sys.argv[2].encode()).decode()
+headers = {'Depth': '0', 'Timeout': 'Second-2', 'Content-Type': 'application/xml',
+           'Authorization': 'Basic ' + password}
+server.request('LOCK', '/', body, headers)
+sys.exit(server.getresponse().status != 200)
+"#;
 
 #[test]
 fn a_folder_behind_tls_is_reached_with_its_own_authority_only() {

@@ -105,6 +105,7 @@ pub fn settings(variables: Vec<(String, String)>) -> Settings {
         cancel: Cancel::new(),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(OsEntropy),
+        is_drawn: |_| false,
     }
 }
 

@@ -17,13 +17,55 @@ pub struct Wsgidav {
     has_tls: bool,
 }
 
+/// What is wrong with a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// It sees long before it moves a file that the new name is free.
+    MovesLate,
+    /// It grants every lock and keeps none.
+    ForgetsLocks,
+    /// It has no locks.
+    LocksNothing,
+}
+
+impl Fault {
+    /// The Python code that puts it into wsgidav.
+    fn patch(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::MovesLate => {
+                "import shutil, time\nmove = shutil.move\n\
+                 shutil.move = lambda *of: (time.sleep(0.1), move(*of))[1]"
+            }
+            Self::ForgetsLocks => {
+                "from wsgidav.lock_man.lock_manager import LockManager\n\
+                 LockManager._check_lock_permission = lambda *of: None"
+            }
+            Self::LocksNothing => {
+                "from wsgidav.default_conf import DEFAULT_CONFIG\nDEFAULT_CONFIG['lock_storage'] = False"
+            }
+        }
+    }
+}
+
 /// Starts wsgidav, which lets the user `me` in.
 ///
 /// # Panics
 ///
 /// If it is not installed or does not start.
 pub fn wsgidav() -> Wsgidav {
-    let server = Server::start(|folder, address| command(folder, address, false));
+    wsgidav_with(Fault::None)
+}
+
+/// The same with a fault.
+///
+/// # Panics
+///
+/// If it is not installed or does not start.
+pub fn wsgidav_with(fault: Fault) -> Wsgidav {
+    let server = Server::start(|folder, address| command(folder, address, false, fault));
     Wsgidav { server, has_tls: false }
 }
 
@@ -33,11 +75,11 @@ pub fn wsgidav() -> Wsgidav {
 ///
 /// If it is not installed or does not start.
 pub fn wsgidav_tls() -> Wsgidav {
-    let server = Server::start(|folder, address| command(folder, address, true));
+    let server = Server::start(|folder, address| command(folder, address, true, Fault::None));
     Wsgidav { server, has_tls: true }
 }
 
-fn command(folder: &Path, address: SocketAddr, has_tls: bool) -> Command {
+fn command(folder: &Path, address: SocketAddr, has_tls: bool, fault: Fault) -> Command {
     std::fs::create_dir_all(folder.join("data")).expect("a folder for the share");
     let mut text = format!(
         "host: {}\nport: {}\nserver: cheroot\nverbose: 1\nprovider_mapping:\n  /: {}\n\
@@ -69,8 +111,9 @@ fn command(folder: &Path, address: SocketAddr, has_tls: bool) -> Command {
     }
     let file = folder.join("wsgidav.yaml");
     std::fs::write(&file, text).expect("the server's configuration");
-    let mut command = Command::new(installed("python/bin/wsgidav"));
-    command.arg("--config").arg(file);
+    let mut command = Command::new(installed("python/bin/python"));
+    let run = "from wsgidav.server.server_cli import run; run()";
+    command.arg("-c").arg(format!("{}\n{run}", fault.patch())).arg("--config").arg(file);
     command
 }
 
