@@ -198,7 +198,8 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
             "choose an empty folder, or one that does not exist yet"
         }
         RepositoryError::NotExclusive { .. } => {
-            "`strongroom replicate` it to a place that keeps its promises; reading is safe here"
+            "at WebDAV, see that these credentials may lock; else `strongroom replicate` it to a place that \
+             keeps its promises. Reading is safe here"
         }
         RepositoryError::OtherRepository { .. } => {
             "a replica is a copy of one repository: choose an empty place for this one"

@@ -3,9 +3,8 @@
 //! A PUT that is cut may leave a part of a file. So an object is sent under a temporary name and gets
 //! its own by `MOVE`; with `Overwrite: F` the server refuses a name that is taken (RFC 4918, 9.9.4).
 //! Many servers look whether it is free and then rename, so of two clients that ask at once both may
-//! win. Therefore a new object is moved only while this client has the server's lock on the place
-//! ([`lock`]), unless its name was drawn by chance. A server that locks nothing has no exclusive
-//! create.
+//! win. Therefore a new object is moved only while this client has a lock of the server ([`lock`]),
+//! unless its name was drawn by chance. A server that locks nothing has no exclusive create.
 //!
 //! A writer that is killed may leave a temporary file. It is left alone: without a clock that both
 //! machines share, it cannot be distinguished from that of a living writer.
@@ -15,6 +14,7 @@ mod listing;
 mod lock;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine;
@@ -36,7 +36,7 @@ use crate::service::{Service, read_within};
 use crate::settings::Settings;
 use client::Client;
 use listing::Entry;
-use lock::{Lock, Locks};
+use lock::{LOCKED, Lock, Locks};
 
 /// Requests in flight that are worth having: many such servers have few threads.
 const IN_FLIGHT: usize = 8;
@@ -64,26 +64,6 @@ pub(crate) struct WebDav {
     description: String,
 }
 
-/// How a temporary file gets its name.
-enum Rename<'a> {
-    /// In the place of what has it.
-    Over,
-    /// If nothing has it; no other client wants it.
-    IfFree,
-    /// If nothing has it, and only while this client has the lock.
-    WithLock(&'a Lock),
-}
-
-impl Rename<'_> {
-    /// Whether no lock can have ended meanwhile.
-    fn holds(&self) -> bool {
-        match self {
-            Self::Over | Self::IfFree => true,
-            Self::WithLock(lock) => lock.is_fresh(),
-        }
-    }
-}
-
 impl WebDav {
     /// The collection of an address. The password comes from `WEBDAV_PASSWORD`,
     /// `WEBDAV_PASSWORD_FILE` or `WEBDAV_PASSWORD_COMMAND`.
@@ -101,7 +81,7 @@ impl WebDav {
         let http = Http::new(settings, &authorities);
         let client = Arc::new(Client { http, user: address.user.clone(), authorization });
         Ok(Self {
-            locks: Locks::new(client.clone(), url.clone(), settings.entropy.clone()),
+            locks: Locks::new(client.clone(), url.clone(), settings),
             client,
             url,
             is_drawn: settings.is_drawn,
@@ -170,35 +150,55 @@ impl WebDav {
     }
 
     /// Sends a new object under a temporary name, and moves it to its own while no other client may.
-    fn put_new(&self, name: &ObjectName, temporary: &str, bytes: &[u8]) -> Result<(), Failure> {
-        let (folder, target) = (name.folder(), self.url(name.as_str()));
-        if (self.is_drawn)(name) {
-            self.send(folder, temporary, bytes)?;
-            return self.rename(temporary, &target, Rename::IfFree);
-        }
-        let look = || if self.is_taken(&target)? { Err(Failure::Taken) } else { Ok(()) };
-        // At the top, the lock would refuse the temporary file.
-        let has_folder = !folder.is_empty() && self.folders().contains(folder);
-        let mut lock = if has_folder && bytes.len() <= SHORT_BYTES {
-            // One answer less to wait for.
-            let (lock, sent) = std::thread::scope(|scope| {
-                let lock = scope.spawn(|| self.locks.take(look));
-                let sent = self.send(folder, temporary, bytes);
-                (lock.join().expect("it does not panic"), sent)
-            });
-            sent?;
-            lock?
-        } else {
-            self.send(folder, temporary, bytes)?;
-            self.locks.take(look)?
-        };
-        if !lock.is_fresh() {
-            lock = self.locks.take_longer(lock)?;
-        }
-        if folder == TRIAL_FOLDER && self.locks.is_given_twice()? {
+    fn put_alone(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
+        if name.folder() == TRIAL_FOLDER && !self.locks.are_kept()? {
             return Err(Failure::Unsupported(lock::EXCLUDE));
         }
-        self.rename(temporary, &target, Rename::WithLock(&lock))
+        let (temporary, target) = (self.temporary(name), self.url(name.as_str()));
+        let outcome = match self.send_and_lock(name.folder(), &temporary, &target, bytes) {
+            Ok(lock) => {
+                let outcome = match lock.is_fresh() {
+                    true => self.rename(&temporary, &target, "F"),
+                    false => Err(Failure::lost("the server's lock came too late to be used")),
+                };
+                // As long as the file is there, a move without an answer may still come.
+                if outcome.is_err() && !self.removes_temporary(&temporary) {
+                    lock.leave();
+                }
+                return outcome;
+            }
+            Err(failure) => Err(failure),
+        };
+        self.removes_temporary(&temporary);
+        outcome
+    }
+
+    /// Sends a temporary file and takes the lock: at a time, if that takes little room and time.
+    fn send_and_lock(
+        &self,
+        folder: &str,
+        temporary: &str,
+        target: &str,
+        bytes: &[u8],
+    ) -> Result<Lock, Failure> {
+        let is_sent = AtomicBool::new(true);
+        let look = || match is_sent.load(Ordering::Relaxed) {
+            true if self.is_taken(target)? => Err(Failure::Taken),
+            true => Ok(()),
+            false => Err(Failure::lost("nothing was sent")),
+        };
+        if bytes.len() > SHORT_BYTES {
+            self.send(folder, temporary, bytes)?;
+            return self.locks.take(look);
+        }
+        let (lock, sent) = std::thread::scope(|scope| {
+            let lock = scope.spawn(|| self.locks.take(look));
+            let sent = self.send(folder, temporary, bytes);
+            is_sent.store(sent.is_ok(), Ordering::Relaxed);
+            (lock.join().expect("it does not panic"), sent)
+        });
+        sent?;
+        lock
     }
 
     /// Sends a file into a folder. Mostly that is there, so it is made when a short file finds that
@@ -229,27 +229,22 @@ impl WebDav {
     }
 
     /// Gives a temporary file its name.
-    fn rename(&self, temporary: &str, target: &str, how: Rename<'_>) -> Result<(), Failure> {
-        let is_over = matches!(how, Rename::Over);
-        let overwrite = if is_over { "T" } else { "F" };
-        let mut headers = vec![("destination", target.to_owned()), ("overwrite", overwrite.into())];
-        if let Rename::WithLock(lock) = &how {
-            headers.push(("if", lock.condition()));
-        }
+    fn rename(&self, temporary: &str, target: &str, overwrite: &str) -> Result<(), Failure> {
+        let headers = [("destination", target.to_owned()), ("overwrite", overwrite.to_owned())];
         let answer = self.client.call("MOVE", temporary, &headers, &[], 0)?;
         match answer.status {
             StatusCode::CREATED | StatusCode::NO_CONTENT | StatusCode::OK => Ok(()),
+            StatusCode::PRECONDITION_FAILED => Err(Failure::Taken),
             StatusCode::BAD_GATEWAY => Err(Failure::Refused {
                 refusal: Refusal::Other,
                 answer: "the server does not know itself by this address (502 to a MOVE): use the \
                          address that it is configured with"
                     .to_owned(),
             }),
-            StatusCode::PRECONDITION_FAILED if how.holds() => Err(Failure::Taken),
-            // The name is taken, or the lock ended too early; some servers say it by another error.
-            _ if !is_over && self.is_taken(target)? => Err(Failure::Taken),
-            // So did the lock, or the temporary file vanished, or a folder did.
-            StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::CONFLICT => {
+            // A server that two clients ask at once may answer the loser with any error.
+            _ if overwrite == "F" && self.is_taken(target)? => Err(Failure::Taken),
+            // The temporary file vanished, or a folder did.
+            StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::LOCKED => {
                 Err(Failure::lost(answer.message()))
             }
             // Some of the moves failed: the body says which, and why.
@@ -258,16 +253,24 @@ impl WebDav {
         }
     }
 
-    /// Carries out what needs a temporary file, and removes that after a failure.
-    fn with_temporary(
-        &self,
-        name: &ObjectName,
-        put: impl FnOnce(&str) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+    /// Sends an object under a temporary name and moves it to its own.
+    fn put(&self, name: &ObjectName, bytes: &[u8], overwrite: &str) -> Result<(), Failure> {
         let temporary = self.temporary(name);
-        put(&temporary).inspect_err(|_| {
-            // Best effort: the failure that matters is the first one.
-            let _ = self.client.call("DELETE", &temporary, &[], &[], 0);
+        let outcome = self
+            .send(name.folder(), &temporary, bytes)
+            .and_then(|()| self.rename(&temporary, &self.url(name.as_str()), overwrite));
+        if outcome.is_err() {
+            self.removes_temporary(&temporary);
+        }
+        outcome
+    }
+
+    /// Removes a temporary file after a failure, which is what matters. True if it is gone for sure.
+    fn removes_temporary(&self, temporary: &str) -> bool {
+        let answer = self.client.call("DELETE", temporary, &[], &[], 0);
+        answer.is_ok_and(|answer| {
+            answer.status == StatusCode::NOT_FOUND
+                || answer.status.is_success() && answer.status != StatusCode::MULTI_STATUS
         })
     }
 
@@ -329,14 +332,14 @@ impl Service for WebDav {
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
-        self.with_temporary(name, |temporary| self.put_new(name, temporary, bytes))
+        match (self.is_drawn)(name) {
+            true => self.put(name, bytes, "F"),
+            false => self.put_alone(name, bytes),
+        }
     }
 
     fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
-        self.with_temporary(name, |temporary| {
-            self.send(name.folder(), temporary, bytes)?;
-            self.rename(temporary, &self.url(name.as_str()), Rename::Over)
-        })
+        self.put(name, bytes, "T")
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), Failure> {
@@ -383,6 +386,7 @@ impl Service for WebDav {
         Ok(entries.iter().all(|entry| {
             entry.path.trim_end_matches('/') == own.trim_end_matches('/')
                 || entry.is_collection && entry.file() == folder
+                || entry.file() == LOCKED
         }))
     }
 

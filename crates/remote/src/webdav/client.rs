@@ -34,8 +34,6 @@ impl Client {
         match answer.status.as_u16() {
             300..=399 => Err(redirected(&answer)),
             401 => Err(self.unauthorized(&answer)),
-            // A client that creates at this moment has the lock on what is at the top.
-            423 if method != "LOCK" => Err(Failure::lost(answer.message())),
             _ => Ok(answer),
         }
     }

@@ -63,6 +63,8 @@ fn a_server_without_locks_or_with_false_ones_is_not_exclusive() {
         (Fault::None, Trial::Exclusive),
         (Fault::ForgetsLocks, Trial::NotExclusive),
         (Fault::LocksNothing, Trial::NotExclusive),
+        (Fault::LocksLate, Trial::NotExclusive),
+        (Fault::LocksLong, Trial::NotExclusive),
     ] {
         let server = wsgidav_with(fault);
         let text = server.url(server.server.address, "/a");
@@ -70,6 +72,10 @@ fn a_server_without_locks_or_with_false_ones_is_not_exclusive() {
         let found = try_exclusive(&*backend, &SeededEntropy::new(1)).unwrap();
         assert_eq!(found, expected, "{fault:?}");
         assert_eq!(backend.list("trial").unwrap(), []);
+        // At most the file that is locked, and the folder of the trial.
+        let left = std::fs::read_dir(server.data().join("a")).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        assert!(backend.holds_at_most("trial").unwrap(), "{fault:?}: {left:?}");
     }
 }
 
@@ -89,7 +95,7 @@ fn the_lock_of_a_client_that_died_ends() {
     assert!((1.0..10.0).contains(&waited), "{waited} s");
 }
 
-/// Locks the top for two seconds, and dies.
+/// Takes the lock for two seconds, and dies.
 const LOCK: &str = r#"
 import base64, http.client, sys
 server = http.client.HTTPConnection(sys.argv[1])
@@ -98,8 +104,8 @@ body = ('<lockinfo xmlns="DAV:"><lockscope><exclusive/></lockscope>'
 password = base64.b64encode(b'me:' + sys.argv[2].encode()).decode()
 headers = {'Depth': '0', 'Timeout': 'Second-2', 'Content-Type': 'application/xml',
            'Authorization': 'Basic ' + password}
-server.request('LOCK', '/', body, headers)
-sys.exit(server.getresponse().status != 200)
+server.request('LOCK', '/.lock', body, headers)
+sys.exit(server.getresponse().status != 201)
 "#;
 
 #[test]

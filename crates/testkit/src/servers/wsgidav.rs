@@ -28,6 +28,10 @@ pub enum Fault {
     ForgetsLocks,
     /// It has no locks.
     LocksNothing,
+    /// It gives a lock to all who ask while it looks whether another has it.
+    LocksLate,
+    /// It keeps a lock for an hour, however short it is asked for.
+    LocksLong,
 }
 
 impl Fault {
@@ -46,9 +50,29 @@ impl Fault {
             Self::LocksNothing => {
                 "from wsgidav.default_conf import DEFAULT_CONFIG\nDEFAULT_CONFIG['lock_storage'] = False"
             }
+            Self::LocksLate => LOCKS_LATE,
+            Self::LocksLong => {
+                "from wsgidav import util\nutil.read_timeout_value_header = lambda value: 3600"
+            }
         }
     }
 }
+
+/// What it does under a mutex, in two steps.
+const LOCKS_LATE: &str = r"
+import time
+from wsgidav.lock_man import lock_manager as locks
+
+def acquire(self, *, url, lock_type, lock_scope, lock_depth, lock_owner, timeout, principal, token_list):
+    url = locks.normalize_lock_root(url)
+    self._check_lock_permission(url, lock_type, lock_scope, lock_depth, token_list, principal)
+    time.sleep(0.1)
+    return self._generate_lock(
+        principal, lock_type, lock_scope, lock_depth, lock_owner, url, timeout
+    )
+
+locks.LockManager.acquire = acquire
+";
 
 /// Starts wsgidav, which lets the user `me` in.
 ///
