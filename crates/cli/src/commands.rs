@@ -17,6 +17,7 @@ mod lock;
 mod ls;
 mod manpages;
 mod mount;
+mod profile;
 mod prune;
 mod repair;
 mod replicate;
@@ -85,6 +86,8 @@ pub enum Command {
     Serve(serve::Args),
     /// Make, list and remove the tokens that open what `serve` serves
     Token(token::Args),
+    /// Write, check and show the file with profiles: what need not be typed each time
+    Profile(profile::Args),
     /// Show a structure of the repository
     Debug(debug::Args),
     /// Print completions for a shell
@@ -129,6 +132,7 @@ impl Command {
             Self::Key(args) => key::run(context, args),
             Self::Serve(args) => serve::run(context, &args),
             Self::Token(args) => token::run(context, args),
+            Self::Profile(args) => profile::run(context, &args),
             Self::Debug(args) => debug::run(context, args),
             Self::Completions(args) => completions::run(context, &args),
             Self::Manpages(args) => manpages::run(context, &args),

@@ -21,6 +21,7 @@ use crate::connection::ConnectionArgs;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::passphrase::PassphraseArgs;
+use crate::profile::ProfileArgs;
 use crate::terminal::{Events, Terminal};
 
 /// The options of every command.
@@ -46,6 +47,8 @@ pub struct GlobalArgs {
         help_heading = "Repository"
     )]
     pub as_of: Option<Timestamp>,
+    #[command(flatten)]
+    pub profile: ProfileArgs,
     #[command(flatten)]
     pub passphrase: PassphraseArgs,
     #[command(flatten)]
@@ -129,13 +132,18 @@ impl Context {
         Ok(Self { args, terminal, cancel, together: OnceLock::new() })
     }
 
+    /// Which profile is used, of which file.
+    pub fn profile(&self) -> &ProfileArgs {
+        &self.args.profile
+    }
+
     /// Where the repository is.
     fn place(&self) -> Result<Place, CliError> {
         let text = self.args.repo.as_deref().ok_or_else(|| {
             CliError::new(
                 Exit::Failed,
                 "no repository was given",
-                "give --repo PLACE, or set STRONGROOM_REPOSITORY",
+                "give --repo PLACE, set STRONGROOM_REPOSITORY, or write it into a profile: `strongroom profile init`",
             )
         })?;
         parse_place(text)

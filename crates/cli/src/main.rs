@@ -19,10 +19,12 @@ mod exit;
 mod manual;
 mod passphrase;
 mod progress;
+mod profile;
 mod prompt;
 mod snapshot_arg;
 mod terminal;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser};
@@ -33,6 +35,7 @@ use rustix::process::{
 use commands::Command;
 use context::GlobalArgs;
 use exit::CliError;
+use terminal::Events;
 
 /// Backs up files into a deduplicated, encrypted repository that proves and repairs itself.
 #[derive(Debug, Parser)]
@@ -53,9 +56,15 @@ pub struct Cli {
 
 fn main() -> ExitCode {
     hide_memory();
-    let cli = match manual::command().try_get_matches() {
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    let for_programs = typed.iter().any(|word| word == "--json").then_some(Events::StandardOutput);
+    let extended = match profile::extend(&manual::command(), typed) {
+        Ok(extended) => extended,
+        Err(error) => return error.report(for_programs),
+    };
+    let cli = match manual::command().try_get_matches_from(&extended.arguments) {
         Ok(matches) => Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()),
-        Err(error) => return manual::explain(&error),
+        Err(error) => return manual::explain(&error, extended.position_of(&error)),
     };
     allow_open_files();
     keep_one_heap(&cli.command);

@@ -8,6 +8,7 @@ use clap::{Command, CommandFactory};
 
 use crate::Cli;
 use crate::exit::EXIT_CODES;
+use crate::profile::Position;
 use crate::terminal::write_wrapped;
 
 /// A command line that can be pasted, and what it does.
@@ -389,7 +390,8 @@ fn examples_text(command: &str) -> String {
 }
 
 /// Reports an invalid command line, or prints the help that was asked for.
-pub fn explain(error: &clap::Error) -> ExitCode {
+/// `position` is where a profile has what is wrong.
+pub fn explain(error: &clap::Error, position: Option<&Position>) -> ExitCode {
     if error.kind() == ErrorKind::InvalidSubcommand
         && let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
         && let Some(hint) = hint_for(name)
@@ -400,6 +402,9 @@ pub fn explain(error: &clap::Error) -> ExitCode {
     }
     // If the stream is closed, there is nowhere left to report to.
     let _ = error.print();
+    if let Some(position) = position {
+        write_wrapped("\n hint: ", &format!("it is written in {position}"));
+    }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 

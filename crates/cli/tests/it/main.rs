@@ -15,6 +15,7 @@ mod mount;
 mod old_repositories;
 mod output;
 mod places;
+mod profiles;
 mod prompt;
 mod replicas;
 mod second_reader;

@@ -1,0 +1,149 @@
+//! `strongroom profile`
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::ExitCode;
+
+use clap::{Command, Subcommand};
+use serde_json::json;
+use strongroom_base::Printable;
+use strongroom_base::units::counted;
+
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+use crate::manual;
+use crate::profile::{self, DEFAULT, Profiles, Setting};
+
+/// What `profile init` writes.
+const EXAMPLE: &str = include_str!("../profile/example.toml");
+
+/// What is done with the file of profiles.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    act: Act,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Act {
+    /// Write an example into the file, if there is none
+    Init,
+    /// Check the file: every profile, and all that it includes
+    Check,
+    /// Show what a profile says, and where
+    Show {
+        /// The profile
+        #[arg(default_value = DEFAULT)]
+        name: String,
+    },
+}
+
+/// Does it.
+pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    match &args.act {
+        Act::Init => init(context),
+        Act::Check => check(context),
+        Act::Show { name } => show(context, name),
+    }
+}
+
+fn init(context: &Context) -> Result<ExitCode, CliError> {
+    let no_home = || {
+        let hint = "set HOME, or name a file with --config";
+        CliError::new(Exit::Failed, "there is no folder for the file with profiles", hint)
+    };
+    let path = context.profile().new_file().ok_or_else(no_home)?;
+    let failed = |error: std::io::Error| {
+        let message = format!("cannot write {}: {error}", Printable::path(&path));
+        CliError::new(Exit::Failed, message, "edit it, or name another file with --config")
+    };
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let mut options = std::fs::File::options();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+    file.write_all(EXAMPLE.as_bytes()).map_err(failed)?;
+    context.terminal.json(&json!({ "event": "summary", "file": path.display().to_string() }))?;
+    let path = Printable::path(&path);
+    context.terminal.line(format!("{path} is written: edit it, then run `strongroom profile check`"))?;
+    Ok(Exit::Done.into())
+}
+
+fn profiles_of(context: &Context) -> Result<Profiles, CliError> {
+    let none = || {
+        let hint = "`strongroom profile init` writes an example; --config names another file";
+        CliError::new(Exit::Failed, "there is no file with profiles", hint)
+    };
+    Profiles::read(&context.profile().file().ok_or_else(none)?)
+}
+
+fn check(context: &Context) -> Result<ExitCode, CliError> {
+    let profiles = profiles_of(context)?;
+    let command = profile::built(&manual::command());
+    let mut settings = 0;
+    for name in profiles.names() {
+        for section in sections_of(&profiles, name, &command)? {
+            for (arg, setting) in profile::resolve(&profiles, name, section)? {
+                profile::try_out(&command, section, arg, setting)?;
+                settings += 1;
+            }
+        }
+    }
+    let count = profiles.names().count() as u64;
+    context.terminal.json(&json!({ "event": "summary", "profiles": count, "settings": settings }))?;
+    context.terminal.line(format!("{} in order", counted(count, "profile is", "profiles are")))?;
+    Ok(Exit::Done.into())
+}
+
+fn show(context: &Context, name: &str) -> Result<ExitCode, CliError> {
+    let profiles = profiles_of(context)?;
+    let command = profile::built(&manual::command());
+    let mut shown: Vec<(&str, &Setting)> = Vec::new();
+    for section in sections_of(&profiles, name, &command)? {
+        for (_, setting) in profile::resolve(&profiles, name, section)? {
+            let of = setting.section.as_deref().unwrap_or("");
+            if !shown.iter().any(|(known, other)| (*known, &other.name) == (of, &setting.name)) {
+                shown.push((of, setting));
+            }
+        }
+    }
+    shown.sort_by_key(|(section, _)| *section);
+    let mut last = None;
+    for (section, setting) in shown {
+        context.terminal.json(&json!({
+            "event": "setting",
+            "command": setting.section,
+            "name": setting.name,
+            "value": setting.value.to_string(),
+            "file": setting.position.file.display().to_string(),
+            "line": setting.position.line,
+        }))?;
+        if last != Some(section) {
+            let dot = if section.is_empty() { "" } else { "." };
+            context.terminal.line(format!("[{name}{dot}{section}]"))?;
+            last = Some(section);
+        }
+        let Setting { name, value, position, .. } = setting;
+        context.terminal.line(format!("{name} = {value}    # {position}"))?;
+    }
+    Ok(Exit::Done.into())
+}
+
+/// The commands that a profile has something to say about; one at least, for what is about all.
+fn sections_of<'c>(
+    profiles: &Profiles,
+    profile: &str,
+    command: &'c Command,
+) -> Result<Vec<&'c Command>, CliError> {
+    let known: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+    let any = command.find_subcommand("snapshots").expect("the program has this command");
+    let mut sections = vec![any];
+    for (name, position) in profiles.sections(profile)? {
+        let found = command.find_subcommand(name).ok_or_else(|| {
+            let what = format!("there is no command `{name}`");
+            profile::wrong(position, what, profile::meant(name, &known))
+        })?;
+        sections.push(found);
+    }
+    Ok(sections)
+}

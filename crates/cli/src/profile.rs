@@ -1,0 +1,263 @@
+//! Profiles: what would be typed each time, written once.
+//!
+//! ```toml
+//! [default]                        # a profile
+//! repo = "s3://backups/laptop"     # an option of every command, by its long name
+//!
+//! [default.backup]                 # options of one command, and what is typed without a name
+//! paths = ["~/documents"]
+//! exclude-caches = true
+//! ```
+//!
+//! A profile has no words of its own: whatever can be typed can be written, and the same parser
+//! checks it, because [`extend`] makes arguments of it. What is typed comes first, then the
+//! environment, then the profile. `docs/design/0025-profiles.md` has the reasons.
+
+mod file;
+mod setting;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command};
+
+use crate::exit::{CliError, Exit};
+pub use file::{Profiles, meant, wrong};
+pub use setting::{Position, Setting, Value};
+
+/// The profile that is used if none is named and no repository is given.
+pub const DEFAULT: &str = "default";
+/// Commands that use no profile.
+const WITHOUT: [&str; 5] = ["profile", "serve", "token", "completions", "manpages"];
+/// Options that a profile cannot have: they lead to it, or are questions.
+const UNWRITTEN: [&str; 4] = ["profile", "config", "help", "version"];
+
+/// Which profile is used, of which file.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ProfileArgs {
+    /// Use this profile [default: the profile "default", unless --repo is given]
+    #[arg(
+        long,
+        global = true,
+        env = "STRONGROOM_PROFILE",
+        hide_env_values = true,
+        value_name = "NAME",
+        help_heading = "Profile"
+    )]
+    profile: Option<String>,
+    /// Read profiles from this file instead of ~/.config/strongroom/config.toml or
+    /// /etc/strongroom/config.toml
+    #[arg(
+        long,
+        global = true,
+        env = "STRONGROOM_CONFIG",
+        hide_env_values = true,
+        value_name = "FILE",
+        help_heading = "Profile"
+    )]
+    config: Option<PathBuf>,
+}
+
+impl ProfileArgs {
+    /// The file with the profiles: the one that was named, or else the user's, or else the machine's,
+    /// if there is one.
+    pub fn file(&self) -> Option<PathBuf> {
+        if self.config.is_some() {
+            return self.config.clone();
+        }
+        let places = own_file().into_iter().chain([PathBuf::from("/etc/strongroom/config.toml")]);
+        places.into_iter().find(|path| path.exists())
+    }
+
+    /// Where a new file belongs.
+    pub fn new_file(&self) -> Option<PathBuf> {
+        self.config.clone().or_else(own_file)
+    }
+
+    /// The profiles, and the name of the one that is used.
+    fn chosen(&self, has_repository: bool) -> Result<Option<(Profiles, String)>, CliError> {
+        if has_repository && self.profile.is_none() {
+            return Ok(None);
+        }
+        let Some(file) = self.file() else {
+            let Some(name) = &self.profile else { return Ok(None) };
+            let message = format!("there is no file with the profile `{name}`");
+            let hint = "`strongroom profile init` writes an example; --config names another file";
+            return Err(CliError::new(Exit::Failed, message, hint));
+        };
+        let profiles = Profiles::read(&file)?;
+        let name = match &self.profile {
+            Some(name) => name.clone(),
+            None if profiles.names().any(|name| name == DEFAULT) => DEFAULT.to_owned(),
+            None => return Ok(None),
+        };
+        profiles.get(&name)?;
+        Ok(Some((profiles, name)))
+    }
+}
+
+fn own_file() -> Option<PathBuf> {
+    let absolute =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
+    let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+    Some(folder.join("strongroom/config.toml"))
+}
+
+/// The arguments of the program, with those that a profile adds.
+pub struct Extended {
+    /// All of them.
+    pub arguments: Vec<OsString>,
+    /// The settings that became arguments.
+    settings: Vec<Setting>,
+}
+
+impl Extended {
+    /// Where the option is written that an error of the command line is about, if that is in a
+    /// profile.
+    pub fn position_of(&self, error: &clap::Error) -> Option<&Position> {
+        let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg) else {
+            return None;
+        };
+        let name = arg.trim_start_matches('-').split([' ', '=']).next()?;
+        let name = name.trim_matches(['<', '>', '[', ']', '.']).to_lowercase();
+        let is_it = |setting: &&Setting| setting.name == name;
+        self.settings.iter().find(is_it).map(|setting| &setting.position)
+    }
+}
+
+/// Adds to what was typed what the profile says about the command.
+pub fn extend(command: &Command, typed: Vec<OsString>) -> Result<Extended, CliError> {
+    let as_typed = |arguments| Ok(Extended { arguments, settings: Vec::new() });
+    // What is wrong with them is said when they are complete.
+    let lenient = command.clone().ignore_errors(true).try_get_matches_from(&typed);
+    let Ok(matches) = lenient else { return as_typed(typed) };
+    let Some((name, matches)) = matches.subcommand() else { return as_typed(typed) };
+    if WITHOUT.contains(&name) {
+        return as_typed(typed);
+    }
+    let args = ProfileArgs {
+        profile: matches.get_one("profile").cloned(),
+        config: matches.get_one("config").cloned(),
+    };
+    let Some((profiles, profile)) = args.chosen(is_given("repo", matches))? else {
+        return as_typed(typed);
+    };
+    let command = built(command);
+    let command = command.find_subcommand(name).expect("it was just matched");
+    let (mut options, mut words, mut settings) = (Vec::new(), Vec::new(), Vec::new());
+    for (arg, setting) in resolve(&profiles, &profile, command)? {
+        if is_settled(command, arg, matches) {
+            continue;
+        }
+        match arg.get_long() {
+            Some(long) => options.extend(setting.as_options(long)),
+            None => words.extend(setting.as_words()),
+        }
+        settings.push(setting.clone());
+    }
+    // Options before, words behind the first `--`.
+    let mut arguments = typed;
+    let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+    let typed_words = arguments.split_off(end);
+    arguments.extend(options);
+    if !typed_words.is_empty() || !words.is_empty() {
+        arguments.push("--".into());
+        arguments.extend(typed_words.into_iter().skip(1).chain(words));
+    }
+    Ok(Extended { arguments, settings })
+}
+
+/// The command with the options of every command in each of its subcommands.
+pub fn built(command: &Command) -> Command {
+    let mut command = command.clone();
+    command.build();
+    command
+}
+
+/// What a profile says about a command, and the options that it is about.
+pub fn resolve<'c, 'p>(
+    profiles: &'p Profiles,
+    profile: &str,
+    command: &'c Command,
+) -> Result<Vec<(&'c Arg, &'p Setting)>, CliError> {
+    let name_of = |arg: &'c Arg| arg.get_long().unwrap_or(arg.get_id().as_str());
+    let can_be_written = |arg: &&Arg| !UNWRITTEN.contains(&arg.get_id().as_str());
+    let args: Vec<&Arg> = command.get_arguments().filter(can_be_written).collect();
+    let mut resolved = Vec::new();
+    for setting in profiles.settings(profile, command.get_name())? {
+        let is_it = |arg: &&&Arg| {
+            name_of(arg) == setting.name
+                || arg.get_all_aliases().is_some_and(|all| all.contains(&&*setting.name))
+        };
+        let found = args.iter().find(is_it).copied();
+        let arg = match (found, &setting.section) {
+            (Some(arg), Some(_)) => arg,
+            (Some(arg), None) if arg.is_global_set() => arg,
+            (_, None) => {
+                let known: Vec<&str> =
+                    args.iter().filter(|arg| arg.is_global_set()).map(|arg| name_of(arg)).collect();
+                let what = format!("`{}` is no option of every command", setting.name);
+                let hint = match found {
+                    Some(_) => {
+                        format!("write it below a line [{profile}.{}]", command.get_name())
+                    }
+                    None => meant(&setting.name, &known),
+                };
+                return Err(wrong(&setting.position, what, hint));
+            }
+            (None, Some(section)) => {
+                let known: Vec<&str> = args.iter().map(|arg| name_of(arg)).collect();
+                let what = format!("`{section}` has no option `{}`", setting.name);
+                return Err(wrong(&setting.position, what, meant(&setting.name, &known)));
+            }
+        };
+        if let Some(why) = setting.misfit(arg) {
+            let what = format!("`{}`: {why}", setting.name);
+            let hint = format!("`strongroom {} --help` explains it", command.get_name());
+            return Err(wrong(&setting.position, what, hint));
+        }
+        resolved.push((arg, setting));
+    }
+    Ok(resolved)
+}
+
+/// Tries what a setting says as it would be typed.
+///
+/// # Errors
+///
+/// If the option cannot have this value.
+pub fn try_out(command: &Command, of: &Command, arg: &Arg, setting: &Setting) -> Result<(), CliError> {
+    let mut words: Vec<OsString> = vec![command.get_name().into(), of.get_name().into()];
+    match arg.get_long() {
+        Some(long) => words.extend(setting.as_options(long)),
+        None => words.extend(std::iter::once("--".into()).chain(setting.as_words())),
+    }
+    let Err(error) = command.clone().try_get_matches_from(words) else { return Ok(()) };
+    if !matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
+        // Alone it lacks others.
+        return Ok(());
+    }
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let what = first.strip_prefix("error: ").unwrap_or(first).to_owned();
+    let hint = format!("`strongroom {} --help` explains it", of.get_name());
+    Err(wrong(&setting.position, what, hint))
+}
+
+/// Whether something that was typed, or a variable, decides about an option.
+fn is_settled(command: &Command, arg: &Arg, matches: &ArgMatches) -> bool {
+    let excludes = |one: &Arg, other: &Arg| {
+        command.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id() == other.get_id())
+    };
+    let mut given = command.get_arguments().filter(|arg| is_given(arg.get_id().as_str(), matches));
+    given.any(|one| one.get_id() == arg.get_id() || excludes(one, arg) || excludes(arg, one))
+}
+
+fn is_given(id: &str, matches: &ArgMatches) -> bool {
+    // Each subcommand has its own options.
+    let is_known = matches.try_contains_id(id).is_ok();
+    let source = if is_known { matches.value_source(id) } else { None };
+    matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+}

@@ -1,0 +1,272 @@
+//! The file with the profiles: read, with those that it includes, and checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use strongroom_base::Printable;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::DEFAULT;
+use super::setting::{Position, Setting, Value, at_home};
+use crate::exit::{CliError, Exit};
+
+/// Files that a file may include, one within the other.
+const INCLUDES_MAX: usize = 16;
+/// A longer file is none with profiles.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// All profiles of a file, and of those that it includes.
+#[derive(Debug, Default)]
+pub struct Profiles {
+    by_name: BTreeMap<String, Profile>,
+    /// The files that were read.
+    files: BTreeSet<PathBuf>,
+}
+
+/// A profile.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// Its name.
+    pub name: String,
+    /// Where it begins.
+    pub position: Position,
+    /// The profile whose settings it takes over.
+    extends: Option<(String, Position)>,
+    /// Options of every command.
+    global: Vec<Setting>,
+    /// Options of one command, by its name, and where its section begins.
+    sections: BTreeMap<String, (Position, Vec<Setting>)>,
+}
+
+/// The text of a file, and where it is.
+struct Text {
+    path: Arc<Path>,
+    text: String,
+}
+
+impl Text {
+    fn at(&self, offset: usize) -> Position {
+        let before = &self.text[..self.text.floor_char_boundary(offset)];
+        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        Position { file: self.path.to_path_buf(), line, column }
+    }
+}
+
+/// What is wrong at a place of a file, and what to do about it.
+pub fn wrong(position: &Position, what: impl std::fmt::Display, hint: impl Into<String>) -> CliError {
+    CliError::new(Exit::Failed, format!("{position}: {what}"), hint)
+}
+
+impl Profiles {
+    /// Those of a file.
+    pub fn read(path: &Path) -> Result<Self, CliError> {
+        let mut all = Self::default();
+        all.add(path, &mut Vec::new())?;
+        Ok(all)
+    }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+
+    /// A profile.
+    pub fn get(&self, name: &str) -> Result<&Profile, CliError> {
+        self.by_name.get(name).ok_or_else(|| {
+            let known: Vec<&str> = self.names().collect();
+            let hint = match nearest(name, &known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("there are these: {}", known.join(", ")),
+            };
+            let name = Printable::text(name);
+            CliError::new(Exit::Failed, format!("there is no profile `{name}`"), hint)
+        })
+    }
+
+    /// What a profile says about a command, the profile before those that it extends.
+    pub fn settings(&self, name: &str, command: &str) -> Result<Vec<&Setting>, CliError> {
+        let mut settings: Vec<&Setting> = Vec::new();
+        for profile in self.chain(name)? {
+            let section = profile.sections.get(command).map(|(_, settings)| settings);
+            for setting in profile.global.iter().chain(section.into_iter().flatten()) {
+                if !settings.iter().any(|known| known.name == setting.name) {
+                    settings.push(setting);
+                }
+            }
+        }
+        Ok(settings)
+    }
+
+    /// The commands that a profile has sections about, and where these begin.
+    pub fn sections(&self, name: &str) -> Result<BTreeMap<&str, &Position>, CliError> {
+        let chain = self.chain(name)?.into_iter().rev();
+        let sections = chain.flat_map(|profile| &profile.sections);
+        Ok(sections.map(|(command, (position, _))| (command.as_str(), position)).collect())
+    }
+
+    /// A profile, and those that it extends.
+    fn chain(&self, name: &str) -> Result<Vec<&Profile>, CliError> {
+        let mut chain = vec![self.get(name)?];
+        while let Some((base, position)) = chain.last().and_then(|last| last.extends.as_ref()) {
+            let known: Vec<&str> = self.names().collect();
+            let profile = self.by_name.get(base).ok_or_else(|| {
+                wrong(position, format_args!("there is no profile `{base}`"), meant(base, &known))
+            })?;
+            if chain.iter().any(|seen| seen.name == profile.name) {
+                let what = format!("the profile `{base}` extends itself");
+                return Err(wrong(position, what, "leave out one `extends`"));
+            }
+            chain.push(profile);
+        }
+        Ok(chain)
+    }
+
+    fn add(&mut self, path: &Path, within: &mut Vec<PathBuf>) -> Result<(), CliError> {
+        let failed = |error: std::io::Error| {
+            let message = format!("cannot read the profiles in {}: {error}", Printable::path(path));
+            CliError::new(Exit::Failed, message, "`strongroom profile init` writes an example")
+        };
+        let path = path.canonicalize().map_err(failed)?;
+        if within.contains(&path) || within.len() == INCLUDES_MAX {
+            let message = format!("{} includes itself", Printable::path(&path));
+            return Err(CliError::new(Exit::Failed, message, "leave out one `include`"));
+        }
+        if !self.files.insert(path.clone()) {
+            return Ok(());
+        }
+        let text = read(&path)?;
+        let table = DeTable::parse(&text.text).map_err(|error| {
+            let at = text.at(error.span().map_or(0, |span| span.start));
+            wrong(&at, error.message(), "it is written in TOML: https://toml.io")
+        })?;
+        for (name, value) in table.get_ref() {
+            let at = text.at(name.span().start);
+            match (name.get_ref().as_ref(), value.get_ref()) {
+                ("include", value) => {
+                    within.push(path.clone());
+                    for file in words(value).ok_or_else(|| {
+                        wrong(&at, "`include` is a list of files", "write include = [\"FILE\"]")
+                    })? {
+                        let file = at_home(&file);
+                        self.add(&path.with_file_name(file), within)?;
+                    }
+                    within.pop();
+                }
+                (name, DeValue::Table(table)) => {
+                    let profile = Profile::parse(name, at.clone(), table, &text)?;
+                    if let Some(other) = self.by_name.insert(name.to_owned(), profile) {
+                        let what = format!("a second profile `{name}`; {} is the first", other.position);
+                        return Err(wrong(&at, what, "give one of them another name"));
+                    }
+                }
+                (name, _) => {
+                    let what = format!("`{name}` is outside of a profile");
+                    return Err(wrong(&at, what, format!("write it below a line [{DEFAULT}]")));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Profile {
+    fn parse(
+        name: &str,
+        position: Position,
+        table: &DeTable<'_>,
+        text: &Text,
+    ) -> Result<Self, CliError> {
+        let (name, extends) = (name.to_owned(), None);
+        let (global, sections) = (Vec::new(), BTreeMap::new());
+        let mut profile = Self { name, position, extends, global, sections };
+        for (key, value) in table {
+            let at = text.at(key.span().start);
+            match (key.get_ref().as_ref(), value.get_ref()) {
+                ("extends", DeValue::String(base)) => profile.extends = Some((base.to_string(), at)),
+                (section, DeValue::Table(table)) => {
+                    let settings = table.iter().map(|(key, value)| setting(key, value, Some(section), text));
+                    let settings = settings.collect::<Result<_, _>>()?;
+                    profile.sections.insert(section.to_owned(), (at, settings));
+                }
+                _ => profile.global.push(setting(key, value, None, text)?),
+            }
+        }
+        Ok(profile)
+    }
+}
+
+fn setting(
+    key: &Spanned<std::borrow::Cow<'_, str>>,
+    value: &Spanned<DeValue<'_>>,
+    section: Option<&str>,
+    text: &Text,
+) -> Result<Setting, CliError> {
+    let name = key.get_ref().to_string();
+    let position = text.at(key.span().start);
+    let value = match value.get_ref() {
+        DeValue::Boolean(flag) => Some(Value::Flag(*flag)),
+        value => words(value).map(Value::Words),
+    };
+    let value = value.ok_or_else(|| {
+        let what = format!("`{name}` has no value that an option can have");
+        wrong(&position, what, "write text in quotes, a number, true or false, or a list of these")
+    })?;
+    Ok(Setting { name, section: section.map(str::to_owned), value, position })
+}
+
+/// A text or a number, or several.
+fn words(value: &DeValue<'_>) -> Option<Vec<String>> {
+    Some(match value {
+        DeValue::String(text) => vec![text.to_string()],
+        DeValue::Integer(number) if number.radix() == 10 => vec![number.as_str().to_owned()],
+        DeValue::Float(number) => vec![number.as_str().to_owned()],
+        DeValue::Datetime(time) => vec![time.to_string()],
+        DeValue::Array(values) => {
+            let each = values.iter().map(|value| match value.get_ref() {
+                DeValue::Array(_) => None,
+                value => words(value),
+            });
+            each.collect::<Option<Vec<_>>>()?.concat()
+        }
+        _ => return None,
+    })
+}
+
+fn read(path: &Path) -> Result<Text, CliError> {
+    use std::io::Read;
+    use std::os::unix::fs::MetadataExt;
+    let failed = |error: std::io::Error| {
+        let message = format!("cannot read the profiles in {}: {error}", Printable::path(path));
+        CliError::new(Exit::Failed, message, "check the file")
+    };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.mode() & 0o002 != 0 {
+        let path = Printable::path(path);
+        let message = format!("everybody may write to {path}, and it says which commands are run");
+        return Err(CliError::new(Exit::Failed, message, format!("run `chmod o-w {path}`")));
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let message = format!("{} is too long for a file with profiles", Printable::path(path));
+        return Err(CliError::new(Exit::Failed, message, "check the file"));
+    }
+    Ok(Text { path: path.into(), text })
+}
+
+/// What to do about a name that is none.
+pub fn meant(name: &str, known: &[&str]) -> String {
+    match nearest(name, known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("it may be one of these: {}", known.join(", ")),
+    }
+}
+
+/// The name that was probably meant.
+fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let likeness = |one: &&'k str| (strsim::jaro_winkler(name, one) * 1000.0) as u32;
+    known.iter().copied().filter(|one| likeness(one) > 800).max_by_key(likeness)
+}

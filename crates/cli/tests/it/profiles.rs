@@ -1,0 +1,171 @@
+//! Profiles: what is written once instead of typed each time.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::world::{Run, World};
+
+/// Runs the program with only what a new user has: nothing is in the environment.
+fn bare(world: &World, words: &str) -> Run {
+    let mut command = world.command(words.split_whitespace());
+    for variable in ["STRONGROOM_REPOSITORY", "STRONGROOM_PASSWORD"] {
+        command.env_remove(variable);
+    }
+    Run::of(command.output().unwrap())
+}
+
+/// A world with a repository, a tree, and this file of profiles; `HERE` is its folder.
+fn with_profiles(text: &str) -> World {
+    let world = World::with_tree(1);
+    fs::write(world.path("passphrase"), crate::world::PASSPHRASE).unwrap();
+    write(&world, "config.toml", text);
+    world
+}
+
+fn write(world: &World, name: &str, text: &str) {
+    let folder = world.path(".config/strongroom");
+    fs::create_dir_all(&folder).unwrap();
+    let here = world.folder.path().display().to_string();
+    fs::write(folder.join(name), text.replace("HERE", &here)).unwrap();
+}
+
+const USUAL: &str = r#"
+[default]
+repo = "HERE/repository"
+password-file = "~/passphrase"
+
+[default.backup]
+paths = ["~/tree"]
+exclude-caches = true
+label = ["nightly", "own"]
+
+[default.forget]
+keep-daily = 7
+
+[small]
+extends = "default"
+
+[small.backup]
+paths = "HERE/passphrase"
+label = "small"
+"#;
+
+#[test]
+fn a_backup_without_arguments_does_what_the_profile_says() {
+    let world = with_profiles(USUAL);
+    bare(&world, "backup").exits(0);
+    let list = bare(&world, "snapshots --json").exits(0);
+    assert!(list.out.contains("nightly") && list.out.contains("/tree"), "{}", list.out);
+    bare(&world, "ls --json").exits(0).says("/tree");
+    bare(&world, "forget --dry-run").exits(0);
+    bare(&world, "profile check").exits(0).says("2 profiles are in order");
+}
+
+#[test]
+fn what_is_typed_comes_before_the_profile() {
+    let world = with_profiles(USUAL);
+    let typed = format!("backup {} --label typed", world.path("passphrase").display());
+    bare(&world, &typed).exits(0);
+    let list = bare(&world, "snapshots --json").exits(0).out;
+    assert!(list.contains("typed") && !list.contains("nightly"), "{list}");
+    assert!(list.contains("/passphrase") && !list.contains("/tree"), "{list}");
+    // Names exclude the rules of the profile.
+    bare(&world, "forget latest").exits(0);
+    // Standard input excludes its paths.
+    let mut command = world.command(["backup", "--stdin", "dump"]);
+    command.env_remove("STRONGROOM_REPOSITORY").env_remove("STRONGROOM_PASSWORD");
+    Run::of(command.output().unwrap()).exits(0);
+}
+
+#[test]
+fn a_profile_takes_over_what_it_does_not_say() {
+    let world = with_profiles(USUAL);
+    bare(&world, "--profile small backup").exits(0);
+    let list = bare(&world, "snapshots --json").exits(0).out;
+    assert!(list.contains("small") && !list.contains("nightly"), "{list}");
+    let shown = bare(&world, "profile show small").exits(0).out;
+    assert!(shown.contains("label = \"small\"") && shown.contains("exclude-caches = true"), "{shown}");
+    assert!(shown.contains("line 18"), "{shown}");
+}
+
+#[test]
+fn the_default_profile_is_not_for_another_repository() {
+    let world = with_profiles(&USUAL.replace("HERE/repository", "HERE/elsewhere"));
+    world.run(["snapshots"]).exits(0);
+    bare(&world, "snapshots").exits(6).warns("elsewhere");
+    world.say("--profile default snapshots").exits(0);
+    world.say("--profile small snapshots").exits(0);
+    bare(&world, "--profile other snapshots").exits(1).warns("no profile `other`");
+    bare(&world, "--profile smal snapshots").exits(1).warns("did you mean `small`");
+}
+
+#[test]
+fn what_is_wrong_is_shown_with_its_line_and_what_was_meant() {
+    for (text, says) in [
+        ("[default]\nrepo = \n", "line 2, column 8"),
+        ("[default]\nrepp = \"x\"\n", "line 2, column 1"),
+        ("[default]\nrepp = \"x\"\n", "did you mean `repo`?"),
+        ("[default.backup]\nexclude-cache = true\n", "did you mean `exclude-caches`?"),
+        ("[default.backpu]\npaths = []\n", "did you mean `backup`?"),
+        ("[default]\nexclude = \"x\"\n", "is no option of every command"),
+        ("[default.backup]\nexclude-caches = \"yes\"\n", "it is true or false"),
+        ("[default.backup]\nhost = [\"a\", \"b\"]\n", "it has one value"),
+        ("[default.backup]\nhost = true\n", "it needs a value"),
+        ("[default.backup]\nhost = { a = 1 }\n", "no value that an option can have"),
+        ("[default.backup]\nreaders = \"many\"\n", "line 2, column 1"),
+        ("[default]\nextends = \"base\"\n", "there is no profile `base`"),
+        ("[default]\nextends = \"default\"\n", "extends itself"),
+        ("include = [\"config.toml\"]\n", "includes itself"),
+        ("include = [\"none.toml\"]\n", "none.toml"),
+        ("repo = \"x\"\n", "outside of a profile"),
+        ("[default]\nprofile = \"x\"\n", "is no option of every command"),
+    ] {
+        let world = with_profiles(text);
+        let run = bare(&world, "profile check").exits(1).warns("hint:");
+        let flat = run.err.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(says), "no {says:?} of\n{text}\n{}", run.err);
+    }
+}
+
+#[test]
+fn a_value_that_only_the_command_refuses_is_found_in_the_file() {
+    let world = with_profiles("[default]\nrepo = \"HERE/repository\"\n\n[default.backup]\nreaders = \"many\"\n");
+    let run = bare(&world, "backup /tmp").exits(2);
+    let flat = run.err.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("config.toml, line 5"), "{flat}");
+}
+
+#[test]
+fn files_include_others() {
+    let world = with_profiles("include = [\"machine.toml\", \"~/more.toml\"]\n[default]\nextends = \"machine\"\n");
+    write(&world, "machine.toml", "[machine]\nrepo = \"HERE/repository\"\npassword-file = \"~/passphrase\"\n");
+    fs::write(world.path("more.toml"), "[more]\nextends = \"machine\"\n").unwrap();
+    bare(&world, "snapshots").exits(0);
+    bare(&world, "--profile more snapshots").exits(0);
+    fs::write(world.path("more.toml"), "[machine]\n").unwrap();
+    bare(&world, "snapshots").exits(1).warns("second profile");
+}
+
+#[test]
+fn a_file_that_everybody_may_write_is_not_followed() {
+    let world = with_profiles(USUAL);
+    let file = world.path(".config/strongroom/config.toml");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    bare(&world, "snapshots").exits(1).warns("chmod o-w");
+}
+
+#[test]
+fn the_example_is_in_order_and_is_not_overwritten() {
+    let world = World::empty();
+    bare(&world, "profile check").exits(1).warns("profile init");
+    bare(&world, "profile init").exits(0).says("config.toml is written");
+    bare(&world, "profile check").exits(0).says("1 profile is in order");
+    bare(&world, "profile show").exits(0).says("keep-daily");
+    bare(&world, "profile init").exits(1).warns("config.toml");
+    let other = world.path("other.toml");
+    bare(&world, &format!("profile init --config {}", other.display())).exits(0);
+    assert_eq!(fs::metadata(&other).unwrap().permissions().mode() & 0o777, 0o600);
+    // Nothing of it is used by what has nothing to do with a repository.
+    fs::write(&other, "nonsense").unwrap();
+    bare(&world, &format!("completions bash --config {}", other.display())).exits(0);
+}
