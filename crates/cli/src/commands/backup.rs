@@ -72,7 +72,7 @@ pub struct Args {
     readers: Option<usize>,
     /// Report how busy each stage was, to show the bottleneck
     #[arg(long)]
-    profile: bool,
+    stages: bool,
     /// How many threads compress [default: one per core]
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
@@ -208,7 +208,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     for line in summary(&outcome, monitor.elapsed()) {
         context.terminal.line(line)?;
     }
-    if args.profile {
+    if args.stages {
         context.terminal.line(profile_line(&outcome.profile))?;
     }
     Ok(exit_of(&outcome).into())

@@ -165,7 +165,7 @@ fn how_it_was_stored() {
     let world = two_days();
     let tree = world.tree();
     fs::write(tree.join("more"), "more and more ".repeat(50_000)).unwrap();
-    let words = format!("backup --profile --compression auto --readers 1 {}", tree.display());
+    let words = format!("backup --stages --compression auto --readers 1 {}", tree.display());
     world.say(&words).exits(0).says("stages busy: walk ").says("bottleneck: ");
     fs::write(tree.join("more"), "more and less ".repeat(50_000)).unwrap();
     let words = format!("backup --json --no-deltas {}", tree.display());

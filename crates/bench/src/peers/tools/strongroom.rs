@@ -5,8 +5,8 @@ use std::path::Path;
 use super::{Level, Place, SnapshotLabel, Tool, names_in, variables};
 use crate::shell::{Done, Invocation};
 
-/// How the line begins that `--profile` prints.
-const PROFILE: &str = "stages at work: ";
+/// How the line begins that `--stages` prints.
+const STAGES: &str = "stages busy: ";
 
 /// Ours.
 pub struct Strongroom;
@@ -46,14 +46,14 @@ impl Tool for Strongroom {
                 level("zstd 3", &["--compression", "3"], false, true),
             ],
         };
-        if help.contains(" --profile") {
-            levels.iter_mut().for_each(|level| level.flags.push("--profile"));
+        if help.contains(" --stages") {
+            levels.iter_mut().for_each(|level| level.flags.push("--stages"));
         }
         levels
     }
 
     fn profile(&self, said: &str) -> Option<String> {
-        said.lines().rev().find(|line| line.starts_with(PROFILE)).map(str::to_owned)
+        said.lines().rev().find(|line| line.starts_with(STAGES)).map(str::to_owned)
     }
 
     fn note(&self) -> Option<&'static str> {
