@@ -9,7 +9,7 @@
 //! exclude-caches = true
 //! ```
 //!
-//! A profile has no words of its own: whatever can be typed can be written, and the same parser
+//! A profile has no words of its own: what can be typed can be written, and the same parser
 //! checks it, because [`extend`] makes arguments of it. What is typed comes first, then the
 //! environment, then the profile. `docs/design/0025-profiles.md` has the reasons.
 
@@ -25,7 +25,7 @@ use clap::{Arg, ArgMatches, Command};
 
 use crate::exit::{CliError, Exit};
 pub use file::{Profiles, meant, wrong};
-pub use setting::{Position, Setting, Value};
+pub use setting::{Position, Setting};
 
 /// The profile that is used if none is named and no repository is given.
 pub const DEFAULT: &str = "default";
@@ -99,8 +99,9 @@ impl ProfileArgs {
 }
 
 fn own_file() -> Option<PathBuf> {
-    let absolute =
-        |name| std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
+    let absolute = |name| {
+        std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute())
+    };
     let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
     Some(folder.join("strongroom/config.toml"))
 }
@@ -144,29 +145,55 @@ pub fn extend(command: &Command, typed: Vec<OsString>) -> Result<Extended, CliEr
     let Some((profiles, profile)) = args.chosen(is_given("repo", matches))? else {
         return as_typed(typed);
     };
-    let command = built(command);
-    let command = command.find_subcommand(name).expect("it was just matched");
-    let (mut options, mut words, mut settings) = (Vec::new(), Vec::new(), Vec::new());
-    for (arg, setting) in resolve(&profiles, &profile, command)? {
-        if is_settled(command, arg, matches) {
+    let all = built(command);
+    let of = all.find_subcommand(name).expect("it was just matched");
+    let mut added = Added::default();
+    let mut settings = Vec::new();
+    for (arg, setting) in resolve(&profiles, &profile, of)? {
+        let one = Added::from(arg, setting);
+        if is_given(arg.get_id().as_str(), matches) || is_excluded(command, &typed, &one) {
             continue;
         }
-        match arg.get_long() {
-            Some(long) => options.extend(setting.as_options(long)),
-            None => words.extend(setting.as_words()),
-        }
+        added.options.extend(one.options);
+        added.words.extend(one.words);
         settings.push(setting.clone());
     }
-    // Options before, words behind the first `--`.
-    let mut arguments = typed;
-    let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
-    let typed_words = arguments.split_off(end);
-    arguments.extend(options);
-    if !typed_words.is_empty() || !words.is_empty() {
-        arguments.push("--".into());
-        arguments.extend(typed_words.into_iter().skip(1).chain(words));
+    Ok(Extended { arguments: added.behind(&typed), settings })
+}
+
+/// Arguments that a profile adds.
+#[derive(Default)]
+struct Added {
+    options: Vec<OsString>,
+    words: Vec<OsString>,
+}
+
+impl Added {
+    fn from(arg: &Arg, setting: &Setting) -> Self {
+        match arg.get_long() {
+            Some(long) => Self { options: setting.as_options(long), words: Vec::new() },
+            None => Self { options: Vec::new(), words: setting.as_words() },
+        }
     }
-    Ok(Extended { arguments, settings })
+
+    /// Options before, words behind the first `--`.
+    fn behind(self, typed: &[OsString]) -> Vec<OsString> {
+        let end = typed.iter().position(|word| word == "--").unwrap_or(typed.len());
+        let (typed, typed_words) = typed.split_at(end);
+        let mut arguments = [typed, &self.options].concat();
+        if !typed_words.is_empty() || !self.words.is_empty() {
+            arguments.push("--".into());
+            arguments.extend(typed_words.iter().skip(1).cloned().chain(self.words));
+        }
+        arguments
+    }
+}
+
+/// Whether what was typed excludes what a profile says, by the rules of the parser.
+fn is_excluded(command: &Command, typed: &[OsString], one: &Added) -> bool {
+    let one = Added { options: one.options.clone(), words: one.words.clone() };
+    let tried = command.clone().try_get_matches_from(one.behind(typed));
+    tried.is_err_and(|error| error.kind() == ErrorKind::ArgumentConflict)
 }
 
 /// The command with the options of every command in each of its subcommands.
@@ -182,13 +209,12 @@ pub fn resolve<'c, 'p>(
     profile: &str,
     command: &'c Command,
 ) -> Result<Vec<(&'c Arg, &'p Setting)>, CliError> {
-    let name_of = |arg: &'c Arg| arg.get_long().unwrap_or(arg.get_id().as_str());
     let can_be_written = |arg: &&Arg| !UNWRITTEN.contains(&arg.get_id().as_str());
     let args: Vec<&Arg> = command.get_arguments().filter(can_be_written).collect();
     let mut resolved = Vec::new();
     for setting in profiles.settings(profile, command.get_name())? {
-        let is_it = |arg: &&&Arg| {
-            name_of(arg) == setting.name
+        let is_it = |arg: &&&'c Arg| {
+            written_name(arg) == setting.name
                 || arg.get_all_aliases().is_some_and(|all| all.contains(&&*setting.name))
         };
         let found = args.iter().find(is_it).copied();
@@ -196,8 +222,11 @@ pub fn resolve<'c, 'p>(
             (Some(arg), Some(_)) => arg,
             (Some(arg), None) if arg.is_global_set() => arg,
             (_, None) => {
-                let known: Vec<&str> =
-                    args.iter().filter(|arg| arg.is_global_set()).map(|arg| name_of(arg)).collect();
+                let known: Vec<&str> = args
+                    .iter()
+                    .filter(|arg| arg.is_global_set())
+                    .map(|arg| written_name(arg))
+                    .collect();
                 let what = format!("`{}` is no option of every command", setting.name);
                 let hint = match found {
                     Some(_) => {
@@ -208,7 +237,7 @@ pub fn resolve<'c, 'p>(
                 return Err(wrong(&setting.position, what, hint));
             }
             (None, Some(section)) => {
-                let known: Vec<&str> = args.iter().map(|arg| name_of(arg)).collect();
+                let known: Vec<&str> = args.iter().map(|arg| written_name(arg)).collect();
                 let what = format!("`{section}` has no option `{}`", setting.name);
                 return Err(wrong(&setting.position, what, meant(&setting.name, &known)));
             }
@@ -223,12 +252,22 @@ pub fn resolve<'c, 'p>(
     Ok(resolved)
 }
 
+/// The name of an option or argument in a profile.
+fn written_name(arg: &Arg) -> &str {
+    arg.get_long().unwrap_or(arg.get_id().as_str())
+}
+
 /// Tries what a setting says as it would be typed.
 ///
 /// # Errors
 ///
 /// If the option cannot have this value.
-pub fn try_out(command: &Command, of: &Command, arg: &Arg, setting: &Setting) -> Result<(), CliError> {
+pub fn try_out(
+    command: &Command,
+    of: &Command,
+    arg: &Arg,
+    setting: &Setting,
+) -> Result<(), CliError> {
     let mut words: Vec<OsString> = vec![command.get_name().into(), of.get_name().into()];
     match arg.get_long() {
         Some(long) => words.extend(setting.as_options(long)),
@@ -246,15 +285,7 @@ pub fn try_out(command: &Command, of: &Command, arg: &Arg, setting: &Setting) ->
     Err(wrong(&setting.position, what, hint))
 }
 
-/// Whether something that was typed, or a variable, decides about an option.
-fn is_settled(command: &Command, arg: &Arg, matches: &ArgMatches) -> bool {
-    let excludes = |one: &Arg, other: &Arg| {
-        command.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id() == other.get_id())
-    };
-    let mut given = command.get_arguments().filter(|arg| is_given(arg.get_id().as_str(), matches));
-    given.any(|one| one.get_id() == arg.get_id() || excludes(one, arg) || excludes(arg, one))
-}
-
+/// Whether it was typed, or a variable says it.
 fn is_given(id: &str, matches: &ArgMatches) -> bool {
     // Each subcommand has its own options.
     let is_known = matches.try_contains_id(id).is_ok();

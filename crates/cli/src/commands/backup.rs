@@ -391,7 +391,7 @@ fn summary_json(outcome: &BackupOutcome, seconds: f64) -> Value {
         "bytes_stored": snapshot.stats.bytes_stored,
         "chunks": written.data_chunks,
         "chunks_new": written.data_chunks_new,
-        "profile": outcome.profile.shares().into_iter().collect::<BTreeMap<_, _>>(),
+        "stages": outcome.profile.shares().into_iter().collect::<BTreeMap<_, _>>(),
         "metadata_chunks_new": written.metadata_chunks_new,
         "deltas": written.deltas,
         "metadata_bytes": written.metadata_bytes,

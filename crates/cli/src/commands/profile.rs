@@ -65,7 +65,9 @@ fn init(context: &Context) -> Result<ExitCode, CliError> {
     file.write_all(EXAMPLE.as_bytes()).map_err(failed)?;
     context.terminal.json(&json!({ "event": "summary", "file": path.display().to_string() }))?;
     let path = Printable::path(&path);
-    context.terminal.line(format!("{path} is written: edit it, then run `strongroom profile check`"))?;
+    context
+        .terminal
+        .line(format!("{path} is written: edit it, then run `strongroom profile check`"))?;
     Ok(Exit::Done.into())
 }
 
@@ -90,7 +92,9 @@ fn check(context: &Context) -> Result<ExitCode, CliError> {
         }
     }
     let count = profiles.names().count() as u64;
-    context.terminal.json(&json!({ "event": "summary", "profiles": count, "settings": settings }))?;
+    context
+        .terminal
+        .json(&json!({ "event": "summary", "profiles": count, "settings": settings }))?;
     context.terminal.line(format!("{} in order", counted(count, "profile is", "profiles are")))?;
     Ok(Exit::Done.into())
 }

@@ -56,7 +56,11 @@ impl Text {
 }
 
 /// What is wrong at a place of a file, and what to do about it.
-pub fn wrong(position: &Position, what: impl std::fmt::Display, hint: impl Into<String>) -> CliError {
+pub fn wrong(
+    position: &Position,
+    what: impl std::fmt::Display,
+    hint: impl Into<String>,
+) -> CliError {
     CliError::new(Exit::Failed, format!("{position}: {what}"), hint)
 }
 
@@ -158,7 +162,8 @@ impl Profiles {
                 (name, DeValue::Table(table)) => {
                     let profile = Profile::parse(name, at.clone(), table, &text)?;
                     if let Some(other) = self.by_name.insert(name.to_owned(), profile) {
-                        let what = format!("a second profile `{name}`; {} is the first", other.position);
+                        let what =
+                            format!("a second profile `{name}`; {} is the first", other.position);
                         return Err(wrong(&at, what, "give one of them another name"));
                     }
                 }
@@ -185,9 +190,12 @@ impl Profile {
         for (key, value) in table {
             let at = text.at(key.span().start);
             match (key.get_ref().as_ref(), value.get_ref()) {
-                ("extends", DeValue::String(base)) => profile.extends = Some((base.to_string(), at)),
+                ("extends", DeValue::String(base)) => {
+                    profile.extends = Some((base.to_string(), at))
+                }
                 (section, DeValue::Table(table)) => {
-                    let settings = table.iter().map(|(key, value)| setting(key, value, Some(section), text));
+                    let settings =
+                        table.iter().map(|(key, value)| setting(key, value, Some(section), text));
                     let settings = settings.collect::<Result<_, _>>()?;
                     profile.sections.insert(section.to_owned(), (at, settings));
                 }

@@ -53,7 +53,15 @@ impl fmt::Display for Value {
             Self::Flag(flag) => write!(f, "{flag}"),
             Self::Words(words) => match words.as_slice() {
                 [word] => write!(f, "{}", serde_json::json!(word)),
-                words => write!(f, "[{}]", words.iter().map(|word| serde_json::json!(word).to_string()).collect::<Vec<_>>().join(", ")),
+                words => write!(
+                    f,
+                    "[{}]",
+                    words
+                        .iter()
+                        .map(|word| serde_json::json!(word).to_string())
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                ),
             },
         }
     }

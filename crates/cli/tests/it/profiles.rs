@@ -70,7 +70,7 @@ fn what_is_typed_comes_before_the_profile() {
     assert!(list.contains("typed") && !list.contains("nightly"), "{list}");
     assert!(list.contains("/passphrase") && !list.contains("/tree"), "{list}");
     // Names exclude the rules of the profile.
-    bare(&world, "forget latest").exits(0);
+    bare(&world, "forget --yes latest").exits(0);
     // Standard input excludes its paths.
     let mut command = world.command(["backup", "--stdin", "dump"]);
     command.env_remove("STRONGROOM_REPOSITORY").env_remove("STRONGROOM_PASSWORD");
@@ -84,7 +84,10 @@ fn a_profile_takes_over_what_it_does_not_say() {
     let list = bare(&world, "snapshots --json").exits(0).out;
     assert!(list.contains("small") && !list.contains("nightly"), "{list}");
     let shown = bare(&world, "profile show small").exits(0).out;
-    assert!(shown.contains("label = \"small\"") && shown.contains("exclude-caches = true"), "{shown}");
+    assert!(
+        shown.contains("label = \"small\"") && shown.contains("exclude-caches = true"),
+        "{shown}"
+    );
     assert!(shown.contains("line 18"), "{shown}");
 }
 
@@ -129,7 +132,9 @@ fn what_is_wrong_is_shown_with_its_line_and_what_was_meant() {
 
 #[test]
 fn a_value_that_only_the_command_refuses_is_found_in_the_file() {
-    let world = with_profiles("[default]\nrepo = \"HERE/repository\"\n\n[default.backup]\nreaders = \"many\"\n");
+    let world = with_profiles(
+        "[default]\nrepo = \"HERE/repository\"\n\n[default.backup]\nreaders = \"many\"\n",
+    );
     let run = bare(&world, "backup /tmp").exits(2);
     let flat = run.err.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("config.toml, line 5"), "{flat}");
@@ -137,8 +142,14 @@ fn a_value_that_only_the_command_refuses_is_found_in_the_file() {
 
 #[test]
 fn files_include_others() {
-    let world = with_profiles("include = [\"machine.toml\", \"~/more.toml\"]\n[default]\nextends = \"machine\"\n");
-    write(&world, "machine.toml", "[machine]\nrepo = \"HERE/repository\"\npassword-file = \"~/passphrase\"\n");
+    let world = with_profiles(
+        "include = [\"machine.toml\", \"~/more.toml\"]\n[default]\nextends = \"machine\"\n",
+    );
+    write(
+        &world,
+        "machine.toml",
+        "[machine]\nrepo = \"HERE/repository\"\npassword-file = \"~/passphrase\"\n",
+    );
     fs::write(world.path("more.toml"), "[more]\nextends = \"machine\"\n").unwrap();
     bare(&world, "snapshots").exits(0);
     bare(&world, "--profile more snapshots").exits(0);
