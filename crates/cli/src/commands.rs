@@ -22,9 +22,12 @@ mod prune;
 mod repair;
 mod replicate;
 mod restore;
+mod run;
+mod schedule;
 mod serve;
 mod snapshots;
 mod stats;
+mod status;
 mod token;
 mod verify;
 
@@ -88,6 +91,12 @@ pub enum Command {
     Token(token::Args),
     /// Write, check and show the file with profiles: what need not be typed each time
     Profile(profile::Args),
+    /// Run a profile: all that it says, from the backup to the drill, with one report
+    Run(Box<run::Args>),
+    /// Have a profile run by itself: by a timer of systemd, or by cron
+    Schedule(schedule::Args),
+    /// Show how the runs of a profile ended, for people and for monitors
+    Status(status::Args),
     /// Show a structure of the repository
     Debug(debug::Args),
     /// Print completions for a shell
@@ -133,6 +142,9 @@ impl Command {
             Self::Serve(args) => serve::run(context, &args),
             Self::Token(args) => token::run(context, args),
             Self::Profile(args) => profile::run(context, &args),
+            Self::Run(args) => run::run(context, *args),
+            Self::Schedule(args) => schedule::run(context, &args),
+            Self::Status(args) => status::run(context, &args),
             Self::Debug(args) => debug::run(context, args),
             Self::Completions(args) => completions::run(context, &args),
             Self::Manpages(args) => manpages::run(context, &args),

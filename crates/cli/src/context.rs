@@ -21,7 +21,7 @@ use crate::connection::ConnectionArgs;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::passphrase::PassphraseArgs;
-use crate::profile::ProfileArgs;
+use crate::profile::{Chosen, ProfileArgs};
 use crate::terminal::{Events, Terminal};
 
 /// The options of every command.
@@ -110,6 +110,8 @@ pub struct OpenedOrCreated {
 /// What every command gets.
 pub struct Context {
     args: GlobalArgs,
+    /// The profile that is used.
+    chosen: Option<Chosen>,
     /// Where output goes.
     pub terminal: Terminal,
     /// Set by Ctrl-C.
@@ -120,7 +122,7 @@ pub struct Context {
 
 impl Context {
     /// Installs the signal handlers; a second Ctrl-C ends the program at once.
-    pub fn new(args: GlobalArgs, events: Events) -> Result<Self, CliError> {
+    pub fn new(args: GlobalArgs, chosen: Option<Chosen>, events: Events) -> Result<Self, CliError> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             let exit = Exit::Interrupted as i32;
@@ -129,12 +131,21 @@ impl Context {
         }
         let terminal = Terminal::new(args.json.then_some(events), args.quiet, args.verbose);
         let cancel = Cancel::from_flag(flag);
-        Ok(Self { args, terminal, cancel, together: OnceLock::new() })
+        Ok(Self { args, chosen, terminal, cancel, together: OnceLock::new() })
     }
 
     /// Which profile is used, of which file.
     pub fn profile(&self) -> &ProfileArgs {
         &self.args.profile
+    }
+
+    /// The profile that is used, for a command that is about one.
+    pub fn chosen_profile(&self) -> Result<&Chosen, CliError> {
+        self.chosen.as_ref().ok_or_else(|| {
+            let hint = "`strongroom profile init` writes an example; --profile names one, also where a \
+                        repository is given";
+            CliError::new(Exit::Failed, "no profile is used", hint)
+        })
     }
 
     /// Where the repository is.

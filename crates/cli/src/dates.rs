@@ -108,6 +108,12 @@ pub fn rfc3339(time: Timestamp) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default().to_string()
 }
 
+/// The time that [`rfc3339`] wrote.
+pub fn parse_rfc3339(text: &str) -> Option<Timestamp> {
+    let moment: jiff::Timestamp = text.parse().ok()?;
+    i64::try_from(moment.as_nanosecond()).ok().map(Timestamp)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -27,12 +27,14 @@ pub enum Exit {
     Passphrase = 5,
     /// There is no repository at the place.
     NoRepository = 6,
+    /// The machine is not in the state that was asked for: on mains, on a line without costs.
+    NotNow = 75,
     /// Stopped by Ctrl-C or a signal.
     Interrupted = 130,
 }
 
 /// The exit codes and what each means, for the help and the manual pages.
-pub const EXIT_CODES: [(&str, &str); 8] = [
+pub const EXIT_CODES: [(&str, &str); 9] = [
     ("0", "success"),
     ("1", "failed"),
     ("2", "invalid command line"),
@@ -40,6 +42,7 @@ pub const EXIT_CODES: [(&str, &str); 8] = [
     ("4", "something that was stored is damaged or lost"),
     ("5", "the passphrase is wrong or missing"),
     ("6", "there is no repository at that place"),
+    ("75", "not now: the machine runs on a battery, or its line costs by the byte"),
     ("130", "stopped by Ctrl-C or a signal"),
 ];
 

@@ -16,11 +16,14 @@ mod connection;
 mod context;
 mod dates;
 mod exit;
+mod machine;
 mod manual;
+mod night;
 mod passphrase;
 mod profile;
 mod progress;
 mod prompt;
+mod schedule;
 mod snapshot_arg;
 mod terminal;
 
@@ -62,6 +65,10 @@ fn main() -> ExitCode {
         Ok(extended) => extended,
         Err(error) => return error.report(for_programs),
     };
+    for (name, value) in &extended.variables {
+        // SAFETY: no other thread has been started that could read or change the environment.
+        unsafe { std::env::set_var(name, value) };
+    }
     let cli = match manual::command().try_get_matches_from(&extended.arguments) {
         Ok(matches) => Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()),
         Err(error) => return manual::explain(&error, extended.position_of(&error)),
@@ -69,7 +76,7 @@ fn main() -> ExitCode {
     allow_open_files();
     keep_one_heap(&cli.command);
     let json = cli.global.json.then(|| cli.command.events());
-    match run(cli) {
+    match run(cli, extended.chosen) {
         Ok(code) => code,
         Err(error) => error.report(json),
     }
@@ -119,8 +126,8 @@ fn keep_one_heap(command: &Command) {
     }
 }
 
-fn run(cli: Cli) -> Result<ExitCode, CliError> {
-    let context = context::Context::new(cli.global, cli.command.events())?;
+fn run(cli: Cli, chosen: Option<profile::Chosen>) -> Result<ExitCode, CliError> {
+    let context = context::Context::new(cli.global, chosen, cli.command.events())?;
     let done = cli.command.run(&context);
     context.report_replicas();
     done

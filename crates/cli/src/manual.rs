@@ -291,6 +291,45 @@ pub fn examples(command: &str) -> &'static [Example] {
                 )]
             }
         }
+        "profile" => {
+            const {
+                &[example(
+                    "Begin: write an example, which is then edited, and check it",
+                    "strongroom profile init; strongroom profile check",
+                )]
+            }
+        }
+        "run" => {
+            const {
+                &[
+                    example("Run all that the profile \"default\" says", "strongroom run"),
+                    example(
+                        "Only its backup and its copies, with a mail if something fails",
+                        "strongroom run backup replicate --notify mailto:anna@example.org --notify-on failure",
+                    ),
+                ]
+            }
+        }
+        "schedule" => {
+            const {
+                &[
+                    example("Run the profile every night", "strongroom schedule --at 02:30"),
+                    example("See when it is run next", "strongroom schedule --show"),
+                    example("Run it no more by itself", "strongroom schedule --remove"),
+                ]
+            }
+        }
+        "status" => {
+            const {
+                &[
+                    example("See how the last run ended", "strongroom status"),
+                    example(
+                        "As a plugin of Nagios: critical if the last good backup is older than two days",
+                        "strongroom status --format nagios --max-age 2d",
+                    ),
+                ]
+            }
+        }
         "completions" => {
             const {
                 &[example(
@@ -326,7 +365,7 @@ pub const PLACES: [(&str, &str); 10] = [
 ];
 
 /// The environment variables, for the manual pages.
-pub const ENVIRONMENT: [(&str, &str); 10] = [
+pub const ENVIRONMENT: [(&str, &str); 16] = [
     ("STRONGROOM_REPOSITORY", "the repository, if --repo is not given"),
     ("STRONGROOM_PASSWORD", "the passphrase, if neither of the next two nor its option is given"),
     ("STRONGROOM_PASSWORD_FILE", "a file with the passphrase, as for --password-file"),
@@ -337,6 +376,21 @@ pub const ENVIRONMENT: [(&str, &str); 10] = [
     (
         "STRONGROOM_REPLICAS",
         "replicas to read from, separated by commas, if --replica is not given",
+    ),
+    ("STRONGROOM_PROFILE", "the profile, as for --profile"),
+    ("STRONGROOM_CONFIG", "the file with profiles, as for --config"),
+    (
+        "SMTP_PASSWORD",
+        "the password of the user in --smtp; SMTP_PASSWORD_FILE and SMTP_PASSWORD_COMMAND say where it is",
+    ),
+    ("NTFY_TOKEN", "a token for ntfy; NTFY_TOKEN_FILE and NTFY_TOKEN_COMMAND say where it is"),
+    (
+        "XDG_CONFIG_HOME",
+        "the file with profiles is in its folder strongroom; by default in ~/.config/strongroom",
+    ),
+    (
+        "XDG_STATE_HOME",
+        "runs are remembered in its folder strongroom; by default in ~/.local/state/strongroom",
     ),
     ("STRONGROOM_CACHE", "the folder for caches, as for --cache"),
     (

@@ -37,6 +37,15 @@ pub struct PassphraseArgs {
         help_heading = "Repository"
     )]
     password_command: Option<String>,
+    /// Read the passphrase from this credential of systemd: of the unit, or of the machine
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        conflicts_with_all = ["password_file", "password_command"],
+        help_heading = "Repository"
+    )]
+    password_credential: Option<String>,
 }
 
 /// How many times a person is asked for a new passphrase.
@@ -63,6 +72,9 @@ impl PassphraseArgs {
     }
 
     fn given(&self) -> Result<Option<Passphrase>, CliError> {
+        if let Some(name) = &self.password_credential {
+            return from_credential(name).map(Some);
+        }
         if let Some(path) = &self.password_file {
             let text = std::fs::read(path).map_err(|error| {
                 let message =
@@ -90,6 +102,42 @@ pub fn new_passphrase(file: Option<&PathBuf>, cancel: &Cancel) -> Result<Passphr
             not_empty(first_line(text))
         }
         None => prompt_twice("New passphrase: ", cancel),
+    }
+}
+
+/// A credential of systemd: `strongroom schedule` has the unit load it; at a shell, root finds it
+/// where the machine keeps it.
+fn from_credential(name: &str) -> Result<Passphrase, CliError> {
+    let fail = |what: String| {
+        let hint = "`systemd-creds encrypt FILE /etc/credstore.encrypted/NAME` makes one, as root";
+        CliError::new(Exit::Passphrase, what, hint)
+    };
+    if name.is_empty() || name.contains('/') {
+        return Err(fail(format!("\"{name}\" is no name of a credential")));
+    }
+    let of_unit = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    let places = of_unit.into_iter().chain([PathBuf::from("/etc/credstore")]);
+    for path in places.map(|folder| folder.join(name)) {
+        match std::fs::read(&path) {
+            Ok(text) => return Ok(first_line(text)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(fail(format!("cannot read {}: {error}", path.display()))),
+        }
+    }
+    let sealed = PathBuf::from("/etc/credstore.encrypted").join(name);
+    if !sealed.exists() {
+        return Err(fail(format!("there is no credential \"{name}\"")));
+    }
+    let mut command = Command::new("systemd-creds");
+    command.arg("decrypt").arg(format!("--name={name}")).arg(sealed).arg("-");
+    let output = command.stdin(std::process::Stdio::null()).output();
+    let output = output.map_err(|error| fail(format!("cannot run systemd-creds: {error}")))?;
+    match output.status.success() {
+        true => Ok(first_line(output.stdout)),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(fail(format!("systemd-creds cannot open the credential \"{name}\": {said}")))
+        }
     }
 }
 

@@ -76,8 +76,8 @@ impl ProfileArgs {
         self.config.clone().or_else(own_file)
     }
 
-    /// The profiles, and the name of the one that is used.
-    fn chosen(&self, has_repository: bool) -> Result<Option<(Profiles, String)>, CliError> {
+    /// The profile that is used, if there is one.
+    fn chosen(&self, has_repository: bool) -> Result<Option<Chosen>, CliError> {
         if has_repository && self.profile.is_none() {
             return Ok(None);
         }
@@ -94,8 +94,18 @@ impl ProfileArgs {
             None => return Ok(None),
         };
         profiles.get(&name)?;
-        Ok(Some((profiles, name)))
+        Ok(Some(Chosen { profiles, name, file }))
     }
+}
+
+/// The profile that is used.
+pub struct Chosen {
+    /// All that there are.
+    pub profiles: Profiles,
+    /// Its name.
+    pub name: String,
+    /// The file that it was found from.
+    pub file: PathBuf,
 }
 
 fn own_file() -> Option<PathBuf> {
@@ -112,6 +122,10 @@ pub struct Extended {
     pub arguments: Vec<OsString>,
     /// The settings that became arguments.
     settings: Vec<Setting>,
+    /// Variables that the profile sets, and that nothing else did.
+    pub variables: Vec<(String, String)>,
+    /// The profile, if one is used.
+    pub chosen: Option<Chosen>,
 }
 
 impl Extended {
@@ -130,7 +144,10 @@ impl Extended {
 
 /// Adds to what was typed what the profile says about the command.
 pub fn extend(command: &Command, typed: Vec<OsString>) -> Result<Extended, CliError> {
-    let as_typed = |arguments| Ok(Extended { arguments, settings: Vec::new() });
+    let as_typed = |arguments| {
+        let (settings, variables) = (Vec::new(), Vec::new());
+        Ok(Extended { arguments, settings, variables, chosen: None })
+    };
     // What is wrong with them is said when they are complete.
     let lenient = command.clone().ignore_errors(true).try_get_matches_from(&typed);
     let Ok(matches) = lenient else { return as_typed(typed) };
@@ -142,14 +159,15 @@ pub fn extend(command: &Command, typed: Vec<OsString>) -> Result<Extended, CliEr
         profile: matches.get_one("profile").cloned(),
         config: matches.get_one("config").cloned(),
     };
-    let Some((profiles, profile)) = args.chosen(is_given("repo", matches))? else {
+    let Some(chosen) = args.chosen(is_given("repo", matches))? else {
         return as_typed(typed);
     };
+    let (profiles, profile) = (&chosen.profiles, &chosen.name);
     let all = built(command);
     let of = all.find_subcommand(name).expect("it was just matched");
     let mut added = Added::default();
     let mut settings = Vec::new();
-    for (arg, setting) in resolve(&profiles, &profile, of)? {
+    for (arg, setting) in resolve(profiles, profile, of)? {
         let one = Added::from(arg, setting);
         if is_given(arg.get_id().as_str(), matches) || is_excluded(command, &typed, &one) {
             continue;
@@ -158,7 +176,10 @@ pub fn extend(command: &Command, typed: Vec<OsString>) -> Result<Extended, CliEr
         added.words.extend(one.words);
         settings.push(setting.clone());
     }
-    Ok(Extended { arguments: added.behind(&typed), settings })
+    let is_unset = |(name, _): &(String, String)| std::env::var_os(name).is_none();
+    let variables = profiles.variables(profile)?.into_iter().filter(is_unset).collect();
+    let arguments = added.behind(&typed);
+    Ok(Extended { arguments, settings, variables, chosen: Some(chosen) })
 }
 
 /// Arguments that a profile adds.

@@ -14,6 +14,18 @@ use crate::settings::{Settings, Variables};
 /// The variable that names a file of certificates for all kinds of places.
 pub(crate) const CA_FILE: &str = "STRONGROOM_CA_FILE";
 
+impl Variables {
+    /// The certificates (PEM) of authorities that only this user trusts: the content of the file
+    /// that `STRONGROOM_CA_FILE` names.
+    ///
+    /// # Errors
+    ///
+    /// If there is no certificate in it: in words for people.
+    pub fn authorities(&self) -> Result<Vec<Vec<u8>>, String> {
+        read(self, &[]).map_err(|failure| failure.answer())
+    }
+}
+
 /// The files (PEM) that `STRONGROOM_CA_FILE` and these variables name. What they hold is trusted
 /// beside the certificates that the machine trusts.
 pub(crate) fn read(variables: &Variables, others: &[&str]) -> Result<Vec<Vec<u8>>, Failure> {

@@ -42,6 +42,16 @@ impl Failure {
         Self::Lost(io::Error::other(reason))
     }
 
+    /// What was answered, for people.
+    pub(crate) fn answer(self) -> String {
+        match self {
+            Self::Refused { answer, .. } | Self::Busy { answer, .. } => answer,
+            Self::Unsupported(what) => format!("the place cannot {what}"),
+            Self::Unreadable(error) | Self::Lost(error) => error.to_string(),
+            Self::NotFound | Self::Taken | Self::Full => "the place refuses it".to_owned(),
+        }
+    }
+
     /// What the caller of a backend gets when no further attempt is made.
     pub(crate) fn into_error(
         self,

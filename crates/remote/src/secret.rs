@@ -16,6 +16,18 @@ use crate::settings::Variables;
 /// Files and answers of more bytes hold no password.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
 
+impl Variables {
+    /// The secret `NAME`: in the variable `NAME`, or in the first line of the file that `NAME_FILE`
+    /// names, or in the first line that the command in `NAME_COMMAND` prints.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or the command fails: in words for people.
+    pub fn secret(&self, name: &str) -> Result<Option<Zeroizing<String>>, String> {
+        find(self, name).map_err(|failure| failure.answer())
+    }
+}
+
 /// The secret `NAME`: the variable `NAME`, the first line of the file in `NAME_FILE`, or the first
 /// line that the command in `NAME_COMMAND` prints. None if none of these is set.
 pub(crate) fn find(

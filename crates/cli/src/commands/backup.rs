@@ -16,13 +16,14 @@ use strongroom_engine::{
     BackupOptions, BackupOutcome, BegunWalk, EngineError, Profile, backup, backup_walk,
 };
 use strongroom_repository::{Compression, OwnRecord, PackOptions, Repository};
-use strongroom_source::{Accounts, SourceOptions, TreeSource};
+use strongroom_source::{SourceOptions, TreeSource};
 
 use super::init;
 use crate::command_output::CommandOutput;
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::machine::{host_name, user_name};
 use crate::progress::Words;
 use crate::snapshot_arg::SnapshotArg;
 use crate::terminal::printable_bytes;
@@ -165,9 +166,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         paths: args.paths.clone(),
         source,
         host: args.host.clone().unwrap_or_else(host_name),
-        user: Accounts::of_this_machine()
-            .user_name(uid)
-            .map_or(uid.to_string(), ToString::to_string),
+        user: user_name(),
         uid,
         gid: rustix::process::getegid().as_raw(),
         labels: args.labels.clone(),
@@ -297,12 +296,6 @@ fn exit_of(outcome: &BackupOutcome) -> Exit {
     } else {
         Exit::Done
     }
-}
-
-fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim();
-    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
 }
 
 fn summary(outcome: &BackupOutcome, elapsed: std::time::Duration) -> Vec<String> {

@@ -84,12 +84,7 @@ fn check(context: &Context) -> Result<ExitCode, CliError> {
     let command = profile::built(&manual::command());
     let mut settings = 0;
     for name in profiles.names() {
-        for section in sections_of(&profiles, name, &command)? {
-            for (arg, setting) in profile::resolve(&profiles, name, section)? {
-                profile::try_out(&command, section, arg, setting)?;
-                settings += 1;
-            }
-        }
+        settings += check_one(&profiles, name, &command)?;
     }
     let count = profiles.names().count() as u64;
     context
@@ -97,6 +92,19 @@ fn check(context: &Context) -> Result<ExitCode, CliError> {
         .json(&json!({ "event": "summary", "profiles": count, "settings": settings }))?;
     context.terminal.line(format!("{} in order", counted(count, "profile is", "profiles are")))?;
     Ok(Exit::Done.into())
+}
+
+/// Checks a profile, and counts its settings.
+pub fn check_one(profiles: &Profiles, name: &str, command: &Command) -> Result<u64, CliError> {
+    let mut settings = 0;
+    profiles.variables(name)?;
+    for section in sections_of(profiles, name, command)? {
+        for (arg, setting) in profile::resolve(profiles, name, section)? {
+            profile::try_out(command, section, arg, setting)?;
+            settings += 1;
+        }
+    }
+    Ok(settings)
 }
 
 fn show(context: &Context, name: &str) -> Result<ExitCode, CliError> {
@@ -112,6 +120,15 @@ fn show(context: &Context, name: &str) -> Result<ExitCode, CliError> {
         }
     }
     shown.sort_by_key(|(section, _)| *section);
+    let variables = profiles.variables(name)?;
+    if !variables.is_empty() {
+        context.terminal.line(format!("[{name}.environment]"))?;
+    }
+    for (variable, _) in variables {
+        // Its value may be a secret.
+        context.terminal.json(&json!({ "event": "variable", "name": variable }))?;
+        context.terminal.line(format!("{variable} = …"))?;
+    }
     let mut last = None;
     for (section, setting) in shown {
         context.terminal.json(&json!({

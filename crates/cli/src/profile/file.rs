@@ -14,6 +14,8 @@ use crate::exit::{CliError, Exit};
 
 /// Files that a file may include, one within the other.
 const INCLUDES_MAX: usize = 16;
+/// The table of a profile with variables.
+const ENVIRONMENT: &str = "environment";
 /// A longer file is none with profiles.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -36,6 +38,8 @@ pub struct Profile {
     extends: Option<(String, Position)>,
     /// Options of every command.
     global: Vec<Setting>,
+    /// Variables that it sets.
+    variables: Vec<(String, String)>,
     /// Options of one command, by its name, and where its section begins.
     sections: BTreeMap<String, (Position, Vec<Setting>)>,
 }
@@ -44,6 +48,7 @@ pub struct Profile {
 struct Text {
     path: Arc<Path>,
     text: String,
+    is_readable_by_others: bool,
 }
 
 impl Text {
@@ -109,6 +114,27 @@ impl Profiles {
         let chain = self.chain(name)?.into_iter().rev();
         let sections = chain.flat_map(|profile| &profile.sections);
         Ok(sections.map(|(command, (position, _))| (command.as_str(), position)).collect())
+    }
+
+    /// The variables that a profile sets, those of the profile before those that it extends.
+    pub fn variables(&self, name: &str) -> Result<Vec<(String, String)>, CliError> {
+        let mut variables: Vec<(String, String)> = Vec::new();
+        for variable in self.chain(name)?.iter().flat_map(|profile| &profile.variables) {
+            if !variables.iter().any(|(known, _)| *known == variable.0) {
+                variables.push(variable.clone());
+            }
+        }
+        Ok(variables)
+    }
+
+    /// What a profile says about an option of every command.
+    pub fn values(&self, name: &str, option: &str) -> Result<Vec<String>, CliError> {
+        let chain = self.chain(name)?;
+        let mut settings = chain.iter().flat_map(|profile| &profile.global);
+        Ok(match settings.find(|setting| setting.name == option).map(|setting| &setting.value) {
+            Some(Value::Words(words)) => words.clone(),
+            _ => Vec::new(),
+        })
     }
 
     /// A profile, and those that it extends.
@@ -185,13 +211,18 @@ impl Profile {
         text: &Text,
     ) -> Result<Self, CliError> {
         let (name, extends) = (name.to_owned(), None);
-        let (global, sections) = (Vec::new(), BTreeMap::new());
-        let mut profile = Self { name, position, extends, global, sections };
+        let (global, variables, sections) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut profile = Self { name, position, extends, global, variables, sections };
         for (key, value) in table {
             let at = text.at(key.span().start);
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("extends", DeValue::String(base)) => {
                     profile.extends = Some((base.to_string(), at))
+                }
+                (ENVIRONMENT, DeValue::Table(table)) => {
+                    for (key, value) in table {
+                        profile.variables.push(variable(key, value, text)?);
+                    }
                 }
                 (section, DeValue::Table(table)) => {
                     let settings =
@@ -204,6 +235,29 @@ impl Profile {
         }
         Ok(profile)
     }
+}
+
+/// A variable of the environment. Its value may be a secret only in a file that others cannot read.
+fn variable(
+    key: &Spanned<std::borrow::Cow<'_, str>>,
+    value: &Spanned<DeValue<'_>>,
+    text: &Text,
+) -> Result<(String, String), CliError> {
+    let (name, at) = (key.get_ref().to_string(), text.at(key.span().start));
+    let words = words(value.get_ref()).unwrap_or_default();
+    let ([value], false) = (words.as_slice(), name.is_empty() || name.contains(['=', '\0'])) else {
+        let what = format!("`{}` is no variable with a text", Printable::text(&name));
+        return Err(wrong(&at, what, "write NAME = \"VALUE\""));
+    };
+    let is_secret =
+        ["PASSWORD", "PASSPHRASE", "KEY", "SECRET", "TOKEN"].iter().any(|end| name.ends_with(end));
+    if is_secret && text.is_readable_by_others {
+        let what = format!("`{name}` is a secret, and others may read this file");
+        let path = Printable::path(&text.path);
+        let hint = format!("run `chmod 600 {path}`, or write {name}_FILE = \"FILE\"");
+        return Err(wrong(&at, what, hint));
+    }
+    Ok((name, at_home(value)))
 }
 
 fn setting(
@@ -251,7 +305,8 @@ fn read(path: &Path) -> Result<Text, CliError> {
         CliError::new(Exit::Failed, message, "check the file")
     };
     let file = std::fs::File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.mode() & 0o002 != 0 {
+    let mode = file.metadata().map_err(failed)?.mode();
+    if mode & 0o002 != 0 {
         let path = Printable::path(path);
         let message = format!("everybody may write to {path}, and it says which commands are run");
         return Err(CliError::new(Exit::Failed, message, format!("run `chmod o-w {path}`")));
@@ -262,7 +317,7 @@ fn read(path: &Path) -> Result<Text, CliError> {
         let message = format!("{} is too long for a file with profiles", Printable::path(path));
         return Err(CliError::new(Exit::Failed, message, "check the file"));
     }
-    Ok(Text { path: path.into(), text })
+    Ok(Text { path: path.into(), text, is_readable_by_others: mode & 0o044 != 0 })
 }
 
 /// What to do about a name that is none.

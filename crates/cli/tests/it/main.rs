@@ -18,6 +18,7 @@ mod places;
 mod profiles;
 mod prompt;
 mod replicas;
+mod runs;
 mod second_reader;
 mod space;
 mod story;

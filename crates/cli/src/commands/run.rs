@@ -1,0 +1,218 @@
+//! `strongroom run`
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::parser::ValueSource;
+use serde_json::json;
+use strongroom_base::{Clock, SystemClock};
+use strongroom_notice::{MailServer, Recipient, Verdict};
+
+use crate::context::Context;
+use crate::dates;
+use crate::exit::{CliError, Exit};
+use crate::manual;
+use crate::night::{Hooks, Night, Records, STEPS, Word, is_metered, is_on_battery};
+use crate::profile::Profiles;
+use crate::schedule::Calendar;
+
+/// What a profile's run does, and who hears of it.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Only these steps of the profile, in their usual order
+    #[arg(value_name = "STEP", value_parser = STEPS)]
+    steps: Vec<String>,
+    /// Change nothing; show the steps
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+    /// Do nothing unless a run is due by this calendar and was not begun since; for cron
+    #[arg(long, value_name = "CALENDAR", value_parser = Calendar::parse)]
+    due: Option<Calendar>,
+    /// With --due: be up to this much later, always the same on this machine
+    #[arg(long, value_name = "DURATION", value_parser = dates::span, default_value = "0m")]
+    jitter: i64,
+    /// Do nothing while the machine runs on a battery; exit code 75
+    #[arg(long)]
+    not_on_battery: bool,
+    /// Do nothing while the line to the network costs by the byte, as NetworkManager says; exit
+    /// code 75
+    #[arg(long)]
+    not_metered: bool,
+    /// Write the result for Prometheus into this file
+    #[arg(long, value_name = "FILE")]
+    metrics: Option<PathBuf>,
+    #[command(flatten)]
+    hooks: HookArgs,
+    #[command(flatten)]
+    notices: NoticeArgs,
+}
+
+/// Commands around a run.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Hooks")]
+struct HookArgs {
+    /// Run this shell command before the first step; may be given several times, like all hooks
+    #[arg(long, value_name = "COMMAND")]
+    before: Vec<String>,
+    /// Run this after the last step; like the next two it finds the report in its standard input
+    #[arg(long, value_name = "COMMAND")]
+    after: Vec<String>,
+    /// Run this if there were warnings
+    #[arg(long, value_name = "COMMAND")]
+    on_warning: Vec<String>,
+    /// Run this if something failed
+    #[arg(long, value_name = "COMMAND")]
+    on_failure: Vec<String>,
+    /// End a hook that takes longer
+    #[arg(long, value_name = "DURATION", value_parser = dates::span, default_value = "1h")]
+    hook_patience: i64,
+}
+
+/// Who hears of a run.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Notices")]
+struct NoticeArgs {
+    /// Send a notice to mailto:ADDRESS, https://WEBHOOK, ntfy:https://HOST/TOPIC or
+    /// healthchecks:https://HOST/ID; may be given several times
+    #[arg(long, value_name = "RECIPIENT")]
+    notify: Vec<Recipient>,
+    /// Of which runs: "failure", "warning" for these too, or "success" for all. Healthchecks hears
+    /// of all
+    #[arg(long, value_name = "VERDICT", value_parser = verdict, default_value = "warning")]
+    notify_on: Verdict,
+    /// The server that takes mail: smtp://HOST, smtp://USER@HOST or smtps://USER@HOST
+    #[arg(long, value_name = "SERVER", default_value = "smtp://localhost")]
+    smtp: MailServer,
+    /// Who writes, as an address of mail [default: the user on this machine]
+    #[arg(long, value_name = "ADDRESS")]
+    mail_from: Option<String>,
+}
+
+fn verdict(text: &str) -> Result<Verdict, String> {
+    match text {
+        "failure" => Ok(Verdict::Failed),
+        "warning" => Ok(Verdict::Warning),
+        "success" => Ok(Verdict::Good),
+        _ => Err("write failure, warning or success".to_owned()),
+    }
+}
+
+/// Runs the steps.
+pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
+    let chosen = context.chosen_profile()?;
+    let profile = chosen.name.clone();
+    let steps = steps_of(&chosen.profiles, &profile, &args.steps)?;
+    if args.dry_run {
+        for step in &steps {
+            context.terminal.json(&json!({ "event": "step", "step": step }))?;
+            context.terminal.line(format!("strongroom --profile {profile} {step}"))?;
+        }
+        return Ok(Exit::Done.into());
+    }
+    if let Some(calendar) = &args.due
+        && !is_due(calendar, args.jitter, &profile)?
+    {
+        return Ok(Exit::Done.into());
+    }
+    if let Some(why) = hindrance(&args) {
+        let hint = "run it later, or leave out the condition";
+        return Err(CliError::new(Exit::NotNow, format!("not now: {why}"), hint));
+    }
+    let night = Night {
+        context,
+        profile,
+        config: chosen.file.clone(),
+        typed: typed_for_all(),
+        steps,
+        hooks: Hooks {
+            before: args.hooks.before,
+            after: args.hooks.after,
+            on_warning: args.hooks.on_warning,
+            on_failure: args.hooks.on_failure,
+            patience: Duration::from_nanos(args.hooks.hook_patience.unsigned_abs()),
+        },
+        word: Word {
+            recipients: args.notices.notify,
+            from_verdict: args.notices.notify_on,
+            mail_server: args.notices.smtp,
+            sender: args.notices.mail_from,
+        },
+        metrics: args.metrics,
+    };
+    Ok(ExitCode::from(night.run()?))
+}
+
+/// The steps that a profile has sections for; of these, those that were asked for.
+pub fn steps_of(
+    profiles: &Profiles,
+    profile: &str,
+    wanted: &[String],
+) -> Result<Vec<&'static str>, CliError> {
+    let sections = profiles.sections(profile)?;
+    let example = |step: &str| format!("write a line [{profile}.{step}], with its options below");
+    if let Some(missing) = wanted.iter().find(|step| !sections.contains_key(step.as_str())) {
+        let message = format!("the profile {profile} does not say how to {missing}");
+        return Err(CliError::new(Exit::Failed, message, example(missing)));
+    }
+    let is_wanted = |step: &&str| wanted.is_empty() || wanted.iter().any(|one| one == step);
+    let steps: Vec<&str> = STEPS.into_iter().filter(|step| sections.contains_key(step)).collect();
+    if steps.is_empty() {
+        let message = format!("the profile {profile} has no step to run");
+        return Err(CliError::new(Exit::Failed, message, example("backup")));
+    }
+    Ok(steps.into_iter().filter(is_wanted).collect())
+}
+
+fn is_due(calendar: &Calendar, jitter: i64, profile: &str) -> Result<bool, CliError> {
+    let later = crate::schedule::offset(jitter, profile);
+    let now = SystemClock.now();
+    let due = calendar.last_due(now.0.saturating_sub(later)).ok_or_else(|| {
+        let hint = "write hourly, daily, weekly, monthly, 02:30 or Mon,Thu 02:30";
+        CliError::new(Exit::Failed, "only systemd understands this calendar", hint)
+    })?;
+    // A record that cannot be read is said by the run itself.
+    let record = Records::of(profile)?.read().unwrap_or_default();
+    let begun = record.runs.last().map(|run| run.started.0.0);
+    Ok(begun.is_none_or(|begun| begun < due.saturating_add(later)))
+}
+
+fn hindrance(args: &Args) -> Option<&'static str> {
+    if args.not_on_battery && is_on_battery() {
+        return Some("the machine runs on a battery");
+    }
+    if args.not_metered && is_metered() {
+        return Some("the line to the network costs by the byte");
+    }
+    None
+}
+
+/// What was typed for every command, for the steps. What the profile and the environment say they
+/// read themselves.
+fn typed_for_all() -> Vec<OsString> {
+    let command = manual::command();
+    let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(std::env::args_os())
+    else {
+        return Vec::new();
+    };
+    let Some((_, matches)) = matches.subcommand() else { return Vec::new() };
+    let mut typed = Vec::new();
+    for arg in command.get_arguments().filter(|arg| arg.is_global_set()) {
+        let (id, Some(long)) = (arg.get_id().as_str(), arg.get_long()) else { continue };
+        let is_own = matches!(long, "json" | "quiet" | "profile" | "config");
+        if is_own || matches.value_source(id) != Some(ValueSource::CommandLine) {
+            continue;
+        }
+        if !arg.get_action().takes_values() {
+            typed.push(format!("--{long}").into());
+            continue;
+        }
+        for value in matches.get_raw(id).into_iter().flatten() {
+            let mut option = OsString::from(format!("--{long}="));
+            option.push(value);
+            typed.push(option);
+        }
+    }
+    typed
+}

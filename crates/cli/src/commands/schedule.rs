@@ -1,0 +1,144 @@
+//! `strongroom schedule`
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use strongroom_base::{Printable, Severity};
+
+use crate::context::Context;
+use crate::dates;
+use crate::exit::{CliError, Exit};
+use crate::machine::user_name;
+use crate::manual;
+use crate::profile;
+use crate::schedule::{Calendar, Plan, cron, systemd, unit_name};
+
+/// When the profile is run.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// When: hourly, daily, weekly, monthly, 02:30, Mon,Thu 02:30, or a calendar of systemd
+    #[arg(long, value_name = "CALENDAR", value_parser = Calendar::parse, default_value = "daily")]
+    at: Calendar,
+    /// Up to this much later, always the same on this machine: others use the same places
+    #[arg(long, value_name = "DURATION", value_parser = dates::span, default_value = "1h")]
+    jitter: i64,
+    /// Wake the machine from sleep for it
+    #[arg(long)]
+    wake: bool,
+    /// For the whole machine, also while no user is logged in [default if run by root]
+    #[arg(long, conflicts_with = "user")]
+    system: bool,
+    /// For this user
+    #[arg(long)]
+    user: bool,
+    /// Write a line for cron, even if there is systemd
+    #[arg(long)]
+    cron: bool,
+    /// Change nothing; show what is scheduled
+    #[arg(long, conflicts_with = "remove")]
+    show: bool,
+    /// Run the profile no more by itself
+    #[arg(long)]
+    remove: bool,
+    /// Change nothing; show what would be written
+    #[arg(long, short = 'n', conflicts_with_all = ["show", "remove"])]
+    dry_run: bool,
+}
+
+/// Writes, shows or removes it.
+pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    let chosen = context.chosen_profile()?;
+    let of_machine = !args.user && (args.system || rustix::process::geteuid().is_root());
+    let unit = unit_name(&chosen.name);
+    if args.remove {
+        return remove(context, &unit, of_machine);
+    }
+    if args.show {
+        return show(context, &unit, of_machine);
+    }
+    let steps = super::run::steps_of(&chosen.profiles, &chosen.name, &[])?;
+    // A mistake in the profile is said now, not in the night.
+    let command = profile::built(&manual::command());
+    super::profile::check_one(&chosen.profiles, &chosen.name, &command)?;
+    let program = std::env::current_exe().map_err(|error| {
+        let message = format!("cannot find this program: {error}");
+        CliError::new(Exit::Failed, message, "install it, and run it again")
+    })?;
+    let plan = Plan {
+        profile: chosen.name.clone(),
+        config: chosen.file.clone(),
+        program,
+        calendar: args.at.clone(),
+        jitter: args.jitter,
+        wake: args.wake,
+        of_machine,
+        credentials: chosen.profiles.values(&chosen.name, "password-credential")?,
+    };
+    let by_cron = args.cron || !systemd::is_here();
+    if args.dry_run {
+        let text = match by_cron {
+            true => cron::table(&plan)?,
+            false => format!("{}\n{}", systemd::service(&plan), systemd::timer(&plan)),
+        };
+        text.lines().try_for_each(|line| context.terminal.result(line))?;
+        return Ok(Exit::Done.into());
+    }
+    let written = match by_cron {
+        true => vec![cron::install(&plan)?],
+        false => {
+            let paths = systemd::install(&plan)?;
+            paths.iter().map(|path| path.display().to_string()).collect()
+        }
+    };
+    if !by_cron && !of_machine && !systemd::lingers(&user_name()) {
+        let message = format!(
+            "timers of a user run only while the user is logged in: `loginctl enable-linger {}` lets \
+             them run always",
+            user_name()
+        );
+        context.terminal.problem(Severity::Warning, &message);
+    }
+    let next = if by_cron { None } else { systemd::next(&unit, of_machine) };
+    context.terminal.json(&json!({
+        "event": "summary", "profile": chosen.name, "steps": steps, "written": written, "next": next,
+    }))?;
+    let name = Printable::text(&chosen.name);
+    context.terminal.line(format!("profile {name} is run by itself: {}", steps.join(", ")))?;
+    for path in written {
+        context.terminal.line(format!("  written: {path}"))?;
+    }
+    if let Some(next) = next {
+        context.terminal.line(format!("  next run: {next}"))?;
+    }
+    Ok(Exit::Done.into())
+}
+
+fn remove(context: &Context, unit: &str, of_machine: bool) -> Result<ExitCode, CliError> {
+    let units = systemd::remove(unit, of_machine)?;
+    let mut removed: Vec<String> = units.iter().map(|path| path.display().to_string()).collect();
+    removed.extend(cron::remove(unit, of_machine)?);
+    context.terminal.json(&json!({ "event": "summary", "removed": removed }))?;
+    match removed.is_empty() {
+        true => context.terminal.line("it was not scheduled")?,
+        false => {
+            removed.iter().try_for_each(|path| context.terminal.line(format!("removed: {path}")))?
+        }
+    }
+    Ok(Exit::Done.into())
+}
+
+fn show(context: &Context, unit: &str, of_machine: bool) -> Result<ExitCode, CliError> {
+    let next = systemd::next(unit, of_machine);
+    let line = cron::shown(unit, of_machine);
+    context
+        .terminal
+        .json(&json!({ "event": "summary", "unit": unit, "next": next, "cron": line }))?;
+    match (next, line) {
+        (None, None) => context.terminal.result("it is not scheduled")?,
+        (Some(next), _) => {
+            context.terminal.result(format!("{unit}.timer runs it next on {next}"))?
+        }
+        (None, Some(line)) => context.terminal.result(format!("cron: {line}"))?,
+    }
+    Ok(Exit::Done.into())
+}

@@ -1,0 +1,342 @@
+//! A profile's night: its steps one after another, hooks around them, one report, and word to those
+//! who should hear of it.
+//!
+//! Each step is this program once more, so a step that dies takes nothing with it. Nothing but a
+//! request to stop keeps a backup from being made: hooks that fail, notices that do not arrive and
+//! records that cannot be kept are reported, and the run goes on. Why: `docs/design/0025-profiles.md`.
+
+mod child;
+mod conditions;
+mod record;
+mod report;
+mod word;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::json;
+use strongroom_base::{Cancel, Clock, Severity, SystemClock};
+use strongroom_notice::Verdict;
+
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+pub use child::Stream;
+use child::{Ended, Ending, Patience};
+pub use conditions::{is_metered, is_on_battery};
+pub use record::{Moment, Record, Records, RunRecord, StepRecord, replace};
+pub use report::{State, lines as lines_of, metrics, state_of, verdict_text};
+pub use word::Word;
+
+/// The steps that a night can have, in their order.
+pub const STEPS: [&str; 8] =
+    ["backup", "forget", "prune", "replicate", "audit", "lock", "verify", "drill"];
+/// Steps that are left out after a backup that failed: what is old may be needed yet.
+const ONLY_AFTER_A_BACKUP: [&str; 2] = ["forget", "prune"];
+/// How long a step that is asked to stop may take for it: a backup stores what it has.
+const GRACE_OF_STEPS: Duration = Duration::from_secs(120);
+/// The same for hooks.
+const GRACE_OF_HOOKS: Duration = Duration::from_secs(10);
+/// How long a hook may take behind a run that was asked to stop.
+const PATIENCE_WHEN_STOPPED: Duration = Duration::from_secs(30);
+
+/// Commands of the user's around a run.
+#[derive(Debug, Clone, Default)]
+pub struct Hooks {
+    /// Before the first step.
+    pub before: Vec<String>,
+    /// After the last, however it ended.
+    pub after: Vec<String>,
+    /// After a run with a warning.
+    pub on_warning: Vec<String>,
+    /// After a run that failed.
+    pub on_failure: Vec<String>,
+    /// How long each may take.
+    pub patience: Duration,
+}
+
+/// A profile's night.
+pub struct Night<'a> {
+    /// Where output goes, and what asks to stop.
+    pub context: &'a Context,
+    /// The profile.
+    pub profile: String,
+    /// The file that it is in.
+    pub config: PathBuf,
+    /// What was typed for every command.
+    pub typed: Vec<OsString>,
+    /// The steps, in their order.
+    pub steps: Vec<&'static str>,
+    /// Commands around them.
+    pub hooks: Hooks,
+    /// Who hears of it.
+    pub word: Word,
+    /// A file for Prometheus.
+    pub metrics: Option<PathBuf>,
+}
+
+/// What happened so far.
+struct Progress {
+    started: Moment,
+    steps: Vec<StepRecord>,
+    /// Hooks that failed.
+    failures: Vec<String>,
+    /// What was not said or not kept.
+    warnings: Vec<String>,
+}
+
+impl Progress {
+    fn verdict(&self) -> Verdict {
+        let is = |outcome: &str| self.steps.iter().any(|step| step.outcome == outcome);
+        if is("failed") || is("stopped") || !self.failures.is_empty() {
+            Verdict::Failed
+        } else if is("warning") || !self.warnings.is_empty() {
+            Verdict::Warning
+        } else {
+            Verdict::Good
+        }
+    }
+
+    /// The code of the first step that failed, or else what says the same of the whole.
+    fn exit(&self) -> u8 {
+        let is_bad = |step: &&StepRecord| matches!(step.outcome.as_str(), "failed" | "stopped");
+        let code = |step: &StepRecord| match step.outcome.as_str() {
+            "stopped" => Exit::Interrupted as u8,
+            _ => step.exit.and_then(|code| u8::try_from(code).ok()).unwrap_or(Exit::Failed as u8),
+        };
+        match (self.steps.iter().find(is_bad), self.verdict()) {
+            (Some(step), _) => code(step),
+            (None, Verdict::Failed) => Exit::Failed as u8,
+            (None, Verdict::Warning) => Exit::Incomplete as u8,
+            (None, Verdict::Good) => Exit::Done as u8,
+        }
+    }
+
+    fn record(&self) -> RunRecord {
+        let is_stopped = self.steps.iter().any(|step| step.outcome == "stopped");
+        RunRecord {
+            started: self.started,
+            ended: Moment(SystemClock.now()),
+            verdict: if is_stopped { "stopped" } else { self.verdict().name() }.to_owned(),
+            exit: self.exit(),
+            steps: self.steps.clone(),
+            troubles: [&self.failures[..], &self.warnings[..]].concat(),
+        }
+    }
+}
+
+impl Night<'_> {
+    /// Runs it, and gives the exit code.
+    ///
+    /// # Errors
+    ///
+    /// If it is being run already, or the machine cannot say so.
+    pub fn run(&self) -> Result<u8, CliError> {
+        let records = Records::of(&self.profile)?;
+        let _lock = records.lock()?;
+        let _awake = conditions::Awake::begin(&format!("profile {} is being run", self.profile));
+        let started = Moment(SystemClock.now());
+        let mut progress =
+            Progress { started, steps: Vec::new(), failures: Vec::new(), warnings: Vec::new() };
+        let mut record = records.read().unwrap_or_else(|error| {
+            self.warn(&mut progress.warnings, error.to_string());
+            Record::default()
+        });
+        for trouble in self.word.announce(self.context) {
+            self.warn(&mut progress.warnings, trouble);
+        }
+        self.run_hooks("before", &self.hooks.before, &mut progress, "", "");
+        for step in &self.steps {
+            self.run_step(step, &mut progress)?;
+        }
+        self.run_hooks_behind(&mut progress);
+        // What is said of a run is not yet part of it: a death while it is said loses no record.
+        let at_last = record.runs.len();
+        record.push(progress.record());
+        if let Err(error) = records.write(&record) {
+            self.warn(&mut progress.warnings, error.to_string());
+        }
+        let said = report::notice(&self.profile, &progress.record(), progress.verdict());
+        let troubles = self.word.tell(self.context, &said);
+        if !troubles.is_empty() {
+            for trouble in troubles {
+                self.warn(&mut progress.warnings, trouble);
+            }
+            record.runs.truncate(at_last);
+            record.push(progress.record());
+            // If that fails, it was said above.
+            let _ = records.write(&record);
+        }
+        if let Some(path) = &self.metrics
+            && let Err(error) = replace(path, metrics(&self.profile, &record).as_bytes())
+        {
+            let path = strongroom_base::Printable::path(path);
+            self.warn(&mut progress.warnings, format!("cannot write the metrics {path}: {error}"));
+        }
+        self.summary(&progress)?;
+        Ok(progress.exit())
+    }
+
+    /// Says what is wrong; further lines of it were shown already, and are for the report.
+    fn warn(&self, to: &mut Vec<String>, text: String) {
+        let first = text.lines().next().unwrap_or_default();
+        self.context.terminal.problem(Severity::Warning, first);
+        to.push(text);
+    }
+
+    fn run_step(&self, step: &'static str, progress: &mut Progress) -> Result<(), CliError> {
+        let outcome_of_backup =
+            progress.steps.iter().find(|step| step.step == "backup").map(|step| &*step.outcome);
+        let was_stopped = self.context.cancel.is_cancelled();
+        let left_out = if was_stopped {
+            Some("the run was stopped")
+        } else if ONLY_AFTER_A_BACKUP.contains(&step) && outcome_of_backup == Some("failed") {
+            Some("the backup failed")
+        } else {
+            None
+        };
+        if let Some(why) = left_out {
+            progress.steps.push(StepRecord {
+                step: step.to_owned(),
+                // A run that is stopped before its first step was stopped all the same.
+                outcome: if was_stopped { "stopped" } else { "left out" }.to_owned(),
+                exit: None,
+                seconds: 0.0,
+                output: format!("left out: {why}\n"),
+            });
+            return Ok(());
+        }
+        self.context.terminal.line(format!("== {step}"))?;
+        let program = std::env::current_exe().map_err(|error| {
+            let message = format!("cannot find this program: {error}");
+            CliError::new(Exit::Failed, message, "see whether it was replaced, and run it again")
+        })?;
+        let mut command = Command::new(program);
+        command.arg("--profile").arg(&self.profile).arg("--config").arg(&self.config);
+        command.args(&self.typed).arg(step);
+        let patience = Patience { whole: None, grace: GRACE_OF_STEPS };
+        let ended = self.attend(step, command, "", patience, &self.context.cancel);
+        progress.steps.push(match ended {
+            Ok(ended) => step_record(step, ended),
+            Err(error) => StepRecord {
+                step: step.to_owned(),
+                outcome: "failed".to_owned(),
+                exit: None,
+                seconds: 0.0,
+                output: format!("cannot be started: {error}\n"),
+            },
+        });
+        let record = progress.steps.last().expect("it was pushed");
+        self.context.terminal.json(&json!({
+            "event": "step",
+            "step": record.step,
+            "outcome": record.outcome,
+            "exit": record.exit,
+            "seconds": record.seconds,
+        }))?;
+        Ok(())
+    }
+
+    /// Runs a program, and shows what it writes.
+    fn attend(
+        &self,
+        name: &str,
+        command: Command,
+        input: &str,
+        patience: Patience,
+        cancel: &Cancel,
+    ) -> std::io::Result<Ended> {
+        let terminal = &self.context.terminal;
+        let mut each = |stream: Stream, line: &str| {
+            if terminal.is_json() {
+                let stream = if stream == Stream::Out { "out" } else { "err" };
+                // If nothing takes the output, the run goes on all the same.
+                let _ = terminal.json(&json!({
+                    "event": "output", "step": name, "stream": stream, "line": line,
+                }));
+            } else if stream == Stream::Err {
+                crate::terminal::write_wrapped("", line);
+            } else {
+                let _ = terminal.line(line);
+            }
+        };
+        child::run(command, input.as_bytes(), patience, cancel, &mut each)
+    }
+
+    fn run_hooks_behind(&self, progress: &mut Progress) {
+        let said = report::notice(&self.profile, &progress.record(), progress.verdict());
+        let (verdict, text) = (said.verdict.name(), format!("{}\n\n{}", said.subject, said.text));
+        match said.verdict {
+            Verdict::Good => {}
+            Verdict::Warning => {
+                self.run_hooks("on-warning", &self.hooks.on_warning, progress, verdict, &text);
+            }
+            Verdict::Failed => {
+                self.run_hooks("on-failure", &self.hooks.on_failure, progress, verdict, &text);
+            }
+        }
+        self.run_hooks("after", &self.hooks.after, progress, verdict, &text);
+    }
+
+    /// Runs hooks; the report is their standard input.
+    fn run_hooks(
+        &self,
+        when: &str,
+        hooks: &[String],
+        progress: &mut Progress,
+        verdict: &str,
+        report: &str,
+    ) {
+        for hook in hooks {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", hook]);
+            command.env_remove("STRONGROOM_PASSWORD");
+            command.env("STRONGROOM_PROFILE", &self.profile).env("STRONGROOM_VERDICT", verdict);
+            // Those behind a run put in order what those before it began: they run also after a
+            // request to stop, but not for long.
+            let is_before = report.is_empty();
+            let (cancel, whole) = match self.context.cancel.is_cancelled() && !is_before {
+                true => (Cancel::new(), self.hooks.patience.min(PATIENCE_WHEN_STOPPED)),
+                false => (self.context.cancel.clone(), self.hooks.patience),
+            };
+            let patience = Patience { whole: Some(whole), grace: GRACE_OF_HOOKS };
+            let what = match self.attend(when, command, report, patience, &cancel) {
+                Ok(Ended { ending: Ending::Code(0) | Ending::Stopped, .. }) => continue,
+                Ok(ended) => report::with_output(&report::ending_text(ended.ending), &ended.output),
+                Err(error) => error.to_string(),
+            };
+            let hook = strongroom_base::Printable::text(hook);
+            self.warn(&mut progress.failures, format!("the hook {when} `{hook}` {what}"));
+        }
+    }
+
+    fn summary(&self, progress: &Progress) -> Result<(), CliError> {
+        let record = progress.record();
+        let mut event = json!(record);
+        event["event"] = json!("summary");
+        event["profile"] = json!(self.profile);
+        self.context.terminal.json(&event)?;
+        self.context.terminal.line("==")?;
+        for line in report::lines(&self.profile, &record) {
+            self.context.terminal.line(line)?;
+        }
+        Ok(())
+    }
+}
+
+fn step_record(step: &str, ended: Ended) -> StepRecord {
+    let (outcome, exit) = match ended.ending {
+        Ending::Code(0) => ("good", Some(0)),
+        Ending::Code(3) => ("warning", Some(3)),
+        Ending::Stopped | Ending::Code(130) => ("stopped", Some(130)),
+        Ending::Code(code) => ("failed", Some(code)),
+        Ending::Signal(_) | Ending::TookTooLong => ("failed", None),
+    };
+    let mut output = ended.output;
+    if let Ending::Signal(_) = ended.ending {
+        output.push_str(&format!("it {}\n", report::ending_text(ended.ending)));
+    }
+    let (step, outcome, seconds) = (step.to_owned(), outcome.to_owned(), ended.took.as_secs_f64());
+    StepRecord { step, outcome, exit, seconds, output }
+}

@@ -1,0 +1,206 @@
+//! A run in words: for a terminal, for a mail, for monitors.
+
+use std::time::Duration;
+
+use serde_json::json;
+use strongroom_base::units::duration_text;
+use strongroom_base::{Printable, Timestamp};
+use strongroom_notice::{Notice, Verdict};
+
+use super::STEPS;
+use super::child::Ending;
+use super::record::{Record, RunRecord, StepRecord};
+use crate::dates;
+use crate::machine::host_name;
+
+/// What a step that ended well wrote is of less interest.
+const GOOD_OUTPUT_BYTES_MAX: usize = 2 << 10;
+
+/// The lines that end a run.
+pub fn lines(profile: &str, run: &RunRecord) -> Vec<String> {
+    let mut lines = vec![format!("profile {}: {}", Printable::text(profile), verdict_text(run))];
+    lines.extend(run.steps.iter().map(step_line));
+    lines.extend(run.troubles.iter().map(|trouble| format!("  {}", first_line(trouble))));
+    lines
+}
+
+fn step_line(step: &StepRecord) -> String {
+    let took = duration_text(Duration::from_secs_f64(step.seconds.max(0.0)));
+    let what = match (step.outcome.as_str(), step.exit) {
+        ("good", _) => format!("done in {took}"),
+        ("left out" | "stopped", None) => first_line(&step.output).to_owned(),
+        ("stopped", _) => format!("stopped after {took}"),
+        ("warning", _) => format!("done in {took}, with warnings"),
+        (_, Some(code)) => format!("failed after {took}, exit code {code}"),
+        (_, None) => format!("failed after {took}"),
+    };
+    format!("  {:<10} {what}", step.step)
+}
+
+/// How a run ended, in a few words.
+pub fn verdict_text(run: &RunRecord) -> String {
+    let failed: Vec<&str> =
+        run.steps.iter().filter(|step| step.outcome == "failed").map(|step| &*step.step).collect();
+    match run.verdict.as_str() {
+        "good" => "all done".to_owned(),
+        "warning" => "done, with warnings".to_owned(),
+        "stopped" => "stopped before its end".to_owned(),
+        _ if failed.is_empty() => "done, but a hook failed".to_owned(),
+        _ => format!("failed: {}", failed.join(", ")),
+    }
+}
+
+/// What is said of a run.
+pub fn notice(profile: &str, run: &RunRecord, verdict: Verdict) -> Notice {
+    let host = host_name();
+    let shown = Printable::text(profile).to_string();
+    let subject = format!("strongroom: {shown} on {host}: {}", verdict_text(run));
+    let mut text = format!(
+        "Profile {shown} on {host}, from {} to {}.\n\n",
+        dates::text(run.started.0),
+        dates::text(run.ended.0)
+    );
+    for line in &lines(profile, run)[1..] {
+        text.push_str(line);
+        text.push('\n');
+    }
+    for step in &run.steps {
+        let output = match step.outcome.as_str() {
+            "good" => end_of(&step.output, GOOD_OUTPUT_BYTES_MAX),
+            _ => &step.output,
+        };
+        if !output.trim().is_empty() && step.seconds > 0.0 {
+            text.push_str(&format!("\n== {}\n{output}", step.step));
+        }
+    }
+    for trouble in run.troubles.iter().filter(|trouble| trouble.contains('\n')) {
+        text.push_str(&format!("\n== {trouble}\n"));
+    }
+    let mut details = json!(run);
+    details["profile"] = json!(profile);
+    details["host"] = json!(host);
+    Notice { verdict, subject, text, details }
+}
+
+/// How a program ended, behind its name.
+pub fn ending_text(ending: Ending) -> String {
+    match ending {
+        Ending::Code(code) => format!("ended with exit code {code}"),
+        Ending::Signal(signal) => format!("was ended by signal {signal}"),
+        Ending::TookTooLong => "took too long and was ended".to_owned(),
+        Ending::Stopped => "was stopped".to_owned(),
+    }
+}
+
+/// With what it wrote below.
+pub fn with_output(what: &str, output: &str) -> String {
+    match output.trim_end() {
+        "" => what.to_owned(),
+        output => format!("{what}\n{output}"),
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn end_of(text: &str, bytes_max: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(bytes_max))..]
+}
+
+/// How a profile is: as its last run ended, unless a good backup is too long ago.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// The last run did all, lately enough.
+    Good,
+    /// It deserves a look.
+    Warning,
+    /// The last run failed, or the last good backup is too old.
+    Bad,
+    /// It never ran.
+    Unknown,
+}
+
+/// How a profile is, and when it last made a good backup; that may be at most so long ago, in
+/// nanoseconds.
+pub fn state_of(
+    record: &Record,
+    age_max: Option<i64>,
+    now: Timestamp,
+) -> (State, Option<Timestamp>) {
+    let good = record.last_good.get("backup").map(|moment| moment.0);
+    let Some(last) = record.runs.last() else { return (State::Unknown, good) };
+    let has_backups =
+        record.runs.iter().any(|run| run.steps.iter().any(|step| step.step == "backup"));
+    let is_too_old = age_max.is_some_and(|max| {
+        has_backups && good.is_none_or(|good| now.0.saturating_sub(good.0) > max)
+    });
+    let state = match last.verdict.as_str() {
+        _ if is_too_old => State::Bad,
+        "good" => State::Good,
+        "warning" => State::Warning,
+        _ => State::Bad,
+    };
+    (state, good)
+}
+
+/// The record as Prometheus reads it from a file.
+pub fn metrics(profile: &str, record: &Record) -> String {
+    let mut text = String::new();
+    let escaped = profile.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let mut gauge = |name: &str, help: &str, values: Vec<(Option<&str>, f64)>| {
+        text.push_str(&format!(
+            "# HELP strongroom_{name} {help}\n# TYPE strongroom_{name} gauge\n"
+        ));
+        for (step, value) in values {
+            let step = step.map(|step| format!(",step=\"{step}\"")).unwrap_or_default();
+            text.push_str(&format!("strongroom_{name}{{profile=\"{escaped}\"{step}}} {value}\n"));
+        }
+    };
+    let seconds = |time: Timestamp| (time.0 / 1_000_000_000) as f64;
+    if let Some(last) = record.runs.last() {
+        let verdict = match last.verdict.as_str() {
+            "good" => 0.0,
+            "warning" => 1.0,
+            _ => 2.0,
+        };
+        gauge(
+            "last_run_verdict",
+            "0 good, 1 with warnings, 2 failed or stopped.",
+            vec![(None, verdict)],
+        );
+        gauge(
+            "last_run_exit_code",
+            "Exit code of the last run.",
+            vec![(None, f64::from(last.exit))],
+        );
+        gauge(
+            "last_run_started_seconds",
+            "When the last run began.",
+            vec![(None, seconds(last.started.0))],
+        );
+        gauge(
+            "last_run_ended_seconds",
+            "When the last run ended.",
+            vec![(None, seconds(last.ended.0))],
+        );
+        let of_steps = |value: fn(&StepRecord) -> Option<f64>| {
+            last.steps.iter().filter_map(|step| Some((Some(&*step.step), value(step)?))).collect()
+        };
+        gauge(
+            "step_seconds",
+            "How long a step of the last run took.",
+            of_steps(|step| Some(step.seconds)),
+        );
+        gauge(
+            "step_exit_code",
+            "Exit code of a step of the last run.",
+            of_steps(|step| step.exit.map(f64::from)),
+        );
+    }
+    let good = STEPS
+        .iter()
+        .filter_map(|step| Some((Some(*step), seconds(record.last_good.get(*step)?.0))));
+    gauge("last_good_seconds", "When a step last ended without a failure.", good.collect());
+    text
+}

@@ -1,0 +1,197 @@
+//! Lines for cron, on machines without systemd: of the machine in `/etc/cron.d`, of a user in the
+//! user's table.
+//!
+//! Cron knows neither missed runs nor jitter. So it starts `run --due` four times an hour, which does
+//! nothing unless a run is due and was not begun.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use strongroom_base::Printable;
+
+use super::{Calendar, Plan, shell_word, text_of};
+use crate::exit::{CliError, Exit};
+use crate::night::replace;
+
+/// Where cron looks for tables of programs.
+const FOLDER: &str = "/etc/cron.d";
+
+/// The command of the line.
+fn command(plan: &Plan) -> Result<String, CliError> {
+    if let Calendar::Systemd(text) = &plan.calendar {
+        let message = format!("only systemd understands \"{}\"", Printable::text(text));
+        let hint = "write hourly, daily, weekly, monthly, 02:30 or Mon,Thu 02:30";
+        return Err(CliError::new(Exit::Failed, message, hint));
+    }
+    let jitter = format!("{}m", plan.jitter / 60_000_000_000);
+    let due = match &plan.calendar {
+        Calendar::Hourly => "hourly".to_owned(),
+        Calendar::Monthly => "monthly".to_owned(),
+        // Our own words, from those of systemd.
+        calendar => {
+            let text = calendar.to_systemd();
+            let times: Vec<&str> =
+                text.lines().filter_map(|line| line.rsplit(' ').next()?.get(..5)).collect();
+            let days = text.lines().next().and_then(|line| line.split_once(" *-*-* "));
+            match days {
+                Some((days, _)) => format!("{days} {}", times.join(",")),
+                None => times.join(","),
+            }
+        }
+    };
+    let words = [
+        &text_of(&plan.program),
+        "--quiet",
+        "--profile",
+        &plan.profile,
+        "--config",
+        &text_of(&plan.config),
+        "run",
+        "--due",
+        &due,
+        "--jitter",
+        &jitter,
+    ];
+    // In a table of cron, `%` is a new line.
+    Ok(words.map(|word| shell_word(word).replace('%', "\\%")).join(" "))
+}
+
+/// The table for the machine.
+pub fn table(plan: &Plan) -> Result<String, CliError> {
+    Ok(format!(
+        "# Written by `strongroom schedule`, which also removes it.\n*/15 * * * * root {}\n",
+        command(plan)?
+    ))
+}
+
+fn path(unit: &str) -> PathBuf {
+    // Names with a dot are not read.
+    Path::new(FOLDER).join(unit)
+}
+
+/// What marks a user's line as ours.
+fn mark(unit: &str) -> String {
+    format!(" # {unit}")
+}
+
+/// Writes it; says where.
+pub fn install(plan: &Plan) -> Result<String, CliError> {
+    let unit = plan.unit();
+    if plan.of_machine {
+        let path = path(&unit);
+        let failed = |error| {
+            let message = format!("cannot write {}: {error}", Printable::path(&path));
+            CliError::new(Exit::Failed, message, "install cron, and run it as root")
+        };
+        replace(&path, table(plan)?.as_bytes()).map_err(failed)?;
+        return Ok(text_of(&path));
+    }
+    let line = format!("*/15 * * * * {}{}", command(plan)?, mark(&unit));
+    let mut lines = own_lines()?;
+    lines.retain(|line| !line.ends_with(&mark(&unit)));
+    lines.push(line);
+    replace_own(&lines)?;
+    Ok("your table of cron".to_owned())
+}
+
+/// Removes it; says where it was, if it was anywhere.
+pub fn remove(unit: &str, of_machine: bool) -> Result<Option<String>, CliError> {
+    if of_machine {
+        let path = path(unit);
+        return match std::fs::remove_file(&path) {
+            Ok(()) => Ok(Some(text_of(&path))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => {
+                let message = format!("cannot remove {}: {error}", Printable::path(&path));
+                Err(CliError::new(Exit::Failed, message, "run it as root"))
+            }
+        };
+    }
+    let Ok(mut lines) = own_lines() else { return Ok(None) };
+    let count = lines.len();
+    lines.retain(|line| !line.ends_with(&mark(unit)));
+    if lines.len() == count {
+        return Ok(None);
+    }
+    replace_own(&lines)?;
+    Ok(Some("your table of cron".to_owned()))
+}
+
+/// The line that is there.
+pub fn shown(unit: &str, of_machine: bool) -> Option<String> {
+    let lines = match of_machine {
+        true => std::fs::read_to_string(path(unit)).ok()?.lines().map(str::to_owned).collect(),
+        false => own_lines().ok()?,
+    };
+    lines.into_iter().find(|line| match of_machine {
+        true => line.starts_with("*/15"),
+        false => line.ends_with(&mark(unit)),
+    })
+}
+
+fn failed(why: String) -> CliError {
+    let message = format!("`crontab` failed: {why}");
+    CliError::new(Exit::Failed, message, "install cron, or systemd, and run it again")
+}
+
+fn own_lines() -> Result<Vec<String>, CliError> {
+    let mut command = Command::new("crontab");
+    let output = command.arg("-l").stdin(Stdio::null()).output();
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() && !said.contains("no crontab") {
+        return Err(failed(said.trim().to_owned()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
+fn replace_own(lines: &[String]) -> Result<(), CliError> {
+    let mut text = lines.join("\n");
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    let mut command = Command::new("crontab");
+    command.arg("-").stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
+    let mut pipe = child.stdin.take().expect("it was asked for");
+    let written = pipe.write_all(text.as_bytes());
+    drop(pipe);
+    let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    written.map_err(|error| failed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(at: &str) -> Plan {
+        Plan {
+            profile: "two words".to_owned(),
+            config: "/etc/strongroom/config.toml".into(),
+            program: "/usr/bin/strongroom".into(),
+            calendar: Calendar::parse(at).unwrap(),
+            jitter: 3_600_000_000_000,
+            wake: false,
+            of_machine: true,
+            credentials: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_line_for_cron_says_when_it_is_due() {
+        let table = table(&plan("Mon,Thu 02:30,14:00")).unwrap();
+        assert!(table.contains("'two words'") && table.contains("--jitter 60m"), "{table}");
+        assert!(table.contains("--due 'Mon,Thu 02:30,14:00'"), "{table}");
+        for at in ["hourly", "daily", "weekly", "monthly", "02:30", "Mon..Fri 1:00,2:00"] {
+            let line = command(&plan(at)).unwrap();
+            let due = line.split(" --due ").nth(1).and_then(|rest| rest.split(" --jitter").next());
+            let due = Calendar::parse(due.unwrap().trim_matches('\'')).unwrap();
+            assert_eq!(due, Calendar::parse(at).unwrap(), "{at}: {line}");
+        }
+        assert!(command(&plan("*-*-01 04:00")).is_err());
+    }
+}

@@ -1,0 +1,453 @@
+//! A profile's run: its steps, its hooks, who hears of it, and what the machine remembers.
+#![expect(clippy::disallowed_methods, reason = "a test that reads the environment or the clock")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::world::{Run, World};
+
+/// A world whose only profile is this; `HERE` is its folder.
+fn with_profile(text: &str) -> World {
+    let world = World::with_tree(1);
+    fs::write(world.path("passphrase"), crate::world::PASSPHRASE).unwrap();
+    write_profile(&world, text);
+    world
+}
+
+fn write_profile(world: &World, text: &str) {
+    let folder = world.path(".config/strongroom");
+    fs::create_dir_all(&folder).unwrap();
+    let here = world.folder.path().display().to_string();
+    let head = "[default]\nrepo = \"HERE/repository\"\npassword-file = \"~/passphrase\"\n";
+    fs::write(folder.join("config.toml"), format!("{head}{text}").replace("HERE", &here)).unwrap();
+}
+
+fn bare(world: &World, words: &str) -> Command {
+    let mut command = world.command(words.split_whitespace());
+    command.env_remove("STRONGROOM_REPOSITORY").env_remove("STRONGROOM_PASSWORD");
+    command
+}
+
+fn say(world: &World, words: &str) -> Run {
+    Run::of(bare(world, words).output().unwrap())
+}
+
+const STEPS: &str = r#"
+[default.backup]
+paths = ["~/tree"]
+[default.forget]
+keep-last = 3
+[default.prune]
+[default.replicate]
+targets = ["HERE/copy"]
+[default.verify]
+sample = "100%"
+"#;
+
+/// A server for webhooks that gives these answers, one after another, and what it was asked.
+fn webhook(answers: &'static [&'static str]) -> (String, Receiver<(String, String)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, requests) = channel();
+    std::thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
+            let (head, body) = loop {
+                let count = stream.read(&mut buffer).unwrap();
+                seen.extend_from_slice(&buffer[..count]);
+                let text = String::from_utf8_lossy(&seen).into_owned();
+                let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+                let length = head.lines().find_map(|line| {
+                    line.to_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok()
+                });
+                if body.len() >= length.unwrap_or(0) || count == 0 {
+                    break (head.to_owned(), body.to_owned());
+                }
+            };
+            let answer =
+                format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            stream.write_all(answer.as_bytes()).unwrap();
+            sender.send((head.lines().next().unwrap().to_owned(), body)).unwrap();
+        }
+    });
+    (address, requests)
+}
+
+fn next(requests: &Receiver<(String, String)>) -> (String, String) {
+    requests.recv_timeout(Duration::from_secs(20)).expect("a request")
+}
+
+#[test]
+fn a_night_does_all_that_the_profile_says() {
+    let world = with_profile(STEPS);
+    say(&world, "status").exits(1).says("was never run here");
+    let dry = say(&world, "run --dry-run").exits(0);
+    let steps: Vec<&str> = dry.out.lines().filter_map(|line| line.rsplit(' ').next()).collect();
+    assert_eq!(steps, ["backup", "forget", "prune", "replicate", "verify"]);
+    let run = say(&world, "run").exits(0);
+    assert!(run.out.contains("profile default: all done"), "{}", run.out);
+    say(
+        &world,
+        "snapshots --repo HERE/copy"
+            .replace("HERE", world.folder.path().to_str().unwrap())
+            .as_str(),
+    );
+    assert!(world.path("copy/snapshots").is_dir());
+    say(&world, "status --max-age 1d").exits(0).says("last good backup").says("last verified");
+    say(&world, "status --format nagios").exits(0).says("STRONGROOM OK - default: all done");
+    say(&world, "status --format prometheus")
+        .exits(0)
+        .says("strongroom_last_run_verdict{profile=\"default\"} 0");
+    let status = say(&world, "status --json").exits(0).summary();
+    assert_eq!(status["state"], "good");
+    assert_eq!(status["last_run"]["steps"].as_array().unwrap().len(), 5);
+    // One step of it, for programs.
+    let summary = say(&world, "run verify --json").exits(0).summary();
+    assert_eq!(
+        (&summary["verdict"], &summary["steps"][0]["step"]),
+        (&"good".into(), &"verify".into())
+    );
+    say(&world, "run drill").exits(1).warns("does not say how to drill").warns("[default.drill]");
+    // What is typed for all goes to each step.
+    say(&world, "run verify --password-file /nowhere").exits(5).warns("/nowhere");
+}
+
+#[test]
+fn a_step_that_fails_leaves_the_others_and_is_said() {
+    let world = with_profile(&STEPS.replace("~/tree", "/nowhere/at/all"));
+    let (hook, requests) = webhook(&["200 OK"]);
+    let notify = format!("--notify {hook}/hook");
+    let run = say(&world, &format!("run {notify}")).exits(1);
+    for line in
+        ["backup     failed after", "forget     left out: the backup failed", "verify     done"]
+    {
+        assert!(run.out.contains(line), "no {line:?}\n{}", run.out);
+    }
+    let (line, body) = next(&requests);
+    assert!(line.starts_with("POST /hook"), "{line}");
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(body["verdict"], "failed");
+    assert_eq!(body["steps"][1]["outcome"], "left out");
+    assert!(body["text"].as_str().unwrap().contains("/nowhere/at/all"), "{body}");
+    assert!(body["subject"].as_str().unwrap().ends_with("failed: backup"), "{body}");
+    say(&world, "status --format nagios").exits(2).says("CRITICAL").says("no good backup yet");
+    // Each of the others, alone.
+    fs::remove_dir_all(world.path("copy")).unwrap();
+    for (step, section, exit) in [
+        ("replicate", "[default.replicate]\ntargets = [\"HERE/passphrase\"]\n", 1),
+        ("verify", "[default.verify]\nsample = \"100%\"\nreplica = [\"/nowhere\"]\n", 2),
+        ("forget", "[default.forget]\nkeep-last = 0\n", 2),
+        ("prune", "[default.prune]\nmax-rewrite = \"many\"\n", 1),
+    ] {
+        write_profile(&world, section);
+        let (hook, requests) = webhook(&["200 OK"]);
+        let run = say(&world, &format!("run --notify {hook}"));
+        assert!(run.code != Some(0), "{step} {exit}: {}", run.out);
+        let body: Value = serde_json::from_str(&next(&requests).1).unwrap();
+        assert_eq!(body["verdict"], "failed", "{body}");
+        assert!(body["subject"].as_str().unwrap().ends_with(&format!("failed: {step}")), "{body}");
+    }
+}
+
+#[test]
+fn a_damaged_repository_is_said_with_its_own_code() {
+    let world = with_profile("[default.verify]\ndata = true\n");
+    world.backup().exits(0);
+    for arena in strongroom_testkit::damage::files_below(&world.path("repository/arenas")) {
+        fs::write(&arena, b"lost").unwrap();
+    }
+    let (hook, requests) = webhook(&["200 OK"]);
+    say(&world, &format!("run --notify {hook}")).exits(4);
+    assert!(next(&requests).1.contains("damage"));
+}
+
+#[test]
+fn hooks_run_around_and_cannot_stop_a_backup() {
+    let world = with_profile(&format!(
+        "{STEPS}\n[default.run]\nbefore = [\"echo one >> HERE/log\", \"echo two >> HERE/log; exit 9\"]\n\
+         after = \"cat > HERE/after; echo $STRONGROOM_PROFILE $STRONGROOM_VERDICT >> HERE/log\"\n\
+         on-warning = \"echo warning >> HERE/log\"\non-failure = \"echo failure >> HERE/log\"\n"
+    ));
+    say(&world, "run backup").exits(1).says("the hook before").says("exit code 9");
+    let log = fs::read_to_string(world.path("log")).unwrap();
+    assert_eq!(log, "one\ntwo\nfailure\ndefault failed\n");
+    let report = fs::read_to_string(world.path("after")).unwrap();
+    assert!(report.contains("done, but a hook failed") && report.contains("snapshot"), "{report}");
+    assert_eq!(
+        world.say("snapshots --json").exits(0).out.matches("\"event\":\"snapshot\"").count(),
+        1
+    );
+    // One that hangs, and one that floods.
+    let mut command = bare(&world, "run verify --hook-patience 0m");
+    command.args(["--before", "sleep 60 & sleep 60", "--after", "yes | head -c 3000000"]);
+    let started = Instant::now();
+    let run = Run::of(command.output().unwrap()).exits(1);
+    assert!(run.out.contains("took too long and was ended"), "{}", run.out);
+    assert!(started.elapsed() < Duration::from_secs(40), "{:?}", started.elapsed());
+    assert!(
+        fs::metadata(world.path(".local/state/strongroom/default.json")).unwrap().len() < 200_000
+    );
+}
+
+#[test]
+fn warnings_are_said_if_that_is_wanted() {
+    let world = with_profile("[default.backup]\npaths = [\"~/tree\", \"/nowhere/at/all\"]\n");
+    let (hook, requests) = webhook(&["200 OK"]);
+    say(&world, &format!("run --notify {hook} --notify-on failure")).exits(3);
+    assert!(requests.recv_timeout(Duration::from_millis(100)).is_err());
+    say(&world, &format!("run --notify {hook}")).exits(3).says("done, with warnings");
+    assert!(next(&requests).1.contains("\"verdict\":\"warning\""));
+    say(&world, "status").exits(3);
+    say(&world, "status --format nagios").exits(1).says("WARNING");
+}
+
+#[test]
+fn services_hear_in_their_own_words() {
+    let world = with_profile("[default.verify]\n");
+    // The first attempt fails, and is repeated.
+    let (check, requests) = webhook(&["200 OK", "503 Busy", "200 OK"]);
+    say(&world, &format!("run --notify healthchecks:{check}/ping/id")).exits(0);
+    assert!(next(&requests).0.starts_with("POST /ping/id/start "));
+    for _ in 0..2 {
+        let (line, body) = next(&requests);
+        assert!(line.starts_with("POST /ping/id ") && body.contains("all done"), "{line}\n{body}");
+    }
+    let (topic, requests) = webhook(&["200 OK"]);
+    say(&world, &format!("run --notify ntfy:{topic}/topic --notify-on success")).exits(0);
+    let (line, _) = next(&requests);
+    assert!(
+        line.starts_with("POST /topic?title=strongroom") && line.contains("priority=low"),
+        "{line}"
+    );
+    // What refuses is not asked again, and what is away keeps nothing from being done.
+    let (hook, _requests) = webhook(&["404 Gone"]);
+    say(&world, &format!("run --notify {hook} --notify-on success")).exits(3).warns("404");
+    for (wrong, why) in [
+        ("gopher://x", "is no recipient"),
+        ("mailto:x", "is no address of mail"),
+        ("ntfy:topic", "is no address of the web"),
+    ] {
+        say(&world, &format!("run --notify {wrong}")).exits(2).warns(why);
+    }
+}
+
+/// A real mail server (aiosmtpd), which keeps what it takes in a folder.
+struct MailServer {
+    child: Child,
+    port: u16,
+}
+
+impl MailServer {
+    fn start(folder: &Path, tls: Option<(&Path, &Path)>) -> Self {
+        let script = r#"
+import os, socket, ssl, sys
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult
+class Keep:
+    count = 0
+    async def handle_DATA(self, server, session, envelope):
+        Keep.count += 1
+        with open(os.path.join(sys.argv[1], f"{Keep.count}.tmp"), "wb") as mail:
+            mail.write(f"{envelope.mail_from} {envelope.rcpt_tos} {session.ssl is not None}\n".encode())
+            mail.write(envelope.content)
+        os.rename(os.path.join(sys.argv[1], f"{Keep.count}.tmp"), os.path.join(sys.argv[1], f"{Keep.count}.mail"))
+        return "250 kept"
+def login(server, session, envelope, mechanism, data):
+    return AuthResult(success=data.login == b"anna" and data.password == b"secret")
+options = {}
+if len(sys.argv) > 2:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[2], sys.argv[3])
+    options = dict(tls_context=context, require_starttls=True, authenticator=login, auth_required=True)
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+controller = Controller(Keep(), hostname="127.0.0.1", port=port, **options)
+controller.start()
+print(port, flush=True)
+sys.stdin.read()
+"#;
+        let python = std::env::var("STRONGROOM_TEST_PYTHON").unwrap_or("python3".to_owned());
+        let mut command = Command::new(python);
+        command.args(["-c", script]).arg(folder);
+        if let Some((certificate, key)) = tls {
+            command.arg(certificate).arg(key);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+        let port = line.trim().parse().expect("aiosmtpd is installed: ./test does it");
+        Self { child, port }
+    }
+}
+
+impl Drop for MailServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn mail_goes_to_a_real_server() {
+    let world = with_profile(&STEPS.replace("~/tree", "/nowhere/at/all"));
+    let folder = world.path("mails");
+    fs::create_dir(&folder).unwrap();
+    let server = MailServer::start(&folder, None);
+    let smtp = format!("--smtp smtp://127.0.0.1:{}", server.port);
+    say(&world, &format!("run {smtp} --notify mailto:anna@example.org")).exits(1);
+    let mail = fs::read_to_string(folder.join("1.mail")).unwrap();
+    for part in [
+        "anna@example.org",
+        "Subject: strongroom: default on",
+        "failed: backup",
+        "X-Priority: 1",
+        "/nowhere/at/all",
+    ] {
+        assert!(mail.contains(part), "no {part:?} in\n{mail}");
+    }
+    // To one that is away: said, and the run is as it is.
+    drop(server);
+    say(&world, &format!("run verify {smtp} --notify mailto:anna@example.org --notify-on success"))
+        .exits(3)
+        .warns("no notice to anna@example.org");
+}
+
+#[test]
+fn a_password_for_mail_goes_only_over_tls() {
+    let world = with_profile("[default.verify]\n");
+    let folder = world.path("mails");
+    fs::create_dir(&folder).unwrap();
+    let (certificate, key) = (world.path("cert.pem"), world.path("key.pem"));
+    let words = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1,DNS:localhost -addext basicConstraints=critical,CA:FALSE";
+    let mut openssl = Command::new("openssl");
+    openssl.args(words.split(' ')).arg("-out").arg(&certificate).arg("-keyout").arg(&key);
+    assert!(openssl.stderr(Stdio::null()).status().unwrap().success());
+    let server = MailServer::start(&folder, Some((&certificate, &key)));
+    let run = |password: &str, trusted: bool| {
+        let smtp = format!("smtp://anna@localhost:{}", server.port);
+        let mut command = bare(&world, "run --notify mailto:bert@example.org --notify-on success");
+        command.args(["--smtp", &smtp]).env("SMTP_PASSWORD", password);
+        if trusted {
+            command.env("STRONGROOM_CA_FILE", &certificate);
+        }
+        Run::of(command.output().unwrap())
+    };
+    run("secret", true).exits(0);
+    let mail = fs::read_to_string(folder.join("1.mail")).unwrap();
+    assert!(
+        mail.starts_with(&format!("{}@", whoami()))
+            && mail.lines().next().unwrap().ends_with("True"),
+        "{mail}"
+    );
+    run("wrong", true).exits(3).warns("no notice to bert@example.org");
+    run("secret", false).exits(3).warns("no notice to bert@example.org");
+    run("", true).exits(3).warns("set SMTP_PASSWORD");
+    let inline = "run --smtp smtp://anna:secret@localhost --notify mailto:bert@example.org";
+    say(&world, inline).exits(2).warns("there is a password in the address");
+}
+
+fn whoami() -> String {
+    let output = Command::new("id").arg("-un").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn two_runs_of_a_profile_are_not_at_once() {
+    let world =
+        with_profile(&format!("{STEPS}[default.run]\nbefore = \"touch HERE/begun; sleep 5\"\n"));
+    let mut first = bare(&world, "run backup").stdout(Stdio::null()).spawn().unwrap();
+    wait_for(&world.path("begun"));
+    say(&world, "run").exits(1).warns("is being run already, by process");
+    say(&world, "status").says("it is being run by process");
+    // Stopped: the step that is on ends, the rest is left out, and it is remembered.
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&first),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    assert_eq!(first.wait().unwrap().code(), Some(130));
+    let status = say(&world, "status --json").exits(1).summary();
+    assert_eq!(status["last_run"]["verdict"], "stopped");
+    assert_eq!(status["running"], Value::Null);
+}
+
+fn wait_for(path: &Path) {
+    let started = Instant::now();
+    while !path.exists() {
+        assert!(started.elapsed() < Duration::from_secs(20), "no {}", path.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_record_that_is_lost_or_damaged_loses_no_backup() {
+    let world = with_profile(STEPS);
+    let folder = world.path(".local/state/strongroom");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("default.json"), b"{\"runs\": 7}").unwrap();
+    say(&world, "status").exits(1).warns("default.json");
+    say(&world, "run backup").exits(3).warns("default.json");
+    say(&world, "run backup").exits(0);
+    say(&world, "status").exits(0);
+    // No folder for it.
+    fs::remove_dir_all(&folder).unwrap();
+    fs::write(&folder, b"a file").unwrap();
+    say(&world, "run backup").exits(1).warns("cannot lock");
+}
+
+#[test]
+fn it_is_due_once_a_time() {
+    let world = with_profile("[default.verify]\n");
+    let count = || {
+        let status = say(&world, "status --json").summary();
+        status["runs"].as_array().unwrap().len()
+    };
+    say(&world, "run --due daily").exits(0);
+    assert_eq!(count(), 1);
+    say(&world, "run --due daily").exits(0);
+    say(&world, "run --due monthly --jitter 1h").exits(0);
+    assert_eq!(count(), 1);
+    say(&world, "run --due *-*-01").exits(1).warns("only systemd understands");
+    say(&world, "run --due sometimes").exits(2).warns("is no calendar");
+}
+
+#[test]
+fn variables_of_a_profile_are_set_for_it() {
+    let world = with_profile("[default.environment]\nSTRONGROOM_PASSWORD = \"wrong\"\n");
+    let file = world.path(".config/strongroom/config.toml");
+    say(&world, "snapshots").exits(1).warns("others may read this file").warns("chmod 600");
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    // The file of the passphrase comes before.
+    say(&world, "snapshots").exits(0);
+    let text = fs::read_to_string(&file).unwrap().replace("password-file = \"~/passphrase\"\n", "");
+    fs::write(&file, text).unwrap();
+    say(&world, "snapshots").exits(5);
+    let mut command = bare(&world, "snapshots");
+    command.env("STRONGROOM_PASSWORD", crate::world::PASSPHRASE);
+    Run::of(command.output().unwrap()).exits(0);
+    say(&world, "profile show").exits(0).says("STRONGROOM_PASSWORD = …");
+}
+
+#[test]
+fn what_would_be_scheduled_can_be_seen() {
+    let world = with_profile(STEPS);
+    let table = say(&world, "schedule -n --cron --at 02:30 --system").exits(0);
+    assert!(table.out.contains("--due 02:30 --jitter 60m"), "{}", table.out);
+    say(&world, "schedule --at sometimes").exits(2).warns("is no calendar");
+    say(&world, "schedule -n --cron --at *-*-01").exits(1).warns("only systemd");
+    write_profile(&world, "[default.backup]\nexclude-cache = true\n");
+    say(&world, "schedule -n").exits(1).warns("exclude-caches");
+    write_profile(&world, "");
+    say(&world, "schedule -n").exits(1).warns("has no step to run");
+}
