@@ -72,6 +72,8 @@ pub struct Night<'a> {
     pub hooks: Hooks,
     /// Who hears of it.
     pub word: Word,
+    /// What is wrong before it begins.
+    pub warnings: Vec<String>,
     /// A file for Prometheus.
     pub metrics: Option<PathBuf>,
 }
@@ -143,7 +145,8 @@ impl Night<'_> {
             self.warn(&mut progress.warnings, error.to_string());
             Record::default()
         });
-        for trouble in self.word.announce(self.context) {
+        let announced = self.word.announce(self.context);
+        for trouble in self.warnings.iter().cloned().chain(announced) {
             self.warn(&mut progress.warnings, trouble);
         }
         self.run_hooks("before", &self.hooks.before, &mut progress, "", "");

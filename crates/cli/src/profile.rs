@@ -217,6 +217,21 @@ fn is_excluded(command: &Command, typed: &[OsString], one: &Added) -> bool {
     tried.is_err_and(|error| error.kind() == ErrorKind::ArgumentConflict)
 }
 
+/// What is wrong with where a profile's passphrase is: one that others may read is no secret.
+pub fn exposed(profiles: &Profiles, profile: &str) -> Result<Vec<String>, CliError> {
+    use std::os::unix::fs::MetadataExt;
+    let files = profiles.values(profile, "password-file")?;
+    let files = files.iter().map(|file| setting::at_home(file));
+    let is_exposed = |file: &String| {
+        std::fs::metadata(file).is_ok_and(|file| file.is_file() && file.mode() & 0o004 != 0)
+    };
+    let say = |file: String| {
+        let file = strongroom_base::Printable::text(&file).to_string();
+        format!("others can read the passphrase in {file}: run `chmod 600 {file}`")
+    };
+    Ok(files.filter(is_exposed).map(say).collect())
+}
+
 /// The command with the options of every command in each of its subcommands.
 pub fn built(command: &Command) -> Command {
     let mut command = command.clone();

@@ -110,7 +110,9 @@ impl MailServer {
         let mail = mail.body(notice.text.clone()).map_err(message)?;
         self.transport(authorities)?.send(&mail).map(drop).map_err(|error| {
             let text = in_full(&error);
-            if error.is_permanent() || error.is_client() || error.is_tls() {
+            // A certificate that is refused stays refused; it comes as an error of the connection.
+            let is_tls = error.is_tls() || text.contains("certificate");
+            if error.is_permanent() || error.is_client() || is_tls {
                 NoticeError::Refused(text)
             } else {
                 NoticeError::Away(text)

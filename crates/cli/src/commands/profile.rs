@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Command, Subcommand};
 use serde_json::json;
-use strongroom_base::Printable;
 use strongroom_base::units::counted;
+use strongroom_base::{Printable, Severity};
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
@@ -82,16 +82,21 @@ fn profiles_of(context: &Context) -> Result<Profiles, CliError> {
 fn check(context: &Context) -> Result<ExitCode, CliError> {
     let profiles = profiles_of(context)?;
     let command = profile::built(&manual::command());
-    let mut settings = 0;
+    let (mut settings, mut warnings) = (0, Vec::new());
     for name in profiles.names() {
         settings += check_one(&profiles, name, &command)?;
+        warnings.extend(profile::exposed(&profiles, name)?);
+    }
+    warnings.dedup();
+    for warning in &warnings {
+        context.terminal.problem(Severity::Warning, warning);
     }
     let count = profiles.names().count() as u64;
     context
         .terminal
         .json(&json!({ "event": "summary", "profiles": count, "settings": settings }))?;
     context.terminal.line(format!("{} in order", counted(count, "profile is", "profiles are")))?;
-    Ok(Exit::Done.into())
+    Ok(if warnings.is_empty() { Exit::Done } else { Exit::Incomplete }.into())
 }
 
 /// Checks a profile, and counts its settings.

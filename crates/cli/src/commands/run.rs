@@ -15,7 +15,7 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::manual;
 use crate::night::{Hooks, Night, Records, STEPS, Word, is_metered, is_on_battery};
-use crate::profile::Profiles;
+use crate::profile::{Profiles, exposed};
 use crate::schedule::Calendar;
 
 /// What a profile's run does, and who hears of it.
@@ -139,6 +139,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             mail_server: args.notices.smtp,
             sender: args.notices.mail_from,
         },
+        warnings: exposed(&chosen.profiles, &chosen.name)?,
         metrics: args.metrics,
     };
     Ok(ExitCode::from(night.run()?))

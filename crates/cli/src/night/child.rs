@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, setsid};
 use strongroom_base::Cancel;
 
 /// How often is looked whether it has ended.
@@ -62,8 +62,9 @@ pub struct Patience {
     pub grace: Duration,
 }
 
-/// Runs a program, with all that it starts, in a process group of its own, so that Ctrl-C reaches
-/// it only through us. `each` sees every line that it writes.
+/// Runs a program, with all that it starts, in a session of its own: Ctrl-C reaches it only through
+/// us, and it finds no terminal at which it could wait for an answer. `each` sees every line that it
+/// writes.
 pub fn run(
     mut command: Command,
     input: &[u8],
@@ -73,7 +74,9 @@ pub fn run(
 ) -> io::Result<Ended> {
     let started = Instant::now();
     let stdin = if input.is_empty() { Stdio::null() } else { Stdio::piped() };
-    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // SAFETY: between fork and exec, the new process makes one system call and allocates nothing.
+    unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
     let mut child = command.spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
         let input = input.to_vec();

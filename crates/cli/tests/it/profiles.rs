@@ -18,6 +18,7 @@ fn bare(world: &World, words: &str) -> Run {
 fn with_profiles(text: &str) -> World {
     let world = World::with_tree(1);
     fs::write(world.path("passphrase"), crate::world::PASSPHRASE).unwrap();
+    fs::set_permissions(world.path("passphrase"), fs::Permissions::from_mode(0o600)).unwrap();
     write(&world, "config.toml", text);
     world
 }

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -17,6 +18,7 @@ use crate::world::{Run, World};
 fn with_profile(text: &str) -> World {
     let world = World::with_tree(1);
     fs::write(world.path("passphrase"), crate::world::PASSPHRASE).unwrap();
+    fs::set_permissions(world.path("passphrase"), fs::Permissions::from_mode(0o600)).unwrap();
     write_profile(&world, text);
     world
 }
@@ -187,7 +189,7 @@ fn hooks_run_around_and_cannot_stop_a_backup() {
     );
     // One that hangs, and one that floods.
     let mut command = bare(&world, "run verify --hook-patience 0m");
-    command.args(["--before", "sleep 60 & sleep 60", "--after", "yes | head -c 3000000"]);
+    command.args(["--before", "sleep 60 & sleep 60", "--after", "yes | head -c 300000"]);
     let started = Instant::now();
     let run = Run::of(command.output().unwrap()).exits(1);
     assert!(run.out.contains("took too long and was ended"), "{}", run.out);
@@ -207,6 +209,24 @@ fn warnings_are_said_if_that_is_wanted() {
     assert!(next(&requests).1.contains("\"verdict\":\"warning\""));
     say(&world, "status").exits(3);
     say(&world, "status --format nagios").exits(1).says("WARNING");
+}
+
+#[test]
+fn a_passphrase_that_others_can_read_is_said() {
+    let world = with_profile("[default.verify]\n");
+    say(&world, "profile check").exits(0);
+    fs::set_permissions(world.path("passphrase"), fs::Permissions::from_mode(0o644)).unwrap();
+    say(&world, "profile check").exits(3).warns("chmod 600");
+    say(&world, "run").exits(3).warns("others can read the passphrase").says("done, with warnings");
+}
+
+#[test]
+fn a_step_that_would_ask_for_a_passphrase_fails() {
+    let world = with_profile("[default.verify]\n");
+    let file = world.path(".config/strongroom/config.toml");
+    let text = fs::read_to_string(&file).unwrap().replace("password-file = \"~/passphrase\"\n", "");
+    fs::write(&file, text).unwrap();
+    say(&world, "run").exits(5).warns("no passphrase was given");
 }
 
 #[test]
@@ -261,7 +281,8 @@ class Keep:
         os.rename(os.path.join(sys.argv[1], f"{Keep.count}.tmp"), os.path.join(sys.argv[1], f"{Keep.count}.mail"))
         return "250 kept"
 def login(server, session, envelope, mechanism, data):
-    return AuthResult(success=data.login == b"anna" and data.password == b"secret")
+    success = data.login == b"anna" and data.password == b"secret"
+    return AuthResult(success=success, handled=False)
 options = {}
 if len(sys.argv) > 2:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -281,7 +302,7 @@ sys.stdin.read()
         if let Some((certificate, key)) = tls {
             command.arg(certificate).arg(key);
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
@@ -350,7 +371,7 @@ fn a_password_for_mail_goes_only_over_tls() {
             && mail.lines().next().unwrap().ends_with("True"),
         "{mail}"
     );
-    run("wrong", true).exits(3).warns("no notice to bert@example.org");
+    run("wrong", true).exits(3).warns("no notice to bert@example.org").warns("535");
     run("secret", false).exits(3).warns("no notice to bert@example.org");
     run("", true).exits(3).warns("set SMTP_PASSWORD");
     let inline = "run --smtp smtp://anna:secret@localhost --notify mailto:bert@example.org";
@@ -427,7 +448,7 @@ fn variables_of_a_profile_are_set_for_it() {
     let world = with_profile("[default.environment]\nSTRONGROOM_PASSWORD = \"wrong\"\n");
     let file = world.path(".config/strongroom/config.toml");
     say(&world, "snapshots").exits(1).warns("others may read this file").warns("chmod 600");
-    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     // The file of the passphrase comes before.
     say(&world, "snapshots").exits(0);
     let text = fs::read_to_string(&file).unwrap().replace("password-file = \"~/passphrase\"\n", "");
