@@ -47,7 +47,7 @@ def build(folder):
         raise SystemExit("building the guest's disk makes files of other owners: run this as root")
     began = time.monotonic()
     log = HOUSE / "build.log"
-    print(f"guest: building a Debian 12, about 2 minutes ({log})", flush=True)
+    print(f"guest: building a Debian 12, which takes 1 to 3 minutes ({log})", flush=True)
     with tempfile.TemporaryDirectory(dir=HOUSE, prefix="building-") as work, open(log, "w") as out:
         work = pathlib.Path(work)
         (work / "sources").write_text(sources())
