@@ -44,8 +44,8 @@ class Guest:
                 ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", self.image / "disk",
                  self.folder / "layer"], check=True, timeout=60)
             self.start()
-        except BaseException:
-            self.cut_power()
+        except BaseException as failure:
+            self.__exit__(type(failure))
             raise
         return self
 
