@@ -20,6 +20,8 @@ STOP_SECONDS = 60
 # What the agent gets beyond a command's own deadline, on a machine with other work.
 GRACE_SECONDS = 60
 BLOCK = 1 << 16
+# The folder in which commands run.
+HOME = "/root"
 KERNEL_LINE = "root=/dev/vda rw console=ttyS0 quiet systemd.show_status=0 mitigations=off"
 
 

@@ -60,8 +60,8 @@ def build(folder):
              f"--aptopt={work / 'settings'}",
              f"--essential-hook=sync-in {HERE / 'early'} /",
              f"--customize-hook=sync-in {HERE / 'files'} /",
-             f"--customize-hook=upload {HERE / 'setup'} /root/setup",
-             '--customize-hook=chroot "$1" sh /root/setup',
+             f"--customize-hook=upload {HERE / 'setup'} /setup",
+             '--customize-hook=chroot "$1" sh /setup',
              SUITE, root, work / "sources")
         for name, pattern in [("kernel", "vmlinuz-*"), ("initrd", "initrd.img-*")]:
             [found] = (root / "boot").glob(pattern)
