@@ -52,10 +52,11 @@ pub fn service(plan: &Plan) -> String {
          After=network-online.target\n\
          \n\
          [Service]\n\
-         Type=oneshot\n\
+         # Not oneshot: such a unit is not tried again by its exit code.\n\
+         Type=exec\n\
          ExecStart={}\n\
          # 3: with warnings, which were said. 75: the machine is not ready for it, so try again.\n\
-         SuccessExitStatus=3\n\
+         SuccessExitStatus=3 75\n\
          RestartForceExitStatus=75\n\
          RestartSec={RETRY}\n\
          # The run itself asks its steps to stop, and waits for them.\n\
