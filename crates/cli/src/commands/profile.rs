@@ -165,11 +165,18 @@ fn sections_of<'c>(
     let any = command.find_subcommand("snapshots").expect("the program has this command");
     let mut sections = vec![any];
     for (name, position) in profiles.sections(profile)? {
-        let found = command.find_subcommand(name).ok_or_else(|| {
-            let what = format!("there is no command `{name}`");
-            profile::wrong(position, what, profile::meant(name, &known))
-        })?;
-        sections.push(found);
+        let found = command.find_subcommand(name).map(Command::get_name);
+        let hint = match found {
+            Some(found) if found == name => {
+                sections.extend(command.find_subcommand(name));
+                continue;
+            }
+            // One thing has one name in a file.
+            Some(found) => format!("write `{found}`, of which `{name}` is another name"),
+            None => profile::meant(name, &known),
+        };
+        let what = format!("there is no section `{name}`");
+        return Err(profile::wrong(position, what, hint));
     }
     Ok(sections)
 }

@@ -111,6 +111,7 @@ fn what_is_wrong_is_shown_with_its_line_and_what_was_meant() {
         ("[default]\nrepp = \"x\"\n", "did you mean `repo`?"),
         ("[default.backup]\nexclude-cache = true\n", "did you mean `exclude-caches`?"),
         ("[default.backpu]\npaths = []\n", "did you mean `backup`?"),
+        ("[default.copy]\ntargets = []\n", "write `replicate`"),
         ("[default]\nexclude = \"x\"\n", "is no option of every command"),
         ("[default.backup]\nexclude-caches = \"yes\"\n", "it is true or false"),
         ("[default.backup]\nhost = [\"a\", \"b\"]\n", "it has one value"),
