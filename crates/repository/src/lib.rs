@@ -10,6 +10,7 @@ mod cache;
 mod claim;
 mod collections;
 pub mod config;
+mod drills;
 mod error;
 mod index;
 pub mod keys;
@@ -39,6 +40,7 @@ pub use collections::{
     ArenaSlots, Collections, End, Forgotten, OpenCollection, SLOTS_BYTES_MAX, SNAPSHOTS_BYTES_MAX,
     Selection, SlotSets, create_plan, create_verdict, finish_collection,
 };
+pub use drills::{Drill, DrillVerdict};
 pub use error::{RepositoryError, SlotError};
 pub use index::chunk_index::{ChunkIndex, Refreshed, whole_arena};
 pub use kind::ErrorKind;

@@ -1,4 +1,4 @@
-//! What the owner says of snapshots after they were made: labels, a description, a hold.
+//! What the owner says of snapshots after they were made: labels, a description, a hold, a drill.
 //!
 //! ```text
 //! remarks/S.K      the K-th remark about S: all that the owner says of it
@@ -14,6 +14,7 @@ use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_catalog::format::decode_map;
 use strongroom_catalog::{FormatError, Snapshot};
 
+use crate::drills::Drill;
 use crate::error::RepositoryError;
 use crate::names::{REMARKS_FOLDER, numbered_name, numbered_of};
 use crate::repository::Repository;
@@ -24,6 +25,7 @@ mod key {
     pub const DESCRIPTION: u64 = 1;
     pub const HELD_FOR: u64 = 2;
     pub const HELD_UNTIL: u64 = 3;
+    pub const DRILL: u64 = 4;
 }
 
 /// A snapshot that no rule and no wish removes.
@@ -44,6 +46,8 @@ pub struct Remark {
     pub description: String,
     /// Whether it is held.
     pub hold: Option<Hold>,
+    /// What its last drill found.
+    pub drill: Option<Drill>,
     /// What a newer program added: keys and their values, kept as they are.
     newer: Vec<(u64, Vec<u8>)>,
 }
@@ -58,6 +62,7 @@ impl Remark {
             !self.description.is_empty(),
             self.hold.is_some(),
             until.is_some(),
+            self.drill.is_some(),
         ];
         let count = present.into_iter().filter(|is| *is).count() + self.newer.len();
         let mut cbor = Encoder::new(&mut bytes);
@@ -81,7 +86,8 @@ impl Remark {
             Ok(())
         };
         encode().expect("a vector takes all that is written to it");
-        for (key, value) in &self.newer {
+        let drill = self.drill.as_ref().map(|drill| (key::DRILL, drill.pack()));
+        for (key, value) in drill.iter().chain(&self.newer) {
             Encoder::new(&mut bytes).u64(*key).expect("a vector takes all that is written to it");
             bytes.extend_from_slice(value);
         }
@@ -102,6 +108,7 @@ impl Remark {
                     remark.hold = Some(Hold { reason: cbor.str()?.to_owned(), until: None });
                 }
                 key::HELD_UNTIL => until = Some(Timestamp(cbor.i64()?)),
+                key::DRILL => remark.drill = Some(Drill::decode(cbor, bytes)?),
                 newer => {
                     let start = cbor.position();
                     cbor.skip()?;
@@ -182,6 +189,21 @@ impl Remarks {
         }
         let is_over = |hold: &Hold| hold.until.is_some_and(|until| until < now);
         said.remark.hold.clone().filter(|hold| !is_over(hold))
+    }
+
+    /// The last drill of any snapshot, and of which.
+    pub fn last_drill(&self) -> Option<(SnapshotId, &Drill)> {
+        let drills =
+            self.of.iter().filter_map(|(id, said)| Some((*id, said.remark.drill.as_ref()?)));
+        drills.max_by_key(|(_, drill)| drill.time)
+    }
+
+    /// When a drill last proved a snapshot, and which one.
+    pub fn last_proved(&self) -> Option<(SnapshotId, Timestamp)> {
+        let drills =
+            self.of.iter().filter_map(|(id, said)| Some((*id, said.remark.drill.as_ref()?)));
+        let proved = drills.filter_map(|(id, drill)| Some((id, drill.proved?)));
+        proved.max_by_key(|(_, time)| *time)
     }
 
     /// Gives a snapshot the labels that the owner gave it later.
@@ -268,19 +290,37 @@ pub fn change_remark(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drills::DrillVerdict;
 
     fn remark() -> Remark {
         Remark {
             labels: Some(vec!["gold".to_owned(), String::new()]),
             description: "before the move".to_owned(),
             hold: Some(Hold { reason: "audit".to_owned(), until: Some(Timestamp(-5)) }),
-            newer: vec![(4, vec![0x01]), (300, vec![0x82, 0x01, 0x02])],
+            drill: None,
+            newer: vec![(5, vec![0x01]), (300, vec![0x82, 0x01, 0x02])],
         }
+    }
+
+    fn drilled() -> Remark {
+        let drill = Drill {
+            files: 3,
+            bytes: 1 << 33,
+            milliseconds: 1500,
+            start: u64::MAX,
+            end: 5,
+            digest: [7; 32],
+            proved: Some(Timestamp(-2)),
+            newer: vec![(9, vec![0x81, 0x02])],
+            ..Drill::new(Timestamp(-1), DrillVerdict::Failed)
+        };
+        Remark { drill: Some(drill), ..Remark::default() }
     }
 
     #[test]
     fn a_remark_comes_back_whole_or_not_at_all() {
-        for remark in [remark(), Remark::default()] {
+        let both = Remark { drill: drilled().drill, ..remark() };
+        for remark in [remark(), drilled(), both, Remark::default()] {
             let bytes = remark.pack();
             assert_eq!(Remark::unpack(&bytes).unwrap(), remark);
             for length in 0..bytes.len() {
@@ -293,11 +333,17 @@ mod tests {
     /// Frozen bytes.
     #[test]
     fn a_remark_that_was_made_is_read() {
-        let hex = "a6008264676f6c6460016f6265666f726520746865206d6f766502656175646974032404011901\
+        let hex = "a6008264676f6c6460016f6265666f726520746865206d6f766502656175646974032405011901\
             2c820102";
         let packed: String = remark().pack().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(packed, hex);
+        let packed: String = drilled().pack().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = "a104aa0020010202030\
+            31b0000000200000000041905dc051bffffffffffffffff0605075820";
+        assert_eq!(packed, format!("{hex}{}0821098102", "07".repeat(32)));
         let end_alone = [0xa1, 0x03, 0x00];
         assert!(Remark::unpack(&end_alone).is_err());
+        let drill_without_its_keys = [0xa1, 0x04, 0xa1, 0x00, 0x00];
+        assert!(Remark::unpack(&drill_without_its_keys).is_err());
     }
 }

@@ -49,8 +49,17 @@ fn structures() -> BTreeMap<&'static str, usize> {
 }
 
 /// The structures of CBOR that have a table.
-const MAPS: [&str; 8] =
-    ["collection", "configuration", "entry", "key slot", "look", "remark", "session", "snapshot"];
+const MAPS: [&str; 9] = [
+    "collection",
+    "configuration",
+    "drill",
+    "entry",
+    "key slot",
+    "look",
+    "remark",
+    "session",
+    "snapshot",
+];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format")
