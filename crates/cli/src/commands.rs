@@ -6,6 +6,7 @@ mod cat;
 mod completions;
 mod debug;
 mod diff;
+mod drill;
 mod dump;
 mod find;
 mod forget;
@@ -72,6 +73,8 @@ pub enum Command {
     Prune(prune::Args),
     /// Check that everything that was stored can still be read
     Verify(verify::Args),
+    /// Prove that a snapshot can be restored: restore a sample of it and compare
+    Drill(drill::Args),
     /// Repair damage: from parity, from copies, from what is left
     Repair(repair::Args),
     /// Copy what is new to replicas of the repository
@@ -133,6 +136,7 @@ impl Command {
             Self::Label(args) => label::run(context, &args),
             Self::Prune(args) => prune::run(context, &args),
             Self::Verify(args) => verify::run(context, &args),
+            Self::Drill(args) => drill::run(context, &args),
             Self::Repair(args) => repair::run(context, &args),
             Self::Replicate(args) => replicate::run(context, &args),
             Self::Audit(args) => audit::run(context, &args),

@@ -125,6 +125,14 @@ impl From<EngineError> for CliError {
             EngineError::Source(SourceError::Missing { .. }) => {
                 Some("check the path; nothing was stored".to_owned())
             }
+            EngineError::NoRoom { free, .. } => Some(format!(
+                "choose another folder with --scratch DIR, or a smaller sample: --bytes {}",
+                free / 2
+            )),
+            EngineError::Scratch { .. } => Some(
+                "choose a folder that exists and that you may write to, with --scratch DIR"
+                    .to_owned(),
+            ),
             _ => None,
         };
         Self { exit: exit_of(error.kind()), message: error.to_string(), hint }

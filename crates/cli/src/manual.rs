@@ -195,6 +195,20 @@ pub fn examples(command: &str) -> &'static [Example] {
                 ]
             }
         }
+        "drill" => {
+            const {
+                &[
+                    example(
+                        "Restore about 1 GiB of the newest snapshot and compare it",
+                        "strongroom drill",
+                    ),
+                    example(
+                        "Restore a whole folder and let a program judge it",
+                        "strongroom drill latest:/var/lib/mail --sample 100% --command 'test -s mail.db'",
+                    ),
+                ]
+            }
+        }
         "audit" => {
             const {
                 &[

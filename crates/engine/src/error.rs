@@ -1,8 +1,11 @@
 //! What can stop a verb, with the data of the failure.
 
+use std::path::PathBuf;
+
 use strongroom_arena::ArenaError;
 use strongroom_backend::BackendError;
-use strongroom_base::Cancelled;
+use strongroom_base::units::bytes_text;
+use strongroom_base::{Cancelled, Printable};
 use strongroom_catalog::{CatalogError, FormatError, TreeWriteError};
 use strongroom_index::IndexError;
 use strongroom_repository::{ErrorKind, RepositoryError};
@@ -20,6 +23,27 @@ pub enum EngineError {
     /// The place to restore into cannot be reached at all.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// A drill has no folder to restore into.
+    #[error("cannot make a scratch folder in {}: {error}", Printable::path(.folder))]
+    Scratch {
+        /// Where it was to be made.
+        folder: PathBuf,
+        /// Why it was not.
+        error: std::io::Error,
+    },
+    /// There is no room for the sample of a drill.
+    #[error(
+        "there is no disk for the drill: the sample needs {}, and {} has {} free",
+        bytes_text(*.needed), Printable::path(.folder), bytes_text(*.free)
+    )]
+    NoRoom {
+        /// Where the sample was to be restored.
+        folder: PathBuf,
+        /// Bytes that it takes.
+        needed: u64,
+        /// Bytes that are free, less what is left to others.
+        free: u64,
+    },
     /// Writing what is read to a stream failed.
     #[error("cannot write the output: {0}")]
     Output(#[source] std::io::Error),
@@ -54,9 +78,12 @@ impl EngineError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Repository(error) => error.kind(),
-            Self::Source(_) | Self::Target(_) | Self::Output(_) | Self::Input(_) => {
-                ErrorKind::Other
-            }
+            Self::NoRoom { .. } => ErrorKind::NoSpace,
+            Self::Source(_)
+            | Self::Target(_)
+            | Self::Scratch { .. }
+            | Self::Output(_)
+            | Self::Input(_) => ErrorKind::Other,
         }
     }
 

@@ -4,7 +4,9 @@
 //! prints, never reads the environment, and takes clock and randomness as parameters.
 
 mod backup;
+mod chosen;
 mod diff;
+mod drill;
 mod dump;
 mod error;
 mod find;
@@ -17,6 +19,9 @@ pub use backup::profile::Profile;
 pub use backup::{BackupOptions, BackupOutcome, BegunWalk, backup, backup_reader, backup_walk};
 pub use diff::{
     Change, ChangeKind, DiffOptions, DiffOutcome, DiffSide, Modified, Node, NodeKind, diff,
+};
+pub use drill::{
+    DrillAmount, DrillFinding, DrillOptions, DrillOutcome, FindingKind, SourceCounts, drill,
 };
 pub use dump::{DumpFormat, DumpOutcome, cat, dump};
 pub use error::EngineError;

@@ -10,6 +10,7 @@ use strongroom_base::{Severity, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{RepositoryError, Wishes, list_snapshots};
 
+use super::drill::{drill_json, drill_text};
 use crate::columns::{output_columns, shorten};
 use crate::context::{Context, ReplicaArgs};
 use crate::dates;
@@ -70,6 +71,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
                 "reason": hold.reason,
                 "until": hold.until.map(dates::rfc3339),
             })),
+            "proved": list.wishes.remarks().about(snapshot.id).drill.as_ref().map(drill_json),
             "parent": snapshot.parent.map(|parent| parent.to_string()),
             "partial": snapshot.partial,
             "files": snapshot.stats.files,
@@ -145,7 +147,9 @@ fn print(
         if wishes.hold(snapshot.id).is_some() {
             what.push("(held)".to_owned());
         }
-        let description = wishes.remarks().about(snapshot.id).description;
+        let remark = wishes.remarks().about(snapshot.id);
+        what.extend(remark.drill.as_ref().map(|drill| format!("({})", drill_text(drill))));
+        let description = remark.description;
         if !description.is_empty() {
             what.push(format!("\"{}\"", printable_text(&description)));
         }

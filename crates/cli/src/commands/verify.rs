@@ -44,13 +44,18 @@ impl Args {
 
 /// A part of the data, another one each day.
 pub fn sample_depth(sample: &str) -> Result<VerifyDepth, CliError> {
-    let percent = sample.trim_end_matches('%').trim().parse::<u8>().ok();
-    let percent = percent.filter(|percent| (1..=100).contains(percent)).ok_or_else(|| {
-        let message = format!("\"{sample}\" is not a percentage");
-        CliError::new(Exit::Failed, message, "give a number from 1 to 100, such as 5%")
-    })?;
+    let percent = percent(sample)?;
     let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
     Ok(VerifyDepth::Sample { percent, turn: since.as_secs() / 86_400 })
+}
+
+/// A share as it was typed, from 1 to 100.
+pub fn percent(sample: &str) -> Result<u8, CliError> {
+    let percent = sample.trim_end_matches('%').trim().parse::<u8>().ok();
+    percent.filter(|percent| (1..=100).contains(percent)).ok_or_else(|| {
+        let message = format!("\"{sample}\" is not a percentage");
+        CliError::new(Exit::Failed, message, "give a number from 1 to 100, such as 5%")
+    })
 }
 
 /// Checks it.

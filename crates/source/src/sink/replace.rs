@@ -64,6 +64,13 @@ impl ExistingFile {
         self.is_changeable
     }
 
+    /// Asks the kernel to forget what it keeps of the file in memory, so that the next bytes come
+    /// from the disk. What is not yet written stays.
+    pub fn forget_cached(&self) {
+        // It is advice: if the kernel refuses, the bytes come from memory.
+        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+    }
+
     /// Fills the buffer. Returns false if the file ends before or cannot be read.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> bool {
         self.file.read_exact_at(buffer, offset).is_ok()

@@ -1,0 +1,339 @@
+//! What was restored is read back from the disk and compared with what was stored, by a reading of
+//! the snapshot of its own; and with the files of this machine that have not changed since.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use strongroom_arena::CacheLimits;
+use strongroom_base::{Cancel, Monitor};
+use strongroom_catalog::{Entry, Metadata, Recipe, RecipeReader, Snapshot};
+use strongroom_repository::{
+    ChunkReader, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk,
+};
+use strongroom_source::{DirectoryId, Existing, Target, TargetOptions};
+
+use super::live::{self, Live};
+use super::{DrillFinding, FindingKind, SourceCounts};
+use crate::chosen::Chosen;
+use crate::error::EngineError;
+
+/// At most this much is read at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// What was found.
+#[derive(Default)]
+pub struct Compared {
+    pub findings: Vec<DrillFinding>,
+    pub source: SourceCounts,
+    /// A hash of what was read back.
+    pub digest: [u8; 32],
+}
+
+/// What is compared.
+pub struct Comparison<'c> {
+    pub repository: &'c Repository,
+    pub snapshot: &'c Snapshot,
+    pub chosen: &'c Chosen,
+    /// Where it was restored.
+    pub scratch: &'c Path,
+    pub target: TargetOptions,
+    /// Whether the files of this machine are read too.
+    pub source: bool,
+}
+
+/// Compares all that was chosen.
+pub fn compare(
+    comparison: &Comparison<'_>,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<Compared, EngineError> {
+    let reader = ChunkReader::for_restore(comparison.repository, CacheLimits::default())?;
+    let target = Target::open(comparison.scratch, comparison.target)?;
+    let digest = blake3::Hasher::new();
+    let compared = Compared::default();
+    let mut run = Run { comparison, reader: &reader, target, cancel, digest, compared };
+    let mut walk = SnapshotWalk::new(&Found::root(comparison.snapshot), &reader, cancel);
+    let mut levels: Vec<Level> = Vec::new();
+    while let Some(event) = walk.next()? {
+        match event {
+            SnapshotEvent::Enter(directory) => {
+                let entered = match comparison.chosen.leads_on(directory.path) {
+                    true => run.enter(levels.last_mut(), directory.entry, directory.path)?,
+                    false => None,
+                };
+                match entered {
+                    Some(level) => levels.push(level),
+                    None => walk.skip(),
+                }
+            }
+            SnapshotEvent::Leaf { path, entry } => {
+                if comparison.chosen.has(path) {
+                    monitor.working_on(&super::as_path(path));
+                    let level = levels.last_mut();
+                    run.leaf(level, entry, path)?;
+                }
+            }
+            SnapshotEvent::Leave { path } => {
+                if let Some(level) = levels.pop() {
+                    run.leave(&level, path);
+                }
+            }
+            // It was found when the sample was taken.
+            SnapshotEvent::Lost { .. } => {}
+        }
+    }
+    run.compared.digest = *run.digest.finalize().as_bytes();
+    Ok(run.compared)
+}
+
+/// A directory that is being compared.
+struct Level {
+    id: DirectoryId,
+    /// Names that exist, and that no entry was seen for.
+    surplus: HashSet<Vec<u8>>,
+}
+
+struct Run<'r> {
+    comparison: &'r Comparison<'r>,
+    reader: &'r ChunkReader,
+    target: Target,
+    cancel: &'r Cancel,
+    digest: blake3::Hasher,
+    compared: Compared,
+}
+
+impl Run<'_> {
+    fn find(&mut self, path: &[u8], kind: FindingKind) {
+        self.compared.findings.push(DrillFinding::new(path, kind));
+    }
+
+    /// Compares a directory itself, and lists it. None if it was not restored.
+    fn enter(
+        &mut self,
+        above: Option<&mut Level>,
+        entry: Option<&Entry>,
+        path: &[u8],
+    ) -> Result<Option<Level>, EngineError> {
+        let (Some(above), Some(entry)) = (above, entry) else {
+            return Ok(self.list(DirectoryId::ROOT, path));
+        };
+        if !self.has_same_metadata(above, entry, path) {
+            return Ok(None);
+        }
+        match self.target.create_directory(above.id, &entry.name) {
+            Ok(id) => Ok(self.list(id, path)),
+            Err(error) => {
+                self.find(path, FindingKind::Unreadable { why: error.to_string() });
+                Ok(None)
+            }
+        }
+    }
+
+    fn list(&mut self, id: DirectoryId, path: &[u8]) -> Option<Level> {
+        match self.target.list(id) {
+            Ok(names) => Some(Level { id, surplus: names.into_iter().collect() }),
+            Err(error) => {
+                self.find(path, FindingKind::Unreadable { why: error.to_string() });
+                None
+            }
+        }
+    }
+
+    fn leave(&mut self, level: &Level, path: &[u8]) {
+        let mut surplus: Vec<&Vec<u8>> = level.surplus.iter().collect();
+        surplus.sort();
+        for name in surplus {
+            self.find(&[path, b"/", name].concat(), FindingKind::Surplus);
+        }
+        if level.id != DirectoryId::ROOT {
+            self.target.release(level.id);
+        }
+    }
+
+    /// Compares all but the content of a file. Returns false if it is not there, or is of another
+    /// kind.
+    fn has_same_metadata(&mut self, above: &mut Level, entry: &Entry, path: &[u8]) -> bool {
+        above.surplus.remove(&entry.name);
+        self.digest.update(path);
+        let differences = match self.target.differences(above.id, entry) {
+            Ok(differences) => differences,
+            Err(error) => {
+                self.find(path, FindingKind::Unreadable { why: error.to_string() });
+                return false;
+            }
+        };
+        let is_there = !differences.missing && !differences.kind;
+        self.digest.update(&[u8::from(differences.none())]);
+        if !differences.none() {
+            let kind = match differences.missing {
+                true => FindingKind::Missing,
+                false => FindingKind::Metadata { differences },
+            };
+            self.find(path, kind);
+        }
+        is_there
+    }
+
+    fn leaf(
+        &mut self,
+        above: Option<&mut Level>,
+        entry: &Entry,
+        path: &[u8],
+    ) -> Result<(), EngineError> {
+        let Some(above) = above else { return Ok(()) };
+        if !self.has_same_metadata(above, entry, path) {
+            return Ok(());
+        }
+        let Some(content) = entry.content() else { return Ok(()) };
+        let restored = match self.target.existing(above.id, &entry.name) {
+            Ok(Existing::File(file)) => file,
+            Ok(_) => {
+                let why = "this user may not read it".to_owned();
+                self.find(path, FindingKind::Unreadable { why });
+                return Ok(());
+            }
+            Err(error) => {
+                self.find(path, FindingKind::Unreadable { why: error.to_string() });
+                return Ok(());
+            }
+        };
+        restored.forget_cached();
+        let size = restored.size();
+        let read = |offset: u64, buffer: &mut [u8]| restored.read_at(offset, buffer);
+        let difference = self.first_difference(content, size, &read, true)?;
+        if let Some(offset) = difference {
+            self.find(path, FindingKind::Content { offset });
+            return Ok(());
+        }
+        if self.comparison.source {
+            self.compare_source(entry, content, path, &|| hash(size, &read, self.cancel))?;
+        }
+        Ok(())
+    }
+
+    /// Compares a file of this machine, if it is the one that was backed up and has not changed.
+    fn compare_source(
+        &mut self,
+        entry: &Entry,
+        content: &Recipe,
+        path: &[u8],
+        restored: &dyn Fn() -> Result<String, EngineError>,
+    ) -> Result<(), EngineError> {
+        let file = match live::open_unchanged(&super::as_path(path), &entry.metadata) {
+            Live::Unchanged(file) => file,
+            Live::Changed => return count(&mut self.compared.source.changed),
+            Live::Gone => return count(&mut self.compared.source.gone),
+            Live::Unreadable(why) => {
+                self.compared.source.unreadable += 1;
+                self.find(path, FindingKind::SourceUnreadable { why });
+                return Ok(());
+            }
+        };
+        let read = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset).is_ok();
+        let difference = self.first_difference(content, entry.metadata.size, &read, false)?;
+        if !is_still(&file, &entry.metadata) {
+            return count(&mut self.compared.source.changed);
+        }
+        let Some(offset) = difference else { return count(&mut self.compared.source.same) };
+        self.compared.source.different += 1;
+        let source = hash(entry.metadata.size, &read, self.cancel)?;
+        self.find(path, FindingKind::SourceDiffers { offset, source, restored: restored()? });
+        Ok(())
+    }
+
+    /// Where the first chunk begins that a file does not have; none if it is what was stored. Of
+    /// the snapshot only the recipe is read.
+    fn first_difference(
+        &mut self,
+        content: &Recipe,
+        size: u64,
+        read: &dyn Fn(u64, &mut [u8]) -> bool,
+        digests: bool,
+    ) -> Result<Option<u64>, EngineError> {
+        if size != content.stream_bytes() {
+            return Ok(Some(size.min(content.stream_bytes())));
+        }
+        let mut recipe = RecipeReader::new(content, self.reader);
+        let mut buffer = Vec::new();
+        loop {
+            self.cancel.check()?;
+            let (offset, chunk) = match recipe.next_chunk().map_err(RepositoryError::from) {
+                Ok(Some(next)) => next,
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            let same = if chunk.is_hole() {
+                is_zeros(offset, chunk.stream_bytes, read, &mut buffer, self.cancel)?
+            } else {
+                let Ok(bytes) = usize::try_from(chunk.stream_bytes) else {
+                    return Ok(Some(offset));
+                };
+                buffer.resize(bytes, 0);
+                let is_read = read(offset, &mut buffer);
+                let found = self.reader.naming().data.fingerprint(&buffer);
+                if digests {
+                    self.digest.update(&found.0);
+                }
+                is_read && found == chunk.fingerprint
+            };
+            if !same {
+                return Ok(Some(offset));
+            }
+        }
+    }
+}
+
+fn count(counter: &mut u64) -> Result<(), EngineError> {
+    *counter += 1;
+    Ok(())
+}
+
+/// Whether a file is still what it was when it was backed up.
+fn is_still(file: &File, metadata: &Metadata) -> bool {
+    file.metadata().is_ok_and(|now| live::is_same_version(&now, metadata))
+}
+
+fn is_zeros(
+    offset: u64,
+    bytes: u64,
+    read: &dyn Fn(u64, &mut [u8]) -> bool,
+    buffer: &mut Vec<u8>,
+    cancel: &Cancel,
+) -> Result<bool, EngineError> {
+    let mut done = 0;
+    while done < bytes {
+        cancel.check()?;
+        let piece = (bytes - done).min(PIECE_BYTES);
+        // A piece is at most PIECE_BYTES.
+        buffer.resize(piece as usize, 0);
+        if !read(offset + done, buffer) || buffer.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        done += piece;
+    }
+    Ok(true)
+}
+
+/// The BLAKE3 hash of a file, as `b3sum` prints it.
+fn hash(
+    size: u64,
+    read: &dyn Fn(u64, &mut [u8]) -> bool,
+    cancel: &Cancel,
+) -> Result<String, EngineError> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = Vec::new();
+    let mut done = 0;
+    while done < size {
+        cancel.check()?;
+        // A piece is at most PIECE_BYTES.
+        buffer.resize((size - done).min(PIECE_BYTES) as usize, 0);
+        if !read(done, &mut buffer) {
+            return Ok("unreadable".to_owned());
+        }
+        hasher.update(&buffer);
+        done += buffer.len() as u64;
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
