@@ -99,6 +99,8 @@ pub struct DrillOutcome {
     pub directories: u64,
     /// Bytes of content.
     pub bytes: u64,
+    /// Bytes of it that were written: all but holes.
+    pub bytes_written: u64,
     /// Entries in the sample, and in all of what it was taken from.
     pub entries: (u64, u64),
     /// How long the restore took.
@@ -303,6 +305,7 @@ fn outcome_of(tried: Tried, sample: Sample, start: u64, options: &DrillOptions) 
         files: tried.restored.files,
         directories: tried.restored.directories,
         bytes: tried.restored.bytes,
+        bytes_written: tried.restored.bytes_written,
         entries,
         restore_time: tried.restore_time,
         full_restore_time,

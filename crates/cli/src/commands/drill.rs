@@ -250,6 +250,7 @@ fn summary_json(
         "files": outcome.files,
         "directories": outcome.directories,
         "bytes": outcome.bytes,
+        "bytes_written": outcome.bytes_written,
         "entries": outcome.entries.0,
         "entries_total": outcome.entries.1,
         "findings": outcome.findings.iter().map(|finding| json!({
@@ -305,7 +306,7 @@ fn summary(snapshot: &Snapshot, outcome: &DrillOutcome, elapsed: Duration) -> Ve
     if let Some(full) = outcome.full_restore_time.filter(|_| seconds > 0.0) {
         lines.push(format!(
             "  restored at {}/s; a restore of all of it would take about {}",
-            bytes_text((outcome.bytes as f64 / seconds) as u64),
+            bytes_text((outcome.bytes_written as f64 / seconds) as u64),
             duration_text(full),
         ));
     }

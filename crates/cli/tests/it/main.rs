@@ -4,6 +4,7 @@
 
 mod crash;
 mod damage;
+mod drill;
 mod findings;
 mod forget;
 mod help;

@@ -9,10 +9,10 @@ use strongroom_testkit::{Random, assert_same};
 use crate::world::{CHEAP, World, is_root, skipped};
 
 /// Memory that is mounted as a disk.
-struct Disk<'d>(&'d Path);
+pub struct Disk<'d>(&'d Path);
 
 impl<'d> Disk<'d> {
-    fn mount(path: &'d Path, size: &str) -> Option<Self> {
+    pub fn mount(path: &'d Path, size: &str) -> Option<Self> {
         fs::create_dir(path).unwrap();
         let options = format!("size={size}");
         let mut command = Command::new("mount");

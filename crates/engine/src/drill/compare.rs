@@ -22,6 +22,12 @@ use crate::error::EngineError;
 /// At most this much is read at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
+/// Fills a buffer from a place in a file; false if the file does not have it.
+type Read<'r> = &'r dyn Fn(u64, &mut [u8]) -> bool;
+
+/// Where the next stored byte is, at a place in a file or behind it; none if holes follow.
+type NextStored<'r> = &'r dyn Fn(u64) -> Option<u64>;
+
 /// What was found.
 #[derive(Default)]
 pub struct Compared {
@@ -202,7 +208,8 @@ impl Run<'_> {
         restored.forget_cached();
         let size = restored.size();
         let read = |offset: u64, buffer: &mut [u8]| restored.read_at(offset, buffer);
-        let difference = self.first_difference(content, size, &read, true)?;
+        let stored = |offset: u64| restored.next_extent(offset).map(|extent| extent.offset);
+        let difference = self.first_difference(content, size, (&read, &stored), true)?;
         if let Some(offset) = difference {
             self.find(path, FindingKind::Content { offset });
             return Ok(());
@@ -232,13 +239,15 @@ impl Run<'_> {
             }
         };
         let read = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset).is_ok();
-        let difference = self.first_difference(content, entry.metadata.size, &read, false)?;
+        let stored = |offset: u64| live::next_stored(&file, offset);
+        let size = entry.metadata.size;
+        let difference = self.first_difference(content, size, (&read, &stored), false)?;
         if !is_still(&file, &entry.metadata) {
             return count(&mut self.compared.source.changed);
         }
         let Some(offset) = difference else { return count(&mut self.compared.source.same) };
         self.compared.source.different += 1;
-        let source = hash(entry.metadata.size, &read, self.cancel)?;
+        let source = hash(size, &read, self.cancel)?;
         self.find(path, FindingKind::SourceDiffers { offset, source, restored: restored()? });
         Ok(())
     }
@@ -249,7 +258,7 @@ impl Run<'_> {
         &mut self,
         content: &Recipe,
         size: u64,
-        read: &dyn Fn(u64, &mut [u8]) -> bool,
+        (read, stored): (Read<'_>, NextStored<'_>),
         digests: bool,
     ) -> Result<Option<u64>, EngineError> {
         if size != content.stream_bytes() {
@@ -265,7 +274,7 @@ impl Run<'_> {
                 Err(error) => return Err(error.into()),
             };
             let same = if chunk.is_hole() {
-                is_zeros(offset, chunk.stream_bytes, read, &mut buffer, self.cancel)?
+                is_zeros(offset, chunk.stream_bytes, (read, stored), &mut buffer, self.cancel)?
             } else {
                 let Ok(bytes) = usize::try_from(chunk.stream_bytes) else {
                     return Ok(Some(offset));
@@ -295,33 +304,31 @@ fn is_still(file: &File, metadata: &Metadata) -> bool {
     file.metadata().is_ok_and(|now| live::is_same_version(&now, metadata))
 }
 
+/// True if all that is stored of a file within a hole is zeros.
 fn is_zeros(
     offset: u64,
     bytes: u64,
-    read: &dyn Fn(u64, &mut [u8]) -> bool,
+    (read, stored): (Read<'_>, NextStored<'_>),
     buffer: &mut Vec<u8>,
     cancel: &Cancel,
 ) -> Result<bool, EngineError> {
-    let mut done = 0;
-    while done < bytes {
+    let end = offset.saturating_add(bytes);
+    let mut from = offset;
+    while let Some(next) = stored(from).filter(|next| *next < end) {
         cancel.check()?;
-        let piece = (bytes - done).min(PIECE_BYTES);
+        let piece = (end - next).min(PIECE_BYTES);
         // A piece is at most PIECE_BYTES.
         buffer.resize(piece as usize, 0);
-        if !read(offset + done, buffer) || buffer.iter().any(|byte| *byte != 0) {
+        if !read(next, buffer) || buffer.iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
-        done += piece;
+        from = next + piece;
     }
     Ok(true)
 }
 
 /// The BLAKE3 hash of a file, as `b3sum` prints it.
-fn hash(
-    size: u64,
-    read: &dyn Fn(u64, &mut [u8]) -> bool,
-    cancel: &Cancel,
-) -> Result<String, EngineError> {
+fn hash(size: u64, read: Read<'_>, cancel: &Cancel) -> Result<String, EngineError> {
     let mut hasher = blake3::Hasher::new();
     let mut buffer = Vec::new();
     let mut done = 0;

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{Advice, Mode, OFlags};
+use rustix::fs::{Advice, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use strongroom_catalog::Metadata;
 
@@ -47,6 +47,16 @@ pub fn open_unchanged(path: &Path, stored: &Metadata) -> Live {
             Live::Unchanged(file)
         }
         _ => Live::Changed,
+    }
+}
+
+/// Where the next stored byte is; none if only a hole follows.
+pub fn next_stored(file: &File, offset: u64) -> Option<u64> {
+    match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(next) => Some(next),
+        Err(Errno::NXIO) => None,
+        // If holes cannot be asked for, all of it is read.
+        Err(_) => Some(offset),
     }
 }
 

@@ -24,6 +24,9 @@ pub const ENTRIES_MAX: usize = 300_000;
 /// What an entry takes on a disk at least.
 pub const ENTRY_BYTES: u64 = 4096;
 
+/// A file that is larger may consist of holes: its recipe is read.
+const LARGE_BYTES: u64 = 64 << 20;
+
 const PLACES: &str = "strongroom v0 drill sample";
 
 /// What is wanted.
@@ -145,7 +148,7 @@ fn stored_bytes(
         DrillAmount::Bytes(bytes) => bytes,
         DrillAmount::Files(_) | DrillAmount::Percent(_) => u64::MAX,
     };
-    if all <= budget.min(wanted.free) {
+    if all <= budget.min(wanted.free).min(LARGE_BYTES) {
         return Ok(all);
     }
     let mut recipe = RecipeReader::new(content, reader);

@@ -222,6 +222,7 @@ impl Monitor for Listener<'_> {
         // Messages quote the path as Rust does.
         let quoted = format!("{:?}", self.scratch);
         let message = problem.message.replace(quoted.trim_end_matches('"'), "\"");
+        let message = message.replace(&*self.scratch.to_string_lossy(), "");
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         match problem.severity {
             Severity::Note => {

@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use strongroom_backend::{Backend, ObjectName};
 use strongroom_base::{Cancel, SeededEntropy, Silent, SnapshotId};
-use strongroom_engine::{BackupOutcome, EngineError, backup, restore};
+use strongroom_engine::{
+    BackupOutcome, DrillAmount, DrillOptions, EngineError, backup, drill, restore,
+};
 use strongroom_repository::keys::{Access, generate_passphrase};
-use strongroom_repository::{Repository, RepositoryError, list_snapshots, read_snapshot};
+use strongroom_repository::{
+    DrillVerdict, Repository, RepositoryError, list_snapshots, read_snapshot,
+};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::tree::mutate;
 use strongroom_testkit::{
@@ -37,7 +41,7 @@ enum Needs {
 impl Model {
     /// Does one thing, chosen at random.
     pub fn step(&mut self) {
-        match self.random.below(25) {
+        match self.random.below(26) {
             0..=2 => self.edit(),
             3..=6 => self.backup(),
             7 => self.partial_backup(),
@@ -53,6 +57,7 @@ impl Model {
             21 => self.remember(),
             22 => self.prune(),
             23 => self.defragment(),
+            24 => self.drill(),
             _ if self.random.once_in(2) => self.damage_record(),
             _ => self.toggle_cache(),
         }
@@ -117,6 +122,46 @@ impl Model {
             } else {
                 self.expected.insert(id, image.clone());
             }
+        }
+    }
+
+    /// Drills some snapshot. Unless something is lost, it is proved.
+    fn drill(&mut self) {
+        let ids: Vec<SnapshotId> = self.expected.keys().copied().collect();
+        if ids.is_empty() {
+            return;
+        }
+        let id = *self.random.pick(&ids);
+        let amount = match self.random.below(3) {
+            0 => DrillAmount::Bytes(self.random.below(60 << 10)),
+            1 => DrillAmount::Files(1 + self.random.below(12)),
+            _ => DrillAmount::Percent(1 + self.random.below(100) as u8),
+        };
+        let options = DrillOptions {
+            path: Vec::new(),
+            amount,
+            seed: self.random.once_in(3).then(|| self.random.number()),
+            scratch: self.restored.path().to_owned(),
+            keep: false,
+            source: self.random.once_in(2),
+            record: self.random.once_in(2),
+            workers: 2,
+        };
+        let mut fired = 0;
+        let outcome = self.troubled_counting("drill", Needs::Full, &mut fired, |repository| {
+            let snapshot = read_snapshot(repository, id)?;
+            drill(repository, &snapshot, &options, &|_| None, &Silent, &Cancel::new())
+        });
+        let left = fs::read_dir(self.restored.path()).unwrap().filter(|entry| {
+            let name = entry.as_ref().unwrap().file_name();
+            name.to_str().is_some_and(|name| name.starts_with("strongroom-drill-"))
+        });
+        let what = format!("seed {}: drill {}", self.log.seed, id.short());
+        assert_eq!(left.count(), 0, "{what}: scratch folders are left");
+        let Some(outcome) = outcome else { return };
+        assert!(outcome.entries.0 > 0 || outcome.entries.1 == 0, "{what}: {outcome:?}");
+        if fired == 0 && !self.ledger.excuses_losses() {
+            assert_eq!(outcome.verdict, DrillVerdict::Proved, "{what}: {:?}", outcome.findings);
         }
     }
 
