@@ -14,6 +14,7 @@ const COMMANDS: &[&str] = &[
     "diff",
     "cat",
     "restore",
+    "drill",
     "dump",
     "mount",
     "forget",
