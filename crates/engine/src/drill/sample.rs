@@ -3,7 +3,7 @@
 //! All paths lie on a circle of 2^64 places, each where a keyed hash of it puts it. A sample is a
 //! stretch of the circle: it begins where the last one ended, and is as long as is asked for. So it
 //! looks random, has entries of every kind, needs no list of what was drilled, and after one turn
-//! everything was drilled, whatever the sizes of the samples were and whichever snapshots of the
+//! everything was drilled, for samples of any size and for any snapshots of the
 //! same tree they were taken from.
 
 use std::collections::BinaryHeap;

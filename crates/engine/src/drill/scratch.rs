@@ -17,7 +17,7 @@ const NAME: &str = "strongroom-drill-";
 /// How many names are tried: one that is taken is left alone.
 const ATTEMPTS_MAX: u32 = 16;
 
-/// This share of the free room is left to others: one part of so many.
+/// One part in this many of the free room is left to others.
 const LEFT_TO_OTHERS: u64 = 20;
 
 /// A scratch folder; removed when it is dropped.
@@ -31,7 +31,7 @@ impl Scratch {
     /// Makes one in this folder.
     pub fn create(above: &Path, entropy: &dyn Entropy) -> Result<Self, EngineError> {
         let failed = |error| EngineError::Scratch { folder: above.to_owned(), error };
-        // What is restored is found below it, whatever the working directory is.
+        // What is restored is found below it from any working directory.
         let above = above.canonicalize().map_err(failed)?;
         let mut last = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
         for _ in 0..ATTEMPTS_MAX {
