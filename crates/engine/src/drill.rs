@@ -4,7 +4,7 @@
 //! The restore is the one that `restore` does. What it wrote is then compared by code of its own:
 //! the snapshot is read again, metadata is compared with each entry, and content with its
 //! fingerprints. The result is kept in the repository, where every machine sees it
-//! (`docs/design/0030-drills.md`).
+//! (`docs/design/0026-drills.md`).
 
 mod compare;
 mod live;
