@@ -16,6 +16,7 @@ const COMMANDS: &[&str] = &[
     "restore",
     "dump",
     "mount",
+    "tui",
     "forget",
     "hold",
     "label",
