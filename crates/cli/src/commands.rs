@@ -28,8 +28,10 @@ mod schedule;
 mod serve;
 mod snapshots;
 mod stats;
+mod stats_plot;
 mod status;
 mod token;
+mod tui;
 mod verify;
 
 use std::process::ExitCode;
@@ -63,6 +65,8 @@ pub enum Command {
     Dump(dump::Args),
     /// Mount all snapshots as a read-only file system
     Mount(mount::Args),
+    /// Browse, compare and restore snapshots on the whole terminal
+    Tui(tui::Args),
     /// Forget snapshots: by name, or all that no rule keeps
     Forget(forget::Args),
     /// Hold snapshots, so that no rule and no `forget` removes them
@@ -131,6 +135,7 @@ impl Command {
             Self::Restore(args) => restore::run(context, args),
             Self::Dump(args) => dump::run(context, args),
             Self::Mount(args) => mount::run(context, &args),
+            Self::Tui(args) => tui::run(context, &args),
             Self::Forget(args) => forget::run(context, &args),
             Self::Hold(args) => hold::run(context, &args),
             Self::Label(args) => label::run(context, &args),

@@ -160,6 +160,11 @@ impl Context {
         parse_place(text)
     }
 
+    /// The place of the repository, in words.
+    pub fn place_text(&self) -> Result<String, CliError> {
+        Ok(self.place()?.to_string())
+    }
+
     /// How connections are made.
     fn settings(&self) -> Settings {
         self.args.connection.settings(&self.cancel)
@@ -406,7 +411,8 @@ impl Context {
         }
     }
 
-    fn cache(&self) -> Option<PathBuf> {
+    /// Where caches are kept, if they are.
+    pub fn cache(&self) -> Option<PathBuf> {
         // Caches are of the present.
         if self.args.no_cache || self.args.as_of.is_some() {
             return None;

@@ -173,6 +173,14 @@ pub fn examples(command: &str) -> &'static [Example] {
                 )]
             }
         }
+        "tui" => {
+            const {
+                &[example(
+                    "Look around in a repository, and restore what is marked",
+                    "strongroom tui --repo /media/disk/backup",
+                )]
+            }
+        }
         "mount" => {
             const {
                 &[example(
@@ -263,10 +271,14 @@ pub fn examples(command: &str) -> &'static [Example] {
         }
         "stats" => {
             const {
-                &[example(
-                    "Show what removing each snapshot would free",
-                    "strongroom stats --snapshots",
-                )]
+                &[
+                    example(
+                        "Show what removing each snapshot would free",
+                        "strongroom stats --snapshots",
+                    ),
+                    example("Draw how the repository grew", "strongroom stats --plot"),
+                    example("Write the picture to a file", "strongroom stats --plot=growth.svg"),
+                ]
             }
         }
         "key" | "key-add" => {

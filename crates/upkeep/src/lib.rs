@@ -38,6 +38,9 @@ pub use repair::{
 pub use replicate::{
     CopyOutcome, CopyPlan, MirrorOutcome, MirrorPlan, mirror, plan_mirror, plan_replica, replicate,
 };
-pub use stats::{ArenaTotals, RepositoryStats, SnapshotStat, repository_stats, snapshot_stats};
+pub use stats::{
+    ArenaTotals, Cost, CostOwner, Growth, GrowthPoint, RepositoryStats, SnapshotStat, growth_stats,
+    repository_stats, snapshot_stats,
+};
 pub use verify::{VerifyDepth, VerifyOutcome, verify, verify_objects};
 pub use vouch::vouch;

@@ -4,7 +4,10 @@
 //! numbers come from its trees, and from one mark for each slot that says which snapshot names the
 //! chunk, or that several do: four bytes for each stored chunk, for any number of snapshots.
 
+mod growth;
 mod marks;
+
+pub use growth::{Cost, CostOwner, Growth, GrowthPoint, growth_stats};
 
 use strongroom_arena::{Arena, ArenaContent, ArenaError, ArenaName, CacheLimits};
 use strongroom_backend::ObjectInfo;
@@ -248,10 +251,14 @@ pub fn snapshot_stats(
     let progress = Progress { files_total, ..Progress::default() };
     let marks = Marks::new(reader.store());
     let mut counter = Counter { reader: &reader, marks, monitor, cancel, progress };
-    counter.claim_all(&all)?;
+    let numbered = all.iter().enumerate();
+    counter.claim_all(numbered.map(|(place, snapshot)| (snapshot, SnapshotNumber::at(place))))?;
     let number = |id| all.iter().position(|snapshot| snapshot.id == id).map(SnapshotNumber::at);
     let count = |snapshot: &Snapshot| {
-        counter.count(snapshot, number(snapshot.id).expect("it is one of all"))
+        let number = number(snapshot.id).expect("it is one of all");
+        let mut count = Count::of(snapshot.id, number);
+        counter.count(snapshot, &mut count)?;
+        Ok(count.stat)
     };
     snapshots.iter().map(count).collect()
 }
@@ -295,14 +302,16 @@ enum Owner {
 }
 
 impl Counter<'_> {
-    /// Has every snapshot claim the chunks that it names. A tree of one snapshot is walked again
-    /// when a second one has it, and then never more.
-    fn claim_all(&mut self, all: &[Snapshot]) -> Result<(), RepositoryError> {
+    /// Has every snapshot claim the chunks that it names, by its number or that of its group. A tree
+    /// of one number is walked again when a second one has it, and then never more.
+    fn claim_all<'s>(
+        &mut self,
+        all: impl Iterator<Item = (&'s Snapshot, SnapshotNumber)>,
+    ) -> Result<(), RepositoryError> {
         let mut owners = TreeMemo::default();
-        for (place, snapshot) in all.iter().enumerate() {
+        for (snapshot, by) in all {
             let what = format!("snapshot {}", snapshot.id.short());
             self.monitor.detail(&what);
-            let by = SnapshotNumber::at(place);
             let mut walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, self.cancel);
             while let Some(event) = walk.next()? {
                 let claimed = match event {
@@ -345,24 +354,17 @@ impl Counter<'_> {
         })
     }
 
-    /// Counts what a snapshot holds. All have claimed what they name.
-    fn count(
-        &mut self,
-        snapshot: &Snapshot,
-        number: SnapshotNumber,
-    ) -> Result<SnapshotStat, RepositoryError> {
-        let mut count =
-            Count { stat: SnapshotStat::of(snapshot.id), number, nodes: TreeMemo::default() };
-        // What the trees hold that were counted: one that is met again adds no chunk.
-        let mut counted: TreeMemo<Below> = TreeMemo::default();
+    /// Adds what a snapshot holds to a count. What it shares with snapshots that were added before
+    /// is not counted again; files, directories and bytes are then those of this one.
+    fn count(&mut self, snapshot: &Snapshot, count: &mut Count) -> Result<(), RepositoryError> {
         let mut open: Vec<(TreeKey, Below)> = Vec::new();
         let mut walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, self.cancel);
         while let Some(event) = walk.next()? {
             let below = match event {
                 SnapshotEvent::Enter(directory) => {
                     let key = TreeKey::of_tree(directory.tree);
-                    let Some(known) = counted.get(key) else {
-                        self.chunks(directory.tree, Mark::Tree, &mut count)?;
+                    let Some(known) = count.trees.get(key) else {
+                        self.chunks(directory.tree, Mark::Tree, count)?;
                         open.push((key, Below::default()));
                         continue;
                     };
@@ -370,14 +372,14 @@ impl Counter<'_> {
                     self.progress.files = self.progress.files.saturating_add(known.files);
                     known.with_directory()
                 }
-                SnapshotEvent::Leaf { entry, .. } => self.file(entry, &mut count)?,
+                SnapshotEvent::Leaf { entry, .. } => self.file(entry, count)?,
                 SnapshotEvent::Lost { .. } => {
                     count.stat.unreadable += 1;
                     continue;
                 }
                 SnapshotEvent::Leave { .. } => {
                     let (key, below) = open.pop().expect("what is left was entered");
-                    counted.insert(key, below);
+                    count.trees.insert(key, below);
                     if open.is_empty() {
                         count.stat.files = below.files;
                         count.stat.directories = below.directories;
@@ -390,7 +392,7 @@ impl Counter<'_> {
                 above.add(below);
             }
         }
-        Ok(count.stat)
+        Ok(())
     }
 
     fn file(&mut self, entry: &Entry, count: &mut Count) -> Result<Below, RepositoryError> {
@@ -416,7 +418,7 @@ impl Counter<'_> {
         leaves: Mark,
         count: &mut Count,
     ) -> Result<(), RepositoryError> {
-        let Count { stat, number, nodes } = count;
+        let Count { stat, number, nodes, .. } = count;
         let visited = for_each_chunk(recipe, self.reader, &mut |chunk, level| {
             let mark = if level > 0 { Mark::Node } else { leaves };
             self.marks.count(chunk, mark, *number, stat)?;
@@ -437,12 +439,21 @@ impl Counter<'_> {
     }
 }
 
-/// A snapshot that is being counted.
+/// A snapshot, or a group of them, that is being counted.
 struct Count {
     stat: SnapshotStat,
     number: SnapshotNumber,
     /// The nodes that were counted.
     nodes: TreeMemo<()>,
+    /// What the trees hold that were counted: one that is met again adds no chunk.
+    trees: TreeMemo<Below>,
+}
+
+impl Count {
+    fn of(id: SnapshotId, number: SnapshotNumber) -> Self {
+        let stat = SnapshotStat::of(id);
+        Self { stat, number, nodes: TreeMemo::default(), trees: TreeMemo::default() }
+    }
 }
 
 /// Whether a snapshot need not go into a tree or node, because it did before, or because more than

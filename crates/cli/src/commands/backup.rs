@@ -25,6 +25,7 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::machine::{host_name, user_name};
 use crate::progress::Words;
+use crate::running::{RecordedMonitor, RunningRecord};
 use crate::snapshot_arg::SnapshotArg;
 use crate::terminal::printable_bytes;
 
@@ -178,7 +179,12 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         pack,
         program: concat!("strongroom ", env!("CARGO_PKG_VERSION")).to_owned(),
     };
-    let monitor = context.terminal.monitor(WORDS);
+    let shown = context.terminal.monitor(WORDS);
+    let place = context.place_text()?;
+    let record = (!args.dry_run)
+        .then(|| RunningRecord::begin(context.cache(), "backup", &place, &args.paths))
+        .flatten();
+    let monitor = RecordedMonitor { shown: &shown, record };
     let outcome = match args.stdin {
         Some(name) => {
             let mut input = input(args.stdin_from_command.as_deref())?;
@@ -197,14 +203,15 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             None => backup(&repository, &options, &monitor, &context.cancel),
         },
     };
-    monitor.finish();
+    drop(monitor);
+    shown.finish();
     let outcome = outcome?;
     warn_of_clocks(context, &outcome);
     if let Some((id, sequence)) = outcome.rolled_back {
         context.warn_of_rollback(id, sequence);
     }
-    context.terminal.json(&summary_json(&outcome, monitor.elapsed().as_secs_f64()))?;
-    for line in summary(&outcome, monitor.elapsed()) {
+    context.terminal.json(&summary_json(&outcome, shown.elapsed().as_secs_f64()))?;
+    for line in summary(&outcome, shown.elapsed()) {
         context.terminal.line(line)?;
     }
     if args.stages {

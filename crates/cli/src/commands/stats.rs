@@ -1,6 +1,7 @@
 //! `strongroom stats`
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use strongroom_catalog::Snapshot;
 use strongroom_repository::{ChunkReader, Layout, Repository, list_snapshots};
 use strongroom_upkeep::{ArenaTotals, RepositoryStats, repository_stats, snapshot_stats};
 
+use super::stats_plot;
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
@@ -29,10 +31,23 @@ pub struct Args {
     /// Count the blocks and requests that a restore of each needs, and the least that it could
     #[arg(long)]
     fragmentation: bool,
+    /// Draw how the repository grew, how much deduplication saves, and what each machine and folder
+    /// costs; with a name that ends with .svg, write the picture to that file
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        conflicts_with_all = ["names", "snapshots", "fragmentation"]
+    )]
+    plot: Option<Option<PathBuf>>,
 }
 
 /// Counts it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    if let Some(file) = &args.plot {
+        return stats_plot::run(context, file.as_deref());
+    }
     let repository = context.open()?;
     let can_read = repository.keys.can_read();
     if !args.snapshots && !args.fragmentation && args.names.is_empty() {

@@ -17,6 +17,7 @@ const COMMANDS: &[&str] = &[
     "drill",
     "dump",
     "mount",
+    "tui",
     "forget",
     "hold",
     "label",
