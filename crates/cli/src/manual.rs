@@ -394,14 +394,8 @@ pub const PLACES: [(&str, &str); 10] = [
 ];
 
 /// The environment variables, for the manual pages.
-pub const ENVIRONMENT: [(&str, &str); 19] = [
+pub const ENVIRONMENT: [(&str, &str); 17] = [
     ("STRONGROOM_REPOSITORY", "the repository, if --repo is not given"),
-    ("STRONGROOM_PROFILE", "the profile, if --profile is not given"),
-    ("STRONGROOM_CONFIG", "the file with profiles, if --config is not given"),
-    (
-        "XDG_CONFIG_HOME",
-        "if neither names that file, it is config.toml in its folder strongroom; by default ~/.config/strongroom/config.toml",
-    ),
     ("STRONGROOM_PASSWORD", "the passphrase, if neither of the next two nor its option is given"),
     ("STRONGROOM_PASSWORD_FILE", "a file with the passphrase, as for --password-file"),
     (
@@ -439,13 +433,14 @@ pub const ENVIRONMENT: [(&str, &str); 19] = [
 ];
 
 /// The files that the program reads and writes by itself, for the manual pages.
-pub const FILES: [(&str, &str); 4] = [
+pub const FILES: [(&str, &str); 5] = [
     ("~/.config/strongroom/config.toml", "the profiles of a user: strongroom-profile(5)"),
     ("/etc/strongroom/config.toml", "the profiles of the machine, if the user has none"),
     (
         "~/.cache/strongroom",
         "what this machine remembers of repositories; it may be removed at any time, and is then built again",
     ),
+    ("~/.local/state/strongroom", "how the runs of profiles ended"),
     ("/etc/ssl/certs", "the certificates that are trusted at places over TLS"),
 ];
 
