@@ -11,7 +11,8 @@ pub fn to_roff(document: &str) -> String {
     for line in document.lines() {
         if line.starts_with("```") {
             in_code = !in_code;
-            page.push_str(if in_code { ".PP\n.RS 4\n.nf\n" } else { ".fi\n.RE\n" });
+            let begin = if follows_heading(&page) { ".RS 4\n.nf\n" } else { ".PP\n.RS 4\n.nf\n" };
+            page.push_str(if in_code { begin } else { ".fi\n.RE\n" });
             continue;
         }
         if in_code {
@@ -34,11 +35,18 @@ pub fn to_roff(document: &str) -> String {
             // The head of a table and the line below it.
             _ if rows == 1 || rows == 2 => String::new(),
             _ if rows > 2 => row(line),
+            // After a heading a paragraph begins by itself.
+            _ if follows_heading(&page) => format!("{}\n", inline(line)),
             _ => format!(".PP\n{}\n", inline(line)),
         };
         page.push_str(&block);
     }
     page
+}
+
+/// Whether the page ends with a heading, as it does at its beginning.
+fn follows_heading(page: &str) -> bool {
+    page.lines().last().is_none_or(|line| line.starts_with(".SH ") || line.starts_with(".SS "))
 }
 
 fn row(line: &str) -> String {
@@ -94,7 +102,7 @@ mod tests {
     fn a_document_becomes_a_page() {
         let document = "# Title\n\nSee [places](places.md), a list `[a]`.\n\n## The file\n\n- `-x`: **now**\n\n\
                         ```toml\n[default]\n\n.exclude = 'a\\b'\n```\n\n| name | meaning |\n|---|---|\n| `a` | b |\n";
-        let page = ".PP\nSee places, a list \\fB[a]\\fR.\n.SH \"THE FILE\"\n.IP \\(bu 2\n\\fB\\-x\\fR: \\fBnow\\fR\n\
+        let page = "See places, a list \\fB[a]\\fR.\n.SH \"THE FILE\"\n.IP \\(bu 2\n\\fB\\-x\\fR: \\fBnow\\fR\n\
                     .PP\n.RS 4\n.nf\n[default]\n\\&\n\\&.exclude = \\(aqa\\eb\\(aq\n.fi\n.RE\n.TP\n\\fBa\\fR\nb\n";
         assert_eq!(to_roff(document), page);
     }
