@@ -4,9 +4,9 @@ use strongroom_source::Accounts;
 
 /// The name of this machine.
 pub fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim();
-    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
+    let system = rustix::system::uname();
+    let name = system.nodename().to_string_lossy();
+    if name.is_empty() { "localhost".to_owned() } else { name.into_owned() }
 }
 
 /// The name of the user whose rights this process has, or the user's number.

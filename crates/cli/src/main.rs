@@ -8,6 +8,7 @@
     reason = "this crate reads the environment and the clock for all others"
 )]
 
+mod allocator;
 mod calendar;
 mod columns;
 mod command_output;
@@ -77,7 +78,7 @@ fn main() -> ExitCode {
         Err(error) => return manual::explain(&error, extended.position_of(&error)),
     };
     allow_open_files();
-    keep_one_heap(&cli.command);
+    allocator::keep_one_heap(matches!(cli.command, Command::Backup(_)));
     let json = cli.global.json.then(|| cli.command.events());
     match run(cli, extended.chosen) {
         Ok(code) => code,
@@ -102,30 +103,6 @@ fn allow_open_files() {
     if limit.current.is_some_and(|current| current < wanted) {
         // Fewer will do.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit });
-    }
-}
-
-/// Makes all threads share one heap that keeps freed memory: returning pages to the system and
-/// mapping them again for the next buffer takes longer than filling it. By default the C library
-/// gives each thread a heap of its own, and memory that another thread frees is stranded in it.
-///
-/// A backup allocates its largest buffers outside of the heap, where they would leave holes, and
-/// reuses them itself. What that saves: `docs/design/0002-dependencies.md`.
-fn keep_one_heap(command: &Command) {
-    let (largest, kept) = match command {
-        Command::Backup(_) => (2 << 20, 4 << 20),
-        // A verification reads whole objects, which are longer.
-        _ => (8 << 20, 32 << 20),
-    };
-    #[cfg(not(target_env = "gnu"))]
-    let _: (i32, i32) = (largest, kept);
-    #[cfg(target_env = "gnu")]
-    // SAFETY: the function takes two numbers, no pointer, and is called before there is a second
-    // thread. Its result does not matter: if it fails, the defaults stay.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, largest);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, kept);
     }
 }
 

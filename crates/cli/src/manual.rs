@@ -356,6 +356,14 @@ pub fn examples(command: &str) -> &'static [Example] {
                 ]
             }
         }
+        "debug" => {
+            const {
+                &[example(
+                    "Show what a snapshot says of itself",
+                    "strongroom debug snapshot latest",
+                )]
+            }
+        }
         "completions" => {
             const {
                 &[example(
@@ -365,12 +373,7 @@ pub fn examples(command: &str) -> &'static [Example] {
             }
         }
         "manpages" => {
-            const {
-                &[example(
-                    "Install the manual pages",
-                    "strongroom manpages ~/.local/share/man/man1",
-                )]
-            }
+            const { &[example("Install the manual pages", "strongroom manpages ~/.local/share/man")] }
         }
         _ => &[],
     }
@@ -391,7 +394,7 @@ pub const PLACES: [(&str, &str); 10] = [
 ];
 
 /// The environment variables, for the manual pages.
-pub const ENVIRONMENT: [(&str, &str); 16] = [
+pub const ENVIRONMENT: [(&str, &str); 17] = [
     ("STRONGROOM_REPOSITORY", "the repository, if --repo is not given"),
     ("STRONGROOM_PASSWORD", "the passphrase, if neither of the next two nor its option is given"),
     ("STRONGROOM_PASSWORD_FILE", "a file with the passphrase, as for --password-file"),
@@ -424,8 +427,21 @@ pub const ENVIRONMENT: [(&str, &str); 16] = [
         "if --cache is not given, caches are kept in its folder strongroom; by default in ~/.cache/strongroom",
     ),
     ("STRONGROOM_CA_FILE", "certificates (PEM) to trust at places over TLS, beside the machine's"),
+    ("STRONGROOM_TOKEN", "the token for our own server, at https:// places"),
     ("STRONGROOM_S3_STORAGE_CLASS", "the storage class of arenas in buckets"),
     ("TZ", "the time zone of dates that are printed or given"),
+];
+
+/// The files that the program reads and writes by itself, for the manual pages.
+pub const FILES: [(&str, &str); 5] = [
+    ("~/.config/strongroom/config.toml", "the profiles of a user: strongroom-profile(5)"),
+    ("/etc/strongroom/config.toml", "the profiles of the machine, if the user has none"),
+    (
+        "~/.cache/strongroom",
+        "what this machine remembers of repositories; it may be removed at any time, and is then built again",
+    ),
+    ("~/.local/state/strongroom", "how the runs of profiles ended"),
+    ("/etc/ssl/certs", "the certificates that are trusted at places over TLS"),
 ];
 
 /// The command line, with examples and exit codes in its help.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use rustls::{CertificateError, ClientConfig, RootCertStore, SupportedProtocolVersion};
 use strongroom_backend::Refusal;
 use ureq::tls::{PemItem, parse_pem};
 
@@ -90,5 +90,18 @@ pub(crate) fn of_handshake(error: io::Error) -> Failure {
         ) => Refusal::Version,
         _ => return Failure::Lost(error),
     };
-    Failure::Refused { refusal, answer: error.to_string() }
+    let answer = of_tls.map_or_else(|| error.to_string(), distrust);
+    Failure::Refused { refusal, answer }
+}
+
+/// An error of TLS in words. If this machine trusts no certificate at all, that is the reason.
+pub(crate) fn distrust(error: &rustls::Error) -> String {
+    let is_unknown = *error == rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+    if is_unknown && rustls_native_certs::load_native_certs().certs.is_empty() {
+        return format!(
+            "{error}: this machine has no list of trusted certificates (package ca-certificates); \
+             {CA_FILE} may name one"
+        );
+    }
+    error.to_string()
 }

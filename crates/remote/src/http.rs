@@ -9,6 +9,7 @@ use ureq::http::{HeaderMap, Method, StatusCode};
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 use ureq::{Agent, Proxy, SendBody};
 
+use crate::authority;
 use crate::failure::Failure;
 use crate::rate::{Line, PIECE_BYTES, Sending};
 use crate::settings::{Settings, Variables};
@@ -268,7 +269,8 @@ pub(crate) fn range_header(offset: u64, length: usize) -> Option<String> {
 fn distrust(error: &rustls::Error) -> Option<Failure> {
     match error {
         rustls::Error::InvalidCertificate(_) => {
-            Some(Failure::Refused { refusal: Refusal::Identity, answer: error.to_string() })
+            let answer = authority::distrust(error);
+            Some(Failure::Refused { refusal: Refusal::Identity, answer })
         }
         rustls::Error::InvalidMessage(_) => Some(Failure::Refused {
             refusal: Refusal::NoSuchPlace,

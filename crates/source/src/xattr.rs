@@ -1,7 +1,8 @@
 //! Extended attributes, read and written without opening what has them.
 //!
 //! The kernel's calls take a path or an open file. A path of the form `/proc/self/fd/N/name` is one
-//! name below an open directory, so it can neither be too long nor lead elsewhere.
+//! name below an open directory, so it can neither be too long nor lead elsewhere. Where `/proc` is
+//! not mounted, as in an empty chroot, a thread goes into that directory instead.
 
 use std::collections::HashSet;
 use std::ffi::CStr;
@@ -12,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::buffer::spare_capacity;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
+use rustix::thread::UnshareFlags;
 use strongroom_catalog::Xattr;
 
 /// The kernel's limit for a list and for a value.
@@ -37,8 +39,9 @@ impl XattrSupport {
 pub(crate) enum Bearer<'a> {
     /// A file or directory that is open for more than its path.
     Open(BorrowedFd<'a>),
-    /// A path below `/proc/self/fd`; a symbolic link at its end is itself.
-    Name(Vec<u8>),
+    /// A name in a directory, and the path below `/proc/self/fd` that leads to it; a symbolic link
+    /// at its end is itself.
+    Name(BorrowedFd<'a>, &'a CStr, Vec<u8>),
     /// The path of a descriptor that was opened for its path only; it leads to that file, and no
     /// further.
     PathOnly(Vec<u8>),
@@ -49,12 +52,12 @@ impl<'a> Bearer<'a> {
         Self::Open(fd.as_fd())
     }
 
-    pub(crate) fn name(directory: BorrowedFd<'_>, name: &CStr) -> Self {
+    pub(crate) fn name(directory: BorrowedFd<'a>, name: &'a CStr) -> Self {
         let mut path = Vec::with_capacity(32 + name.count_bytes());
         // Writing to a vector does not fail.
         let _ = write!(path, "/proc/self/fd/{}/", directory.as_raw_fd());
         path.extend_from_slice(name.to_bytes());
-        Self::Name(path)
+        Self::Name(directory, name, path)
     }
 
     pub(crate) fn path_only(fd: &impl AsFd) -> Self {
@@ -63,7 +66,19 @@ impl<'a> Bearer<'a> {
 
     /// All attributes, sorted by name.
     pub(crate) fn read(&self) -> Result<Vec<Xattr>, Errno> {
-        let list = with_room(|list| self.list(list)).map_err(missing_proc)?;
+        match (self.read_here(), self) {
+            (Err(Errno::NOENT), Self::Name(directory, name, _)) if !has_proc() => {
+                in_directory(*directory, || {
+                    Self::Name(*directory, name, name.to_bytes().into()).read_here()
+                })
+            }
+            (Err(Errno::NOENT), Self::PathOnly(_)) if !has_proc() => Err(Errno::NOSYS),
+            (read, _) => read,
+        }
+    }
+
+    fn read_here(&self) -> Result<Vec<Xattr>, Errno> {
+        let list = with_room(|list| self.list(list))?;
         let mut xattrs = Vec::new();
         for name in list.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
             match with_room(|value| self.get(name, value)) {
@@ -81,7 +96,7 @@ impl<'a> Bearer<'a> {
         let flags = XattrFlags::empty();
         match self {
             Self::Open(fd) => rustix::fs::fsetxattr(fd, name, value, flags),
-            Self::Name(path) => rustix::fs::lsetxattr(path, name, value, flags),
+            Self::Name(_, _, path) => rustix::fs::lsetxattr(path, name, value, flags),
             Self::PathOnly(path) => rustix::fs::setxattr(path, name, value, flags),
         }
     }
@@ -89,7 +104,7 @@ impl<'a> Bearer<'a> {
     pub(crate) fn remove(&self, name: &[u8]) -> Result<(), Errno> {
         match self {
             Self::Open(fd) => rustix::fs::fremovexattr(fd, name),
-            Self::Name(path) => rustix::fs::lremovexattr(path, name),
+            Self::Name(_, _, path) => rustix::fs::lremovexattr(path, name),
             Self::PathOnly(path) => rustix::fs::removexattr(path, name),
         }
     }
@@ -97,7 +112,7 @@ impl<'a> Bearer<'a> {
     fn list(&self, list: &mut Vec<u8>) -> Result<usize, Errno> {
         match self {
             Self::Open(fd) => rustix::fs::flistxattr(fd, spare_capacity(list)),
-            Self::Name(path) => rustix::fs::llistxattr(path, spare_capacity(list)),
+            Self::Name(_, _, path) => rustix::fs::llistxattr(path, spare_capacity(list)),
             Self::PathOnly(path) => rustix::fs::listxattr(path, spare_capacity(list)),
         }
     }
@@ -105,16 +120,29 @@ impl<'a> Bearer<'a> {
     fn get(&self, name: &[u8], value: &mut Vec<u8>) -> Result<usize, Errno> {
         match self {
             Self::Open(fd) => rustix::fs::fgetxattr(fd, name, spare_capacity(value)),
-            Self::Name(path) => rustix::fs::lgetxattr(path, name, spare_capacity(value)),
+            Self::Name(_, _, path) => rustix::fs::lgetxattr(path, name, spare_capacity(value)),
             Self::PathOnly(path) => rustix::fs::getxattr(path, name, spare_capacity(value)),
         }
     }
 }
 
 /// If `/proc` is not mounted, that is what is missing, and not the file.
-fn missing_proc(error: Errno) -> Errno {
-    let mounted = || rustix::fs::access("/proc/self/fd", rustix::fs::Access::EXISTS).is_ok();
-    if error == Errno::NOENT && !mounted() { Errno::NOSYS } else { error }
+fn has_proc() -> bool {
+    rustix::fs::access("/proc/self/fd", rustix::fs::Access::EXISTS).is_ok()
+}
+
+/// Runs this on a thread that has gone into the directory, while all others stay where they are.
+fn in_directory<T: Send>(
+    directory: BorrowedFd<'_>,
+    call: impl FnOnce() -> Result<T, Errno> + Send,
+) -> Result<T, Errno> {
+    let thread = move || {
+        // SAFETY: only where the thread is becomes its own; it shares open files as before.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS)? };
+        rustix::process::fchdir(directory)?;
+        call()
+    };
+    std::thread::scope(|scope| scope.spawn(thread).join()).unwrap_or(Err(Errno::NOSYS))
 }
 
 /// Calls with little room first, and again with all the room that can be needed if that is short.
@@ -131,4 +159,36 @@ fn with_room(mut call: impl FnMut(&mut Vec<u8>) -> Result<usize, Errno>) -> Resu
     }
     bytes.shrink_to_fit();
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn attributes_are_read_without_proc_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        symlink("nowhere", folder.path().join("link")).unwrap();
+        rustix::fs::setxattr(&file, "user.note", b"kept", XattrFlags::empty()).unwrap();
+        let open = std::fs::File::open(folder.path()).unwrap();
+        let before = std::env::current_dir().unwrap();
+        let mut read = 0;
+        for name in [c"file", c"link", c"."] {
+            let bearer = Bearer::name(open.as_fd(), name);
+            let inside = Bearer::Name(open.as_fd(), name, name.to_bytes().into());
+            let without = in_directory(open.as_fd(), || inside.read_here()).unwrap();
+            assert_eq!(without, bearer.read().unwrap(), "{name:?}");
+            read += without.len();
+        }
+        assert_eq!(read, 1);
+        assert_eq!(std::env::current_dir().unwrap(), before);
+        let gone = in_directory(open.as_fd(), || {
+            Bearer::Name(open.as_fd(), c"gone", b"gone".into()).read_here()
+        });
+        assert_eq!(gone, Err(Errno::NOENT));
+    }
 }

@@ -1,10 +1,8 @@
 //! What the program says about itself.
 
-use std::fs;
-
 use crate::world::World;
 
-const COMMANDS: &[&str] = &[
+pub const COMMANDS: &[&str] = &[
     "",
     "init",
     "backup",
@@ -88,19 +86,5 @@ fn completions_of_every_shell() {
     let world = World::empty();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         world.say(&format!("completions {shell}")).exits(0).says("strongroom").says("snapshots");
-    }
-}
-
-#[test]
-fn a_manual_page_for_every_command() {
-    let world = World::empty();
-    let folder = world.path("man");
-    world.say(&format!("manpages {}", folder.display())).exits(1).warns("folder that exists");
-    fs::create_dir(&folder).unwrap();
-    world.say(&format!("manpages {}", folder.display())).exits(0);
-    for page in COMMANDS {
-        let page = format!("strongroom {page}").trim().replace(' ', "-");
-        let text = fs::read_to_string(folder.join(format!("{page}.1"))).expect(&page);
-        assert!(text.contains(".TH"), "{page}");
     }
 }

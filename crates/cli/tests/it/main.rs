@@ -16,6 +16,7 @@ mod mistakes;
 mod mount;
 mod old_repositories;
 mod output;
+mod packages;
 mod places;
 mod profiles;
 mod prompt;

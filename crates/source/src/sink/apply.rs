@@ -171,11 +171,15 @@ impl Subject<'_> {
                 tv_nsec: mtime.0.rem_euclid(1_000_000_000),
             },
         };
-        match self.path_only {
-            true => {
+        if !self.path_only {
+            return rustix::fs::futimens(self.fd, &times);
+        }
+        match rustix::fs::utimensat(self.fd, c"", &times, AtFlags::EMPTY_PATH) {
+            // Linux before 5.8 has no such flag here.
+            Err(Errno::INVAL) => {
                 rustix::fs::utimensat(CWD, path_only::proc_path(&self.fd), &times, AtFlags::empty())
             }
-            false => rustix::fs::futimens(self.fd, &times),
+            done => done,
         }
     }
 
