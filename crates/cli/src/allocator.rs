@@ -1,5 +1,5 @@
 //! What memory is allocated with: the C library's allocator kept to one heap, or jemalloc, kept to
-//! one as well, in place of musl's. Figures: `docs/design/0029-packages.md`.
+//! one as well, in place of musl's. Figures: `docs/design/0028-packages.md`.
 //!
 //! All threads share one heap that keeps freed memory: returning pages to the system and mapping
 //! them again for the next buffer takes longer than filling it. By default each thread has a heap
