@@ -29,6 +29,7 @@ mod snapshots;
 mod stats;
 mod status;
 mod token;
+mod unlock;
 mod verify;
 
 use std::process::ExitCode;
@@ -67,10 +68,12 @@ pub enum Command {
     /// Hold snapshots, so that no rule and no `forget` removes them
     Hold(hold::Args),
     /// Change the labels and the description of snapshots
+    #[command(visible_alias = "tag")]
     Label(label::Args),
     /// Remove what no snapshot needs
     Prune(prune::Args),
     /// Check that everything that was stored can still be read
+    #[command(visible_alias = "check")]
     Verify(verify::Args),
     /// Repair damage: from parity, from copies, from what is left
     Repair(repair::Args),
@@ -81,6 +84,8 @@ pub enum Command {
     Audit(audit::Args),
     /// Lock everything in the place for a time, so that no credentials can remove it
     Lock(lock::Args),
+    /// List the backups that have not ended: a repository has no locks to remove
+    Unlock(unlock::Args),
     /// Show how much is stored, and how much each snapshot takes
     Stats(stats::Args),
     /// List, generate, add, change and remove passphrases
@@ -137,6 +142,7 @@ impl Command {
             Self::Replicate(args) => replicate::run(context, &args),
             Self::Audit(args) => audit::run(context, &args),
             Self::Lock(args) => lock::run(context, &args),
+            Self::Unlock(args) => unlock::run(context, &args),
             Self::Stats(args) => stats::run(context, &args),
             Self::Key(args) => key::run(context, args),
             Self::Serve(args) => serve::run(context, &args),

@@ -159,6 +159,17 @@ impl Drop for TerminalMonitor {
     }
 }
 
+/// Whether a message has this path in it, and not only as a part of a word.
+fn names(message: &str, path: &str) -> bool {
+    let ends = |side: &str, character: Option<char>| {
+        side.is_empty() || character.is_some_and(|character| !character.is_alphanumeric())
+    };
+    message.match_indices(path).any(|(at, _)| {
+        let (before, after) = (&message[..at], &message[at + path.len()..]);
+        ends(before, before.chars().next_back()) && ends(after, after.chars().next())
+    })
+}
+
 /// What the two lines show.
 struct View<'v> {
     words: Words,
@@ -333,7 +344,7 @@ impl Monitor for TerminalMonitor {
         }
         let message = problem.message;
         match problem.path {
-            Some(path) if !message.contains(&*path.to_string_lossy()) => {
+            Some(path) if !names(message, &path.to_string_lossy()) => {
                 let path = printable_bytes(path.as_os_str().as_bytes());
                 self.above(&format!("{severity}: {path}: {message}"));
             }
@@ -414,6 +425,12 @@ mod tests {
         let objects = Progress { files: 3, files_total: Some(12), ..Progress::default() };
         let text = lines_in(Words::objects("checked"), 80, &objects);
         assert!(text.starts_with("checked 3 of 12 objects\n"), "{text}");
+    }
+
+    #[test]
+    fn a_path_is_named_if_it_is_no_part_of_a_word() {
+        assert!(names("\"r\" does not exist", "r") && names("cannot read /etc/x: why", "/etc/x"));
+        assert!(!names("it is the repository", "r") && !names("nothing", "/etc"));
     }
 
     #[test]

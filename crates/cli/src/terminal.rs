@@ -9,6 +9,7 @@ use std::path::Path;
 use serde_json::Value;
 use strongroom_base::Printable;
 use strongroom_base::printable::{is_unsafe, printable_line};
+use strongroom_base::units::count_text;
 
 use crate::columns::{console_columns, wrapped};
 
@@ -164,6 +165,15 @@ pub fn printable_bytes(bytes: &[u8]) -> String {
     Printable::bytes(bytes).to_string()
 }
 
+/// The paths of a snapshot in a line: all of a few, and how many more there are.
+pub fn printable_paths(paths: &[Vec<u8>], between: &str) -> String {
+    const SHOWN_MAX: usize = 8;
+    let shown = paths.iter().take(SHOWN_MAX).map(|path| printable_bytes(path));
+    let more = paths.len().saturating_sub(SHOWN_MAX);
+    let more = (more > 0).then(|| format!("and {} more", count_text(more as u64)));
+    shown.chain(more).collect::<Vec<_>>().join(between)
+}
+
 /// As [`printable`], of a text.
 pub fn printable_text(text: &str) -> String {
     Printable::text(text).to_string()
@@ -189,6 +199,13 @@ mod tests {
         let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
         let lines = table(&[row(["id", "size"]), row(["abc", "7 B"])], &[1]);
         assert_eq!(lines, ["id   size", "abc   7 B"]);
+    }
+
+    #[test]
+    fn few_paths_are_shown_and_many_are_counted() {
+        let paths = |count: u8| (0..count).map(|n| vec![b'a' + n]).collect::<Vec<_>>();
+        assert_eq!(printable_paths(&paths(2), ", "), "a, b");
+        assert_eq!(printable_paths(&paths(10), " "), "a b c d e f g h and 2 more");
     }
 
     #[test]

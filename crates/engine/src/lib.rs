@@ -12,13 +12,14 @@ mod own;
 mod restore;
 #[cfg(test)]
 mod testing;
+mod wanted;
 
 pub use backup::profile::Profile;
 pub use backup::{BackupOptions, BackupOutcome, BegunWalk, backup, backup_reader, backup_walk};
 pub use diff::{
     Change, ChangeKind, DiffOptions, DiffOutcome, DiffSide, Modified, Node, NodeKind, diff,
 };
-pub use dump::{DumpFormat, DumpOutcome, cat, dump};
+pub use dump::{DumpFormat, DumpOutcome, DumpPart, cat, dump};
 pub use error::EngineError;
 pub use find::{FindOutcome, FindPattern, Sighting, find};
 pub use restore::{RestoreOptions, RestoreOutcome, RestorePlace, restore};

@@ -17,7 +17,7 @@ use strongroom_repository::list_snapshots;
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
 use crate::progress::{TerminalMonitor, Words};
-use crate::snapshot_arg::{SnapshotArg, check_complete};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
 use crate::terminal::printable_bytes;
 
 /// What is compared, and how thoroughly.
@@ -40,6 +40,8 @@ pub struct Args {
     #[arg(long)]
     times: bool,
     #[command(flatten)]
+    narrowing: NarrowingArgs,
+    #[command(flatten)]
     replicas: ReplicaArgs,
 }
 
@@ -57,10 +59,16 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let repository = context.open_to_read(&args.replicas)?;
     let snapshots = list_snapshots(&repository)?.snapshots;
     let before = SnapshotArg::from(args.before);
-    let first = before.find_in(&snapshots)?;
+    let first = before.find_among(&snapshots, &args.narrowing)?;
+    before.report(context, first);
     let after = args.after.map(SnapshotArg::from);
     let second = match &after {
-        Some(after) => Some(after.find_in(&snapshots).map_err(|error| with_hint(after, error))?),
+        Some(after) => {
+            let found = after.find_among(&snapshots, &args.narrowing);
+            let found = found.map_err(|error| with_hint(after, error))?;
+            after.report(context, found);
+            Some(found)
+        }
         None => None,
     };
     let monitor = context.terminal.monitor(Words::files("compared"));

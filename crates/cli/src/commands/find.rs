@@ -18,7 +18,7 @@ use super::ls;
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
-use crate::snapshot_arg::SnapshotArg;
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
 
 /// What is looked for, and where.
 #[derive(Debug, Clone, clap::Args)]
@@ -31,6 +31,8 @@ pub struct Args {
     /// Ignore the difference of upper and lower case
     #[arg(long, short)]
     ignore_case: bool,
+    #[command(flatten)]
+    narrowing: NarrowingArgs,
     #[command(flatten)]
     replicas: ReplicaArgs,
 }
@@ -56,10 +58,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let all = list_snapshots(&repository)?.snapshots;
     let mut wanted: Vec<Snapshot> = Vec::new();
     for name in &args.snapshots {
-        wanted.push(SnapshotArg::from(name.as_os_str()).find_in(&all)?.clone());
+        let name = SnapshotArg::from(name.as_os_str());
+        wanted.push(name.find_among(&all, &args.narrowing)?.clone());
     }
     if args.snapshots.is_empty() {
-        wanted = all;
+        let narrowing = args.narrowing.resolve();
+        wanted = all.into_iter().filter(|snapshot| narrowing.fits(snapshot)).collect();
     }
     let mut sightings = Sightings::default();
     let mut visit = |sighting: &Sighting<'_>| {

@@ -94,7 +94,7 @@ struct Rules {
     #[arg(long, value_name = "DURATION", value_parser = dates::span)]
     keep_within: Option<i64>,
     /// Keep all with this label
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, visible_alias = "keep-tag", value_name = "TEXT")]
     keep_label: Vec<String>,
 }
 

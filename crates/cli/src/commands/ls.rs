@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Monitor, Problem, Severity};
-use strongroom_catalog::{Entry, EntryKind};
+use strongroom_catalog::{Entry, EntryKind, Snapshot};
 use strongroom_repository::{
     ChunkReader, Found, RepositoryError, SnapshotEvent, SnapshotWalk, find_path,
 };
@@ -17,7 +17,7 @@ use crate::context::{Context, ReplicaArgs};
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
-use crate::snapshot_arg::{SnapshotArg, check_complete};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
 use crate::terminal::{printable_bytes, printable_text};
 
 /// What is listed.
@@ -28,6 +28,8 @@ pub struct Args {
     what: OsString,
     #[command(flatten)]
     how: How,
+    #[command(flatten)]
+    narrowing: NarrowingArgs,
     #[command(flatten)]
     replicas: ReplicaArgs,
 }
@@ -47,18 +49,35 @@ struct How {
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let repository = context.open_to_read(&args.replicas)?;
     let what = SnapshotArg::from(args.what);
-    let snapshot = what.find(&repository)?;
+    let snapshot = what.find(&repository, &args.narrowing)?;
+    what.report(context, &snapshot);
     check_complete(context, &snapshot);
     let reader = ChunkReader::new(&repository, CacheLimits::default())?;
-    if !what.path.is_empty() {
-        let found = find_path(&snapshot, &what.path, &reader)?;
-        return Ok(list(context, &args.how, &found, &reader)?.into());
+    let exit = list_all(context, &args.how, &snapshot, &what.path, &reader)?;
+    context.terminal.json(&json!({
+        "event": "summary",
+        "snapshot": snapshot.id.to_string(),
+        "partial": snapshot.partial,
+        "path": String::from_utf8_lossy(&what.path),
+    }))?;
+    Ok(exit.into())
+}
+
+fn list_all(
+    context: &Context,
+    how: &How,
+    snapshot: &Snapshot,
+    path: &[u8],
+    reader: &ChunkReader,
+) -> Result<Exit, CliError> {
+    if !path.is_empty() {
+        return list(context, how, &find_path(snapshot, path, reader)?, reader);
     }
     // What was backed up, rather than the directories above it.
     let mut exit = Exit::Done;
     for path in &snapshot.paths {
-        match find_path(&snapshot, path, &reader) {
-            Ok(found) => match list(context, &args.how, &found, &reader)? {
+        match find_path(snapshot, path, reader) {
+            Ok(found) => match list(context, how, &found, reader)? {
                 Exit::Done => {}
                 damaged => exit = damaged,
             },
@@ -67,7 +86,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(exit.into())
+    Ok(exit)
 }
 
 /// Lists a file, or what is in a directory. Returns [`Exit::Damaged`] if entries of it are lost.

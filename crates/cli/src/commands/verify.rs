@@ -19,10 +19,11 @@ use crate::terminal::{printable, printable_bytes};
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Read everything and compare every fingerprint
-    #[arg(long, conflicts_with = "sample")]
+    #[arg(long, visible_alias = "read-data", conflicts_with = "sample")]
     data: bool,
-    /// Read a part of the data, another one each day: with 5%, all of it is read in 20 days
-    #[arg(long, value_name = "PERCENT")]
+    /// Read a part of the data: with 5%, another part each day, and all of it in 20 days; with 3/20,
+    /// the third of 20 parts
+    #[arg(long, visible_alias = "read-data-subset", value_name = "PART")]
     sample: Option<String>,
     /// Check what can be checked without the passphrase
     #[arg(long)]
@@ -42,8 +43,15 @@ impl Args {
     }
 }
 
-/// A part of the data, another one each day.
+/// A part of the data: a percentage, another part each day; or one of so many parts.
 pub fn sample_depth(sample: &str) -> Result<VerifyDepth, CliError> {
+    if let Some((part, parts)) = sample.split_once('/') {
+        return numbered_part(part, parts).ok_or_else(|| {
+            let message = format!("\"{sample}\" is not a part");
+            let hint = "give a part and how many there are, up to 100, such as 3/20";
+            CliError::new(Exit::Failed, message, hint)
+        });
+    }
     let percent = sample.trim_end_matches('%').trim().parse::<u8>().ok();
     let percent = percent.filter(|percent| (1..=100).contains(percent)).ok_or_else(|| {
         let message = format!("\"{sample}\" is not a percentage");
@@ -51,6 +59,13 @@ pub fn sample_depth(sample: &str) -> Result<VerifyDepth, CliError> {
     })?;
     let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
     Ok(VerifyDepth::Sample { percent, turn: since.as_secs() / 86_400 })
+}
+
+/// The parts overlap if their number does not divide 100; together they are everything.
+fn numbered_part(part: &str, parts: &str) -> Option<VerifyDepth> {
+    let parts = parts.parse::<u8>().ok().filter(|parts| (1..=100).contains(parts))?;
+    let part = part.parse::<u8>().ok().filter(|part| (1..=parts).contains(part))?;
+    Some(VerifyDepth::Sample { percent: 100_u8.div_ceil(parts), turn: u64::from(part - 1) })
 }
 
 /// Checks it.

@@ -25,6 +25,7 @@ const COMMANDS: &[&str] = &[
     "replicate",
     "audit",
     "lock",
+    "unlock",
     "stats",
     "key",
     "key list",

@@ -5,6 +5,7 @@
 mod crash;
 mod damage;
 mod findings;
+mod fingers;
 mod forget;
 mod help;
 mod holds;

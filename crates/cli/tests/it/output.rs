@@ -137,7 +137,7 @@ fn errors_read_well() {
     check("error path missing", &["backup", "/nowhere/at/all"]);
     check("error no repository", &["snapshots", "--repo", "/nowhere/at/all"]);
     check("error pattern", &["find", "["]);
-    check("error word of another program", &["check"]);
+    check("error word of another program", &["compact"]);
     let wrong = world.path("wrong");
     fs::write(&wrong, "wrong").unwrap();
     check("error passphrase", &["snapshots", "--password-file", wrong.to_str().unwrap()]);
