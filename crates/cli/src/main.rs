@@ -20,6 +20,7 @@ mod machine;
 mod filter_args;
 mod manual;
 mod night;
+mod paint;
 mod passphrase;
 mod path_lists;
 mod profile;
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
         Ok(matches) => Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()),
         Err(error) => return manual::explain(&error, extended.position_of(&error)),
     };
+    paint::choose(cli.global.color);
     allow_open_files();
     keep_one_heap(&cli.command);
     let json = cli.global.json.then(|| cli.command.events());

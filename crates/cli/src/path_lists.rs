@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::exit::{CliError, Exit};
 use crate::terminal::printable;
@@ -58,15 +58,15 @@ impl PathLists {
 /// A snapshot, of 4 MiB at most, names its paths.
 const PATH_BYTES_MAX: usize = 3 << 20;
 
-fn is_input(list: &PathBuf) -> bool {
+fn is_input(list: &Path) -> bool {
     list.as_os_str() == OsStr::new("-")
 }
 
-fn shown(list: &PathBuf) -> String {
+fn shown(list: &Path) -> String {
     if is_input(list) { "standard input".to_owned() } else { printable(list) }
 }
 
-fn contents(list: &PathBuf) -> Result<Vec<u8>, CliError> {
+fn contents(list: &Path) -> Result<Vec<u8>, CliError> {
     let mut bytes = Vec::new();
     let read = match is_input(list) {
         true => std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes),

@@ -14,6 +14,7 @@ use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
 use strongroom_base::{Monitor, Problem, Progress, Severity};
 
 use crate::columns::{console_columns, shorten};
+use crate::paint::Line;
 use crate::terminal::{Terminal, printable_bytes, write_wrapped};
 
 /// How often progress is shown to a person, at most.
@@ -132,10 +133,10 @@ impl TerminalMonitor {
     }
 
     /// A line of the result, above the progress.
-    pub fn result(&self, text: &str) -> std::io::Result<()> {
+    pub fn painted(&self, line: &Line) -> std::io::Result<()> {
         match &self.bar {
-            Some(bar) => bar.suspend(|| self.terminal.result(text)),
-            None => self.terminal.result(text),
+            Some(bar) => bar.suspend(|| self.terminal.painted(line)),
+            None => self.terminal.painted(line),
         }
     }
 

@@ -12,6 +12,7 @@ use strongroom_base::printable::{is_unsafe, printable_line};
 use strongroom_base::units::count_text;
 
 use crate::columns::{console_columns, wrapped};
+use crate::paint::{Line, Style, paint_message};
 
 /// Where events for programs go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,11 +116,14 @@ impl Terminal {
         self.raw(text)
     }
 
-    /// Whether a person sees colours.
-    pub fn has_colours(&self) -> bool {
-        let has_any = std::env::var_os("TERM").is_some_and(|term| term != "dumb");
-        let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        has_any && is_wanted && std::io::stdout().is_terminal()
+    /// As [`Self::result`], of parts with styles.
+    pub fn painted(&self, line: &Line) -> std::io::Result<()> {
+        self.raw(line.text())
+    }
+
+    /// As [`Self::line`], in a style.
+    pub fn styled_line(&self, style: Style, text: &str) -> std::io::Result<()> {
+        self.safe_line(Line::default().styled(style, text).text())
     }
 
     /// An object for programs; nothing for people.
@@ -185,7 +189,7 @@ pub fn write_wrapped(head: &str, message: &str) {
         true => console_columns(),
         false => usize::MAX,
     };
-    let text = wrapped(head, &printable_line(message), columns);
+    let text = paint_message(wrapped(head, &printable_line(message), columns));
     // If that stream is closed, there is nowhere left to report to.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -226,7 +226,7 @@ fn tree(context: &Context, what: &SnapshotArg) -> Result<(), CliError> {
     show_recipe(context, "tree", &tree)?;
     let mut entries = strongroom_catalog::TreeReader::new(&tree, &reader);
     while let Some(entry) = entries.next_entry().map_err(RepositoryError::from)? {
-        context.terminal.result(ls::long(&entry, &entry.name))?;
+        context.terminal.painted(&ls::long(&entry, &entry.name, false))?;
         if let Some(recipe) = entry.content().or(entry.tree()) {
             show_recipe(context, "  recipe", recipe)?;
         }

@@ -16,9 +16,9 @@ use strongroom_repository::list_snapshots;
 
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
+use crate::paint::{Line, Style, name_text};
 use crate::progress::{TerminalMonitor, Words};
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
-use crate::terminal::printable_bytes;
 
 /// What is compared, and how thoroughly.
 #[derive(Debug, Clone, clap::Args)]
@@ -198,7 +198,7 @@ fn show(
     let is_directory =
         |node: &Option<Node>| node.as_ref().is_some_and(|node| node.kind == NodeKind::Directory);
     let slash = if is_directory(&change.before) || is_directory(&change.after) { "/" } else { "" };
-    let path = printable_bytes(path);
+    let path = name_text(path);
     let slash = if path.ends_with('/') { "" } else { slash };
     let text = match (change.kind, &change.before, &change.after) {
         (ChangeKind::Added, ..) => format!("+ {path}{slash}"),
@@ -211,7 +211,12 @@ fn show(
         }
         (ChangeKind::Type, ..) => format!("T {path}"),
     };
-    monitor.result(&text).map_err(EngineError::Output)
+    let style = match change.kind {
+        ChangeKind::Added => Some(Style::Good),
+        ChangeKind::Removed => Some(Style::Bad),
+        _ => None,
+    };
+    monitor.painted(&Line::default().styled(style, &text)).map_err(EngineError::Output)
 }
 
 /// What differs in an entry, in words.

@@ -12,6 +12,7 @@ use crate::columns::{output_columns, shorten};
 use crate::context::{Context, ReplicaArgs};
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::paint::{Line, Style};
 use crate::snapshot_arg::NarrowingArgs;
 use crate::terminal::{printable_paths, printable_text, table};
 
@@ -150,7 +151,9 @@ fn print(
         ]);
     }
     for line in laid_out(rows, output_columns()) {
-        context.terminal.result(line)?;
+        let (id, rest) = line.split_at_checked(SHORT_ID_COLUMNS).unwrap_or((&line, ""));
+        let style = id.chars().all(|digit| digit.is_ascii_hexdigit()).then_some(Style::Id);
+        context.terminal.painted(&Line::default().styled(style, id).then(rest))?;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use strongroom_upkeep::{
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
+use crate::paint::Style;
 use crate::progress::Words;
 use crate::terminal::{printable, printable_bytes};
 
@@ -43,7 +44,7 @@ impl Args {
     }
 }
 
-/// A part of the data: a percentage, another part each day; or one of so many parts.
+/// A part of the data: a percentage, another part each day; or a part with a number, such as 3/20.
 pub fn sample_depth(sample: &str) -> Result<VerifyDepth, CliError> {
     if let Some((part, parts)) = sample.split_once('/') {
         return numbered_part(part, parts).ok_or_else(|| {
@@ -119,7 +120,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     report_sessions(context, &outcome)?;
     report_missing(context, &outcome)?;
     if outcome.is_sound() {
-        context.terminal.line("no damage was found")?;
+        context.terminal.styled_line(Style::Good, "no damage was found")?;
         return Ok(Exit::Done.into());
     }
     if outcome.faults.is_empty() && outcome.affected.is_empty() {

@@ -13,7 +13,7 @@ use crate::world::{PASSPHRASE, Run, World};
 fn with_files() -> World {
     let world = World::with_repository();
     for (name, text) in
-        [("notes.txt", "notes"), ("big.iso", "image"), ("Old.TMP", "old"), ("docs/a b.txt", "a b")]
+        [("notes.txt", "notes"), ("big.iso", "image"), ("Old.TMP", "old"), ("texts/a b.txt", "a b")]
     {
         let path = world.tree().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -103,19 +103,19 @@ fn lists_of_paths() {
     let world = with_files();
     let tree = world.tree();
     let list = world.path("list");
-    let lines = format!("# what I need\n{}\n\n/nowhere/at/all\n", tree.join("docs").display());
+    let lines = format!("# what I need\n{}\n\n/nowhere/at/all\n", tree.join("texts").display());
     fs::write(&list, lines).unwrap();
     // One that is missing does not cost the others.
     let run = backup(&world, &["--files-from", text(&list)]).exits(3);
     run.warns("\"/nowhere/at/all\" does not exist");
-    assert_eq!(listed(&world, &[]), ["docs/a b.txt"]);
+    assert_eq!(listed(&world, &[]), ["texts/a b.txt"]);
     // A list, and paths beside it; from standard input with odd names.
     let odd = tree.join("odd\nname");
     fs::write(&odd, "odd").unwrap();
     let raw = format!("{}\0{}\0", odd.display(), tree.join("notes.txt").display());
-    let words = format!("backup {} --files-from0 -", tree.join("docs").display());
+    let words = format!("backup {} --files-from0 -", tree.join("texts").display());
     world.feed(&words, raw.as_bytes()).exits(0);
-    assert_eq!(listed(&world, &[]), ["docs/a b.txt", "notes.txt", "odd\nname"]);
+    assert_eq!(listed(&world, &[]), ["notes.txt", "odd\nname", "texts/a b.txt"]);
     let list = text(&list);
     fs::write(list, "\n# nothing\n").unwrap();
     backup(&world, &["--files-from", list]).exits(1).warns("no path is listed in");
@@ -135,8 +135,8 @@ fn excluding_as_other_programs_do() {
     fs::write(&patterns, "*.iso\n").unwrap();
     backup(&world, &[text(&tree), "--exclude-from", text(&patterns), "--iexclude", "*.tmp"])
         .exits(0);
-    assert_eq!(listed(&world, &[]), ["docs", "docs/a b.txt", "notes.txt"]);
-    fs::write(&patterns, "*.ISO\nDOCS/\n").unwrap();
+    assert_eq!(listed(&world, &[]), ["notes.txt", "texts", "texts/a b.txt"]);
+    fs::write(&patterns, "*.ISO\nTEXTS/\n").unwrap();
     backup(&world, &[text(&tree), "--iexclude-file", text(&patterns), "--exclude", "*.tmp"])
         .exits(0);
     assert_eq!(listed(&world, &[]), ["Old.TMP", "notes.txt"]);
@@ -147,12 +147,12 @@ fn excluding_as_other_programs_do() {
 fn latest_is_narrowed_and_says_what_it_took() {
     let world = with_files();
     let tree = world.tree();
-    let docs = tree.join("docs");
+    let docs = tree.join("texts");
     backup(&world, &[text(&tree), "--host", "desk", "--tag", "whole"]).exits(0);
     backup(&world, &[text(&docs), "--host", "desk"]).exits(0);
     backup(&world, &[text(&docs), "--host", "lap"]).exits(0);
-    assert_eq!(listed(&world, &[]), ["docs/a b.txt"]);
-    let all = ["Old.TMP", "big.iso", "docs", "docs/a b.txt", "notes.txt"];
+    assert_eq!(listed(&world, &[]), ["texts/a b.txt"]);
+    let all = ["Old.TMP", "big.iso", "notes.txt", "texts", "texts/a b.txt"];
     assert_eq!(listed(&world, &["--label", "whole"]), all);
     assert_eq!(listed(&world, &["--path", text(&tree), "--host", "desk"]), all);
     assert_eq!(listed(&world, &["latest~1", "--host", "desk"]), all);
@@ -171,7 +171,7 @@ fn latest_is_narrowed_and_says_what_it_took() {
     world.run(["find", "a b.txt", "--host", "lap"]).exits(0).says("1 snapshot");
     world.run(["find", "a b.txt", "--host", "desk"]).exits(0).says("2 snapshots");
     // What fits none says so, even if an id is typed.
-    world.say("ls --host nobody").exits(1).warns("fits --host nobody").warns("hint");
+    world.say("ls --host none").exits(1).warns("fits --host none").warns("hint");
     world.run(["ls", &whole, "--host", "lap"]).exits(1).warns("fits --host lap");
     world.run(["ls", &whole, "--host", "desk"]).exits(0);
     world.say("ls latest~9 --host desk").exits(1);
@@ -200,8 +200,8 @@ fn restored(world: &World, what: &str, options: &[&str]) -> (Run, Vec<String>) {
 #[test]
 fn a_part_is_restored_and_dumped_by_patterns() {
     let world = with_files();
-    fs::create_dir_all(world.tree().join("deep/er/docs")).unwrap();
-    fs::write(world.tree().join("deep/er/docs/c.TXT"), "c").unwrap();
+    fs::create_dir_all(world.tree().join("deep/er/texts")).unwrap();
+    fs::write(world.tree().join("deep/er/texts/c.TXT"), "c").unwrap();
     fs::create_dir_all(world.tree().join("empty/dir")).unwrap();
     world.backup().exits(0);
     let top = world.of("latest");
@@ -211,18 +211,18 @@ fn a_part_is_restored_and_dumped_by_patterns() {
         assert_eq!(found, expected, "{options:?}");
     };
     // No empty directories beside those on the way.
-    check(&["-i", "*.txt"], &["docs/", "docs/a b.txt", "notes.txt"]);
+    check(&["-i", "*.txt"], &["notes.txt", "texts/", "texts/a b.txt"]);
     check(
         &["--iinclude", "*.txt", "--exclude", "notes.*"],
-        &["deep/", "deep/er/", "deep/er/docs/", "deep/er/docs/c.TXT", "docs/", "docs/a b.txt"],
+        &["deep/", "deep/er/", "deep/er/texts/", "deep/er/texts/c.TXT", "texts/", "texts/a b.txt"],
     );
     check(&["--include", "empty"], &["empty/", "empty/dir/"]);
     check(
-        &["-e", "docs/", "--iexclude", "*.tmp", "-e", "empty"],
+        &["-e", "texts/", "--iexclude", "*.tmp", "-e", "empty"],
         &["big.iso", "deep/", "deep/er/", "notes.txt"],
     );
     let anchored = format!("{}/deep/er", world.tree().display());
-    check(&["-i", &anchored], &["deep/", "deep/er/", "deep/er/docs/", "deep/er/docs/c.TXT"]);
+    check(&["-i", &anchored], &["deep/", "deep/er/", "deep/er/texts/", "deep/er/texts/c.TXT"]);
     // A pattern that matches nothing is no success.
     let (run, found) = restored(&world, &top, &["-i", "*.odt"]);
     run.exits(3).warns("no file of the snapshot matches");
@@ -243,7 +243,7 @@ fn a_part_is_restored_and_dumped_by_patterns() {
     };
     let (run, names) = tar(&["-i", "*.txt"]);
     run.exits(0);
-    assert_eq!(names, "./\ndocs/\ndocs/a b.txt\nnotes.txt\n");
+    assert_eq!(names, "./\nnotes.txt\ntexts/\ntexts/a b.txt\n");
     tar(&["-i", "*.odt"]).0.exits(3).warns("no file of the snapshot matches");
 }
 
@@ -252,7 +252,7 @@ fn what_is_only_on_the_way_keeps_what_it_is() {
     use std::os::unix::fs::PermissionsExt;
     let world = with_files();
     world.backup().exits(0);
-    let docs = world.tree().join("docs");
+    let docs = world.tree().join("texts");
     fs::set_permissions(&docs, fs::Permissions::from_mode(0o700)).unwrap();
     fs::write(docs.join("a b.txt"), "changed").unwrap();
     fs::write(world.tree().join("notes.txt"), "changed").unwrap();
@@ -260,6 +260,6 @@ fn what_is_only_on_the_way_keeps_what_it_is() {
     assert_eq!(fs::read(docs.join("a b.txt")).unwrap(), b"a b");
     assert_eq!(fs::read(world.tree().join("notes.txt")).unwrap(), b"changed");
     assert_eq!(docs.metadata().unwrap().permissions().mode() & 0o777, 0o700);
-    world.run(["restore", "latest", "--in-place", "-i", "docs"]).exits(0);
+    world.run(["restore", "latest", "--in-place", "-i", "texts"]).exits(0);
     assert_eq!(docs.metadata().unwrap().permissions().mode() & 0o777, 0o755);
 }

@@ -141,7 +141,7 @@ fn errors_read_well() {
     let wrong = world.path("wrong");
     fs::write(&wrong, "wrong").unwrap();
     check("error passphrase", &["snapshots", "--password-file", wrong.to_str().unwrap()]);
-    world.backup().exits(0);
+    world.run(["backup", world.tree().to_str().unwrap(), "--host", "laptop"]).exits(0);
     check("error no such snapshot", &["ls", "latest~5"]);
     check("error no such path", &["ls", "latest:/nowhere"]);
     check("error cat of nothing", &["cat", "latest"]);

@@ -12,7 +12,7 @@ use strongroom_repository::{ChunkReader, Found, RepositoryError, find_path};
 use strongroom_testkit::tree::{set_mtime, sparse};
 use strongroom_testkit::{Content, Image, Kind, Listener, noise};
 
-use super::{DumpFormat, DumpOutcome, cat, dump};
+use super::{DumpFormat, DumpOutcome, DumpPart, cat, dump};
 use crate::error::EngineError;
 use crate::testing::World;
 

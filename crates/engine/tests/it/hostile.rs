@@ -15,8 +15,8 @@ use strongroom_catalog::{
     WriteChunk,
 };
 use strongroom_engine::{
-    DiffOptions, DiffSide, DumpFormat, EngineError, FindPattern, RestoreOptions, RestorePlace,
-    backup, cat, diff, dump, find, restore,
+    DiffOptions, DiffSide, DumpFormat, DumpPart, EngineError, FindPattern, RestoreOptions,
+    RestorePlace, backup, cat, diff, dump, find, restore,
 };
 use strongroom_repository::{ChunkReader, ChunkWriter, Repository, Session};
 use strongroom_source::TargetOptions;
@@ -199,7 +199,7 @@ fn engine_08_what_is_malformed_ends_no_search() {
     let outcome = find(
         &repository,
         &[forged.clone(), forged],
-        FindPattern::Name(&|name| name.ends_with(b"good")),
+        FindPattern::Name(&|name, _| name.ends_with(b"good")),
         &mut |sighting| {
             found.push(String::from_utf8_lossy(sighting.path).into_owned());
             Ok(())
