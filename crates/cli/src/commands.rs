@@ -32,6 +32,7 @@ mod stats_plot;
 mod status;
 mod token;
 mod tui;
+mod unlock;
 mod verify;
 
 use std::process::ExitCode;
@@ -72,10 +73,12 @@ pub enum Command {
     /// Hold snapshots, so that no rule and no `forget` removes them
     Hold(hold::Args),
     /// Change the labels and the description of snapshots
+    #[command(visible_alias = "tag")]
     Label(label::Args),
     /// Remove what no snapshot needs
     Prune(prune::Args),
     /// Check that everything that was stored can still be read
+    #[command(visible_alias = "check")]
     Verify(verify::Args),
     /// Prove that a snapshot can be restored: restore a sample of it and compare
     Drill(drill::Args),
@@ -88,6 +91,8 @@ pub enum Command {
     Audit(audit::Args),
     /// Lock everything in the place for a time, so that no credentials can remove it
     Lock(lock::Args),
+    /// List the backups that have not ended: a repository has no locks to remove
+    Unlock(unlock::Args),
     /// Show how much is stored, and how much each snapshot takes
     Stats(stats::Args),
     /// List, generate, add, change and remove passphrases
@@ -146,6 +151,7 @@ impl Command {
             Self::Replicate(args) => replicate::run(context, &args),
             Self::Audit(args) => audit::run(context, &args),
             Self::Lock(args) => lock::run(context, &args),
+            Self::Unlock(args) => unlock::run(context, &args),
             Self::Stats(args) => stats::run(context, &args),
             Self::Key(args) => key::run(context, args),
             Self::Serve(args) => serve::run(context, &args),

@@ -20,6 +20,7 @@ use strongroom_upkeep::find_rolled_back;
 use crate::connection::ConnectionArgs;
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::paint::When;
 use crate::passphrase::PassphraseArgs;
 use crate::profile::{Chosen, ProfileArgs};
 use crate::terminal::{Events, Terminal};
@@ -69,6 +70,17 @@ pub struct GlobalArgs {
     /// Print one JSON object per line, for programs
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
+    /// Print colours always, never, or (auto) on a terminal unless NO_COLOR is set
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Output"
+    )]
+    pub color: When,
     /// Print only errors and warnings
     #[arg(long, short, global = true, conflicts_with = "json", help_heading = "Output")]
     pub quiet: bool,

@@ -12,6 +12,31 @@ pub fn last_moment(text: &str) -> Option<Timestamp> {
     last_moment_at(text, &Zoned::now())
 }
 
+/// The first moment that a date or time of day means.
+pub fn first_moment(text: &str) -> Option<Timestamp> {
+    first_moment_at(text, &Zoned::now())
+}
+
+fn first_moment_at(text: &str, now: &Zoned) -> Option<Timestamp> {
+    let last = last_moment_at(text, now)?;
+    if text == "now" || matches!(last, Timestamp::LATEST | Timestamp::EARLIEST) {
+        return Some(last);
+    }
+    let moment = jiff::Timestamp::from_nanosecond(i128::from(last.0)).ok()?;
+    let civil = moment.to_zoned(now.time_zone().clone()).datetime();
+    let first = match text.len() {
+        16 => civil.with().second(0).subsec_nanosecond(0).build().ok()?,
+        19 => civil.with().subsec_nanosecond(0).build().ok()?,
+        _ => civil.date().to_datetime(Time::midnight()),
+    };
+    first.to_zoned(now.time_zone().clone()).ok().map(|zoned| timestamp(&zoned))
+}
+
+/// The moment that is a span of nanoseconds before now.
+pub fn ago(span: i64) -> Timestamp {
+    Timestamp(timestamp(&Zoned::now()).0.saturating_sub(span))
+}
+
 fn last_moment_at(text: &str, now: &Zoned) -> Option<Timestamp> {
     let end_of_day = Time::constant(23, 59, 59, 999_999_999);
     let civil: DateTime = match text {
@@ -133,6 +158,17 @@ mod tests {
             ("now", "2026-11-21 12:30:05"),
         ] {
             assert_eq!(at(text).as_deref(), Some(moment), "{text}");
+        }
+        let first = |text: &str| {
+            first_moment_at(text, &now).map(|time| in_zone(time, now.time_zone().clone()))
+        };
+        for (text, moment) in [
+            ("2026-11-20", "2026-11-20 00:00:00"),
+            ("2026-11-20 08:15", "2026-11-20 08:15:00"),
+            ("2026-11-20T08:15:10", "2026-11-20 08:15:10"),
+            ("yesterday", "2026-11-20 00:00:00"),
+        ] {
+            assert_eq!(first(text).as_deref(), Some(moment), "{text}");
         }
         for text in
             ["", "2026-13-01", "2026-11-31", "soon", "deadbeef", "20261120", "2026-11-20T08"]

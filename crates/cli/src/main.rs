@@ -17,11 +17,14 @@ mod connection;
 mod context;
 mod dates;
 mod exit;
+mod filter_args;
 mod full_screen;
 mod machine;
 mod manual;
 mod night;
+mod paint;
 mod passphrase;
+mod path_lists;
 mod plot;
 mod profile;
 mod progress;
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Ok(matches) => Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()),
         Err(error) => return manual::explain(&error, extended.position_of(&error)),
     };
+    paint::choose(cli.global.color);
     allow_open_files();
     allocator::keep_one_heap(matches!(cli.command, Command::Backup(_)));
     let json = cli.global.json.then(|| cli.command.events());

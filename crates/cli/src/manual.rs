@@ -507,17 +507,11 @@ pub fn explain(error: &clap::Error, position: Option<&Position>) -> ExitCode {
 /// What to use instead of a command of another backup program.
 fn hint_for(name: &str) -> Option<&'static str> {
     Some(match name {
-        "check" => "`strongroom verify` checks the repository; with --data it reads all of it",
-        "unlock" | "break-lock" => {
-            "a repository has no locks; `strongroom prune` names the backups that it waits for, and --patience ends those that died"
-        }
+        "break-lock" => "a repository has no locks; `strongroom unlock` lists open backups",
         "delete" => {
             "`strongroom forget` forgets snapshots; `strongroom prune` then frees their room"
         }
         "compact" | "gc" => "`strongroom prune` removes what no snapshot needs",
-        "tag" => {
-            "`strongroom label` changes the labels of snapshots; `backup --label TEXT` gives them at once"
-        }
         "pin" | "protect" => "`strongroom hold` keeps a snapshot, also if no rule does",
         "create" => "`strongroom backup` makes a snapshot, `strongroom init` a repository",
         "list" => "`strongroom snapshots` lists the snapshots, `strongroom ls` the files of one",
@@ -549,7 +543,9 @@ mod tests {
     #[test]
     fn no_hint_hides_a_command() {
         for subcommand in Cli::command().get_subcommands() {
-            assert_eq!(hint_for(subcommand.get_name()), None);
+            for name in subcommand.get_all_aliases().chain([subcommand.get_name()]) {
+                assert_eq!(hint_for(name), None, "{name}");
+            }
         }
     }
 }

@@ -20,6 +20,7 @@ pub struct PassphraseArgs {
     /// Read the passphrase from the first line of this file
     #[arg(
         long,
+        short = 'p',
         global = true,
         env = "STRONGROOM_PASSWORD_FILE",
         hide_env_values = true,

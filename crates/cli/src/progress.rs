@@ -14,6 +14,7 @@ use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
 use strongroom_base::{Monitor, Problem, Progress, Severity};
 
 use crate::columns::{console_columns, shorten};
+use crate::paint::Line;
 use crate::terminal::{Terminal, printable_bytes, write_wrapped};
 
 /// How often progress is shown to a person, at most.
@@ -132,10 +133,10 @@ impl TerminalMonitor {
     }
 
     /// A line of the result, above the progress.
-    pub fn result(&self, text: &str) -> std::io::Result<()> {
+    pub fn painted(&self, line: &Line) -> std::io::Result<()> {
         match &self.bar {
-            Some(bar) => bar.suspend(|| self.terminal.result(text)),
-            None => self.terminal.result(text),
+            Some(bar) => bar.suspend(|| self.terminal.painted(line)),
+            None => self.terminal.painted(line),
         }
     }
 
@@ -157,6 +158,17 @@ impl Drop for TerminalMonitor {
     fn drop(&mut self) {
         self.finish();
     }
+}
+
+/// Whether a message has this path in it, and not only as a part of a word.
+fn names(message: &str, path: &str) -> bool {
+    let ends = |side: &str, character: Option<char>| {
+        side.is_empty() || character.is_some_and(|character| !character.is_alphanumeric())
+    };
+    message.match_indices(path).any(|(at, _)| {
+        let (before, after) = (&message[..at], &message[at + path.len()..]);
+        ends(before, before.chars().next_back()) && ends(after, after.chars().next())
+    })
 }
 
 /// What the two lines show.
@@ -333,7 +345,7 @@ impl Monitor for TerminalMonitor {
         }
         let message = problem.message;
         match problem.path {
-            Some(path) if !message.contains(&*path.to_string_lossy()) => {
+            Some(path) if !names(message, &path.to_string_lossy()) => {
                 let path = printable_bytes(path.as_os_str().as_bytes());
                 self.above(&format!("{severity}: {path}: {message}"));
             }
@@ -414,6 +426,12 @@ mod tests {
         let objects = Progress { files: 3, files_total: Some(12), ..Progress::default() };
         let text = lines_in(Words::objects("checked"), 80, &objects);
         assert!(text.starts_with("checked 3 of 12 objects\n"), "{text}");
+    }
+
+    #[test]
+    fn a_path_is_named_if_it_is_no_part_of_a_word() {
+        assert!(names("\"r\" does not exist", "r") && names("cannot read /etc/x: why", "/etc/x"));
+        assert!(!names("it is the repository", "r") && !names("nothing", "/etc"));
     }
 
     #[test]

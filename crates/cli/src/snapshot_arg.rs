@@ -2,16 +2,19 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 use strongroom_base::{Severity, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{
-    Repository, SnapshotList, SnapshotName, find_snapshot, list_snapshots,
+    Narrowing, Repository, RepositoryError, SnapshotList, SnapshotName, find_snapshot,
+    find_snapshot_among, list_snapshots,
 };
 
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::terminal::{printable, printable_paths, printable_text};
 
 /// A prefix of an identifier has at least this many digits.
 pub const SHORTEST_ID: usize = 4;
@@ -65,11 +68,48 @@ impl From<OsString> for SnapshotArg {
     }
 }
 
+/// Which snapshots are meant: by every command that takes a name such as `latest`.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct NarrowingArgs {
+    /// Only snapshots of this host
+    #[arg(long, value_name = "NAME", help_heading = HEADING)]
+    host: Option<String>,
+    /// Only snapshots that hold this path
+    #[arg(long, value_name = "PATH", help_heading = HEADING)]
+    path: Option<OsString>,
+    /// Only snapshots with this label
+    #[arg(long, visible_alias = "tag", value_name = "TEXT", help_heading = HEADING)]
+    label: Option<String>,
+}
+
+const HEADING: &str = "Which snapshots";
+
+impl NarrowingArgs {
+    /// For those who choose.
+    pub fn resolve(&self) -> Narrowing {
+        let path = self.path.clone().map(OsStringExt::into_vec);
+        Narrowing { host: self.host.clone(), path, label: self.label.clone() }
+    }
+
+    /// As it would be typed; empty if all snapshots are meant.
+    fn text(&self) -> String {
+        let path = self.path.as_ref().map(|path| printable(Path::new(path)));
+        let options = [("host", self.host.clone()), ("path", path), ("label", self.label.clone())];
+        let given = options.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let words = given.map(|(name, value)| format!("--{name} {}", printable_text(&value)));
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
 impl SnapshotArg {
     /// The snapshot that is meant.
-    pub fn find(&self, repository: &Repository) -> Result<Snapshot, CliError> {
+    pub fn find(
+        &self,
+        repository: &Repository,
+        narrowing: &NarrowingArgs,
+    ) -> Result<Snapshot, CliError> {
         let list = list_snapshots(repository)?;
-        let found = self.find_in(&list.snapshots).cloned();
+        let found = self.find_among(&list.snapshots, narrowing).cloned();
         if found.is_err() && self.name.len() >= SHORTEST_ID {
             let mut unread = list.newer.into_iter().chain(list.unreadable);
             // It exists, and there is a reason why it cannot be used.
@@ -84,6 +124,46 @@ impl SnapshotArg {
     pub fn find_in<'s>(&self, snapshots: &'s [Snapshot]) -> Result<&'s Snapshot, CliError> {
         let name = SnapshotName::parse(&self.name, dates::last_moment)?;
         Ok(find_snapshot(snapshots, &name, &self.path, &self.name)?)
+    }
+
+    /// The snapshot that is meant, among these, if it fits.
+    pub fn find_among<'s>(
+        &self,
+        snapshots: &'s [Snapshot],
+        narrowing: &NarrowingArgs,
+    ) -> Result<&'s Snapshot, CliError> {
+        let name = SnapshotName::parse(&self.name, dates::last_moment)?;
+        let resolved = narrowing.resolve();
+        let found = find_snapshot_among(snapshots, &resolved, &name, &self.path, &self.name);
+        found.map_err(|error| {
+            let options = narrowing.text();
+            let is_none = matches!(error, RepositoryError::NoSuchSnapshot { .. });
+            if options.is_empty() || !is_none || self.find_in(snapshots).is_err() {
+                return error.into();
+            }
+            let message = format!(
+                "no snapshot that {} means fits {options}",
+                format_args!("\"{}\"", printable_text(&self.name))
+            );
+            let hint = format!("`strongroom snapshots {options}` lists those that fit");
+            CliError::new(Exit::Failed, message, hint)
+        })
+    }
+
+    /// Says which snapshot is meant, if its name was not typed.
+    pub fn report(&self, context: &Context, snapshot: &Snapshot) {
+        let name = SnapshotName::parse(&self.name, dates::last_moment);
+        if matches!(name, Ok(SnapshotName::Prefix(_)) | Err(_)) {
+            return;
+        }
+        context.terminal.note(format!(
+            "{} is snapshot {} of {} ({}, {})",
+            printable_text(&self.name),
+            snapshot.id.short(),
+            printable_paths(&snapshot.paths, ", "),
+            printable_text(&snapshot.host),
+            dates::text(snapshot.started),
+        ));
     }
 }
 

@@ -9,8 +9,10 @@ use std::path::Path;
 use serde_json::Value;
 use strongroom_base::Printable;
 use strongroom_base::printable::{is_unsafe, printable_line};
+use strongroom_base::units::count_text;
 
 use crate::columns::{console_columns, wrapped};
+use crate::paint::{Line, Style, paint_message};
 
 /// Where events for programs go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,11 +116,14 @@ impl Terminal {
         self.raw(text)
     }
 
-    /// Whether a person sees colours.
-    pub fn has_colours(&self) -> bool {
-        let has_any = std::env::var_os("TERM").is_some_and(|term| term != "dumb");
-        let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        has_any && is_wanted && std::io::stdout().is_terminal()
+    /// As [`Self::result`], of parts with styles.
+    pub fn painted(&self, line: &Line) -> std::io::Result<()> {
+        self.raw(line.text())
+    }
+
+    /// As [`Self::line`], in a style.
+    pub fn styled_line(&self, style: Style, text: &str) -> std::io::Result<()> {
+        self.safe_line(Line::default().styled(style, text).text())
     }
 
     /// An object for programs; nothing for people.
@@ -164,6 +169,15 @@ pub fn printable_bytes(bytes: &[u8]) -> String {
     Printable::bytes(bytes).to_string()
 }
 
+/// The paths of a snapshot in a line: all of a few, and how many more there are.
+pub fn printable_paths(paths: &[Vec<u8>], between: &str) -> String {
+    const SHOWN_MAX: usize = 8;
+    let shown = paths.iter().take(SHOWN_MAX).map(|path| printable_bytes(path));
+    let more = paths.len().saturating_sub(SHOWN_MAX);
+    let more = (more > 0).then(|| format!("and {} more", count_text(more as u64)));
+    shown.chain(more).collect::<Vec<_>>().join(between)
+}
+
 /// As [`printable`], of a text.
 pub fn printable_text(text: &str) -> String {
     Printable::text(text).to_string()
@@ -175,7 +189,7 @@ pub fn write_wrapped(head: &str, message: &str) {
         true => console_columns(),
         false => usize::MAX,
     };
-    let text = wrapped(head, &printable_line(message), columns);
+    let text = paint_message(wrapped(head, &printable_line(message), columns));
     // If that stream is closed, there is nowhere left to report to.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
@@ -189,6 +203,13 @@ mod tests {
         let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
         let lines = table(&[row(["id", "size"]), row(["abc", "7 B"])], &[1]);
         assert_eq!(lines, ["id   size", "abc   7 B"]);
+    }
+
+    #[test]
+    fn few_paths_are_shown_and_many_are_counted() {
+        let paths = |count: u8| (0..count).map(|n| vec![b'a' + n]).collect::<Vec<_>>();
+        assert_eq!(printable_paths(&paths(2), ", "), "a, b");
+        assert_eq!(printable_paths(&paths(10), " "), "a b c d e f g h and 2 more");
     }
 
     #[test]

@@ -252,6 +252,7 @@ impl Sampled<'_> {
         let target = TargetOptions::default();
         let restore_options = RestoreOptions {
             path: Vec::new(),
+            filter: None,
             place: RestorePlace::Into(self.folder.to_owned()),
             target,
             dry_run: false,

@@ -21,9 +21,10 @@ use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::{Entry, EntryKind, Snapshot};
 use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, find_path};
+use strongroom_source::PathFilter;
 
 use crate::error::EngineError;
-use ahead::{Item, LinkMode, read_ahead};
+use ahead::{Item, LinkMode, Wanted, read_ahead};
 use tar::TarArchive;
 use zip::ZipArchive;
 
@@ -34,6 +35,15 @@ pub enum DumpFormat {
     Tar,
     /// Zip: directories, files and symbolic links, with modes and times.
     Zip,
+}
+
+/// What is dumped of a snapshot.
+#[derive(Debug, Clone, Copy)]
+pub struct DumpPart<'p> {
+    /// What is in this path; empty or `/` for all.
+    pub path: &'p [u8],
+    /// Of that, only what this wants.
+    pub filter: Option<&'p PathFilter>,
 }
 
 /// The result of a dump.
@@ -52,28 +62,28 @@ pub struct DumpOutcome {
     pub damaged: Vec<PathBuf>,
 }
 
-/// Writes a snapshot, or what is in `path` of it, as an archive. Names in the archive are relative
-/// to `path`; a path that does not lead to a directory gives an archive of one member.
+/// Writes a snapshot, or a part of it, as an archive. Names in the archive are relative to the path
+/// of the part; a path that does not lead to a directory gives an archive of one member.
 pub fn dump(
     repository: &Repository,
     snapshot: &Snapshot,
-    path: &[u8],
+    part: DumpPart<'_>,
     format: DumpFormat,
     out: &mut dyn Write,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<DumpOutcome, EngineError> {
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
-    let found = find_path(snapshot, path, &reader)?;
-    let is_whole = matches!(found, Found::Root { .. });
+    let found = find_path(snapshot, part.path, &reader)?;
+    let is_whole = matches!(found, Found::Root { .. }) && part.filter.is_none();
     let total = is_whole.then_some(snapshot.stats);
     let progress = Progress {
         files_total: total.map(|stats| stats.files),
         bytes_total: total.map(|stats| stats.bytes),
         ..Progress::default()
     };
-    let mut dumper =
-        Dumper { monitor, cancel, progress, current: None, outcome: DumpOutcome::default() };
+    let (filter, outcome) = (part.filter, DumpOutcome::default());
+    let mut dumper = Dumper { monitor, cancel, filter, progress, current: None, outcome };
     match format {
         DumpFormat::Tar => {
             let mut archive = TarArchive::new(out);
@@ -110,7 +120,8 @@ pub fn cat(
         return Err(RepositoryError::WrongKind { path, found: kind, wanted: "a file" }.into());
     }
     let mut bytes = 0;
-    read_ahead(&reader, &found, LinkMode::Each, &Cancel::new(), &mut |item| {
+    let wanted = Wanted { found: &found, filter: None, links: LinkMode::Each };
+    read_ahead(&reader, wanted, &Cancel::new(), &mut |item| {
         match item {
             Item::Entry { .. } => {}
             Item::Chunk(chunk) => {
@@ -198,6 +209,7 @@ struct Current {
 struct Dumper<'d> {
     monitor: &'d dyn Monitor,
     cancel: &'d Cancel,
+    filter: Option<&'d PathFilter>,
     progress: Progress,
     current: Option<Current>,
     outcome: DumpOutcome,
@@ -212,7 +224,8 @@ impl Dumper<'_> {
         archive: &mut dyn Archive,
     ) -> Result<(), EngineError> {
         let cancel = self.cancel;
-        read_ahead(reader, found, links, cancel, &mut |item| match item {
+        let wanted = Wanted { found, filter: self.filter, links };
+        read_ahead(reader, wanted, cancel, &mut |item| match item {
             Item::Entry { path, entry, link } => {
                 let member = Member { path: &path, entry: &entry, link: link.as_deref() };
                 self.member(&member, archive)

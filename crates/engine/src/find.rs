@@ -20,17 +20,17 @@ use crate::error::EngineError;
 /// What is looked for.
 #[derive(Clone, Copy)]
 pub enum FindPattern<'p> {
-    /// Entries whose name fits.
-    Name(&'p dyn Fn(&[u8]) -> bool),
-    /// Entries whose path fits. It begins with a slash.
-    Path(&'p dyn Fn(&[u8]) -> bool),
+    /// Entries that fit, with their names.
+    Name(&'p dyn Fn(&[u8], &Entry) -> bool),
+    /// Entries that fit, with their paths, which begin with a slash.
+    Path(&'p dyn Fn(&[u8], &Entry) -> bool),
 }
 
 impl FindPattern<'_> {
     fn fits(&self, path: &[u8], entry: &Entry) -> bool {
         match self {
-            Self::Name(fits) => fits(&entry.name),
-            Self::Path(fits) => fits(path),
+            Self::Name(fits) => fits(&entry.name, entry),
+            Self::Path(fits) => fits(path, entry),
         }
     }
 

@@ -14,6 +14,7 @@ mod own;
 mod restore;
 #[cfg(test)]
 mod testing;
+mod wanted;
 
 pub use backup::profile::Profile;
 pub use backup::{BackupOptions, BackupOutcome, BegunWalk, backup, backup_reader, backup_walk};
@@ -23,7 +24,7 @@ pub use diff::{
 pub use drill::{
     DrillAmount, DrillFinding, DrillOptions, DrillOutcome, FindingKind, SourceCounts, drill,
 };
-pub use dump::{DumpFormat, DumpOutcome, cat, dump};
+pub use dump::{DumpFormat, DumpOutcome, DumpPart, cat, dump};
 pub use error::EngineError;
 pub use find::{FindOutcome, FindPattern, Sighting, find};
 pub use restore::{RestoreOptions, RestoreOutcome, RestorePlace, restore};

@@ -28,14 +28,16 @@ use strongroom_catalog::{
     Entry, EntryKind, LinkKey, LinkTable, Metadata, Recipe, Snapshot, TreeReader,
 };
 use strongroom_repository::{
-    ChunkReader, EnteredDirectory, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk,
-    find_path,
+    ChunkReader, EnteredDirectory, Found, Repository, RepositoryError, SnapshotEvent, find_path,
 };
-use strongroom_source::{DirectoryId, Existing, ExistingFile, Target, TargetError, TargetOptions};
+use strongroom_source::{
+    DirectoryId, Existing, ExistingFile, PathFilter, Target, TargetError, TargetOptions,
+};
 
 use crate::chosen::Chosen;
 use crate::error::EngineError;
 use crate::own::own_directories;
+use crate::wanted::{WantedEvent, WantedWalk};
 
 /// At most this many files with further names to come are remembered, some 100 bytes each.
 const LINKED_MAX: usize = 300_000;
@@ -54,6 +56,8 @@ pub enum RestorePlace {
 pub struct RestoreOptions {
     /// The part of the snapshot; empty or `/` for all of it.
     pub path: Vec<u8>,
+    /// Of that, only what this wants. Not together with `delete`.
+    pub filter: Option<PathFilter>,
     /// Where.
     pub place: RestorePlace,
     /// How entries are put back. With `delete`, what the snapshot lacks is removed from the
@@ -117,7 +121,7 @@ pub(crate) fn restore_chosen(
 ) -> Result<RestoreOutcome, EngineError> {
     let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
     let found = find_path(snapshot, &options.path, &reader)?;
-    let is_whole = matches!(found, Found::Root { .. });
+    let is_whole = matches!(found, Found::Root { .. }) && options.filter.is_none();
     let all = is_whole.then_some((snapshot.stats.files, snapshot.stats.bytes));
     let total = chosen.map(|chosen| (chosen.files, chosen.bytes)).or(all);
     let progress = Progress {
@@ -137,9 +141,11 @@ pub(crate) fn restore_chosen(
         }
     };
     refuse_to_empty_the_machine(options)?;
+    refuse_to_delete_what_is_unwanted(options)?;
     let scope = Scope::new(snapshot, options);
     if options.dry_run {
-        return dry::dry_restore(&reader, &found, &base, &scope, monitor, cancel);
+        let walk = WantedWalk::new(&found, options.filter.as_ref(), &reader, cancel);
+        return dry::dry_restore(walk, &base, &scope, monitor, cancel);
     }
     let existed = base.exists();
     let target = Target::open(&base, options.target).map_err(target_error)?;
@@ -187,6 +193,15 @@ fn refuse_to_empty_the_machine(options: &RestoreOptions) -> Result<(), EngineErr
         }
         _ => Ok(()),
     }
+}
+
+/// What a filter leaves out is not surplus.
+fn refuse_to_delete_what_is_unwanted(options: &RestoreOptions) -> Result<(), EngineError> {
+    if options.target.delete && options.filter.is_some() {
+        let message = "nothing is deleted if only a part is restored that patterns choose";
+        return Err(RepositoryError::Argument(message.to_owned()).into());
+    }
+    Ok(())
 }
 
 fn is_full(error: &TargetError) -> bool {
@@ -251,14 +266,15 @@ struct Run<'r> {
 impl Run<'_> {
     /// Puts back what was found; the target's own directory may have existed before.
     fn restore(&mut self, found: &Found, existed: bool) -> Result<(), EngineError> {
-        let mut walk = SnapshotWalk::new(found, self.reader, self.cancel);
+        let filter = self.options.filter.as_ref();
+        let mut walk = WantedWalk::new(found, filter, self.reader, self.cancel);
         let mut open: Vec<OpenDirectory> = Vec::new();
-        while let Some(event) = walk.next()? {
+        while let Some(WantedEvent { event, on_the_way }) = walk.next()? {
             match event {
                 SnapshotEvent::Enter(directory) if !self.leads_on(directory.path) => walk.skip(),
                 SnapshotEvent::Leaf { path, .. } if !self.is_chosen(path) => {}
                 SnapshotEvent::Enter(directory) => {
-                    match self.enter(open.last(), &directory, existed)? {
+                    match self.enter(open.last(), &directory, existed, on_the_way)? {
                         Some(directory) => open.push(directory),
                         None => walk.skip(),
                     }
@@ -303,6 +319,7 @@ impl Run<'_> {
         above: Option<&OpenDirectory>,
         directory: &EnteredDirectory<'_>,
         existed: bool,
+        on_the_way: bool,
     ) -> Result<Option<OpenDirectory>, EngineError> {
         let (id, exists) = match (above, directory.entry) {
             (Some(above), Some(entry)) => {
@@ -318,8 +335,10 @@ impl Run<'_> {
             _ => (DirectoryId::ROOT, existed),
         };
         let names = self.clear(id, directory)?;
-        // Nothing if it exists and the backup only passed through it.
-        let entry = directory.entry.filter(|_| self.scope.sets_metadata(directory.path, exists));
+        // Nothing if it exists and the backup, or this restore, only passes through it.
+        let is_passed = on_the_way && exists;
+        let is_set = !is_passed && self.scope.sets_metadata(directory.path, exists);
+        let entry = directory.entry.filter(|_| is_set);
         let metadata = entry.map(|entry| entry.metadata.clone());
         Ok(Some(OpenDirectory { id, metadata, names }))
     }

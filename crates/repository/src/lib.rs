@@ -62,8 +62,8 @@ pub use session::{
     open_snapshot, read_snapshot, session_object, snapshot_object,
 };
 pub use snapshots::{
-    ListedSnapshots, SnapshotList, SnapshotName, find_snapshot, list_known_snapshots,
-    list_snapshots,
+    ListedSnapshots, Narrowing, SnapshotList, SnapshotName, find_snapshot, find_snapshot_among,
+    list_known_snapshots, list_snapshots,
 };
 pub use vouchers::{read_vouchers, write_vouchers};
 pub use wishes::{Wishes, list_wishes_and_remarks};

@@ -227,6 +227,30 @@ impl SnapshotName {
     }
 }
 
+/// Which snapshots a name can mean, beside what it says itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Narrowing {
+    /// Only those of this host.
+    pub host: Option<String>,
+    /// Only those that hold this path.
+    pub path: Option<Vec<u8>>,
+    /// Only those with this label.
+    pub label: Option<String>,
+}
+
+impl Narrowing {
+    /// Whether a snapshot is one of those.
+    pub fn fits(&self, snapshot: &Snapshot) -> bool {
+        self.is_of_host(snapshot)
+            && self.path.as_ref().is_none_or(|path| snapshot.holds(path))
+            && self.label.as_ref().is_none_or(|label| snapshot.labels.contains(label))
+    }
+
+    fn is_of_host(&self, snapshot: &Snapshot) -> bool {
+        self.host.as_ref().is_none_or(|host| *host == snapshot.host)
+    }
+}
+
 /// The snapshot that a name means, among these, which come oldest first. `path` is what is wanted
 /// of it: if there are snapshots that hold it, `latest` and dates mean one of those. `text` is what
 /// the person wrote, for the error.
@@ -236,7 +260,20 @@ pub fn find_snapshot<'s>(
     path: &[u8],
     text: &str,
 ) -> Result<&'s Snapshot, RepositoryError> {
-    let mut all: Vec<&Snapshot> = snapshots.iter().collect();
+    find_snapshot_among(snapshots, &Narrowing::default(), name, path, text)
+}
+
+/// As [`find_snapshot`], among those that fit.
+pub fn find_snapshot_among<'s>(
+    snapshots: &'s [Snapshot],
+    narrowing: &Narrowing,
+    name: &SnapshotName,
+    path: &[u8],
+    text: &str,
+) -> Result<&'s Snapshot, RepositoryError> {
+    // A host was named by the person; what holds a path or has a label, its writer chose.
+    let of_host = snapshots.iter().filter(|snapshot| narrowing.is_of_host(snapshot));
+    let mut all: Vec<&Snapshot> = of_host.collect();
     let chosen_by_time = !matches!(name, SnapshotName::Prefix(_) | SnapshotName::Of { .. });
     let has_no_host = match name {
         SnapshotName::Of { host, .. } => host.is_empty(),
@@ -245,6 +282,7 @@ pub fn find_snapshot<'s>(
     if has_no_host {
         keep_one_domain(&mut all, text)?;
     }
+    all.retain(|snapshot| narrowing.fits(snapshot));
     if chosen_by_time && !path.is_empty() {
         let holding: Vec<&Snapshot> = all.iter().filter(|s| s.holds(path)).copied().collect();
         if !holding.is_empty() {
@@ -347,6 +385,31 @@ mod tests {
             let name = SnapshotName::parse(text, |_| None).unwrap();
             let found_id = find_snapshot(&snapshots, &name, b"", text).unwrap().id.0[1];
             assert_eq!(found_id, found, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_narrowed_by_host_path_and_label() {
+        let foreign = Snapshot { domain: "web".to_owned(), ..snapshot(9, "web", "/www") };
+        let labelled = Snapshot { labels: vec!["x".to_owned()], ..snapshot(2, "b", "/srv") };
+        let snapshots = [snapshot(1, "a", "/home"), labelled, snapshot(3, "b", "/home"), foreign];
+        for (host, path, label, found) in [
+            ("", "", "", Some(3)),
+            ("a", "", "", Some(1)),
+            ("", "/srv/x", "", Some(2)),
+            ("", "", "x", Some(2)),
+            ("b", "/home", "", Some(3)),
+            ("a", "", "x", None),
+            ("web", "", "", Some(9)),
+            // Its writer says what it holds.
+            ("", "/www", "", None),
+        ] {
+            let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            let path = given(path).map(String::into_bytes);
+            let narrowing = Narrowing { host: given(host), path, label: given(label) };
+            let name = SnapshotName::Latest(0);
+            let latest = find_snapshot_among(&snapshots, &narrowing, &name, b"", "latest");
+            assert_eq!(latest.ok().map(|latest| latest.id.0[1]), found, "{narrowing:?}");
         }
     }
 

@@ -8,41 +8,54 @@ use crate::error::SourceError;
 use crate::options::SourceOptions;
 
 /// The patterns of the options, ready to be matched.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Patterns(Gitignore);
 
 impl Patterns {
     pub(crate) fn new(options: &SourceOptions) -> Result<Self, SourceError> {
         let mut builder = GitignoreBuilder::new("/");
         builder.allow_unclosed_class(false);
-        for (place, pattern) in options.excludes.iter().enumerate() {
-            add(&mut builder, None, place + 1, pattern)?;
-        }
-        for file in &options.exclude_files {
-            let text = std::fs::read(file)
-                .map_err(|error| SourceError::io("read the exclude file", file, error))?;
-            for (place, line) in text.split(|&byte| byte == b'\n').enumerate() {
-                let line = std::str::from_utf8(line).map_err(|_| SourceError::Pattern {
-                    file: Some(file.clone()),
-                    line: place + 1,
-                    pattern: String::from_utf8_lossy(line).into_owned(),
-                    reason: "it is not UTF-8".to_owned(),
-                })?;
-                add(&mut builder, Some(file), place + 1, line.trim_end_matches('\r'))?;
-            }
-        }
-        builder.build().map(Self).map_err(|error| SourceError::Pattern {
-            file: None,
-            line: 0,
-            pattern: String::new(),
-            reason: error.to_string(),
-        })
+        add_all(&mut builder, &options.excludes, &options.exclude_files)?;
+        // It says how the patterns are read that come after it.
+        builder.case_insensitive(true).map_err(unlikely)?;
+        add_all(&mut builder, &options.iexcludes, &options.iexclude_files)?;
+        builder.build().map(Self).map_err(unlikely)
     }
 
     /// True if a path is excluded. The walker asks about its ancestors.
     pub(crate) fn exclude(&self, path: &Path, is_directory: bool) -> bool {
         !self.0.is_empty() && self.0.matched(path, is_directory).is_ignore()
     }
+}
+
+/// Each pattern was valid by itself.
+fn unlikely(error: ignore::Error) -> SourceError {
+    let reason = error.to_string();
+    SourceError::Pattern { file: None, line: 0, pattern: String::new(), reason }
+}
+
+fn add_all(
+    builder: &mut GitignoreBuilder,
+    patterns: &[String],
+    files: &[PathBuf],
+) -> Result<(), SourceError> {
+    for (place, pattern) in patterns.iter().enumerate() {
+        add(builder, None, place + 1, pattern)?;
+    }
+    for file in files {
+        let text = std::fs::read(file)
+            .map_err(|error| SourceError::io("read the exclude file", file, error))?;
+        for (place, line) in text.split(|&byte| byte == b'\n').enumerate() {
+            let line = std::str::from_utf8(line).map_err(|_| SourceError::Pattern {
+                file: Some(file.clone()),
+                line: place + 1,
+                pattern: String::from_utf8_lossy(line).into_owned(),
+                reason: "it is not UTF-8".to_owned(),
+            })?;
+            add(builder, Some(file), place + 1, line.trim_end_matches('\r'))?;
+        }
+    }
+    Ok(())
 }
 
 fn add(
@@ -119,6 +132,19 @@ mod tests {
         check(&["# note", "", "\\#odd", "\\!odd"], &["-/#odd", "-/!odd", "+/# note"]);
         check(&["[ab]?", "*.{c,h}"], &["-/ax", "+/cx", "-/x.c"]);
         check(&["# a/b"], &["+/a/b", "+/x/# a/b"]);
+    }
+
+    #[test]
+    fn upper_and_lower_case_differ_where_they_should() {
+        let options = SourceOptions {
+            excludes: vec!["*.Tmp".to_owned()],
+            iexcludes: vec!["*.ISO".to_owned(), "!keep.iso".to_owned()],
+            ..SourceOptions::default()
+        };
+        let patterns = Patterns::new(&options).unwrap();
+        let excluded = |path: &str| patterns.exclude(Path::new(path), false);
+        assert!(excluded("/a.Tmp") && excluded("/x/b.iso") && excluded("/B.Iso"));
+        assert!(!excluded("/a.tmp") && !excluded("/KEEP.ISO"));
     }
 
     #[test]

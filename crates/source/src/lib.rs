@@ -10,6 +10,7 @@ mod device;
 mod error;
 mod exclude;
 mod file;
+mod filter;
 mod inode;
 mod listing;
 mod options;
@@ -22,6 +23,7 @@ pub use accounts::Accounts;
 pub use device::seeks;
 pub use error::SourceError;
 pub use file::{Extent, Extents, FileChange, SourceFile};
+pub use filter::{FilterOptions, PathFilter, Verdict};
 pub use inode::InodeId;
 pub use options::SourceOptions;
 pub use sink::{

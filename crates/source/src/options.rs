@@ -21,6 +21,10 @@ pub struct SourceOptions {
     /// Files with such a pattern on each line; blank lines and lines that begin with `#` are
     /// ignored. They come after [`excludes`](Self::excludes), in this order.
     pub exclude_files: Vec<PathBuf>,
+    /// As [`excludes`](Self::excludes), but upper and lower case do not differ; after all of those.
+    pub iexcludes: Vec<String>,
+    /// Files with such patterns; they come last.
+    pub iexclude_files: Vec<PathBuf>,
     /// A directory that holds a file of one of these names is kept without its content.
     pub exclude_if_present: Vec<Vec<u8>>,
     /// A directory with a `CACHEDIR.TAG` of the right signature is kept with only this tag.

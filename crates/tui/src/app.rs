@@ -134,17 +134,17 @@ impl App {
             Report::Progress { progress, what } => {
                 busy.progress = progress;
                 busy.what = what;
-                return None;
+                None
             }
             Report::Cancelled => {
                 self.stop();
-                return None;
+                None
             }
             Report::Failed(failure) => {
                 self.busy = None;
                 self.said = printable_line(&failure.message).into_owned();
                 self.drop_empty();
-                return None;
+                None
             }
             report => {
                 self.busy = None;

@@ -101,14 +101,14 @@ fn snapshot(number: u8) -> SnapshotRow {
         started: Timestamp(number.into()),
         ended: Timestamp(number.into()),
         domain: String::new(),
-        host: if number % 3 == 0 {
+        host: if number.is_multiple_of(3) {
             "日本のホスト名前".to_owned()
         } else {
             "laptop".to_owned()
         },
         user: "me".to_owned(),
         paths: vec![b"/home/me".to_vec(), b"/etc\x1b[31m".to_vec()],
-        labels: if number % 2 == 0 { vec!["gold".to_owned()] } else { Vec::new() },
+        labels: if number.is_multiple_of(2) { vec!["gold".to_owned()] } else { Vec::new() },
         parent: None,
         root: Recipe { depth: 0, refs: Vec::new() },
         partial: number == 38,

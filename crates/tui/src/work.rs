@@ -240,7 +240,7 @@ fn search(
     cancel: &Cancel,
 ) -> Result<Report, EngineError> {
     let wanted = Wanted::of(pattern).map_err(RepositoryError::Argument)?;
-    let fits = |name: &[u8]| wanted.fits(name);
+    let fits = |name: &[u8], _: &Entry| wanted.fits(name);
     let pattern = match wanted.is_path() {
         true => FindPattern::Path(&fits),
         false => FindPattern::Name(&fits),
@@ -396,6 +396,7 @@ fn put_back(
             _ => place,
         };
         let options = RestoreOptions {
+            filter: None,
             path: path.clone(),
             place: RestorePlace::Into(folder.to_owned()),
             target: TargetOptions::default(),

@@ -24,10 +24,11 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::machine::{host_name, user_name};
+use crate::path_lists::PathLists;
 use crate::progress::Words;
 use crate::running::{RecordedMonitor, RunningRecord};
-use crate::snapshot_arg::SnapshotArg;
-use crate::terminal::printable_bytes;
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
+use crate::terminal::printable_paths;
 
 /// How the progress is worded.
 const WORDS: Words = Words { new_and_known: Some(("new", "known")), ..Words::files("stored") };
@@ -36,8 +37,10 @@ const WORDS: Words = Words { new_and_known: Some(("new", "known")), ..Words::fil
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Files and directories to store
-    #[arg(required_unless_present = "stdin", conflicts_with = "stdin")]
+    #[arg(required_unless_present_any = ["stdin", "lists"], conflicts_with = "stdin")]
     paths: Vec<PathBuf>,
+    #[command(flatten)]
+    lists: PathLists,
     /// Store standard input as a file of this name
     #[arg(long, value_name = "NAME")]
     stdin: Option<OsString>,
@@ -48,7 +51,7 @@ pub struct Args {
     #[arg(long)]
     init: bool,
     /// Add this label to the snapshot; may be given several times
-    #[arg(long = "label", alias = "tag", value_name = "TEXT")]
+    #[arg(long = "label", visible_alias = "tag", value_name = "TEXT")]
     labels: Vec<String>,
     /// Read every file, even those that did not change since the last snapshot
     #[arg(long)]
@@ -91,9 +94,15 @@ struct ExcludeArgs {
     /// Exclude what matches this gitignore pattern; with a leading slash it is an absolute path
     #[arg(long, short = 'e', value_name = "PATTERN")]
     exclude: Vec<String>,
+    /// As --exclude, but upper and lower case are the same
+    #[arg(long, value_name = "PATTERN")]
+    iexclude: Vec<String>,
     /// Exclude what matches a pattern in this file, one per line
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "exclude-from", value_name = "FILE")]
     exclude_file: Vec<PathBuf>,
+    /// As --exclude-file, but upper and lower case are the same
+    #[arg(long, value_name = "FILE")]
+    iexclude_file: Vec<PathBuf>,
     /// Exclude the content of directories that hold a file of this name, such as .nobackup
     #[arg(long, value_name = "NAME")]
     exclude_if_present: Vec<OsString>,
@@ -118,6 +127,8 @@ impl ExcludeArgs {
         Ok(SourceOptions {
             excludes: self.exclude,
             exclude_files: self.exclude_file,
+            iexcludes: self.iexclude,
+            iexclude_files: self.iexclude_file,
             exclude_if_present: names.collect(),
             cachedir_tag: self.exclude_caches,
             one_file_system: self.one_file_system,
@@ -131,7 +142,7 @@ impl ExcludeArgs {
 fn find_parent(repository: &Repository, name: &OsStr) -> Result<SnapshotId, CliError> {
     let name = SnapshotArg::from(name);
     if repository.keys.can_read() {
-        return Ok(name.find(repository)?.id);
+        return Ok(name.find(repository, &NarrowingArgs::default())?.id);
     }
     let kept = OwnRecord::read(repository, &Silent).snapshots.into_iter();
     let kept: Vec<Snapshot> = kept.map(|kept| kept.snapshot).collect();
@@ -139,9 +150,10 @@ fn find_parent(repository: &Repository, name: &OsStr) -> Result<SnapshotId, CliE
 }
 
 /// Stores it.
-pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
+pub fn run(context: &Context, mut args: Args) -> Result<ExitCode, CliError> {
     let compression = parse_compression(&args.compression)?;
     let source = args.exclude.clone().resolve()?;
+    args.paths.extend(args.lists.read()?);
     // Before a repository is made for it, or a passphrase asked for.
     if args.stdin.is_none() {
         check_paths(&args.paths, &source)?;
@@ -308,8 +320,8 @@ fn exit_of(outcome: &BackupOutcome) -> Exit {
 fn summary(outcome: &BackupOutcome, elapsed: std::time::Duration) -> Vec<String> {
     let snapshot = &outcome.snapshot;
     let stats = &snapshot.stats;
-    let paths: Vec<String> = snapshot.paths.iter().map(|path| printable_bytes(path)).collect();
-    let (id, paths) = (snapshot.id.short(), paths.join(", "));
+    let paths = printable_paths(&snapshot.paths, ", ");
+    let id = snapshot.id.short();
     let head = match (outcome.committed, snapshot.partial) {
         (true, true) => format!("stopped: incomplete snapshot {id} of {paths}"),
         (true, false) => format!("snapshot {id} of {paths}"),

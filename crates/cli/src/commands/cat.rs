@@ -10,7 +10,7 @@ use strongroom_engine::cat;
 
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
-use crate::snapshot_arg::{SnapshotArg, check_complete};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
 
 /// Which file is printed.
 #[derive(Debug, Clone, clap::Args)]
@@ -18,6 +18,8 @@ pub struct Args {
     /// The snapshot, and the path of a file in it: `latest:/etc/fstab`
     #[arg(value_name = "SNAPSHOT:PATH")]
     what: OsString,
+    #[command(flatten)]
+    narrowing: NarrowingArgs,
     #[command(flatten)]
     replicas: ReplicaArgs,
 }
@@ -30,7 +32,8 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         return Err(CliError::new(Exit::Failed, "no file was named", hint));
     }
     let repository = context.open_to_read(&args.replicas)?;
-    let snapshot = what.find(&repository)?;
+    let snapshot = what.find(&repository, &args.narrowing)?;
+    what.report(context, &snapshot);
     let exit = check_complete(context, &snapshot);
     let mut out = Stoppable { out: std::io::stdout().lock(), cancel: &context.cancel };
     let written = cat(&repository, &snapshot, &what.path, &mut out);

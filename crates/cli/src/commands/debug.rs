@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
-use crate::snapshot_arg::SnapshotArg;
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
 use crate::terminal::{printable, printable_bytes, printable_text, table};
 
 /// Which structure.
@@ -67,7 +67,8 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         What::Sessions => sessions(context)?,
         What::Snapshot { snapshot } => {
             let repository = context.open()?;
-            let snapshot = SnapshotArg::from(snapshot).find(&repository)?;
+            let snapshot =
+                SnapshotArg::from(snapshot).find(&repository, &NarrowingArgs::default())?;
             for line in format!("{snapshot:#?}").lines() {
                 context.terminal.result(line)?;
             }
@@ -210,7 +211,7 @@ fn index(context: &Context) -> Result<(), CliError> {
 
 fn tree(context: &Context, what: &SnapshotArg) -> Result<(), CliError> {
     let repository = context.open()?;
-    let snapshot = what.find(&repository)?;
+    let snapshot = what.find(&repository, &NarrowingArgs::default())?;
     let reader = ChunkReader::new(&repository, CacheLimits::default())?;
     let tree = match find_path(&snapshot, &what.path, &reader)? {
         Found::Root { tree, .. } => tree,
@@ -225,7 +226,7 @@ fn tree(context: &Context, what: &SnapshotArg) -> Result<(), CliError> {
     show_recipe(context, "tree", &tree)?;
     let mut entries = strongroom_catalog::TreeReader::new(&tree, &reader);
     while let Some(entry) = entries.next_entry().map_err(RepositoryError::from)? {
-        context.terminal.result(ls::long(&entry, &entry.name))?;
+        context.terminal.painted(&ls::long(&entry, &entry.name, false))?;
         if let Some(recipe) = entry.content().or(entry.tree()) {
             show_recipe(context, "  recipe", recipe)?;
         }

@@ -16,9 +16,9 @@ use strongroom_repository::list_snapshots;
 
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
+use crate::paint::{Line, Style, name_text};
 use crate::progress::{TerminalMonitor, Words};
-use crate::snapshot_arg::{SnapshotArg, check_complete};
-use crate::terminal::printable_bytes;
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
 
 /// What is compared, and how thoroughly.
 #[derive(Debug, Clone, clap::Args)]
@@ -40,6 +40,8 @@ pub struct Args {
     #[arg(long)]
     times: bool,
     #[command(flatten)]
+    narrowing: NarrowingArgs,
+    #[command(flatten)]
     replicas: ReplicaArgs,
 }
 
@@ -57,10 +59,16 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let repository = context.open_to_read(&args.replicas)?;
     let snapshots = list_snapshots(&repository)?.snapshots;
     let before = SnapshotArg::from(args.before);
-    let first = before.find_in(&snapshots)?;
+    let first = before.find_among(&snapshots, &args.narrowing)?;
+    before.report(context, first);
     let after = args.after.map(SnapshotArg::from);
     let second = match &after {
-        Some(after) => Some(after.find_in(&snapshots).map_err(|error| with_hint(after, error))?),
+        Some(after) => {
+            let found = after.find_among(&snapshots, &args.narrowing);
+            let found = found.map_err(|error| with_hint(after, error))?;
+            after.report(context, found);
+            Some(found)
+        }
         None => None,
     };
     let monitor = context.terminal.monitor(Words::files("compared"));
@@ -190,7 +198,7 @@ fn show(
     let is_directory =
         |node: &Option<Node>| node.as_ref().is_some_and(|node| node.kind == NodeKind::Directory);
     let slash = if is_directory(&change.before) || is_directory(&change.after) { "/" } else { "" };
-    let path = printable_bytes(path);
+    let path = name_text(path);
     let slash = if path.ends_with('/') { "" } else { slash };
     let text = match (change.kind, &change.before, &change.after) {
         (ChangeKind::Added, ..) => format!("+ {path}{slash}"),
@@ -203,7 +211,12 @@ fn show(
         }
         (ChangeKind::Type, ..) => format!("T {path}"),
     };
-    monitor.result(&text).map_err(EngineError::Output)
+    let style = match change.kind {
+        ChangeKind::Added => Some(Style::Good),
+        ChangeKind::Removed => Some(Style::Bad),
+        _ => None,
+    };
+    monitor.painted(&Line::default().styled(style, &text)).map_err(EngineError::Output)
 }
 
 /// What differs in an entry, in words.

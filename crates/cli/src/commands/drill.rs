@@ -23,7 +23,7 @@ use crate::context::{Context, ReplicaArgs};
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::{TerminalMonitor, Words};
-use crate::snapshot_arg::{SnapshotArg, check_complete};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
 use crate::terminal::{printable, printable_bytes, printable_text};
 
 /// What is drilled, and how.
@@ -63,6 +63,8 @@ pub struct Args {
     /// How many threads read and write [default: one per core, and two]
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
+    #[command(flatten)]
+    narrowing: NarrowingArgs,
     #[command(flatten)]
     replicas: ReplicaArgs,
 }
@@ -118,7 +120,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     let repository = context.open_to_read(&args.replicas)?;
     let what = SnapshotArg::from(args.what.clone());
-    let snapshot = what.find(&repository)?;
+    let snapshot = what.find(&repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = DrillOptions {

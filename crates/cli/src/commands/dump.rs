@@ -7,12 +7,13 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use serde_json::json;
 use strongroom_base::units::{bytes_text, counted, duration_text};
-use strongroom_engine::{DumpFormat, dump};
+use strongroom_engine::{DumpFormat, DumpPart, dump};
 
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
+use crate::filter_args::FilterArgs;
 use crate::progress::Words;
-use crate::snapshot_arg::{SnapshotArg, check_complete};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
 
 /// What is written, and how.
 #[derive(Debug, Clone, clap::Args)]
@@ -23,6 +24,10 @@ pub struct Args {
     /// tar, or zip, which has no owners, ACLs, xattrs, devices and sockets
     #[arg(long, short, value_name = "FORMAT", default_value = "tar", hide_possible_values = true)]
     format: Format,
+    #[command(flatten)]
+    filter: FilterArgs,
+    #[command(flatten)]
+    narrowing: NarrowingArgs,
     #[command(flatten)]
     replicas: ReplicaArgs,
 }
@@ -53,15 +58,16 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         let hint = "write it to a file or a pipe, such as `strongroom dump latest > latest.tar`";
         return Err(CliError::new(Exit::Failed, message, hint));
     }
+    let filter = args.filter.resolve()?;
     let repository = context.open_to_read(&args.replicas)?;
     let what = SnapshotArg::from(args.what);
-    let snapshot = what.find(&repository)?;
+    let snapshot = what.find(&repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);
     let monitor = context.terminal.monitor(Words::files("written"));
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, stdout.lock());
     let format = args.format.into();
-    let outcome =
-        dump(&repository, &snapshot, &what.path, format, &mut out, &monitor, &context.cancel);
+    let part = DumpPart { path: &what.path, filter: filter.as_ref() };
+    let outcome = dump(&repository, &snapshot, part, format, &mut out, &monitor, &context.cancel);
     monitor.finish();
     let outcome = outcome?;
     out.flush()?;
@@ -94,6 +100,11 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         let damaged = counted(outcome.damaged.len() as u64, "file is", "files are");
         context.terminal.note(format!("  {damaged} damaged in the repository: see above"));
         return Ok(Exit::Damaged.into());
+    }
+    // The directory that was named is in the archive in any case.
+    let top = u64::from(what.path.iter().any(|byte| *byte != b'/'));
+    if filter.is_some() && outcome.files == 0 && outcome.directories <= top {
+        return Ok(FilterArgs::report_nothing(context).into());
     }
     // It is not a failure that a format cannot hold a socket.
     Ok(exit.into())

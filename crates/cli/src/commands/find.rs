@@ -1,5 +1,7 @@
 //! `strongroom find`
 
+mod criteria;
+
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -10,21 +12,32 @@ use globset::GlobBuilder;
 use serde_json::json;
 use strongroom_base::SnapshotId;
 use strongroom_base::units::counted;
-use strongroom_catalog::Snapshot;
+use strongroom_catalog::{Entry, Snapshot};
 use strongroom_engine::{EngineError, FindPattern, Sighting, find};
 use strongroom_repository::list_snapshots;
 
+use self::criteria::Criteria;
 use super::ls;
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
+use crate::paint::{Line, Style};
 use crate::progress::Words;
-use crate::snapshot_arg::SnapshotArg;
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
 
 /// What is looked for, and where.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// A name with `*`, `?` and `[…]`; if it has a slash, a whole path
-    pattern: String,
+    #[arg(required_unless_present = "criteria")]
+    pattern: Option<String>,
+    /// As PATTERN, but upper and lower case are the same
+    #[arg(long, value_name = "PATTERN", conflicts_with = "pattern", group = "criteria")]
+    iname: Option<String>,
+    #[command(flatten)]
+    criteria: Criteria,
+    /// Print sizes such as 1.5 MiB
+    #[arg(long)]
+    human_readable: bool,
     /// Search only this snapshot; may be given several times
     #[arg(long = "snapshot", short, value_name = "SNAPSHOT")]
     snapshots: Vec<OsString>,
@@ -32,14 +45,17 @@ pub struct Args {
     #[arg(long, short)]
     ignore_case: bool,
     #[command(flatten)]
+    narrowing: NarrowingArgs,
+    #[command(flatten)]
     replicas: ReplicaArgs,
 }
 
 /// Finds it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let has_slash = args.pattern.contains('/');
-    let matcher = GlobBuilder::new(&args.pattern)
-        .case_insensitive(args.ignore_case)
+    let pattern = args.pattern.as_deref().or(args.iname.as_deref()).unwrap_or("*");
+    let has_slash = pattern.contains('/');
+    let matcher = GlobBuilder::new(pattern)
+        .case_insensitive(args.ignore_case || args.iname.is_some())
         .literal_separator(has_slash)
         .build()
         .map_err(|error| {
@@ -47,7 +63,9 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             CliError::new(Exit::Failed, format!("invalid pattern: {error}"), hint)
         })?
         .compile_matcher();
-    let fits = |text: &[u8]| matcher.is_match(Path::new(OsStr::from_bytes(text)));
+    let fits = |text: &[u8], entry: &Entry| {
+        matcher.is_match(Path::new(OsStr::from_bytes(text))) && args.criteria.fit(entry)
+    };
     let pattern = match has_slash {
         true => FindPattern::Path(&fits),
         false => FindPattern::Name(&fits),
@@ -56,10 +74,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let all = list_snapshots(&repository)?.snapshots;
     let mut wanted: Vec<Snapshot> = Vec::new();
     for name in &args.snapshots {
-        wanted.push(SnapshotArg::from(name.as_os_str()).find_in(&all)?.clone());
+        let name = SnapshotArg::from(name.as_os_str());
+        wanted.push(name.find_among(&all, &args.narrowing)?.clone());
     }
     if args.snapshots.is_empty() {
-        wanted = all;
+        let narrowing = args.narrowing.resolve();
+        wanted = all.into_iter().filter(|snapshot| narrowing.fits(snapshot)).collect();
     }
     let mut sightings = Sightings::default();
     let mut visit = |sighting: &Sighting<'_>| {
@@ -69,7 +89,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             value["snapshot"] = json!(snapshot.id.to_string());
             return context.terminal.json(&value).map_err(EngineError::Output);
         }
-        let line = ls::long(entry, path);
+        let line = ls::long(entry, path, args.human_readable);
         sightings.add(context, path, line, snapshot.id).map_err(EngineError::Output)
     };
     let monitor = context.terminal.monitor(Words::files("searched"));
@@ -77,9 +97,18 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     monitor.finish();
     let outcome = outcome?;
     if outcome.found == 0 {
-        context.terminal.note("nothing of that name");
+        context.terminal.note(match args.criteria.is_none() {
+            true => "nothing of that name",
+            false => "nothing of that name, size, time and kind",
+        });
     }
     sightings.print(context)?;
+    context.terminal.json(&json!({
+        "event": "summary",
+        "snapshots": wanted.len(),
+        "found": outcome.found,
+        "damaged": outcome.damaged,
+    }))?;
     Ok(if outcome.damaged > 0 { Exit::Damaged } else { Exit::Done }.into())
 }
 
@@ -89,14 +118,14 @@ const SIGHTINGS_MAX: usize = 100_000;
 /// What was found, with equal lines of successive snapshots joined.
 #[derive(Default)]
 struct Sightings {
-    lines: Vec<Line>,
+    lines: Vec<Found>,
     /// The newest line of each path.
     newest: HashMap<Vec<u8>, usize>,
 }
 
 /// An entry that looks the same in some successive snapshots.
-struct Line {
-    line: String,
+struct Found {
+    line: Line,
     first: SnapshotId,
     last: SnapshotId,
     snapshots: u64,
@@ -107,7 +136,7 @@ impl Sightings {
         &mut self,
         context: &Context,
         path: &[u8],
-        line: String,
+        line: Line,
         snapshot: SnapshotId,
     ) -> std::io::Result<()> {
         if let Some(known) = self.newest.get(path).map(|place| &mut self.lines[*place])
@@ -121,19 +150,20 @@ impl Sightings {
             self.print(context)?;
         }
         self.newest.insert(path.to_vec(), self.lines.len());
-        self.lines.push(Line { line, first: snapshot, last: snapshot, snapshots: 1 });
+        self.lines.push(Found { line, first: snapshot, last: snapshot, snapshots: 1 });
         Ok(())
     }
 
     fn print(&mut self, context: &Context) -> std::io::Result<()> {
         self.newest.clear();
-        for Line { line, first, last, snapshots } in self.lines.drain(..) {
+        for Found { line, first, last, snapshots } in self.lines.drain(..) {
             let ids = match snapshots {
                 1 => first.short(),
                 _ => format!("{} to {}", first.short(), last.short()),
             };
             let count = counted(snapshots, "snapshot ", "snapshots");
-            context.terminal.result(format!("{ids:<20}  {count:>13}  {line}"))?;
+            let ids = Line::default().styled(Style::Id, &format!("{ids:<20}"));
+            context.terminal.painted(&ids.then(&format!("  {count:>13}  ")).and(&line))?;
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use crate::calendar::{Mark, calendar, legend};
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::paint::output_has_colours;
 use crate::snapshot_arg::{SHORTEST_ID, find_all};
 use crate::terminal::{printable_bytes, printable_text, table};
 
@@ -94,7 +95,7 @@ struct Rules {
     #[arg(long, value_name = "DURATION", value_parser = dates::span)]
     keep_within: Option<i64>,
     /// Keep all with this label
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, visible_alias = "keep-tag", value_name = "TEXT")]
     keep_label: Vec<String>,
 }
 
@@ -226,7 +227,7 @@ fn print_calendars(context: &Context, judged: &[Judged<'_>]) -> Result<(), CliEr
         }
         context.terminal.line("")?;
         context.terminal.line(name)?;
-        for line in calendar(&days, context.terminal.has_colours()) {
+        for line in calendar(&days, output_has_colours()) {
             context.terminal.safe_line(&line)?;
         }
     }

@@ -7,18 +7,19 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use strongroom_arena::CacheLimits;
+use strongroom_base::units::bytes_text;
 use strongroom_base::{Monitor, Problem, Severity};
-use strongroom_catalog::{Entry, EntryKind};
+use strongroom_catalog::{Entry, EntryKind, Snapshot, TreeReader};
 use strongroom_repository::{
-    ChunkReader, Found, RepositoryError, SnapshotEvent, SnapshotWalk, find_path,
+    ChunkReader, EnteredDirectory, Found, RepositoryError, SnapshotEvent, SnapshotWalk, find_path,
 };
 
 use crate::context::{Context, ReplicaArgs};
 use crate::dates;
 use crate::exit::{CliError, Exit};
-use crate::progress::Words;
-use crate::snapshot_arg::{SnapshotArg, check_complete};
-use crate::terminal::{printable_bytes, printable_text};
+use crate::paint::{Line, Style, name_text};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
+use crate::terminal::printable_text;
 
 /// What is listed.
 #[derive(Debug, Clone, clap::Args)]
@@ -29,6 +30,8 @@ pub struct Args {
     #[command(flatten)]
     how: How,
     #[command(flatten)]
+    narrowing: NarrowingArgs,
+    #[command(flatten)]
     replicas: ReplicaArgs,
 }
 
@@ -38,27 +41,64 @@ struct How {
     /// Also list what is below the directories
     #[arg(long, short = 'R')]
     recursive: bool,
+    /// Go only this many levels down; implies --recursive
+    #[arg(long, short = 'L', alias = "level", value_name = "LEVELS", value_parser = clap::value_parser!(u32).range(1..))]
+    depth: Option<u32>,
+    /// Draw directories and what is below them as a tree
+    #[arg(long)]
+    tree: bool,
     /// Show mode, owner, size and time
     #[arg(long, short)]
     long: bool,
+    /// With --long, print sizes such as 1.5 MiB
+    #[arg(long)]
+    human_readable: bool,
+}
+
+impl How {
+    /// How many levels are listed.
+    fn levels(&self) -> usize {
+        match self.depth {
+            Some(depth) => depth as usize,
+            None if self.recursive || self.tree => usize::MAX,
+            None => 1,
+        }
+    }
 }
 
 /// Lists it.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let repository = context.open_to_read(&args.replicas)?;
     let what = SnapshotArg::from(args.what);
-    let snapshot = what.find(&repository)?;
+    let snapshot = what.find(&repository, &args.narrowing)?;
+    what.report(context, &snapshot);
     check_complete(context, &snapshot);
     let reader = ChunkReader::new(&repository, CacheLimits::default())?;
-    if !what.path.is_empty() {
-        let found = find_path(&snapshot, &what.path, &reader)?;
-        return Ok(list(context, &args.how, &found, &reader)?.into());
+    let exit = list_all(context, &args.how, &snapshot, &what.path, &reader)?;
+    context.terminal.json(&json!({
+        "event": "summary",
+        "snapshot": snapshot.id.to_string(),
+        "partial": snapshot.partial,
+        "path": String::from_utf8_lossy(&what.path),
+    }))?;
+    Ok(exit.into())
+}
+
+fn list_all(
+    context: &Context,
+    how: &How,
+    snapshot: &Snapshot,
+    path: &[u8],
+    reader: &ChunkReader,
+) -> Result<Exit, CliError> {
+    if !path.is_empty() {
+        return list(context, how, &find_path(snapshot, path, reader)?, reader);
     }
     // What was backed up, rather than the directories above it.
     let mut exit = Exit::Done;
     for path in &snapshot.paths {
-        match find_path(&snapshot, path, &reader) {
-            Ok(found) => match list(context, &args.how, &found, &reader)? {
+        match find_path(snapshot, path, reader) {
+            Ok(found) => match list(context, how, &found, reader)? {
                 Exit::Done => {}
                 damaged => exit = damaged,
             },
@@ -67,7 +107,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(exit.into())
+    Ok(exit)
 }
 
 /// Lists a file, or what is in a directory. Returns [`Exit::Damaged`] if entries of it are lost.
@@ -79,25 +119,39 @@ fn list(
 ) -> Result<Exit, CliError> {
     let mut exit = Exit::Done;
     let mut walk = SnapshotWalk::new(found, reader, &context.cancel);
-    let mut is_top = true;
+    let mut branches = Branches::default();
+    let mut level = 0;
     while let Some(event) = walk.next()? {
-        let is_top = std::mem::take(&mut is_top);
         match event {
             SnapshotEvent::Enter(directory) => {
-                if let Some(entry) = directory.entry.filter(|_| !is_top) {
-                    show(context, how, entry, directory.path)?;
-                    if !how.recursive {
-                        walk.skip();
+                let (path, entry) = (directory.path, directory.entry);
+                let goes_on = level < how.levels();
+                let children = match how.tree && goes_on {
+                    true => entries_of(&directory, reader),
+                    false => 0,
+                };
+                if level > 0 || how.tree {
+                    match entry {
+                        Some(entry) => show(context, how, entry, path, &branches.next(level))?,
+                        None => show_top(context)?,
                     }
                 }
+                if goes_on {
+                    level += 1;
+                    branches.enter(level, children);
+                } else {
+                    walk.skip();
+                }
             }
-            SnapshotEvent::Leaf { path, entry } => show(context, how, entry, path)?,
-            SnapshotEvent::Leave { .. } => {}
+            SnapshotEvent::Leaf { path, entry } => {
+                show(context, how, entry, path, &branches.next(level))?;
+            }
+            SnapshotEvent::Leave { .. } => level -= 1,
             SnapshotEvent::Lost { path, error } => {
                 exit = Exit::Damaged;
                 let message = format!("some entries of this directory are lost: {error}");
                 let path = Some(Path::new(OsStr::from_bytes(path)));
-                let monitor = context.terminal.monitor(Words::files("listed"));
+                let monitor = context.terminal.monitor_of_problems();
                 let severity = Severity::Damage;
                 monitor.problem(Problem { severity, path, message: &message });
             }
@@ -106,41 +160,106 @@ fn list(
     Ok(exit)
 }
 
-fn show(context: &Context, how: &How, entry: &Entry, path: &[u8]) -> Result<(), CliError> {
-    context.terminal.json(&entry_json(entry, path))?;
-    if !context.json() {
-        let line = if how.long { long(entry, path) } else { short(entry, path) };
-        context.terminal.result(line)?;
+/// How many entries a directory has that can be read: which is the last is drawn before what is
+/// below it.
+fn entries_of(directory: &EnteredDirectory<'_>, reader: &ChunkReader) -> usize {
+    let mut entries = TreeReader::new(directory.tree, reader);
+    let mut count = 0;
+    while let Ok(true) = entries.advance() {
+        count += 1;
     }
-    Ok(())
+    count
 }
 
-fn short(entry: &Entry, path: &[u8]) -> String {
-    let slash = if entry.is_directory() { "/" } else { "" };
-    format!("{}{slash}", printable_bytes(path))
+/// The lines of a tree, in front of a name.
+#[derive(Default)]
+struct Branches {
+    /// How many entries are still to come, of each directory on the way.
+    left: Vec<usize>,
+}
+
+impl Branches {
+    fn enter(&mut self, level: usize, entries: usize) {
+        self.left.truncate(level - 1);
+        self.left.push(entries);
+    }
+
+    /// Those of the next entry of the directory at this level.
+    fn next(&mut self, level: usize) -> String {
+        self.left.truncate(level);
+        let Some((last, above)) = self.left.split_last_mut() else { return String::new() };
+        *last = last.saturating_sub(1);
+        let line = |left: &usize| if *left > 0 { "│   " } else { "    " };
+        let mut text: String = above.iter().map(line).collect();
+        text.push_str(if *last > 0 { "├── " } else { "└── " });
+        text
+    }
+}
+
+fn show_top(context: &Context) -> Result<(), CliError> {
+    if context.json() { Ok(()) } else { Ok(context.terminal.result("/")?) }
+}
+
+fn show(
+    context: &Context,
+    how: &How,
+    entry: &Entry,
+    path: &[u8],
+    branches: &str,
+) -> Result<(), CliError> {
+    context.terminal.json(&entry_json(entry, path))?;
+    if context.json() {
+        return Ok(());
+    }
+    let mut line = Line::default();
+    if how.long {
+        line = line.then(&attributes(entry, how.human_readable)).then(" ");
+    }
+    let is_below = how.tree && !branches.is_empty();
+    let name = if is_below { entry.name.as_slice() } else { path };
+    if how.tree {
+        line = line.then(branches);
+    }
+    line = line.styled(Style::of(entry), &name_text(name));
+    line = if how.long {
+        line.then(&arrow(entry))
+    } else {
+        line.then(if entry.is_directory() { "/" } else { "" })
+    };
+    Ok(context.terminal.painted(&line)?)
 }
 
 /// As `ls -l` shows it.
-pub fn long(entry: &Entry, path: &[u8]) -> String {
+pub fn long(entry: &Entry, path: &[u8], human_readable: bool) -> Line {
+    let line = Line::plain(&attributes(entry, human_readable)).then(" ");
+    line.styled(Style::of(entry), &name_text(path)).then(&arrow(entry))
+}
+
+fn arrow(entry: &Entry) -> String {
+    match &entry.kind {
+        EntryKind::Symlink { target } => format!(" -> {}", name_text(target)),
+        _ => String::new(),
+    }
+}
+
+/// All but the name.
+fn attributes(entry: &Entry, human_readable: bool) -> String {
     let meta = &entry.metadata;
     let size = match &entry.kind {
         EntryKind::CharDevice(device) | EntryKind::BlockDevice(device) => {
             format!("{}, {}", device.major, device.minor)
         }
+        _ if human_readable => bytes_text(meta.size),
         _ => meta.size.to_string(),
     };
-    let arrow = match &entry.kind {
-        EntryKind::Symlink { target } => format!(" -> {}", printable_bytes(target)),
-        _ => String::new(),
-    };
+    let width = if human_readable { 10 } else { 12 };
     format!(
-        "{} {:>3} {:<8} {:<8} {size:>12} {} {}{arrow}",
+        "{} {:>3} {:<8} {:<8} {size:>width$} {}",
         mode_text(entry),
         meta.links,
         meta.user.as_deref().map_or(meta.uid.to_string(), printable_text),
         meta.group.as_deref().map_or(meta.gid.to_string(), printable_text),
         dates::text(meta.mtime),
-        printable_bytes(path),
     )
 }
 

@@ -14,9 +14,10 @@ use strongroom_source::TargetOptions;
 use crate::context::{Context, ReplicaArgs};
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::filter_args::FilterArgs;
 use crate::progress::Words;
-use crate::snapshot_arg::{SnapshotArg, check_complete};
-use crate::terminal::{printable_bytes, printable_text};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
+use crate::terminal::{printable_paths, printable_text};
 
 /// What is restored, and where to.
 #[derive(Debug, Clone, clap::Args)]
@@ -32,7 +33,7 @@ pub struct Args {
     in_place: bool,
     /// Remove what the snapshot lacks, only below the paths that were backed up, and not in
     /// directories that the snapshot holds only in part
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["include", "iinclude", "exclude", "iexclude"])]
     delete: bool,
     /// Rewrite files that differ in place, instead of replacing each by a whole one: needs no room
     /// for a second copy, but if it is interrupted, files are half old and half new
@@ -57,6 +58,10 @@ pub struct Args {
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
     #[command(flatten)]
+    filter: FilterArgs,
+    #[command(flatten)]
+    narrowing: NarrowingArgs,
+    #[command(flatten)]
     replicas: ReplicaArgs,
 }
 
@@ -65,14 +70,17 @@ const WAITING_THREADS: usize = 2;
 
 /// Restores it.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
+    let filter = args.filter.resolve()?;
+    let is_filtered = filter.is_some();
     let repository = context.open_to_read(&args.replicas)?;
     let what = SnapshotArg::from(args.what);
-    let snapshot = what.find(&repository)?;
+    let snapshot = what.find(&repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let usual = TargetOptions::default();
     let options = RestoreOptions {
         path: what.path,
+        filter,
         place: args.target.map_or(RestorePlace::InPlace, RestorePlace::Into),
         target: TargetOptions {
             owner: usual.owner && !args.no_owner,
@@ -112,8 +120,11 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     for line in summary(&snapshot, &outcome, args.dry_run, monitor.elapsed()) {
         context.terminal.line(line)?;
     }
+    let is_nothing = outcome.files == 0 && outcome.directories == 0;
     Ok(if !outcome.damaged.is_empty() {
         Exit::Damaged
+    } else if is_filtered && is_nothing {
+        FilterArgs::report_nothing(context)
     } else if outcome.problems > 0 {
         Exit::Incomplete
     } else {
@@ -134,7 +145,7 @@ fn summary(
         _ => "restored with problems:",
     };
     let would = if dry_run { "would be " } else { "" };
-    let paths: Vec<String> = snapshot.paths.iter().map(|path| printable_bytes(path)).collect();
+    let paths = printable_paths(&snapshot.paths, ", ");
     let mut lines = vec![
         format!(
             "{did} {}, {} in {}",
@@ -146,7 +157,7 @@ fn summary(
             "  from {}snapshot {} of {} ({}, {})",
             if snapshot.partial { "incomplete " } else { "" },
             snapshot.id.short(),
-            paths.join(", "),
+            paths,
             printable_text(&snapshot.host),
             dates::text(snapshot.started),
         ),

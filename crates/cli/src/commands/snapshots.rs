@@ -1,7 +1,5 @@
 //! `strongroom snapshots`
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -15,20 +13,13 @@ use crate::columns::{output_columns, shorten};
 use crate::context::{Context, ReplicaArgs};
 use crate::dates;
 use crate::exit::{CliError, Exit};
-use crate::terminal::{printable_bytes, printable_text, table};
+use crate::paint::{Line, Style};
+use crate::snapshot_arg::NarrowingArgs;
+use crate::terminal::{printable_paths, printable_text, table};
 
 /// Which snapshots are listed.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Only those of this host
-    #[arg(long, value_name = "NAME")]
-    host: Option<String>,
-    /// Only those with this label
-    #[arg(long, value_name = "TEXT")]
-    label: Option<String>,
-    /// Only those that hold this path
-    #[arg(long, value_name = "PATH")]
-    path: Option<OsString>,
     /// Only those that were forgotten, and that `forget --undo` can take back until the next prune
     #[arg(long)]
     forgotten: bool,
@@ -36,16 +27,9 @@ pub struct Args {
     #[arg(long)]
     held: bool,
     #[command(flatten)]
+    narrowing: NarrowingArgs,
+    #[command(flatten)]
     replicas: ReplicaArgs,
-}
-
-impl Args {
-    fn wants(&self, snapshot: &Snapshot, wishes: &Wishes) -> bool {
-        (!self.held || wishes.hold(snapshot.id).is_some())
-            && self.host.as_ref().is_none_or(|host| *host == snapshot.host)
-            && self.label.as_ref().is_none_or(|label| snapshot.labels.contains(label))
-            && self.path.as_ref().is_none_or(|path| snapshot.holds(path.as_bytes()))
-    }
 }
 
 /// Lists them.
@@ -53,7 +37,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.open_to_read(&args.replicas)?;
     let list = list_snapshots(&repository)?;
     let all = if args.forgotten { &list.forgotten } else { &list.snapshots };
-    let wanted: Vec<&Snapshot> = all.iter().filter(|s| args.wants(s, &list.wishes)).collect();
+    let narrowing = args.narrowing.resolve();
+    let is_wanted = |snapshot: &&Snapshot| {
+        narrowing.fits(snapshot) && (!args.held || list.wishes.hold(snapshot.id).is_some())
+    };
+    let wanted: Vec<&Snapshot> = all.iter().filter(is_wanted).collect();
     for snapshot in &wanted {
         let hold = list.wishes.hold(snapshot.id);
         context.terminal.json(&json!({
@@ -142,7 +130,7 @@ fn print(
     let head = ["id", "time", "host", "files", "size", "added", "paths and [labels]"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for snapshot in snapshots {
-        let mut what: Vec<String> = snapshot.paths.iter().map(|p| printable_bytes(p)).collect();
+        let mut what = vec![printable_paths(&snapshot.paths, " ")];
         what.extend(snapshot.labels.iter().map(|label| format!("[{}]", printable_text(label))));
         if wishes.hold(snapshot.id).is_some() {
             what.push("(held)".to_owned());
@@ -167,7 +155,9 @@ fn print(
         ]);
     }
     for line in laid_out(rows, output_columns()) {
-        context.terminal.result(line)?;
+        let (id, rest) = line.split_at_checked(SHORT_ID_COLUMNS).unwrap_or((&line, ""));
+        let style = id.chars().all(|digit| digit.is_ascii_hexdigit()).then_some(Style::Id);
+        context.terminal.painted(&Line::default().styled(style, id).then(rest))?;
     }
     Ok(())
 }

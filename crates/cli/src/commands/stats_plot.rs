@@ -43,7 +43,7 @@ pub fn run(context: &Context, file: Option<&Path>) -> Result<ExitCode, CliError>
         context.terminal.line(format!("wrote {}", printable(file)))?;
     } else if !context.json() {
         let columns = output_columns().unwrap_or(COLUMNS);
-        for line in text::lines(&picture, columns, context.terminal.has_colours()) {
+        for line in text::lines(&picture, columns, crate::paint::output_has_colours()) {
             // All names in it are escaped already, and it has colours.
             context.terminal.raw(&line)?;
         }

@@ -96,7 +96,7 @@ fn show(
 ) -> Result<Exit, CliError> {
     let look = Look {
         place: context.place_text()?,
-        colours: context.terminal.has_colours(),
+        colours: crate::paint::output_has_colours(),
         date: dates::text,
         home: std::env::var_os("HOME").map(Into::into),
     };

@@ -12,6 +12,7 @@ use strongroom_upkeep::{
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
+use crate::paint::Style;
 use crate::progress::Words;
 use crate::terminal::{printable, printable_bytes};
 
@@ -19,10 +20,11 @@ use crate::terminal::{printable, printable_bytes};
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Read everything and compare every fingerprint
-    #[arg(long, conflicts_with = "sample")]
+    #[arg(long, visible_alias = "read-data", conflicts_with = "sample")]
     data: bool,
-    /// Read a part of the data, another one each day: with 5%, all of it is read in 20 days
-    #[arg(long, value_name = "PERCENT")]
+    /// Read a part of the data: with 5%, another part each day, and all of it in 20 days; with 3/20,
+    /// the third of 20 parts
+    #[arg(long, visible_alias = "read-data-subset", value_name = "PART")]
     sample: Option<String>,
     /// Check what can be checked without the passphrase
     #[arg(long)]
@@ -42,8 +44,15 @@ impl Args {
     }
 }
 
-/// A part of the data, another one each day.
+/// A part of the data: a percentage, another part each day; or a part with a number, such as 3/20.
 pub fn sample_depth(sample: &str) -> Result<VerifyDepth, CliError> {
+    if let Some((part, parts)) = sample.split_once('/') {
+        return numbered_part(part, parts).ok_or_else(|| {
+            let message = format!("\"{sample}\" is not a part");
+            let hint = "give a part and how many there are, up to 100, such as 3/20";
+            CliError::new(Exit::Failed, message, hint)
+        });
+    }
     let percent = percent(sample)?;
     let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
     Ok(VerifyDepth::Sample { percent, turn: since.as_secs() / 86_400 })
@@ -56,6 +65,13 @@ pub fn percent(sample: &str) -> Result<u8, CliError> {
         let message = format!("\"{sample}\" is not a percentage");
         CliError::new(Exit::Failed, message, "give a number from 1 to 100, such as 5%")
     })
+}
+
+/// The parts overlap if their number does not divide 100; together they are everything.
+fn numbered_part(part: &str, parts: &str) -> Option<VerifyDepth> {
+    let parts = parts.parse::<u8>().ok().filter(|parts| (1..=100).contains(parts))?;
+    let part = part.parse::<u8>().ok().filter(|part| (1..=parts).contains(part))?;
+    Some(VerifyDepth::Sample { percent: 100_u8.div_ceil(parts), turn: u64::from(part - 1) })
 }
 
 /// Checks it.
@@ -109,7 +125,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     report_sessions(context, &outcome)?;
     report_missing(context, &outcome)?;
     if outcome.is_sound() {
-        context.terminal.line("no damage was found")?;
+        context.terminal.styled_line(Style::Good, "no damage was found")?;
         return Ok(Exit::Done.into());
     }
     if outcome.faults.is_empty() && outcome.affected.is_empty() {

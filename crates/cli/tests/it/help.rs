@@ -25,6 +25,7 @@ pub const COMMANDS: &[&str] = &[
     "replicate",
     "audit",
     "lock",
+    "unlock",
     "stats",
     "key",
     "key list",

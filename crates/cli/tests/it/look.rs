@@ -1,4 +1,5 @@
 //! What is looked at: `tui` at a terminal, and `stats --plot`.
+#![expect(clippy::disallowed_methods, reason = "a test that reads the environment or the clock")]
 
 use std::fs::File;
 use std::io::{Read, Write};

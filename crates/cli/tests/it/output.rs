@@ -137,11 +137,11 @@ fn errors_read_well() {
     check("error path missing", &["backup", "/nowhere/at/all"]);
     check("error no repository", &["snapshots", "--repo", "/nowhere/at/all"]);
     check("error pattern", &["find", "["]);
-    check("error word of another program", &["check"]);
+    check("error word of another program", &["compact"]);
     let wrong = world.path("wrong");
     fs::write(&wrong, "wrong").unwrap();
     check("error passphrase", &["snapshots", "--password-file", wrong.to_str().unwrap()]);
-    world.backup().exits(0);
+    world.run(["backup", world.tree().to_str().unwrap(), "--host", "laptop"]).exits(0);
     check("error no such snapshot", &["ls", "latest~5"]);
     check("error no such path", &["ls", "latest:/nowhere"]);
     check("error cat of nothing", &["cat", "latest"]);

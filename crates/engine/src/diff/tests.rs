@@ -198,6 +198,7 @@ fn what_was_restored_is_no_different() {
         let snapshot = world.backup();
         let target = world.folder.path().join("target");
         let options = RestoreOptions {
+            filter: None,
             path: world.path(),
             place: RestorePlace::Into(target.clone()),
             target: Default::default(),

@@ -13,9 +13,11 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use strongroom_base::{ArenaId, Cancel};
 use strongroom_catalog::recipe::check_length;
 use strongroom_catalog::{ChunkRef, Entry, EntryKind, LinkKey, LinkTable, Recipe, RecipeReader};
-use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotEvent, SnapshotWalk};
+use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotEvent};
+use strongroom_source::PathFilter;
 
 use crate::error::EngineError;
+use crate::wanted::{WantedEvent, WantedWalk};
 
 /// Batches that may wait for the caller.
 const BATCHES_AHEAD: usize = 8;
@@ -33,6 +35,17 @@ pub enum LinkMode {
     First,
     /// Each has the content.
     Each,
+}
+
+/// What is read.
+#[derive(Clone, Copy)]
+pub struct Wanted<'w> {
+    /// What is below this.
+    pub found: &'w Found,
+    /// Of that, only what this wants.
+    pub filter: Option<&'w PathFilter>,
+    /// How further names are represented.
+    pub links: LinkMode,
 }
 
 /// What comes next.
@@ -84,11 +97,10 @@ struct Batch {
     chunks: Receiver<Vec<Result<Vec<u8>, LostChunk>>>,
 }
 
-/// Passes everything below `found` to `take`, in the order of the walk, until `take` fails.
+/// Passes everything that is wanted to `take`, in the order of the walk, until `take` fails.
 pub fn read_ahead(
     reader: &ChunkReader,
-    found: &Found,
-    links: LinkMode,
+    wanted: Wanted<'_>,
     cancel: &Cancel,
     take: &mut dyn FnMut(Item) -> Result<(), EngineError>,
 ) -> Result<(), EngineError> {
@@ -105,7 +117,7 @@ pub fn read_ahead(
             let mut walker = Walker {
                 reader,
                 cancel,
-                links,
+                links: wanted.links,
                 linked: LinkTable::new(Walker::LINKED_MAX),
                 jobs,
                 batches,
@@ -114,7 +126,7 @@ pub fn read_ahead(
                 bytes: 0,
                 block: None,
             };
-            match walker.walk(found) {
+            match walker.walk(&wanted) {
                 Err(Stop::Failed(error)) => Err(EngineError::from(error)),
                 Ok(()) | Err(Stop::NobodyListens) => Ok(()),
             }
@@ -185,7 +197,8 @@ impl Walker<'_> {
     /// content.
     const LINKED_MAX: usize = 100_000;
 
-    fn walk(&mut self, found: &Found) -> Result<(), Stop> {
+    fn walk(&mut self, wanted: &Wanted<'_>) -> Result<(), Stop> {
+        let found = wanted.found;
         let top = match found {
             Found::Root { .. } => Vec::new(),
             Found::Entry { entry, path } if entry.is_directory() => [b"/", &path[..]].concat(),
@@ -195,8 +208,8 @@ impl Walker<'_> {
             }
         };
         let top = top.strip_suffix(b"/").unwrap_or(&top).to_vec();
-        let mut walk = SnapshotWalk::new(found, self.reader, self.cancel);
-        while let Some(event) = walk.next()? {
+        let mut walk = WantedWalk::new(found, wanted.filter, self.reader, self.cancel);
+        while let Some(WantedEvent { event, .. }) = walk.next()? {
             match event {
                 SnapshotEvent::Enter(directory) => {
                     if let Some(entry) = directory.entry {

@@ -12,7 +12,7 @@ use strongroom_repository::{ChunkReader, Found, RepositoryError, find_path};
 use strongroom_testkit::tree::{set_mtime, sparse};
 use strongroom_testkit::{Content, Image, Kind, Listener, noise};
 
-use super::{DumpFormat, DumpOutcome, cat, dump};
+use super::{DumpFormat, DumpOutcome, DumpPart, cat, dump};
 use crate::error::EngineError;
 use crate::testing::World;
 
@@ -24,8 +24,16 @@ fn dumped(
     listener: &Listener,
 ) -> (Vec<u8>, DumpOutcome) {
     let (mut out, cancel) = (Vec::new(), Cancel::new());
-    let outcome =
-        dump(&world.repository, snapshot, path, format, &mut out, listener, &cancel).unwrap();
+    let outcome = dump(
+        &world.repository,
+        snapshot,
+        DumpPart { path, filter: None },
+        format,
+        &mut out,
+        listener,
+        &cancel,
+    )
+    .unwrap();
     (out, outcome)
 }
 
@@ -322,16 +330,32 @@ fn a_full_stream_and_a_wish_to_stop_end_it() {
     for format in [DumpFormat::Tar, DumpFormat::Zip] {
         for room in [0, 1000, 100_000] {
             let (mut out, cancel) = (Full(room), Cancel::new());
-            let error =
-                dump(repository, &snapshot, b"", format, &mut out, &Silent, &cancel).unwrap_err();
+            let error = dump(
+                repository,
+                &snapshot,
+                DumpPart { path: b"", filter: None },
+                format,
+                &mut out,
+                &Silent,
+                &cancel,
+            )
+            .unwrap_err();
             assert!(matches!(error, EngineError::Output(_)), "{error}");
         }
         let cancel = Cancel::new();
         let asked = cancel.clone();
         let listener = Listener::on_work(move |_| asked.cancel());
         let mut out = Vec::new();
-        let error =
-            dump(repository, &snapshot, b"", format, &mut out, &listener, &cancel).unwrap_err();
+        let error = dump(
+            repository,
+            &snapshot,
+            DumpPart { path: b"", filter: None },
+            format,
+            &mut out,
+            &listener,
+            &cancel,
+        )
+        .unwrap_err();
         assert!(matches!(error, EngineError::Repository(RepositoryError::Cancelled(_))), "{error}");
         assert!(!out.windows(4).any(|bytes| bytes == b"PK\x05\x06"), "it must not look whole");
     }

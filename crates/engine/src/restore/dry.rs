@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use strongroom_base::{Cancel, Monitor, Problem, Severity};
 use strongroom_catalog::{Entry, EntryKind, Recipe};
-use strongroom_repository::{ChunkReader, Found, SnapshotEvent, SnapshotWalk};
+use strongroom_repository::SnapshotEvent;
 
 use crate::error::EngineError;
 use crate::restore::{RestoreOutcome, Scope};
+use crate::wanted::{WantedEvent, WantedWalk};
 
 /// Counts what would be written and deleted, and reports each as a detail.
 pub(crate) fn dry_restore(
-    reader: &ChunkReader,
-    found: &Found,
+    mut walk: WantedWalk<'_>,
     base: &Path,
     scope: &Scope,
     monitor: &dyn Monitor,
@@ -23,8 +23,7 @@ pub(crate) fn dry_restore(
 ) -> Result<RestoreOutcome, EngineError> {
     let mut outcome = RestoreOutcome::default();
     let mut open: Vec<Directory> = Vec::new();
-    let mut walk = SnapshotWalk::new(found, reader, cancel);
-    while let Some(event) = walk.next()? {
+    while let Some(WantedEvent { event, .. }) = walk.next()? {
         match event {
             SnapshotEvent::Enter(directory) => {
                 let place = match (open.last_mut(), directory.entry) {

@@ -20,6 +20,7 @@ const LONG: usize = 1 << 20;
 
 fn into(world: &World, target: &Path) -> RestoreOptions {
     RestoreOptions {
+        filter: None,
         path: world.path(),
         place: RestorePlace::Into(target.to_owned()),
         target: TargetOptions::default(),

@@ -15,8 +15,8 @@ use strongroom_catalog::{
     WriteChunk,
 };
 use strongroom_engine::{
-    DiffOptions, DiffSide, DumpFormat, EngineError, FindPattern, RestoreOptions, RestorePlace,
-    backup, cat, diff, dump, find, restore,
+    DiffOptions, DiffSide, DumpFormat, DumpPart, EngineError, FindPattern, RestoreOptions,
+    RestorePlace, backup, cat, diff, dump, find, restore,
 };
 use strongroom_repository::{ChunkReader, ChunkWriter, Repository, Session};
 use strongroom_source::TargetOptions;
@@ -199,7 +199,7 @@ fn engine_08_what_is_malformed_ends_no_search() {
     let outcome = find(
         &repository,
         &[forged.clone(), forged],
-        FindPattern::Name(&|name| name.ends_with(b"good")),
+        FindPattern::Name(&|name, _| name.ends_with(b"good")),
         &mut |sighting| {
             found.push(String::from_utf8_lossy(sighting.path).into_owned());
             Ok(())
@@ -221,8 +221,16 @@ fn engine_08_what_is_malformed_is_left_out_of_an_archive_and_the_rest_follows() 
     let forged = wrong(&repository, |name| !name.starts_with(b"bad-vast"));
     let (mut archive, cancel) = (Vec::new(), within_a_minute());
     let mut out = Bounded { out: &mut archive, left: 1 << 20 };
-    let outcome =
-        dump(&repository, &forged, b"", DumpFormat::Tar, &mut out, &Silent, &cancel).unwrap();
+    let outcome = dump(
+        &repository,
+        &forged,
+        DumpPart { path: b"", filter: None },
+        DumpFormat::Tar,
+        &mut out,
+        &Silent,
+        &cancel,
+    )
+    .unwrap();
     assert_eq!(outcome.files, FILES + 1 - 2);
     assert_eq!(outcome.damaged.len(), BAD - 2, "{:?}", outcome.damaged);
     assert!(outcome.damaged.iter().all(|path| is_bad(path)), "{:?}", outcome.damaged);
@@ -255,6 +263,7 @@ fn engine_08_what_is_malformed_is_named_by_a_restore_and_the_rest_is_restored() 
     for dry_run in [true, false] {
         let target = world.folder.path().join("restored");
         let options = RestoreOptions {
+            filter: None,
             path: Vec::new(),
             place: RestorePlace::Into(target.clone()),
             target: TargetOptions::default(),

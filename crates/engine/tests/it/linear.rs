@@ -92,10 +92,14 @@ fn verbs() -> [(&'static str, Verb); 7] {
         ("stats of all", |repository| {
             stats_of(repository, &list_snapshots(repository).unwrap().snapshots);
         }),
-        ("find nothing", |repository| find_all(repository, FindPattern::Name(&|_| false), 0)),
-        ("find no path", |repository| find_all(repository, FindPattern::Path(&|_| false), 0)),
+        ("find nothing", |repository| find_all(repository, FindPattern::Name(&|_, _| false), 0)),
+        ("find no path", |repository| find_all(repository, FindPattern::Path(&|_, _| false), 0)),
         ("find one", |repository| {
-            find_all(repository, FindPattern::Path(&|path| path.ends_with(b"/tree/7/file-3")), 1);
+            find_all(
+                repository,
+                FindPattern::Path(&|path, _| path.ends_with(b"/tree/7/file-3")),
+                1,
+            );
         }),
     ]
 }

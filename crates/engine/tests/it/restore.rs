@@ -20,6 +20,7 @@ use crate::world::{PASSPHRASE, TREE, World, init_options, options, run};
 /// All of a path, by two threads, nothing deleted.
 pub fn into(path: &Path, place: &Path) -> RestoreOptions {
     RestoreOptions {
+        filter: None,
         path: std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec(),
         place: RestorePlace::Into(place.to_owned()),
         target: TargetOptions::default(),

@@ -39,7 +39,7 @@ enum State {
     /// It was begun.
     Running,
     /// It is done.
-    Done(RestoreOutcome, List<String>),
+    Done(Box<RestoreOutcome>, List<String>),
 }
 
 impl RestoreScreen {
@@ -159,7 +159,7 @@ impl Screen for RestoreScreen {
                 Step::Stay
             }
             Report::Restored { outcome, problems } => {
-                self.state = State::Done(outcome, List::new(problems, Clone::clone));
+                self.state = State::Done(Box::new(outcome), List::new(problems, Clone::clone));
                 Step::Stay
             }
             _ => Step::Stay,

@@ -59,11 +59,9 @@ fn trial_08_links_are_counted_apart() {
 fn trial_09_words_of_other_programs_get_a_hint() {
     let world = World::with_repository();
     for (words, hint) in [
-        ("check", "strongroom verify"),
-        ("unlock", "no locks"),
+        ("break-lock", "no locks"),
         ("delete abcd", "strongroom forget"),
         ("compact", "strongroom prune"),
-        ("tag --add x", "--label"),
         ("pin latest", "strongroom hold"),
         ("list", "strongroom snapshots"),
         ("umount /mnt", "fusermount3"),

@@ -1,0 +1,151 @@
+//! Which paths of a snapshot are wanted: patterns in the syntax of gitignore, over paths as they
+//! were on the machine.
+
+use std::path::Path;
+
+use crate::error::SourceError;
+use crate::exclude::Patterns;
+use crate::options::SourceOptions;
+
+/// The patterns as they were given. Each means what it means in [`SourceOptions::excludes`].
+#[derive(Debug, Clone, Default)]
+pub struct FilterOptions {
+    /// What matches, and what is below it, is wanted; if there is no such pattern, everything is.
+    pub includes: Vec<String>,
+    /// As `includes`, but upper and lower case do not differ.
+    pub iincludes: Vec<String>,
+    /// What matches, and what is below it, is not wanted, even if it is included.
+    pub excludes: Vec<String>,
+    /// As `excludes`, but upper and lower case do not differ.
+    pub iexcludes: Vec<String>,
+}
+
+/// Patterns of what is wanted, ready to be matched.
+#[derive(Debug, Clone)]
+pub struct PathFilter {
+    includes: Option<Patterns>,
+    excludes: Patterns,
+}
+
+/// What a filter says of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is wanted, with all that is below it and not excluded.
+    Wanted,
+    /// It is a directory, and something below it may be wanted.
+    OnTheWay,
+    /// Neither it nor anything below it is wanted.
+    Unwanted,
+}
+
+impl PathFilter {
+    /// The filter of these patterns; none if there are none.
+    ///
+    /// # Errors
+    /// An invalid pattern.
+    pub fn new(options: FilterOptions) -> Result<Option<Self>, SourceError> {
+        let FilterOptions { includes, iincludes, excludes, iexcludes } = options;
+        let patterns = |excludes, iexcludes| {
+            Patterns::new(&SourceOptions { excludes, iexcludes, ..SourceOptions::default() })
+        };
+        let has_includes = !(includes.is_empty() && iincludes.is_empty());
+        if !has_includes && excludes.is_empty() && iexcludes.is_empty() {
+            return Ok(None);
+        }
+        let includes = has_includes.then(|| patterns(includes, iincludes)).transpose()?;
+        Ok(Some(Self { includes, excludes: patterns(excludes, iexcludes)? }))
+    }
+
+    /// What is to become of the directory that a walk starts at: it is never excluded itself.
+    pub fn judge_top(&self, path: &Path) -> Verdict {
+        let Some(includes) = &self.includes else { return Verdict::Wanted };
+        match path.ancestors().any(|above| includes.exclude(above, true)) {
+            true => Verdict::Wanted,
+            false => Verdict::OnTheWay,
+        }
+    }
+
+    /// What is to become of an entry of a directory about which `above` was said.
+    pub fn judge(&self, path: &Path, is_directory: bool, above: Verdict) -> Verdict {
+        if above == Verdict::Unwanted || self.excludes.exclude(path, is_directory) {
+            return Verdict::Unwanted;
+        }
+        match &self.includes {
+            Some(includes) if above == Verdict::OnTheWay => {
+                if includes.exclude(path, is_directory) {
+                    Verdict::Wanted
+                } else if is_directory {
+                    Verdict::OnTheWay
+                } else {
+                    Verdict::Unwanted
+                }
+            }
+            _ => Verdict::Wanted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    /// What a walk gets of these files: the wanted ones.
+    fn wanted(filter: &PathFilter, files: &[&'static str]) -> Vec<&'static str> {
+        let is_wanted = |file: &&&str| {
+            let path = Path::new(file);
+            let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
+            above.reverse();
+            let mut verdict = filter.judge_top(above[0]);
+            for directory in &above[1..] {
+                verdict = filter.judge(directory, true, verdict);
+            }
+            filter.judge(path, false, verdict) == Verdict::Wanted
+        };
+        files.iter().filter(is_wanted).copied().collect()
+    }
+
+    #[test]
+    fn included_is_what_matches_and_what_is_below() {
+        let files = ["/a/x.txt", "/a/docs/y.TXT", "/a/docs/z", "/b/docs", "/b/tmp/w.txt"];
+        let check = |options: FilterOptions, expected: &[&str]| {
+            let filter = PathFilter::new(options).unwrap().unwrap();
+            assert_eq!(wanted(&filter, &files), expected);
+        };
+        let only = |includes: &[&str]| FilterOptions {
+            includes: strings(includes),
+            ..FilterOptions::default()
+        };
+        check(only(&["*.txt"]), &["/a/x.txt", "/b/tmp/w.txt"]);
+        check(only(&["docs/"]), &["/a/docs/y.TXT", "/a/docs/z"]);
+        check(only(&["/b"]), &["/b/docs", "/b/tmp/w.txt"]);
+        check(only(&["docs", "!/b/docs"]), &["/a/docs/y.TXT", "/a/docs/z"]);
+        check(
+            FilterOptions { iincludes: strings(&["*.txt"]), ..FilterOptions::default() },
+            &["/a/x.txt", "/a/docs/y.TXT", "/b/tmp/w.txt"],
+        );
+        check(FilterOptions { excludes: strings(&["tmp"]), ..only(&["*.txt"]) }, &["/a/x.txt"]);
+        check(
+            FilterOptions { iexcludes: strings(&["*.Txt", "/b"]), ..FilterOptions::default() },
+            &["/a/docs/z"],
+        );
+    }
+
+    #[test]
+    fn the_top_is_taken_and_its_ancestors_count() {
+        let options = FilterOptions {
+            includes: strings(&["/home/me"]),
+            excludes: strings(&["/home/me/docs"]),
+            ..FilterOptions::default()
+        };
+        let filter = PathFilter::new(options).unwrap().unwrap();
+        assert_eq!(filter.judge_top(Path::new("/home/me/docs")), Verdict::Wanted);
+        assert_eq!(filter.judge_top(Path::new("/home")), Verdict::OnTheWay);
+        assert!(PathFilter::new(FilterOptions::default()).unwrap().is_none());
+        let wrong = FilterOptions { includes: strings(&["a["]), ..FilterOptions::default() };
+        assert!(PathFilter::new(wrong).is_err());
+    }
+}
