@@ -69,7 +69,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             let repository = context.open()?;
             let snapshot = SnapshotArg::from(snapshot).find(&repository)?;
             for line in format!("{snapshot:#?}").lines() {
-                context.terminal.result(line)?;
+                context.terminal.text(line)?;
             }
         }
         What::Tree { what } => tree(context, &SnapshotArg::from(what))?,
@@ -94,7 +94,7 @@ fn sessions(context: &Context) -> Result<(), CliError> {
         });
     }
     for line in table(&rows, &[]) {
-        context.terminal.result(line)?;
+        context.terminal.text(line)?;
     }
     Ok(())
 }
@@ -130,7 +130,7 @@ fn envelope_of(context: &Context, file: &std::path::Path) -> Result<(), CliError
         format!("lost shards    {:?}", inspection.lost_shards),
         format!("frame damaged  {}", inspection.frame_damaged),
     ] {
-        context.terminal.result(line)?;
+        context.terminal.text(line)?;
     }
     Ok(())
 }
@@ -153,7 +153,7 @@ fn show_arena(context: &Context, wanted: &str) -> Result<(), CliError> {
     let arena = store.arena(name.id).map_err(RepositoryError::from)?;
     let content = ArenaContent::of(name.id);
     let slots = arena.summary.slots.len();
-    context.terminal.result(format!(
+    context.terminal.text(format!(
         "arena {}: {content:?}, {} blocks, {slots} chunks",
         arena.name(),
         arena.summary.blocks.len(),
@@ -161,7 +161,7 @@ fn show_arena(context: &Context, wanted: &str) -> Result<(), CliError> {
     for (place, block) in arena.summary.blocks.iter().enumerate() {
         let (frame, head) = (block.frame, block.head);
         let (offset, length) = arena.span(place..=place);
-        context.terminal.result(format!(
+        context.terminal.text(format!(
             "block {:>4} at {offset:>9}: {length:>8} bytes, {:>8} raw, {:?}, slots {}..{}",
             frame.number,
             head.raw_bytes,
@@ -175,7 +175,7 @@ fn show_arena(context: &Context, wanted: &str) -> Result<(), CliError> {
             let (bytes, bases) = (slot.chunk_bytes, slot.bases.len());
             let line =
                 format!("slot {number:>6} {} {bytes:>7} bytes, {bases} bases", slot.fingerprint);
-            context.terminal.result(line)?;
+            context.terminal.text(line)?;
         }
     }
     Ok(())
@@ -225,7 +225,7 @@ fn tree(context: &Context, what: &SnapshotArg) -> Result<(), CliError> {
     show_recipe(context, "tree", &tree)?;
     let mut entries = strongroom_catalog::TreeReader::new(&tree, &reader);
     while let Some(entry) = entries.next_entry().map_err(RepositoryError::from)? {
-        context.terminal.result(ls::long(&entry, &entry.name))?;
+        context.terminal.text(ls::long(&entry, &entry.name))?;
         if let Some(recipe) = entry.content().or(entry.tree()) {
             show_recipe(context, "  recipe", recipe)?;
         }
@@ -234,7 +234,7 @@ fn tree(context: &Context, what: &SnapshotArg) -> Result<(), CliError> {
 }
 
 fn show_recipe(context: &Context, what: &str, recipe: &Recipe) -> Result<(), CliError> {
-    context.terminal.result(format!(
+    context.terminal.text(format!(
         "{what}: depth {}, {} references, {} bytes",
         recipe.depth,
         recipe.refs.len(),
@@ -247,7 +247,7 @@ fn show_recipe(context: &Context, what: &str, recipe: &Recipe) -> Result<(), Cli
             let (arena, slot) = (chunk.location.arena, chunk.location.slot);
             format!("    {} {arena}/{slot} {} bytes", chunk.fingerprint, chunk.stream_bytes)
         };
-        context.terminal.result(line)?;
+        context.terminal.text(line)?;
     }
     Ok(())
 }

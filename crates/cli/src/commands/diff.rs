@@ -18,7 +18,7 @@ use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
 use crate::progress::{TerminalMonitor, Words};
 use crate::snapshot_arg::{SnapshotArg, check_complete};
-use crate::terminal::printable_bytes;
+use crate::terminal::{name_json, printable_bytes};
 
 /// What is compared, and how thoroughly.
 #[derive(Debug, Clone, clap::Args)]
@@ -239,11 +239,11 @@ fn change_json(change: &Change, path: &[u8]) -> Value {
         ChangeKind::Modified(modified) => ("modified", modified),
     };
     let node = |node: &Option<Node>| {
-        node.as_ref().map(|node| json!({ "kind": kind_text(&node.kind), "size": node.bytes() }))
+        node.as_ref().map(|node| json!({ "kind": kind_text(&node.kind), "bytes": node.bytes() }))
     };
     json!({
         "event": "change",
-        "path": String::from_utf8_lossy(path),
+        "path": name_json(path),
         "change": what,
         "content": modified.content,
         "mode": modified.mode,

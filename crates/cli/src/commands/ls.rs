@@ -18,7 +18,7 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
 use crate::snapshot_arg::{SnapshotArg, check_complete};
-use crate::terminal::{printable_bytes, printable_text};
+use crate::terminal::{name_json, printable_bytes, printable_text};
 
 /// What is listed.
 #[derive(Debug, Clone, clap::Args)]
@@ -183,16 +183,21 @@ pub fn entry_json(entry: &Entry, path: &[u8]) -> Value {
         EntryKind::BlockDevice(_) => "block-device",
     };
     let meta = &entry.metadata;
+    let target = match &entry.kind {
+        EntryKind::Symlink { target } => Some(name_json(target)),
+        _ => None,
+    };
     json!({
         "event": "entry",
-        "path": String::from_utf8_lossy(path),
+        "path": name_json(path),
         "kind": kind,
+        "target": target,
         "mode": format!("{:04o}", meta.mode),
         "uid": meta.uid,
         "gid": meta.gid,
         "user": meta.user.as_deref(),
         "group": meta.group.as_deref(),
-        "size": meta.size,
+        "bytes": meta.size,
         "mtime": dates::rfc3339(meta.mtime),
         "links": meta.links,
     })

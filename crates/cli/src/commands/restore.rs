@@ -16,7 +16,7 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
 use crate::snapshot_arg::{SnapshotArg, check_complete};
-use crate::terminal::{printable_bytes, printable_text};
+use crate::terminal::{path_json, printable_bytes, printable_text};
 
 /// What is restored, and where to.
 #[derive(Debug, Clone, clap::Args)]
@@ -107,7 +107,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         "reads": outcome.reads,
         "deleted": outcome.deleted,
         "problems": outcome.problems,
-        "damaged": outcome.damaged.iter().map(|p| p.to_string_lossy()).collect::<Vec<_>>(),
+        "damaged": outcome.damaged.iter().map(|path| path_json(path)).collect::<Vec<_>>(),
     }))?;
     for line in summary(&snapshot, &outcome, args.dry_run, monitor.elapsed()) {
         context.terminal.line(line)?;

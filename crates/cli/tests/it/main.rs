@@ -10,6 +10,7 @@ mod forget;
 mod help;
 mod holds;
 mod interrupt;
+mod json;
 mod machine;
 mod mistakes;
 mod mount;
