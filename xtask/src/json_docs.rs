@@ -9,6 +9,11 @@ pub const SCHEMA: &str = "docs/json.schema.json";
 /// Behind this line, all is made.
 const MARK: &str = "<!-- Made by `cargo xtask json-docs`. -->";
 
+/// The titles of the parts.
+const EVENTS: &str = "Events";
+const ENDS: &str = "Plans and summaries";
+const NOTICES: &str = "Notices to webhooks";
+
 /// The document with its tables as the schema has them.
 ///
 /// # Errors
@@ -19,15 +24,9 @@ pub fn document(before: &str, schema: &str) -> Result<String, String> {
     let definitions = schema["$defs"].as_object().ok_or("it has no $defs")?;
     let by_hand = before.split(MARK).next().unwrap_or_default().trim_end();
     let mut text = format!("{by_hand}\n\n{MARK}\n");
-    let is_of_command = |name: &str| name.contains(" of ");
-    let parts: [(&str, &dyn Fn(&str) -> bool); 3] = [
-        ("Events", &|name| !is_of_command(name) && name != "notice"),
-        ("Plans and summaries", &is_of_command),
-        ("Notices to webhooks", &|name| name == "notice"),
-    ];
-    for (title, belongs) in parts {
+    for title in [EVENTS, ENDS, NOTICES] {
         text.push_str(&format!("\n## {title}\n"));
-        for (name, definition) in definitions.iter().filter(|(name, _)| belongs(name)) {
+        for (name, definition) in definitions.iter().filter(|(name, _)| part_of(name) == title) {
             text.push_str(&format!("\n### {}\n\n{}\n", title_of(name), said(definition)));
             let mut rows = Vec::new();
             add_rows(&mut rows, "", definition);
@@ -38,6 +37,15 @@ pub fn document(before: &str, schema: &str) -> Result<String, String> {
         }
     }
     Ok(text)
+}
+
+/// In which part a definition is.
+fn part_of(name: &str) -> &'static str {
+    match name {
+        "notice" => NOTICES,
+        name if name.contains(" of ") => ENDS,
+        _ => EVENTS,
+    }
 }
 
 fn title_of(name: &str) -> String {

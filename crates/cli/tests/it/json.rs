@@ -268,6 +268,10 @@ fn snapshots_and_files(book: &mut Book) {
     book.say(&world, &format!("restore -n latest --target {out}"), 0);
     book.say(&world, &format!("restore -v latest~1 --target {out}"), 0);
     book.say(&world, &format!("restore latest~1 --target {out}"), 0);
+    let drilled = last(&book.say(&world, "drill latest~1 --keep", 0), "summary");
+    assert!(drilled["kept"].is_string(), "{drilled}");
+    book.say(&world, "drill latest~1 --command false", 1);
+    book.say(&world, "snapshots", 0);
     book.say(&world, "stats", 0);
     book.say(&world, "stats --snapshots", 0);
     book.say(&world, "stats --fragmentation", 0);
@@ -345,6 +349,7 @@ fn damage(book: &mut Book) {
     let damaged = last(&book.say(&world, &format!("restore latest --target {out}"), 4), "summary");
     assert!(!damaged["damaged"].as_array().unwrap().is_empty(), "{damaged}");
     book.keep_beside(&mut world.command(["dump", "latest", "--json"]), 4);
+    book.say(&world, "drill", 4);
     book.say(&world, "repair -n", 0);
     book.say(&world, "repair", 4);
     book.say(&world, "repair --keyless", 4);
@@ -426,6 +431,7 @@ fn profiles(book: &mut Book) {
     book.by_profile(&world, "profile init", 1);
     let here = world.folder.path().display().to_string();
     fs::write(world.path("passphrase"), PASSPHRASE).unwrap();
+    fs::set_permissions(world.path("passphrase"), fs::Permissions::from_mode(0o600)).unwrap();
     let write = |text: &str| {
         let head = "[default]\nrepo = \"HERE/repository\"\npassword-file = \"HERE/passphrase\"\n";
         let text = format!("{head}{text}").replace("HERE", &here);
