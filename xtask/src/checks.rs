@@ -7,6 +7,7 @@ mod dependencies;
 mod design;
 mod floors;
 mod glossary;
+mod json;
 mod names;
 pub mod phrases;
 mod sources;
@@ -44,7 +45,7 @@ impl fmt::Display for Finding {
 
 /// All checks.
 pub fn check_docs(tree: &Tree) -> Vec<Finding> {
-    let checks: [fn(&Tree) -> Vec<Finding>; 14] = [
+    let checks: [fn(&Tree) -> Vec<Finding>; 15] = [
         names::links_resolve,
         names::paths_exist,
         floors::floors_hold,
@@ -59,6 +60,7 @@ pub fn check_docs(tree: &Tree) -> Vec<Finding> {
         cited::cited_tests_exist,
         dependencies::dependencies_are_explained,
         changes::changes_can_be_assembled,
+        json::events_are_documented,
     ];
     checks.iter().flat_map(|check| check(tree)).collect()
 }

@@ -123,6 +123,7 @@ impl Command {
         match self {
             // Standard output is for the content alone.
             Self::Cat(_) | Self::Dump(_) => Events::StandardError,
+            Self::Serve(args) if args.is_stdio() => Events::StandardError,
             _ => Events::StandardOutput,
         }
     }

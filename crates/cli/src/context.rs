@@ -134,14 +134,22 @@ pub struct Context {
 
 impl Context {
     /// Installs the signal handlers; a second Ctrl-C ends the program at once.
-    pub fn new(args: GlobalArgs, chosen: Option<Chosen>, events: Events) -> Result<Self, CliError> {
+    ///
+    /// `command` is what was asked for, such as `key add`.
+    pub fn new(
+        args: GlobalArgs,
+        chosen: Option<Chosen>,
+        events: Events,
+        command: &'static str,
+    ) -> Result<Self, CliError> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             let exit = Exit::Interrupted as i32;
             signal_hook::flag::register_conditional_shutdown(signal, exit, flag.clone())?;
             signal_hook::flag::register(signal, flag.clone())?;
         }
-        let terminal = Terminal::new(args.json.then_some(events), args.quiet, args.verbose);
+        let terminal =
+            Terminal::new(args.json.then_some(events), command, args.quiet, args.verbose);
         let cancel = Cancel::from_flag(flag);
         Ok(Self { args, chosen, terminal, cancel, together: OnceLock::new() })
     }

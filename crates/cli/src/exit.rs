@@ -19,6 +19,8 @@ pub enum Exit {
     Done = 0,
     /// Nothing was done, or not what was asked.
     Failed = 1,
+    /// The command line is invalid.
+    Usage = 2,
     /// Finished, except for some files, which were listed; or from an incomplete snapshot.
     Incomplete = 3,
     /// Something stored is damaged or lost.

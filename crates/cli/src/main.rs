@@ -37,7 +37,7 @@ mod terminal;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{FromArgMatches, Parser};
+use clap::{ArgMatches, FromArgMatches, Parser};
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
 };
@@ -67,7 +67,7 @@ pub struct Cli {
 fn main() -> ExitCode {
     hide_memory();
     let typed: Vec<OsString> = std::env::args_os().collect();
-    let for_programs = typed.iter().any(|word| word == "--json").then_some(Events::StandardOutput);
+    let for_programs = events_typed(&typed);
     let extended = match profile::extend(&manual::command(), typed) {
         Ok(extended) => extended,
         Err(error) => return error.report(for_programs),
@@ -76,18 +76,38 @@ fn main() -> ExitCode {
         // SAFETY: no other thread has been started that could read or change the environment.
         unsafe { std::env::set_var(name, value) };
     }
-    let cli = match manual::command().try_get_matches_from(&extended.arguments) {
-        Ok(matches) => Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()),
-        Err(error) => return manual::explain(&error, extended.position_of(&error)),
+    let matches = match manual::command().try_get_matches_from(&extended.arguments) {
+        Ok(matches) => matches,
+        Err(error) => return manual::explain(&error, extended.position_of(&error), for_programs),
     };
+    let command = name_of(&matches);
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     paint::choose(cli.global.color);
     allow_open_files();
     allocator::keep_one_heap(matches!(cli.command, Command::Backup(_)));
     let json = cli.global.json.then(|| cli.command.events());
-    match run(cli, extended.chosen) {
+    match run(cli, extended.chosen, command) {
         Ok(code) => code,
         Err(error) => error.report(json),
     }
+}
+
+/// Where events go as long as the command line is not understood.
+fn events_typed(typed: &[OsString]) -> Option<Events> {
+    let has = |wanted: &str| typed.iter().any(|word| word == wanted);
+    let content = has("cat") || has("dump") || has("--stdio");
+    has("--json").then_some(if content { Events::StandardError } else { Events::StandardOutput })
+}
+
+/// The command that was asked for, such as `key add`.
+fn name_of(mut matches: &ArgMatches) -> &'static str {
+    let mut words = Vec::new();
+    while let Some((word, below)) = matches.subcommand() {
+        words.push(word);
+        matches = below;
+    }
+    // Once in a process.
+    words.join(" ").leak()
 }
 
 /// Keeps the keys in memory from core files, and from other processes of the same user. Only the
@@ -110,9 +130,15 @@ fn allow_open_files() {
     }
 }
 
-fn run(cli: Cli, chosen: Option<profile::Chosen>) -> Result<ExitCode, CliError> {
-    let context = context::Context::new(cli.global, chosen, cli.command.events())?;
+fn run(
+    cli: Cli,
+    chosen: Option<profile::Chosen>,
+    command: &'static str,
+) -> Result<ExitCode, CliError> {
+    let context = context::Context::new(cli.global, chosen, cli.command.events(), command)?;
     let done = cli.command.run(&context);
     context.report_replicas();
-    done
+    let code = done?;
+    context.terminal.end()?;
+    Ok(code)
 }

@@ -3,13 +3,13 @@
 
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Command, CommandFactory};
 
 use crate::Cli;
-use crate::exit::EXIT_CODES;
+use crate::exit::{CliError, EXIT_CODES, Exit};
 use crate::profile::Position;
-use crate::terminal::write_wrapped;
+use crate::terminal::{Events, write_wrapped};
 
 /// A command line that can be pasted, and what it does.
 pub struct Example {
@@ -487,14 +487,17 @@ fn examples_text(command: &str) -> String {
 
 /// Reports an invalid command line, or prints the help that was asked for.
 /// `position` is where a profile has what is wrong.
-pub fn explain(error: &clap::Error, position: Option<&Position>) -> ExitCode {
-    if error.kind() == ErrorKind::InvalidSubcommand
-        && let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some(hint) = hint_for(name)
-    {
-        write_wrapped("error: ", &format!("there is no command `{name}`"));
-        write_wrapped(" hint: ", hint);
-        return ExitCode::from(2);
+pub fn explain(error: &clap::Error, position: Option<&Position>, json: Option<Events>) -> ExitCode {
+    let hint = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name)) => hint_for(name).map(|hint| (name, hint)),
+        _ => None,
+    };
+    if let Some((name, hint)) = hint {
+        let message = format!("there is no command `{name}`");
+        return CliError::new(Exit::Usage, message, hint).report(json);
+    }
+    if let Some(events) = json.filter(|_| error.use_stderr()) {
+        return explain_json(error, position, events);
     }
     // If the stream is closed, there is nowhere left to report to.
     let _ = error.print();
@@ -502,6 +505,18 @@ pub fn explain(error: &clap::Error, position: Option<&Position>) -> ExitCode {
         write_wrapped("\n hint: ", &format!("it is written in {position}"));
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// The same for a program.
+fn explain_json(error: &clap::Error, position: Option<&Position>, events: Events) -> ExitCode {
+    let text = error.render().to_string();
+    // Behind the first empty line is how the command is used.
+    let message = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+    let hint = match position {
+        Some(position) => format!("it is written in {position}"),
+        None => "`strongroom COMMAND --help` shows how it is used".to_owned(),
+    };
+    CliError::new(Exit::Usage, message.trim_end(), hint).report(Some(events))
 }
 
 /// What to use instead of a command of another backup program.

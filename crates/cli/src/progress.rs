@@ -15,7 +15,7 @@ use strongroom_base::{Monitor, Problem, Progress, Severity};
 
 use crate::columns::{console_columns, shorten};
 use crate::paint::Line;
-use crate::terminal::{Terminal, printable_bytes, write_wrapped};
+use crate::terminal::{Terminal, name_json, path_json, printable_bytes, write_wrapped};
 
 /// How often progress is shown to a person, at most.
 const SHOW_EVERY: Duration = Duration::from_millis(100);
@@ -310,7 +310,7 @@ impl Monitor for TerminalMonitor {
             "bytes_stored": progress.bytes_stored,
             "files_total": progress.files_total,
             "bytes_total": progress.bytes_total,
-            "file": String::from_utf8_lossy(&state.what),
+            "path": name_json(&state.what),
         });
         // A closed stream is noticed when the result is written.
         let _ = self.terminal.json(&value);
@@ -334,7 +334,7 @@ impl Monitor for TerminalMonitor {
             let value = json!({
                 "event": "problem",
                 "severity": severity,
-                "path": problem.path.map(|path| path.to_string_lossy()),
+                "path": problem.path.map(path_json),
                 "message": problem.message,
             });
             let _ = self.terminal.json(&value);

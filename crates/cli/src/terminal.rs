@@ -5,8 +5,10 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use strongroom_base::Printable;
 use strongroom_base::printable::{is_unsafe, printable_line};
 use strongroom_base::units::count_text;
@@ -34,6 +36,9 @@ impl Events {
     }
 }
 
+/// Whether the event that ends a command was written.
+static IS_SUMMED_UP: AtomicBool = AtomicBool::new(false);
+
 /// JSON without characters on which a terminal could act. JSON itself only escapes the first 32.
 fn json_line(event: &Value) -> String {
     let text = event.to_string();
@@ -57,14 +62,17 @@ fn json_line(event: &Value) -> String {
 pub struct Terminal {
     /// None if the output is for people.
     json: Option<Events>,
+    /// The command, such as `key add`.
+    command: &'static str,
+    began: Instant,
     quiet: bool,
     verbose: bool,
 }
 
 impl Terminal {
     /// As the command line says; with `json`, the output is events for programs.
-    pub fn new(json: Option<Events>, quiet: bool, verbose: bool) -> Self {
-        Self { json, quiet, verbose }
+    pub fn new(json: Option<Events>, command: &'static str, quiet: bool, verbose: bool) -> Self {
+        Self { json, command, began: Instant::now(), quiet, verbose }
     }
 
     /// Whether the output is events for a program.
@@ -96,16 +104,28 @@ impl Terminal {
         self.result(text)
     }
 
-    /// A line that was asked for, such as an entry of a list.
+    /// A line that was asked for, such as an entry of a list. Programs get it as an event instead.
     pub fn result(&self, text: impl AsRef<str>) -> std::io::Result<()> {
-        self.raw(&printable_line(text.as_ref()))
+        match self.json {
+            Some(_) => Ok(()),
+            None => write_out(&printable_line(text.as_ref())),
+        }
+    }
+
+    /// A line for people for which there is no event of its own: programs get it as it is.
+    pub fn text(&self, text: impl AsRef<str>) -> std::io::Result<()> {
+        match self.json {
+            Some(_) => self.json(&json!({ "event": "text", "text": text.as_ref() })),
+            None => self.result(text),
+        }
     }
 
     /// Text of several lines that holds nothing from a repository, such as a script.
     pub fn raw(&self, text: &str) -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.write_all(b"\n")
+        match self.json {
+            Some(_) => self.json(&json!({ "event": "text", "text": text })),
+            None => write_out(text),
+        }
     }
 
     /// As [`Self::line`], of text that holds nothing from a repository, and perhaps colours.
@@ -113,12 +133,15 @@ impl Terminal {
         if self.json.is_some() || self.quiet {
             return Ok(());
         }
-        self.raw(text)
+        write_out(text)
     }
 
     /// As [`Self::result`], of parts with styles.
     pub fn painted(&self, line: &Line) -> std::io::Result<()> {
-        self.raw(line.text())
+        match self.json {
+            Some(_) => Ok(()),
+            None => write_out(line.text()),
+        }
     }
 
     /// As [`Self::line`], in a style.
@@ -126,11 +149,30 @@ impl Terminal {
         self.safe_line(Line::default().styled(style, text).text())
     }
 
-    /// An object for programs; nothing for people.
-    pub fn json(&self, value: &Value) -> std::io::Result<()> {
-        match self.json {
-            Some(events) => events.write(value),
-            None => Ok(()),
+    /// An event for programs; nothing for people. A summary or plan also says of which command it
+    /// is, and a summary how long that took.
+    pub fn json(&self, event: &Value) -> std::io::Result<()> {
+        let Some(events) = self.json else { return Ok(()) };
+        let mut event = event.clone();
+        if let Value::Object(fields) = &mut event
+            && fields.get("event").is_some_and(|kind| kind == "summary" || kind == "plan")
+        {
+            fields.insert("command".to_owned(), json!(self.command));
+            if fields["event"] == "summary" {
+                IS_SUMMED_UP.store(true, Ordering::Relaxed);
+                let seconds = || json!(self.began.elapsed().as_secs_f64());
+                fields.entry("seconds").or_insert_with(seconds);
+            }
+        }
+        spell_names(&mut event);
+        events.write(&event)
+    }
+
+    /// Ends the events of a command that has nothing to sum up.
+    pub fn end(&self) -> std::io::Result<()> {
+        match IS_SUMMED_UP.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => self.json(&json!({ "event": "summary" })),
         }
     }
 
@@ -139,6 +181,75 @@ impl Terminal {
         if self.json.is_none() && !self.quiet {
             write_wrapped("", text.as_ref());
         }
+    }
+}
+
+fn write_out(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.write_all(b"\n")
+}
+
+/// No field of an event has this name, so it marks a name that is not UTF-8.
+const NOT_UTF8: &str = "\0";
+
+/// A path or another name, for a field of an event or a list in it.
+///
+/// One that is not UTF-8 is written with replacement characters, and [`Terminal::json`] puts its
+/// bytes beside it: next to `path`, in `path_hex`.
+pub fn name_json(name: &[u8]) -> Value {
+    match std::str::from_utf8(name) {
+        Ok(text) => Value::from(text),
+        Err(_) => json!({ NOT_UTF8: [String::from_utf8_lossy(name), hex(name)] }),
+    }
+}
+
+/// As [`name_json`], of a path.
+pub fn path_json(path: &Path) -> Value {
+    name_json(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Splits the names that are not UTF-8 into their two fields.
+fn spell_names(value: &mut Value) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(spell_names),
+        Value::Object(fields) => {
+            let mut found = Vec::new();
+            for (field, value) in fields.iter_mut() {
+                let is_list_of_names =
+                    value.as_array().is_some_and(|names| names.iter().any(is_marked));
+                if is_marked(value) {
+                    let (text, bytes) = spelled(value);
+                    found.push((format!("{field}_hex"), bytes));
+                    *value = text;
+                } else if is_list_of_names {
+                    let names = value.as_array().into_iter().flatten().map(spelled);
+                    let (texts, bytes): (Vec<Value>, Vec<Value>) = names.unzip();
+                    found.push((format!("{field}_hex"), Value::from(bytes)));
+                    *value = Value::from(texts);
+                } else {
+                    spell_names(value);
+                }
+            }
+            fields.extend(found);
+        }
+        _ => {}
+    }
+}
+
+fn is_marked(value: &Value) -> bool {
+    value.get(NOT_UTF8).is_some()
+}
+
+/// A name as text, and its bytes.
+fn spelled(name: &Value) -> (Value, Value) {
+    match name.get(NOT_UTF8) {
+        Some(both) => (both[0].clone(), both[1].clone()),
+        None => (name.clone(), Value::from(hex(name.as_str().unwrap_or_default().as_bytes()))),
     }
 }
 
@@ -214,9 +325,25 @@ mod tests {
 
     #[test]
     fn json_is_safe_on_a_terminal_and_means_the_same() {
-        let event = serde_json::json!({ "host": "a\u{9b}31m\u{202e}\x1b\\" });
+        let event = json!({ "host": "a\u{9b}31m\u{202e}\x1b\\" });
         let line = json_line(&event);
         assert!(!line.contains(is_unsafe), "{line}");
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), event);
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_beside_their_name() {
+        let mut event = json!({
+            "path": name_json(b"a\xff"),
+            "paths": [name_json(b"b"), name_json(b"\xfe")],
+            "inner": [{ "path": name_json("\u{e4}".as_bytes()) }, { "path": name_json(b"\xfd") }],
+        });
+        spell_names(&mut event);
+        let expected = json!({
+            "path": "a\u{fffd}", "path_hex": "61ff",
+            "paths": ["b", "\u{fffd}"], "paths_hex": ["62", "fe"],
+            "inner": [{ "path": "\u{e4}" }, { "path": "\u{fffd}", "path_hex": "fd" }],
+        });
+        assert_eq!(event, expected);
     }
 }

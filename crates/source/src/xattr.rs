@@ -168,6 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test of what happens to this folder")]
     fn attributes_are_read_without_proc_too() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");

@@ -65,7 +65,7 @@ fn summary(place: &str, outcome: &AuditOutcome) -> serde_json::Value {
     };
     json!({
         "event": "summary",
-        "replica": place,
+        "place": place,
         "objects": outcome.objects,
         "bytes": outcome.bytes,
         "proved": outcome.proved,

@@ -11,6 +11,7 @@ use strongroom_engine::cat;
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
+use crate::terminal::name_json;
 
 /// Which file is printed.
 #[derive(Debug, Clone, clap::Args)]
@@ -45,7 +46,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         "event": "summary",
         "snapshot": snapshot.id.to_string(),
         "partial": snapshot.partial,
-        "path": String::from_utf8_lossy(&what.path),
+        "path": name_json(&what.path),
         "bytes": bytes,
     }))?;
     Ok(exit.into())

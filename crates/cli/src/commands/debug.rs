@@ -70,7 +70,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             let snapshot =
                 SnapshotArg::from(snapshot).find(&repository, &NarrowingArgs::default())?;
             for line in format!("{snapshot:#?}").lines() {
-                context.terminal.result(line)?;
+                context.terminal.text(line)?;
             }
         }
         What::Tree { what } => tree(context, &SnapshotArg::from(what))?,
@@ -95,7 +95,7 @@ fn sessions(context: &Context) -> Result<(), CliError> {
         });
     }
     for line in table(&rows, &[]) {
-        context.terminal.result(line)?;
+        context.terminal.text(line)?;
     }
     Ok(())
 }
@@ -131,7 +131,7 @@ fn envelope_of(context: &Context, file: &std::path::Path) -> Result<(), CliError
         format!("lost shards    {:?}", inspection.lost_shards),
         format!("frame damaged  {}", inspection.frame_damaged),
     ] {
-        context.terminal.result(line)?;
+        context.terminal.text(line)?;
     }
     Ok(())
 }
@@ -154,7 +154,7 @@ fn show_arena(context: &Context, wanted: &str) -> Result<(), CliError> {
     let arena = store.arena(name.id).map_err(RepositoryError::from)?;
     let content = ArenaContent::of(name.id);
     let slots = arena.summary.slots.len();
-    context.terminal.result(format!(
+    context.terminal.text(format!(
         "arena {}: {content:?}, {} blocks, {slots} chunks",
         arena.name(),
         arena.summary.blocks.len(),
@@ -162,7 +162,7 @@ fn show_arena(context: &Context, wanted: &str) -> Result<(), CliError> {
     for (place, block) in arena.summary.blocks.iter().enumerate() {
         let (frame, head) = (block.frame, block.head);
         let (offset, length) = arena.span(place..=place);
-        context.terminal.result(format!(
+        context.terminal.text(format!(
             "block {:>4} at {offset:>9}: {length:>8} bytes, {:>8} raw, {:?}, slots {}..{}",
             frame.number,
             head.raw_bytes,
@@ -176,7 +176,7 @@ fn show_arena(context: &Context, wanted: &str) -> Result<(), CliError> {
             let (bytes, bases) = (slot.chunk_bytes, slot.bases.len());
             let line =
                 format!("slot {number:>6} {} {bytes:>7} bytes, {bases} bases", slot.fingerprint);
-            context.terminal.result(line)?;
+            context.terminal.text(line)?;
         }
     }
     Ok(())
@@ -226,7 +226,11 @@ fn tree(context: &Context, what: &SnapshotArg) -> Result<(), CliError> {
     show_recipe(context, "tree", &tree)?;
     let mut entries = strongroom_catalog::TreeReader::new(&tree, &reader);
     while let Some(entry) = entries.next_entry().map_err(RepositoryError::from)? {
-        context.terminal.painted(&ls::long(&entry, &entry.name, false))?;
+        let line = ls::long(&entry, &entry.name, false);
+        match context.json() {
+            true => context.terminal.text(line.text())?,
+            false => context.terminal.painted(&line)?,
+        }
         if let Some(recipe) = entry.content().or(entry.tree()) {
             show_recipe(context, "  recipe", recipe)?;
         }
@@ -235,7 +239,7 @@ fn tree(context: &Context, what: &SnapshotArg) -> Result<(), CliError> {
 }
 
 fn show_recipe(context: &Context, what: &str, recipe: &Recipe) -> Result<(), CliError> {
-    context.terminal.result(format!(
+    context.terminal.text(format!(
         "{what}: depth {}, {} references, {} bytes",
         recipe.depth,
         recipe.refs.len(),
@@ -248,7 +252,7 @@ fn show_recipe(context: &Context, what: &str, recipe: &Recipe) -> Result<(), Cli
             let (arena, slot) = (chunk.location.arena, chunk.location.slot);
             format!("    {} {arena}/{slot} {} bytes", chunk.fingerprint, chunk.stream_bytes)
         };
-        context.terminal.result(line)?;
+        context.terminal.text(line)?;
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ use crate::exit::{CliError, Exit};
 use crate::paint::{Line, Style, name_text};
 use crate::progress::{TerminalMonitor, Words};
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
+use crate::terminal::name_json;
 
 /// What is compared, and how thoroughly.
 #[derive(Debug, Clone, clap::Args)]
@@ -252,11 +253,11 @@ fn change_json(change: &Change, path: &[u8]) -> Value {
         ChangeKind::Modified(modified) => ("modified", modified),
     };
     let node = |node: &Option<Node>| {
-        node.as_ref().map(|node| json!({ "kind": kind_text(&node.kind), "size": node.bytes() }))
+        node.as_ref().map(|node| json!({ "kind": kind_text(&node.kind), "bytes": node.bytes() }))
     };
     json!({
         "event": "change",
-        "path": String::from_utf8_lossy(path),
+        "path": name_json(path),
         "change": what,
         "content": modified.content,
         "mode": modified.mode,

@@ -24,7 +24,7 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::{TerminalMonitor, Words};
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
-use crate::terminal::{printable, printable_bytes, printable_text};
+use crate::terminal::{name_json, path_json, printable, printable_bytes, printable_text};
 
 /// What is drilled, and how.
 #[derive(Debug, Clone, clap::Args)]
@@ -256,7 +256,7 @@ fn summary_json(
         "entries": outcome.entries.0,
         "entries_total": outcome.entries.1,
         "findings": outcome.findings.iter().map(|finding| json!({
-            "path": String::from_utf8_lossy(&finding.path),
+            "path": name_json(&finding.path),
             "verdict": verdict_text(finding.verdict()),
             "message": finding.kind.to_string(),
         })).collect::<Vec<_>>(),
@@ -268,8 +268,8 @@ fn summary_json(
             "unreadable": source.unreadable,
         },
         "same_as_before": outcome.same_as_before,
-        "command": outcome.judged,
-        "kept": outcome.kept.as_ref().map(|path| path.to_string_lossy()),
+        "judged": outcome.judged,
+        "kept": outcome.kept.as_deref().map(path_json),
         "recorded": outcome.recorded,
     })
 }

@@ -14,6 +14,7 @@ use crate::exit::{CliError, Exit};
 use crate::filter_args::FilterArgs;
 use crate::progress::Words;
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
+use crate::terminal::{name_json, path_json};
 
 /// What is written, and how.
 #[derive(Debug, Clone, clap::Args)]
@@ -75,13 +76,13 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         "event": "summary",
         "snapshot": snapshot.id.to_string(),
         "partial": snapshot.partial,
-        "path": String::from_utf8_lossy(&what.path),
+        "path": name_json(&what.path),
         "seconds": monitor.elapsed().as_secs_f64(),
         "files": outcome.files,
         "directories": outcome.directories,
         "bytes": outcome.bytes,
         "left_out": outcome.left_out,
-        "damaged": outcome.damaged.iter().map(|p| p.to_string_lossy()).collect::<Vec<_>>(),
+        "damaged": outcome.damaged.iter().map(|path| path_json(path)).collect::<Vec<_>>(),
     }))?;
     context.terminal.note(format!(
         "wrote {}, {} from {}snapshot {} in {}",

@@ -132,6 +132,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         for id in &late {
             context.terminal.result(format!("{}: too late, a prune has taken it", id.short()))?;
         }
+        let undone: Vec<_> = ids.iter().copied().filter(|id| !late.contains(id)).collect();
+        context.terminal.json(&json!({
+            "event": "summary", "undone": texts(&undone), "late": texts(&late),
+        }))?;
         let kept = counted((ids.len() - late.len()) as u64, "snapshot", "snapshots");
         context.terminal.line(format!("{kept} kept after all"))?;
         return Ok(if late.is_empty() { Exit::Done } else { Exit::Failed }.into());
@@ -161,16 +165,19 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     going.extend(unreadable);
     let exit = report_alarms(context, &judged)?;
     let count = counted(going.len() as u64, "snapshot", "snapshots");
+    if !args.dry_run {
+        forget(&repository, &going)?;
+    }
+    context.terminal.json(&json!({
+        "event": "summary",
+        "dry_run": args.dry_run,
+        "forgotten": texts(&going),
+        "kept": kept,
+    }))?;
     if args.dry_run {
         context.terminal.line(format!("{count} would be forgotten"))?;
         return Ok(exit.into());
     }
-    forget(&repository, &going)?;
-    context.terminal.json(&json!({
-        "event": "summary",
-        "forgotten": going.iter().map(SnapshotId::to_string).collect::<Vec<_>>(),
-        "kept": kept,
-    }))?;
     context.terminal.line(match going.is_empty() {
         true => "nothing to forget".to_owned(),
         false => format!(
@@ -179,6 +186,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         ),
     })?;
     Ok(exit.into())
+}
+
+fn texts(ids: &[SnapshotId]) -> Vec<String> {
+    ids.iter().map(SnapshotId::to_string).collect()
 }
 
 /// The snapshots of each host and set of paths.
@@ -258,6 +269,9 @@ fn accept_named(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     if !args.dry_run {
         accept(&repository, &list, &ids)?;
     }
+    context.terminal.json(&json!({
+        "event": "summary", "dry_run": args.dry_run, "accepted": texts(&ids),
+    }))?;
     let accepted = counted(ids.len() as u64, "snapshot", "snapshots");
     context.terminal.line(format!("{accepted} accepted"))?;
     Ok(Exit::Done.into())
@@ -333,8 +347,8 @@ fn wanted<'s>(args: &Args, list: &'s SnapshotList) -> Vec<&'s Snapshot> {
 fn report(context: &Context, judged: &[Judged<'_>]) -> Result<(), CliError> {
     for Judged { snapshot, kept_by, alarm } in judged {
         context.terminal.json(&json!({
-            "event": "snapshot",
-            "id": snapshot.id.to_string(),
+            "event": "retention",
+            "snapshot": snapshot.id.to_string(),
             "started": dates::rfc3339(snapshot.started),
             "kept_by": kept_by,
             "alarm": alarm.map(alarm_text),

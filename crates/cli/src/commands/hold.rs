@@ -46,6 +46,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let count = |ids: &[SnapshotId]| counted(ids.len() as u64, "snapshot", "snapshots");
     if args.release {
         release(&repository, &ids)?;
+        context.terminal.json(&json!({ "event": "summary", "released": texts(&ids) }))?;
         context.terminal.line(format!("{} held no longer", count(&ids)))?;
         return Ok(Exit::Done.into());
     }
@@ -58,8 +59,15 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.result(format!("{}: too late, a prune has taken it", id.short()))?;
     }
     let held: Vec<SnapshotId> = ids.into_iter().filter(|id| !late.contains(id)).collect();
+    context.terminal.json(&json!({
+        "event": "summary", "held": texts(&held), "late": texts(&late),
+    }))?;
     context.terminal.line(format!("{} held", count(&held)))?;
     Ok(if late.is_empty() { Exit::Done } else { Exit::Failed }.into())
+}
+
+fn texts(ids: &[SnapshotId]) -> Vec<String> {
+    ids.iter().map(SnapshotId::to_string).collect()
 }
 
 fn end_of_hold(text: &str) -> Result<Timestamp, CliError> {
@@ -81,7 +89,7 @@ fn print(context: &Context, list: &SnapshotList) -> Result<(), CliError> {
         let Some(Hold { reason, until }) = list.wishes.hold(snapshot.id) else { continue };
         context.terminal.json(&json!({
             "event": "hold",
-            "id": snapshot.id.to_string(),
+            "snapshot": snapshot.id.to_string(),
             "reason": reason,
             "until": until.map(dates::rfc3339),
         }))?;

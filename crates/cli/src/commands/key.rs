@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::passphrase::new_passphrase;
-use crate::terminal::{printable, printable_text, table};
+use crate::terminal::{path_json, printable, printable_text, table};
 
 /// What is done with keys.
 #[derive(Debug, Clone, clap::Args)]
@@ -170,7 +170,7 @@ fn generate(context: &Context, file: &Path) -> Result<(), CliError> {
             "name a file that does not exist yet, in a folder that does",
         )
     })?;
-    context.terminal.json(&json!({ "event": "summary", "file": file.display().to_string() }))?;
+    context.terminal.json(&json!({ "event": "summary", "path": path_json(file) }))?;
     context.terminal.line(format!(
         "wrote a passphrase to {}: use it as --password-file for a new repository, or as --new-password-file for `key add`",
         printable(file)

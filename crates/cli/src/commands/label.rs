@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use serde_json::json;
 use strongroom_base::units::counted;
 use strongroom_repository::{change_remark, list_snapshots};
 
@@ -70,6 +71,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             }
         })?;
     }
+    let ids: Vec<String> = named.iter().map(|snapshot| snapshot.id.to_string()).collect();
+    context.terminal.json(&json!({ "event": "summary", "changed": ids }))?;
     let changed = counted(named.len() as u64, "snapshot", "snapshots");
     context.terminal.line(format!("{changed} changed"))?;
     Ok(Exit::Done.into())

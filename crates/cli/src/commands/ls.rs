@@ -19,7 +19,7 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::paint::{Line, Style, name_text};
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
-use crate::terminal::printable_text;
+use crate::terminal::{name_json, printable_text};
 
 /// What is listed.
 #[derive(Debug, Clone, clap::Args)]
@@ -302,16 +302,21 @@ pub fn entry_json(entry: &Entry, path: &[u8]) -> Value {
         EntryKind::BlockDevice(_) => "block-device",
     };
     let meta = &entry.metadata;
+    let target = match &entry.kind {
+        EntryKind::Symlink { target } => Some(name_json(target)),
+        _ => None,
+    };
     json!({
         "event": "entry",
-        "path": String::from_utf8_lossy(path),
+        "path": name_json(path),
         "kind": kind,
+        "target": target,
         "mode": format!("{:04o}", meta.mode),
         "uid": meta.uid,
         "gid": meta.gid,
         "user": meta.user.as_deref(),
         "group": meta.group.as_deref(),
-        "size": meta.size,
+        "bytes": meta.size,
         "mtime": dates::rfc3339(meta.mtime),
         "links": meta.links,
     })

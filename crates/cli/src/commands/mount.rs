@@ -13,7 +13,7 @@ use strongroom_base::Severity;
 
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
-use crate::terminal::printable;
+use crate::terminal::{path_json, printable};
 
 /// Where snapshots are mounted.
 #[derive(Debug, Clone, clap::Args)]
@@ -53,11 +53,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         MountOptions { allow_other: args.allow_other, ..MountOptions::new(TimeZone::system()) };
     let handle = mount(repository, &args.folder, &options, monitor)?;
     let place = printable(&args.folder);
-    context.terminal.json(&json!({ "event": "mounted", "place": place }))?;
+    context.terminal.json(&json!({ "event": "mounted", "path": path_json(&args.folder) }))?;
     context.terminal.line(format!("the snapshots are at {place}"))?;
     context.terminal.note(format!("Ctrl-C, or `fusermount3 -u {place}`, unmounts them."));
     wait(context, handle, &args.folder)?;
-    context.terminal.json(&json!({ "event": "summary", "unmounted": true }))?;
     context.terminal.line("unmounted")?;
     Ok(Exit::Done.into())
 }

@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::manual;
 use crate::profile::{self, DEFAULT, Profiles, Setting};
+use crate::terminal::path_json;
 
 /// What `profile init` writes.
 const EXAMPLE: &str = include_str!("../profile/example.toml");
@@ -63,7 +64,7 @@ fn init(context: &Context) -> Result<ExitCode, CliError> {
     let mut options = std::fs::File::options();
     let mut file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
     file.write_all(EXAMPLE.as_bytes()).map_err(failed)?;
-    context.terminal.json(&json!({ "event": "summary", "file": path.display().to_string() }))?;
+    context.terminal.json(&json!({ "event": "summary", "path": path_json(&path) }))?;
     let path = Printable::path(&path);
     context
         .terminal
@@ -141,7 +142,7 @@ fn show(context: &Context, name: &str) -> Result<ExitCode, CliError> {
             "command": setting.section,
             "name": setting.name,
             "value": setting.value.to_string(),
-            "file": setting.position.file.display().to_string(),
+            "path": path_json(&setting.position.file),
             "line": setting.position.line,
         }))?;
         if last != Some(section) {

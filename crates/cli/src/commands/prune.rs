@@ -127,6 +127,7 @@ fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), 
     let (worth, carried) = (outcome.worth.unwrap_or_default(), outcome.carried);
     context.terminal.json(&json!({
         "event": "summary",
+        "dry_run": args.dry_run,
         "collection": outcome.collection,
         "snapshots": outcome.snapshots.iter().map(|gone| gone.id.to_string()).collect::<Vec<_>>(),
         "arenas_removed": carried.arenas_removed,

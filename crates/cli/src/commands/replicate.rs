@@ -74,7 +74,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     match failed {
         Some(error) => Err(error),
-        None => Ok(code.into()),
+        None => {
+            let targets = args.targets.len();
+            let event = json!({ "event": "summary", "targets": targets, "dry_run": args.dry_run });
+            context.terminal.json(&event)?;
+            Ok(code.into())
+        }
     }
 }
 
@@ -89,7 +94,7 @@ fn show(
     let sent = plan.missing.len() + plan.differing.len();
     context.terminal.json(&json!({
         "event": "plan",
-        "target": place,
+        "place": place,
         "objects": sent,
         "bytes": plan.bytes(),
         "present": plan.present,
@@ -160,8 +165,8 @@ fn report(
         names.map(ToString::to_string).collect()
     };
     context.terminal.json(&json!({
-        "event": "summary",
-        "target": place,
+        "event": "replica",
+        "place": place,
         "sent": outcome.sent,
         "bytes_sent": outcome.sent_bytes,
         "present": outcome.present,

@@ -17,7 +17,7 @@ use crate::exit::{CliError, Exit};
 use crate::filter_args::FilterArgs;
 use crate::progress::Words;
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
-use crate::terminal::{printable_paths, printable_text};
+use crate::terminal::{path_json, printable_paths, printable_text};
 
 /// What is restored, and where to.
 #[derive(Debug, Clone, clap::Args)]
@@ -115,7 +115,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         "reads": outcome.reads,
         "deleted": outcome.deleted,
         "problems": outcome.problems,
-        "damaged": outcome.damaged.iter().map(|p| p.to_string_lossy()).collect::<Vec<_>>(),
+        "damaged": outcome.damaged.iter().map(|path| path_json(path)).collect::<Vec<_>>(),
     }))?;
     for line in summary(&snapshot, &outcome, args.dry_run, monitor.elapsed()) {
         context.terminal.line(line)?;

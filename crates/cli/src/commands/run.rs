@@ -105,8 +105,9 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let profile = chosen.name.clone();
     let steps = steps_of(&chosen.profiles, &profile, &args.steps)?;
     if args.dry_run {
+        let plan = json!({ "event": "plan", "profile": profile, "steps": steps });
+        context.terminal.json(&plan)?;
         for step in &steps {
-            context.terminal.json(&json!({ "event": "step", "step": step }))?;
             context.terminal.line(format!("strongroom --profile {profile} {step}"))?;
         }
         return Ok(Exit::Done.into());

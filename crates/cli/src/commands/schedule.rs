@@ -80,7 +80,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             true => cron::table(&plan)?,
             false => format!("{}\n{}", systemd::service(&plan), systemd::timer(&plan)),
         };
-        text.lines().try_for_each(|line| context.terminal.result(line))?;
+        text.lines().try_for_each(|line| context.terminal.text(line))?;
         return Ok(Exit::Done.into());
     }
     let written = match by_cron {

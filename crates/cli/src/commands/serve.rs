@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use serde_json::json;
 use strongroom_backend::BackendError;
 use strongroom_base::{Cancel, Printable, SystemClock};
 use strongroom_serve::{
@@ -18,6 +19,7 @@ use strongroom_serve::{
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
+use crate::terminal::path_json;
 
 /// How often standard input is left to see whether a stop was requested.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -79,6 +81,13 @@ fn span(text: &str) -> Result<Duration, String> {
     }
 }
 
+impl Args {
+    /// Whether standard output is for the protocol.
+    pub fn is_stdio(&self) -> bool {
+        self.stdio
+    }
+}
+
 /// Serves.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     match (&args.house, &args.path) {
@@ -93,7 +102,7 @@ fn checked(context: &Context, path: &Path) -> Result<ExitCode, CliError> {
     let house = House::open(path, Arc::new(SystemClock)).map_err(failed)?;
     let (lines, hash) = check_log(&house.log_path()).map_err(|error| failed(error.into()))?;
     let log = house.log_path();
-    context.terminal.json(&serde_json::json!({ "event": "log", "lines": lines, "hash": hash }))?;
+    context.terminal.json(&json!({ "event": "summary", "lines": lines, "hash": hash }))?;
     context.terminal.line(format!(
         "{}: {lines} lines, each follows from the one before; the last hash is {hash}",
         Printable::path(&log)
@@ -111,11 +120,11 @@ fn serve_house(context: &Context, path: &Path, args: &Args) -> Result<ExitCode, 
     let listener = bind(args.listen)?;
     let metrics = args.metrics.map(bind).transpose()?;
     let address = listener.local_addr()?;
-    context.terminal.json(&serde_json::json!({
+    context.terminal.json(&json!({
         "event": "serving",
-        "house": Printable::path(path).to_string(),
+        "house": path_json(path),
         "address": address.to_string(),
-        "certificate": Printable::path(&identity.file).to_string(),
+        "certificate": path_json(&identity.file),
     }))?;
     context.terminal.line(format!("serving {} at {address}", Printable::path(path)))?;
     if identity.is_own {

@@ -15,7 +15,7 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::paint::{Line, Style};
 use crate::snapshot_arg::NarrowingArgs;
-use crate::terminal::{printable_paths, printable_text, table};
+use crate::terminal::{name_json, printable_paths, printable_text, table};
 
 /// Which snapshots are listed.
 #[derive(Debug, Clone, clap::Args)]
@@ -52,7 +52,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             "ended": dates::rfc3339(snapshot.ended),
             "host": snapshot.host,
             "user": snapshot.user,
-            "paths": snapshot.paths.iter().map(|p| String::from_utf8_lossy(p)).collect::<Vec<_>>(),
+            "paths": snapshot.paths.iter().map(|path| name_json(path)).collect::<Vec<_>>(),
             "labels": snapshot.labels,
             "description": list.wishes.remarks().about(snapshot.id).description,
             "held": hold.map(|hold| json!({

@@ -89,8 +89,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for (snapshot, stat) in wanted.iter().zip(&stats) {
         context.terminal.json(&json!({
-            "event": "snapshot",
-            "id": stat.id.to_string(),
+            "event": "snapshot_stats",
+            "snapshot": stat.id.to_string(),
             "started": dates::rfc3339(snapshot.started),
             "files": stat.files,
             "directories": stat.directories,
@@ -136,7 +136,7 @@ fn fragmentation(
         let found = Layout::of(snapshot, &reader, &context.cancel)?.fragmentation();
         context.terminal.json(&json!({
             "event": "fragmentation",
-            "id": snapshot.id.to_string(),
+            "snapshot": snapshot.id.to_string(),
             "requests": found.requests,
             "requests_least": found.requests_least,
             "blocks": found.blocks,

@@ -46,6 +46,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let record = records.read()?;
     let now = SystemClock.now();
     let (state, good) = state_of(&record, args.max_age, now);
+    let runner = records.runner();
+    context.terminal.json(&summary(&name, &record, state, good, runner.as_deref()))?;
     match args.format {
         Some(Format::Nagios) => {
             write(context, args, &nagios(&name, &record, state, good, args.max_age, now))?;
@@ -58,8 +60,6 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         }
         Some(Format::Prometheus) => write(context, args, metrics(&name, &record).trim_end())?,
         None => {
-            let runner = records.runner();
-            context.terminal.json(&summary(&name, &record, state, good, runner.as_deref()))?;
             if !context.json() {
                 people(context, &name, &record, state, args.max_age, now, runner.as_deref())?;
             }

@@ -66,7 +66,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             let new = NewToken { name, room, role, quota, until };
             let (token, text) = house.add_token(new, &OsEntropy).map_err(failed)?;
             context.terminal.json(&json!({
-                "event": "token",
+                "event": "summary",
                 "id": token.id,
                 "token": text.as_str(),
                 "room": token.room,
@@ -79,6 +79,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         What::List => list(context, &house.list_tokens().map_err(failed)?)?,
         What::Remove { id } => {
             house.remove_token(&id).map_err(failed)?;
+            context.terminal.json(&json!({ "event": "summary", "id": id }))?;
             context.terminal.line(format!("removed {}", printable_text(&id)))?;
         }
     }

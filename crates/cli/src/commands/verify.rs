@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::paint::Style;
 use crate::progress::Words;
-use crate::terminal::{printable, printable_bytes};
+use crate::terminal::{name_json, path_json, printable, printable_bytes};
 
 /// How much is checked.
 #[derive(Debug, Clone, clap::Args)]
@@ -174,7 +174,7 @@ fn summary_json(outcome: &VerifyOutcome, vouched: usize, seconds: f64) -> serde_
         "affected": affected_json(&outcome.affected),
         "strangers": outcome.strangers.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
         "open_sessions": outcome.open_sessions.iter().map(|open| json!({
-            "id": open.id.to_string(), "begun": open.begun.map(|begun| begun.0),
+            "id": open.id.to_string(), "started": open.begun.map(crate::dates::rfc3339),
             "sequence": open.sequence, "arenas": open.arenas,
         })).collect::<Vec<_>>(),
         "unclaimed": outcome.unclaimed.iter().map(|unclaimed| json!({
@@ -184,7 +184,7 @@ fn summary_json(outcome: &VerifyOutcome, vouched: usize, seconds: f64) -> serde_
         "lost_snapshots": outcome.lost_snapshots.iter().map(|lost| json!({
             "id": lost.id.to_string(), "sequence": lost.sequence,
             "was_committed": lost.was_committed,
-            "paths": lost.paths.iter().map(|path| String::from_utf8_lossy(path))
+            "paths": lost.paths.iter().map(|path| name_json(path))
                 .collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "missing_sequences": outcome.missing_sequences.iter()
@@ -262,8 +262,8 @@ pub fn affected_json(affected: &[Affected]) -> serde_json::Value {
     let item = |affected: &Affected| {
         json!({
             "snapshot": affected.snapshot.to_string(),
-            "path": affected.path.to_string_lossy(),
-            "lost_bytes": affected.lost_bytes,
+            "path": path_json(&affected.path),
+            "bytes_lost": affected.lost_bytes,
             "directory": affected.is_directory,
         })
     };

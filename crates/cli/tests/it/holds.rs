@@ -10,8 +10,8 @@ fn three_snapshots() -> (World, Vec<String>) {
         world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
     }
     let run = world.say("snapshots --json").exits(0);
-    let events = run.out.lines().map(|line| serde_json::from_str(line).unwrap());
-    let ids = events.map(|event: serde_json::Value| event["id"].as_str().unwrap().to_owned());
+    let events = run.events("snapshot").into_iter();
+    let ids = events.map(|event| event["id"].as_str().unwrap().to_owned());
     let ids = ids.collect();
     (world, ids)
 }
@@ -30,7 +30,7 @@ fn what_is_held_stays_and_says_why() {
     world.say("hold").exits(0).says(short).says("until 2200-12-31 23:59:59").says("audit");
     world.say("snapshots").exits(0).says("(held)");
     let held = world.say("snapshots --held --json").exits(0);
-    let event: serde_json::Value = serde_json::from_str(held.out.trim()).unwrap();
+    let event = held.events("snapshot").remove(0);
     assert_eq!((event["id"].as_str(), &event["held"]["reason"]), (Some(&**first), &"audit".into()));
     world
         .say(&format!("forget latest {first}"))

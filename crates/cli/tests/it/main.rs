@@ -11,6 +11,7 @@ mod forget;
 mod help;
 mod holds;
 mod interrupt;
+mod json;
 mod listings;
 mod look;
 mod machine;

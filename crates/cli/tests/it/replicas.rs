@@ -21,7 +21,7 @@ fn a_replica_is_made_kept_and_restored_from_without_a_passphrase() {
     assert!(!world.path("one").exists());
     replicate(&[&one, &two]).exits(0).says("were there");
     let run = replicate(&["--json", &one]).exits(0);
-    assert_eq!(run.summary()["sent"], 0);
+    assert_eq!(run.events("replica")[0]["sent"], 0);
     let target = world.path("out").display().to_string();
     world.run(["restore", "latest", "--target", &target, "--repo", &two]).exits(0);
 
@@ -292,6 +292,7 @@ s3.put_bucket_versioning(Bucket='bucket', VersioningConfiguration={'Status': 'En
     );
     let robbed = Robbed::new(gateway.variables(gateway.server.address));
     robbed.run(&["lock", "--for", "1d"]).exits(0).says("cannot be removed before");
+    crate::json::follows_the_schema(&robbed.run(&["lock", "--for", "1d", "--json"]).exits(0));
     // What was removed, versitygw takes for existing: conditional writes of it are refused there.
     gateway.by_amazons_client(&format!(
         "{}

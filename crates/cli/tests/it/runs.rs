@@ -138,6 +138,7 @@ fn a_step_that_fails_leaves_the_others_and_is_said() {
     let body: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(body["verdict"], "failed");
     assert_eq!(body["steps"][1]["outcome"], "left out");
+    crate::json::is_a_notice(&body);
     assert!(body["text"].as_str().unwrap().contains("/nowhere/at/all"), "{body}");
     assert!(body["subject"].as_str().unwrap().ends_with("failed: backup"), "{body}");
     say(&world, "status --format nagios").exits(2).says("CRITICAL").says("no good backup yet");

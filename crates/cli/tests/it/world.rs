@@ -69,6 +69,13 @@ impl Run {
         self
     }
 
+    /// The events of a kind, such as those of a list.
+    #[track_caller]
+    pub fn events(&self, kind: &str) -> Vec<serde_json::Value> {
+        let values = self.out.lines().map(|line| serde_json::from_str(line).expect(line));
+        values.filter(|event: &serde_json::Value| event["event"] == kind).collect()
+    }
+
     /// The only line of events that is a summary.
     #[track_caller]
     pub fn summary(&self) -> serde_json::Value {

@@ -119,6 +119,7 @@ pub fn return_all(
     context.terminal.json(&json!({
         "event": "returned",
         "from": from,
+        "place": place,
         "objects": outcome.sent,
         "bytes": outcome.sent_bytes,
     }))?;

@@ -31,8 +31,7 @@ fn stopped_stream(world: &World, name: &str, bytes: &[u8]) -> Run {
 }
 
 fn snapshots(world: &World) -> Vec<Value> {
-    let lines = world.say("--json snapshots").exits(0).out;
-    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    world.say("--json snapshots").exits(0).events("snapshot")
 }
 
 /// The program under a clock that is wrong by this many seconds.
