@@ -82,7 +82,7 @@ fn cannot() -> Option<&'static str> {
 
 /// The script that does what a chapter says, block by block, and stops at the first that fails.
 fn script(blocks: &[Block], reader: &Reader) -> String {
-    let mut script = String::new();
+    let mut script = "set -E\ntrap 'echo $LINENO > \"$here/line\"' ERR\n".to_owned();
     for (number, block) in blocks.iter().enumerate() {
         reader.write(&format!("{number}.block"), &block.text);
         let step = format!("echo {number} > \"$here/at\"");
@@ -121,6 +121,8 @@ fn chapter(path: &str) {
             panic!("{path}: the machine does not start\n{}", terminal.text)
         };
         let Block { line, text, .. } = &blocks[number];
+        // Of the command in its block, if it failed by itself.
+        let line = line + reader.read("line").trim().parse::<usize>().map_or(0, |line| line - 1);
         let output = reader.read(&format!("{number}.out"));
         panic!("{path}:{line}: a command fails\n{text}\n{output}\n{}", terminal.text);
     }

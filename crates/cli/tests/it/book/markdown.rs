@@ -53,6 +53,10 @@ pub fn blocks(document: &str) -> Vec<Block> {
             let kind = Kind::Commands { code: 0 };
             open = Some(("-->", Block::begin(number + 1, kind, true)));
         } else if !line.trim().is_empty() {
+            assert!(
+                !line.trim_start().starts_with("```"),
+                "line {number}: an indented block is not run"
+            );
             follows &= line.ends_with(':');
         }
     }
