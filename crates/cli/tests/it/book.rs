@@ -6,7 +6,6 @@
 //! nothing of the real machine is touched. The passphrase is typed at a terminal. A comment of HTML
 //! that begins with `test` is run too: it has what a reader has at hand, or what happens to a
 //! reader's disk. Only two programs are not what they seem: `sudo`, and in the README `cargo`.
-#![expect(clippy::disallowed_methods, reason = "a test that reads the environment or the clock")]
 
 mod markdown;
 mod terminal;
