@@ -550,9 +550,20 @@ mod tests {
         for example in names.iter().flat_map(|name| examples(name)) {
             let line = example.line.split(" | ").find(|part| part.starts_with("strongroom"));
             let line = line.expect(example.line).split([';', '>', '&']).next().unwrap_or_default();
-            let words = line.split_whitespace().map(|word| word.trim_matches('\''));
-            command().try_get_matches_from(words).expect(example.line);
+            command().try_get_matches_from(words_of(line)).expect(example.line);
         }
+    }
+
+    /// As a shell splits it: what is between quotes is one word, without them.
+    fn words_of(line: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        for (at, part) in line.split('\'').enumerate() {
+            match at % 2 {
+                0 => words.extend(part.split_whitespace().map(str::to_owned)),
+                _ => words.push(part.to_owned()),
+            }
+        }
+        words
     }
 
     #[test]

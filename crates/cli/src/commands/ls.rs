@@ -79,7 +79,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         "event": "summary",
         "snapshot": snapshot.id.to_string(),
         "partial": snapshot.partial,
-        "path": String::from_utf8_lossy(&what.path),
+        "path": name_json(&what.path),
     }))?;
     Ok(exit.into())
 }

@@ -15,7 +15,7 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::plot::{Bar, Picture, Series, Unit, svg, text};
 use crate::progress::Words;
-use crate::terminal::{printable, printable_bytes, printable_text};
+use crate::terminal::{name_json, printable, printable_bytes, printable_text};
 
 /// The columns of a picture that goes to no terminal.
 const COLUMNS: usize = 80;
@@ -81,11 +81,10 @@ fn report(context: &Context, growth: &Growth) -> std::io::Result<()> {
         }))?;
     }
     for Cost { owner, snapshots, stored_bytes, own_stored_bytes } in &growth.costs {
-        let paths = owner.paths.iter().map(|path| String::from_utf8_lossy(path));
         context.terminal.json(&json!({
             "event": "cost",
             "host": owner.host,
-            "paths": paths.collect::<Vec<_>>(),
+            "paths": owner.paths.iter().map(|path| name_json(path)).collect::<Vec<_>>(),
             "snapshots": snapshots,
             "stored_bytes": stored_bytes,
             "own_stored_bytes": own_stored_bytes,

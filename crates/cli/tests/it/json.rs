@@ -24,8 +24,9 @@ use crate::world::{CHEAP, PASSPHRASE, Run, World, skipped};
 
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.schema.json");
 
-/// Definitions of what other tests compare with the schema: it takes a server.
-const ELSEWHERE: [&str; 2] = ["notice", "summary of lock"];
+/// Definitions of what other tests compare with the schema, because it takes a server; and of what
+/// has no events but errors.
+const ELSEWHERE: [&str; 3] = ["notice", "summary of lock", "summary of tui"];
 
 /// Reads lines of "definition, tab, JSON", without definition for an event. Prints what is wrong
 /// with which line, and then each definition that a line follows.
@@ -275,6 +276,11 @@ fn snapshots_and_files(book: &mut Book) {
     book.say(&world, "stats", 0);
     book.say(&world, "stats --snapshots", 0);
     book.say(&world, "stats --fragmentation", 0);
+    book.say(&world, "stats --plot", 0);
+    book.say(&world, &format!("stats --plot={}", world.path("plot.svg").display()), 0);
+    book.say(&world, "unlock", 0);
+    // There is no terminal.
+    book.say(&world, "tui", 1);
     book.say(&world, "completions bash", 0);
     book.say(&world, &format!("manpages {}", world.folder.path().display()), 0);
     book.say(&world, "manpages /nowhere/at/all", 1);
@@ -541,5 +547,18 @@ fn stopped(book: &mut Book) {
     // It may have been quicker than the signal, or not yet ready for it.
     if matches!(run.code, Some(0 | 130)) && !run.out.is_empty() {
         book.keep_events(&run.out);
+    }
+    // One that dies leaves its session.
+        let mut child = world.command(["backup", "--stdin", "input"]);
+        let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
+        let sessions = world.repository().join("sessions");
+        let started = Instant::now();
+        while fs::read_dir(&sessions).map_or(0, Iterator::count) == 0 {
+            assert!(started.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        book.say(&world, "unlock", 0);
     }
 }

@@ -98,9 +98,8 @@ fn names_of_snapshots_and_paths() {
     }
     world.say("ls latest:/no/such/path").exits(1).warns("strongroom ls");
     world.say("restore latest:/no/such/path --target out").exits(1).warns("strongroom ls");
-    let id = world.say("--json snapshots").out;
-    let id: serde_json::Value = serde_json::from_str(&id).unwrap();
-    let id = id["id"].as_str().unwrap();
+    let snapshots = world.say("--json snapshots").events("snapshot");
+    let id = snapshots[0]["id"].as_str().unwrap();
     world.run(["ls", &id[..8]]).exits(0);
     world.run(["ls", "today"]).exits(0);
     world.run(["ls", &format!(":{}@today", world.tree().display())]).exits(0);

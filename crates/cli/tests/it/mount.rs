@@ -74,7 +74,7 @@ fn it_ends_when_it_is_unmounted() {
     let child = mounted(&world, &folder);
     let status = Command::new("fusermount3").arg("-u").arg(&folder).status();
     assert!(status.unwrap().success());
-    World::finish(child).exits(0).says("unmounted");
+    World::finish(child).exits(0).says("\"summary\"");
 }
 
 #[test]

@@ -85,5 +85,8 @@ fn engine_19_copies_of_a_repository_have_caches_of_their_own() {
     let tree = world.tree();
     let words = ["--repo".as_ref(), copy.as_os_str(), "backup".as_ref(), tree.as_os_str()];
     world.run(words).exits(0);
-    assert_eq!(fs::read_dir(world.path("cache")).unwrap().count(), 2);
+    let caches = fs::read_dir(world.path("cache")).unwrap();
+    // Beside them are the records of running backups.
+    let caches = caches.filter(|cache| cache.as_ref().unwrap().file_name() != "running");
+    assert_eq!(caches.count(), 2);
 }

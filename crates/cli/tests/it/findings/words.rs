@@ -78,7 +78,7 @@ fn trial_readme_manual_pages_have_what_a_reader_looks_for() {
     fs::create_dir(&folder).unwrap();
     world.say(&format!("manpages {}", folder.display())).exits(0);
     for page in ["strongroom", "strongroom-backup", "strongroom-restore", "strongroom-mount"] {
-        let text = fs::read_to_string(folder.join(format!("{page}.1"))).unwrap();
+        let text = fs::read_to_string(folder.join(format!("man1/{page}.1"))).unwrap();
         for section in ["EXAMPLES", "ENVIRONMENT", "EXIT STATUS"] {
             assert!(text.contains(section), "{page} has no {section}");
         }
