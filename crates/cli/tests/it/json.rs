@@ -549,16 +549,15 @@ fn stopped(book: &mut Book) {
         book.keep_events(&run.out);
     }
     // One that dies leaves its session.
-        let mut child = world.command(["backup", "--stdin", "input"]);
-        let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
-        let sessions = world.repository().join("sessions");
-        let started = Instant::now();
-        while fs::read_dir(&sessions).map_or(0, Iterator::count) == 0 {
-            assert!(started.elapsed() < Duration::from_secs(60));
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        book.say(&world, "unlock", 0);
+    let mut child = world.command(["backup", "--stdin", "input"]);
+    let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
+    let sessions = world.repository().join("sessions");
+    let started = Instant::now();
+    while fs::read_dir(&sessions).map_or(0, Iterator::count) == 0 {
+        assert!(started.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(5));
     }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    book.say(&world, "unlock", 0);
 }
