@@ -8,7 +8,7 @@ HOUSE = pathlib.Path(os.environ.get("STRONGROOM_TEST_GUEST") or HERE.parents[1] 
 SUITE = "bookworm"
 PACKAGES = """
     ca-certificates cron curl dbus fuse3 initramfs-tools iproute2 kmod linux-image-amd64 opensmtpd
-    openssl procps python3 systemd-sysv udev util-linux-extra
+    libpam-systemd openssl procps python3 systemd-sysv udev util-linux-extra
 """.split()
 DISK_SIZE = "6G"
 BUILD_SECONDS = 1200
