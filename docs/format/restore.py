@@ -94,6 +94,14 @@ def main() -> int:
         return 1
 
 
+def order(snapshot: tuple):
+    """By sequence, which is a snapshot's own count; its clock decides only between equals. What the
+    owner took over from another program is older than the rest."""
+    name, fields = snapshot
+    taken_over = 20 in fields and not fields.get(14)
+    return (0 if taken_over else fields.get(13, 0), fields[1], name)
+
+
 def list_snapshots(repository) -> int:
     for snapshot_id, snapshot in repository.snapshots():
         started = EPOCH + timedelta(microseconds=snapshot[1] // 1000)
@@ -231,8 +239,7 @@ class Repository:
                 found.append((path.name, Cbor(body).value()))
             except (Damaged, ValueError) as error:
                 print(f"{path}: {error}", file=sys.stderr)
-        # By sequence, which is a snapshot's own count; its clock decides only between equals.
-        return sorted(found, key=lambda snapshot: (snapshot[1].get(13, 0), snapshot[1][1], snapshot[0]))
+        return sorted(found, key=order)
 
     def check_claim(self, snapshot_id: bytes, sequence: int, claim: bytes):
         """The domain confirms the sequence in the header: domain, tag."""

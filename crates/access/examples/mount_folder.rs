@@ -70,6 +70,7 @@ fn options(source: &Path) -> BackupOptions {
         count_first: false,
         readers: 2,
         pack: PackOptions::default(),
+        as_made: None,
         program: "mount_folder".to_owned(),
     }
 }

@@ -43,6 +43,19 @@ pub struct Snapshot {
     pub features: Vec<u64>,
     /// The greatest collection that its writer knew of; 0 if there was none.
     pub seen: u64,
+    /// The snapshot of another program that it was taken over from.
+    pub origin: Option<Origin>,
+}
+
+/// A snapshot of another program.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin {
+    /// The program: `restic`, `borg`.
+    pub program: String,
+    /// What that program calls its repository.
+    pub repository: String,
+    /// What it calls the snapshot.
+    pub snapshot: String,
 }
 
 /// What a snapshot of any kind says of itself: also one that a newer program made.
@@ -79,9 +92,12 @@ pub struct SnapshotStats {
 
 impl Snapshot {
     /// The order of snapshots, from the oldest to the newest. If the writers of two did not know of
-    /// each other, the one that began later is the newer.
+    /// each other, the one that began later is the newer. What the owner took over from another
+    /// program is older than all that was made here, whenever it was taken over.
     pub fn order(&self) -> (u64, Timestamp, SnapshotId) {
-        (self.sequence, self.started, self.id)
+        let taken_over = self.origin.is_some() && self.domain.is_empty();
+        let sequence = if taken_over { 0 } else { self.sequence };
+        (sequence, self.started, self.id)
     }
 
     /// Whether the path, or a directory above it, was to be backed up.
@@ -115,6 +131,7 @@ impl Snapshot {
             program: String::new(),
             features: Vec::new(),
             seen: 0,
+            origin: None,
         }
     }
 }

@@ -11,6 +11,7 @@ mod dump;
 mod find;
 mod forget;
 mod hold;
+mod import;
 mod init;
 mod key;
 mod label;
@@ -50,6 +51,8 @@ pub enum Command {
     Init(init::Args),
     /// Store files and directories as a new snapshot
     Backup(Box<backup::Args>),
+    /// Take over the snapshots of a restic or Borg repository
+    Import(import::Args),
     /// List the snapshots
     Snapshots(snapshots::Args),
     /// List the files of a snapshot
@@ -133,6 +136,7 @@ impl Command {
         match self {
             Self::Init(args) => init::run(context, &args),
             Self::Backup(args) => backup::run(context, *args),
+            Self::Import(args) => import::run(context, &args),
             Self::Snapshots(args) => snapshots::run(context, &args),
             Self::Ls(args) => ls::run(context, args),
             Self::Find(args) => find::run(context, &args),

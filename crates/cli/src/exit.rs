@@ -73,6 +73,11 @@ impl CliError {
         Self { exit: Exit::Failed, message: String::new(), hint: None }
     }
 
+    /// Whether a passphrase is wrong or missing.
+    pub fn is_of_passphrase(&self) -> bool {
+        self.exit == Exit::Passphrase
+    }
+
     /// Reports it and gives the exit code.
     pub fn report(&self, json: Option<Events>) -> ExitCode {
         if self.message.is_empty() {

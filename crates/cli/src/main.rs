@@ -19,6 +19,7 @@ mod dates;
 mod exit;
 mod filter_args;
 mod full_screen;
+mod import;
 mod machine;
 mod manual;
 mod night;

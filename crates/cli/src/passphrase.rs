@@ -85,7 +85,7 @@ impl PassphraseArgs {
             return Ok(Some(first_line(text)));
         }
         if let Some(command) = &self.password_command {
-            return from_command(command).map(Some);
+            return from_command(command, "check --password-command").map(Some);
         }
         Ok(std::env::var_os(VARIABLE)
             .map(|value| Zeroizing::new(std::os::unix::ffi::OsStringExt::into_vec(value))))
@@ -104,6 +104,31 @@ pub fn new_passphrase(file: Option<&PathBuf>, cancel: &Cancel) -> Result<Passphr
         }
         None => prompt_twice("New passphrase: ", cancel),
     }
+}
+
+/// The passphrase of another program's repository, from a file or from what a command prints. None
+/// if neither is given.
+pub fn foreign_passphrase(
+    file: Option<&PathBuf>,
+    command: Option<&str>,
+) -> Result<Option<Passphrase>, CliError> {
+    match (file, command) {
+        (Some(path), _) => {
+            let text = std::fs::read(path).map_err(|error| {
+                let message =
+                    format!("cannot read the passphrase file {}: {error}", path.display());
+                CliError::new(Exit::Passphrase, message, "check --from-password-file")
+            })?;
+            Ok(Some(first_line(text)))
+        }
+        (None, Some(command)) => from_command(command, "check --from-password-command").map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Asks for the passphrase of another program's repository.
+pub fn ask_foreign(place: &str, cancel: &Cancel) -> Result<Passphrase, CliError> {
+    prompt(&format!("Passphrase of {}: ", printable(place.as_ref())), cancel)
 }
 
 /// A credential of systemd: `strongroom schedule` has the unit load it; at a shell, root finds it
@@ -142,8 +167,8 @@ fn from_credential(name: &str) -> Result<Passphrase, CliError> {
     }
 }
 
-fn from_command(command: &str) -> Result<Passphrase, CliError> {
-    let fail = |what: String| CliError::new(Exit::Passphrase, what, "check --password-command");
+fn from_command(command: &str, hint: &str) -> Result<Passphrase, CliError> {
+    let fail = |what: String| CliError::new(Exit::Passphrase, what, hint);
     let output = Command::new("/bin/sh")
         .args(["-c", command])
         .stderr(std::process::Stdio::inherit())

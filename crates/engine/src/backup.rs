@@ -4,6 +4,7 @@
 //! knows with the same size, times and inode is taken over without being opened. New content is cut
 //! into chunks, and chunks that the repository does not hold are packed.
 
+mod as_made;
 mod begun;
 mod links;
 mod parent;
@@ -34,6 +35,8 @@ use strongroom_source::{SourceOptions, TreeSource};
 
 use crate::error::EngineError;
 use crate::own::own_directories;
+use as_made::ShownRoot;
+pub use as_made::{AsMade, ChangedFiles};
 use begun::{Begun, Remembered};
 use paths::Paths;
 use profile::Profile;
@@ -76,6 +79,8 @@ pub struct BackupOptions {
     pub readers: usize,
     /// Name and version of the program.
     pub program: String,
+    /// What another program recorded of a snapshot of its own, if one is taken over.
+    pub as_made: Option<AsMade>,
 }
 
 /// What a backup did.
@@ -118,6 +123,8 @@ pub struct BegunWalk {
     source: SourceOptions,
     roots: Vec<Vec<u8>>,
     walker: EarlyWalker,
+    /// The directory in which another program shows the tree.
+    shown: Option<ShownRoot>,
 }
 
 impl BegunWalk {
@@ -136,9 +143,10 @@ impl BegunWalk {
         let paths = Paths::find(paths, &own)?;
         let mut source = source.clone();
         source.skip_inodes.extend(own);
+        let shown = source.root.as_ref().map(|root| ShownRoot::find(&root.path)).transpose()?;
         let trees = TreeSource::open(&paths.found, &source)?;
         let roots = trees.roots().iter().map(|root| path_bytes(root)).collect();
-        Ok(Self { started, paths, source, roots, walker: EarlyWalker::start(trees) })
+        Ok(Self { started, paths, source, roots, walker: EarlyWalker::start(trees), shown })
     }
 }
 
@@ -190,8 +198,9 @@ fn backup_in_session(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<BackupOutcome, EngineError> {
-    let BegunWalk { started, paths: Paths { found, left_out }, source, roots: paths, walker } =
+    let BegunWalk { started, paths: Paths { found, left_out }, source, roots, walker, shown } =
         walk;
+    let paths = options.as_made.as_ref().map_or(roots, |made| made.paths.clone());
     let Begun { session, own, gone, parent, from_the_future, rolled_back } =
         Begun::begin(repository, options, &paths, started, monitor)?;
     let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
@@ -213,11 +222,13 @@ fn backup_in_session(
         tally,
         path: PathBuf::new(),
         force: options.force,
+        as_made: options.as_made.as_ref(),
         racy: parent.as_ref().map(RacyTimes::of),
         cancel,
         queue: Queue::default(),
     };
     let Walked { root, stopped, mut tally } = run.walk(walker.begin(&times), parent.as_ref())?;
+    shown.as_ref().map_or(Ok(()), ShownRoot::check)?;
     let needs = writer.needs();
     let written = writer.finish(monitor)?;
     let profile = Profile::new(begun.elapsed(), &times, options.readers, options.pack.workers);
@@ -232,6 +243,9 @@ fn backup_in_session(
     snapshot.root_partial = root.partial;
     snapshot.stats = tally.stats;
     snapshot.partial = stopped;
+    if let Some(made) = &options.as_made {
+        made.describe(&mut snapshot);
+    }
     let committed = commit_if_worth(session, &snapshot, options)?;
     if committed {
         Remembered { own, gone, needs }.keep(repository, &snapshot, monitor);
@@ -378,7 +392,9 @@ fn commit_if_worth(
     snapshot: &Snapshot,
     options: &BackupOptions,
 ) -> Result<bool, EngineError> {
-    if options.dry_run || (snapshot.partial && snapshot.stats.files == 0) {
+    // Of another program's snapshot, a part is of no use: that program still has the whole.
+    let is_worth = snapshot.stats.files > 0 && options.as_made.is_none();
+    if options.dry_run || (snapshot.partial && !is_worth) {
         return Ok(false);
     }
     session.commit(snapshot)?;

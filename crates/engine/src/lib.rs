@@ -17,7 +17,10 @@ mod testing;
 mod wanted;
 
 pub use backup::profile::Profile;
-pub use backup::{BackupOptions, BackupOutcome, BegunWalk, backup, backup_reader, backup_walk};
+pub use backup::{
+    AsMade, BackupOptions, BackupOutcome, BegunWalk, ChangedFiles, backup, backup_reader,
+    backup_walk,
+};
 pub use diff::{
     Change, ChangeKind, DiffOptions, DiffOutcome, DiffSide, Modified, Node, NodeKind, diff,
 };

@@ -100,6 +100,7 @@ impl World {
             count_first: false,
             pack: PackOptions { compression, block_bytes: 8 << 10, workers: 2, deltas: false },
             readers: 2,
+            as_made: None,
             program: "test".to_owned(),
         };
         backup(&self.repository, &options, &Silent, &Cancel::new()).unwrap().snapshot

@@ -154,6 +154,7 @@ pub fn backup_options(label: usize, host: &str) -> BackupOptions {
             deltas: true,
         },
         readers: 1,
+        as_made: None,
         program: String::new(),
     }
 }

@@ -34,6 +34,14 @@ impl Accounts {
         Self { users: Table::parse(passwd), groups: Table::parse(group) }
     }
 
+    /// These users and groups, by number.
+    pub fn of_names(
+        users: impl IntoIterator<Item = (u32, String)>,
+        groups: impl IntoIterator<Item = (u32, String)>,
+    ) -> Self {
+        Self { users: Table::of_names(users), groups: Table::of_names(groups) }
+    }
+
     /// The name of a user.
     pub fn user_name(&self, uid: u32) -> Option<&Arc<str>> {
         self.users.names.get(&uid)
@@ -56,6 +64,15 @@ impl Accounts {
 }
 
 impl Table {
+    fn of_names(names: impl IntoIterator<Item = (u32, String)>) -> Self {
+        let mut table = Self::default();
+        for (number, name) in names {
+            table.names.insert(number, name.as_str().into());
+            table.numbers.entry(name).or_insert(number);
+        }
+        table
+    }
+
     fn parse(text: &[u8]) -> Self {
         let mut table = Self::default();
         for (name, number) in text.split(|&byte| byte == b'\n').filter_map(parse_line) {

@@ -163,6 +163,22 @@ impl InodeFacts {
     }
 }
 
+impl InodeFacts {
+    /// Leaves out of the metadata what only describes how this machine shows the tree of another:
+    /// it would make every entry a new one each time. What tells that names lead to one file stays.
+    pub(crate) fn leave_out_machine(&self, metadata: &mut Metadata) {
+        metadata.device = 0;
+        let is_directory = self.kind() == FileType::Directory;
+        if is_directory || metadata.links < 2 {
+            metadata.inode = 0;
+            metadata.links = 1;
+        }
+        if is_directory {
+            metadata.size = 0;
+        }
+    }
+}
+
 /// Times outside of the years 1677 to 2262 become the nearest time inside.
 pub(crate) fn timestamp_of(time: StatxTimestamp) -> Timestamp {
     let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);

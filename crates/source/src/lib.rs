@@ -11,6 +11,7 @@ mod error;
 mod exclude;
 mod file;
 mod filter;
+mod foreign;
 mod inode;
 mod listing;
 mod options;
@@ -24,6 +25,7 @@ pub use device::seeks;
 pub use error::SourceError;
 pub use file::{Extent, Extents, FileChange, SourceFile};
 pub use filter::{FilterOptions, PathFilter, Verdict};
+pub use foreign::{Correction, Corrections, ForeignRoot};
 pub use inode::InodeId;
 pub use options::SourceOptions;
 pub use sink::{

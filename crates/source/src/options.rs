@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::foreign::ForeignRoot;
 use crate::inode::InodeId;
 
 /// What is left out of a walk. By default nothing is, and nothing is left out implicitly.
@@ -37,4 +38,8 @@ pub struct SourceOptions {
     /// Directories that are kept without their content, under any name. A repository is kept from
     /// storing itself by this rule, so it alone applies to given paths too.
     pub skip_inodes: Vec<InodeId>,
+    /// A directory that shows a tree of another machine, and that is taken for `/`: all below it is
+    /// walked, and no path is looked for. Numbers of inodes and devices mean nothing there, nor do
+    /// this machine's names of users and groups.
+    pub root: Option<ForeignRoot>,
 }

@@ -67,6 +67,11 @@ impl Plan {
         Ok(plan)
     }
 
+    /// All of a tree.
+    pub(crate) fn whole() -> Self {
+        Self { nodes: vec![PlanNode { given: true, ..PlanNode::default() }] }
+    }
+
     /// The given paths, absolute, sorted; those below another left out.
     pub(crate) fn roots(&self) -> Vec<PathBuf> {
         let mut roots = Vec::new();

@@ -24,9 +24,11 @@ use std::sync::Arc;
 
 use rustix::fs::{FileType, Statx};
 use rustix::io::Errno;
+use strongroom_catalog::{DeviceNumber, Metadata};
 
 use crate::accounts::Accounts;
 use crate::error::SourceError;
+use crate::foreign::{Correction, Corrections};
 use crate::inode::{self, InodeFacts, InodeId};
 use crate::listing::Listing;
 use crate::options::SourceOptions;
@@ -45,6 +47,8 @@ const FDS_MAX: usize = 64;
 #[derive(Debug)]
 pub struct TreeSource {
     plan: Plan,
+    /// The directory that is `/` of the tree.
+    root: CString,
     cuts: Cuts,
     context: Arc<Context>,
     /// From `/` to the directory the walk is in.
@@ -61,6 +65,8 @@ pub struct TreeSource {
 #[derive(Debug)]
 struct Context {
     accounts: Accounts,
+    /// What is known of the tree, if it is of another machine.
+    foreign: Option<Corrections>,
     xattr_support: XattrSupport,
 }
 
@@ -114,11 +120,21 @@ impl TreeSource {
     /// # Errors
     /// A path that does not exist, no path at all, or an invalid pattern.
     pub fn open(paths: &[PathBuf], options: &SourceOptions) -> Result<Self, SourceError> {
+        let (plan, root, accounts) = match &options.root {
+            Some(root) => {
+                let path = CString::new(root.path.as_os_str().as_bytes());
+                let path = path.map_err(|_| SourceError::Missing { path: root.path.clone() })?;
+                (Plan::whole(), path, root.accounts.clone())
+            }
+            None => (Plan::new(paths)?, c"/".to_owned(), Accounts::of_this_machine()),
+        };
         Ok(Self {
-            plan: Plan::new(paths)?,
+            plan,
+            root,
             cuts: Cuts::new(options)?,
             context: Arc::new(Context {
-                accounts: Accounts::of_this_machine(),
+                accounts,
+                foreign: options.root.as_ref().map(|root| root.corrections.clone()),
                 xattr_support: XattrSupport::default(),
             }),
             frames: Vec::new(),
@@ -153,7 +169,7 @@ impl TreeSource {
 
     fn enter_root(&mut self) -> WalkEvent {
         let whole = self.plan.node(0).given;
-        let found = inode::stat_at(rustix::fs::CWD, c"/");
+        let found = inode::stat_at(rustix::fs::CWD, &self.root);
         match found {
             Ok(stat) => {
                 let directory = Found { name: None, whole, node: Some(0) };
@@ -256,8 +272,8 @@ impl TreeSource {
             },
             FileType::Fifo => LeafKind::Fifo,
             FileType::Socket => LeafKind::Socket,
-            FileType::CharacterDevice => LeafKind::CharDevice(inode::device_number(stat)),
-            FileType::BlockDevice => LeafKind::BlockDevice(inode::device_number(stat)),
+            FileType::CharacterDevice => LeafKind::CharDevice(self.device_number(stat)),
+            FileType::BlockDevice => LeafKind::BlockDevice(self.device_number(stat)),
             _ => {
                 let kind = stat.stx_mode & 0o170_000;
                 return self
@@ -266,6 +282,11 @@ impl TreeSource {
         };
         let entry = EntryHandle::below(name.place, name.at, InodeFacts::of(stat));
         WalkEvent::Leaf { entry, kind }
+    }
+
+    fn device_number(&self, stat: &Statx) -> DeviceNumber {
+        let correction = self.context.correction(|| self.path().to_owned());
+        correction.and_then(|known| known.device).unwrap_or_else(|| inode::device_number(stat))
     }
 
     /// Opens a directory at once, of which only its listing is known: one call less for each
@@ -283,7 +304,7 @@ impl TreeSource {
         let follow = directory.node.is_some_and(|node| self.plan.node(node).follow);
         let opened = match &directory.name {
             Some(name) => name.open_directory(follow),
-            None => inode::open_directory(rustix::fs::CWD, c"/", follow),
+            None => inode::open_directory(rustix::fs::CWD, &self.root, follow),
         };
         let fd = match opened {
             Ok(fd) => fd,
@@ -428,7 +449,7 @@ impl TreeSource {
 
     /// Opens the directory of a frame again, name by name.
     fn open_from_root(&self, place: usize) -> Option<OwnedFd> {
-        let mut fd = inode::open_same(rustix::fs::CWD, c"/", false, self.frames[0].id)?;
+        let mut fd = inode::open_same(rustix::fs::CWD, &self.root, false, self.frames[0].id)?;
         for pair in self.frames[..=place].windows(2) {
             let name = &self.path[pair[0].path_bytes..pair[1].path_bytes];
             let name = CString::new(name.strip_prefix(b"/").unwrap_or(name)).ok()?;
@@ -474,6 +495,26 @@ impl Iterator for TreeSource {
             WalkEvent::LeaveDirectory => {}
         }
         Some(event)
+    }
+}
+
+impl Context {
+    /// What is kept of an inode; `path` is asked for only if the answer may depend on it.
+    fn metadata(&self, facts: &InodeFacts, path: impl Fn() -> PathBuf) -> Metadata {
+        let mut metadata = facts.metadata(&self.accounts);
+        if self.foreign.is_some() {
+            facts.leave_out_machine(&mut metadata);
+        }
+        if let Some(time) = self.correction(path).and_then(|known| known.time) {
+            (metadata.mtime, metadata.ctime) = (time, time);
+        }
+        metadata
+    }
+
+    /// What an entry was, if it is not shown so.
+    fn correction(&self, path: impl Fn() -> PathBuf) -> Option<&Correction> {
+        let corrections = self.foreign.as_ref().filter(|known| !known.is_empty())?;
+        corrections.of(&path())
     }
 }
 

@@ -131,6 +131,7 @@ impl Fixture {
             count_first: false,
             readers: 2,
             pack: PackOptions { workers: 2, block_bytes: 1 << 20, ..PackOptions::default() },
+            as_made: None,
             program: "test".to_owned(),
         };
         let outcome = backup(&self.repository, &options, &Silent, &Cancel::new()).unwrap();

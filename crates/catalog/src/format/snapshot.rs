@@ -9,7 +9,7 @@ use super::{
     expect_array,
 };
 use crate::reference::Recipe;
-use crate::snapshot::{Snapshot, SnapshotHead, SnapshotStats};
+use crate::snapshot::{Origin, Snapshot, SnapshotHead, SnapshotStats};
 
 /// Keys of a snapshot's map.
 mod snapshot_key {
@@ -33,6 +33,7 @@ mod snapshot_key {
     pub const SEEN: u64 = 17;
     pub const PARTITIONS: u64 = 18;
     pub const PAGE_MAP: u64 = 19;
+    pub const ORIGIN: u64 = 20;
 }
 
 /// Number of the only kind of snapshot that this program makes and reads: a file tree. Disk images
@@ -64,6 +65,7 @@ fn encode_snapshot(
         !snapshot.domain.is_empty(),
         !snapshot.features.is_empty(),
         snapshot.seen > 0,
+        snapshot.origin.is_some(),
     ];
     cbor.map(10 + optional.into_iter().filter(|present| *present).count() as u64)?;
     cbor.u64(KIND)?.u64(SNAPSHOT_OF_FILE_TREE)?;
@@ -109,6 +111,9 @@ fn encode_snapshot(
     }
     if snapshot.seen > 0 {
         cbor.u64(SEEN)?.u64(snapshot.seen)?;
+    }
+    if let Some(Origin { program, repository, snapshot }) = &snapshot.origin {
+        cbor.u64(ORIGIN)?.array(3)?.str(program)?.str(repository)?.str(snapshot)?;
     }
     Ok(())
 }
@@ -206,6 +211,14 @@ impl<'b> Unpacked<'b> {
             DOMAIN => snapshot.domain = cbor.str()?.to_owned(),
             FEATURES => snapshot.features = decode_array(cbor, |cbor| cbor.u64())?,
             SEEN => snapshot.seen = cbor.u64()?,
+            ORIGIN => {
+                expect_array(cbor, 3)?;
+                snapshot.origin = Some(Origin {
+                    program: cbor.str()?.to_owned(),
+                    repository: cbor.str()?.to_owned(),
+                    snapshot: cbor.str()?.to_owned(),
+                });
+            }
             key => {
                 let of_key = REFERENCES_OF_FEATURES.iter().filter(|(other, _)| *other == key);
                 self.referring.extend(of_key.map(|(_, feature)| feature));

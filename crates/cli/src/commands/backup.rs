@@ -134,6 +134,7 @@ impl ExcludeArgs {
             one_file_system: self.one_file_system,
             file_bytes_max,
             skip_inodes: Vec::new(),
+            root: None,
         })
     }
 }
@@ -190,6 +191,7 @@ pub fn run(context: &Context, mut args: Args) -> Result<ExitCode, CliError> {
         count_first: context.terminal.shows_progress(),
         pack,
         program: concat!("strongroom ", env!("CARGO_PKG_VERSION")).to_owned(),
+        as_made: None,
     };
     let shown = context.terminal.monitor(WORDS);
     let place = context.place_text()?;

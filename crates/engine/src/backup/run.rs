@@ -15,6 +15,7 @@ use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReade
 use strongroom_repository::{ChunkReader, ErrorKind, RepositoryError};
 use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
 
+use super::as_made::AsMade;
 use super::parent::ParentDirectory;
 use super::racy::RacyTimes;
 use super::readers::{AHEAD_BYTES, AHEAD_FILES, Readers};
@@ -43,6 +44,8 @@ pub struct Run<'r, 'w> {
     pub path: PathBuf,
     /// Read every file, even if the parent has it.
     pub force: bool,
+    /// What another program says of the tree, if it is taken over from one.
+    pub as_made: Option<&'r AsMade>,
     /// Times of change for which the parent is no proof.
     pub racy: Option<RacyTimes>,
     /// The request to stop.
@@ -133,7 +136,8 @@ impl<'r> Run<'r, '_> {
         let found = above.and_then(|above| above.find(&name, self.tally.monitor));
         let same = found
             .filter(|found| found.entry().metadata.same_version_as(&metadata))
-            .filter(|_| !self.is_racy(&metadata));
+            // Another program's tree has no times that prove anything.
+            .filter(|_| self.as_made.is_none() && !self.is_racy(&metadata));
         metadata.xattrs = match same {
             Some(same) => same.entry().metadata.xattrs.clone(),
             None => self.xattrs(entry),
@@ -163,6 +167,9 @@ impl<'r> Run<'r, '_> {
         self.tally.monitor.working_on(&self.path);
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         let before = directory.find(&name, self.tally.monitor);
+        if let Some(made) = self.as_made {
+            return self.leaf_as_made(made, before.map(TreeReader::entry).cloned(), entry, kind);
+        }
         let same_version = before
             .filter(|before| !self.force && before.entry().metadata.same_version_as(&metadata));
         let same = same_version.filter(|_| !self.is_racy(&metadata));
@@ -199,13 +206,58 @@ impl<'r> Run<'r, '_> {
             return Ok(Step::Entry(Box::new(Entry { name, kind, metadata })));
         }
         let before = before.and_then(|before| before.entry().content()).cloned();
-        let (path, bytes) = (self.path.clone(), metadata.size);
-        let is_link = self.trees.links().is_begun(&metadata);
-        let file = NewFile { name, path, metadata: Box::new(metadata), before, racy };
-        Ok(match is_link {
+        let path = self.path.clone();
+        Ok(self.read(entry, NewFile { name, path, metadata: Box::new(metadata), before, racy }))
+    }
+
+    /// A leaf that another program shows. That program says whether its content changed; all else is
+    /// read, because its times prove nothing.
+    fn leaf_as_made(
+        &mut self,
+        made: &AsMade,
+        before: Option<Entry>,
+        entry: EntryHandle,
+        kind: LeafKind,
+    ) -> Result<Step, EngineError> {
+        let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
+        if kind != LeafKind::File {
+            metadata.xattrs = self.xattrs(&entry);
+            self.tally.done(0);
+            return Ok(Step::Entry(Box::new(Entry { name, kind: special(kind), metadata })));
+        }
+        let is_same = !self.force
+            && before
+                .as_ref()
+                .is_some_and(|before| made.is_same_content(&self.path, &metadata, &before.kind));
+        let before = before.as_ref().and_then(Entry::content).cloned();
+        if let Some(content) = before.as_ref().filter(|_| is_same)
+            && self.is_present(content)?
+        {
+            metadata.xattrs = self.xattrs(&entry);
+            self.tally.unchanged += 1;
+            self.tally.done(content.stream_bytes());
+            let kind = EntryKind::File { content: content.clone() };
+            return Ok(Step::Entry(Box::new(Entry { name, kind, metadata })));
+        }
+        Ok(self.read(
+            entry,
+            NewFile {
+                name,
+                path: self.path.clone(),
+                metadata: Box::new(metadata),
+                before,
+                racy: false,
+            },
+        ))
+    }
+
+    /// A file that is to be read, unless another name of it is being read already.
+    fn read(&mut self, entry: EntryHandle, file: NewFile) -> Step {
+        let bytes = file.metadata.size;
+        match self.trees.links().is_begun(&file.metadata) {
             true => Step::Link(file, entry),
             false => Step::File(file, self.readers.begin(entry, bytes)),
-        })
+        }
     }
 
     /// True if the parent's times do not prove that an entry is unchanged.

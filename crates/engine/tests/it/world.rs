@@ -200,6 +200,7 @@ pub fn options(tree: &Path) -> BackupOptions {
         count_first: false,
         pack: pack(),
         readers: 2,
+        as_made: None,
         program: "test".to_owned(),
     }
 }

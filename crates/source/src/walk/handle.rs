@@ -91,7 +91,7 @@ impl EntryHandle {
 
     /// What it was when the walk reached it, without extended attributes.
     pub fn metadata(&self) -> Metadata {
-        self.facts.metadata(&self.place.context.accounts)
+        self.place.context.metadata(&self.facts, || self.path())
     }
 
     /// Its size in bytes, as in [`EntryHandle::metadata`].
@@ -111,7 +111,7 @@ impl EntryHandle {
         }
         let (directory, name) = self.directory_and_name()?;
         let (fd, stat) = file::open(directory, name, &path)?;
-        let metadata = InodeFacts::of(&stat).metadata(&self.place.context.accounts);
+        let metadata = self.place.context.metadata(&InodeFacts::of(&stat), || self.path());
         Ok(SourceFile::new(fd, path, stat, metadata))
     }
 
@@ -134,8 +134,26 @@ impl EntryHandle {
         Ok((directory, self.name.map_or(c".", |name| self.place.listing.name(name))))
     }
 
+    /// A program that mounts a tree may know attributes of some kinds of entries only.
+    fn foreign_xattrs(&self, bearer: &Bearer<'_>) -> Result<Vec<Xattr>, SourceError> {
+        let mut xattrs = match bearer.read() {
+            Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
+            other => other,
+        }
+        .map_err(|error| SourceError::io("read the extended attributes of", &self.path(), error))?;
+        if let Some(known) = self.place.context.correction(|| self.path()) {
+            xattrs.retain(|xattr| known.xattrs.iter().all(|more| more.name != xattr.name));
+            xattrs.extend(known.xattrs.iter().cloned());
+            xattrs.sort_by(|left, right| left.name.cmp(&right.name));
+        }
+        Ok(xattrs)
+    }
+
     fn xattrs_by(&self, bearer: &Bearer<'_>) -> Result<Vec<Xattr>, SourceError> {
         let (support, device) = (&self.place.context.xattr_support, self.facts.id.device);
+        if self.place.context.foreign.is_some() {
+            return self.foreign_xattrs(bearer);
+        }
         if support.lacks(device) {
             return Ok(Vec::new());
         }

@@ -67,6 +67,33 @@ fn its_bytes_are_frozen() {
 }
 
 #[test]
+fn an_origin_is_one_more_key() {
+    let origin =
+        Origin { program: "borg".to_owned(), repository: "r".to_owned(), snapshot: "s".to_owned() };
+    let taken_over = Snapshot { origin: Some(origin), features: Vec::new(), seen: 0, ..snapshot() };
+    let packed = with(&plain(), 20, b"\x83\x64borg\x61r\x61s");
+    assert_eq!(pack_snapshot(&taken_over), packed);
+    assert_eq!(unpack_snapshot(ID, &packed), Ok(taken_over));
+}
+
+#[test]
+fn what_the_owner_took_over_is_older_than_what_was_made_here() {
+    let origin =
+        Origin { program: "borg".to_owned(), repository: "r".to_owned(), snapshot: "s".to_owned() };
+    let made = Snapshot { domain: String::new(), ..snapshot() };
+    let later = Snapshot {
+        sequence: made.sequence + 1,
+        started: Timestamp(made.started.0 + 1),
+        origin: Some(origin),
+        ..made.clone()
+    };
+    assert!(later.order() < made.order());
+    // A machine that may only store cannot place its snapshots among those of before.
+    let foreign = |snapshot: Snapshot| Snapshot { domain: "web".to_owned(), ..snapshot }.order();
+    assert!(foreign(later) > foreign(made));
+}
+
+#[test]
 fn engine_11_a_kind_that_is_new_is_unknown_and_no_damage() {
     for kind in [1, 2, 3, 23] {
         let mut map = plain();
@@ -87,7 +114,7 @@ fn engine_11_a_feature_that_must_be_known_is_unknown_and_another_is_kept() {
     let optional = with(&plain(), 15, &[0x82, 0x05, 0x18, 0x63]);
     assert_eq!(unpack_snapshot(ID, &optional).unwrap().features, [5, 99]);
     // A key without a feature refers to nothing, and is passed over.
-    assert!(unpack_snapshot(ID, &with(&plain(), 20, &[0x05])).is_ok());
+    assert!(unpack_snapshot(ID, &with(&plain(), 21, &[0x05])).is_ok());
 }
 
 #[test]
