@@ -41,7 +41,7 @@ pub struct Foreign {
     pub host: String,
     /// Who ran the backup.
     pub user: String,
-    /// What was backed up, absolute; none if only a look into the snapshot tells.
+    /// What was backed up, absolute; none if only a look into the snapshot shows it.
     pub paths: Vec<Vec<u8>>,
     /// Its tags.
     pub labels: Vec<String>,

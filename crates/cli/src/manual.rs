@@ -203,6 +203,20 @@ pub fn examples(command: &str) -> &'static [Example] {
                 ]
             }
         }
+        "import" => {
+            const {
+                &[
+                    example(
+                        "List what would be imported of a repository of restic",
+                        "strongroom import restic /mnt/disk/restic --dry-run",
+                    ),
+                    example(
+                        "Import all archives of a repository of Borg, or those that are new since",
+                        "strongroom import borg /mnt/disk/borg --from-password-file secret.txt",
+                    ),
+                ]
+            }
+        }
         "drill" => {
             const {
                 &[
@@ -527,6 +541,9 @@ fn hint_for(name: &str) -> Option<&'static str> {
             "`strongroom forget` forgets snapshots; `strongroom prune` then frees their room"
         }
         "compact" | "gc" => "`strongroom prune` removes what no snapshot needs",
+        "migrate" | "convert" => {
+            "`strongroom import` takes over the snapshots of a restic or Borg repository"
+        }
         "pin" | "protect" => "`strongroom hold` keeps a snapshot, also if no rule does",
         "create" => "`strongroom backup` makes a snapshot, `strongroom init` a repository",
         "list" => "`strongroom snapshots` lists the snapshots, `strongroom ls` the files of one",

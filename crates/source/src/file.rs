@@ -106,10 +106,12 @@ impl SourceFile {
         let now = inode::stat_fd(&self.fd)
             .map_err(|error| SourceError::io("read the metadata of", &self.path, error))?;
         let mtime = inode::timestamp_of(now.stx_mtime);
-        let same = now.stx_size == self.metadata.size
-            && mtime == self.metadata.mtime
-            && inode::timestamp_of(now.stx_ctime) == self.metadata.ctime;
-        let change = FileChange { size_before: self.metadata.size, size: now.stx_size, mtime };
+        // Not the metadata: a foreign tree may be known better than it is shown.
+        let before = &self.stat;
+        let same = now.stx_size == before.stx_size
+            && mtime == inode::timestamp_of(before.stx_mtime)
+            && inode::timestamp_of(now.stx_ctime) == inode::timestamp_of(before.stx_ctime);
+        let change = FileChange { size_before: before.stx_size, size: now.stx_size, mtime };
         Ok((!same).then_some(change))
     }
 }

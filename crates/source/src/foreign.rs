@@ -32,8 +32,10 @@ pub struct Correction {
     pub device: Option<DeviceNumber>,
     /// Extended attributes that are not shown.
     pub xattrs: Vec<Xattr>,
-    /// When the content was last changed, and the inode.
-    pub time: Option<Timestamp>,
+    /// When the content was last changed.
+    pub mtime: Option<Timestamp>,
+    /// When the inode was last changed.
+    pub ctime: Option<Timestamp>,
 }
 
 impl Corrections {

@@ -165,7 +165,7 @@ impl InodeFacts {
 
 impl InodeFacts {
     /// Leaves out of the metadata what only describes how this machine shows the tree of another:
-    /// it would make every entry a new one each time. What tells that names lead to one file stays.
+    /// it would make every entry a new one each time. What shows that names lead to one file stays.
     pub(crate) fn leave_out_machine(&self, metadata: &mut Metadata) {
         metadata.device = 0;
         let is_directory = self.kind() == FileType::Directory;

@@ -505,8 +505,9 @@ impl Context {
         if self.foreign.is_some() {
             facts.leave_out_machine(&mut metadata);
         }
-        if let Some(time) = self.correction(path).and_then(|known| known.time) {
-            (metadata.mtime, metadata.ctime) = (time, time);
+        if let Some(known) = self.correction(path) {
+            metadata.mtime = known.mtime.unwrap_or(metadata.mtime);
+            metadata.ctime = known.ctime.unwrap_or(metadata.ctime);
         }
         metadata
     }

@@ -52,6 +52,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             "ended": dates::rfc3339(snapshot.ended),
             "host": snapshot.host,
             "user": snapshot.user,
+            "origin": snapshot.origin.as_ref().map(|origin| json!({
+                "program": origin.program,
+                "repository": origin.repository,
+                "snapshot": origin.snapshot,
+            })),
             "paths": snapshot.paths.iter().map(|path| name_json(path)).collect::<Vec<_>>(),
             "labels": snapshot.labels,
             "description": list.wishes.remarks().about(snapshot.id).description,

@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_list_becomes_what_the_kernel_keeps() {
-        let text = "user::rwx\nuser:somebody:r--:1234\ngroup::r-x\nmask::r-x\nother::r-x";
+        let text = "user::rwx\nuser:x:r--:1234\ngroup::r-x\nmask::r-x\nother::r-x";
         // As `getfattr -e hex` shows it.
         let value = "0200000001000700ffffffff02000400d204000004000500ffffffff10000500ffffffff\
                      20000500ffffffff";

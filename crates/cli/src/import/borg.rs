@@ -291,7 +291,8 @@ fn add_times_above(
     let above = paths.iter().flat_map(|path| above(path).filter(|above| above.len() < path.len()));
     let all: HashSet<&[u8]> = above.collect();
     for directory in all {
-        corrections.entry(directory.to_vec()).or_default().time = Some(started);
+        let known = corrections.entry(directory.to_vec()).or_default();
+        (known.mtime, known.ctime) = (Some(started), Some(started));
     }
 }
 
@@ -358,5 +359,88 @@ impl Parts {
 
     fn is_whole(&self) -> bool {
         self.state == PartState::End
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `borg debug dump-archive` writes it.
+    const DUMP: &str = r#"{
+    "_name": "one",
+    "_meta":
+    {
+        "time": "2026-11-25T13:42:08.862260"
+    },
+    "_items": [
+    {
+        "chunks": [["a", 3, 46]], "mode": 33261, "path": "t/src/a", "uid": 1, "user": "me",
+        "xattrs": {
+            "user.k": "v"
+        }
+    },
+    {
+        "mode": 33261, "path": "t/src/hl", "source": "t/src/a", "uid": 1, "user": "other"
+    },
+    {
+        "chunks": [["b", 3, 46]], "mode": 33188, "path": "\u007f742fff", "uid": 2, "user": "two"
+    }
+    ]
+}"#;
+
+    #[test]
+    fn a_dump_is_read_item_by_item() {
+        let (mut parts, mut dumped) = (Parts::default(), Dumped::default());
+        let hashers: [RandomState; 2] = Default::default();
+        for line in DUMP.lines() {
+            match parts.take(line.as_bytes()) {
+                Some(Part::Head(text)) => {
+                    let head: Value = json::read(&text).unwrap();
+                    assert_eq!(head["_meta"]["time"], "2026-11-25T13:42:08.862260");
+                }
+                Some(Part::Item(text)) => dumped.add(json::read(&text).unwrap(), &hashers),
+                None => {}
+            }
+        }
+        assert!(parts.is_whole());
+        let content = |path: &[u8]| dumped.contents[path];
+        assert_eq!(content(b"/t/src/a"), content(b"/t/src/hl"));
+        assert_ne!(content(b"/t/src/a"), content(b"/t/\xff"));
+        // The number 1 has two names.
+        assert_eq!(dumped.users.into_pairs().collect::<Vec<_>>(), [(2, "two".to_owned())]);
+    }
+
+    #[test]
+    fn the_trees_of_an_archive_are_found_in_its_paths() {
+        for (items, paths) in [
+            (
+                &["home/me", "home/me/a", "home/me/a/b", "etc/fstab"][..],
+                &["/etc/fstab", "/home/me"],
+            ),
+            (&["./x", "y"], &["/x", "/y"]),
+        ] {
+            let mut dumped = Dumped::default();
+            items.iter().for_each(|item| dumped.add_root(absolute(item)));
+            let found: Vec<String> =
+                dumped.paths().iter().map(|path| String::from_utf8_lossy(path).into()).collect();
+            assert_eq!(found, paths);
+        }
+        let mut whole = Dumped::default();
+        [".", "a", "a/b"].iter().for_each(|item| whole.add_root(absolute(item)));
+        assert_eq!(whole.paths(), [b"/".to_vec()]);
+        let mut many = Dumped::default();
+        (0..100).for_each(|number| many.add_root(format!("/{number}").into_bytes()));
+        assert_eq!(many.paths(), [b"/".to_vec()]);
+    }
+
+    #[test]
+    fn only_directories_above_the_trees_get_a_time() {
+        let mut corrections = HashMap::new();
+        let paths = [b"/home/me".to_vec(), b"/".to_vec()];
+        add_times_above(&paths, Timestamp(5), &mut corrections);
+        let mut found: Vec<_> = corrections.into_keys().collect();
+        found.sort();
+        assert_eq!(found, [b"/".to_vec(), b"/home".to_vec()]);
     }
 }

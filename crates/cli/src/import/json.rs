@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 
 /// Reads JSON. Python writes a byte that is no UTF-8 as half of a surrogate pair, which is no JSON
-/// and is taken for the character that stands for what cannot be read.
+/// and is taken for the character that means an unreadable one.
 pub fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice(text).or_else(|_| serde_json::from_str(&without_halves(text)))
 }

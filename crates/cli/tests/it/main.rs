@@ -11,6 +11,7 @@ mod fingers;
 mod forget;
 mod help;
 mod holds;
+mod imports;
 mod interrupt;
 mod json;
 mod listings;
