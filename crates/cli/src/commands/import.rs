@@ -22,7 +22,7 @@ use crate::exit::{CliError, Exit};
 use crate::import::{Foreign, Kind, Shown, Source};
 use crate::passphrase::{ask_foreign, foreign_passphrase};
 use crate::progress::Words;
-use crate::terminal::{printable, printable_bytes};
+use crate::terminal::{name_json, printable, printable_bytes};
 
 /// How the progress is worded.
 const WORDS: Words = Words { new_and_known: Some(("new", "known")), ..Words::files("imported") };
@@ -293,7 +293,7 @@ fn sentence(snapshot: &Foreign) -> String {
 }
 
 fn foreign_json(event: &str, program: Kind, snapshot: &Foreign) -> Value {
-    let paths: Vec<_> = snapshot.paths.iter().map(|path| String::from_utf8_lossy(path)).collect();
+    let paths: Vec<_> = snapshot.paths.iter().map(|path| name_json(path)).collect();
     json!({
         "event": event,
         "program": program.name(),

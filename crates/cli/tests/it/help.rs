@@ -18,6 +18,7 @@ pub const COMMANDS: &[&str] = &[
     "tui",
     "forget",
     "hold",
+    "import",
     "label",
     "prune",
     "verify",

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
 
+use crate::json::follows_the_schema;
 use crate::world::{Run, World, has_program, is_root, skipped};
 
 const PASSPHRASE: &str = "theirs";
@@ -206,6 +207,7 @@ fn takes_over_all(program: &'static str, seed: u64) {
         mutate(&tree, seed + number as u64, options);
     }
     let planned = theirs.import(&["--dry-run"]).exits(0);
+    follows_the_schema(&planned);
     assert_eq!(events(&planned, "planned").len(), SNAPSHOTS);
     assert_eq!(theirs.snapshots().len(), 0);
     // Two of them first, so that what follows is not in the order of the times.
@@ -214,6 +216,7 @@ fn takes_over_all(program: &'static str, seed: u64) {
     let some = theirs.import(&["--snapshot", &name(1), "--snapshot", &name(12)]).exits(0);
     assert_eq!(some.summary()["imported"], 2);
     let rest = theirs.import(&[]).exits(0);
+    follows_the_schema(&rest);
     assert_eq!((&rest.summary()["imported"], &rest.summary()["known"]), (&18.into(), &2.into()));
     assert_eq!(theirs.import(&[]).exits(0).summary()["imported"], 0);
 
@@ -371,6 +374,7 @@ fn a_file_that_cannot_be_read_is_named_and_the_rest_is_taken_over() {
     std::fs::remove_file(&largest).unwrap();
     std::fs::write(&largest, bytes).unwrap();
     let run = theirs.import(&[]).exits(3);
+    follows_the_schema(&run);
     assert!(run.out.contains("/bad"), "{}\n{}", run.out, run.err);
     assert_eq!(run.summary()["problems"], 1, "{}", run.out);
     assert_eq!(theirs.snapshots().len(), 2);

@@ -26,7 +26,15 @@ const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.schem
 
 /// Definitions of what other tests compare with the schema, because it takes a server; and of what
 /// has no events but errors.
-const ELSEWHERE: [&str; 3] = ["notice", "summary of lock", "summary of tui"];
+const ELSEWHERE: [&str; 6] = [
+    "notice",
+    "summary of lock",
+    "summary of tui",
+    // Of real repositories of other programs: imports.rs.
+    "planned",
+    "imported",
+    "summary of import",
+];
 
 /// Reads lines of "definition, tab, JSON", without definition for an event. Prints what is wrong
 /// with which line, and then each definition that a line follows.
