@@ -8,7 +8,7 @@ use strongroom_base::{ArenaId, Fingerprint, SnapshotId, Timestamp};
 use super::*;
 use crate::entry::{DeviceNumber, EntryKind, Metadata, Xattr};
 use crate::format::{pack_node, pack_snapshot, put_entry, unpack_entries, unpack_snapshot};
-use crate::snapshot::{Snapshot, SnapshotStats};
+use crate::snapshot::{Origin, Snapshot, SnapshotStats};
 use crate::testing::MemoryChunks;
 use strongroom_base::Location;
 
@@ -218,6 +218,7 @@ proptest! {
         partial in any::<[bool; 2]>(),
         numbers in any::<[u64; 8]>(),
         features in any::<Vec<u64>>(),
+        origin in any::<Option<[String; 3]>>(),
     ) {
         let (host, user, program, labels) = texts;
         let [partial, root_partial] = partial;
@@ -233,6 +234,9 @@ proptest! {
             domain: labels.concat(),
             host, user, paths, labels, root, partial, root_partial, stats, program,
             features, seen,
+            origin: origin.map(|[program, repository, snapshot]| Origin {
+                program, repository, snapshot,
+            }),
         };
         let packed = pack_snapshot(&snapshot);
         prop_assert_eq!(unpack_snapshot(snapshot.id, &packed).unwrap(), snapshot);
