@@ -143,9 +143,9 @@ mod tests {
 
     #[test]
     fn the_profile_is_a_line() {
-        let said = "snapshot 1\nstages at work: read 9 %; bound by: read\n";
+        let said = "snapshot 1\nstages busy: read 9 %; bottleneck: read\n";
         let line = Strongroom.profile(said);
-        assert_eq!(line.as_deref(), Some("stages at work: read 9 %; bound by: read"));
+        assert_eq!(line.as_deref(), Some("stages busy: read 9 %; bottleneck: read"));
         assert_eq!(Strongroom.profile("snapshot 1"), None);
     }
 
