@@ -122,6 +122,7 @@ fn snapshot(number: u8) -> SnapshotRow {
             problems: 2,
         },
         program: "strongroom".to_owned(),
+        origin: None,
         features: Vec::new(),
         seen: 0,
     };
