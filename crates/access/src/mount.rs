@@ -42,8 +42,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use strongroom_arena::CacheLimits;
 use strongroom_base::Monitor;
-use strongroom_repository::RepositoryError;
-use strongroom_repository::{ChunkReader, Repository};
+use strongroom_repository::{ChunkReader, Narrowing, Repository, RepositoryError};
 
 use attributes::Owner;
 use chunks::Chunks;
@@ -59,6 +58,8 @@ pub struct MountOptions {
     /// control lists allow, as on the machine of the files; otherwise only the user who mounts has
     /// access, and may read everything: that user has the key.
     pub allow_other: bool,
+    /// Which snapshots are shown.
+    pub narrowing: Narrowing,
     /// Snapshots are named by the time of this zone.
     pub time_zone: TimeZone,
     /// New snapshots are looked for at most this often, and only when the mount is used.
@@ -82,6 +83,7 @@ impl MountOptions {
         let threads = NonZeroUsize::new((cores * 2).clamp(4, 16));
         Self {
             allow_other: false,
+            narrowing: Narrowing::default(),
             time_zone,
             refresh: Duration::from_secs(3),
             threads: threads.expect("four and more are not zero"),
@@ -143,8 +145,7 @@ pub fn mount(
     let mountpoint = mountpoint.canonicalize().map_err(refused)?;
     let refused = |source| MountError::Mount { mountpoint: mountpoint.clone(), source };
     let chunks = Chunks::new(ChunkReader::new(&repository, options.cache)?);
-    let zone = options.time_zone.clone();
-    let tops = Tops::open(repository, zone, options.refresh, monitor.clone())?;
+    let tops = Tops::open(repository, options, monitor.clone())?;
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     let owner = Owner { uid: uid.as_raw(), gid: gid.as_raw() };
     let nodes = Arc::new(Nodes::default());

@@ -1,5 +1,7 @@
 //! Text in the columns of a terminal: wrapped between words, or shortened.
 
+use crate::pager;
+
 /// The width of the terminal that standard error goes to.
 pub fn console_columns() -> usize {
     match rustix::termios::tcgetwinsize(std::io::stderr()) {
@@ -48,7 +50,10 @@ pub fn wrapped(head: &str, message: &str, columns: usize) -> String {
 
 /// The width of the terminal that standard output goes to, if it goes to one.
 pub fn output_columns() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    let size = match pager::with_terminal(|terminal| rustix::termios::tcgetwinsize(terminal)) {
+        Some(size) => size.ok()?,
+        None => rustix::termios::tcgetwinsize(std::io::stdout()).ok()?,
+    };
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 

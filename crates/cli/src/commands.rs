@@ -131,6 +131,14 @@ impl Command {
         }
     }
 
+    /// Whether what it prints may be longer than a screen, and is all that is wanted of it.
+    pub fn is_list(&self) -> bool {
+        matches!(
+            self,
+            Self::Snapshots(_) | Self::Ls(_) | Self::Find(_) | Self::Diff(_) | Self::Stats(_)
+        )
+    }
+
     /// Runs it.
     pub fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         match self {

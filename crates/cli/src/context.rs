@@ -81,6 +81,9 @@ pub struct GlobalArgs {
         help_heading = "Output"
     )]
     pub color: When,
+    /// Print long lists without a pager
+    #[arg(long, global = true, help_heading = "Output")]
+    pub no_pager: bool,
     /// Print only errors and warnings
     #[arg(long, short, global = true, conflicts_with = "json", help_heading = "Output")]
     pub quiet: bool,

@@ -73,6 +73,11 @@ impl CliError {
         Self { exit: Exit::Failed, message: String::new(), hint: None }
     }
 
+    /// Whether the reader of the output closed it.
+    pub fn is_of_closed_output(&self) -> bool {
+        self.message.is_empty()
+    }
+
     /// Whether a passphrase is wrong or missing.
     pub fn is_of_passphrase(&self) -> bool {
         self.exit == Exit::Passphrase
@@ -80,7 +85,7 @@ impl CliError {
 
     /// Reports it and gives the exit code.
     pub fn report(&self, json: Option<Events>) -> ExitCode {
-        if self.message.is_empty() {
+        if self.is_of_closed_output() {
             return self.exit.into();
         }
         if let Some(events) = json {

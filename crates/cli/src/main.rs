@@ -23,6 +23,7 @@ mod import;
 mod machine;
 mod manual;
 mod night;
+mod pager;
 mod paint;
 mod passphrase;
 mod path_lists;
@@ -87,10 +88,17 @@ fn main() -> ExitCode {
     allow_open_files();
     allocator::keep_one_heap(matches!(cli.command, Command::Backup(_)));
     let json = cli.global.json.then(|| cli.command.events());
-    match run(cli, extended.chosen, command) {
-        Ok(code) => code,
-        Err(error) => error.report(json),
+    if cli.command.is_list() && !cli.global.no_pager && json.is_none() {
+        pager::allow();
     }
+    let code = match run(cli, extended.chosen, command) {
+        // Leaving the pager before the end is no failure.
+        Err(error) if error.is_of_closed_output() && pager::is_on() => ExitCode::SUCCESS,
+        Err(error) => error.report(json),
+        Ok(code) => code,
+    };
+    pager::end();
+    code
 }
 
 /// Where events go as long as the command line is not understood.

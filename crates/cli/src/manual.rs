@@ -408,7 +408,7 @@ pub const PLACES: [(&str, &str); 10] = [
 ];
 
 /// The environment variables, for the manual pages.
-pub const ENVIRONMENT: [(&str, &str); 17] = [
+pub const ENVIRONMENT: [(&str, &str); 19] = [
     ("STRONGROOM_REPOSITORY", "the repository, if --repo is not given"),
     ("STRONGROOM_PASSWORD", "the passphrase, if neither of the next two nor its option is given"),
     ("STRONGROOM_PASSWORD_FILE", "a file with the passphrase, as for --password-file"),
@@ -443,6 +443,11 @@ pub const ENVIRONMENT: [(&str, &str); 17] = [
     ("STRONGROOM_CA_FILE", "certificates (PEM) to trust at places over TLS, beside the machine's"),
     ("STRONGROOM_TOKEN", "the token for our own server, at https:// places"),
     ("STRONGROOM_S3_STORAGE_CLASS", "the storage class of arenas in buckets"),
+    (
+        "STRONGROOM_PAGER, PAGER",
+        "the pager of long lists on a terminal; less if neither is set, none if the first is empty or cat",
+    ),
+    ("NO_COLOR", "if it is set and not empty, nothing is printed in colour"),
     ("TZ", "the time zone of dates that are printed or given"),
 ];
 

@@ -91,6 +91,11 @@ impl NarrowingArgs {
         Narrowing { host: self.host.clone(), path, label: self.label.clone() }
     }
 
+    /// Whether all snapshots are meant.
+    pub fn is_none(&self) -> bool {
+        self.resolve() == Narrowing::default()
+    }
+
     /// As it would be typed; empty if all snapshots are meant.
     fn text(&self) -> String {
         let path = self.path.as_ref().map(|path| printable(Path::new(path)));
@@ -168,20 +173,28 @@ impl SnapshotArg {
 }
 
 /// The snapshots that these names mean, among these.
-pub fn find_all(names: &[OsString], snapshots: &[Snapshot]) -> Result<Vec<SnapshotId>, CliError> {
-    let find = |name: &OsString| SnapshotArg::from(name.clone()).find_in(snapshots).map(|s| s.id);
+pub fn find_all(
+    names: &[OsString],
+    narrowing: &NarrowingArgs,
+    snapshots: &[Snapshot],
+) -> Result<Vec<SnapshotId>, CliError> {
+    let find = |name: &OsString| {
+        SnapshotArg::from(name.clone()).find_among(snapshots, narrowing).map(|found| found.id)
+    };
     names.iter().map(find).collect()
 }
 
 /// The snapshots that these names mean; if none of the others has a name, one that is forgotten.
 pub fn find_also_forgotten(
     names: &[OsString],
+    narrowing: &NarrowingArgs,
     list: &SnapshotList,
 ) -> Result<Vec<Snapshot>, CliError> {
     let find = |name: &OsString| {
         let name = SnapshotArg::from(name.clone());
-        let found = name.find_in(&list.snapshots);
-        found.or_else(|error| name.find_in(&list.forgotten).map_err(|_| error)).cloned()
+        let found = name.find_among(&list.snapshots, narrowing);
+        let or_forgotten = |error| name.find_among(&list.forgotten, narrowing).map_err(|_| error);
+        found.or_else(or_forgotten).cloned()
     };
     names.iter().map(find).collect()
 }

@@ -14,6 +14,7 @@ use strongroom_base::printable::{is_unsafe, printable_line};
 use strongroom_base::units::count_text;
 
 use crate::columns::{console_columns, wrapped};
+use crate::pager;
 use crate::paint::{Line, Style, paint_message};
 
 /// Where events for programs go.
@@ -185,6 +186,7 @@ impl Terminal {
 }
 
 fn write_out(text: &str) -> std::io::Result<()> {
+    pager::begin();
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.write_all(b"\n")

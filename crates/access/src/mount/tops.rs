@@ -13,8 +13,9 @@ use strongroom_base::{Monitor, Problem, Severity, SnapshotId, Stopwatch};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::RepositoryError;
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
-use strongroom_repository::{Repository, read_snapshot};
+use strongroom_repository::{Narrowing, Repository, Wishes, read_snapshot};
 
+use super::MountOptions;
 use super::layout::Layout;
 
 /// The number of the mount's own directory, set by FUSE.
@@ -42,6 +43,7 @@ pub struct Tops {
     repository: Arc<Repository>,
     zone: TimeZone,
     refresh: Duration,
+    narrowing: Narrowing,
     monitor: Arc<dyn Monitor>,
     layout: RwLock<Arc<Layout>>,
     // Held while the repository is asked for snapshots; other threads do not wait for it.
@@ -54,6 +56,10 @@ pub struct Tops {
 struct KnownSnapshots {
     asked: Option<Stopwatch>,
     snapshots: HashMap<SnapshotId, Arc<Snapshot>>,
+    /// Whether some of them are not in the directories yet.
+    is_ahead: bool,
+    /// What the owner wished and said of them when the last one was read.
+    wishes: Wishes,
     unreadable: HashSet<SnapshotId>,
     /// Why the last request to the repository failed.
     failure: Option<String>,
@@ -69,16 +75,16 @@ impl Tops {
     /// Reads the snapshots for the first time.
     pub fn open(
         repository: Arc<Repository>,
-        zone: TimeZone,
-        refresh: Duration,
+        options: &MountOptions,
         monitor: Arc<dyn Monitor>,
     ) -> Result<Self, RepositoryError> {
         let root = TopKey::Directory(Vec::new());
         let numbers = Numbers { by_key: HashMap::from([(root.clone(), ROOT)]), keys: vec![root] };
         let tops = Self {
             repository,
-            zone,
-            refresh,
+            zone: options.time_zone.clone(),
+            refresh: options.refresh,
+            narrowing: options.narrowing.clone(),
             monitor,
             layout: RwLock::default(),
             known: Mutex::default(),
@@ -134,26 +140,38 @@ impl Tops {
     fn read_snapshots(&self, known: &mut KnownSnapshots) -> Result<(), RepositoryError> {
         let found = self.find_snapshots(known);
         known.asked = Some(Stopwatch::start());
-        let (ids, is_changed) = found?;
+        let ids = found?;
         let before = known.snapshots.len();
         known.snapshots.retain(|id, _| ids.contains(id));
         known.unreadable.retain(|id| ids.contains(id));
-        if is_changed || known.snapshots.len() != before || self.layout().is_empty() {
-            let mut snapshots: Vec<_> = known.snapshots.values().cloned().collect();
+        if known.is_ahead {
+            known.wishes = Wishes::read(&self.repository)?;
+        }
+        if known.is_ahead || known.snapshots.len() != before || self.layout().is_empty() {
+            let shown = known.snapshots.values().filter_map(|it| self.shown(it, &known.wishes));
+            let mut snapshots: Vec<_> = shown.collect();
             snapshots.sort_by_key(|snapshot| snapshot.order());
             let layout = Arc::new(Layout::new(&snapshots, &self.zone));
             *self.layout.write().unwrap_or_else(PoisonError::into_inner) = layout;
+            known.is_ahead = false;
         }
         Ok(())
     }
 
-    /// All existing snapshots, and whether one that was not known is among them.
+    /// The snapshot as its owner wants it; none if it is not among those that are shown.
+    fn shown(&self, snapshot: &Arc<Snapshot>, wishes: &Wishes) -> Option<Arc<Snapshot>> {
+        let mut snapshot = Snapshot::clone(snapshot);
+        wishes.remarks().apply(&mut snapshot);
+        let is_shown = self.narrowing.fits(&snapshot) && !wishes.forget(snapshot.id);
+        is_shown.then(|| Arc::new(snapshot))
+    }
+
+    /// All existing snapshots; those that were not known are read.
     fn find_snapshots(
         &self,
         known: &mut KnownSnapshots,
-    ) -> Result<(HashSet<SnapshotId>, bool), RepositoryError> {
+    ) -> Result<HashSet<SnapshotId>, RepositoryError> {
         let mut ids = HashSet::new();
-        let mut is_changed = false;
         for info in self.repository.backend().list(SNAPSHOTS_FOLDER)? {
             let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
             ids.insert(id);
@@ -163,7 +181,7 @@ impl Tops {
             match read_snapshot(&self.repository, id) {
                 Ok(snapshot) => {
                     known.snapshots.insert(id, Arc::new(snapshot));
-                    is_changed = true;
+                    known.is_ahead = true;
                 }
                 // Removed between the listing and the reading.
                 Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
@@ -175,7 +193,7 @@ impl Tops {
                 Err(error) => return Err(error),
             }
         }
-        Ok((ids, is_changed))
+        Ok(ids)
     }
 
     fn report(&self, severity: Severity, message: &str) {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use jiff::civil::Date;
@@ -18,7 +17,7 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::paint::output_has_colours;
-use crate::snapshot_arg::{SHORTEST_ID, find_all};
+use crate::snapshot_arg::{NarrowingArgs, SHORTEST_ID, find_all};
 use crate::terminal::{printable_bytes, printable_text, table};
 
 /// Options that are about all snapshots, unless --host or --path leave some out.
@@ -58,15 +57,11 @@ pub struct Args {
     yes: bool,
     #[command(flatten)]
     rules: Rules,
-    /// Only snapshots of this host
-    #[arg(long, value_name = "NAME", requires = "some")]
-    host: Option<String>,
-    /// Only snapshots that hold this path
-    #[arg(long, value_name = "PATH", requires = "some")]
-    path: Option<OsString>,
     /// Keep what put-only keys stored for at least so long after it was first seen, such as 3d
     #[arg(long, value_name = "DURATION", requires = "rules", value_parser = dates::span, default_value = "3d")]
     quarantine: i64,
+    #[command(flatten)]
+    narrowing: NarrowingArgs,
 }
 
 /// Rules: all others are forgotten, for each host and set of paths
@@ -127,7 +122,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.open()?;
     let list = list_snapshots(&repository)?;
     if args.undo {
-        let ids = find_all(&args.snapshots, &list.forgotten)?;
+        let ids = find_all(&args.snapshots, &args.narrowing, &list.forgotten)?;
         let late = remember(&repository, &ids)?;
         for id in &late {
             context.terminal.result(format!("{}: too late, a prune has taken it", id.short()))?;
@@ -256,7 +251,7 @@ fn mark_of(judged: &Judged<'_>) -> Mark {
 
 /// Records that snapshots are right: those that are named, or all of a host, or of a path.
 fn accept_named(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    if args.snapshots.is_empty() && args.host.is_none() && args.path.is_none() {
+    if args.snapshots.is_empty() && args.narrowing.is_none() {
         let hint = "name the snapshots that are right, or give --host to accept all of a machine";
         return Err(CliError::new(Exit::Failed, "nothing says what to accept", hint));
     }
@@ -264,7 +259,7 @@ fn accept_named(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let list = list_snapshots(&repository)?;
     let ids: Vec<SnapshotId> = match args.snapshots.is_empty() {
         true => wanted(args, &list).iter().map(|snapshot| snapshot.id).collect(),
-        false => find_all(&args.snapshots, &list.snapshots)?,
+        false => find_all(&args.snapshots, &args.narrowing, &list.snapshots)?,
     };
     if !args.dry_run {
         accept(&repository, &list, &ids)?;
@@ -325,7 +320,7 @@ fn named_ones<'s>(
 ) -> Result<(Vec<Judged<'s>>, Vec<SnapshotId>), CliError> {
     let (lost, names): (Vec<_>, Vec<_>) =
         args.snapshots.iter().cloned().partition(|name| unreadable(name, list).is_some());
-    let ids = find_all(&names, &list.snapshots)?;
+    let ids = find_all(&names, &args.narrowing, &list.snapshots)?;
     let snapshots = list.snapshots.iter().filter(|snapshot| ids.contains(&snapshot.id));
     let judged: Vec<Judged<'s>> = snapshots.map(Judged::new).collect();
     for Judged { snapshot, .. } in &judged {
@@ -337,11 +332,8 @@ fn named_ones<'s>(
 }
 
 fn wanted<'s>(args: &Args, list: &'s SnapshotList) -> Vec<&'s Snapshot> {
-    let is_wanted = |snapshot: &&Snapshot| {
-        args.host.as_ref().is_none_or(|host| *host == snapshot.host)
-            && args.path.as_ref().is_none_or(|path| snapshot.holds(path.as_bytes()))
-    };
-    list.snapshots.iter().filter(is_wanted).collect()
+    let narrowing = args.narrowing.resolve();
+    list.snapshots.iter().filter(|snapshot| narrowing.fits(snapshot)).collect()
 }
 
 fn report(context: &Context, judged: &[Judged<'_>]) -> Result<(), CliError> {

@@ -12,7 +12,7 @@ use strongroom_upkeep::{hold, release};
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
-use crate::snapshot_arg::find_also_forgotten;
+use crate::snapshot_arg::{NarrowingArgs, find_also_forgotten};
 use crate::terminal::{printable_text, table};
 
 /// What is held; without a snapshot, all that are held are listed.
@@ -30,6 +30,8 @@ pub struct Args {
     /// Hold them no longer
     #[arg(long, requires = "snapshots", conflicts_with = "reason")]
     release: bool,
+    #[command(flatten)]
+    narrowing: NarrowingArgs,
 }
 
 /// Holds them.
@@ -41,7 +43,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         print(context, &list)?;
         return Ok(Exit::Done.into());
     }
-    let named = find_also_forgotten(&args.snapshots, &list)?;
+    let named = find_also_forgotten(&args.snapshots, &args.narrowing, &list)?;
     let ids: Vec<SnapshotId> = named.iter().map(|snapshot| snapshot.id).collect();
     let count = |ids: &[SnapshotId]| counted(ids.len() as u64, "snapshot", "snapshots");
     if args.release {

@@ -9,7 +9,7 @@ use strongroom_repository::{change_remark, list_snapshots};
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
-use crate::snapshot_arg::find_also_forgotten;
+use crate::snapshot_arg::{NarrowingArgs, find_also_forgotten};
 
 /// What is changed.
 #[derive(Debug, Clone, clap::Args)]
@@ -19,6 +19,8 @@ pub struct Args {
     snapshots: Vec<OsString>,
     #[command(flatten)]
     change: Change,
+    #[command(flatten)]
+    narrowing: NarrowingArgs,
 }
 
 /// At least one change
@@ -58,7 +60,8 @@ impl Change {
 /// Changes it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.open()?;
-    let named = find_also_forgotten(&args.snapshots, &list_snapshots(&repository)?)?;
+    let list = list_snapshots(&repository)?;
+    let named = find_also_forgotten(&args.snapshots, &args.narrowing, &list)?;
     for snapshot in &named {
         change_remark(&repository, snapshot.id, |remark| {
             // What another process has just set counts, if there is something.

@@ -13,6 +13,7 @@ use strongroom_base::Severity;
 
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
+use crate::snapshot_arg::NarrowingArgs;
 use crate::terminal::{path_json, printable};
 
 /// Where snapshots are mounted.
@@ -26,13 +27,15 @@ pub struct Args {
     #[arg(long)]
     allow_other: bool,
     #[command(flatten)]
+    narrowing: NarrowingArgs,
+    #[command(flatten)]
     replicas: ReplicaArgs,
 }
 
 const HELP: &str = "\
 What is in the folder:
 
-  DIR/ids/0123abcd/                       every snapshot by its id
+  DIR/ids/0123abcd/                       each snapshot by its id
   DIR/hosts/HOST/PATHS/2026-07-30T…/      by host and by what was backed up
   DIR/hosts/HOST/PATHS/latest             the newest complete one of them
   DIR/snapshot/2026/07/30/235901/         by day
@@ -49,8 +52,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     refuse_used_folder(&args.folder)?;
     let repository = Arc::new(context.open_to_read(&args.replicas)?);
     let monitor = Arc::new(context.terminal.monitor_of_problems());
-    let options =
-        MountOptions { allow_other: args.allow_other, ..MountOptions::new(TimeZone::system()) };
+    let options = MountOptions {
+        allow_other: args.allow_other,
+        narrowing: args.narrowing.resolve(),
+        ..MountOptions::new(TimeZone::system())
+    };
     let handle = mount(repository, &args.folder, &options, monitor)?;
     let place = printable(&args.folder);
     context.terminal.json(&json!({ "event": "mounted", "path": path_json(&args.folder) }))?;

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
-use crate::snapshot_arg::SnapshotArg;
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
 use crate::terminal::table;
 
 /// What is counted.
@@ -41,16 +41,19 @@ pub struct Args {
         conflicts_with_all = ["names", "snapshots", "fragmentation"]
     )]
     plot: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    narrowing: NarrowingArgs,
 }
 
 /// Counts it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     if let Some(file) = &args.plot {
-        return stats_plot::run(context, file.as_deref());
+        return stats_plot::run(context, &args.narrowing, file.as_deref());
     }
     let repository = context.open()?;
     let can_read = repository.keys.can_read();
-    if !args.snapshots && !args.fragmentation && args.names.is_empty() {
+    let of_all = args.names.is_empty() && args.narrowing.is_none();
+    if of_all && !args.snapshots && !args.fragmentation {
         let monitor = context.terminal.monitor(Words::objects("counted"));
         let stats = repository_stats(&repository, &monitor, &context.cancel);
         monitor.finish();
@@ -70,13 +73,15 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let list = list_snapshots(&repository)?;
     let mut wanted: Vec<Snapshot> = Vec::new();
     for name in &args.names {
-        let snapshot = SnapshotArg::from(name.as_os_str()).find_in(&list.snapshots)?;
+        let snapshot =
+            SnapshotArg::from(name.as_os_str()).find_among(&list.snapshots, &args.narrowing)?;
         if !wanted.iter().any(|known| known.id == snapshot.id) {
             wanted.push(snapshot.clone());
         }
     }
     if args.names.is_empty() {
-        wanted = list.snapshots;
+        let narrowing = args.narrowing.resolve();
+        wanted = list.snapshots.into_iter().filter(|snapshot| narrowing.fits(snapshot)).collect();
     }
     if args.fragmentation {
         return fragmentation(context, &repository, &wanted);

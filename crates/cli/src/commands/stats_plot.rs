@@ -15,13 +15,18 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::plot::{Bar, Picture, Series, Unit, svg, text};
 use crate::progress::Words;
+use crate::snapshot_arg::NarrowingArgs;
 use crate::terminal::{name_json, printable, printable_bytes, printable_text};
 
 /// The columns of a picture that goes to no terminal.
 const COLUMNS: usize = 80;
 
 /// Draws on the terminal, or into a file.
-pub fn run(context: &Context, file: Option<&Path>) -> Result<ExitCode, CliError> {
+pub fn run(
+    context: &Context,
+    narrowing: &NarrowingArgs,
+    file: Option<&Path>,
+) -> Result<ExitCode, CliError> {
     if let Some(file) = file
         && file.extension().is_none_or(|name| name != "svg")
     {
@@ -33,7 +38,7 @@ pub fn run(context: &Context, file: Option<&Path>) -> Result<ExitCode, CliError>
         return Err(RepositoryError::PutOnly.into());
     }
     let monitor = context.terminal.monitor(Words::files("counted"));
-    let growth = growth_stats(&repository, &monitor, &context.cancel);
+    let growth = growth_stats(&repository, &narrowing.resolve(), &monitor, &context.cancel);
     monitor.finish();
     let growth = growth?;
     report(context, &growth)?;

@@ -177,6 +177,51 @@ fn latest_is_narrowed_and_says_what_it_took() {
     world.say("ls latest~9 --host desk").exits(1);
 }
 
+#[test]
+fn every_verb_that_names_snapshots_is_narrowed() {
+    let world = with_files();
+    let tree = world.tree();
+    backup(&world, &[text(&tree), "--host", "desk", "--tag", "a"]).exits(0);
+    backup(&world, &[text(&tree), "--host", "lap", "--tag", "a"]).exits(0);
+    backup(&world, &[text(&tree.join("texts")), "--host", "lap"]).exits(0);
+    let id = |words: &str| {
+        let run = world.say(words).exits(0);
+        run.summary()["snapshot"].as_str().unwrap().to_owned()
+    };
+    let desk = id("ls --host desk --json");
+    let lap = id("ls --host lap --label a --json");
+    let run = world.say("tag --add mine latest --host desk --json").exits(0);
+    assert_eq!(run.summary()["changed"], serde_json::json!([desk]));
+    let run = world.say("hold latest --tag a --host lap --reason why --json").exits(0);
+    assert_eq!(run.summary()["held"], serde_json::json!([lap]));
+    world.say("hold latest --tag none --reason why").exits(1).warns("fits --label none");
+    world.say("hold --release latest --tag a --host lap").exits(0);
+    // What is counted is of these; what is theirs alone depends on all.
+    let counted = |words: &str| {
+        let lines = world.say(words).exits(0).out;
+        let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let wanted = ["snapshot_stats", "cost"];
+        lines.filter(|line| wanted.contains(&line["event"].as_str().unwrap())).collect::<Vec<_>>()
+    };
+    let stats = counted("stats --host desk --json");
+    assert_eq!(stats.len(), 1, "{stats:?}");
+    assert_eq!((&stats[0]["snapshot"], &stats[0]["own_bytes"]), (&desk.clone().into(), &0.into()));
+    assert_eq!(counted("stats --snapshots --label a --json").len(), 2);
+    let costs = counted("stats --plot --host lap --json");
+    assert_eq!(costs.len(), 2, "{costs:?}");
+    assert!(
+        costs
+            .iter()
+            .all(|cost| cost["host"] == "lap" && cost["own_stored_bytes"] != cost["stored_bytes"])
+    );
+    // Rules are for these alone, as are names.
+    let run = world.say("forget --keep-last 1 --label a --host lap --dry-run --json").exits(0);
+    assert_eq!(run.summary()["forgotten"], serde_json::json!([]));
+    let run = world.say("forget latest --host lap --label a --json").exits(0);
+    assert_eq!(run.summary()["forgotten"], serde_json::json!([lap]));
+    world.say("forget --host lap").exits(1).warns("nothing says what to forget");
+}
+
 /// What a restore with these options makes, directories with a slash.
 fn restored(world: &World, what: &str, options: &[&str]) -> (Run, Vec<String>) {
     let target = world.path("target");

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
+use crate::tty;
 use crate::world::{PASSPHRASE, World, has_program, program, skipped};
 
 /// A terminal of 80 columns and 24 lines, and the program at it.
@@ -25,11 +25,7 @@ struct Screen {
 
 impl Screen {
     fn start(world: &World, words: &str) -> Self {
-        let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&person).unwrap();
-        unlockpt(&person).unwrap();
-        let name = ptsname(&person, Vec::new()).unwrap();
-        let terminal = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let (person, terminal) = tty::open();
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&terminal, size).unwrap();
         std::fs::write(world.path("word"), PASSPHRASE).unwrap();
@@ -39,7 +35,7 @@ impl Screen {
         let side = || Stdio::from(terminal.try_clone().unwrap());
         command.env("TERM", "xterm").stdin(side()).stdout(side()).stderr(side());
         let child = command.spawn().unwrap();
-        Self { person: File::from(person), program: terminal, shown: Vec::new(), child }
+        Self { person, program: terminal, shown: Vec::new(), child }
     }
 
     /// Waits until this is on the screen.

@@ -64,6 +64,37 @@ fn it_stays_until_ctrl_c() {
 }
 
 #[test]
+fn it_shows_the_snapshots_that_fit_and_are_not_forgotten() {
+    if skipped("a mount", cannot_mount()) {
+        return;
+    }
+    let world = World::with_tree(19);
+    for host in ["desk", "lap"] {
+        world.run(["backup", "--host", host, world.tree().to_str().unwrap()]).exits(0);
+    }
+    // A label that was given later counts.
+    world.say("tag --add mine latest --host desk").exits(0);
+    let shown = |options: &[&str]| {
+        let folder = world.path("mnt");
+        let words = ["--json", "mount", folder.to_str().unwrap()];
+        let (child, _) = mounted_by(&mut world.command(words.iter().chain(options)), &folder);
+        let names = fs::read_dir(folder.join("hosts")).unwrap();
+        let mut names: Vec<_> = names.map(|name| name.unwrap().file_name()).collect();
+        names.sort();
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        World::finish(child).exits(0);
+        fs::remove_dir(&folder).unwrap();
+        names
+    };
+    assert_eq!(shown(&[]), ["desk", "lap"]);
+    assert_eq!(shown(&["--host", "lap"]), ["lap"]);
+    assert_eq!(shown(&["--label", "mine"]), ["desk"]);
+    assert_eq!(shown(&["--path", "/nowhere"]), [""; 0]);
+    world.say("forget latest --host lap").exits(0);
+    assert_eq!(shown(&[]), ["desk"]);
+}
+
+#[test]
 fn it_ends_when_it_is_unmounted() {
     if skipped("a mount", cannot_mount()) {
         return;

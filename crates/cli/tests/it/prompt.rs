@@ -1,68 +1,7 @@
 //! The passphrase, asked for on a terminal.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
-
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, tcgetattr};
-
-use crate::world::{PASSPHRASE, World, has_program, program, skipped};
-
-/// A terminal: the side of the person, and the side of the program.
-struct Tty {
-    person: File,
-    program: File,
-    /// All that was shown.
-    shown: String,
-    /// How much of that was waited for.
-    seen: usize,
-}
-
-impl Tty {
-    fn open() -> Self {
-        let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&person).unwrap();
-        unlockpt(&person).unwrap();
-        let name = ptsname(&person, Vec::new()).unwrap();
-        let program = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
-        Self { person: File::from(person), program, shown: String::new(), seen: 0 }
-    }
-
-    /// The program at this terminal, without any other source of the passphrase.
-    fn start(&self, world: &World, words: &str) -> Child {
-        let mut command = Command::new("setsid");
-        command.args(["--ctty", "--wait"]).arg(program()).args(words.split(' '));
-        world.surround(&mut command);
-        let side = || Stdio::from(self.program.try_clone().unwrap());
-        command.env_remove("STRONGROOM_PASSWORD").stdin(side()).stdout(side()).stderr(side());
-        command.spawn().unwrap()
-    }
-
-    fn wait_for(&mut self, text: &str) {
-        loop {
-            if let Some(at) = self.shown[self.seen..].find(text) {
-                self.seen += at + text.len();
-                return;
-            }
-            let mut buffer = [0; 1024];
-            let count = self.person.read(&mut buffer).unwrap();
-            self.shown.push_str(&String::from_utf8_lossy(&buffer[..count]));
-        }
-    }
-
-    fn types(&mut self, text: &str) {
-        self.person.write_all(text.as_bytes()).unwrap();
-    }
-
-    fn echoes(&self) -> bool {
-        tcgetattr(&self.program).unwrap().local_modes.contains(LocalModes::ECHO)
-    }
-}
-
-fn cannot() -> Option<&'static str> {
-    (!has_program("setsid")).then_some("setsid is not installed")
-}
+use crate::tty::{Tty, cannot};
+use crate::world::{PASSPHRASE, World, skipped};
 
 #[test]
 fn what_is_typed_is_never_shown() {
@@ -137,17 +76,11 @@ fn progress_leaves_nothing_behind() {
     let world = World::with_tree(22);
     let mut tty = Tty::open();
     std::fs::write(world.path("word"), PASSPHRASE).unwrap();
-    let words = format!(
-        "backup --password-file {} {}",
-        world.path("word").display(),
-        world.tree().display()
-    );
-    let mut command = Command::new("setsid");
-    command.args(["--ctty", "--wait"]).arg(program()).args(words.split(' '));
-    world.surround(&mut command);
-    let side = || Stdio::from(tty.program.try_clone().unwrap());
-    command.env("TERM", "xterm").stdin(side()).stdout(side()).stderr(side());
-    let mut child = command.spawn().unwrap();
+    let word = world.path("word");
+    let words = format!("backup --password-file {} {}", word.display(), world.tree().display());
+    let mut child = tty.start_with(&world, &words, |command| {
+        command.env("TERM", "xterm");
+    });
     tty.wait_for("grew by");
     assert_eq!(child.wait().unwrap().code(), Some(0));
     // What was on its line before the summary was cleared.

@@ -6,7 +6,7 @@
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Progress, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
-use strongroom_repository::{ChunkReader, Repository, RepositoryError};
+use strongroom_repository::{ChunkReader, Narrowing, Repository, RepositoryError};
 
 use super::marks::{Marks, SnapshotNumber};
 use super::{Count, Counter, readable_snapshots, sum};
@@ -59,9 +59,11 @@ pub struct Growth {
     pub unreadable: u64,
 }
 
-/// Walks the trees of all snapshots: each about three times.
+/// Walks the trees of all snapshots, each about three times. Only those that fit are counted, but
+/// what is an owner's alone depends on all.
 pub fn growth_stats(
     repository: &Repository,
+    narrowing: &Narrowing,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Growth, RepositoryError> {
@@ -74,9 +76,10 @@ pub fn growth_stats(
     let marks = Marks::new(reader.store());
     let mut counter = Counter { reader: &reader, marks, monitor, cancel, progress };
     let mut growth = Growth::default();
-    costs(&mut counter, &snapshots, &mut growth)?;
+    costs(&mut counter, &snapshots, narrowing, &mut growth)?;
     // Each chunk is new once more.
     counter.marks = Marks::new(reader.store());
+    snapshots.retain(|snapshot| narrowing.fits(snapshot));
     points(&mut counter, &snapshots, &mut growth)?;
     Ok(growth)
 }
@@ -84,6 +87,7 @@ pub fn growth_stats(
 fn costs(
     counter: &mut Counter<'_>,
     snapshots: &[Snapshot],
+    narrowing: &Narrowing,
     growth: &mut Growth,
 ) -> Result<(), RepositoryError> {
     let mut groups: Vec<(CostOwner, Vec<&Snapshot>)> = Vec::new();
@@ -98,7 +102,11 @@ fn costs(
         members.iter().map(move |snapshot| (*snapshot, SnapshotNumber::at(place)))
     });
     counter.claim_all(members)?;
-    for (place, (owner, members)) in groups.into_iter().enumerate() {
+    for (place, (owner, mut members)) in groups.into_iter().enumerate() {
+        members.retain(|snapshot| narrowing.fits(snapshot));
+        if members.is_empty() {
+            continue;
+        }
         let mut count = Count::of(members[0].id, SnapshotNumber::at(place));
         for snapshot in &members {
             counter.count(snapshot, &mut count)?;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use crate::tty;
 
 const QUESTIONS: [&str; 3] = ["New passphrase: ", "The same again: ", "Passphrase of "];
 /// Longer than the slowest chapter takes on a busy machine.
@@ -25,11 +25,7 @@ pub struct Terminal {
 impl Terminal {
     /// Starts this program as the leader of a session at a new terminal. What it prints goes there.
     pub fn start(mut command: Command) -> (Self, std::process::Child) {
-        let person = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap());
-        grantpt(&person).unwrap();
-        unlockpt(&person).unwrap();
-        let name = ptsname(&person, Vec::new()).unwrap();
-        let program = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let (person, program) = tty::open();
         let side = || Stdio::from(program.try_clone().unwrap());
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
         let mut reader = person.try_clone().unwrap();
