@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use strongroom_base::{Severity, SnapshotId};
 use strongroom_catalog::Snapshot;
@@ -85,9 +85,11 @@ pub struct NarrowingArgs {
 const HEADING: &str = "Which snapshots";
 
 impl NarrowingArgs {
-    /// For those who choose.
+    /// For those who choose. Snapshots have absolute paths; another is taken as from here.
     pub fn resolve(&self) -> Narrowing {
-        let path = self.path.clone().map(OsStringExt::into_vec);
+        let absolute = |path: &OsString| std::path::absolute(path).map(PathBuf::into_os_string);
+        let path = self.path.as_ref().map(|path| absolute(path).unwrap_or_else(|_| path.clone()));
+        let path = path.map(OsStringExt::into_vec);
         Narrowing { host: self.host.clone(), path, label: self.label.clone() }
     }
 

@@ -155,6 +155,9 @@ fn latest_is_narrowed_and_says_what_it_took() {
     let all = ["Old.TMP", "big.iso", "notes.txt", "texts", "texts/a b.txt"];
     assert_eq!(listed(&world, &["--label", "whole"]), all);
     assert_eq!(listed(&world, &["--path", text(&tree), "--host", "desk"]), all);
+    let mut here = world.command(["ls", "--path", "texts", "--json"]);
+    let run = Run::of(here.current_dir(&tree).output().unwrap()).exits(0);
+    assert!(run.out.contains("a b.txt"), "{run:?}");
     assert_eq!(listed(&world, &["latest~1", "--host", "desk"]), all);
     world.say("ls --host lap").exits(0).warns("latest is snapshot ").warns("(lap, 20");
     let summary = world.say("ls --tag whole --json").exits(0).summary();
