@@ -31,6 +31,9 @@ pub use setting::{Position, Setting};
 pub const DEFAULT: &str = "default";
 /// Commands that use no profile.
 const WITHOUT: [&str; 5] = ["profile", "serve", "token", "completions", "manpages"];
+/// What says what is backed up: if one of them is typed, what a profile says of the others is not
+/// meant.
+const SOURCES: [&str; 3] = ["paths", "files_from", "files_from0"];
 /// Options that a profile cannot have: they lead to it, or are questions.
 const UNWRITTEN: [&str; 4] = ["profile", "config", "help", "version"];
 
@@ -169,7 +172,10 @@ pub fn extend(command: &Command, typed: Vec<OsString>) -> Result<Extended, CliEr
     let mut settings = Vec::new();
     for (arg, setting) in resolve(profiles, profile, of)? {
         let one = Added::from(arg, setting);
-        if is_given(arg.get_id().as_str(), matches) || is_excluded(command, &typed, &one) {
+        let id = arg.get_id().as_str();
+        let is_said = is_given(id, matches)
+            || (SOURCES.contains(&id) && SOURCES.iter().any(|other| is_given(other, matches)));
+        if is_said || is_excluded(command, &typed, &one) {
             continue;
         }
         added.options.extend(one.options);

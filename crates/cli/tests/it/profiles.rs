@@ -70,6 +70,11 @@ fn what_is_typed_comes_before_the_profile() {
     let list = bare(&world, "snapshots --json").exits(0).out;
     assert!(list.contains("typed") && !list.contains("nightly"), "{list}");
     assert!(list.contains("/passphrase") && !list.contains("/tree"), "{list}");
+    // So does a list of paths.
+    fs::write(world.path("list"), world.path("passphrase").to_str().unwrap()).unwrap();
+    bare(&world, &format!("backup --files-from {}", world.path("list").display())).exits(0);
+    let list = bare(&world, "snapshots --json").exits(0).out;
+    assert!(!list.contains("/tree"), "{list}");
     // Names exclude the rules of the profile.
     bare(&world, "forget --yes latest").exits(0);
     // Standard input excludes its paths.
