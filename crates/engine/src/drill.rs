@@ -26,10 +26,10 @@ use strongroom_repository::{
     ChunkReader, Collections, Drill, DrillVerdict, Repository, RepositoryError, SnapshotList,
     change_remark, list_snapshots,
 };
-use strongroom_source::TargetOptions;
+use strongroom_source::{PathFilter, TargetOptions};
 
 use crate::error::EngineError;
-use crate::restore::{RestoreOptions, RestoreOutcome, RestorePlace, restore_chosen};
+use crate::restore::{RestoreOptions, RestoreOutcome, RestorePlace, restore};
 use compare::{Compared, Comparison, compare};
 use sample::{Sample, Wanted, take_sample};
 use scratch::{Scratch, free_bytes};
@@ -250,31 +250,27 @@ impl Sampled<'_> {
         cancel: &Cancel,
     ) -> Result<Tried, EngineError> {
         let target = TargetOptions::default();
+        let filter = PathFilter::exactly(self.sample.chosen.iter().cloned());
         let restore_options = RestoreOptions {
             path: Vec::new(),
-            filter: None,
+            filter: Some(filter.clone()),
             place: RestorePlace::Into(self.folder.to_owned()),
             target,
             dry_run: false,
             verify: false,
             workers: options.workers,
         };
-        let (clock, chosen) = (&self.repository.surroundings.clock, &self.sample.chosen);
+        let clock = &self.repository.surroundings.clock;
         let began = clock.now();
-        let listener = Listener::new(monitor, self.folder);
-        let restored = restore_chosen(
-            self.repository,
-            self.snapshot,
-            &restore_options,
-            Some(chosen),
-            &listener,
-            cancel,
-        )?;
+        let listener = Listener::new(monitor, self.folder, self.sample);
+        let restored =
+            restore(self.repository, self.snapshot, &restore_options, &listener, cancel)?;
         let nanos = clock.now().0.saturating_sub(began.0);
         let comparison = Comparison {
             repository: self.repository,
             snapshot: self.snapshot,
-            chosen,
+            filter: &filter,
+            entries: self.sample.chosen.len() as u64,
             scratch: self.folder,
             target,
             source: options.source,

@@ -9,15 +9,13 @@ use std::path::Path;
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::{Entry, Metadata, Recipe, RecipeReader, Snapshot};
-use strongroom_repository::{
-    ChunkReader, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk,
-};
-use strongroom_source::{DirectoryId, Existing, Target, TargetOptions};
+use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, SnapshotEvent};
+use strongroom_source::{DirectoryId, Existing, PathFilter, Target, TargetOptions};
 
 use super::live::{self, Live};
 use super::{DrillFinding, FindingKind, SourceCounts};
-use crate::chosen::Chosen;
 use crate::error::EngineError;
+use crate::wanted::{WantedEvent, WantedWalk};
 
 /// At most this much is read at a time.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -41,7 +39,9 @@ pub struct Compared {
 pub struct Comparison<'c> {
     pub repository: &'c Repository,
     pub snapshot: &'c Snapshot,
-    pub chosen: &'c Chosen,
+    /// What was to be restored, and how many entries that are.
+    pub filter: &'c PathFilter,
+    pub entries: u64,
     /// Where it was restored.
     pub scratch: &'c Path,
     pub target: TargetOptions,
@@ -60,26 +60,23 @@ pub fn compare(
     let digest = blake3::Hasher::new();
     let compared = Compared::default();
     let mut run = Run { comparison, reader: &reader, target, cancel, digest, compared };
-    let mut walk = SnapshotWalk::new(&Found::root(comparison.snapshot), &reader, cancel);
+    let root = Found::root(comparison.snapshot);
+    let mut walk = WantedWalk::new(&root, Some(comparison.filter), &reader, cancel);
     let mut levels: Vec<Level> = Vec::new();
-    while let Some(event) = walk.next()? {
+    let mut seen = 0;
+    while let Some(WantedEvent { event, on_the_way }) = walk.next()? {
         match event {
             SnapshotEvent::Enter(directory) => {
-                let entered = match comparison.chosen.leads_on(directory.path) {
-                    true => run.enter(levels.last_mut(), directory.entry, directory.path)?,
-                    false => None,
-                };
-                match entered {
+                seen += u64::from(!on_the_way);
+                match run.enter(levels.last_mut(), directory.entry, directory.path)? {
                     Some(level) => levels.push(level),
                     None => walk.skip(),
                 }
             }
             SnapshotEvent::Leaf { path, entry } => {
-                if comparison.chosen.has(path) {
-                    monitor.working_on(&super::as_path(path));
-                    let level = levels.last_mut();
-                    run.leaf(level, entry, path)?;
-                }
+                seen += 1;
+                monitor.working_on(&super::as_path(path));
+                run.leaf(levels.last_mut(), entry, path)?;
             }
             SnapshotEvent::Leave { path } => {
                 if let Some(level) = levels.pop() {
@@ -89,6 +86,10 @@ pub fn compare(
             // It was found when the sample was taken.
             SnapshotEvent::Lost { .. } => {}
         }
+    }
+    // The restore chooses by the same filter: what it passes over, both would not see.
+    if seen != comparison.entries && run.compared.findings.is_empty() {
+        run.find(b"", FindingKind::Missing);
     }
     run.compared.digest = *run.digest.finalize().as_bytes();
     Ok(run.compared)

@@ -9,6 +9,7 @@ use strongroom_repository::DrillVerdict;
 use strongroom_source::Differences;
 
 use super::as_path;
+use super::sample::Sample;
 use super::scratch::path_in_snapshot;
 
 /// Something that a drill found.
@@ -180,11 +181,12 @@ pub fn verdict_of(findings: &[DrillFinding], is_judged: bool) -> DrillVerdict {
     }
 }
 
-/// Takes what a restore says, with the paths of the snapshot in place of those of the scratch
-/// folder.
+/// Takes what the restore of a sample says, with the paths of the snapshot in place of those of the
+/// scratch folder.
 pub struct Listener<'l> {
     monitor: &'l dyn Monitor,
     scratch: &'l Path,
+    sample: &'l Sample,
     said: Mutex<Said>,
 }
 
@@ -196,8 +198,8 @@ pub struct Said {
 }
 
 impl<'l> Listener<'l> {
-    pub fn new(monitor: &'l dyn Monitor, scratch: &'l Path) -> Self {
-        Self { monitor, scratch, said: Mutex::default() }
+    pub fn new(monitor: &'l dyn Monitor, scratch: &'l Path, sample: &'l Sample) -> Self {
+        Self { monitor, scratch, sample, said: Mutex::default() }
     }
 
     pub fn said(self) -> Said {
@@ -211,7 +213,11 @@ impl<'l> Listener<'l> {
 
 impl Monitor for Listener<'_> {
     fn progress(&self, progress: &Progress) {
-        self.monitor.progress(progress);
+        self.monitor.progress(&Progress {
+            files_total: Some(self.sample.chosen_files),
+            bytes_total: Some(self.sample.chosen_bytes),
+            ..progress.clone()
+        });
     }
 
     fn working_on(&self, what: &Path) {
@@ -291,7 +297,8 @@ mod tests {
 
     #[test]
     fn what_the_restore_said_explains_what_is_found_after_it() {
-        let listener = Listener::new(&Silent, Path::new("/tmp/scratch"));
+        let sample = Sample::default();
+        let listener = Listener::new(&Silent, Path::new("/tmp/scratch"), &sample);
         let say = |severity, path: Option<&str>, message: &str| {
             listener.problem(Problem { severity, path: path.map(Path::new), message });
         };
