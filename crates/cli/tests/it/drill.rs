@@ -188,7 +188,7 @@ fn a_command_judges_what_was_restored() {
         world.run(["drill", &what, "--sample", "100%", "--command", command])
     };
     run("test -s noise-000 && test -d \"$STRONGROOM_DRILL\"").exits(0).says("proved restorable");
-    run("exit 7").exits(1).says("FAILED").says("exit status: 7");
+    run("exit 7").exits(1).says("FAILED").says("exit code 7");
     world.say("snapshots").says("(drill failed 20");
 }
 
