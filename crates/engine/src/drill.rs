@@ -262,7 +262,8 @@ impl Sampled<'_> {
         };
         let clock = &self.repository.surroundings.clock;
         let began = clock.now();
-        let listener = Listener::new(monitor, self.folder, self.sample);
+        let total = (self.sample.chosen_files, self.sample.chosen_bytes);
+        let listener = Listener::new(monitor, self.folder, total);
         let restored =
             restore(self.repository, self.snapshot, &restore_options, &listener, cancel)?;
         let nanos = clock.now().0.saturating_sub(began.0);

@@ -9,7 +9,6 @@ use strongroom_repository::DrillVerdict;
 use strongroom_source::Differences;
 
 use super::as_path;
-use super::sample::Sample;
 use super::scratch::path_in_snapshot;
 
 /// Something that a drill found.
@@ -186,7 +185,8 @@ pub fn verdict_of(findings: &[DrillFinding], is_judged: bool) -> DrillVerdict {
 pub struct Listener<'l> {
     monitor: &'l dyn Monitor,
     scratch: &'l Path,
-    sample: &'l Sample,
+    /// Files of the sample, and bytes of their content.
+    total: (u64, u64),
     said: Mutex<Said>,
 }
 
@@ -198,8 +198,8 @@ pub struct Said {
 }
 
 impl<'l> Listener<'l> {
-    pub fn new(monitor: &'l dyn Monitor, scratch: &'l Path, sample: &'l Sample) -> Self {
-        Self { monitor, scratch, sample, said: Mutex::default() }
+    pub fn new(monitor: &'l dyn Monitor, scratch: &'l Path, total: (u64, u64)) -> Self {
+        Self { monitor, scratch, total, said: Mutex::default() }
     }
 
     pub fn said(self) -> Said {
@@ -214,8 +214,8 @@ impl<'l> Listener<'l> {
 impl Monitor for Listener<'_> {
     fn progress(&self, progress: &Progress) {
         self.monitor.progress(&Progress {
-            files_total: Some(self.sample.chosen_files),
-            bytes_total: Some(self.sample.chosen_bytes),
+            files_total: Some(self.total.0),
+            bytes_total: Some(self.total.1),
             ..progress.clone()
         });
     }
@@ -297,8 +297,7 @@ mod tests {
 
     #[test]
     fn what_the_restore_said_explains_what_is_found_after_it() {
-        let sample = Sample::default();
-        let listener = Listener::new(&Silent, Path::new("/tmp/scratch"), &sample);
+        let listener = Listener::new(&Silent, Path::new("/tmp/scratch"), (0, 0));
         let say = |severity, path: Option<&str>, message: &str| {
             listener.problem(Problem { severity, path: path.map(Path::new), message });
         };
