@@ -7,6 +7,7 @@
 //! (`docs/design/0026-drills.md`).
 
 mod compare;
+mod links;
 mod live;
 mod sample;
 mod scratch;
@@ -32,7 +33,7 @@ use crate::error::EngineError;
 use crate::restore::{RestoreOptions, RestoreOutcome, RestorePlace, restore};
 use compare::{Compared, Comparison, compare};
 use sample::{Sample, Wanted, take_sample};
-use scratch::{Scratch, free_bytes};
+use scratch::{Owner, Scratch, free_bytes, sweep};
 pub use verdict::{DrillFinding, FindingKind};
 use verdict::{Listener, Said, verdict_of};
 
@@ -59,6 +60,9 @@ pub struct DrillOptions {
     pub seed: Option<u64>,
     /// The folder in which the scratch folder is made. It must exist.
     pub scratch: PathBuf,
+    /// The name of this machine. What a drill of the same repository on it left there when it was
+    /// killed is removed.
+    pub host: String,
     /// Leave the scratch folder.
     pub keep: bool,
     /// Read the files of this machine too, if they have not changed since.
@@ -143,11 +147,13 @@ pub fn drill(
     let entropy = &*repository.surroundings.entropy;
     let drawn = || u64::from_le_bytes(random_array(entropy));
     let start = options.seed.or_else(|| end_of_last(&list, snapshot)).unwrap_or_else(drawn);
+    let owner = Owner::new(&repository.config.id, &options.host);
+    sweep(&options.scratch, &owner, monitor);
     let free = free_bytes(&options.scratch)?;
     let wanted = Wanted { path: &options.path, amount: options.amount, start, free };
     let sample = take_sample(repository, snapshot, &wanted, &reader, cancel)?;
     check_room(&sample, &options.scratch, free)?;
-    let scratch = Scratch::create(&options.scratch, entropy)?;
+    let scratch = Scratch::create(&options.scratch, &owner, entropy)?;
     let sampled = Sampled { repository, snapshot, sample: &sample, folder: &scratch.path() };
     let tried = sampled.try_out(options, judge, monitor, cancel)?;
     let kept = match options.keep {

@@ -20,7 +20,7 @@ use crate::commands::verify;
 use crate::context::{Context, ReplicaArgs};
 use crate::dates;
 use crate::exit::{CliError, Exit};
-use crate::machine::restore_threads;
+use crate::machine::{host_name, restore_threads};
 use crate::progress::{TerminalMonitor, Words};
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete, from_line};
 use crate::terminal::{name_json, path_json, printable, printable_text, write_wrapped};
@@ -123,6 +123,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         amount,
         seed: args.seed,
         scratch: args.scratch(&repository)?,
+        host: host_name(),
         keep: args.keep,
         source: !args.no_source,
         record: !args.no_record,
@@ -196,7 +197,7 @@ pub fn drill_text(drill: &Drill) -> String {
     let day = dates::day(drill.time);
     match drill.verdict {
         DrillVerdict::Proved => format!("proved {day}"),
-        DrillVerdict::Incomplete => format!("proved in part {day}"),
+        DrillVerdict::Incomplete => format!("drill incomplete {day}"),
         DrillVerdict::Failed => format!("drill failed {day}"),
     }
 }

@@ -12,6 +12,7 @@ use strongroom_catalog::{Entry, Metadata, Recipe, RecipeReader, Snapshot};
 use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, SnapshotEvent};
 use strongroom_source::{DirectoryId, Existing, PathFilter, Target, TargetOptions};
 
+use super::links::Links;
 use super::live::{self, Live};
 use super::{DrillFinding, FindingKind, SourceCounts};
 use crate::error::EngineError;
@@ -59,7 +60,8 @@ pub fn compare(
     let target = Target::open(comparison.scratch, comparison.target)?;
     let digest = blake3::Hasher::new();
     let compared = Compared::default();
-    let mut run = Run { comparison, reader: &reader, target, cancel, digest, compared };
+    let links = Links::new();
+    let mut run = Run { comparison, reader: &reader, target, cancel, links, digest, compared };
     let root = Found::root(comparison.snapshot);
     let mut walk = WantedWalk::new(&root, Some(comparison.filter), &reader, cancel);
     let mut levels: Vec<Level> = Vec::new();
@@ -107,6 +109,7 @@ struct Run<'r> {
     reader: &'r ChunkReader,
     target: Target,
     cancel: &'r Cancel,
+    links: Links,
     digest: blake3::Hasher,
     compared: Compared,
 }
@@ -190,7 +193,12 @@ impl Run<'_> {
         path: &[u8],
     ) -> Result<(), EngineError> {
         let Some(above) = above else { return Ok(()) };
-        if !self.has_same_metadata(above, entry, path) {
+        let is_there = self.has_same_metadata(above, entry, path);
+        let restored = is_there.then(|| self.target.inode_of(above.id, &entry.name).ok()).flatten();
+        if !self.links.agree(entry, restored) {
+            self.find(path, FindingKind::NotLinked);
+        }
+        if !is_there {
             return Ok(());
         }
         let Some(content) = entry.content() else { return Ok(()) };
@@ -344,4 +352,62 @@ fn hash(size: u64, read: Read<'_>, cancel: &Cancel) -> Result<String, EngineErro
         done += buffer.len() as u64;
     }
     Ok(hasher.finalize().to_hex().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use strongroom_base::Silent;
+
+    use super::*;
+    use crate::restore::{RestoreOptions, RestorePlace, restore};
+    use crate::testing::World;
+
+    #[test]
+    fn a_name_that_became_a_file_of_its_own_is_found() {
+        let world = World::new();
+        world.write("a", b"content");
+        let names = ["a", "b"].map(|name| world.tree().join(name));
+        fs::hard_link(&names[0], &names[1]).unwrap();
+        let snapshot = world.backup();
+        let filter = PathFilter::exactly(names.clone());
+        let scratch = world.folder.path().join("scratch");
+        let options = RestoreOptions {
+            path: Vec::new(),
+            filter: Some(filter.clone()),
+            place: RestorePlace::Into(scratch.clone()),
+            target: TargetOptions::default(),
+            dry_run: false,
+            verify: false,
+            workers: 2,
+        };
+        let cancel = Cancel::new();
+        restore(&world.repository, &snapshot, &options, &Silent, &cancel).unwrap();
+        let found = |entries| {
+            let comparison = Comparison {
+                repository: &world.repository,
+                snapshot: &snapshot,
+                filter: &filter,
+                entries,
+                scratch: &scratch,
+                target: options.target,
+                source: false,
+            };
+            compare(&comparison, &Silent, &cancel).unwrap().findings
+        };
+        assert_eq!(found(2), []);
+        assert_eq!(found(3), [DrillFinding::new(b"", FindingKind::Missing)]);
+
+        let second = scratch.join(names[1].strip_prefix("/").unwrap());
+        let (folder, copy) = (second.parent().unwrap(), scratch.join("copy"));
+        let times = [&second, folder].map(|path| path.metadata().unwrap().modified().unwrap());
+        fs::copy(&second, &copy).unwrap();
+        fs::rename(&copy, &second).unwrap();
+        for (path, time) in [&second, folder].into_iter().zip(times) {
+            File::open(path).unwrap().set_modified(time).unwrap();
+        }
+        let path = names[1].to_str().unwrap().as_bytes();
+        assert_eq!(found(2), [DrillFinding::new(path, FindingKind::NotLinked)]);
+    }
 }

@@ -45,6 +45,8 @@ pub enum FindingKind {
         /// Where the first chunk begins that differs.
         offset: u64,
     },
+    /// It was restored as a file of its own, and is another name of a file in the snapshot.
+    NotLinked,
     /// It was restored, and the snapshot does not have it.
     Surplus,
     /// An earlier drill restored the same sample, and it was not the same.
@@ -93,6 +95,7 @@ impl DrillFinding {
             | FindingKind::Missing
             | FindingKind::Metadata { .. }
             | FindingKind::Content { .. }
+            | FindingKind::NotLinked
             | FindingKind::Surplus
             | FindingKind::NotAsBefore => DrillVerdict::Failed,
             FindingKind::NotHere { .. }
@@ -131,6 +134,9 @@ impl std::fmt::Display for FindingKind {
                     "what was read back from the scratch folder differs from byte {offset} on"
                 )
             }
+            Self::NotLinked => f.write_str(
+                "it was restored as a file of its own, although it is another name of a file",
+            ),
             Self::Surplus => f.write_str("it was restored, and the snapshot does not have it"),
             Self::NotAsBefore => f.write_str(
                 "an earlier drill restored the same sample, and read back something else",
