@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -21,11 +22,25 @@ use crate::wanted::{WantedEvent, WantedWalk};
 /// At most this much is read at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Fills a buffer from a place in a file; false if the file does not have it.
-type Read<'r> = &'r dyn Fn(u64, &mut [u8]) -> bool;
+/// Fills a buffer from a place in a file.
+type Read<'r> = &'r dyn Fn(u64, &mut [u8]) -> io::Result<()>;
 
 /// Where the next stored byte is, at a place in a file or behind it; none if holes follow.
 type NextStored<'r> = &'r dyn Fn(u64) -> Option<u64>;
+
+/// Why the content of a file was not compared.
+enum Failure {
+    /// The drill cannot go on.
+    Drill(EngineError),
+    /// The file cannot be read: whether it is right is not known.
+    File(io::Error),
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self::Drill(error)
+    }
+}
 
 /// What was found.
 #[derive(Default)]
@@ -218,13 +233,16 @@ impl Run<'_> {
         let size = restored.size();
         let read = |offset: u64, buffer: &mut [u8]| restored.read_at(offset, buffer);
         let stored = |offset: u64| restored.next_extent(offset).map(|extent| extent.offset);
-        let difference = self.first_difference(content, size, (&read, &stored), true)?;
-        if let Some(offset) = difference {
-            self.find(path, FindingKind::Content { offset });
-            return Ok(());
-        }
-        if self.comparison.source {
-            self.compare_source(entry, content, path, &|| hash(size, &read, self.cancel))?;
+        match self.first_difference(content, size, (&read, &stored), true) {
+            Ok(None) if self.comparison.source => {
+                self.compare_source(entry, content, path, &|| hash(size, &read, self.cancel))?;
+            }
+            Ok(None) => {}
+            Ok(Some(offset)) => self.find(path, FindingKind::Content { offset }),
+            Err(Failure::File(error)) => {
+                self.find(path, FindingKind::Unreadable { why: error.to_string() });
+            }
+            Err(Failure::Drill(error)) => return Err(error),
         }
         Ok(())
     }
@@ -242,15 +260,21 @@ impl Run<'_> {
             Live::Changed => return count(&mut self.compared.source.changed),
             Live::Gone => return count(&mut self.compared.source.gone),
             Live::Unreadable(why) => {
-                self.compared.source.unreadable += 1;
-                self.find(path, FindingKind::SourceUnreadable { why });
+                self.cannot_read_source(path, why);
                 return Ok(());
             }
         };
-        let read = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset).is_ok();
+        let read = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset);
         let stored = |offset: u64| live::next_stored(&file, offset);
         let size = entry.metadata.size;
-        let difference = self.first_difference(content, size, (&read, &stored), false)?;
+        let difference = match self.first_difference(content, size, (&read, &stored), false) {
+            Ok(difference) => difference,
+            Err(Failure::File(error)) => {
+                self.cannot_read_source(path, error.to_string());
+                return Ok(());
+            }
+            Err(Failure::Drill(error)) => return Err(error),
+        };
         if !is_still(&file, &entry.metadata) {
             return count(&mut self.compared.source.changed);
         }
@@ -261,6 +285,11 @@ impl Run<'_> {
         Ok(())
     }
 
+    fn cannot_read_source(&mut self, path: &[u8], why: String) {
+        self.compared.source.unreadable += 1;
+        self.find(path, FindingKind::SourceUnreadable { why });
+    }
+
     /// Where the first chunk begins that a file does not have; none if it is what was stored. Of
     /// the snapshot only the recipe is read.
     fn first_difference(
@@ -269,19 +298,16 @@ impl Run<'_> {
         size: u64,
         (read, stored): (Read<'_>, NextStored<'_>),
         digests: bool,
-    ) -> Result<Option<u64>, EngineError> {
+    ) -> Result<Option<u64>, Failure> {
         if size != content.stream_bytes() {
             return Ok(Some(size.min(content.stream_bytes())));
         }
         let mut recipe = RecipeReader::new(content, self.reader);
         let mut buffer = Vec::new();
         loop {
-            self.cancel.check()?;
-            let (offset, chunk) = match recipe.next_chunk().map_err(RepositoryError::from) {
-                Ok(Some(next)) => next,
-                Ok(None) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            };
+            self.cancel.check().map_err(EngineError::from)?;
+            let next = recipe.next_chunk().map_err(RepositoryError::from);
+            let Some((offset, chunk)) = next.map_err(EngineError::from)? else { return Ok(None) };
             let same = if chunk.is_hole() {
                 is_zeros(offset, chunk.stream_bytes, (read, stored), &mut buffer, self.cancel)?
             } else {
@@ -289,7 +315,7 @@ impl Run<'_> {
                     return Ok(Some(offset));
                 };
                 buffer.resize(bytes, 0);
-                let is_read = read(offset, &mut buffer);
+                let is_read = is_read(read, offset, &mut buffer)?;
                 let found = self.reader.naming().data.fingerprint(&buffer);
                 if digests {
                     self.digest.update(&found.0);
@@ -313,6 +339,15 @@ fn is_still(file: &File, metadata: &Metadata) -> bool {
     file.metadata().is_ok_and(|now| live::is_same_version(&now, metadata))
 }
 
+/// Fills a buffer from a place in a file. False if the file ends before.
+fn is_read(read: Read<'_>, offset: u64, buffer: &mut [u8]) -> Result<bool, Failure> {
+    match read(offset, buffer) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(Failure::File(error)),
+    }
+}
+
 /// True if all that is stored of a file within a hole is zeros.
 fn is_zeros(
     offset: u64,
@@ -320,15 +355,15 @@ fn is_zeros(
     (read, stored): (Read<'_>, NextStored<'_>),
     buffer: &mut Vec<u8>,
     cancel: &Cancel,
-) -> Result<bool, EngineError> {
+) -> Result<bool, Failure> {
     let end = offset.saturating_add(bytes);
     let mut from = offset;
     while let Some(next) = stored(from).filter(|next| *next < end) {
-        cancel.check()?;
+        cancel.check().map_err(EngineError::from)?;
         let piece = (end - next).min(PIECE_BYTES);
         // A piece is at most PIECE_BYTES.
         buffer.resize(piece as usize, 0);
-        if !read(next, buffer) || buffer.iter().any(|byte| *byte != 0) {
+        if !is_read(read, next, buffer)? || buffer.iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
         from = next + piece;
@@ -345,7 +380,7 @@ fn hash(size: u64, read: Read<'_>, cancel: &Cancel) -> Result<String, EngineErro
         cancel.check()?;
         // A piece is at most PIECE_BYTES.
         buffer.resize((size - done).min(PIECE_BYTES) as usize, 0);
-        if !read(done, &mut buffer) {
+        if read(done, &mut buffer).is_err() {
             return Ok("unreadable".to_owned());
         }
         hasher.update(&buffer);
