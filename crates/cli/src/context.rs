@@ -315,6 +315,15 @@ impl Context {
         Ok(repository)
     }
 
+    /// Opens the repository as it will be when these replicas have given what it lacks.
+    pub fn open_completed(
+        &self,
+        backend: Arc<dyn Backend>,
+        replicas: &[Arc<dyn Backend>],
+    ) -> Result<Repository, CliError> {
+        self.open_at(Arc::new(WithReplicas::new(backend, replicas.to_vec())))
+    }
+
     fn left_out(&self, what: &str, place: &OsStr, error: &CliError) {
         let message =
             format!("the {what} {} cannot be opened: {error}", Printable::path(place.as_ref()));

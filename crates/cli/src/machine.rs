@@ -1,4 +1,4 @@
-//! What this machine and its user are called.
+//! What this machine and its user are called, and how many threads use it well.
 
 use strongroom_source::Accounts;
 
@@ -14,4 +14,9 @@ pub fn user_name() -> String {
     let uid = rustix::process::geteuid().as_raw();
     let accounts = Accounts::of_this_machine();
     accounts.user_name(uid).map_or(uid.to_string(), ToString::to_string)
+}
+
+/// How many threads read, decode and write: one per core, and those that wait for a disk meanwhile.
+pub fn restore_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from) + 2
 }

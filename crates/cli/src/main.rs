@@ -10,6 +10,7 @@
 
 mod allocator;
 mod calendar;
+mod child;
 mod columns;
 mod command_output;
 mod commands;

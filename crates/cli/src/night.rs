@@ -5,7 +5,6 @@
 //! request to stop keeps a backup from being made: hooks that fail, notices that do not arrive and
 //! records that cannot be kept are reported, and the run goes on. Why: `docs/design/0025-profiles.md`.
 
-mod child;
 mod conditions;
 mod record;
 mod report;
@@ -20,10 +19,9 @@ use serde_json::json;
 use strongroom_base::{Cancel, Clock, Severity, SystemClock};
 use strongroom_notice::Verdict;
 
+use crate::child::{self, Ended, Ending, Patience, Stream};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
-pub use child::Stream;
-use child::{Ended, Ending, Patience};
 pub use conditions::{is_metered, is_on_battery};
 pub use record::{Moment, Record, Records, RunRecord, StepRecord, replace};
 pub use report::{State, lines as lines_of, metrics, state_of, verdict_text};
@@ -292,9 +290,7 @@ impl Night<'_> {
         report: &str,
     ) {
         for hook in hooks {
-            let mut command = Command::new("/bin/sh");
-            command.args(["-c", hook]);
-            command.env_remove("STRONGROOM_PASSWORD");
+            let mut command = child::shell(hook);
             command.env("STRONGROOM_PROFILE", &self.profile).env("STRONGROOM_VERDICT", verdict);
             // Those behind a run put in order what those before it began: they run also after a
             // request to stop, but not for long.
@@ -306,7 +302,7 @@ impl Night<'_> {
             let patience = Patience { whole: Some(whole), grace: GRACE_OF_HOOKS };
             let what = match self.attend(when, command, report, patience, &cancel) {
                 Ok(Ended { ending: Ending::Code(0) | Ending::Stopped, .. }) => continue,
-                Ok(ended) => report::with_output(&report::ending_text(ended.ending), &ended.output),
+                Ok(ended) => report::with_output(&ended.ending.to_string(), &ended.output),
                 Err(error) => error.to_string(),
             };
             let hook = strongroom_base::Printable::text(hook);
@@ -338,7 +334,7 @@ fn step_record(step: &str, ended: Ended) -> StepRecord {
     };
     let mut output = ended.output;
     if let Ending::Signal(_) = ended.ending {
-        output.push_str(&format!("it {}\n", report::ending_text(ended.ending)));
+        output.push_str(&format!("it {}\n", ended.ending));
     }
     let (step, outcome, seconds) = (step.to_owned(), outcome.to_owned(), ended.took.as_secs_f64());
     StepRecord { step, outcome, exit, seconds, output }

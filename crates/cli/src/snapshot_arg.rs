@@ -164,14 +164,28 @@ impl SnapshotArg {
             return;
         }
         context.terminal.note(format!(
-            "{} is snapshot {} of {} ({}, {})",
+            "{} is {}",
             printable_text(&self.name),
-            snapshot.id.short(),
-            printable_paths(&snapshot.paths, ", "),
-            printable_text(&snapshot.host),
-            dates::text(snapshot.started),
+            snapshot_text(snapshot)
         ));
     }
+}
+
+/// A snapshot in words.
+fn snapshot_text(snapshot: &Snapshot) -> String {
+    format!(
+        "snapshot {} of {} ({}, {})",
+        snapshot.id.short(),
+        printable_paths(&snapshot.paths, ", "),
+        printable_text(&snapshot.host),
+        dates::text(snapshot.started),
+    )
+}
+
+/// A line about the snapshot that something was taken from.
+pub fn from_line(snapshot: &Snapshot) -> String {
+    let incomplete = if snapshot.partial { "incomplete " } else { "" };
+    format!("  from {incomplete}{}", snapshot_text(snapshot))
 }
 
 /// The snapshots that these names mean, among these.

@@ -7,6 +7,7 @@
 //! (`docs/design/0026-drills.md`).
 
 mod compare;
+mod links;
 mod live;
 mod sample;
 mod scratch;
@@ -26,13 +27,13 @@ use strongroom_repository::{
     ChunkReader, Collections, Drill, DrillVerdict, Repository, RepositoryError, SnapshotList,
     change_remark, list_snapshots,
 };
-use strongroom_source::TargetOptions;
+use strongroom_source::{PathFilter, TargetOptions};
 
 use crate::error::EngineError;
-use crate::restore::{RestoreOptions, RestoreOutcome, RestorePlace, restore_chosen};
+use crate::restore::{RestoreOptions, RestoreOutcome, RestorePlace, restore};
 use compare::{Compared, Comparison, compare};
 use sample::{Sample, Wanted, take_sample};
-use scratch::{Scratch, free_bytes};
+use scratch::{Owner, Scratch, free_bytes, sweep};
 pub use verdict::{DrillFinding, FindingKind};
 use verdict::{Listener, Said, verdict_of};
 
@@ -59,6 +60,9 @@ pub struct DrillOptions {
     pub seed: Option<u64>,
     /// The folder in which the scratch folder is made. It must exist.
     pub scratch: PathBuf,
+    /// The name of this machine. What a drill of the same repository on it left there when it was
+    /// killed is removed.
+    pub host: String,
     /// Leave the scratch folder.
     pub keep: bool,
     /// Read the files of this machine too, if they have not changed since.
@@ -143,11 +147,13 @@ pub fn drill(
     let entropy = &*repository.surroundings.entropy;
     let drawn = || u64::from_le_bytes(random_array(entropy));
     let start = options.seed.or_else(|| end_of_last(&list, snapshot)).unwrap_or_else(drawn);
+    let owner = Owner::new(&repository.config.id, &options.host);
+    sweep(&options.scratch, &owner, monitor);
     let free = free_bytes(&options.scratch)?;
     let wanted = Wanted { path: &options.path, amount: options.amount, start, free };
     let sample = take_sample(repository, snapshot, &wanted, &reader, cancel)?;
     check_room(&sample, &options.scratch, free)?;
-    let scratch = Scratch::create(&options.scratch, entropy)?;
+    let scratch = Scratch::create(&options.scratch, &owner, entropy)?;
     let sampled = Sampled { repository, snapshot, sample: &sample, folder: &scratch.path() };
     let tried = sampled.try_out(options, judge, monitor, cancel)?;
     let kept = match options.keep {
@@ -250,31 +256,28 @@ impl Sampled<'_> {
         cancel: &Cancel,
     ) -> Result<Tried, EngineError> {
         let target = TargetOptions::default();
+        let filter = PathFilter::exactly(self.sample.chosen.iter().cloned());
         let restore_options = RestoreOptions {
             path: Vec::new(),
-            filter: None,
+            filter: Some(filter.clone()),
             place: RestorePlace::Into(self.folder.to_owned()),
             target,
             dry_run: false,
             verify: false,
             workers: options.workers,
         };
-        let (clock, chosen) = (&self.repository.surroundings.clock, &self.sample.chosen);
+        let clock = &self.repository.surroundings.clock;
         let began = clock.now();
-        let listener = Listener::new(monitor, self.folder);
-        let restored = restore_chosen(
-            self.repository,
-            self.snapshot,
-            &restore_options,
-            Some(chosen),
-            &listener,
-            cancel,
-        )?;
+        let total = (self.sample.chosen_files, self.sample.chosen_bytes);
+        let listener = Listener::new(monitor, self.folder, total);
+        let restored =
+            restore(self.repository, self.snapshot, &restore_options, &listener, cancel)?;
         let nanos = clock.now().0.saturating_sub(began.0);
         let comparison = Comparison {
             repository: self.repository,
             snapshot: self.snapshot,
-            chosen,
+            filter: &filter,
+            entries: self.sample.chosen.len() as u64,
             scratch: self.folder,
             target,
             source: options.source,

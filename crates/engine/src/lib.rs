@@ -4,7 +4,6 @@
 //! prints, never reads the environment, and takes clock and randomness as parameters.
 
 mod backup;
-mod chosen;
 mod diff;
 mod drill;
 mod dump;

@@ -34,7 +34,6 @@ use strongroom_source::{
     DirectoryId, Existing, ExistingFile, PathFilter, Target, TargetError, TargetOptions,
 };
 
-use crate::chosen::Chosen;
 use crate::error::EngineError;
 use crate::own::own_directories;
 use crate::wanted::{WantedEvent, WantedWalk};
@@ -106,27 +105,12 @@ pub fn restore(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<RestoreOutcome, EngineError> {
-    restore_chosen(repository, snapshot, options, None, monitor, cancel)
-}
-
-/// Puts back what was chosen of a snapshot, with the directories that lead there; without a choice,
-/// all of it.
-pub(crate) fn restore_chosen(
-    repository: &Repository,
-    snapshot: &Snapshot,
-    options: &RestoreOptions,
-    chosen: Option<&Chosen>,
-    monitor: &dyn Monitor,
-    cancel: &Cancel,
-) -> Result<RestoreOutcome, EngineError> {
     let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
     let found = find_path(snapshot, &options.path, &reader)?;
     let is_whole = matches!(found, Found::Root { .. }) && options.filter.is_none();
-    let all = is_whole.then_some((snapshot.stats.files, snapshot.stats.bytes));
-    let total = chosen.map(|chosen| (chosen.files, chosen.bytes)).or(all);
     let progress = Progress {
-        files_total: total.map(|(files, _)| files),
-        bytes_total: total.map(|(_, bytes)| bytes),
+        files_total: is_whole.then_some(snapshot.stats.files),
+        bytes_total: is_whole.then_some(snapshot.stats.bytes),
         ..Progress::default()
     };
     let base = match (&options.place, &found) {
@@ -158,7 +142,6 @@ pub(crate) fn restore_chosen(
             monitor,
             cancel,
             scope,
-            chosen,
             batch: Batch::default(),
             linked: LinkTable::new(LINKED_MAX),
             replaced: 0,
@@ -243,8 +226,6 @@ struct Run<'r> {
     monitor: &'r dyn Monitor,
     cancel: &'r Cancel,
     scope: Scope,
-    /// What is put back; all if there is none.
-    chosen: Option<&'r Chosen>,
     batch: Batch,
     /// The first name of each file that has further ones to come.
     linked: LinkTable<LinkKey, NameIn>,
@@ -271,8 +252,6 @@ impl Run<'_> {
         let mut open: Vec<OpenDirectory> = Vec::new();
         while let Some(WantedEvent { event, on_the_way }) = walk.next()? {
             match event {
-                SnapshotEvent::Enter(directory) if !self.leads_on(directory.path) => walk.skip(),
-                SnapshotEvent::Leaf { path, .. } if !self.is_chosen(path) => {}
                 SnapshotEvent::Enter(directory) => {
                     match self.enter(open.last(), &directory, existed, on_the_way)? {
                         Some(directory) => open.push(directory),
@@ -302,14 +281,6 @@ impl Run<'_> {
         let held = self.target.directories_held();
         debug_assert!(held == 0 || !self.linked.is_empty(), "{held} directories are still held");
         Ok(())
-    }
-
-    fn leads_on(&self, directory: &[u8]) -> bool {
-        self.chosen.is_none_or(|chosen| chosen.leads_on(directory))
-    }
-
-    fn is_chosen(&self, path: &[u8]) -> bool {
-        self.chosen.is_none_or(|chosen| chosen.has(path))
     }
 
     /// Makes a directory of the target ready for what it is to hold: the target's own, or one in

@@ -1,7 +1,8 @@
-//! Which paths of a snapshot are wanted: patterns in the syntax of gitignore, over paths as they
-//! were on the machine.
+//! Which entries of a snapshot are wanted: those that match patterns in the syntax of gitignore, over
+//! paths as they were on the machine, or those of a list.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use crate::error::SourceError;
 use crate::exclude::Patterns;
@@ -20,17 +21,24 @@ pub struct FilterOptions {
     pub iexcludes: Vec<String>,
 }
 
-/// Patterns of what is wanted, ready to be matched.
+/// What is wanted.
 #[derive(Debug, Clone)]
-pub struct PathFilter {
-    includes: Option<Patterns>,
-    excludes: Patterns,
+pub struct PathFilter(Rule);
+
+#[derive(Debug, Clone)]
+enum Rule {
+    Patterns {
+        includes: Option<Patterns>,
+        excludes: Patterns,
+    },
+    /// What is said of each entry that is wanted, and of each directory above one.
+    Exactly(HashMap<PathBuf, Verdict>),
 }
 
 /// What a filter says of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is wanted, with all that is below it and not excluded.
+    /// It is wanted; by patterns, with all that is below it and not excluded.
     Wanted,
     /// It is a directory, and something below it may be wanted.
     OnTheWay,
@@ -53,12 +61,33 @@ impl PathFilter {
             return Ok(None);
         }
         let includes = has_includes.then(|| patterns(includes, iincludes)).transpose()?;
-        Ok(Some(Self { includes, excludes: patterns(excludes, iexcludes)? }))
+        let excludes = patterns(excludes, iexcludes)?;
+        Ok(Some(Self(Rule::Patterns { includes, excludes })))
+    }
+
+    /// The filter of these entries alone: of a directory, nothing that it holds. Paths begin with
+    /// a slash.
+    pub fn exactly(paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        let mut verdicts = HashMap::new();
+        for path in paths {
+            for above in path.ancestors().skip(1) {
+                if verdicts.contains_key(above) {
+                    break;
+                }
+                verdicts.insert(above.to_owned(), Verdict::OnTheWay);
+            }
+            verdicts.insert(path, Verdict::Wanted);
+        }
+        Self(Rule::Exactly(verdicts))
     }
 
     /// What is to become of the directory that a walk starts at: it is never excluded itself.
     pub fn judge_top(&self, path: &Path) -> Verdict {
-        let Some(includes) = &self.includes else { return Verdict::Wanted };
+        let includes = match &self.0 {
+            Rule::Patterns { includes: Some(includes), .. } => includes,
+            Rule::Patterns { includes: None, .. } => return Verdict::Wanted,
+            Rule::Exactly(verdicts) => return of_list(verdicts, path),
+        };
         match path.ancestors().any(|above| includes.exclude(above, true)) {
             true => Verdict::Wanted,
             false => Verdict::OnTheWay,
@@ -67,10 +96,14 @@ impl PathFilter {
 
     /// What is to become of an entry of a directory about which `above` was said.
     pub fn judge(&self, path: &Path, is_directory: bool, above: Verdict) -> Verdict {
-        if above == Verdict::Unwanted || self.excludes.exclude(path, is_directory) {
+        let (includes, excludes) = match &self.0 {
+            Rule::Patterns { includes, excludes } => (includes, excludes),
+            Rule::Exactly(verdicts) => return of_list(verdicts, path),
+        };
+        if above == Verdict::Unwanted || excludes.exclude(path, is_directory) {
             return Verdict::Unwanted;
         }
-        match &self.includes {
+        match includes {
             Some(includes) if above == Verdict::OnTheWay => {
                 if includes.exclude(path, is_directory) {
                     Verdict::Wanted
@@ -83,6 +116,10 @@ impl PathFilter {
             _ => Verdict::Wanted,
         }
     }
+}
+
+fn of_list(verdicts: &HashMap<PathBuf, Verdict>, path: &Path) -> Verdict {
+    verdicts.get(path).copied().unwrap_or(Verdict::Unwanted)
 }
 
 #[cfg(test)]
@@ -132,6 +169,25 @@ mod tests {
             FilterOptions { iexcludes: strings(&["*.Txt", "/b"]), ..FilterOptions::default() },
             &["/a/docs/z"],
         );
+    }
+
+    #[test]
+    fn of_a_list_only_the_entries_themselves_are_wanted() {
+        // A directory that leads to one entry and is another comes before and after it.
+        let paths = ["/a/b/c", "/a/b", "/a/d", "/a/d/e/f"].map(PathBuf::from);
+        let filter = PathFilter::exactly(paths);
+        let judge = |path: &str| filter.judge(Path::new(path), true, Verdict::Wanted);
+        for path in ["/a/b", "/a/b/c", "/a/d", "/a/d/e/f"] {
+            assert_eq!(judge(path), Verdict::Wanted, "{path}");
+        }
+        for path in ["/a", "/a/d/e"] {
+            assert_eq!(judge(path), Verdict::OnTheWay, "{path}");
+        }
+        for path in ["/b", "/a/b/d", "/a/b/c/d", "/a/bc"] {
+            assert_eq!(judge(path), Verdict::Unwanted, "{path}");
+        }
+        assert_eq!(filter.judge_top(Path::new("/")), Verdict::OnTheWay);
+        assert_eq!(PathFilter::exactly([]).judge_top(Path::new("/")), Verdict::Unwanted);
     }
 
     #[test]

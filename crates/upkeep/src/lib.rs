@@ -33,7 +33,8 @@ pub use keys::{NewAccess, add_key, change_key, list_keys, remove_key};
 pub use lock::{LockOutcome, lock};
 pub use repair::{
     FetchOutcome, FetchPlan, FetchStep, Known, Needed, RepairOutcome, RepairPlan, RepairStep,
-    fetch, may_recover, plan_fetch, plan_recovery, plan_repair, repair, repair_objects,
+    fetch, may_recover, plan_fetch, plan_losses, plan_recovery, plan_repair, repair,
+    repair_objects,
 };
 pub use replicate::{
     CopyOutcome, CopyPlan, MirrorOutcome, MirrorPlan, mirror, plan_mirror, plan_replica, replicate,

@@ -41,10 +41,10 @@ use strongroom_base::{Cancel, Monitor};
 use strongroom_repository::objects::{read_whole, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Repository, RepositoryError, arena_bytes_of, forged_configs,
-    list_snapshots,
+    list_snapshots, read_vouchers,
 };
 
-use crate::health::audit::audit_beside_others;
+use crate::health::audit::{Affected, audit_beside_others};
 use crate::health::bad::BadPlaces;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::look::{Looked, look_into};
@@ -132,6 +132,29 @@ pub fn repair(
     let audited = audit_beside_others(repository, &reader, &snapshots, &bad, monitor, cancel)?;
     outcome.affected = audited.0;
     Ok(outcome)
+}
+
+/// Adds to a plan what takes a key to find, and names the files that cannot be read whole as things
+/// are, for lack of an object or in spite of parity. What the plan rescues or puts back may bring
+/// some of them back. It reads every arena once more.
+pub fn plan_losses(
+    repository: &Repository,
+    plan: &mut RepairPlan,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<Vec<Affected>, RepositoryError> {
+    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    reader.store().trust(read_vouchers(repository)?);
+    for Rescue { arena, why } in find_wrong_chunks(repository, &reader, monitor, cancel)? {
+        plan.steps.push(RepairStep::Rescue { arena, why });
+    }
+    let mut bad = BadPlaces::default();
+    for rescue in plan.steps.iter().filter_map(Rescue::of) {
+        bad.add_broken(rescue.arena.id, &reader);
+    }
+    let list = list_snapshots(repository)?;
+    let snapshots = list.readable();
+    Ok(audit_beside_others(repository, &reader, &snapshots, &bad, monitor, cancel)?.0)
 }
 
 /// Writes a configuration that someone changed without a key again, from the copy that the owner

@@ -3,14 +3,11 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
-use strongroom_base::Cancel;
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text, parse_bytes};
 use strongroom_catalog::Snapshot;
 use strongroom_engine::{
@@ -18,13 +15,15 @@ use strongroom_engine::{
 };
 use strongroom_repository::{Drill, DrillVerdict, Repository};
 
+use crate::child::{self, Ending, Patience, Stream};
 use crate::commands::verify;
 use crate::context::{Context, ReplicaArgs};
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::machine::{host_name, restore_threads};
 use crate::progress::{TerminalMonitor, Words};
-use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
-use crate::terminal::{name_json, path_json, printable, printable_bytes, printable_text};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete, from_line};
+use crate::terminal::{name_json, path_json, printable, printable_text, write_wrapped};
 
 /// What is drilled, and how.
 #[derive(Debug, Clone, clap::Args)]
@@ -72,11 +71,8 @@ pub struct Args {
 /// How much is restored if nothing else is said.
 const BYTES_USUAL: u64 = 1 << 30;
 
-/// About how many threads wait for a disk while the others keep the cores busy.
-const WAITING_THREADS: usize = 2;
-
-/// How often it is looked whether a command has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long a command that is asked to stop may take for it.
+const GRACE: Duration = Duration::from_secs(5);
 
 fn parse_seed(text: &str) -> Result<u64, String> {
     u64::from_str_radix(text, 16)
@@ -122,23 +118,24 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let what = SnapshotArg::from(args.what.clone());
     let snapshot = what.find(&repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = DrillOptions {
         path: what.path.clone(),
         amount,
         seed: args.seed,
         scratch: args.scratch(&repository)?,
+        host: host_name(),
         keep: args.keep,
         source: !args.no_source,
         record: !args.no_record,
-        workers: args.threads.unwrap_or(cores + WAITING_THREADS),
+        workers: args.threads.unwrap_or_else(restore_threads),
     };
     let monitor = context.terminal.monitor(Words::files("restored"));
     let judge = |folder: &Path| {
         let command = args.command.as_ref()?;
         let part = folder.join(OsStr::from_bytes(what.path.strip_prefix(b"/").unwrap_or_default()));
         let place = if part.is_dir() { &part } else { folder };
-        run_command(command, place, context.json(), &context.cancel).err()
+        monitor.finish();
+        run_command(context, command, place).err()
     };
     let outcome = drill(&repository, &snapshot, &options, &judge, &monitor, &context.cancel);
     monitor.finish();
@@ -159,29 +156,19 @@ fn exit_of(outcome: &DrillOutcome, otherwise: Exit) -> Exit {
 }
 
 /// Runs a command in a folder, and says why it failed.
-fn run_command(text: &str, folder: &Path, json: bool, cancel: &Cancel) -> Result<(), String> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", text]).current_dir(folder).stdin(Stdio::null()).process_group(0);
-    command.env("STRONGROOM_DRILL", folder);
-    if json {
-        // Standard output is for events.
-        command.stdout(std::io::stderr());
-    }
-    let failed = |error: std::io::Error| format!("the command {text:?} cannot be run: {error}");
-    let mut child = command.spawn().map_err(failed)?;
-    loop {
-        match child.try_wait().map_err(failed)? {
-            Some(status) if status.success() => return Ok(()),
-            Some(status) => return Err(format!("the command {text:?} failed ({status})")),
-            None if cancel.is_cancelled() => {
-                // With all that it has started, so that nothing uses the folder any longer.
-                let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-                let _ = group.map(|group| kill_process_group(group, Signal::KILL));
-                let _ = child.wait();
-                return Err(format!("the command {text:?} was stopped"));
-            }
-            None => std::thread::sleep(LOOK_EVERY),
-        }
+fn run_command(context: &Context, text: &str, folder: &Path) -> Result<(), String> {
+    let mut command = child::shell(text);
+    command.current_dir(folder).env("STRONGROOM_DRILL", folder);
+    let patience = Patience { whole: None, grace: GRACE };
+    let mut each = |stream: Stream, line: &str| match (stream, context.json()) {
+        (Stream::Out, false) => drop(context.terminal.line(line)),
+        // With `--json`, standard output is for events.
+        _ => write_wrapped("", line),
+    };
+    match child::run(command, b"", patience, &context.cancel, &mut each) {
+        Ok(ended) if ended.ending == Ending::Code(0) => Ok(()),
+        Ok(ended) => Err(format!("the command {text:?} {}", ended.ending)),
+        Err(error) => Err(format!("the command {text:?} cannot be run: {error}")),
     }
 }
 
@@ -210,7 +197,7 @@ pub fn drill_text(drill: &Drill) -> String {
     let day = dates::day(drill.time);
     match drill.verdict {
         DrillVerdict::Proved => format!("proved {day}"),
-        DrillVerdict::Incomplete => format!("proved in part {day}"),
+        DrillVerdict::Incomplete => format!("drill incomplete {day}"),
         DrillVerdict::Failed => format!("drill failed {day}"),
     }
 }
@@ -280,7 +267,6 @@ fn summary(snapshot: &Snapshot, outcome: &DrillOutcome, elapsed: Duration) -> Ve
         DrillVerdict::Incomplete => "not proved",
         DrillVerdict::Failed => "FAILED",
     };
-    let paths: Vec<String> = snapshot.paths.iter().map(|path| printable_bytes(path)).collect();
     let (entries, all) = outcome.entries;
     let mut lines = vec![
         format!(
@@ -289,14 +275,7 @@ fn summary(snapshot: &Snapshot, outcome: &DrillOutcome, elapsed: Duration) -> Ve
             bytes_text(outcome.bytes),
             duration_text(elapsed),
         ),
-        format!(
-            "  from {}snapshot {} of {} ({}, {})",
-            if snapshot.partial { "incomplete " } else { "" },
-            snapshot.id.short(),
-            paths.join(", "),
-            printable_text(&snapshot.host),
-            dates::text(snapshot.started),
-        ),
+        from_line(snapshot),
         format!(
             "  a sample of {} of {}; seed {:016x}",
             count_text(entries),

@@ -11,13 +11,13 @@ use strongroom_backend::Backend;
 use strongroom_base::units::{count_text, counted, duration_text};
 use strongroom_base::{OsEntropy, Timestamp};
 use strongroom_remote::Past;
-use strongroom_repository::objects::{COLLECTIONS_FOLDER, KEYS_FOLDER};
 use strongroom_repository::{Collections, RepositoryError, in_mode_of};
 use strongroom_upkeep::{
-    Known, RepairPlan, RepairStep, may_recover, plan_recovery, plan_repair, repair, repair_objects,
+    Known, RepairPlan, RepairStep, may_recover, plan_losses, plan_recovery, plan_repair, repair,
+    repair_objects,
 };
 
-use super::verify::{BACK_UP_AGAIN, affected_json, lost_snapshot_text, report_affected};
+use super::verify::{UNREAD, affected_json, lost_snapshot_text, report_affected, report_loss};
 use crate::context::{Context, moment};
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
@@ -106,42 +106,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let mut plan = plan?;
     let mut fetching =
         Fetching { context, backend: &*backend, replicas: &replicas, outcome: Default::default() };
-    let mut fetches = Vec::new();
     if args.dry_run {
-        let can_open = !args.keyless && !replicas.is_empty() && !plan.steps.iter().any(is_vital);
-        let collections = match can_open {
-            true => Some(Collections::read(&context.open()?)?),
-            false => None,
-        };
-        let known = collections.as_ref().map_or(Known::Nothing, Known::Collections);
-        fetches = fetching.plan(known, &mut plan)?;
-    } else {
-        fetching.run(Known::NotYet, &mut plan)?;
+        return show_plan(args, &backend, &fetching, plan);
     }
+    fetching.run(Known::NotYet, &mut plan)?;
     for step in &plan.steps {
         context.terminal.line(step_text(step))?;
-    }
-    if args.dry_run {
-        if !args.keyless && may_recover(&*backend)? {
-            plan_recovery(&context.open()?, &mut plan, &monitor, &context.cancel)?;
-            report_lost_snapshots(context, &plan)?;
-        }
-        context.terminal.json(&json!({
-            "event": "plan",
-            "objects": plan.objects,
-            "steps": plan.steps.iter().map(step_text).collect::<Vec<_>>(),
-            "fetch": fetches,
-            "recover": plan.lost_snapshots.iter().map(|lost| lost.id.to_string())
-                .collect::<Vec<_>>(),
-        }))?;
-        let objects = counted(plan.objects, "object", "objects");
-        let steps = plan.steps.len() + plan.lost_snapshots.len() + fetches.len();
-        let (has_none, steps) = (steps == 0, counted(steps as u64, "step", "steps"));
-        context.terminal.line(match has_none {
-            true => format!("checked {objects}: nothing to repair"),
-            false => format!("checked {objects}: {steps} to do"),
-        })?;
-        return Ok(Exit::Done.into());
     }
     let outcome = if args.keyless {
         fetching.run(Known::Nothing, &mut plan)?;
@@ -185,7 +155,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     } else if outcome.repaired == 0 && outcome.rescued == 0 && outcome.lost.is_empty() {
         let fetched = fetching.outcome.mended + fetching.outcome.returned;
         let nothing = if fetched == 0 { "nothing" } else { "nothing else" };
-        context.terminal.line(format!("checked {objects}: {nothing} to repair; took {took}"))?;
+        let verb = if outcome.affected.is_empty() { "to repair" } else { "can be repaired" };
+        let unread = if args.keyless { UNREAD } else { "" };
+        context
+            .terminal
+            .line(format!("checked {objects}: {nothing} {verb}{unread}; took {took}"))?;
     } else {
         context.terminal.line(format!(
             "checked {objects}: {} repaired, {} saved in part, {} lost; took {took}",
@@ -200,9 +174,74 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         return Ok(Exit::Done.into());
     }
     if !outcome.affected.is_empty() {
-        context.terminal.line(BACK_UP_AGAIN)?;
+        report_loss(context, outcome.affected.len(), !replicas.is_empty())?;
     }
     Ok(Exit::Damaged.into())
+}
+
+/// Says what would be done, and what would stay lost. Ends as the repair would.
+fn show_plan(
+    args: &Args,
+    backend: &Arc<dyn Backend>,
+    fetching: &Fetching<'_>,
+    mut plan: RepairPlan,
+) -> Result<ExitCode, CliError> {
+    let context = fetching.context;
+    let repository = match (args.keyless, fetching.replicas) {
+        (true, _) => None,
+        (false, []) => Some(context.open()?),
+        (false, replicas) => Some(context.open_completed(backend.clone(), replicas)?),
+    };
+    let collections = repository.as_ref().map(Collections::read).transpose()?;
+    let known = collections.as_ref().map_or(Known::Nothing, Known::Collections);
+    let fetches = fetching.plan(known, &mut plan)?;
+    let mut affected = None;
+    if let Some(repository) = &repository {
+        let monitor = context.terminal.monitor(Words::objects("checked"));
+        affected = Some(plan_losses(repository, &mut plan, &monitor, &context.cancel)?);
+        if may_recover(&**backend)? {
+            plan_recovery(repository, &mut plan, &monitor, &context.cancel)?;
+        }
+    }
+    for step in &plan.steps {
+        context.terminal.line(step_text(step))?;
+    }
+    report_lost_snapshots(context, &plan)?;
+    context.terminal.json(&json!({
+        "event": "plan",
+        "objects": plan.objects,
+        "steps": plan.steps.iter().map(step_text).collect::<Vec<_>>(),
+        "fetch": fetches,
+        "recover": plan.lost_snapshots.iter().map(|lost| lost.id.to_string())
+            .collect::<Vec<_>>(),
+        "affected": affected.as_deref().map(affected_json),
+    }))?;
+    let affected = affected.unwrap_or_default();
+    report_affected(context, &affected)?;
+    let is_lost = |step: &&RepairStep| matches!(step, RepairStep::Lost { .. });
+    let lost = plan.steps.iter().filter(is_lost).count();
+    let steps = plan.steps.len() - lost + plan.lost_snapshots.len() + fetches.len();
+    let mut to_do = match (steps, lost, affected.as_slice()) {
+        (0, 0, []) => "nothing to repair".to_owned(),
+        (0, ..) => "nothing can be repaired".to_owned(),
+        _ => format!("{} to do", counted(steps as u64, "step", "steps")),
+    };
+    if lost > 0 {
+        to_do += &format!(", {} lost", counted(lost as u64, "object is", "objects are"));
+    }
+    if repository.is_none() {
+        to_do += UNREAD;
+    }
+    let objects = counted(plan.objects, "object", "objects");
+    context.terminal.line(format!("checked {objects}: {to_do}"))?;
+    if !affected.is_empty() {
+        if plan.steps.iter().any(|step| !step.is_sure()) {
+            context.terminal.line("the steps above may bring back some of what is lost")?;
+        }
+        report_loss(context, affected.len(), !fetching.replicas.is_empty())?;
+    }
+    let is_sure = plan.steps.iter().all(RepairStep::is_sure);
+    Ok(if affected.is_empty() && lost == 0 && is_sure { Exit::Done } else { Exit::Damaged }.into())
 }
 
 /// Makes stores again that were erased, of a repository over several. Returns how many objects.
@@ -218,11 +257,6 @@ fn mend_stores(
     context.terminal.line(format!("made {objects} again in stores that did not have them"))?;
     // The stores are members now.
     Ok((context.backend()?, made))
-}
-
-/// Whether a repository may not open before a step is done.
-fn is_vital(step: &RepairStep) -> bool {
-    matches!(step.object().folder(), "" | KEYS_FOLDER | COLLECTIONS_FOLDER)
 }
 
 fn report_lost_snapshots(context: &Context, plan: &RepairPlan) -> Result<(), CliError> {

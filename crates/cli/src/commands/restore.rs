@@ -12,12 +12,12 @@ use strongroom_engine::{RestoreOptions, RestoreOutcome, RestorePlace, restore};
 use strongroom_source::TargetOptions;
 
 use crate::context::{Context, ReplicaArgs};
-use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::filter_args::FilterArgs;
+use crate::machine::restore_threads;
 use crate::progress::Words;
-use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
-use crate::terminal::{path_json, printable_paths, printable_text};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete, from_line};
+use crate::terminal::path_json;
 
 /// What is restored, and where to.
 #[derive(Debug, Clone, clap::Args)]
@@ -65,9 +65,6 @@ pub struct Args {
     replicas: ReplicaArgs,
 }
 
-/// About how many threads wait for a disk while the others keep the cores busy.
-const WAITING_THREADS: usize = 2;
-
 /// Restores it.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let filter = args.filter.resolve()?;
@@ -76,7 +73,6 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let what = SnapshotArg::from(args.what);
     let snapshot = what.find(&repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let usual = TargetOptions::default();
     let options = RestoreOptions {
         path: what.path,
@@ -91,7 +87,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         },
         dry_run: args.dry_run,
         verify: args.verify,
-        workers: args.threads.unwrap_or(cores + WAITING_THREADS),
+        workers: args.threads.unwrap_or_else(restore_threads),
     };
     let new_and_known =
         Some(if args.dry_run { ("to write", "up to date") } else { ("written", "up to date") });
@@ -145,7 +141,6 @@ fn summary(
         _ => "restored with problems:",
     };
     let would = if dry_run { "would be " } else { "" };
-    let paths = printable_paths(&snapshot.paths, ", ");
     let mut lines = vec![
         format!(
             "{did} {}, {} in {}",
@@ -153,14 +148,7 @@ fn summary(
             bytes_text(outcome.bytes),
             duration_text(elapsed),
         ),
-        format!(
-            "  from {}snapshot {} of {} ({}, {})",
-            if snapshot.partial { "incomplete " } else { "" },
-            snapshot.id.short(),
-            paths,
-            printable_text(&snapshot.host),
-            dates::text(snapshot.started),
-        ),
+        from_line(snapshot),
         format!(
             "  {} {would}written, {} already up to date, {} {would}deleted",
             bytes_text(outcome.bytes_written),

@@ -74,6 +74,9 @@ fn numbered_part(part: &str, parts: &str) -> Option<VerifyDepth> {
     Some(VerifyDepth::Sample { percent: 100_u8.div_ceil(parts), turn: u64::from(part - 1) })
 }
 
+/// What is said of a check without a key.
+pub const UNREAD: &str = "; without a key, the snapshots were not read";
+
 /// Checks it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let depth = args.depth()?;
@@ -107,7 +110,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let summary = summary_json(&outcome, vouched, monitor.elapsed().as_secs_f64());
     context.terminal.json(&summary)?;
     let snapshots = match args.keyless {
-        true => "; without a key, the snapshots were not read".to_owned(),
+        true => UNREAD.to_owned(),
         false => format!(", and {}", counted(outcome.snapshots, "snapshot", "snapshots")),
     };
     context.terminal.line(format!(
@@ -132,10 +135,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         return Ok(Exit::Damaged.into());
     }
     match outcome.faults.len() as u64 {
-        0 => context.terminal.line(format!(
-            "{} in the list above cannot be restored whole; {BACK_UP_AGAIN}",
-            counted(outcome.affected.len() as u64, "entry", "entries")
-        ))?,
+        0 => report_loss(context, outcome.affected.len(), false)?,
         faults => context.terminal.line(format!(
             "{} damaged: run `strongroom repair`",
             counted(faults, "object is", "objects are")
@@ -253,9 +253,24 @@ pub fn lost_snapshot_text(lost: &LostSnapshot) -> String {
     format!("snapshot {} of {paths}, sequence {},", lost.id.short(), lost.sequence)
 }
 
-/// What to do about content that is lost.
-pub const BACK_UP_AGAIN: &str =
-    "back up the same paths again: what is still there replaces what is lost";
+/// How much of the list of what is affected is lost, and what to do about it.
+pub fn report_loss(
+    context: &Context,
+    affected: usize,
+    from_replicas: bool,
+) -> Result<(), CliError> {
+    let terminal = &context.terminal;
+    let entries = counted(affected as u64, "entry", "entries");
+    terminal.line(format!("{entries} in the list above cannot be restored whole"))?;
+    if !from_replicas {
+        terminal.line("if there is a replica, get it back: `strongroom repair --from REPLICA`")?;
+    }
+    terminal.line("back up the same paths again: what is still there replaces what is lost")?;
+    Ok(terminal.line(
+        "the rest of each snapshot is restored as always; `strongroom forget` removes a snapshot \
+         that is of no more use",
+    )?)
+}
 
 /// The files that need what is lost, for programs.
 pub fn affected_json(affected: &[Affected]) -> serde_json::Value {

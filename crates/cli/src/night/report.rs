@@ -8,7 +8,6 @@ use strongroom_base::{Printable, Timestamp};
 use strongroom_notice::{Notice, Verdict};
 
 use super::STEPS;
-use super::child::Ending;
 use super::record::{Record, RunRecord, StepRecord};
 use crate::dates;
 use crate::machine::host_name;
@@ -82,17 +81,7 @@ pub fn notice(profile: &str, run: &RunRecord, verdict: Verdict) -> Notice {
     Notice { verdict, subject, text, details }
 }
 
-/// How a program ended, behind its name.
-pub fn ending_text(ending: Ending) -> String {
-    match ending {
-        Ending::Code(code) => format!("ended with exit code {code}"),
-        Ending::Signal(signal) => format!("was ended by signal {signal}"),
-        Ending::TookTooLong => "took too long and was ended".to_owned(),
-        Ending::Stopped => "was stopped".to_owned(),
-    }
-}
-
-/// With what it wrote below.
+/// How a program ended, with what it wrote below.
 pub fn with_output(what: &str, output: &str) -> String {
     match output.trim_end() {
         "" => what.to_owned(),

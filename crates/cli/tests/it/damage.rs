@@ -65,6 +65,45 @@ fn what_is_lost_is_named_and_heals() {
     assert!(compare(&world.tree(), &world.restored(&world.of("latest"))).is_empty());
 }
 
+/// An arena that is gone leaves nothing to repair: what needs it is named all the same, before and
+/// by the repair, with the ways to get it back; and each of them works.
+#[test]
+fn what_a_missing_arena_takes_is_named_by_a_dry_run_too() {
+    let world = World::with_tree(9);
+    world.backup().exits(0);
+    let replica = world.path("replica").display().to_string();
+    world.run(["replicate", &replica]).exits(0);
+    let arena = largest_arena(&world);
+    fs::remove_file(&arena).unwrap();
+    let lost = world.say("verify --data").exits(4).says("repair --from REPLICA").says("back up");
+    let lost: Vec<&str> = lost.out.lines().filter(|line| line.starts_with("lost in")).collect();
+    assert!(!lost.is_empty());
+    for words in ["repair --dry-run", "repair"] {
+        let run = world.say(words).exits(4).says("nothing can be repaired");
+        let run = run.says("cannot be restored whole").says("repair --from REPLICA");
+        let run = run.says("back up the same");
+        let named: Vec<&str> = run.out.lines().filter(|line| line.starts_with("lost in")).collect();
+        assert_eq!(named, lost, "{words}");
+    }
+    let plan = world.say("--json repair --dry-run").exits(4);
+    let plan = plan.events("plan").remove(0);
+    assert_eq!(plan["affected"].as_array().unwrap().len(), lost.len(), "{plan}");
+    assert_eq!(plan["steps"], serde_json::json!([]));
+    // Without a key it is not known, and said to be so.
+    world.say("repair --dry-run --keyless").exits(0).says("the snapshots were not read");
+    // With a replica nothing would stay lost; with one that lacks it as well, all of it would.
+    world.run(["repair", "--dry-run", "--from", &replica]).exits(0).says("because it is missing");
+    let there = world.path("replica/arenas").join(arena.file_name().unwrap());
+    assert!(there.exists(), "{}", there.display());
+    let aside = world.path("aside");
+    fs::rename(&there, &aside).unwrap();
+    let run = world.run(["repair", "--dry-run", "--from", &replica]).exits(4);
+    assert!(!run.says("cannot be restored whole").out.contains("--from REPLICA"));
+    fs::rename(&aside, &there).unwrap();
+    world.run(["repair", "--from", &replica]).exits(0);
+    world.say("repair --dry-run").exits(0).says("nothing to repair");
+}
+
 #[test]
 fn a_lost_configuration_comes_back_from_its_copy() {
     let world = World::with_tree(10);

@@ -14,7 +14,7 @@ use crate::world::{Run, World, is_root};
 
 /// A repository with one snapshot of `count` files of some KiB, and everything else that a tree
 /// has.
-fn drilled(count: u64) -> World {
+pub fn drilled(count: u64) -> World {
     let world = World::with_tree(21);
     let mut random = Random::new(count);
     for number in 0..count {
@@ -27,13 +27,13 @@ fn drilled(count: u64) -> World {
 
 /// Drills, and gives what it says to programs.
 #[track_caller]
-fn drill(world: &World, words: &str, exit: i32) -> Value {
+pub fn drill(world: &World, words: &str, exit: i32) -> Value {
     let words = format!("--json drill {words}");
     world.say(words.trim_end()).exits(exit).summary()
 }
 
 /// All scratch folders that are left.
-fn left_over(folder: PathBuf) -> Vec<PathBuf> {
+pub fn left_over(folder: PathBuf) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
@@ -46,7 +46,7 @@ fn left_over(folder: PathBuf) -> Vec<PathBuf> {
     found
 }
 
-fn largest_arena(world: &World) -> PathBuf {
+pub fn largest_arena(world: &World) -> PathBuf {
     let files = strongroom_testkit::damage::files_below(&world.repository().join("arenas"));
     files.into_iter().max_by_key(|path| path.metadata().unwrap().len()).unwrap()
 }
@@ -188,7 +188,7 @@ fn a_command_judges_what_was_restored() {
         world.run(["drill", &what, "--sample", "100%", "--command", command])
     };
     run("test -s noise-000 && test -d \"$STRONGROOM_DRILL\"").exits(0).says("proved restorable");
-    run("exit 7").exits(1).says("FAILED").says("exit status: 7");
+    run("exit 7").exits(1).says("FAILED").says("exit code 7");
     world.say("snapshots").says("(drill failed 20");
 }
 

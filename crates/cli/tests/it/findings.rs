@@ -6,7 +6,7 @@
 
 mod deleting;
 mod links;
-mod media;
+pub mod media;
 mod memory;
 mod output;
 mod overwriting;

@@ -364,7 +364,9 @@ fn damage(book: &mut Book) {
     assert!(!damaged["damaged"].as_array().unwrap().is_empty(), "{damaged}");
     book.keep_beside(&mut world.command(["dump", "latest", "--json"]), 4);
     book.say(&world, "drill", 4);
-    book.say(&world, "repair -n", 0);
+    let plan = last(&book.say(&world, "repair -n", 4), "plan");
+    assert!(!plan["affected"].as_array().unwrap().is_empty(), "{plan}");
+    book.say(&world, "repair -n --keyless", 4);
     book.say(&world, "repair", 4);
     book.say(&world, "repair --keyless", 4);
     book.say(&world, "stats --snapshots", 0);

@@ -6,6 +6,7 @@ mod book;
 mod crash;
 mod damage;
 mod drill;
+mod drill_bad_days;
 mod findings;
 mod fingers;
 mod forget;

@@ -90,6 +90,8 @@ fn life_in(mode: &str, far: &Far) {
     far.run(&["restore", &format!("latest~1:{tree}"), "--target", target]).exits(0);
     first.assert_same(&Image::of(&far.world.path("target")), "the first version");
     far.run(&["verify", "--data"]).exits(0);
+    far.run(&["drill"]).exits(0).says("proved restorable");
+    far.run(&["snapshots"]).exits(0).says("(proved 20");
     let replica = far.world.path("replica");
     let replica = replica.to_str().unwrap();
     far.run(&["replicate", replica]).exits(0);

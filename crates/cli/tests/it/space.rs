@@ -13,10 +13,13 @@ pub struct Disk<'d>(&'d Path);
 
 impl<'d> Disk<'d> {
     pub fn mount(path: &'d Path, size: &str) -> Option<Self> {
+        Self::mount_as(path, &["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+    }
+
+    pub fn mount_as(path: &'d Path, what: &[&str]) -> Option<Self> {
         fs::create_dir(path).unwrap();
-        let options = format!("size={size}");
         let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(path);
+        command.args(what).arg(path);
         command.output().is_ok_and(|output| output.status.success()).then_some(Self(path))
     }
 

@@ -3,30 +3,44 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::{Entry, Metadata, Recipe, RecipeReader, Snapshot};
-use strongroom_repository::{
-    ChunkReader, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk,
-};
-use strongroom_source::{DirectoryId, Existing, Target, TargetOptions};
+use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, SnapshotEvent};
+use strongroom_source::{DirectoryId, Existing, PathFilter, Target, TargetOptions};
 
+use super::links::Links;
 use super::live::{self, Live};
 use super::{DrillFinding, FindingKind, SourceCounts};
-use crate::chosen::Chosen;
 use crate::error::EngineError;
+use crate::wanted::{WantedEvent, WantedWalk};
 
 /// At most this much is read at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Fills a buffer from a place in a file; false if the file does not have it.
-type Read<'r> = &'r dyn Fn(u64, &mut [u8]) -> bool;
+/// Fills a buffer from a place in a file.
+type Read<'r> = &'r dyn Fn(u64, &mut [u8]) -> io::Result<()>;
 
 /// Where the next stored byte is, at a place in a file or behind it; none if holes follow.
 type NextStored<'r> = &'r dyn Fn(u64) -> Option<u64>;
+
+/// Why the content of a file was not compared.
+enum Failure {
+    /// The drill cannot go on.
+    Drill(EngineError),
+    /// The file cannot be read: whether it is right is not known.
+    File(io::Error),
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self::Drill(error)
+    }
+}
 
 /// What was found.
 #[derive(Default)]
@@ -41,7 +55,9 @@ pub struct Compared {
 pub struct Comparison<'c> {
     pub repository: &'c Repository,
     pub snapshot: &'c Snapshot,
-    pub chosen: &'c Chosen,
+    /// What was to be restored, and how many entries that are.
+    pub filter: &'c PathFilter,
+    pub entries: u64,
     /// Where it was restored.
     pub scratch: &'c Path,
     pub target: TargetOptions,
@@ -59,27 +75,25 @@ pub fn compare(
     let target = Target::open(comparison.scratch, comparison.target)?;
     let digest = blake3::Hasher::new();
     let compared = Compared::default();
-    let mut run = Run { comparison, reader: &reader, target, cancel, digest, compared };
-    let mut walk = SnapshotWalk::new(&Found::root(comparison.snapshot), &reader, cancel);
+    let links = Links::new();
+    let mut run = Run { comparison, reader: &reader, target, cancel, links, digest, compared };
+    let root = Found::root(comparison.snapshot);
+    let mut walk = WantedWalk::new(&root, Some(comparison.filter), &reader, cancel);
     let mut levels: Vec<Level> = Vec::new();
-    while let Some(event) = walk.next()? {
+    let mut seen = 0;
+    while let Some(WantedEvent { event, on_the_way }) = walk.next()? {
         match event {
             SnapshotEvent::Enter(directory) => {
-                let entered = match comparison.chosen.leads_on(directory.path) {
-                    true => run.enter(levels.last_mut(), directory.entry, directory.path)?,
-                    false => None,
-                };
-                match entered {
+                seen += u64::from(!on_the_way);
+                match run.enter(levels.last_mut(), directory.entry, directory.path)? {
                     Some(level) => levels.push(level),
                     None => walk.skip(),
                 }
             }
             SnapshotEvent::Leaf { path, entry } => {
-                if comparison.chosen.has(path) {
-                    monitor.working_on(&super::as_path(path));
-                    let level = levels.last_mut();
-                    run.leaf(level, entry, path)?;
-                }
+                seen += 1;
+                monitor.working_on(&super::as_path(path));
+                run.leaf(levels.last_mut(), entry, path)?;
             }
             SnapshotEvent::Leave { path } => {
                 if let Some(level) = levels.pop() {
@@ -89,6 +103,10 @@ pub fn compare(
             // It was found when the sample was taken.
             SnapshotEvent::Lost { .. } => {}
         }
+    }
+    // The restore chooses by the same filter: what it passes over, both would not see.
+    if seen != comparison.entries && run.compared.findings.is_empty() {
+        run.find(b"", FindingKind::Missing);
     }
     run.compared.digest = *run.digest.finalize().as_bytes();
     Ok(run.compared)
@@ -106,6 +124,7 @@ struct Run<'r> {
     reader: &'r ChunkReader,
     target: Target,
     cancel: &'r Cancel,
+    links: Links,
     digest: blake3::Hasher,
     compared: Compared,
 }
@@ -189,7 +208,12 @@ impl Run<'_> {
         path: &[u8],
     ) -> Result<(), EngineError> {
         let Some(above) = above else { return Ok(()) };
-        if !self.has_same_metadata(above, entry, path) {
+        let is_there = self.has_same_metadata(above, entry, path);
+        let restored = is_there.then(|| self.target.inode_of(above.id, &entry.name).ok()).flatten();
+        if !self.links.agree(entry, restored) {
+            self.find(path, FindingKind::NotLinked);
+        }
+        if !is_there {
             return Ok(());
         }
         let Some(content) = entry.content() else { return Ok(()) };
@@ -209,13 +233,16 @@ impl Run<'_> {
         let size = restored.size();
         let read = |offset: u64, buffer: &mut [u8]| restored.read_at(offset, buffer);
         let stored = |offset: u64| restored.next_extent(offset).map(|extent| extent.offset);
-        let difference = self.first_difference(content, size, (&read, &stored), true)?;
-        if let Some(offset) = difference {
-            self.find(path, FindingKind::Content { offset });
-            return Ok(());
-        }
-        if self.comparison.source {
-            self.compare_source(entry, content, path, &|| hash(size, &read, self.cancel))?;
+        match self.first_difference(content, size, (&read, &stored), true) {
+            Ok(None) if self.comparison.source => {
+                self.compare_source(entry, content, path, &|| hash(size, &read, self.cancel))?;
+            }
+            Ok(None) => {}
+            Ok(Some(offset)) => self.find(path, FindingKind::Content { offset }),
+            Err(Failure::File(error)) => {
+                self.find(path, FindingKind::Unreadable { why: error.to_string() });
+            }
+            Err(Failure::Drill(error)) => return Err(error),
         }
         Ok(())
     }
@@ -233,15 +260,21 @@ impl Run<'_> {
             Live::Changed => return count(&mut self.compared.source.changed),
             Live::Gone => return count(&mut self.compared.source.gone),
             Live::Unreadable(why) => {
-                self.compared.source.unreadable += 1;
-                self.find(path, FindingKind::SourceUnreadable { why });
+                self.cannot_read_source(path, why);
                 return Ok(());
             }
         };
-        let read = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset).is_ok();
+        let read = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset);
         let stored = |offset: u64| live::next_stored(&file, offset);
         let size = entry.metadata.size;
-        let difference = self.first_difference(content, size, (&read, &stored), false)?;
+        let difference = match self.first_difference(content, size, (&read, &stored), false) {
+            Ok(difference) => difference,
+            Err(Failure::File(error)) => {
+                self.cannot_read_source(path, error.to_string());
+                return Ok(());
+            }
+            Err(Failure::Drill(error)) => return Err(error),
+        };
         if !is_still(&file, &entry.metadata) {
             return count(&mut self.compared.source.changed);
         }
@@ -252,6 +285,11 @@ impl Run<'_> {
         Ok(())
     }
 
+    fn cannot_read_source(&mut self, path: &[u8], why: String) {
+        self.compared.source.unreadable += 1;
+        self.find(path, FindingKind::SourceUnreadable { why });
+    }
+
     /// Where the first chunk begins that a file does not have; none if it is what was stored. Of
     /// the snapshot only the recipe is read.
     fn first_difference(
@@ -260,19 +298,16 @@ impl Run<'_> {
         size: u64,
         (read, stored): (Read<'_>, NextStored<'_>),
         digests: bool,
-    ) -> Result<Option<u64>, EngineError> {
+    ) -> Result<Option<u64>, Failure> {
         if size != content.stream_bytes() {
             return Ok(Some(size.min(content.stream_bytes())));
         }
         let mut recipe = RecipeReader::new(content, self.reader);
         let mut buffer = Vec::new();
         loop {
-            self.cancel.check()?;
-            let (offset, chunk) = match recipe.next_chunk().map_err(RepositoryError::from) {
-                Ok(Some(next)) => next,
-                Ok(None) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            };
+            self.cancel.check().map_err(EngineError::from)?;
+            let next = recipe.next_chunk().map_err(RepositoryError::from);
+            let Some((offset, chunk)) = next.map_err(EngineError::from)? else { return Ok(None) };
             let same = if chunk.is_hole() {
                 is_zeros(offset, chunk.stream_bytes, (read, stored), &mut buffer, self.cancel)?
             } else {
@@ -280,7 +315,7 @@ impl Run<'_> {
                     return Ok(Some(offset));
                 };
                 buffer.resize(bytes, 0);
-                let is_read = read(offset, &mut buffer);
+                let is_read = is_read(read, offset, &mut buffer)?;
                 let found = self.reader.naming().data.fingerprint(&buffer);
                 if digests {
                     self.digest.update(&found.0);
@@ -304,6 +339,15 @@ fn is_still(file: &File, metadata: &Metadata) -> bool {
     file.metadata().is_ok_and(|now| live::is_same_version(&now, metadata))
 }
 
+/// Fills a buffer from a place in a file. False if the file ends before.
+fn is_read(read: Read<'_>, offset: u64, buffer: &mut [u8]) -> Result<bool, Failure> {
+    match read(offset, buffer) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(Failure::File(error)),
+    }
+}
+
 /// True if all that is stored of a file within a hole is zeros.
 fn is_zeros(
     offset: u64,
@@ -311,15 +355,15 @@ fn is_zeros(
     (read, stored): (Read<'_>, NextStored<'_>),
     buffer: &mut Vec<u8>,
     cancel: &Cancel,
-) -> Result<bool, EngineError> {
+) -> Result<bool, Failure> {
     let end = offset.saturating_add(bytes);
     let mut from = offset;
     while let Some(next) = stored(from).filter(|next| *next < end) {
-        cancel.check()?;
+        cancel.check().map_err(EngineError::from)?;
         let piece = (end - next).min(PIECE_BYTES);
         // A piece is at most PIECE_BYTES.
         buffer.resize(piece as usize, 0);
-        if !read(next, buffer) || buffer.iter().any(|byte| *byte != 0) {
+        if !is_read(read, next, buffer)? || buffer.iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
         from = next + piece;
@@ -336,11 +380,69 @@ fn hash(size: u64, read: Read<'_>, cancel: &Cancel) -> Result<String, EngineErro
         cancel.check()?;
         // A piece is at most PIECE_BYTES.
         buffer.resize((size - done).min(PIECE_BYTES) as usize, 0);
-        if !read(done, &mut buffer) {
+        if read(done, &mut buffer).is_err() {
             return Ok("unreadable".to_owned());
         }
         hasher.update(&buffer);
         done += buffer.len() as u64;
     }
     Ok(hasher.finalize().to_hex().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use strongroom_base::Silent;
+
+    use super::*;
+    use crate::restore::{RestoreOptions, RestorePlace, restore};
+    use crate::testing::World;
+
+    #[test]
+    fn a_name_that_became_a_file_of_its_own_is_found() {
+        let world = World::new();
+        world.write("a", b"content");
+        let names = ["a", "b"].map(|name| world.tree().join(name));
+        fs::hard_link(&names[0], &names[1]).unwrap();
+        let snapshot = world.backup();
+        let filter = PathFilter::exactly(names.clone());
+        let scratch = world.folder.path().join("scratch");
+        let options = RestoreOptions {
+            path: Vec::new(),
+            filter: Some(filter.clone()),
+            place: RestorePlace::Into(scratch.clone()),
+            target: TargetOptions::default(),
+            dry_run: false,
+            verify: false,
+            workers: 2,
+        };
+        let cancel = Cancel::new();
+        restore(&world.repository, &snapshot, &options, &Silent, &cancel).unwrap();
+        let found = |entries| {
+            let comparison = Comparison {
+                repository: &world.repository,
+                snapshot: &snapshot,
+                filter: &filter,
+                entries,
+                scratch: &scratch,
+                target: options.target,
+                source: false,
+            };
+            compare(&comparison, &Silent, &cancel).unwrap().findings
+        };
+        assert_eq!(found(2), []);
+        assert_eq!(found(3), [DrillFinding::new(b"", FindingKind::Missing)]);
+
+        let second = scratch.join(names[1].strip_prefix("/").unwrap());
+        let (folder, copy) = (second.parent().unwrap(), scratch.join("copy"));
+        let times = [&second, folder].map(|path| path.metadata().unwrap().modified().unwrap());
+        fs::copy(&second, &copy).unwrap();
+        fs::rename(&copy, &second).unwrap();
+        for (path, time) in [&second, folder].into_iter().zip(times) {
+            File::open(path).unwrap().set_modified(time).unwrap();
+        }
+        let path = names[1].to_str().unwrap().as_bytes();
+        assert_eq!(found(2), [DrillFinding::new(path, FindingKind::NotLinked)]);
+    }
 }

@@ -6,7 +6,8 @@
 //! everything was drilled, for samples of any size and for any snapshots of the
 //! same tree they were taken from.
 
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
+use std::path::{Path, PathBuf};
 
 use strongroom_base::Cancel;
 use strongroom_catalog::{Entry, Recipe, RecipeReader};
@@ -14,8 +15,7 @@ use strongroom_repository::{
     ChunkReader, Repository, RepositoryError, SnapshotEvent, SnapshotWalk, find_path,
 };
 
-use super::{DrillAmount, DrillFinding, FindingKind};
-use crate::chosen::Chosen;
+use super::{DrillAmount, DrillFinding, FindingKind, as_path};
 use crate::error::EngineError;
 
 /// At most this many entries are in one sample: each takes some 200 bytes of memory.
@@ -43,7 +43,11 @@ pub struct Wanted<'w> {
 /// A sample, and what was seen when it was taken.
 #[derive(Default)]
 pub struct Sample {
-    pub chosen: Chosen,
+    /// The paths of its entries.
+    pub chosen: Vec<PathBuf>,
+    /// How many of these are no directories, and bytes of their content.
+    pub chosen_files: u64,
+    pub chosen_bytes: u64,
     /// Where the next one begins.
     pub end: u64,
     /// Bytes that it takes on a disk.
@@ -118,12 +122,13 @@ pub fn take_sample(
             continue;
         }
         sample.disk_bytes = sample.disk_bytes.saturating_add(candidate.disk_bytes);
-        match candidate.is_directory {
-            true => sample.chosen.add_directory(&candidate.path),
-            false => sample.chosen.add_file(&candidate.path, candidate.bytes),
-        }
+        sample.chosen_files += u64::from(!candidate.is_directory);
+        sample.chosen_bytes = sample.chosen_bytes.saturating_add(candidate.bytes);
+        sample.chosen.push(as_path(&candidate.path));
     }
-    let on_the_way = sample.chosen.directories() as u64 * ENTRY_BYTES;
+    let on_the_way: HashSet<&Path> =
+        sample.chosen.iter().flat_map(|path| path.ancestors().skip(1)).collect();
+    let on_the_way = on_the_way.len() as u64 * ENTRY_BYTES;
     sample.disk_bytes = sample.disk_bytes.saturating_add(on_the_way);
     Ok(sample)
 }

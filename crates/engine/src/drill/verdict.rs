@@ -45,6 +45,8 @@ pub enum FindingKind {
         /// Where the first chunk begins that differs.
         offset: u64,
     },
+    /// It was restored as a file of its own, and is another name of a file in the snapshot.
+    NotLinked,
     /// It was restored, and the snapshot does not have it.
     Surplus,
     /// An earlier drill restored the same sample, and it was not the same.
@@ -93,6 +95,7 @@ impl DrillFinding {
             | FindingKind::Missing
             | FindingKind::Metadata { .. }
             | FindingKind::Content { .. }
+            | FindingKind::NotLinked
             | FindingKind::Surplus
             | FindingKind::NotAsBefore => DrillVerdict::Failed,
             FindingKind::NotHere { .. }
@@ -131,6 +134,9 @@ impl std::fmt::Display for FindingKind {
                     "what was read back from the scratch folder differs from byte {offset} on"
                 )
             }
+            Self::NotLinked => f.write_str(
+                "it was restored as a file of its own, although it is another name of a file",
+            ),
             Self::Surplus => f.write_str("it was restored, and the snapshot does not have it"),
             Self::NotAsBefore => f.write_str(
                 "an earlier drill restored the same sample, and read back something else",
@@ -180,11 +186,13 @@ pub fn verdict_of(findings: &[DrillFinding], is_judged: bool) -> DrillVerdict {
     }
 }
 
-/// Takes what a restore says, with the paths of the snapshot in place of those of the scratch
-/// folder.
+/// Takes what the restore of a sample says, with the paths of the snapshot in place of those of the
+/// scratch folder.
 pub struct Listener<'l> {
     monitor: &'l dyn Monitor,
     scratch: &'l Path,
+    /// Files of the sample, and bytes of their content.
+    total: (u64, u64),
     said: Mutex<Said>,
 }
 
@@ -196,8 +204,8 @@ pub struct Said {
 }
 
 impl<'l> Listener<'l> {
-    pub fn new(monitor: &'l dyn Monitor, scratch: &'l Path) -> Self {
-        Self { monitor, scratch, said: Mutex::default() }
+    pub fn new(monitor: &'l dyn Monitor, scratch: &'l Path, total: (u64, u64)) -> Self {
+        Self { monitor, scratch, total, said: Mutex::default() }
     }
 
     pub fn said(self) -> Said {
@@ -211,7 +219,11 @@ impl<'l> Listener<'l> {
 
 impl Monitor for Listener<'_> {
     fn progress(&self, progress: &Progress) {
-        self.monitor.progress(progress);
+        self.monitor.progress(&Progress {
+            files_total: Some(self.total.0),
+            bytes_total: Some(self.total.1),
+            ..progress.clone()
+        });
     }
 
     fn working_on(&self, what: &Path) {
@@ -291,7 +303,7 @@ mod tests {
 
     #[test]
     fn what_the_restore_said_explains_what_is_found_after_it() {
-        let listener = Listener::new(&Silent, Path::new("/tmp/scratch"));
+        let listener = Listener::new(&Silent, Path::new("/tmp/scratch"), (0, 0));
         let say = |severity, path: Option<&str>, message: &str| {
             listener.problem(Problem { severity, path: path.map(Path::new), message });
         };

@@ -6,7 +6,7 @@ use rustix::fs::{FileType, Statx};
 use rustix::io::Errno;
 use strongroom_catalog::{Entry, EntryKind, Xattr};
 
-use crate::inode;
+use crate::inode::{self, InodeId};
 use crate::xattr::Bearer;
 
 use super::Target;
@@ -79,6 +79,15 @@ impl Target {
             differences.xattrs = xattrs_differ(&existing, &entry.metadata.xattrs);
         }
         Ok(differences)
+    }
+
+    /// Which inode a name of the target is.
+    pub fn inode_of(&self, directory: DirectoryId, name: &[u8]) -> Result<InodeId, TargetError> {
+        let (fd, c_name) = self.place(directory, name)?;
+        let stat = inode::stat_at(fd.as_fd(), &c_name).map_err(|error| {
+            TargetError::io("read the metadata of", &self.path_of(directory, name), error)
+        })?;
+        Ok(InodeId::of(&stat))
     }
 
     fn by_stat(&self, entry: &Entry, stat: &Statx) -> Differences {

@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
@@ -71,9 +72,9 @@ impl ExistingFile {
         let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
     }
 
-    /// Fills the buffer. Returns false if the file ends before or cannot be read.
-    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        self.file.read_exact_at(buffer, offset).is_ok()
+    /// Fills the buffer.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
     }
 
     /// The first run of stored bytes at or behind an offset; what precedes it is a hole.

@@ -65,6 +65,11 @@ pub struct RepairPlan {
 }
 
 impl RepairStep {
+    /// Whether the object is whole afterwards, unless it is damaged further.
+    pub fn is_sure(&self) -> bool {
+        matches!(self, Self::FromParity { .. } | Self::FromCopy { .. })
+    }
+
     /// The object that is to be whole afterwards.
     pub fn object(&self) -> ObjectName {
         match self {

@@ -45,7 +45,7 @@ struct Bad {
 }
 
 /// Compiles what makes reads fail.
-fn shim(world: &World) -> PathBuf {
+pub fn shim(world: &World) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/findings/refuses.c");
     let shim = world.path("refuses.so");
     let mut compile = Command::new("cc");

@@ -38,7 +38,7 @@ pub fn is_right(
         let right = match chunk.is_hole() {
             true => is_zeros(file, offset, &chunk, &mut buffer, cancel)?,
             false => {
-                let read = |buffer: &mut [u8]| file.read_at(offset, buffer);
+                let read = |buffer: &mut [u8]| file.read_at(offset, buffer).is_ok();
                 is_chunk(reader, &chunk.fingerprint, chunk.stream_bytes, &mut buffer, read)
             }
         };
@@ -63,7 +63,7 @@ fn is_zeros(
         cancel.check()?;
         let stored = (extent.offset + extent.bytes).min(end) - extent.offset;
         let part = &mut buffer[..CHUNK_BYTES_MAX.min(stored as usize)];
-        if !file.read_at(extent.offset, part) || part.iter().any(|byte| *byte != 0) {
+        if file.read_at(extent.offset, part).is_err() || part.iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
         from = extent.offset + part.len() as u64;
@@ -146,7 +146,7 @@ impl<'b> Shared<'b> {
         want: &Want,
         buffer: &mut Vec<u8>,
     ) -> bool {
-        let read = |buffer: &mut [u8]| old.read_at(want.offset, buffer);
+        let read = |buffer: &mut [u8]| old.read_at(want.offset, buffer).is_ok();
         let bytes = u64::from(want.bytes);
         if !is_chunk(self.reader, &want.fingerprint, bytes, buffer, read) {
             return false;

@@ -142,6 +142,7 @@ impl Model {
             amount,
             seed: self.random.once_in(3).then(|| self.random.number()),
             scratch: self.restored.path().to_owned(),
+            host: "host".to_owned(),
             keep: false,
             source: self.random.once_in(2),
             record: self.random.once_in(2),

@@ -1,13 +1,14 @@
 //! A program that is run to its end, or until it takes too long, with the end of what it writes kept.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group, setsid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, setsid, waitid};
 use strongroom_base::Cancel;
 
 /// How often is looked whether it has ended.
@@ -42,6 +43,18 @@ pub enum Ending {
     Stopped,
 }
 
+impl fmt::Display for Ending {
+    /// In words, behind the name of the program.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "ended with exit code {code}"),
+            Self::Signal(signal) => write!(f, "was ended by signal {signal}"),
+            Self::TookTooLong => f.write_str("took too long and was ended"),
+            Self::Stopped => f.write_str("was stopped"),
+        }
+    }
+}
+
 /// What became of a program.
 #[derive(Debug)]
 pub struct Ended {
@@ -60,6 +73,13 @@ pub struct Patience {
     pub whole: Option<Duration>,
     /// From then until it is killed.
     pub grace: Duration,
+}
+
+/// A command that a person wrote, for the shell. It has no need of the passphrase.
+pub fn shell(text: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", text]).env_remove("STRONGROOM_PASSWORD");
+    command
 }
 
 /// Runs a program, with all that it starts, in a session of its own: Ctrl-C reaches it only through
@@ -132,6 +152,10 @@ fn attend(
             // It closed both outputs, and may still run.
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
         }
+        if asked.is_some() && has_ended(group) {
+            // What it started and did not take along.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         if let Some(status) = child.try_wait()? {
             let own = match (status.code(), status.signal()) {
                 (Some(code), _) => Ending::Code(code),
@@ -157,6 +181,12 @@ fn attend(
             Some(_) => {}
         }
     }
+}
+
+/// Whether a process has ended; it stays known by its number until it is waited for.
+fn has_ended(process: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(process), options).is_ok_and(|ended| ended.is_some())
 }
 
 fn read_lines(mut from: impl Read, stream: Stream, to: &SyncSender<(Stream, String)>) {
@@ -215,12 +245,6 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn shell(text: &str) -> Command {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", text]);
-        command
-    }
-
     fn ended(text: &str, input: &[u8], milliseconds: u64) -> Ended {
         let whole = Some(Duration::from_millis(milliseconds));
         let patience = Patience { whole, grace: Duration::from_millis(300) };
@@ -242,6 +266,14 @@ mod tests {
         let started = Instant::now();
         assert_eq!(ended("sleep 60 & sleep 60", b"", 200).ending, Ending::TookTooLong);
         assert_eq!(ended("trap '' TERM; sleep 60", b"", 200).ending, Ending::TookTooLong);
+        // What it started is not spared because it pays no heed to a request.
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        let child = format!("(trap '' TERM; while :; do date +%N >{}; done)", file.display());
+        assert_eq!(ended(&format!("{child} & sleep 60"), b"", 200).ending, Ending::TookTooLong);
+        let content = std::fs::read(&file).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(std::fs::read(&file).unwrap(), content);
         // What it leaves behind keeps its output open.
         assert_eq!(ended("sleep 20 & exit 0", b"", 10_000).ending, Ending::Code(0));
         assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
