@@ -1,4 +1,4 @@
-//! `--include` and `--exclude` of the commands that give out a part of a snapshot.
+//! `--include` and `--exclude` of the commands that show or give out a part of a snapshot.
 
 use strongroom_base::Severity;
 use strongroom_engine::EngineError;

@@ -466,6 +466,9 @@ pub const FILES: [(&str, &str); 5] = [
 /// The command line, with examples and exit codes in its help.
 pub fn command() -> Command {
     let mut command = Cli::command();
+    // As in other programs, -i of `find` is about letters.
+    command = command
+        .mut_subcommand("find", |find| find.mut_arg("include", |include| include.short(None)));
     let names: Vec<String> = command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
     for name in names {
         let text = examples_text(&name);

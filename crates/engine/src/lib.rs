@@ -30,3 +30,4 @@ pub use dump::{DumpFormat, DumpOutcome, DumpPart, cat, dump};
 pub use error::EngineError;
 pub use find::{FindOutcome, FindPattern, Sighting, find};
 pub use restore::{RestoreOptions, RestoreOutcome, RestorePlace, restore};
+pub use wanted::{WantedEvent, WantedWalk};

@@ -17,7 +17,7 @@ use strongroom_repository::{
 use strongroom_source::{PathFilter, Verdict};
 
 /// As a [`SnapshotWalk`], of what is wanted.
-pub(crate) struct WantedWalk<'w> {
+pub struct WantedWalk<'w> {
     walk: SnapshotWalk<'w>,
     filter: Option<&'w PathFilter>,
     /// The directories that the walk is in.
@@ -38,9 +38,11 @@ pub(crate) struct WantedWalk<'w> {
 }
 
 /// An event, and whether it is about a directory that is only on the way to what is wanted.
-pub(crate) struct WantedEvent<'w> {
-    pub(crate) event: SnapshotEvent<'w>,
-    pub(crate) on_the_way: bool,
+pub struct WantedEvent<'w> {
+    /// The event.
+    pub event: SnapshotEvent<'w>,
+    /// Whether it is about a directory of which only something below it is wanted.
+    pub on_the_way: bool,
 }
 
 /// A directory that the walk is in.
@@ -62,7 +64,7 @@ enum Held {
 
 impl<'w> WantedWalk<'w> {
     /// A walk from `found` down, of all of it if there is no filter.
-    pub(crate) fn new(
+    pub fn new(
         found: &Found,
         filter: Option<&'w PathFilter>,
         reader: &'w ChunkReader,
@@ -83,7 +85,8 @@ impl<'w> WantedWalk<'w> {
     }
 
     /// The next event; none at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<WantedEvent<'_>>, RepositoryError> {
+    #[expect(clippy::should_implement_trait, reason = "an event borrows from the walk")]
+    pub fn next(&mut self) -> Result<Option<WantedEvent<'_>>, RepositoryError> {
         let Some(filter) = self.filter else {
             let event = self.walk.next()?;
             return Ok(event.map(|event| WantedEvent { event, on_the_way: false }));
@@ -93,7 +96,7 @@ impl<'w> WantedWalk<'w> {
     }
 
     /// Passes over what the directory holds that was entered just now. It has no `Leave`.
-    pub(crate) fn skip(&mut self) {
+    pub fn skip(&mut self) {
         if self.filter.is_none() {
             return self.walk.skip();
         }

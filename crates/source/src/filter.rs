@@ -116,6 +116,15 @@ impl PathFilter {
             _ => Verdict::Wanted,
         }
     }
+
+    /// Whether an entry is wanted, by its absolute path alone.
+    pub fn wants(&self, path: &Path, is_directory: bool) -> bool {
+        let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
+        let top = above.pop().unwrap_or(Path::new("/"));
+        let judge = |verdict, directory: &Path| self.judge(directory, true, verdict);
+        let verdict = above.into_iter().rev().fold(self.judge_top(top), judge);
+        self.judge(path, is_directory, verdict) == Verdict::Wanted
+    }
 }
 
 fn of_list(verdicts: &HashMap<PathBuf, Verdict>, path: &Path) -> Verdict {
@@ -132,16 +141,7 @@ mod tests {
 
     /// What a walk gets of these files: the wanted ones.
     fn wanted(filter: &PathFilter, files: &[&'static str]) -> Vec<&'static str> {
-        let is_wanted = |file: &&&str| {
-            let path = Path::new(file);
-            let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
-            above.reverse();
-            let mut verdict = filter.judge_top(above[0]);
-            for directory in &above[1..] {
-                verdict = filter.judge(directory, true, verdict);
-            }
-            filter.judge(path, false, verdict) == Verdict::Wanted
-        };
+        let is_wanted = |file: &&&str| filter.wants(Path::new(file), false);
         files.iter().filter(is_wanted).copied().collect()
     }
 

@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::Cli;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
+use crate::manual::command;
 
 /// The shell to complete for.
 #[derive(Debug, Clone, clap::Args)]
@@ -19,7 +18,7 @@ pub struct Args {
 /// Prints them.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "strongroom", &mut script);
+    clap_complete::generate(args.shell, &mut command(), "strongroom", &mut script);
     context.terminal.raw(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Done.into())
 }

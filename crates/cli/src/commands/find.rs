@@ -15,11 +15,13 @@ use strongroom_base::units::counted;
 use strongroom_catalog::{Entry, Snapshot};
 use strongroom_engine::{EngineError, FindPattern, Sighting, find};
 use strongroom_repository::list_snapshots;
+use strongroom_source::PathFilter;
 
 use self::criteria::Criteria;
 use super::ls;
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
+use crate::filter_args::FilterArgs;
 use crate::paint::{Line, Style};
 use crate::progress::Words;
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
@@ -45,6 +47,8 @@ pub struct Args {
     #[arg(long, short)]
     ignore_case: bool,
     #[command(flatten)]
+    filter: FilterArgs,
+    #[command(flatten)]
     narrowing: NarrowingArgs,
     #[command(flatten)]
     replicas: ReplicaArgs,
@@ -63,11 +67,16 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             CliError::new(Exit::Failed, format!("invalid pattern: {error}"), hint)
         })?
         .compile_matcher();
-    let fits = |text: &[u8], entry: &Entry| {
-        matcher.is_match(Path::new(OsStr::from_bytes(text))) && args.criteria.fit(entry)
+    let filter = args.filter.resolve()?;
+    let fits =
+        |text: &[u8], entry: &Entry| matcher.is_match(as_path(text)) && args.criteria.fit(entry);
+    let fits_filter = |path: &[u8], entry: &Entry| {
+        let is_wanted = |filter: &PathFilter| filter.wants(as_path(path), entry.is_directory());
+        fits(if has_slash { path } else { &entry.name }, entry)
+            && filter.as_ref().is_none_or(is_wanted)
     };
-    let pattern = match has_slash {
-        true => FindPattern::Path(&fits),
+    let pattern = match has_slash || filter.is_some() {
+        true => FindPattern::Path(&fits_filter),
         false => FindPattern::Name(&fits),
     };
     let repository = context.open_to_read(&args.replicas)?;
@@ -110,6 +119,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "damaged": outcome.damaged,
     }))?;
     Ok(if outcome.damaged > 0 { Exit::Damaged } else { Exit::Done }.into())
+}
+
+fn as_path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
 }
 
 /// How many sightings are kept before they are printed.

@@ -1,5 +1,6 @@
 //! `strongroom ls`
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -9,14 +10,17 @@ use serde_json::{Value, json};
 use strongroom_arena::CacheLimits;
 use strongroom_base::units::bytes_text;
 use strongroom_base::{Monitor, Problem, Severity};
-use strongroom_catalog::{Entry, EntryKind, Snapshot, TreeReader};
+use strongroom_catalog::{Entry, EntryKind, Snapshot};
+use strongroom_engine::{WantedEvent, WantedWalk};
 use strongroom_repository::{
-    ChunkReader, EnteredDirectory, Found, RepositoryError, SnapshotEvent, SnapshotWalk, find_path,
+    ChunkReader, EnteredDirectory, Found, RepositoryError, SnapshotEvent, find_path,
 };
+use strongroom_source::PathFilter;
 
 use crate::context::{Context, ReplicaArgs};
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::filter_args::FilterArgs;
 use crate::paint::{Line, Style, name_text};
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
 use crate::terminal::{name_json, printable_text};
@@ -29,6 +33,8 @@ pub struct Args {
     what: OsString,
     #[command(flatten)]
     how: How,
+    #[command(flatten)]
+    filter: FilterArgs,
     #[command(flatten)]
     narrowing: NarrowingArgs,
     #[command(flatten)]
@@ -68,13 +74,24 @@ impl How {
 
 /// Lists it.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
+    let filter = args.filter.resolve()?;
     let repository = context.open_to_read(&args.replicas)?;
     let what = SnapshotArg::from(args.what);
     let snapshot = what.find(&repository, &args.narrowing)?;
     what.report(context, &snapshot);
     check_complete(context, &snapshot);
     let reader = ChunkReader::new(&repository, CacheLimits::default())?;
-    let exit = list_all(context, &args.how, &snapshot, &what.path, &reader)?;
+    let listing = Listing {
+        context,
+        how: &args.how,
+        filter: filter.as_ref(),
+        reader: &reader,
+        shown: Cell::new(0),
+    };
+    let mut exit = listing.list_all(&snapshot, &what.path)?;
+    if filter.is_some() && listing.shown.get() == 0 && exit == Exit::Done {
+        exit = FilterArgs::report_nothing(context);
+    }
     context.terminal.json(&json!({
         "event": "summary",
         "snapshot": snapshot.id.to_string(),
@@ -84,91 +101,138 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     Ok(exit.into())
 }
 
-fn list_all(
-    context: &Context,
-    how: &How,
-    snapshot: &Snapshot,
-    path: &[u8],
-    reader: &ChunkReader,
-) -> Result<Exit, CliError> {
-    if !path.is_empty() {
-        return list(context, how, &find_path(snapshot, path, reader)?, reader);
-    }
-    // What was backed up, rather than the directories above it.
-    let mut exit = Exit::Done;
-    for path in &snapshot.paths {
-        match find_path(snapshot, path, reader) {
-            Ok(found) => match list(context, how, &found, reader)? {
-                Exit::Done => {}
-                damaged => exit = damaged,
-            },
-            // The backup did not get to it, or it was gone by then.
-            Err(RepositoryError::NoSuchPath { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(exit)
+/// What is listed, and how.
+struct Listing<'a> {
+    context: &'a Context,
+    how: &'a How,
+    filter: Option<&'a PathFilter>,
+    reader: &'a ChunkReader,
+    /// How many entries were listed.
+    shown: Cell<u64>,
 }
 
-/// Lists a file, or what is in a directory. Returns [`Exit::Damaged`] if entries of it are lost.
-fn list(
-    context: &Context,
-    how: &How,
-    found: &Found,
-    reader: &ChunkReader,
-) -> Result<Exit, CliError> {
-    let mut exit = Exit::Done;
-    let mut walk = SnapshotWalk::new(found, reader, &context.cancel);
-    let mut branches = Branches::default();
-    let mut level = 0;
-    while let Some(event) = walk.next()? {
-        match event {
-            SnapshotEvent::Enter(directory) => {
-                let (path, entry) = (directory.path, directory.entry);
-                let goes_on = level < how.levels();
-                let children = match how.tree && goes_on {
-                    true => entries_of(&directory, reader),
-                    false => 0,
-                };
-                if level > 0 || how.tree {
-                    match entry {
-                        Some(entry) => show(context, how, entry, path, &branches.next(level))?,
-                        None => show_top(context)?,
+impl Listing<'_> {
+    fn list_all(&self, snapshot: &Snapshot, path: &[u8]) -> Result<Exit, CliError> {
+        if !path.is_empty() {
+            return self.list(&find_path(snapshot, path, self.reader)?);
+        }
+        // What was backed up, rather than the directories above it.
+        let mut exit = Exit::Done;
+        for path in &snapshot.paths {
+            match find_path(snapshot, path, self.reader) {
+                Ok(found) => match self.list(&found)? {
+                    Exit::Done => {}
+                    damaged => exit = damaged,
+                },
+                // The backup did not get to it, or it was gone by then.
+                Err(RepositoryError::NoSuchPath { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(exit)
+    }
+
+    fn walk(&self, found: &Found) -> WantedWalk<'_> {
+        WantedWalk::new(found, self.filter, self.reader, &self.context.cancel)
+    }
+
+    /// Lists a file, or what is in a directory. Returns [`Exit::Damaged`] if entries of it are lost.
+    fn list(&self, found: &Found) -> Result<Exit, CliError> {
+        let mut exit = Exit::Done;
+        let mut walk = self.walk(found);
+        let mut branches = Branches::default();
+        let mut level = 0;
+        while let Some(WantedEvent { event, .. }) = walk.next()? {
+            match event {
+                SnapshotEvent::Enter(directory) => {
+                    let goes_on = level < self.how.levels();
+                    let children = match self.how.tree && goes_on {
+                        true => self.entries_of(&directory)?,
+                        false => 0,
+                    };
+                    if level > 0 || self.how.tree {
+                        match directory.entry {
+                            Some(entry) => {
+                                self.show(entry, directory.path, &branches.next(level))?;
+                            }
+                            None => self.show_top()?,
+                        }
+                    }
+                    self.shown.update(|shown| shown + u64::from(level > 0));
+                    if goes_on {
+                        level += 1;
+                        branches.enter(level, children);
+                    } else {
+                        walk.skip();
                     }
                 }
-                if goes_on {
-                    level += 1;
-                    branches.enter(level, children);
-                } else {
-                    walk.skip();
+                SnapshotEvent::Leaf { path, entry } => {
+                    self.shown.update(|shown| shown + 1);
+                    self.show(entry, path, &branches.next(level))?;
+                }
+                SnapshotEvent::Leave { .. } => level -= 1,
+                SnapshotEvent::Lost { path, error } => {
+                    exit = Exit::Damaged;
+                    let message = format!("some entries of this directory are lost: {error}");
+                    let path = Some(Path::new(OsStr::from_bytes(path)));
+                    let monitor = self.context.terminal.monitor_of_problems();
+                    let severity = Severity::Damage;
+                    monitor.problem(Problem { severity, path, message: &message });
                 }
             }
-            SnapshotEvent::Leaf { path, entry } => {
-                show(context, how, entry, path, &branches.next(level))?;
-            }
-            SnapshotEvent::Leave { .. } => level -= 1,
-            SnapshotEvent::Lost { path, error } => {
-                exit = Exit::Damaged;
-                let message = format!("some entries of this directory are lost: {error}");
-                let path = Some(Path::new(OsStr::from_bytes(path)));
-                let monitor = context.terminal.monitor_of_problems();
-                let severity = Severity::Damage;
-                monitor.problem(Problem { severity, path, message: &message });
+        }
+        Ok(exit)
+    }
+
+    /// How many entries of a directory are listed: which is the last is drawn before what is below
+    /// it.
+    fn entries_of(&self, directory: &EnteredDirectory<'_>) -> Result<usize, CliError> {
+        let found = directory.found();
+        let mut walk = self.walk(&found);
+        let mut count = 0;
+        let mut is_inside = false;
+        while let Some(WantedEvent { event, .. }) = walk.next()? {
+            match event {
+                SnapshotEvent::Enter(_) if !is_inside => is_inside = true,
+                SnapshotEvent::Enter(_) => {
+                    count += 1;
+                    walk.skip();
+                }
+                SnapshotEvent::Leaf { .. } => count += 1,
+                // What is lost is reported by the listing itself.
+                SnapshotEvent::Leave { .. } | SnapshotEvent::Lost { .. } => {}
             }
         }
+        Ok(count)
     }
-    Ok(exit)
-}
 
-/// How many entries a directory has that can be read: which is the last is drawn before what is
-/// below it.
-fn entries_of(directory: &EnteredDirectory<'_>, reader: &ChunkReader) -> usize {
-    let mut entries = TreeReader::new(directory.tree, reader);
-    let mut count = 0;
-    while let Ok(true) = entries.advance() {
-        count += 1;
+    fn show_top(&self) -> Result<(), CliError> {
+        if self.context.json() { Ok(()) } else { Ok(self.context.terminal.result("/")?) }
     }
-    count
+
+    fn show(&self, entry: &Entry, path: &[u8], branches: &str) -> Result<(), CliError> {
+        let Self { context, how, .. } = self;
+        context.terminal.json(&entry_json(entry, path))?;
+        if context.json() {
+            return Ok(());
+        }
+        let mut line = Line::default();
+        if how.long {
+            line = line.then(&attributes(entry, how.human_readable)).then(" ");
+        }
+        let is_below = how.tree && !branches.is_empty();
+        let name = if is_below { entry.name.as_slice() } else { path };
+        if how.tree {
+            line = line.then(branches);
+        }
+        line = line.styled(Style::of(entry), &name_text(name));
+        line = if how.long {
+            line.then(&arrow(entry))
+        } else {
+            line.then(if entry.is_directory() { "/" } else { "" })
+        };
+        Ok(context.terminal.painted(&line)?)
+    }
 }
 
 /// The lines of a tree, in front of a name.
@@ -194,39 +258,6 @@ impl Branches {
         text.push_str(if *last > 0 { "├── " } else { "└── " });
         text
     }
-}
-
-fn show_top(context: &Context) -> Result<(), CliError> {
-    if context.json() { Ok(()) } else { Ok(context.terminal.result("/")?) }
-}
-
-fn show(
-    context: &Context,
-    how: &How,
-    entry: &Entry,
-    path: &[u8],
-    branches: &str,
-) -> Result<(), CliError> {
-    context.terminal.json(&entry_json(entry, path))?;
-    if context.json() {
-        return Ok(());
-    }
-    let mut line = Line::default();
-    if how.long {
-        line = line.then(&attributes(entry, how.human_readable)).then(" ");
-    }
-    let is_below = how.tree && !branches.is_empty();
-    let name = if is_below { entry.name.as_slice() } else { path };
-    if how.tree {
-        line = line.then(branches);
-    }
-    line = line.styled(Style::of(entry), &name_text(name));
-    line = if how.long {
-        line.then(&arrow(entry))
-    } else {
-        line.then(if entry.is_directory() { "/" } else { "" })
-    };
-    Ok(context.terminal.painted(&line)?)
 }
 
 /// As `ls -l` shows it.

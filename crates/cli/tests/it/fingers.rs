@@ -181,6 +181,37 @@ fn latest_is_narrowed_and_says_what_it_took() {
 }
 
 #[test]
+fn a_part_is_listed_and_searched_by_patterns() {
+    let world = with_files();
+    fs::create_dir_all(world.tree().join("empty/dir")).unwrap();
+    fs::write(world.tree().join("texts/c.iso"), "").unwrap();
+    world.backup().exits(0);
+    let check = |options: &[&str], expected: &[&str]| {
+        assert_eq!(listed(&world, options), expected, "{options:?}");
+    };
+    check(&["--include", "*.iso"], &["big.iso", "texts", "texts/c.iso"]);
+    check(&["--include", "empty"], &["empty", "empty/dir"]);
+    check(&["-e", "texts", "-e", "empty", "--iexclude", "*.tmp"], &["big.iso", "notes.txt"]);
+    check(&["--include", "*.iso", "-L", "1"], &["big.iso", "texts"]);
+    // A tree has its corners where the last wanted entry is.
+    let tree = world.run(["ls", "--tree", "--include", "*.iso", "-L", "2"]).exits(0).out;
+    let lines: Vec<&str> = tree.lines().skip(1).collect();
+    assert_eq!(lines, ["├── big.iso", "└── texts/", "    └── c.iso"], "{tree}");
+    let tree = world.run(["ls", "--tree", "-e", "texts", "--exclude", "notes.txt"]).exits(0).out;
+    assert!(tree.ends_with("└── empty/\n    └── dir/\n"), "{tree}");
+    world.say("ls --include *.nothing").exits(3).warns("no file of the snapshot matches");
+    world.say("ls --include [").exits(1).warns("invalid pattern \"[\"");
+    let found = |words: &[&str]| {
+        let run = world.run(["find", "--json"].iter().chain(words)).exits(0);
+        run.summary()["found"].as_u64().unwrap()
+    };
+    assert_eq!(found(&["*.iso"]), 2);
+    assert_eq!(found(&["*.iso", "--exclude", "texts/"]), 1);
+    assert_eq!(found(&["*", "--include", "texts"]), 3);
+    assert_eq!(found(&["**/texts/*", "--iexclude", "C.*"]), 1);
+}
+
+#[test]
 fn every_verb_that_names_snapshots_is_narrowed() {
     let world = with_files();
     let tree = world.tree();

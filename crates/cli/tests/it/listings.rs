@@ -87,7 +87,8 @@ fn a_listing_as_a_tree_and_by_levels() {
 /// The program at a terminal that `script` makes.
 fn on_a_terminal(world: &World, words: &str, variables: &[(&str, &str)]) -> Run {
     let mut command = Command::new("script");
-    command.args(["-qec", &format!("{} {words}", program().display()), "/dev/null"]);
+    let line = format!("{} {words} --no-pager", program().display());
+    command.args(["-qec", &line, "/dev/null"]);
     world.surround(&mut command);
     command.env("TERM", "xterm").env("SHELL", "/bin/sh").envs(variables.iter().copied());
     Run::of(command.output().unwrap())

@@ -54,6 +54,19 @@ pub struct EnteredDirectory<'w> {
     pub partial: bool,
 }
 
+impl EnteredDirectory<'_> {
+    /// As what a walk can begin at.
+    pub fn found(&self) -> Found {
+        match self.entry {
+            None => Found::Root { tree: self.tree.clone(), partial: self.partial },
+            Some(entry) => {
+                let path = self.path.strip_prefix(b"/").unwrap_or(self.path);
+                Found::Entry { entry: Box::new(entry.clone()), path: path.to_vec() }
+            }
+        }
+    }
+}
+
 /// A walk through a snapshot's trees.
 pub struct SnapshotWalk<'r> {
     reader: &'r ChunkReader,
