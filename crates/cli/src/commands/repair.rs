@@ -26,7 +26,7 @@ use replicas::{Fetching, return_all};
 /// How it is repaired.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Change nothing; show what would be done
+    /// Change nothing; show what would be done, and what would stay lost
     #[arg(long, short = 'n')]
     dry_run: bool,
     /// Do only what needs no passphrase: repair from parity, from second copies and from replicas
