@@ -151,6 +151,25 @@ impl Metadata {
             && self.ctime == other.ctime
             && self.inode == other.inode
     }
+
+    /// Permissions as `ls -l` shows them: nine letters such as `rwsr-x--T`.
+    pub fn permissions_text(&self) -> String {
+        let mut text = String::with_capacity(9);
+        for (shift, special, set, unset) in
+            [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+        {
+            let bits = self.mode >> shift;
+            text.push(if bits & 4 != 0 { 'r' } else { '-' });
+            text.push(if bits & 2 != 0 { 'w' } else { '-' });
+            text.push(match (self.mode & special != 0, bits & 1 != 0) {
+                (true, true) => set,
+                (true, false) => unset,
+                (false, true) => 'x',
+                (false, false) => '-',
+            });
+        }
+        text
+    }
 }
 
 /// True for bytes that may name an entry.

@@ -295,30 +295,16 @@ fn attributes(entry: &Entry, human_readable: bool) -> String {
 }
 
 fn mode_text(entry: &Entry) -> String {
-    let mode = entry.metadata.mode;
-    let mut text = String::from(match entry.kind {
-        EntryKind::File { .. } => "-",
-        EntryKind::Directory { .. } => "d",
-        EntryKind::Symlink { .. } => "l",
-        EntryKind::Fifo => "p",
-        EntryKind::Socket => "s",
-        EntryKind::CharDevice(_) => "c",
-        EntryKind::BlockDevice(_) => "b",
-    });
-    for (shift, special, set, unset) in
-        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
-    {
-        let bits = mode >> shift;
-        text.push(if bits & 4 != 0 { 'r' } else { '-' });
-        text.push(if bits & 2 != 0 { 'w' } else { '-' });
-        text.push(match (mode & special != 0, bits & 1 != 0) {
-            (true, true) => set,
-            (true, false) => unset,
-            (false, true) => 'x',
-            (false, false) => '-',
-        });
-    }
-    text
+    let kind = match entry.kind {
+        EntryKind::File { .. } => '-',
+        EntryKind::Directory { .. } => 'd',
+        EntryKind::Symlink { .. } => 'l',
+        EntryKind::Fifo => 'p',
+        EntryKind::Socket => 's',
+        EntryKind::CharDevice(_) => 'c',
+        EntryKind::BlockDevice(_) => 'b',
+    };
+    format!("{kind}{}", entry.metadata.permissions_text())
 }
 
 /// An entry for programs.

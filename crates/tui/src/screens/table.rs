@@ -60,27 +60,13 @@ pub fn shown_name(name: &[u8], kind: &Kind) -> String {
 
 /// Kind and permissions, as `ls -l` shows them.
 pub fn mode_text(file: &FileRow) -> String {
-    let mode = file.metadata.mode;
-    let mut text = String::from(match file.kind {
+    let kind = match file.kind {
         Kind::File => '-',
         Kind::Directory(_) => 'd',
         Kind::Symlink(_) => 'l',
         Kind::Special(letter) => letter,
-    });
-    for (shift, special, set, unset) in
-        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
-    {
-        let bits = mode >> shift;
-        text.push(if bits & 4 != 0 { 'r' } else { '-' });
-        text.push(if bits & 2 != 0 { 'w' } else { '-' });
-        text.push(match (mode & special != 0, bits & 1 != 0) {
-            (true, true) => set,
-            (true, false) => unset,
-            (false, true) => 'x',
-            (false, false) => '-',
-        });
-    }
-    text
+    };
+    format!("{kind}{}", file.metadata.permissions_text())
 }
 
 /// The owner by name, or by number.
