@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use strongroom_base::{Cancel, Clock, Severity, SystemClock};
-use strongroom_notice::Verdict;
+use strongroom_notice::{Recipient, Verdict};
 
 use crate::child::{self, Ended, Ending, Patience, Stream};
 use crate::context::Context;
@@ -122,6 +122,7 @@ impl Progress {
             exit: self.exit(),
             steps: self.steps.clone(),
             troubles: [&self.failures[..], &self.warnings[..]].concat(),
+            undelivered: Vec::new(),
         }
     }
 }
@@ -152,23 +153,7 @@ impl Night<'_> {
             self.run_step(step, &mut progress)?;
         }
         self.run_hooks_behind(&mut progress);
-        // What is said of a run is not yet part of it: a death while it is said loses no record.
-        let at_last = record.runs.len();
-        record.push(progress.record());
-        if let Err(error) = records.write(&record) {
-            self.warn(&mut progress.warnings, error.to_string());
-        }
-        let said = report::notice(&self.profile, &progress.record(), progress.verdict());
-        let troubles = self.word.tell(self.context, &said);
-        if !troubles.is_empty() {
-            for trouble in troubles {
-                self.warn(&mut progress.warnings, trouble);
-            }
-            record.runs.truncate(at_last);
-            record.push(progress.record());
-            // If that fails, it was said above.
-            let _ = records.write(&record);
-        }
+        self.tell(&records, &mut record, &mut progress);
         if let Some(path) = &self.metrics
             && let Err(error) = replace(path, metrics(&self.profile, &record).as_bytes())
         {
@@ -177,6 +162,47 @@ impl Night<'_> {
         }
         self.summary(&progress)?;
         Ok(progress.exit())
+    }
+
+    /// Keeps the record of the run, and says how it ended to those who hear of it, with what they
+    /// did not hear of before.
+    fn tell(&self, records: &Records, record: &mut Record, progress: &mut Progress) {
+        let (run, verdict) = (progress.record(), progress.verdict());
+        let said = report::notice(&self.profile, &run, verdict);
+        let hears = |recipient: &Recipient| self.word.is_heard_by(recipient, verdict);
+        let hearers = self.word.recipients.iter().filter(|one| hears(one));
+        // It is kept before it is said: a death in between loses neither the record nor the notice.
+        record.push(RunRecord { undelivered: hearers.map(ToString::to_string).collect(), ..run });
+        if let Err(error) = records.write(record) {
+            self.warn(&mut progress.warnings, error.to_string());
+        }
+        let told = self.word.tell(self.context, |recipient| {
+            let earlier = record.undelivered_before(&recipient.to_string());
+            if !hears(recipient) && earlier.is_empty() {
+                return None;
+            }
+            let now = SystemClock.now();
+            let mut notice = report::with_earlier(said.clone(), &self.profile, &earlier, now);
+            if let Recipient::Healthchecks(_) = recipient {
+                // It follows how things are, not how they were.
+                notice.verdict = verdict;
+            }
+            Some(notice)
+        });
+        if told.is_empty() {
+            return;
+        }
+        for one in told.iter().filter(|one| one.trouble.is_none()) {
+            record.is_delivered(&one.recipient);
+        }
+        for trouble in word::troubles(&told) {
+            self.warn(&mut progress.warnings, trouble);
+        }
+        let last = record.runs.last().map(|run| run.undelivered.clone());
+        record
+            .replace_last(RunRecord { undelivered: last.unwrap_or_default(), ..progress.record() });
+        // If that fails, it was said above.
+        let _ = records.write(record);
     }
 
     /// Says what is wrong; further lines of it were shown already, and are for the report.

@@ -17,6 +17,10 @@ use crate::exit::{CliError, Exit};
 
 /// At most this many runs are remembered.
 const RUNS_MAX: usize = 60;
+/// At most this many of them wait for a recipient.
+const UNDELIVERED_MAX: usize = 5;
+/// The most that is kept of what a step of these wrote.
+const OUTPUT_BYTES_MAX: usize = 4 << 10;
 
 /// What is remembered of a profile.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -43,6 +47,9 @@ pub struct RunRecord {
     pub steps: Vec<StepRecord>,
     /// What else went wrong: hooks and notices.
     pub troubles: Vec<String>,
+    /// Recipients that should have heard of it and did not yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undelivered: Vec<String>,
 }
 
 /// A step of a run.
@@ -237,11 +244,94 @@ impl Record {
                 self.last_good.insert(step.step.clone(), run.ended);
             }
         }
-        for old in &mut self.runs {
-            old.steps.iter_mut().for_each(|step| step.output.clear());
+        let mut waiting = usize::from(!run.undelivered.is_empty());
+        for old in self.runs.iter_mut().rev() {
+            waiting += usize::from(!old.undelivered.is_empty());
+            if waiting > UNDELIVERED_MAX {
+                old.undelivered.clear();
+            }
+            old.forget_output();
         }
         self.runs.push(run);
         let surplus = self.runs.len().saturating_sub(RUNS_MAX);
         self.runs.drain(..surplus);
+    }
+
+    /// Puts this in place of the last run.
+    pub fn replace_last(&mut self, run: RunRecord) {
+        self.runs.pop();
+        self.push(run);
+    }
+
+    /// The runs before the last one that a recipient should have heard of, the newest first.
+    pub fn undelivered_before(&self, recipient: &str) -> Vec<&RunRecord> {
+        let before = self.runs.iter().rev().skip(1);
+        before.filter(|run| run.undelivered.iter().any(|one| one == recipient)).collect()
+    }
+
+    /// A recipient has heard of all runs.
+    pub fn is_delivered(&mut self, recipient: &str) {
+        for run in &mut self.runs {
+            run.undelivered.retain(|one| one != recipient);
+        }
+    }
+}
+
+impl RunRecord {
+    /// What steps wrote is kept only as long as a recipient waits for it.
+    fn forget_output(&mut self) {
+        let bytes_max = if self.undelivered.is_empty() { 0 } else { OUTPUT_BYTES_MAX };
+        for step in &mut self.steps {
+            let surplus = step.output.len().saturating_sub(bytes_max);
+            step.output.drain(..step.output.ceil_char_boundary(surplus));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(at: i64, undelivered: &[&str]) -> RunRecord {
+        let step = StepRecord {
+            step: "backup".to_owned(),
+            outcome: "good".to_owned(),
+            exit: Some(0),
+            seconds: 1.0,
+            output: "ä".repeat(OUTPUT_BYTES_MAX),
+        };
+        RunRecord {
+            started: Moment(Timestamp(at)),
+            ended: Moment(Timestamp(at + 1)),
+            verdict: "good".to_owned(),
+            exit: 0,
+            steps: vec![step],
+            troubles: Vec::new(),
+            undelivered: undelivered.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    #[test]
+    fn what_was_not_delivered_is_kept_within_bounds() {
+        let mut record = Record::default();
+        for at in 0..200 {
+            record.push(run(at, if at % 2 == 0 { &["anna", "bert"] } else { &[] }));
+            record.replace_last(run(at, if at % 2 == 0 { &["anna", "bert"] } else { &[] }));
+        }
+        assert_eq!(record.runs.len(), RUNS_MAX);
+        let times = |record: &Record, recipient: &str| {
+            let runs = record.undelivered_before(recipient);
+            runs.iter().map(|run| run.started.0.0).collect::<Vec<_>>()
+        };
+        assert_eq!(times(&record, "anna"), [198, 196, 194, 192, 190]);
+        let kept = record.runs.iter().map(|run| run.steps[0].output.len()).sum::<usize>();
+        assert_eq!(kept, 5 * OUTPUT_BYTES_MAX + 2 * OUTPUT_BYTES_MAX, "the last is whole");
+        record.is_delivered("anna");
+        assert!(times(&record, "anna").is_empty());
+        assert_eq!(times(&record, "bert").len(), 5);
+        record.is_delivered("bert");
+        record.push(run(200, &[]));
+        let kept = record.runs.iter().map(|run| run.steps[0].output.len()).sum::<usize>();
+        assert_eq!(kept, 2 * OUTPUT_BYTES_MAX, "only of the last");
     }
 }

@@ -54,11 +54,51 @@ pub fn notice(profile: &str, run: &RunRecord, verdict: Verdict) -> Notice {
     let host = host_name();
     let shown = Printable::text(profile).to_string();
     let subject = format!("strongroom: {shown} on {host}: {}", verdict_text(run));
-    let mut text = format!(
-        "Profile {shown} on {host}, from {} to {}.\n\n",
-        dates::text(run.started.0),
-        dates::text(run.ended.0)
-    );
+    let text = format!("Profile {shown} on {host}, {}", body(profile, run));
+    let mut details = json!(run);
+    details["profile"] = json!(profile);
+    details["host"] = json!(host);
+    Notice { verdict, subject, text, details }
+}
+
+/// A notice with the runs that its recipient did not hear of, the newest first. It is as bad as the
+/// worst of them, so that none is overlooked.
+pub fn with_earlier(
+    mut notice: Notice,
+    profile: &str,
+    earlier: &[&RunRecord],
+    now: Timestamp,
+) -> Notice {
+    let what = match earlier {
+        [] => return notice,
+        [one] => format!("{} ({})", verdict_text(one), dates::age_text(one.started.0, now)),
+        many => format!("{} runs", many.len()),
+    };
+    notice.subject.push_str(&format!("; not delivered before: {what}"));
+    notice.text.push_str("\n\nNot delivered before:\n");
+    for run in earlier {
+        let age = dates::age_text(run.started.0, now);
+        let what = verdict_text(run);
+        notice.text.push_str(&format!("\n{age}: {what}, {}", body(profile, run)));
+        notice.verdict = notice.verdict.max(match run.verdict.as_str() {
+            "good" => Verdict::Good,
+            "warning" => Verdict::Warning,
+            _ => Verdict::Failed,
+        });
+    }
+    let brief = |run: &&RunRecord| {
+        json!({
+            "started": run.started, "ended": run.ended, "verdict": run.verdict, "exit": run.exit,
+        })
+    };
+    notice.details["earlier"] = earlier.iter().map(brief).collect();
+    notice
+}
+
+/// When a run was, its steps, and what these wrote.
+fn body(profile: &str, run: &RunRecord) -> String {
+    let (from, to) = (dates::text(run.started.0), dates::text(run.ended.0));
+    let mut text = format!("from {from} to {to}.\n\n");
     for line in &lines(profile, run)[1..] {
         text.push_str(line);
         text.push('\n');
@@ -75,10 +115,7 @@ pub fn notice(profile: &str, run: &RunRecord, verdict: Verdict) -> Notice {
     for trouble in run.troubles.iter().filter(|trouble| trouble.contains('\n')) {
         text.push_str(&format!("\n== {trouble}\n"));
     }
-    let mut details = json!(run);
-    details["profile"] = json!(profile);
-    details["host"] = json!(host);
-    Notice { verdict, subject, text, details }
+    text
 }
 
 /// How a program ended, with what it wrote below.

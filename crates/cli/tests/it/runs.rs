@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::world::{Run, World};
 
 /// A world whose only profile is this; `HERE` is its folder.
-fn with_profile(text: &str) -> World {
+pub fn with_profile(text: &str) -> World {
     let world = World::with_tree(1);
     fs::write(world.path("passphrase"), crate::world::PASSPHRASE).unwrap();
     fs::set_permissions(world.path("passphrase"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -23,7 +23,7 @@ fn with_profile(text: &str) -> World {
     world
 }
 
-fn write_profile(world: &World, text: &str) {
+pub fn write_profile(world: &World, text: &str) {
     let folder = world.path(".config/strongroom");
     fs::create_dir_all(&folder).unwrap();
     let here = world.folder.path().display().to_string();
@@ -31,17 +31,17 @@ fn write_profile(world: &World, text: &str) {
     fs::write(folder.join("config.toml"), format!("{head}{text}").replace("HERE", &here)).unwrap();
 }
 
-fn bare(world: &World, words: &str) -> Command {
+pub fn bare(world: &World, words: &str) -> Command {
     let mut command = world.command(words.split_whitespace());
     command.env_remove("STRONGROOM_REPOSITORY").env_remove("STRONGROOM_PASSWORD");
     command
 }
 
-fn say(world: &World, words: &str) -> Run {
+pub fn say(world: &World, words: &str) -> Run {
     Run::of(bare(world, words).output().unwrap())
 }
 
-const STEPS: &str = r#"
+pub const STEPS: &str = r#"
 [default.backup]
 paths = ["~/tree"]
 [default.forget]
@@ -54,7 +54,7 @@ sample = "100%"
 "#;
 
 /// A server for webhooks that gives these answers, one after another, and what it was asked.
-fn webhook(answers: &'static [&'static str]) -> (String, Receiver<(String, String)>) {
+pub fn webhook(answers: &'static [&'static str]) -> (String, Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let (sender, requests) = channel();
@@ -83,7 +83,7 @@ fn webhook(answers: &'static [&'static str]) -> (String, Receiver<(String, Strin
     (address, requests)
 }
 
-fn next(requests: &Receiver<(String, String)>) -> (String, String) {
+pub fn next(requests: &Receiver<(String, String)>) -> (String, String) {
     requests.recv_timeout(Duration::from_secs(20)).expect("a request")
 }
 
@@ -404,7 +404,7 @@ fn two_runs_of_a_profile_are_not_at_once() {
     assert_eq!(status["running"], Value::Null);
 }
 
-fn wait_for(path: &Path) {
+pub fn wait_for(path: &Path) {
     let started = Instant::now();
     while !path.exists() {
         assert!(started.elapsed() < Duration::from_secs(20), "no {}", path.display());
