@@ -115,6 +115,12 @@ fn timestamp(zoned: &Zoned) -> Timestamp {
     }
 }
 
+/// Whether a time is further in the future than clocks that are put right may make it.
+pub fn is_in_future(time: Timestamp, now: Timestamp) -> bool {
+    const SLACK: i64 = 3_600_000_000_000;
+    time.0 > now.0.saturating_add(SLACK)
+}
+
 /// How long ago a time is, in words.
 pub fn age_text(then: Timestamp, now: Timestamp) -> String {
     let nanos = now.0.saturating_sub(then.0);

@@ -6,6 +6,7 @@
 //! records that cannot be kept are reported, and the run goes on. Why: `docs/design/0025-profiles.md`.
 
 mod conditions;
+mod ending;
 mod record;
 mod report;
 mod word;
@@ -17,13 +18,14 @@ use std::time::Duration;
 
 use serde_json::json;
 use strongroom_base::{Cancel, Clock, Severity, SystemClock};
-use strongroom_notice::{Recipient, Verdict};
+use strongroom_notice::Verdict;
 
 use crate::child::{self, Ended, Ending, Patience, Stream};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 pub use conditions::{is_metered, is_on_battery};
-pub use record::{Moment, Record, Records, RunRecord, StepRecord, replace};
+use record::{Locked, RunLock};
+pub use record::{Moment, Record, Records, RunRecord, StepRecord};
 pub use report::{State, lines as lines_of, metrics, state_of, verdict_text};
 pub use word::Word;
 
@@ -134,75 +136,61 @@ impl Night<'_> {
     ///
     /// If it is being run already, or the machine cannot say so.
     pub fn run(&self) -> Result<u8, CliError> {
-        let records = Records::of(&self.profile)?;
-        let _lock = records.lock()?;
-        let _awake = conditions::Awake::begin(&format!("profile {} is being run", self.profile));
         let started = Moment(SystemClock.now());
         let mut progress =
             Progress { started, steps: Vec::new(), failures: Vec::new(), warnings: Vec::new() };
-        let mut record = records.read().unwrap_or_else(|error| {
-            self.warn(&mut progress.warnings, error.to_string());
-            Record::default()
-        });
+        let records = Records::of(&self.profile);
+        let lock = self.lock(&records, &mut progress)?;
+        let _awake = conditions::Awake::begin(&format!("profile {} is being run", self.profile));
+        let mut record = match &records {
+            Ok(records) => records.read().unwrap_or_else(|error| {
+                self.warn(&mut progress.warnings, error.to_string());
+                Record::default()
+            }),
+            Err(_) => Record::default(),
+        };
+        if let Some(wrong) = record.dated_ahead(started.0) {
+            self.warn(&mut progress.warnings, wrong);
+        }
         let announced = self.word.announce(self.context);
         for trouble in self.warnings.iter().cloned().chain(announced) {
             self.warn(&mut progress.warnings, trouble);
         }
         self.run_hooks("before", &self.hooks.before, &mut progress, "", "");
         for step in &self.steps {
-            self.run_step(step, &mut progress)?;
+            self.run_step(step, &mut progress);
         }
         self.run_hooks_behind(&mut progress);
-        self.tell(&records, &mut record, &mut progress);
-        if let Some(path) = &self.metrics
-            && let Err(error) = replace(path, metrics(&self.profile, &record).as_bytes())
-        {
-            let path = strongroom_base::Printable::path(path);
-            self.warn(&mut progress.warnings, format!("cannot write the metrics {path}: {error}"));
+        let is_kept = self.end(records.as_ref().ok(), &mut record, &mut progress);
+        if let (false, Some(lock)) = (is_kept, &lock) {
+            lock.note_begun(started);
         }
-        self.summary(&progress)?;
+        self.summary(&progress);
         Ok(progress.exit())
     }
 
-    /// Keeps the record of the run, and says how it ended to those who hear of it, with what they
-    /// did not hear of before.
-    fn tell(&self, records: &Records, record: &mut Record, progress: &mut Progress) {
-        let (run, verdict) = (progress.record(), progress.verdict());
-        let said = report::notice(&self.profile, &run, verdict);
-        let hears = |recipient: &Recipient| self.word.is_heard_by(recipient, verdict);
-        let hearers = self.word.recipients.iter().filter(|one| hears(one));
-        // It is kept before it is said: a death in between loses neither the record nor the notice.
-        record.push(RunRecord { undelivered: hearers.map(ToString::to_string).collect(), ..run });
-        if let Err(error) = records.write(record) {
-            self.warn(&mut progress.warnings, error.to_string());
-        }
-        let told = self.word.tell(self.context, |recipient| {
-            let earlier = record.undelivered_before(&recipient.to_string());
-            if !hears(recipient) && earlier.is_empty() {
-                return None;
+    /// Sees that no other run of the profile is on. If the machine cannot say so, the run is made
+    /// all the same: two at once do no harm to a repository.
+    ///
+    /// # Errors
+    ///
+    /// If another is on.
+    fn lock(
+        &self,
+        records: &Result<Records, CliError>,
+        progress: &mut Progress,
+    ) -> Result<Option<RunLock>, CliError> {
+        let failed = match records.as_ref().map(Records::lock) {
+            Ok(Ok(Locked::ByUs(lock))) => return Ok(Some(lock)),
+            Ok(Ok(Locked::ByOther(who))) => {
+                let message = format!("this profile is being run already, by {who}");
+                return Err(CliError::new(Exit::Failed, message, "wait until that run has ended"));
             }
-            let now = SystemClock.now();
-            let mut notice = report::with_earlier(said.clone(), &self.profile, &earlier, now);
-            if let Recipient::Healthchecks(_) = recipient {
-                // It follows how things are, not how they were.
-                notice.verdict = verdict;
-            }
-            Some(notice)
-        });
-        if told.is_empty() {
-            return;
-        }
-        for one in told.iter().filter(|one| one.trouble.is_none()) {
-            record.is_delivered(&one.recipient);
-        }
-        for trouble in word::troubles(&told) {
-            self.warn(&mut progress.warnings, trouble);
-        }
-        let last = record.runs.last().map(|run| run.undelivered.clone());
-        record
-            .replace_last(RunRecord { undelivered: last.unwrap_or_default(), ..progress.record() });
-        // If that fails, it was said above.
-        let _ = records.write(record);
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.warn(&mut progress.warnings, failed);
+        Ok(None)
     }
 
     /// Says what is wrong; further lines of it were shown already, and are for the report.
@@ -212,7 +200,7 @@ impl Night<'_> {
         to.push(text);
     }
 
-    fn run_step(&self, step: &'static str, progress: &mut Progress) -> Result<(), CliError> {
+    fn run_step(&self, step: &'static str, progress: &mut Progress) {
         let outcome_of_backup =
             progress.steps.iter().find(|step| step.step == "backup").map(|step| &*step.outcome);
         let was_stopped = self.context.cancel.is_cancelled();
@@ -232,18 +220,16 @@ impl Night<'_> {
                 seconds: 0.0,
                 output: format!("left out: {why}\n"),
             });
-            return Ok(());
+            return;
         }
-        self.context.terminal.line(format!("== {step}"))?;
-        let program = std::env::current_exe().map_err(|error| {
-            let message = format!("cannot find this program: {error}");
-            CliError::new(Exit::Failed, message, "see whether it was replaced, and run it again")
-        })?;
-        let mut command = Command::new(program);
-        command.arg("--profile").arg(&self.profile).arg("--config").arg(&self.config);
-        command.args(&self.typed).arg(step);
-        let patience = Patience { whole: None, grace: GRACE_OF_STEPS };
-        let ended = self.attend(step, command, "", patience, &self.context.cancel);
+        self.shown(self.context.terminal.line(format!("== {step}")), progress);
+        let ended = std::env::current_exe().and_then(|program| {
+            let mut command = Command::new(program);
+            command.arg("--profile").arg(&self.profile).arg("--config").arg(&self.config);
+            command.args(&self.typed).arg(step);
+            let patience = Patience { whole: None, grace: GRACE_OF_STEPS };
+            self.attend(step, command, "", patience, &self.context.cancel)
+        });
         progress.steps.push(match ended {
             Ok(ended) => step_record(step, ended),
             Err(error) => StepRecord {
@@ -255,14 +241,24 @@ impl Night<'_> {
             },
         });
         let record = progress.steps.last().expect("it was pushed");
-        self.context.terminal.json(&json!({
+        let written = self.context.terminal.json(&json!({
             "event": "step",
             "step": record.step,
             "outcome": record.outcome,
             "exit": record.exit,
             "seconds": record.seconds,
-        }))?;
-        Ok(())
+        }));
+        self.shown(written, progress);
+    }
+
+    /// Notes, once, that what the run writes is lost: that keeps no step from being done.
+    fn shown(&self, written: std::io::Result<()>, progress: &mut Progress) {
+        const LOST: &str = "the output cannot be written";
+        if let Err(error) = written
+            && !progress.warnings.iter().any(|warning| warning.starts_with(LOST))
+        {
+            self.warn(&mut progress.warnings, format!("{LOST}: {error}"));
+        }
     }
 
     /// Runs a program, and shows what it writes.
@@ -336,17 +332,16 @@ impl Night<'_> {
         }
     }
 
-    fn summary(&self, progress: &Progress) -> Result<(), CliError> {
+    fn summary(&self, progress: &Progress) {
         let record = progress.record();
         let mut event = json!(record);
         event["event"] = json!("summary");
         event["profile"] = json!(self.profile);
-        self.context.terminal.json(&event)?;
-        self.context.terminal.line("==")?;
-        for line in report::lines(&self.profile, &record) {
-            self.context.terminal.line(line)?;
+        // If nothing takes the output, that was said at the first step.
+        let _ = self.context.terminal.json(&event);
+        for line in std::iter::once("==".to_owned()).chain(report::lines(&self.profile, &record)) {
+            let _ = self.context.terminal.line(line);
         }
-        Ok(())
     }
 }
 

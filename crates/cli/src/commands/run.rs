@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use serde_json::json;
-use strongroom_base::{Clock, SystemClock};
+use strongroom_base::{Clock, SystemClock, Timestamp};
 use strongroom_notice::{MailServer, Recipient, Verdict};
 
 use crate::context::Context;
@@ -174,10 +174,11 @@ fn is_due(calendar: &Calendar, jitter: i64, profile: &str) -> Result<bool, CliEr
         let hint = "write hourly, daily, weekly, monthly, 02:30 or Mon,Thu 02:30";
         CliError::new(Exit::Failed, "only systemd understands this calendar", hint)
     })?;
-    // A record that cannot be read is said by the run itself.
-    let record = Records::of(profile)?.read().unwrap_or_default();
-    let begun = record.runs.last().map(|run| run.started.0.0);
-    Ok(begun.is_none_or(|begun| begun < due.saturating_add(later)))
+    // What cannot be read is said by the run itself.
+    let Ok(records) = Records::of(profile) else { return Ok(true) };
+    let record = records.read().unwrap_or_default();
+    let due = Timestamp(due.saturating_add(later));
+    Ok(!record.has_begun(due, records.noted(), now))
 }
 
 fn hindrance(args: &Args) -> Option<&'static str> {

@@ -10,9 +10,8 @@ use strongroom_base::{Clock, Printable, SystemClock, Timestamp};
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
-use crate::night::{
-    Record, Records, STEPS, State, lines_of, metrics, replace, state_of, verdict_text,
-};
+use crate::night::{Record, Records, STEPS, State, lines_of, metrics, state_of, verdict_text};
+use crate::replaced::replace;
 
 /// What is looked at, and for whom.
 #[derive(Debug, Clone, clap::Args)]
@@ -160,6 +159,9 @@ fn people(
         dates::text(last.started.0),
         dates::age_text(last.started.0, now)
     ))?;
+    if let Some(wrong) = record.dated_ahead(now) {
+        terminal.result(wrong)?;
+    }
     for run in record.runs.iter().rev().filter(|run| !run.undelivered.is_empty()) {
         let (who, when) = (run.undelivered.join(", "), dates::text(run.started.0));
         terminal.result(format!(

@@ -8,15 +8,19 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use strongroom_base::{Printable, Timestamp};
 
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::replaced::replace_private;
 
 /// At most this many runs are remembered.
 const RUNS_MAX: usize = 60;
+/// A longer file is no record.
+const RECORD_BYTES_MAX: u64 = 16 << 20;
 /// At most this many of them wait for a recipient.
 const UNDELIVERED_MAX: usize = 5;
 /// The most that is kept of what a step of these wrote.
@@ -97,7 +101,25 @@ pub struct Records {
 /// While it lives, no other run of the profile begins.
 pub struct RunLock {
     // The lock ends with the file, also if we die.
-    _file: File,
+    file: File,
+}
+
+/// Whether a run may begin.
+pub enum Locked {
+    /// It is ours.
+    ByUs(RunLock),
+    /// Another run is on, by this process.
+    ByOther(String),
+}
+
+impl RunLock {
+    /// Notes when the run began in case that the record of it cannot be kept: the time of a file
+    /// takes no room on a disk.
+    pub fn note_begun(&self, started: Moment) {
+        let since = Duration::from_nanos(u64::try_from(started.0.0).unwrap_or(0));
+        // If not even that is possible, a run that is due is begun again.
+        let _ = self.file.set_modified(SystemTime::UNIX_EPOCH + since);
+    }
 }
 
 impl Records {
@@ -138,8 +160,8 @@ impl Records {
             let message = format!("cannot read {}: {reason}", Printable::path(&path));
             CliError::new(Exit::Failed, message, "it can be removed; the next run makes a new one")
         };
-        match std::fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string())),
+        match read_at_most(&path) {
+            Ok(bytes) => Record::parse(&bytes).map_err(|error| failed(error.to_string())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Record::default()),
             Err(error) => Err(failed(error.to_string())),
         }
@@ -148,7 +170,8 @@ impl Records {
     /// Replaces it.
     pub fn write(&self, record: &Record) -> Result<(), CliError> {
         let path = self.path("json");
-        replace(&path, serde_json::json!(record).to_string().as_bytes()).map_err(|error| {
+        let text = serde_json::json!(record).to_string();
+        replace_private(&path, text.as_bytes()).map_err(|error| {
             let message = format!("cannot write {}: {error}", Printable::path(&path));
             CliError::new(Exit::Failed, message, "check the folder, and the room on its disk")
         })
@@ -158,8 +181,8 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// If there is one, or the folder cannot be written to.
-    pub fn lock(&self) -> Result<RunLock, CliError> {
+    /// If the folder cannot be written to.
+    pub fn lock(&self) -> Result<Locked, CliError> {
         let path = self.path("lock");
         let failed = |error: std::io::Error| {
             let message = format!("cannot lock {}: {error}", Printable::path(&path));
@@ -172,10 +195,7 @@ impl Records {
             if error != rustix::io::Errno::WOULDBLOCK {
                 return Err(failed(error.into()));
             }
-            let mut who = String::new();
-            let _ = file.take(100).read_to_string(&mut who);
-            let message = format!("this profile is being run already, by {}", who.trim_end());
-            return Err(CliError::new(Exit::Failed, message, "wait until that run has ended"));
+            return Ok(Locked::ByOther(holder(file)));
         }
         let who = format!(
             "process {} since {}\n",
@@ -187,43 +207,49 @@ impl Records {
             .set_len(0)
             .and_then(|()| file.rewind())
             .and_then(|()| file.write_all(who.as_bytes()));
-        Ok(RunLock { _file: file })
+        let lock = RunLock { file };
+        lock.note_begun(Moment(Timestamp(0)));
+        Ok(Locked::ByUs(lock))
+    }
+
+    /// When a run began whose record could not be kept.
+    pub fn noted(&self) -> Option<Moment> {
+        let modified = std::fs::metadata(self.path("lock")).ok()?.modified().ok()?;
+        let since = modified.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        let nanos = i64::try_from(since.as_nanos()).ok()?;
+        (nanos > 0).then_some(Moment(Timestamp(nanos)))
     }
 
     /// Who runs the profile now.
     pub fn runner(&self) -> Option<String> {
-        let mut file = File::open(self.path("lock")).ok()?;
+        let file = File::open(self.path("lock")).ok()?;
         let how = rustix::fs::FlockOperation::NonBlockingLockShared;
         if rustix::fs::flock(&file, how).is_ok() {
             return None;
         }
-        let mut who = String::new();
-        file.read_to_string(&mut who).ok()?;
-        Some(who.trim_end().to_owned())
+        Some(holder(file))
     }
+}
+
+/// Who holds a lock, as its file says.
+fn holder(file: File) -> String {
+    let mut bytes = Vec::new();
+    let _ = file.take(100).read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes);
+    let first = text.lines().next().unwrap_or_default().trim();
+    let who = if first.is_empty() { "another process" } else { first };
+    Printable::text(who).to_string()
+}
+
+fn read_at_most(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(RECORD_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn open_lock(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
-}
-
-/// Writes beside it, and renames.
-pub fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let beside = path.with_file_name(name);
-    let written = (|| {
-        let mut options = File::options();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o644).open(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)
-    })();
-    if written.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    written
 }
 
 fn folder() -> Option<PathBuf> {
@@ -237,6 +263,27 @@ fn folder() -> Option<PathBuf> {
 }
 
 impl Record {
+    fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+
+    /// Whether a run that was due at a time was begun, now or before. What began in the future
+    /// did so by a clock that was wrong, and keeps no run from being made.
+    pub fn has_begun(&self, due: Timestamp, noted: Option<Moment>, now: Timestamp) -> bool {
+        let begun = self.runs.iter().map(|run| run.started).chain(noted);
+        begun.map(|moment| moment.0).any(|begun| begun >= due && !dates::is_in_future(begun, now))
+    }
+
+    /// What is wrong if the last run is dated in the future.
+    pub fn dated_ahead(&self, now: Timestamp) -> Option<String> {
+        let last = self.runs.last().filter(|run| dates::is_in_future(run.started.0, now))?;
+        Some(format!(
+            "the last run is dated {}, in the future: the clock of this machine was wrong then, or \
+             is wrong now",
+            dates::text(last.started.0)
+        ))
+    }
+
     /// Adds a run.
     pub fn push(&mut self, run: RunRecord) {
         for step in &run.steps {
@@ -302,13 +349,119 @@ mod tests {
         };
         RunRecord {
             started: Moment(Timestamp(at)),
-            ended: Moment(Timestamp(at + 1)),
+            ended: Moment(Timestamp(at.saturating_add(1))),
             verdict: "good".to_owned(),
             exit: 0,
             steps: vec![step],
             troubles: Vec::new(),
             undelivered: undelivered.iter().map(ToString::to_string).collect(),
         }
+    }
+
+    #[test]
+    fn a_run_of_a_wrong_clock_keeps_none_from_being_made() {
+        let year = 366 * 86_400_000_000_000;
+        let now = Timestamp(57 * year);
+        let has_begun = |runs: &[i64], noted: Option<i64>| {
+            let runs = runs.iter().map(|at| run(now.0 + at, &[])).collect();
+            let record = Record { runs, ..Record::default() };
+            record.has_begun(
+                Timestamp(now.0 - 10),
+                noted.map(|at| Moment(Timestamp(now.0 + at))),
+                now,
+            )
+        };
+        for (runs, noted, begun) in [
+            (&[][..], None, false),
+            (&[-11], None, false),
+            (&[-9], None, true),
+            // Within an hour, clocks are put right.
+            (&[60_000_000_000], None, true),
+            (&[10 * year], None, false),
+            (&[10 * year, -9], None, true),
+            (&[-9, -10 * year], None, true),
+            (&[i64::MAX - now.0, i64::MIN + now.0], None, false),
+            (&[-11], Some(-9), true),
+            (&[-11], Some(10 * year), false),
+        ] {
+            assert_eq!(has_begun(runs, noted), begun, "{runs:?} {noted:?}");
+        }
+    }
+
+    /// Any file is read as a record or refused, and a record can be shown.
+    #[test]
+    fn rubbish_is_refused_or_shown() {
+        let mut record = Record::default();
+        (0..4).for_each(|at| record.push(run(at, &["anna"])));
+        record.runs[3].steps[0].output = "all of it".to_owned();
+        let whole = serde_json::json!(record).to_string().into_bytes();
+        let mut random = strongroom_testkit::Random::new(25);
+        let parts: [&[u8]; 12] = [
+            b"1e308",
+            b"-1",
+            b"null",
+            b"\"\"",
+            b"[]",
+            b"{}",
+            b"300",
+            b"\"9999-12-31T23:59:59Z\"",
+            b"\"-009999-01-01T00:00:00Z\"",
+            b"\xff",
+            b"\\u0000\\u202e",
+            b"18446744073709551616",
+        ];
+        let (mut refused, mut shown) = (0, 0);
+        for _ in 0..20_000 {
+            let mut bytes = whole.clone();
+            for _ in 0..=random.below(2) {
+                let at = random.below(bytes.len() as u64) as usize;
+                let to = (at + random.below(24) as usize).min(bytes.len());
+                match random.below(4) {
+                    0 => bytes[at] = random.number() as u8,
+                    1 => bytes.truncate(at),
+                    2 => drop(bytes.splice(at..to, random.pick(&parts).iter().copied())),
+                    // In place of a value: from behind a colon to the next end of one.
+                    _ => {
+                        let colon = bytes[at..].iter().position(|byte| *byte == b':');
+                        let from = colon.map_or(at, |colon| at + colon + 1);
+                        let end = bytes[from..].iter().position(|byte| b",}]".contains(byte));
+                        let to = end.map_or(bytes.len(), |end| from + end);
+                        bytes.splice(from..to, random.pick(&parts).iter().copied());
+                    }
+                }
+                if bytes.is_empty() {
+                    break;
+                }
+            }
+            let Ok(mut record) = Record::parse(&bytes) else {
+                refused += 1;
+                continue;
+            };
+            shown += 1;
+            show(&record);
+            record.push(run(9, &["bert"]));
+            show(&record);
+            assert!(Record::parse(serde_json::json!(record).to_string().as_bytes()).is_ok());
+        }
+        assert!(refused > 1000 && shown > 1000, "{refused} refused, {shown} shown");
+    }
+
+    fn show(record: &Record) {
+        use super::super::report;
+        for now in [0, 1 << 60, i64::MAX, i64::MIN].map(Timestamp) {
+            report::state_of(record, Some(1), now);
+            record.dated_ahead(now);
+            record.has_begun(now, None, now);
+            let earlier = record.undelivered_before("anna");
+            for run in &record.runs {
+                let notice = report::notice("default", run, strongroom_notice::Verdict::Good);
+                report::with_earlier(notice, "default", &earlier, now);
+            }
+        }
+        let metrics = report::metrics("a\"b", record);
+        assert!(
+            metrics.lines().all(|line| line.starts_with('#') || line.starts_with("strongroom_"))
+        );
     }
 
     #[test]

@@ -24,7 +24,8 @@ pub fn lines(profile: &str, run: &RunRecord) -> Vec<String> {
 }
 
 fn step_line(step: &StepRecord) -> String {
-    let took = duration_text(Duration::from_secs_f64(step.seconds.max(0.0)));
+    let took = Duration::try_from_secs_f64(step.seconds.max(0.0)).unwrap_or_default();
+    let took = duration_text(took);
     let what = match (step.outcome.as_str(), step.exit) {
         ("good", _) => format!("done in {took}"),
         ("left out" | "stopped", None) => first_line(&step.output).to_owned(),
@@ -161,8 +162,12 @@ pub fn state_of(
     let is_too_old = age_max.is_some_and(|max| {
         has_backups && good.is_none_or(|good| now.0.saturating_sub(good.0) > max)
     });
+    let is_of_wrong_clock = record.dated_ahead(now).is_some()
+        || good.is_some_and(|good| dates::is_in_future(good, now));
     let state = match last.verdict.as_str() {
         _ if is_too_old => State::Bad,
+        // By such a clock nothing is ever too old.
+        "good" if is_of_wrong_clock => State::Warning,
         "good" => State::Good,
         "warning" => State::Warning,
         _ => State::Bad,
@@ -173,13 +178,14 @@ pub fn state_of(
 /// The record as Prometheus reads it from a file.
 pub fn metrics(profile: &str, record: &Record) -> String {
     let mut text = String::new();
-    let escaped = profile.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let escape = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let escaped = escape(profile);
     let mut gauge = |name: &str, help: &str, values: Vec<(Option<&str>, f64)>| {
         text.push_str(&format!(
             "# HELP strongroom_{name} {help}\n# TYPE strongroom_{name} gauge\n"
         ));
         for (step, value) in values {
-            let step = step.map(|step| format!(",step=\"{step}\"")).unwrap_or_default();
+            let step = step.map(|step| format!(",step=\"{}\"", escape(step))).unwrap_or_default();
             text.push_str(&format!("strongroom_{name}{{profile=\"{escaped}\"{step}}} {value}\n"));
         }
     };

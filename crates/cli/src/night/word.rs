@@ -29,6 +29,13 @@ pub struct Told {
     pub trouble: Option<String>,
 }
 
+impl Told {
+    /// Whether it arrived.
+    pub fn has_arrived(&self) -> bool {
+        self.trouble.is_none()
+    }
+}
+
 impl Word {
     /// Says to those who want to know that the run begins; gives what failed.
     pub fn announce(&self, context: &Context) -> Vec<String> {

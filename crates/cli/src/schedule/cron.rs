@@ -12,7 +12,7 @@ use strongroom_base::Printable;
 
 use super::{Calendar, Plan, shell_word, text_of};
 use crate::exit::{CliError, Exit};
-use crate::night::replace;
+use crate::replaced::replace;
 
 /// Where cron looks for tables of programs.
 const FOLDER: &str = "/etc/cron.d";
@@ -82,7 +82,11 @@ pub fn install(plan: &Plan) -> Result<String, CliError> {
         let path = path(&unit);
         let failed = |error| {
             let message = format!("cannot write {}: {error}", Printable::path(&path));
-            CliError::new(Exit::Failed, message, "install cron, and run it as root")
+            CliError::new(
+                Exit::Failed,
+                message,
+                "install cron, run it as root, and check the room on its disk",
+            )
         };
         replace(&path, table(plan)?.as_bytes()).map_err(failed)?;
         return Ok(text_of(&path));
