@@ -9,6 +9,7 @@ mod conditions;
 mod ending;
 mod record;
 mod report;
+mod typed;
 mod word;
 
 use std::ffi::OsString;
@@ -27,6 +28,7 @@ pub use conditions::{is_metered, is_on_battery};
 use record::{Locked, RunLock};
 pub use record::{Moment, Record, Records, RunRecord, StepRecord};
 pub use report::{State, lines as lines_of, metrics, state_of, verdict_text};
+pub use typed::Typed;
 pub use word::Word;
 
 /// The steps that a night can have, in their order.
@@ -74,6 +76,8 @@ pub struct Night<'a> {
     pub word: Word,
     /// What is wrong before it begins.
     pub warnings: Vec<String>,
+    /// Steps for which a person types the passphrase.
+    pub typed_passphrase: Typed,
     /// A file for Prometheus.
     pub metrics: Option<PathBuf>,
 }
@@ -86,6 +90,8 @@ struct Progress {
     failures: Vec<String>,
     /// What was not said or not kept.
     warnings: Vec<String>,
+    /// What a person typed for the steps.
+    passphrase: typed::Answer,
 }
 
 impl Progress {
@@ -137,8 +143,13 @@ impl Night<'_> {
     /// If it is being run already, or the machine cannot say so.
     pub fn run(&self) -> Result<u8, CliError> {
         let started = Moment(SystemClock.now());
-        let mut progress =
-            Progress { started, steps: Vec::new(), failures: Vec::new(), warnings: Vec::new() };
+        let mut progress = Progress {
+            started,
+            steps: Vec::new(),
+            failures: Vec::new(),
+            warnings: Vec::new(),
+            passphrase: typed::Answer::None,
+        };
         let records = Records::of(&self.profile);
         let lock = self.lock(&records, &mut progress)?;
         let _awake = conditions::Awake::begin(&format!("profile {} is being run", self.profile));
@@ -152,6 +163,7 @@ impl Night<'_> {
         if let Some(wrong) = record.dated_ahead(started.0) {
             self.warn(&mut progress.warnings, wrong);
         }
+        progress.passphrase = self.ask(&mut progress);
         let announced = self.word.announce(self.context);
         for trouble in self.warnings.iter().cloned().chain(announced) {
             self.warn(&mut progress.warnings, trouble);
@@ -222,11 +234,18 @@ impl Night<'_> {
             });
             return;
         }
+        if let Some(failed) = self.has_no_passphrase(step, progress) {
+            progress.steps.push(failed);
+            self.step_ended(progress);
+            return;
+        }
         self.shown(self.context.terminal.line(format!("== {step}")), progress);
         let ended = std::env::current_exe().and_then(|program| {
             let mut command = Command::new(program);
             command.arg("--profile").arg(&self.profile).arg("--config").arg(&self.config);
-            command.args(&self.typed).arg(step);
+            command.args(&self.typed);
+            self.hand_over(step, progress, &mut command)?;
+            command.arg(step);
             let patience = Patience { whole: None, grace: GRACE_OF_STEPS };
             self.attend(step, command, "", patience, &self.context.cancel)
         });
@@ -240,6 +259,10 @@ impl Night<'_> {
                 output: format!("cannot be started: {error}\n"),
             },
         });
+        self.step_ended(progress);
+    }
+
+    fn step_ended(&self, progress: &mut Progress) {
         let record = progress.steps.last().expect("it was pushed");
         let written = self.context.terminal.json(&json!({
             "event": "step",
