@@ -141,10 +141,12 @@ fn failed(why: String) -> CliError {
 
 fn own_lines() -> Result<Vec<String>, CliError> {
     let mut command = Command::new("crontab");
-    let output = command.arg("-l").stdin(Stdio::null()).output();
+    let output = command.arg("-l").env("LC_ALL", "C").stdin(Stdio::null()).output();
     let output = output.map_err(|error| failed(error.to_string()))?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if !output.status.success() && !said.contains("no crontab") {
+    // The second is what busybox says.
+    let is_empty = ["no crontab", "No such file"].iter().any(|words| said.contains(words));
+    if !output.status.success() && !is_empty {
         return Err(failed(said.trim().to_owned()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())

@@ -251,6 +251,9 @@ fn services_hear_in_their_own_words() {
     // What refuses is not asked again, and what is away keeps nothing from being done.
     let (hook, _requests) = webhook(&["404 Gone"]);
     say(&world, &format!("run --notify {hook} --notify-on success")).exits(3).warns("404");
+    // One who is sent elsewhere comes there without the notice.
+    let (hook, _requests) = webhook(&["302 Found\r\nlocation: /login", "200 OK"]);
+    say(&world, &format!("run --notify {hook} --notify-on success")).exits(3).warns("302");
     for (wrong, why) in [
         ("gopher://x", "is no recipient"),
         ("mailto:x", "is no address of mail"),
@@ -466,10 +469,43 @@ fn what_would_be_scheduled_can_be_seen() {
     let world = with_profile(STEPS);
     let table = say(&world, "schedule -n --cron --at 02:30 --system").exits(0);
     assert!(table.out.contains("--due 02:30 --jitter 60m"), "{}", table.out);
+    // The file is read from another folder.
+    let mut command = bare(&world, "schedule -n --cron --profile default --config config.toml");
+    command.current_dir(world.path(".config/strongroom"));
+    Run::of(command.output().unwrap()).exits(0).says("/.config/strongroom/config.toml run");
     say(&world, "schedule --at sometimes").exits(2).warns("is no calendar");
     say(&world, "schedule -n --cron --at *-*-01").exits(1).warns("only systemd");
     write_profile(&world, "[default.backup]\nexclude-cache = true\n");
     say(&world, "schedule -n").exits(1).warns("exclude-caches");
     write_profile(&world, "");
     say(&world, "schedule -n").exits(1).warns("has no step to run");
+}
+
+/// A program `crontab` that answers as busybox's does.
+#[test]
+fn a_table_of_cron_keeps_its_other_lines() {
+    let world = with_profile(STEPS);
+    let programs = world.path("programs");
+    fs::create_dir(&programs).unwrap();
+    let table = world.path("table");
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = -l ]; then\n  [ -e {0} ] || {{ echo \"crontab: can't open 'me': No such \
+         file or directory\" >&2; exit 1; }}\n  cat {0}\nelse\n  cat > {0}\nfi\n",
+        table.display()
+    );
+    fs::write(programs.join("crontab"), script).unwrap();
+    fs::set_permissions(programs.join("crontab"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let say = |words: &str| Run::of(bare(&world, words).env("PATH", &path).output().unwrap());
+    say("schedule --cron --user --at 02:30").exits(0).says("your table of cron");
+    let own = fs::read_to_string(&table).unwrap();
+    assert!(own.contains("run --due 02:30") && own.lines().count() == 1, "{own}");
+    fs::write(&table, format!("5 4 * * * other\n{own}")).unwrap();
+    say("schedule --cron --user --at 03:30").exits(0);
+    let both = fs::read_to_string(&table).unwrap();
+    assert!(both.starts_with("5 4 * * * other\n") && both.contains("--due 03:30"), "{both}");
+    assert_eq!(both.lines().count(), 2, "{both}");
+    say("schedule --show --user").exits(0).says("cron: ");
+    say("schedule --remove --user").exits(0).says("removed: your table of cron");
+    assert_eq!(fs::read_to_string(&table).unwrap(), "5 4 * * * other\n");
 }
