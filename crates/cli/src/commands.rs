@@ -131,12 +131,9 @@ impl Command {
         }
     }
 
-    /// Whether what it prints may be longer than a screen, and is all that is wanted of it.
+    /// Whether it prints a list that may be longer than a screen.
     pub fn is_list(&self) -> bool {
-        matches!(
-            self,
-            Self::Snapshots(_) | Self::Ls(_) | Self::Find(_) | Self::Diff(_) | Self::Stats(_)
-        )
+        matches!(self, Self::Snapshots(_) | Self::Ls(_) | Self::Find(_) | Self::Diff(_))
     }
 
     /// Runs it.

@@ -21,7 +21,7 @@ use crate::connection::ConnectionArgs;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::paint::When;
-use crate::passphrase::PassphraseArgs;
+use crate::passphrase::{Passphrase, PassphraseArgs};
 use crate::profile::{Chosen, ProfileArgs};
 use crate::terminal::{Events, Terminal};
 
@@ -154,6 +154,7 @@ impl Context {
         let terminal =
             Terminal::new(args.json.then_some(events), command, args.quiet, args.verbose);
         let cancel = Cancel::from_flag(flag);
+        args.passphrase.keep_from_children();
         Ok(Self { args, chosen, terminal, cancel, together: OnceLock::new() })
     }
 
@@ -418,6 +419,17 @@ impl Context {
                 Ok(OpenedOrCreated { repository: self.open_for_backup(|_| ())?.0, created: false })
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// The passphrase for the steps of a run; a new one, if there is no repository yet and it may be
+    /// created.
+    pub fn passphrase_of_run(&self, may_be_new: bool) -> Result<Passphrase, CliError> {
+        let place = self.place()?.to_string();
+        // If the place cannot be asked, the steps say so.
+        match may_be_new && !self.has_repository().unwrap_or(true) {
+            true => self.args.passphrase.new_repository(&self.cancel),
+            false => self.args.passphrase.existing(&place, &self.cancel),
         }
     }
 

@@ -1,9 +1,12 @@
 //! Dates as people write and read them, in their own time zone.
 
+use std::time::Duration;
+
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{ToSpan, Zoned};
 use strongroom_base::Timestamp;
+use strongroom_base::units::duration_text;
 use strongroom_upkeep::Periods;
 
 /// The last moment that a date or time of day means: a day means its end, a minute its last
@@ -109,6 +112,23 @@ fn timestamp(zoned: &Zoned) -> Timestamp {
         Ok(nanos) => Timestamp(nanos),
         Err(_) if nanos < 0 => Timestamp::EARLIEST,
         Err(_) => Timestamp::LATEST,
+    }
+}
+
+/// Whether a time is further in the future than clocks that are put right may make it.
+pub fn is_in_future(time: Timestamp, now: Timestamp) -> bool {
+    const SLACK: i64 = 3_600_000_000_000;
+    time.0 > now.0.saturating_add(SLACK)
+}
+
+/// How long ago a time is, in words.
+pub fn age_text(then: Timestamp, now: Timestamp) -> String {
+    let nanos = now.0.saturating_sub(then.0);
+    let Ok(nanos) = u64::try_from(nanos) else { return "in the future".to_owned() };
+    let days = nanos / 86_400_000_000_000;
+    match days {
+        0 | 1 => format!("{} ago", duration_text(Duration::from_secs(nanos / 1_000_000_000))),
+        days => format!("{days} days ago"),
     }
 }
 

@@ -83,6 +83,14 @@ impl CliError {
         self.exit == Exit::Passphrase
     }
 
+    /// With what to do about it, on a line.
+    pub fn in_full(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}: {hint}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
     /// Reports it and gives the exit code.
     pub fn report(&self, json: Option<Events>) -> ExitCode {
         if self.is_of_closed_output() {

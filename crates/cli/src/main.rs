@@ -32,6 +32,7 @@ mod plot;
 mod profile;
 mod progress;
 mod prompt;
+mod replaced;
 mod running;
 mod schedule;
 mod snapshot_arg;

@@ -6,8 +6,10 @@
 //! records that cannot be kept are reported, and the run goes on. Why: `docs/design/0025-profiles.md`.
 
 mod conditions;
+mod ending;
 mod record;
 mod report;
+mod typed;
 mod word;
 
 use std::ffi::OsString;
@@ -23,8 +25,10 @@ use crate::child::{self, Ended, Ending, Patience, Stream};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 pub use conditions::{is_metered, is_on_battery};
-pub use record::{Moment, Record, Records, RunRecord, StepRecord, replace};
+use record::{Locked, RunLock};
+pub use record::{Moment, Record, Records, RunRecord, StepRecord};
 pub use report::{State, lines as lines_of, metrics, state_of, verdict_text};
+pub use typed::Typed;
 pub use word::Word;
 
 /// The steps that a night can have, in their order.
@@ -72,6 +76,8 @@ pub struct Night<'a> {
     pub word: Word,
     /// What is wrong before it begins.
     pub warnings: Vec<String>,
+    /// Steps for which a person types the passphrase.
+    pub typed_passphrase: Typed,
     /// A file for Prometheus.
     pub metrics: Option<PathBuf>,
 }
@@ -84,6 +90,8 @@ struct Progress {
     failures: Vec<String>,
     /// What was not said or not kept.
     warnings: Vec<String>,
+    /// What a person typed for the steps.
+    passphrase: typed::Answer,
 }
 
 impl Progress {
@@ -122,6 +130,7 @@ impl Progress {
             exit: self.exit(),
             steps: self.steps.clone(),
             troubles: [&self.failures[..], &self.warnings[..]].concat(),
+            undelivered: Vec::new(),
         }
     }
 }
@@ -133,50 +142,67 @@ impl Night<'_> {
     ///
     /// If it is being run already, or the machine cannot say so.
     pub fn run(&self) -> Result<u8, CliError> {
-        let records = Records::of(&self.profile)?;
-        let _lock = records.lock()?;
-        let _awake = conditions::Awake::begin(&format!("profile {} is being run", self.profile));
         let started = Moment(SystemClock.now());
-        let mut progress =
-            Progress { started, steps: Vec::new(), failures: Vec::new(), warnings: Vec::new() };
-        let mut record = records.read().unwrap_or_else(|error| {
-            self.warn(&mut progress.warnings, error.to_string());
-            Record::default()
-        });
+        let mut progress = Progress {
+            started,
+            steps: Vec::new(),
+            failures: Vec::new(),
+            warnings: Vec::new(),
+            passphrase: typed::Answer::None,
+        };
+        let records = Records::of(&self.profile);
+        let lock = self.lock(&records, &mut progress)?;
+        let _awake = conditions::Awake::begin(&format!("profile {} is being run", self.profile));
+        let mut record = match &records {
+            Ok(records) => records.read().unwrap_or_else(|error| {
+                self.warn(&mut progress.warnings, error.to_string());
+                Record::default()
+            }),
+            Err(_) => Record::default(),
+        };
+        if let Some(wrong) = record.dated_ahead(started.0) {
+            self.warn(&mut progress.warnings, wrong);
+        }
+        progress.passphrase = self.ask(&mut progress);
         let announced = self.word.announce(self.context);
         for trouble in self.warnings.iter().cloned().chain(announced) {
             self.warn(&mut progress.warnings, trouble);
         }
         self.run_hooks("before", &self.hooks.before, &mut progress, "", "");
         for step in &self.steps {
-            self.run_step(step, &mut progress)?;
+            self.run_step(step, &mut progress);
         }
         self.run_hooks_behind(&mut progress);
-        // What is said of a run is not yet part of it: a death while it is said loses no record.
-        let at_last = record.runs.len();
-        record.push(progress.record());
-        if let Err(error) = records.write(&record) {
-            self.warn(&mut progress.warnings, error.to_string());
+        let is_kept = self.end(records.as_ref().ok(), &mut record, &mut progress);
+        if let (false, Some(lock)) = (is_kept, &lock) {
+            lock.note_begun(started);
         }
-        let said = report::notice(&self.profile, &progress.record(), progress.verdict());
-        let troubles = self.word.tell(self.context, &said);
-        if !troubles.is_empty() {
-            for trouble in troubles {
-                self.warn(&mut progress.warnings, trouble);
-            }
-            record.runs.truncate(at_last);
-            record.push(progress.record());
-            // If that fails, it was said above.
-            let _ = records.write(&record);
-        }
-        if let Some(path) = &self.metrics
-            && let Err(error) = replace(path, metrics(&self.profile, &record).as_bytes())
-        {
-            let path = strongroom_base::Printable::path(path);
-            self.warn(&mut progress.warnings, format!("cannot write the metrics {path}: {error}"));
-        }
-        self.summary(&progress)?;
+        self.summary(&progress);
         Ok(progress.exit())
+    }
+
+    /// Sees that no other run of the profile is on. If the machine cannot say so, the run is made
+    /// all the same: two at once do no harm to a repository.
+    ///
+    /// # Errors
+    ///
+    /// If another is on.
+    fn lock(
+        &self,
+        records: &Result<Records, CliError>,
+        progress: &mut Progress,
+    ) -> Result<Option<RunLock>, CliError> {
+        let failed = match records.as_ref().map(Records::lock) {
+            Ok(Ok(Locked::ByUs(lock))) => return Ok(Some(lock)),
+            Ok(Ok(Locked::ByOther(who))) => {
+                let message = format!("this profile is being run already, by {who}");
+                return Err(CliError::new(Exit::Failed, message, "wait until that run has ended"));
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.warn(&mut progress.warnings, failed);
+        Ok(None)
     }
 
     /// Says what is wrong; further lines of it were shown already, and are for the report.
@@ -186,7 +212,7 @@ impl Night<'_> {
         to.push(text);
     }
 
-    fn run_step(&self, step: &'static str, progress: &mut Progress) -> Result<(), CliError> {
+    fn run_step(&self, step: &'static str, progress: &mut Progress) {
         let outcome_of_backup =
             progress.steps.iter().find(|step| step.step == "backup").map(|step| &*step.outcome);
         let was_stopped = self.context.cancel.is_cancelled();
@@ -206,18 +232,23 @@ impl Night<'_> {
                 seconds: 0.0,
                 output: format!("left out: {why}\n"),
             });
-            return Ok(());
+            return;
         }
-        self.context.terminal.line(format!("== {step}"))?;
-        let program = std::env::current_exe().map_err(|error| {
-            let message = format!("cannot find this program: {error}");
-            CliError::new(Exit::Failed, message, "see whether it was replaced, and run it again")
-        })?;
-        let mut command = Command::new(program);
-        command.arg("--profile").arg(&self.profile).arg("--config").arg(&self.config);
-        command.args(&self.typed).arg(step);
-        let patience = Patience { whole: None, grace: GRACE_OF_STEPS };
-        let ended = self.attend(step, command, "", patience, &self.context.cancel);
+        if let Some(failed) = self.has_no_passphrase(step, progress) {
+            progress.steps.push(failed);
+            self.step_ended(progress);
+            return;
+        }
+        self.shown(self.context.terminal.line(format!("== {step}")), progress);
+        let ended = std::env::current_exe().and_then(|program| {
+            let mut command = Command::new(program);
+            command.arg("--profile").arg(&self.profile).arg("--config").arg(&self.config);
+            command.args(&self.typed);
+            self.hand_over(step, progress, &mut command)?;
+            command.arg(step);
+            let patience = Patience { whole: None, grace: GRACE_OF_STEPS };
+            self.attend(step, command, "", patience, &self.context.cancel)
+        });
         progress.steps.push(match ended {
             Ok(ended) => step_record(step, ended),
             Err(error) => StepRecord {
@@ -228,15 +259,29 @@ impl Night<'_> {
                 output: format!("cannot be started: {error}\n"),
             },
         });
+        self.step_ended(progress);
+    }
+
+    fn step_ended(&self, progress: &mut Progress) {
         let record = progress.steps.last().expect("it was pushed");
-        self.context.terminal.json(&json!({
+        let written = self.context.terminal.json(&json!({
             "event": "step",
             "step": record.step,
             "outcome": record.outcome,
             "exit": record.exit,
             "seconds": record.seconds,
-        }))?;
-        Ok(())
+        }));
+        self.shown(written, progress);
+    }
+
+    /// Notes, once, that what the run writes is lost: that keeps no step from being done.
+    fn shown(&self, written: std::io::Result<()>, progress: &mut Progress) {
+        const LOST: &str = "the output cannot be written";
+        if let Err(error) = written
+            && !progress.warnings.iter().any(|warning| warning.starts_with(LOST))
+        {
+            self.warn(&mut progress.warnings, format!("{LOST}: {error}"));
+        }
     }
 
     /// Runs a program, and shows what it writes.
@@ -310,17 +355,16 @@ impl Night<'_> {
         }
     }
 
-    fn summary(&self, progress: &Progress) -> Result<(), CliError> {
+    fn summary(&self, progress: &Progress) {
         let record = progress.record();
         let mut event = json!(record);
         event["event"] = json!("summary");
         event["profile"] = json!(self.profile);
-        self.context.terminal.json(&event)?;
-        self.context.terminal.line("==")?;
-        for line in report::lines(&self.profile, &record) {
-            self.context.terminal.line(line)?;
+        // If nothing takes the output, that was said at the first step.
+        let _ = self.context.terminal.json(&event);
+        for line in std::iter::once("==".to_owned()).chain(report::lines(&self.profile, &record)) {
+            let _ = self.context.terminal.line(line);
         }
-        Ok(())
     }
 }
 

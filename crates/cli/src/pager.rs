@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 /// What `less` does unless `LESS` says otherwise: it ends if all fits on one screen, shows colours,
 /// and leaves what it showed on the screen.
 const LESS: &str = "FRX";
@@ -32,9 +34,16 @@ static PAGER: Mutex<Pager> = Mutex::new(Pager::Off);
 /// Has a pager started with the first line of output, if that is a terminal.
 pub fn allow() {
     let can_move = std::env::var_os("TERM").is_some_and(|term| term != "dumb");
-    if can_move && std::io::stdout().is_terminal() {
+    if can_move && std::io::stdout().is_terminal() && !is_typed_ahead() {
         *pager() = Pager::Wanted;
     }
+}
+
+/// Whether more was typed or pasted: it is for the shell, and a pager would take it for itself.
+fn is_typed_ahead() -> bool {
+    let input = std::io::stdin();
+    let mut watched = [PollFd::new(&input, PollFlags::IN)];
+    input.is_terminal() && poll(&mut watched, Some(&Timespec::default())).is_ok_and(|some| some > 0)
 }
 
 /// Before a line of output.

@@ -52,6 +52,10 @@ pub struct PassphraseArgs {
 /// How many times a person is asked for a new passphrase.
 const ATTEMPTS_MAX: usize = 3;
 const VARIABLE: &str = "STRONGROOM_PASSWORD";
+/// The options that have a passphrase, by their names in a profile.
+pub const SOURCES: [&str; 3] = ["password-file", "password-command", "password-credential"];
+/// The variables.
+const VARIABLES: [&str; 3] = [VARIABLE, "STRONGROOM_PASSWORD_FILE", "STRONGROOM_PASSWORD_COMMAND"];
 const HINT: &str =
     "set STRONGROOM_PASSWORD, give --password-file or --password-command, or run it in a terminal";
 
@@ -69,6 +73,16 @@ impl PassphraseArgs {
         match self.given()? {
             Some(passphrase) => not_empty(passphrase),
             None => prompt_twice("New passphrase: ", cancel),
+        }
+    }
+
+    /// Sees that commands that this one starts do not inherit a file descriptor that has it.
+    pub fn keep_from_children(&self) {
+        let name = self.password_file.as_ref().and_then(|path| path.to_str());
+        let number = name.and_then(|name| name.strip_prefix("/dev/fd/")?.parse::<i32>().ok());
+        if let Some(number) = number.filter(|number| *number > 2) {
+            // SAFETY: no memory is touched; if there is no such descriptor, nothing happens.
+            unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
     }
 
@@ -90,6 +104,11 @@ impl PassphraseArgs {
         Ok(std::env::var_os(VARIABLE)
             .map(|value| Zeroizing::new(std::os::unix::ffi::OsStringExt::into_vec(value))))
     }
+}
+
+/// Whether a variable says where the passphrase is.
+pub fn is_in_environment() -> bool {
+    VARIABLES.iter().any(|name| std::env::var_os(name).is_some())
 }
 
 /// A new passphrase for a further or changed key: from a file, or asked for twice.

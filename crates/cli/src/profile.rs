@@ -15,6 +15,7 @@
 
 mod file;
 mod setting;
+mod trust;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -41,6 +41,8 @@ impl Web {
         let agent = Agent::config_builder()
             .tls_config(tls)
             .http_status_as_error(false)
+            // A notice that is followed elsewhere arrives there without its text.
+            .max_redirects(0)
             .user_agent(concat!("strongroom/", env!("CARGO_PKG_VERSION")))
             .timeout_global(Some(ATTEMPT))
             .build()
@@ -111,6 +113,9 @@ impl Web {
         let said = format!("the server answers {status}");
         match status.as_u16() {
             200..300 => Ok(()),
+            300..400 => {
+                Err(NoticeError::Refused(format!("{said}: it has moved to another address")))
+            }
             408 | 425 | 429 | 500.. => Err(NoticeError::Away(said)),
             _ => Err(NoticeError::Refused(said)),
         }

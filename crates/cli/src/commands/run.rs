@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use serde_json::json;
-use strongroom_base::{Clock, SystemClock};
+use strongroom_base::{Clock, SystemClock, Timestamp};
 use strongroom_notice::{MailServer, Recipient, Verdict};
 
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::manual;
-use crate::night::{Hooks, Night, Records, STEPS, Word, is_metered, is_on_battery};
+use crate::night::{Hooks, Night, Records, STEPS, Typed, Word, is_metered, is_on_battery};
+use crate::passphrase;
 use crate::profile::{Profiles, exposed};
 use crate::schedule::Calendar;
 
@@ -121,12 +122,18 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         let hint = "run it later, or leave out the condition";
         return Err(CliError::new(Exit::NotNow, format!("not now: {why}"), hint));
     }
+    let typed = typed_for_all();
+    let typed_passphrase = match passphrase::is_in_environment() || has_source(&typed) {
+        true => Typed::default(),
+        false => without_source(&chosen.profiles, &profile, &steps)?,
+    };
     let night = Night {
         context,
         profile,
         config: chosen.file.clone(),
-        typed: typed_for_all(),
+        typed,
         steps,
+        typed_passphrase,
         hooks: Hooks {
             before: args.hooks.before,
             after: args.hooks.after,
@@ -174,10 +181,37 @@ fn is_due(calendar: &Calendar, jitter: i64, profile: &str) -> Result<bool, CliEr
         let hint = "write hourly, daily, weekly, monthly, 02:30 or Mon,Thu 02:30";
         CliError::new(Exit::Failed, "only systemd understands this calendar", hint)
     })?;
-    // A record that cannot be read is said by the run itself.
-    let record = Records::of(profile)?.read().unwrap_or_default();
-    let begun = record.runs.last().map(|run| run.started.0.0);
-    Ok(begun.is_none_or(|begun| begun < due.saturating_add(later)))
+    // What cannot be read is said by the run itself.
+    let Ok(records) = Records::of(profile) else { return Ok(true) };
+    let record = records.read().unwrap_or_default();
+    let due = Timestamp(due.saturating_add(later));
+    Ok(!record.has_begun(due, records.noted(), now))
+}
+
+/// Whether what was typed says where the passphrase is.
+fn has_source(typed: &[OsString]) -> bool {
+    let is_one = |word: &str| {
+        let name = word.trim_start_matches("--").split('=').next().unwrap_or_default();
+        passphrase::SOURCES.contains(&name)
+    };
+    typed.iter().filter_map(|word| word.to_str()).any(is_one)
+}
+
+/// The steps for which the profile does not say where the passphrase is.
+fn without_source(
+    profiles: &Profiles,
+    profile: &str,
+    steps: &[&'static str],
+) -> Result<Typed, CliError> {
+    let mut typed = Typed::default();
+    for step in steps {
+        let settings = profiles.settings(profile, step)?;
+        if !settings.iter().any(|one| passphrase::SOURCES.contains(&&*one.name)) {
+            typed.steps.insert(step);
+            typed.may_be_new |= settings.iter().any(|one| one.name == "init");
+        }
+    }
+    Ok(typed)
 }
 
 fn hindrance(args: &Args) -> Option<&'static str> {

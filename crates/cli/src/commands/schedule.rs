@@ -66,7 +66,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     })?;
     let plan = Plan {
         profile: chosen.name.clone(),
-        config: chosen.file.clone(),
+        // It is read from another folder.
+        config: std::path::absolute(&chosen.file)?,
         program,
         calendar: args.at.clone(),
         jitter: args.jitter,

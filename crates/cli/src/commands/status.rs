@@ -2,19 +2,16 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::ValueEnum;
 use serde_json::json;
-use strongroom_base::units::duration_text;
 use strongroom_base::{Clock, Printable, SystemClock, Timestamp};
 
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
-use crate::night::{
-    Record, Records, STEPS, State, lines_of, metrics, replace, state_of, verdict_text,
-};
+use crate::night::{Record, Records, STEPS, State, lines_of, metrics, state_of, verdict_text};
+use crate::replaced::replace;
 
 /// What is looked at, and for whom.
 #[derive(Debug, Clone, clap::Args)]
@@ -113,17 +110,6 @@ fn summary(
     })
 }
 
-/// How long ago, in words.
-fn ago(then: Timestamp, now: Timestamp) -> String {
-    let nanos = now.0.saturating_sub(then.0);
-    let Ok(nanos) = u64::try_from(nanos) else { return "in the future".to_owned() };
-    let days = nanos / 86_400_000_000_000;
-    match days {
-        0 | 1 => format!("{} ago", duration_text(Duration::from_secs(nanos / 1_000_000_000))),
-        days => format!("{days} days ago"),
-    }
-}
-
 fn nagios(
     name: &str,
     record: &Record,
@@ -142,7 +128,7 @@ fn nagios(
     let name = Printable::text(name).to_string().replace('|', "/");
     let age = good.map(|good| now.0.saturating_sub(good.0) / 1_000_000_000);
     let since = good.map_or("no good backup yet".to_owned(), |good| {
-        format!("last good backup {}", ago(good, now))
+        format!("last good backup {}", dates::age_text(good, now))
     });
     let critical = age_max.map(|max| (max / 1_000_000_000).to_string()).unwrap_or_default();
     let data = age.map(|age| format!(" | age={age}s;;{critical}")).unwrap_or_default();
@@ -171,8 +157,17 @@ fn people(
     terminal.result(format!(
         "last run: {}, {}",
         dates::text(last.started.0),
-        ago(last.started.0, now)
+        dates::age_text(last.started.0, now)
     ))?;
+    if let Some(wrong) = record.dated_ahead(now) {
+        terminal.result(wrong)?;
+    }
+    for run in record.runs.iter().rev().filter(|run| !run.undelivered.is_empty()) {
+        let (who, when) = (run.undelivered.join(", "), dates::text(run.started.0));
+        terminal.result(format!(
+            "not delivered yet to {who}: the report of {when}; the next run sends it again"
+        ))?;
+    }
     for step in STEPS {
         let Some(good) = record.last_good.get(step) else { continue };
         let what = match step {
@@ -181,7 +176,11 @@ fn people(
             "verify" => "last verified",
             _ => continue,
         };
-        terminal.result(format!("{what}: {}, {}", dates::text(good.0), ago(good.0, now)))?;
+        terminal.result(format!(
+            "{what}: {}, {}",
+            dates::text(good.0),
+            dates::age_text(good.0, now)
+        ))?;
     }
     if let (State::Bad, Some(max), "good" | "warning") = (state, age_max, last.verdict.as_str()) {
         let max = max / 86_400_000_000_000;

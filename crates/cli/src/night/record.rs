@@ -8,15 +8,23 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use strongroom_base::{Printable, Timestamp};
 
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::replaced::replace_private;
 
 /// At most this many runs are remembered.
 const RUNS_MAX: usize = 60;
+/// A longer file is no record.
+const RECORD_BYTES_MAX: u64 = 16 << 20;
+/// At most this many of them wait for a recipient.
+const UNDELIVERED_MAX: usize = 5;
+/// The most that is kept of what a step of these wrote.
+const OUTPUT_BYTES_MAX: usize = 4 << 10;
 
 /// What is remembered of a profile.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -43,6 +51,9 @@ pub struct RunRecord {
     pub steps: Vec<StepRecord>,
     /// What else went wrong: hooks and notices.
     pub troubles: Vec<String>,
+    /// Recipients that should have heard of it and did not yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undelivered: Vec<String>,
 }
 
 /// A step of a run.
@@ -90,7 +101,25 @@ pub struct Records {
 /// While it lives, no other run of the profile begins.
 pub struct RunLock {
     // The lock ends with the file, also if we die.
-    _file: File,
+    file: File,
+}
+
+/// Whether a run may begin.
+pub enum Locked {
+    /// It is ours.
+    ByUs(RunLock),
+    /// Another run is on, by this process.
+    ByOther(String),
+}
+
+impl RunLock {
+    /// Notes when the run began in case that the record of it cannot be kept: the time of a file
+    /// takes no room on a disk.
+    pub fn note_begun(&self, started: Moment) {
+        let since = Duration::from_nanos(u64::try_from(started.0.0).unwrap_or(0));
+        // If not even that is possible, a run that is due is begun again.
+        let _ = self.file.set_modified(SystemTime::UNIX_EPOCH + since);
+    }
 }
 
 impl Records {
@@ -131,8 +160,8 @@ impl Records {
             let message = format!("cannot read {}: {reason}", Printable::path(&path));
             CliError::new(Exit::Failed, message, "it can be removed; the next run makes a new one")
         };
-        match std::fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string())),
+        match read_at_most(&path) {
+            Ok(bytes) => Record::parse(&bytes).map_err(|error| failed(error.to_string())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Record::default()),
             Err(error) => Err(failed(error.to_string())),
         }
@@ -141,7 +170,8 @@ impl Records {
     /// Replaces it.
     pub fn write(&self, record: &Record) -> Result<(), CliError> {
         let path = self.path("json");
-        replace(&path, serde_json::json!(record).to_string().as_bytes()).map_err(|error| {
+        let text = serde_json::json!(record).to_string();
+        replace_private(&path, text.as_bytes()).map_err(|error| {
             let message = format!("cannot write {}: {error}", Printable::path(&path));
             CliError::new(Exit::Failed, message, "check the folder, and the room on its disk")
         })
@@ -151,8 +181,8 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// If there is one, or the folder cannot be written to.
-    pub fn lock(&self) -> Result<RunLock, CliError> {
+    /// If the folder cannot be written to.
+    pub fn lock(&self) -> Result<Locked, CliError> {
         let path = self.path("lock");
         let failed = |error: std::io::Error| {
             let message = format!("cannot lock {}: {error}", Printable::path(&path));
@@ -165,10 +195,7 @@ impl Records {
             if error != rustix::io::Errno::WOULDBLOCK {
                 return Err(failed(error.into()));
             }
-            let mut who = String::new();
-            let _ = file.take(100).read_to_string(&mut who);
-            let message = format!("this profile is being run already, by {}", who.trim_end());
-            return Err(CliError::new(Exit::Failed, message, "wait until that run has ended"));
+            return Ok(Locked::ByOther(holder(file)));
         }
         let who = format!(
             "process {} since {}\n",
@@ -180,43 +207,49 @@ impl Records {
             .set_len(0)
             .and_then(|()| file.rewind())
             .and_then(|()| file.write_all(who.as_bytes()));
-        Ok(RunLock { _file: file })
+        let lock = RunLock { file };
+        lock.note_begun(Moment(Timestamp(0)));
+        Ok(Locked::ByUs(lock))
+    }
+
+    /// When a run began whose record could not be kept.
+    pub fn noted(&self) -> Option<Moment> {
+        let modified = std::fs::metadata(self.path("lock")).ok()?.modified().ok()?;
+        let since = modified.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        let nanos = i64::try_from(since.as_nanos()).ok()?;
+        (nanos > 0).then_some(Moment(Timestamp(nanos)))
     }
 
     /// Who runs the profile now.
     pub fn runner(&self) -> Option<String> {
-        let mut file = File::open(self.path("lock")).ok()?;
+        let file = File::open(self.path("lock")).ok()?;
         let how = rustix::fs::FlockOperation::NonBlockingLockShared;
         if rustix::fs::flock(&file, how).is_ok() {
             return None;
         }
-        let mut who = String::new();
-        file.read_to_string(&mut who).ok()?;
-        Some(who.trim_end().to_owned())
+        Some(holder(file))
     }
+}
+
+/// Who holds a lock, as its file says.
+fn holder(file: File) -> String {
+    let mut bytes = Vec::new();
+    let _ = file.take(100).read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes);
+    let first = text.lines().next().unwrap_or_default().trim();
+    let who = if first.is_empty() { "another process" } else { first };
+    Printable::text(who).to_string()
+}
+
+fn read_at_most(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(RECORD_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn open_lock(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
-}
-
-/// Writes beside it, and renames.
-pub fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let beside = path.with_file_name(name);
-    let written = (|| {
-        let mut options = File::options();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o644).open(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)
-    })();
-    if written.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    written
 }
 
 fn folder() -> Option<PathBuf> {
@@ -230,6 +263,27 @@ fn folder() -> Option<PathBuf> {
 }
 
 impl Record {
+    fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+
+    /// Whether a run that was due at a time was begun, now or before. What began in the future
+    /// did so by a clock that was wrong, and keeps no run from being made.
+    pub fn has_begun(&self, due: Timestamp, noted: Option<Moment>, now: Timestamp) -> bool {
+        let begun = self.runs.iter().map(|run| run.started).chain(noted);
+        begun.map(|moment| moment.0).any(|begun| begun >= due && !dates::is_in_future(begun, now))
+    }
+
+    /// What is wrong if the last run is dated in the future.
+    pub fn dated_ahead(&self, now: Timestamp) -> Option<String> {
+        let last = self.runs.last().filter(|run| dates::is_in_future(run.started.0, now))?;
+        Some(format!(
+            "the last run is dated {}, in the future: the clock of this machine was wrong then, or \
+             is wrong now",
+            dates::text(last.started.0)
+        ))
+    }
+
     /// Adds a run.
     pub fn push(&mut self, run: RunRecord) {
         for step in &run.steps {
@@ -237,11 +291,49 @@ impl Record {
                 self.last_good.insert(step.step.clone(), run.ended);
             }
         }
-        for old in &mut self.runs {
-            old.steps.iter_mut().for_each(|step| step.output.clear());
+        let mut waiting = usize::from(!run.undelivered.is_empty());
+        for old in self.runs.iter_mut().rev() {
+            waiting += usize::from(!old.undelivered.is_empty());
+            if waiting > UNDELIVERED_MAX {
+                old.undelivered.clear();
+            }
+            old.forget_output();
         }
         self.runs.push(run);
         let surplus = self.runs.len().saturating_sub(RUNS_MAX);
         self.runs.drain(..surplus);
     }
+
+    /// Puts this in place of the last run.
+    pub fn replace_last(&mut self, run: RunRecord) {
+        self.runs.pop();
+        self.push(run);
+    }
+
+    /// The runs before the last one that a recipient should have heard of, the newest first.
+    pub fn undelivered_before(&self, recipient: &str) -> Vec<&RunRecord> {
+        let before = self.runs.iter().rev().skip(1);
+        before.filter(|run| run.undelivered.iter().any(|one| one == recipient)).collect()
+    }
+
+    /// A recipient has heard of all runs.
+    pub fn is_delivered(&mut self, recipient: &str) {
+        for run in &mut self.runs {
+            run.undelivered.retain(|one| one != recipient);
+        }
+    }
 }
+
+impl RunRecord {
+    /// What steps wrote is kept only as long as a recipient waits for it.
+    fn forget_output(&mut self) {
+        let bytes_max = if self.undelivered.is_empty() { 0 } else { OUTPUT_BYTES_MAX };
+        for step in &mut self.steps {
+            let surplus = step.output.len().saturating_sub(bytes_max);
+            step.output.drain(..step.output.ceil_char_boundary(surplus));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

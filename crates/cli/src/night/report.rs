@@ -24,12 +24,14 @@ pub fn lines(profile: &str, run: &RunRecord) -> Vec<String> {
 }
 
 fn step_line(step: &StepRecord) -> String {
-    let took = duration_text(Duration::from_secs_f64(step.seconds.max(0.0)));
+    let took = Duration::try_from_secs_f64(step.seconds.max(0.0)).unwrap_or_default();
+    let took = duration_text(took);
     let what = match (step.outcome.as_str(), step.exit) {
         ("good", _) => format!("done in {took}"),
         ("left out" | "stopped", None) => first_line(&step.output).to_owned(),
         ("stopped", _) => format!("stopped after {took}"),
         ("warning", _) => format!("done in {took}, with warnings"),
+        _ if step.seconds == 0.0 => format!("failed: {}", first_line(&step.output)),
         (_, Some(code)) => format!("failed after {took}, exit code {code}"),
         (_, None) => format!("failed after {took}"),
     };
@@ -54,11 +56,51 @@ pub fn notice(profile: &str, run: &RunRecord, verdict: Verdict) -> Notice {
     let host = host_name();
     let shown = Printable::text(profile).to_string();
     let subject = format!("strongroom: {shown} on {host}: {}", verdict_text(run));
-    let mut text = format!(
-        "Profile {shown} on {host}, from {} to {}.\n\n",
-        dates::text(run.started.0),
-        dates::text(run.ended.0)
-    );
+    let text = format!("Profile {shown} on {host}, {}", body(profile, run));
+    let mut details = json!(run);
+    details["profile"] = json!(profile);
+    details["host"] = json!(host);
+    Notice { verdict, subject, text, details }
+}
+
+/// A notice with the runs that its recipient did not hear of, the newest first. It is as bad as the
+/// worst of them, so that none is overlooked.
+pub fn with_earlier(
+    mut notice: Notice,
+    profile: &str,
+    earlier: &[&RunRecord],
+    now: Timestamp,
+) -> Notice {
+    let what = match earlier {
+        [] => return notice,
+        [one] => format!("{} ({})", verdict_text(one), dates::age_text(one.started.0, now)),
+        many => format!("{} runs", many.len()),
+    };
+    notice.subject.push_str(&format!("; not delivered before: {what}"));
+    notice.text.push_str("\n\nNot delivered before:\n");
+    for run in earlier {
+        let age = dates::age_text(run.started.0, now);
+        let what = verdict_text(run);
+        notice.text.push_str(&format!("\n{age}: {what}, {}", body(profile, run)));
+        notice.verdict = notice.verdict.max(match run.verdict.as_str() {
+            "good" => Verdict::Good,
+            "warning" => Verdict::Warning,
+            _ => Verdict::Failed,
+        });
+    }
+    let brief = |run: &&RunRecord| {
+        json!({
+            "started": run.started, "ended": run.ended, "verdict": run.verdict, "exit": run.exit,
+        })
+    };
+    notice.details["earlier"] = earlier.iter().map(brief).collect();
+    notice
+}
+
+/// When a run was, its steps, and what these wrote.
+fn body(profile: &str, run: &RunRecord) -> String {
+    let (from, to) = (dates::text(run.started.0), dates::text(run.ended.0));
+    let mut text = format!("from {from} to {to}.\n\n");
     for line in &lines(profile, run)[1..] {
         text.push_str(line);
         text.push('\n');
@@ -75,10 +117,7 @@ pub fn notice(profile: &str, run: &RunRecord, verdict: Verdict) -> Notice {
     for trouble in run.troubles.iter().filter(|trouble| trouble.contains('\n')) {
         text.push_str(&format!("\n== {trouble}\n"));
     }
-    let mut details = json!(run);
-    details["profile"] = json!(profile);
-    details["host"] = json!(host);
-    Notice { verdict, subject, text, details }
+    text
 }
 
 /// How a program ended, with what it wrote below.
@@ -124,8 +163,12 @@ pub fn state_of(
     let is_too_old = age_max.is_some_and(|max| {
         has_backups && good.is_none_or(|good| now.0.saturating_sub(good.0) > max)
     });
+    let is_of_wrong_clock = record.dated_ahead(now).is_some()
+        || good.is_some_and(|good| dates::is_in_future(good, now));
     let state = match last.verdict.as_str() {
         _ if is_too_old => State::Bad,
+        // By such a clock nothing is ever too old.
+        "good" if is_of_wrong_clock => State::Warning,
         "good" => State::Good,
         "warning" => State::Warning,
         _ => State::Bad,
@@ -136,13 +179,14 @@ pub fn state_of(
 /// The record as Prometheus reads it from a file.
 pub fn metrics(profile: &str, record: &Record) -> String {
     let mut text = String::new();
-    let escaped = profile.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let escape = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let escaped = escape(profile);
     let mut gauge = |name: &str, help: &str, values: Vec<(Option<&str>, f64)>| {
         text.push_str(&format!(
             "# HELP strongroom_{name} {help}\n# TYPE strongroom_{name} gauge\n"
         ));
         for (step, value) in values {
-            let step = step.map(|step| format!(",step=\"{step}\"")).unwrap_or_default();
+            let step = step.map(|step| format!(",step=\"{}\"", escape(step))).unwrap_or_default();
             text.push_str(&format!("strongroom_{name}{{profile=\"{escaped}\"{step}}} {value}\n"));
         }
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use strongroom_notice::{Courier, MailServer, Means, Notice, Recipient, Verdict};
+use strongroom_notice::{Courier, MailServer, Means, Notice, NoticeError, Recipient, Verdict};
 use strongroom_remote::Variables;
 
 use crate::context::Context;
@@ -21,35 +21,66 @@ pub struct Word {
     pub sender: Option<String>,
 }
 
+/// What became of what was said to a recipient.
+pub struct Told {
+    /// Who it is, in words.
+    pub recipient: String,
+    /// Why it did not arrive.
+    pub trouble: Option<String>,
+}
+
+impl Told {
+    /// Whether it arrived.
+    pub fn has_arrived(&self) -> bool {
+        self.trouble.is_none()
+    }
+}
+
 impl Word {
     /// Says to those who want to know that the run begins; gives what failed.
     pub fn announce(&self, context: &Context) -> Vec<String> {
-        self.each(context, |courier, recipient| courier.announce(recipient))
+        let told = self.each(context, |courier, recipient| {
+            matches!(recipient, Recipient::Healthchecks(_)).then(|| courier.announce(recipient))
+        });
+        troubles(&told)
     }
 
-    /// Says how the run ended; gives what failed.
-    pub fn tell(&self, context: &Context, notice: &Notice) -> Vec<String> {
+    /// Whether a recipient hears of a run that ended so.
+    pub fn is_heard_by(&self, recipient: &Recipient, verdict: Verdict) -> bool {
+        // A check that hears nothing raises an alarm.
+        matches!(recipient, Recipient::Healthchecks(_)) || verdict >= self.from_verdict
+    }
+
+    /// Says to each recipient what there is to say to it.
+    pub fn tell(
+        &self,
+        context: &Context,
+        say: impl Fn(&Recipient) -> Option<Notice> + Sync,
+    ) -> Vec<Told> {
         self.each(context, |courier, recipient| {
-            // A check that hears nothing raises an alarm.
-            let hears_all = matches!(recipient, Recipient::Healthchecks(_));
-            match hears_all || notice.verdict >= self.from_verdict {
-                true => courier.deliver(recipient, notice),
-                false => Ok(()),
-            }
+            say(recipient).map(|notice| courier.deliver(recipient, &notice))
         })
     }
 
+    /// Does something for each recipient; none is for those for whom there is nothing to do.
     fn each(
         &self,
         context: &Context,
-        act: impl Fn(&Courier, &Recipient) -> Result<(), strongroom_notice::NoticeError> + Sync,
-    ) -> Vec<String> {
+        act: impl Fn(&Courier, &Recipient) -> Option<Result<(), NoticeError>> + Sync,
+    ) -> Vec<Told> {
         if self.recipients.is_empty() {
             return Vec::new();
         }
         let courier = match self.courier(context) {
             Ok(courier) => courier,
-            Err(why) => return vec![format!("no notice can be sent: {why}")],
+            Err(why) => {
+                let trouble = Some(format!("no notice can be sent: {why}"));
+                let told = |recipient: &Recipient| Told {
+                    recipient: recipient.to_string(),
+                    trouble: trouble.clone(),
+                };
+                return self.recipients.iter().map(told).collect();
+            }
         };
         // At the same time: one that is away does not keep the others waiting.
         std::thread::scope(|scope| {
@@ -59,15 +90,16 @@ impl Word {
                 .iter()
                 .map(|recipient| (recipient, scope.spawn(move || act(courier, recipient))));
             let started: Vec<_> = each.collect();
-            let mut troubles = Vec::new();
-            for (recipient, thread) in started {
-                match thread.join() {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => troubles.push(format!("no notice to {recipient}: {error}")),
-                    Err(_) => troubles.push(format!("no notice to {recipient}: it failed")),
-                }
-            }
-            troubles
+            let ended = started.into_iter().filter_map(|(recipient, thread)| {
+                let trouble = match thread.join() {
+                    Ok(None) => return None,
+                    Ok(Some(Ok(()))) => None,
+                    Ok(Some(Err(error))) => Some(format!("no notice to {recipient}: {error}")),
+                    Err(_) => Some(format!("no notice to {recipient}: it failed")),
+                };
+                Some(Told { recipient: recipient.to_string(), trouble })
+            });
+            ended.collect()
         })
     }
 
@@ -93,4 +125,11 @@ impl Word {
             is_over: Arc::new(move || cancel.is_cancelled()),
         }))
     }
+}
+
+/// What failed, each of it once.
+pub fn troubles(told: &[Told]) -> Vec<String> {
+    let mut troubles: Vec<String> = told.iter().filter_map(|one| one.trouble.clone()).collect();
+    troubles.dedup();
+    troubles
 }

@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::DEFAULT;
 use super::setting::{Position, Setting, Value, at_home};
+use super::trust;
 use crate::exit::{CliError, Exit};
 
 /// Files that a file may include, one within the other.
@@ -159,6 +160,7 @@ impl Profiles {
             let message = format!("cannot read the profiles in {}: {error}", Printable::path(path));
             CliError::new(Exit::Failed, message, "`strongroom profile init` writes an example")
         };
+        let named = path;
         let path = path.canonicalize().map_err(failed)?;
         if within.contains(&path) || within.len() == INCLUDES_MAX {
             let message = format!("{} includes itself", Printable::path(&path));
@@ -167,7 +169,7 @@ impl Profiles {
         if !self.files.insert(path.clone()) {
             return Ok(());
         }
-        let text = read(&path)?;
+        let text = read(named, &path)?;
         let table = DeTable::parse(&text.text).map_err(|error| {
             let at = text.at(error.span().map_or(0, |span| span.start));
             wrong(&at, error.message(), "it is written in TOML: https://toml.io")
@@ -297,7 +299,8 @@ fn words(value: &DeValue<'_>) -> Option<Vec<String>> {
     })
 }
 
-fn read(path: &Path) -> Result<Text, CliError> {
+/// Reads a file, by its name and by where that leads.
+fn read(named: &Path, path: &Path) -> Result<Text, CliError> {
     use std::io::Read;
     use std::os::unix::fs::MetadataExt;
     let failed = |error: std::io::Error| {
@@ -305,12 +308,9 @@ fn read(path: &Path) -> Result<Text, CliError> {
         CliError::new(Exit::Failed, message, "check the file")
     };
     let file = std::fs::File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.mode();
-    if mode & 0o002 != 0 {
-        let path = Printable::path(path);
-        let message = format!("everybody may write to {path}, and it says which commands are run");
-        return Err(CliError::new(Exit::Failed, message, format!("run `chmod o-w {path}`")));
-    }
+    let metadata = file.metadata().map_err(failed)?;
+    trust::check(named, path, &metadata)?;
+    let mode = metadata.mode();
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
     if text.len() as u64 > FILE_BYTES_MAX {

@@ -12,7 +12,7 @@ use strongroom_base::Printable;
 
 use super::{Calendar, Plan, shell_word, text_of};
 use crate::exit::{CliError, Exit};
-use crate::night::replace;
+use crate::replaced::replace;
 
 /// Where cron looks for tables of programs.
 const FOLDER: &str = "/etc/cron.d";
@@ -82,7 +82,11 @@ pub fn install(plan: &Plan) -> Result<String, CliError> {
         let path = path(&unit);
         let failed = |error| {
             let message = format!("cannot write {}: {error}", Printable::path(&path));
-            CliError::new(Exit::Failed, message, "install cron, and run it as root")
+            CliError::new(
+                Exit::Failed,
+                message,
+                "install cron, run it as root, and check the room on its disk",
+            )
         };
         replace(&path, table(plan)?.as_bytes()).map_err(failed)?;
         return Ok(text_of(&path));
@@ -137,10 +141,12 @@ fn failed(why: String) -> CliError {
 
 fn own_lines() -> Result<Vec<String>, CliError> {
     let mut command = Command::new("crontab");
-    let output = command.arg("-l").stdin(Stdio::null()).output();
+    let output = command.arg("-l").env("LC_ALL", "C").stdin(Stdio::null()).output();
     let output = output.map_err(|error| failed(error.to_string()))?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if !output.status.success() && !said.contains("no crontab") {
+    // The second is what busybox says.
+    let is_empty = ["no crontab", "No such file"].iter().any(|words| said.contains(words));
+    if !output.status.success() && !is_empty {
         return Err(failed(said.trim().to_owned()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())

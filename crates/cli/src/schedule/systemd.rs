@@ -8,7 +8,7 @@ use strongroom_base::Printable;
 
 use super::{Plan, text_of};
 use crate::exit::{CliError, Exit};
-use crate::night::replace;
+use crate::replaced::{replace, replace_all};
 
 /// How long systemd waits until it tries again what a machine was not ready for.
 const RETRY: &str = "15min";
@@ -131,11 +131,17 @@ pub fn install(plan: &Plan) -> Result<Vec<PathBuf>, CliError> {
         .collect();
     let before: Vec<Option<Vec<u8>>> = paths.iter().map(|path| std::fs::read(path).ok()).collect();
     let installed = std::fs::create_dir_all(&folder)
-        .and_then(|()| replace(&paths[0], service(plan).as_bytes()))
-        .and_then(|()| replace(&paths[1], timer(plan).as_bytes()))
+        .and_then(|()| {
+            let (service, timer) = (service(plan), timer(plan));
+            replace_all(&[(&paths[0], service.as_bytes()), (&paths[1], timer.as_bytes())])
+        })
         .map_err(|error| {
             let message = format!("cannot write {}: {error}", Printable::path(&folder));
-            CliError::new(Exit::Failed, message, "run it as the user that it is for")
+            CliError::new(
+                Exit::Failed,
+                message,
+                "run it as the user that it is for, and check the room on its disk",
+            )
         })
         .and_then(|()| systemctl(plan.of_machine, &["daemon-reload"]))
         .and_then(|()| {

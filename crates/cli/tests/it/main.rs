@@ -20,6 +20,7 @@ mod look;
 mod machine;
 mod mistakes;
 mod mount;
+mod nights;
 mod old_repositories;
 mod output;
 mod packages;

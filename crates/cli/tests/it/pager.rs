@@ -34,7 +34,7 @@ fn a_list_at_a_terminal_goes_through_the_pager() {
     }
     let world = with_many();
     let marking = ("STRONGROOM_PAGER", "sed 's/^/paged: /'");
-    for words in ["ls latest", "find file-100", "snapshots", "stats", "diff latest latest"] {
+    for words in ["ls latest", "find file-100", "snapshots", "diff latest latest"] {
         let text = shown(&world, words, &[marking]);
         // Progress is taken off its line.
         let text = text.replace("\x1b[2K", "\n");
@@ -57,6 +57,21 @@ fn a_list_at_a_terminal_goes_through_the_pager() {
         assert!(!shown(&world, "ls latest", &[other, off]).contains("other:"), "{off:?}");
     }
     assert!(!world.run(["ls"]).exits(0).out.contains("other:"));
+}
+
+#[test]
+fn what_was_pasted_behind_the_command_stays_for_the_shell() {
+    if skipped("a terminal", cannot()) {
+        return;
+    }
+    let world = with_many();
+    let mut tty = Tty::open();
+    tty.types("echo the next line\n");
+    let child = tty.start_with(&world, "ls latest", |command| {
+        command.env("TERM", "xterm").env("PAGER", "sed s/^/paged:/");
+    });
+    tty.read_to_end(child, 0);
+    assert!(tty.shown.contains("file-299") && !tty.shown.contains("paged:"), "{}", tty.shown);
 }
 
 #[test]

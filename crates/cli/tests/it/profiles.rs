@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
-use crate::world::{Run, World};
+use crate::world::{Run, World, is_root, skipped};
 
 /// Runs the program with only what a new user has: nothing is in the environment.
 fn bare(world: &World, words: &str) -> Run {
@@ -164,12 +165,67 @@ fn files_include_others() {
     bare(&world, "snapshots").exits(1).warns("second profile");
 }
 
+/// What is refused about a file, with the profile that it has or that includes it.
 #[test]
-fn a_file_that_everybody_may_write_is_not_followed() {
+fn a_file_that_another_user_can_change_is_not_followed() {
+    let world = with_profiles(&format!("include = [\"more/more.toml\"]\n{USUAL}"));
+    let folder = world.path(".config/strongroom");
+    let (file, more) = (folder.join("config.toml"), folder.join("more"));
+    fs::create_dir(&more).unwrap();
+    fs::write(more.join("more.toml"), "[more]\n").unwrap();
+    let chmod = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    bare(&world, "snapshots").exits(0);
+    for (path, usual) in [(&file, 0o600), (&more.join("more.toml"), 0o644), (&more, 0o755)] {
+        chmod(path, 0o666 | (usual & 0o111));
+        bare(&world, "snapshots").exits(1).warns("everybody may write").warns("chmod o-w");
+        bare(&world, "profile check").exits(1).warns("chmod o-w");
+        chmod(path, usual);
+    }
+    // In a folder such as /tmp, only the owner of a file replaces it.
+    chmod(&more, 0o1777);
+    bare(&world, "snapshots").exits(0);
+    // A folder further above, and one that a link leads away from.
+    let above = world.path(".config");
+    chmod(&above, 0o777);
+    bare(&world, "snapshots").exits(1).warns("and so replace").warns("chmod o-w");
+    chmod(&above, 0o755);
+    let open = world.path("open");
+    fs::create_dir(&open).unwrap();
+    std::os::unix::fs::symlink(&file, open.join("link.toml")).unwrap();
+    let by_link = format!("snapshots --config {}", open.join("link.toml").display());
+    bare(&world, &format!("--profile default {by_link}")).exits(0);
+    chmod(&open, 0o777);
+    bare(&world, &format!("--profile default {by_link}")).exits(1).warns("open, and so replace");
+}
+
+#[test]
+fn a_file_of_another_user_or_group_is_not_followed() {
+    if skipped("files of other users", (!is_root()).then_some("only root gives files away")) {
+        return;
+    }
     let world = with_profiles(USUAL);
-    let file = world.path(".config/strongroom/config.toml");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    bare(&world, "snapshots").exits(1).warns("chmod o-w");
+    let folder = world.path(".config/strongroom");
+    let file = folder.join("config.toml");
+    let give =
+        |path: &Path, user, group| std::os::unix::fs::chown(path, Some(user), Some(group)).unwrap();
+    bare(&world, "snapshots").exits(0);
+    give(&file, 4321, 0);
+    bare(&world, "run").exits(1).warns("belongs to user 4321").warns("chown root");
+    give(&file, 0, 0);
+    give(&folder, 4321, 0);
+    bare(&world, "run").exits(1).warns("user 4321 may write to").warns("and so replace");
+    // A group of the user alone is the user; any other is not.
+    give(&folder, 0, 0);
+    for (path, usual) in [(&file, 0o600), (&folder, 0o755)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(usual | 0o020)).unwrap();
+        bare(&world, "snapshots").exits(0);
+        give(path, 0, 4321);
+        bare(&world, "snapshots").exits(1).warns("the group 4321 may write").warns("chmod g-w");
+        give(path, 0, 0);
+        fs::set_permissions(path, fs::Permissions::from_mode(usual)).unwrap();
+    }
 }
 
 #[test]

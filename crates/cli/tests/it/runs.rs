@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::world::{Run, World};
 
 /// A world whose only profile is this; `HERE` is its folder.
-fn with_profile(text: &str) -> World {
+pub fn with_profile(text: &str) -> World {
     let world = World::with_tree(1);
     fs::write(world.path("passphrase"), crate::world::PASSPHRASE).unwrap();
     fs::set_permissions(world.path("passphrase"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -23,7 +23,7 @@ fn with_profile(text: &str) -> World {
     world
 }
 
-fn write_profile(world: &World, text: &str) {
+pub fn write_profile(world: &World, text: &str) {
     let folder = world.path(".config/strongroom");
     fs::create_dir_all(&folder).unwrap();
     let here = world.folder.path().display().to_string();
@@ -31,17 +31,17 @@ fn write_profile(world: &World, text: &str) {
     fs::write(folder.join("config.toml"), format!("{head}{text}").replace("HERE", &here)).unwrap();
 }
 
-fn bare(world: &World, words: &str) -> Command {
+pub fn bare(world: &World, words: &str) -> Command {
     let mut command = world.command(words.split_whitespace());
     command.env_remove("STRONGROOM_REPOSITORY").env_remove("STRONGROOM_PASSWORD");
     command
 }
 
-fn say(world: &World, words: &str) -> Run {
+pub fn say(world: &World, words: &str) -> Run {
     Run::of(bare(world, words).output().unwrap())
 }
 
-const STEPS: &str = r#"
+pub const STEPS: &str = r#"
 [default.backup]
 paths = ["~/tree"]
 [default.forget]
@@ -54,7 +54,7 @@ sample = "100%"
 "#;
 
 /// A server for webhooks that gives these answers, one after another, and what it was asked.
-fn webhook(answers: &'static [&'static str]) -> (String, Receiver<(String, String)>) {
+pub fn webhook(answers: &'static [&'static str]) -> (String, Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let (sender, requests) = channel();
@@ -83,7 +83,7 @@ fn webhook(answers: &'static [&'static str]) -> (String, Receiver<(String, Strin
     (address, requests)
 }
 
-fn next(requests: &Receiver<(String, String)>) -> (String, String) {
+pub fn next(requests: &Receiver<(String, String)>) -> (String, String) {
     requests.recv_timeout(Duration::from_secs(20)).expect("a request")
 }
 
@@ -251,6 +251,9 @@ fn services_hear_in_their_own_words() {
     // What refuses is not asked again, and what is away keeps nothing from being done.
     let (hook, _requests) = webhook(&["404 Gone"]);
     say(&world, &format!("run --notify {hook} --notify-on success")).exits(3).warns("404");
+    // One who is sent elsewhere comes there without the notice.
+    let (hook, _requests) = webhook(&["302 Found\r\nlocation: /login", "200 OK"]);
+    say(&world, &format!("run --notify {hook} --notify-on success")).exits(3).warns("302");
     for (wrong, why) in [
         ("gopher://x", "is no recipient"),
         ("mailto:x", "is no address of mail"),
@@ -404,7 +407,7 @@ fn two_runs_of_a_profile_are_not_at_once() {
     assert_eq!(status["running"], Value::Null);
 }
 
-fn wait_for(path: &Path) {
+pub fn wait_for(path: &Path) {
     let started = Instant::now();
     while !path.exists() {
         assert!(started.elapsed() < Duration::from_secs(20), "no {}", path.display());
@@ -425,7 +428,7 @@ fn a_record_that_is_lost_or_damaged_loses_no_backup() {
     // No folder for it.
     fs::remove_dir_all(&folder).unwrap();
     fs::write(&folder, b"a file").unwrap();
-    say(&world, "run backup").exits(1).warns("cannot lock");
+    say(&world, "run backup").exits(3).warns("cannot lock").says("backup     done");
 }
 
 #[test]
@@ -466,10 +469,43 @@ fn what_would_be_scheduled_can_be_seen() {
     let world = with_profile(STEPS);
     let table = say(&world, "schedule -n --cron --at 02:30 --system").exits(0);
     assert!(table.out.contains("--due 02:30 --jitter 60m"), "{}", table.out);
+    // The file is read from another folder.
+    let mut command = bare(&world, "schedule -n --cron --profile default --config config.toml");
+    command.current_dir(world.path(".config/strongroom"));
+    Run::of(command.output().unwrap()).exits(0).says("/.config/strongroom/config.toml run");
     say(&world, "schedule --at sometimes").exits(2).warns("is no calendar");
     say(&world, "schedule -n --cron --at *-*-01").exits(1).warns("only systemd");
     write_profile(&world, "[default.backup]\nexclude-cache = true\n");
     say(&world, "schedule -n").exits(1).warns("exclude-caches");
     write_profile(&world, "");
     say(&world, "schedule -n").exits(1).warns("has no step to run");
+}
+
+/// A program `crontab` that answers as busybox's does.
+#[test]
+fn a_table_of_cron_keeps_its_other_lines() {
+    let world = with_profile(STEPS);
+    let programs = world.path("programs");
+    fs::create_dir(&programs).unwrap();
+    let table = world.path("table");
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = -l ]; then\n  [ -e {0} ] || {{ echo \"crontab: can't open 'me': No such \
+         file or directory\" >&2; exit 1; }}\n  cat {0}\nelse\n  cat > {0}\nfi\n",
+        table.display()
+    );
+    fs::write(programs.join("crontab"), script).unwrap();
+    fs::set_permissions(programs.join("crontab"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let say = |words: &str| Run::of(bare(&world, words).env("PATH", &path).output().unwrap());
+    say("schedule --cron --user --at 02:30").exits(0).says("your table of cron");
+    let own = fs::read_to_string(&table).unwrap();
+    assert!(own.contains("run --due 02:30") && own.lines().count() == 1, "{own}");
+    fs::write(&table, format!("5 4 * * * other\n{own}")).unwrap();
+    say("schedule --cron --user --at 03:30").exits(0);
+    let both = fs::read_to_string(&table).unwrap();
+    assert!(both.starts_with("5 4 * * * other\n") && both.contains("--due 03:30"), "{both}");
+    assert_eq!(both.lines().count(), 2, "{both}");
+    say("schedule --show --user").exits(0).says("cron: ");
+    say("schedule --remove --user").exits(0).says("removed: your table of cron");
+    assert_eq!(fs::read_to_string(&table).unwrap(), "5 4 * * * other\n");
 }
