@@ -46,6 +46,11 @@ fn is_typed_ahead() -> bool {
     input.is_terminal() && poll(&mut watched, Some(&Timespec::default())).is_ok_and(|some| some > 0)
 }
 
+/// Whether the list is shown by one, or will be.
+pub fn is_used() -> bool {
+    !matches!(*pager(), Pager::Off)
+}
+
 /// Before a line of output.
 pub fn begin() {
     let mut pager = pager();

@@ -14,6 +14,7 @@ use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
 use strongroom_base::{Monitor, Problem, Progress, Severity};
 
 use crate::columns::{console_columns, shorten};
+use crate::pager;
 use crate::paint::Line;
 use crate::terminal::{Terminal, name_json, path_json, printable_bytes, write_wrapped};
 
@@ -132,9 +133,14 @@ impl TerminalMonitor {
         self.began.elapsed()
     }
 
-    /// A line of the result, above the progress.
+    /// A line of the result, above the progress; a pager takes its place.
     pub fn painted(&self, line: &Line) -> std::io::Result<()> {
         match &self.bar {
+            Some(bar) if pager::is_used() => {
+                bar.finish_and_clear();
+                bar.set_draw_target(ProgressDrawTarget::hidden());
+                self.terminal.painted(line)
+            }
             Some(bar) => bar.suspend(|| self.terminal.painted(line)),
             None => self.terminal.painted(line),
         }

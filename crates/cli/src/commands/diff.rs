@@ -287,14 +287,14 @@ fn summary(total: &DiffOutcome, hidden: u64) -> Vec<String> {
         lines.push("no differences".to_owned());
     } else {
         lines.push(format!(
-            "{} added, {} removed, {} changed, {} only in metadata; {} added, {} removed",
+            "{} added, {} removed, {} changed, {} only in metadata",
             count_text(total.added),
             count_text(total.removed),
             count_text(total.changed),
             count_text(total.metadata.saturating_sub(hidden)),
-            bytes_text(total.bytes_added),
-            bytes_text(total.bytes_removed),
         ));
+        let (added, removed) = (bytes_text(total.bytes_added), bytes_text(total.bytes_removed));
+        lines.push(format!("  {added} added, {removed} removed"));
         if hidden > 0 {
             let hidden = count_text(hidden);
             lines.push(format!("  {hidden} more only in a time: shown with --times"));

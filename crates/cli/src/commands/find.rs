@@ -23,7 +23,7 @@ use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
 use crate::filter_args::FilterArgs;
 use crate::paint::{Line, Style};
-use crate::progress::Words;
+use crate::progress::{TerminalMonitor, Words};
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
 
 /// What is looked for, and where.
@@ -90,6 +90,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let narrowing = args.narrowing.resolve();
         wanted = all.into_iter().filter(|snapshot| narrowing.fits(snapshot)).collect();
     }
+    let monitor = context.terminal.monitor(Words::files("searched"));
     let mut sightings = Sightings::default();
     let mut visit = |sighting: &Sighting<'_>| {
         let Sighting { snapshot, path, entry } = sighting;
@@ -99,9 +100,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             return context.terminal.json(&value).map_err(EngineError::Output);
         }
         let line = ls::long(entry, path, args.human_readable);
-        sightings.add(context, path, line, snapshot.id).map_err(EngineError::Output)
+        sightings.add(&monitor, path, line, snapshot.id).map_err(EngineError::Output)
     };
-    let monitor = context.terminal.monitor(Words::files("searched"));
     let outcome = find(&repository, &wanted, pattern, &mut visit, &monitor, &context.cancel);
     monitor.finish();
     let outcome = outcome?;
@@ -111,7 +111,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             false => "nothing of that name, size, time and kind",
         });
     }
-    sightings.print(context)?;
+    sightings.print(&monitor)?;
     context.terminal.json(&json!({
         "event": "summary",
         "snapshots": wanted.len(),
@@ -147,7 +147,7 @@ struct Found {
 impl Sightings {
     fn add(
         &mut self,
-        context: &Context,
+        monitor: &TerminalMonitor,
         path: &[u8],
         line: Line,
         snapshot: SnapshotId,
@@ -160,14 +160,14 @@ impl Sightings {
             return Ok(());
         }
         if self.lines.len() >= SIGHTINGS_MAX {
-            self.print(context)?;
+            self.print(monitor)?;
         }
         self.newest.insert(path.to_vec(), self.lines.len());
         self.lines.push(Found { line, first: snapshot, last: snapshot, snapshots: 1 });
         Ok(())
     }
 
-    fn print(&mut self, context: &Context) -> std::io::Result<()> {
+    fn print(&mut self, monitor: &TerminalMonitor) -> std::io::Result<()> {
         self.newest.clear();
         for Found { line, first, last, snapshots } in self.lines.drain(..) {
             let ids = match snapshots {
@@ -176,7 +176,7 @@ impl Sightings {
             };
             let count = counted(snapshots, "snapshot ", "snapshots");
             let ids = Line::default().styled(Style::Id, &format!("{ids:<20}"));
-            context.terminal.painted(&ids.then(&format!("  {count:>13}  ")).and(&line))?;
+            monitor.painted(&ids.then(&format!("  {count:>13}  ")).and(&line))?;
         }
         Ok(())
     }

@@ -171,7 +171,7 @@ fn fragmentation(
 }
 
 const LEGEND: [&str; 2] = [
-    "stored: the compressed size of what the snapshot needs, shared with others or not",
+    "stored: the compressed size of what the snapshot needs, shared or not",
     "freed if removed: what no other snapshot needs",
 ];
 

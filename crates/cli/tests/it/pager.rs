@@ -14,6 +14,9 @@ fn with_many() -> World {
     }
     std::fs::write(world.tree().join("a b"), "").unwrap();
     world.backup().exits(0);
+    std::fs::write(world.tree().join("another"), "one more").unwrap();
+    std::fs::write(world.tree().join("another still"), "one more").unwrap();
+    world.backup().exits(0);
     world
 }
 
@@ -34,7 +37,7 @@ fn a_list_at_a_terminal_goes_through_the_pager() {
     }
     let world = with_many();
     let marking = ("STRONGROOM_PAGER", "sed 's/^/paged: /'");
-    for words in ["ls latest", "find file-100", "snapshots", "diff latest latest"] {
+    for words in ["ls latest", "find file-100", "snapshots", "diff latest~1 latest"] {
         let text = shown(&world, words, &[marking]);
         // Progress is taken off its line.
         let text = text.replace("\x1b[2K", "\n");
@@ -43,6 +46,8 @@ fn a_list_at_a_terminal_goes_through_the_pager() {
         let first = lines.iter().position(|line| line.starts_with("paged: "));
         let rest = &lines[first.unwrap_or_else(|| panic!("{words}: {text}"))..];
         assert!(rest.iter().all(|line| line.starts_with("paged: ")), "{words}: {text}");
+        // No progress goes into it.
+        assert!(rest.iter().all(|line| !line.contains("compared ")), "{words}: {text}");
     }
     // Names look as at a terminal.
     let text = shown(&world, "ls latest", &[marking]);

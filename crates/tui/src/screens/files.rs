@@ -47,10 +47,21 @@ impl FilesScreen {
         }
     }
 
+    /// The innermost directory of all that was backed up, with the cursor on the first of it.
+    pub fn of_sources(snapshot: Arc<Snapshot>) -> Self {
+        let (base, name) = first_look(&snapshot.paths);
+        Self::of(snapshot, base, name)
+    }
+
+    /// What it asks for first.
+    pub fn request(&self) -> Request {
+        Request::Directory { snapshot: self.snapshot.clone(), path: self.asked.clone() }
+    }
+
     fn ask(&mut self, path: Vec<u8>, wanted: Option<Vec<u8>>) -> Step {
-        self.asked = path.clone();
+        self.asked = path;
         self.wanted = wanted;
-        Step::Ask(Request::Directory { snapshot: self.snapshot.clone(), path })
+        Step::Ask(self.request())
     }
 
     /// The directory above, with the cursor on this one.
@@ -317,6 +328,17 @@ fn common_folder(paths: &[Vec<u8>]) -> Vec<u8> {
     common
 }
 
+/// The innermost directory of what was backed up, and the name in it that leads to the first.
+fn first_look(sources: &[Vec<u8>]) -> (Vec<u8>, Option<Vec<u8>>) {
+    let plain = |path: &Vec<u8>| path.strip_prefix(b"/").unwrap_or(path).to_vec();
+    let sources: Vec<Vec<u8>> = sources.iter().map(plain).collect();
+    let base = common_folder(&sources);
+    let below = sources.first().and_then(|first| first.strip_prefix(&base[..]));
+    let below = below.map(|below| below.strip_prefix(b"/").unwrap_or(below));
+    let name = below.and_then(|below| below.split(|byte| *byte == b'/').next());
+    (base, name.filter(|name| !name.is_empty()).map(<[u8]>::to_vec))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,6 +350,21 @@ mod tests {
     #[test]
     fn what_is_in_another_is_restored_with_it() {
         assert_eq!(outermost(paths("a/b a a.txt a/c b/c b/cd")), paths("a a.txt b/c b/cd"));
+    }
+
+    #[test]
+    fn a_snapshot_opens_where_it_was_made() {
+        for (sources, folder, name) in [
+            ("/home/me", "home", Some("me")),
+            ("/home/me/a /home/me/b", "home/me", Some("a")),
+            ("/home/me /etc", "", Some("home")),
+            ("/srv/a/b /srv/c", "srv", Some("a")),
+            ("/", "", None),
+            ("", "", None),
+        ] {
+            let expected = (folder.as_bytes().to_vec(), name.map(|name| name.as_bytes().to_vec()));
+            assert_eq!(first_look(&paths(sources)), expected, "{sources}");
+        }
     }
 
     #[test]

@@ -145,8 +145,8 @@ impl Screen for SnapshotsScreen {
             },
             Key::Enter | Key::Right | Key::Char('l') => match self.current() {
                 Some(snapshot) => {
-                    let screen = FilesScreen::of(snapshot.clone(), Vec::new(), None);
-                    let request = Request::Directory { snapshot, path: Vec::new() };
+                    let screen = FilesScreen::of_sources(snapshot);
+                    let request = screen.request();
                     Step::OpenAsking(Box::new(screen), request)
                 }
                 None => Step::Stay,
