@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -211,6 +212,20 @@ impl Context {
         Ok(parse_place(text)?.create(&self.settings())?)
     }
 
+    /// Whether a text names the place of the repository itself.
+    pub fn is_own_place(&self, text: &OsStr) -> Result<bool, CliError> {
+        let identity = |folder: &PathBuf| {
+            let metadata = std::fs::metadata(folder).ok()?;
+            Some((metadata.dev(), metadata.ino()))
+        };
+        Ok(match (self.place()?, parse_place(text)?) {
+            (Place::Folder(own), Place::Folder(other)) => {
+                own == other || identity(&own).is_some_and(|own| Some(own) == identity(&other))
+            }
+            (own, other) => own.to_string() == other.to_string(),
+        })
+    }
+
     /// The place of the repository, which must exist.
     pub fn backend(&self) -> Result<Arc<dyn Backend>, CliError> {
         let place = self.place()?;
@@ -347,7 +362,13 @@ impl Context {
     }
 
     fn find(&self, backend: Arc<dyn Backend>) -> Result<ClosedRepository, CliError> {
-        Ok(ClosedRepository::find(self.surroundings(backend))?)
+        let place = backend.describe();
+        let found = ClosedRepository::find(self.surroundings(backend));
+        found.map_err(|error| {
+            let is_of_backend = matches!(error, RepositoryError::Backend(_));
+            let error = CliError::from(error);
+            if is_of_backend { error.about(&place) } else { error }
+        })
     }
 
     fn open_closed(&self, closed: ClosedRepository) -> Result<Repository, CliError> {
@@ -433,7 +454,8 @@ impl Context {
         }
     }
 
-    fn has_repository(&self) -> Result<bool, CliError> {
+    /// Whether there is one at the place.
+    pub fn has_repository(&self) -> Result<bool, CliError> {
         self.check_present()?;
         match self.place()?.open(&self.settings())? {
             Some(backend) => Ok(exists(&*backend)?),

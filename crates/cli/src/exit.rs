@@ -73,6 +73,12 @@ impl CliError {
         Self { exit: Exit::Failed, message: String::new(), hint: None }
     }
 
+    /// The same, with what it is about in front.
+    pub fn about(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
     /// Whether the reader of the output closed it.
     pub fn is_of_closed_output(&self) -> bool {
         self.message.is_empty()
@@ -161,6 +167,12 @@ impl From<EngineError> for CliError {
 
 impl From<RepositoryError> for CliError {
     fn from(error: RepositoryError) -> Self {
+        if let RepositoryError::Backend(BackendError::Unreadable { source, .. }) = &error
+            && source.kind() == std::io::ErrorKind::PermissionDenied
+        {
+            let hint = "run it as the user whom the repository belongs to, or let this one read it";
+            return Self::new(Exit::Failed, error.to_string(), hint);
+        }
         let hint = hint_for(&error).map(str::to_owned);
         Self { exit: exit_of(error.kind()), message: error.to_string(), hint }
     }
@@ -328,7 +340,7 @@ fn hint_for_refusal(refusal: Refusal) -> &'static str {
 fn hint_for_kind(kind: ErrorKind) -> Option<&'static str> {
     Some(match kind {
         ErrorKind::NoRepository => {
-            "check --repo, or create one with `strongroom init` or `strongroom backup --init`"
+            "check --repo, and that its disk is mounted; `strongroom init` creates a new one"
         }
         ErrorKind::Passphrase => "try again; nothing was changed",
         ErrorKind::Newer => "a newer Strongroom wrote this; it is not damaged: update this program",

@@ -70,6 +70,7 @@ pub struct Cli {
 
 fn main() -> ExitCode {
     hide_memory();
+    ignore_empty_variables();
     let typed: Vec<OsString> = std::env::args_os().collect();
     let for_programs = events_typed(&typed);
     let extended = match profile::extend(&manual::command(), typed) {
@@ -101,6 +102,16 @@ fn main() -> ExitCode {
     };
     pager::end();
     code
+}
+
+/// A variable that is empty says nothing, as with other programs; an empty pager is none.
+fn ignore_empty_variables() {
+    let is_ours = |name: &str| name.starts_with("STRONGROOM_") && name != "STRONGROOM_PAGER";
+    let empty = std::env::vars_os().filter(|(_, value)| value.is_empty());
+    for (name, _) in empty.filter(|(name, _)| name.to_str().is_some_and(is_ours)) {
+        // SAFETY: no other thread has been started that could read or change the environment.
+        unsafe { std::env::remove_var(name) };
+    }
 }
 
 /// Where events go as long as the command line is not understood.

@@ -230,6 +230,7 @@ impl Night<'_> {
                 outcome: if was_stopped { "stopped" } else { "left out" }.to_owned(),
                 exit: None,
                 seconds: 0.0,
+                ended: None,
                 output: format!("left out: {why}\n"),
             });
             return;
@@ -256,6 +257,7 @@ impl Night<'_> {
                 outcome: "failed".to_owned(),
                 exit: None,
                 seconds: 0.0,
+                ended: None,
                 output: format!("cannot be started: {error}\n"),
             },
         });
@@ -381,5 +383,6 @@ fn step_record(step: &str, ended: Ended) -> StepRecord {
         output.push_str(&format!("it {}\n", ended.ending));
     }
     let (step, outcome, seconds) = (step.to_owned(), outcome.to_owned(), ended.took.as_secs_f64());
-    StepRecord { step, outcome, exit, seconds, output }
+    let ended = Some(Moment(SystemClock.now()));
+    StepRecord { step, outcome, exit, seconds, ended, output }
 }

@@ -378,7 +378,8 @@ fn record(
             _ => last.and_then(|last| last.proved),
         };
         remark.drill = Some(drill);
-    })
+    })?;
+    Ok(())
 }
 
 /// A path of a snapshot as one of this machine.

@@ -261,23 +261,23 @@ fn read_one(
 }
 
 /// Changes what the owner says of a snapshot. Of two changes at the same time, the later one begins
-/// with what the earlier one left.
+/// with what the earlier one left. Gives whether there was something to change.
 pub fn change_remark(
     repository: &Repository,
     snapshot: SnapshotId,
     change: impl Fn(&mut Remark),
-) -> Result<(), RepositoryError> {
+) -> Result<bool, RepositoryError> {
     let mut taken = 0;
     loop {
         let said = Remarks::read(repository)?.of.remove(&snapshot).unwrap_or_default();
         let mut remark = said.remark.clone();
         change(&mut remark);
         if remark == said.remark && !said.is_unreadable {
-            return Ok(());
+            return Ok(false);
         }
         let name = numbered_name(REMARKS_FOLDER, snapshot, said.next);
         if signed::create_private(repository, &name, &remark.pack())? {
-            return Ok(());
+            return Ok(true);
         }
         // Another process took the name, and its remark is read now; or no number is free.
         if said.next == taken {

@@ -235,6 +235,11 @@ pub fn run(context: &Context, mut args: Args) -> Result<ExitCode, CliError> {
 }
 
 fn open_or_init(context: &Context, args: &Args) -> Result<Repository, CliError> {
+    if args.dry_run && !context.has_repository()? {
+        let message = "there is no repository yet, and a dry run creates none";
+        let hint = "create it with `strongroom init`, or leave out --dry-run";
+        return Err(CliError::new(Exit::NoRepository, message, hint));
+    }
     let opened = context.open_or_init(&args.new_repository.options()?)?;
     if opened.created {
         init::report_created(context, &opened.repository)?;

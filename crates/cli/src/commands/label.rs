@@ -62,21 +62,27 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.open()?;
     let list = list_snapshots(&repository)?;
     let named = find_also_forgotten(&args.snapshots, &args.narrowing, &list)?;
+    let mut changed = Vec::new();
     for snapshot in &named {
-        change_remark(&repository, snapshot.id, |remark| {
+        let is_changed = change_remark(&repository, snapshot.id, |remark| {
             // What another process has just set counts, if there is something.
             let old = remark.labels.as_ref().unwrap_or(&snapshot.labels);
-            if let Some(labels) = args.change.labels(old) {
+            let labels = args.change.labels(old).filter(|labels| labels != old);
+            let description = args.change.description.as_ref();
+            let description = description.filter(|text| **text != remark.description);
+            if let Some(labels) = labels {
                 remark.labels = Some(labels);
             }
-            if let Some(description) = &args.change.description {
+            if let Some(description) = description {
                 remark.description.clone_from(description);
             }
         })?;
+        if is_changed {
+            changed.push(snapshot.id.to_string());
+        }
     }
-    let ids: Vec<String> = named.iter().map(|snapshot| snapshot.id.to_string()).collect();
-    context.terminal.json(&json!({ "event": "summary", "changed": ids }))?;
-    let changed = counted(named.len() as u64, "snapshot", "snapshots");
+    context.terminal.json(&json!({ "event": "summary", "changed": changed }))?;
+    let changed = counted(changed.len() as u64, "snapshot", "snapshots");
     context.terminal.line(format!("{changed} changed"))?;
     Ok(Exit::Done.into())
 }

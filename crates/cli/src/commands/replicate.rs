@@ -16,6 +16,7 @@ use strongroom_upkeep::{
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
+use crate::terminal::printable;
 
 /// Where it is copied to.
 #[derive(Debug, Clone, clap::Args)]
@@ -43,6 +44,13 @@ enum Done {
 
 /// Copies it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    for target in &args.targets {
+        if context.is_own_place(target)? {
+            let target = printable(target.as_ref());
+            let message = format!("{target} is the repository itself, not another place");
+            return Err(CliError::new(Exit::Failed, message, "name the place of the copy"));
+        }
+    }
     let source = context.backend()?;
     if !exists(&*source)? {
         return Err(RepositoryError::NotARepository { place: source.describe() }.into());

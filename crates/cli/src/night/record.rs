@@ -67,6 +67,9 @@ pub struct StepRecord {
     pub exit: Option<i32>,
     /// How long it took.
     pub seconds: f64,
+    /// When it ended: hooks, other steps and notices come later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Moment>,
     /// The end of what it wrote.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub output: String,
@@ -288,7 +291,7 @@ impl Record {
     pub fn push(&mut self, run: RunRecord) {
         for step in &run.steps {
             if matches!(step.outcome.as_str(), "good" | "warning") {
-                self.last_good.insert(step.step.clone(), run.ended);
+                self.last_good.insert(step.step.clone(), step.ended.unwrap_or(run.ended));
             }
         }
         let mut waiting = usize::from(!run.undelivered.is_empty());

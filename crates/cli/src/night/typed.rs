@@ -81,6 +81,7 @@ impl Night<'_> {
             outcome: "failed".to_owned(),
             exit: Some(i32::from(Exit::Passphrase as u8)),
             seconds: 0.0,
+            ended: None,
             output: format!("not tried: {why}\n"),
         })
     }

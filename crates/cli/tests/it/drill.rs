@@ -105,6 +105,23 @@ fn a_sample_covers_other_entries_each_time() {
 }
 
 #[test]
+fn a_sample_has_a_file_with_content_if_there_is_one() {
+    let world = World::with_repository();
+    for number in 0..60 {
+        fs::create_dir_all(world.tree().join(number.to_string())).unwrap();
+        fs::write(world.tree().join(format!("empty-{number}")), "").unwrap();
+    }
+    fs::write(world.tree().join("letter"), "a letter").unwrap();
+    world.backup().exits(0);
+    for words in ["--sample 1%", "--files 1", "--bytes 1KiB"] {
+        for seed in ["0", "3", "77"] {
+            let proved = drill(&world, &format!("{words} --seed {seed}"), 0);
+            assert_eq!(proved["bytes"], 8, "{words} {seed}: {proved}");
+        }
+    }
+}
+
+#[test]
 fn a_seed_repeats_a_drill_and_finds_the_same() {
     let world = drilled(20);
     let first = drill(&world, "--bytes 40KiB", 0);

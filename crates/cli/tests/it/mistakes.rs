@@ -6,7 +6,7 @@ use std::process::Command;
 
 use strongroom_testkit::tree::{TreeOptions, grow};
 
-use crate::world::{World, has_program, is_root, program, skipped};
+use crate::world::{Run, World, has_program, is_root, program, skipped};
 
 #[test]
 fn a_wrong_passphrase() {
@@ -61,6 +61,59 @@ fn no_repository() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("give --repo"));
     world.say("snapshots --repo s3://bucket").exits(1).warns("s3://");
+}
+
+#[test]
+fn a_repository_of_another_user_is_not_damaged() {
+    if skipped("another user", (!is_root()).then_some("only root becomes another user")) {
+        return;
+    }
+    let world = World::with_repository();
+    for path in [world.folder.path().to_owned(), world.repository()] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for config in ["config", "config.copy"] {
+        let config = world.repository().join(config);
+        if config.exists() {
+            fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    command.arg(program()).arg("snapshots");
+    world.surround(&mut command);
+    let run = Run::of(command.output().unwrap()).exits(1);
+    let place = world.repository();
+    run.warns(place.to_str().unwrap()).warns("Permission denied").warns("hint: run it as the user");
+}
+
+#[test]
+fn what_would_do_harm_or_nothing_is_refused() {
+    let world = World::empty();
+    fs::create_dir(world.tree()).unwrap();
+    let tree = world.tree();
+    let words = ["backup", "--init", "--dry-run", tree.to_str().unwrap()];
+    world.run(words).exits(6).warns("a dry run creates none");
+    assert!(!world.repository().exists());
+    world.say("init --kdf-memory 32KiB").exits(0);
+    let own = world.repository();
+    let beside = world.path("beside");
+    std::os::unix::fs::symlink(&own, &beside).unwrap();
+    for target in [&own, &beside, &own.join(".")] {
+        let run = world.run(["replicate", target.to_str().unwrap()]).exits(1);
+        run.warns("is the repository itself");
+    }
+    world.say("snapshots --repo /media/usb/absent").exits(6).warns("its disk is mounted");
+    // A variable that is empty says nothing.
+    let mut command = world.command(["snapshots"]);
+    command.env("STRONGROOM_PASSWORD_FILE", "").env("STRONGROOM_PROFILE", "");
+    Run::of(command.output().unwrap()).exits(0);
+    // What changes nothing says so.
+    world.backup().exits(0);
+    world.say("tag --add a latest").exits(0).says("1 snapshot changed");
+    for words in ["tag --add a latest", "tag --set a latest", "tag --remove b latest"] {
+        world.say(words).exits(0).says("0 snapshots changed");
+    }
 }
 
 #[test]

@@ -81,6 +81,8 @@ pub fn take_sample(
     let key = blake3::derive_key(PLACES, &repository.config.id.0);
     let mut stretch = Stretch::new(wanted.amount);
     let mut sample = Sample::default();
+    // The file with content that is nearest to the start.
+    let mut nearest: Option<Candidate> = None;
     let found = find_path(snapshot, wanted.path, reader)?;
     let mut walk = SnapshotWalk::new(&found, reader, cancel);
     while let Some(event) = walk.next()? {
@@ -101,20 +103,33 @@ pub fn take_sample(
         sample.entries += 1;
         sample.bytes = sample.bytes.saturating_add(bytes);
         let distance = place_of(&key, path).wrapping_sub(wanted.start);
+        let is_nearest =
+            bytes > 0 && nearest.as_ref().is_none_or(|known: &Candidate| distance < known.distance);
+        if !stretch.reaches(distance) && !is_nearest {
+            continue;
+        }
+        let stored = stored_bytes(entry, wanted, reader)?;
+        let candidate = || Candidate {
+            distance,
+            path: path.to_vec(),
+            is_directory: entry.is_directory(),
+            bytes,
+            disk_bytes: stored.saturating_add(ENTRY_BYTES),
+            has_room: stored <= wanted.free,
+        };
+        if is_nearest {
+            nearest = Some(candidate());
+        }
         if stretch.reaches(distance) {
-            let stored = stored_bytes(entry, wanted, reader)?;
-            stretch.add(Candidate {
-                distance,
-                path: path.to_vec(),
-                is_directory: entry.is_directory(),
-                bytes,
-                disk_bytes: stored.saturating_add(ENTRY_BYTES),
-                has_room: stored <= wanted.free,
-            });
+            stretch.add(candidate());
         }
     }
     let length = stretch.length();
     sample.end = length.map_or(wanted.start, |length| wanted.start.wrapping_add(length));
+    // Empty files alone prove little; where the next sample begins is the same without this one.
+    if stretch.taken.iter().all(|candidate| candidate.bytes == 0) {
+        stretch.taken.extend(nearest);
+    }
     for candidate in stretch.taken {
         if !candidate.has_room {
             let kind = FindingKind::NoRoom { bytes: candidate.disk_bytes };

@@ -8,6 +8,7 @@ fn run(at: i64, undelivered: &[&str]) -> RunRecord {
         outcome: "good".to_owned(),
         exit: Some(0),
         seconds: 1.0,
+        ended: None,
         output: "ä".repeat(OUTPUT_BYTES_MAX),
     };
     RunRecord {
