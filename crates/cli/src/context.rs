@@ -508,10 +508,10 @@ fn parse_place(text: &OsStr) -> Result<Place, CliError> {
                  written ./NAME"
             }
             PlaceError::Scheme { .. } | PlaceError::Address { .. } => {
-                "`strongroom help` lists the places that a repository can be in"
+                "`strongroom --help` lists the places that a repository can be in"
             }
             PlaceError::Password { .. } => {
-                "other users can read command lines: put it where `strongroom help` says, and leave \
+                "other users can read command lines: put it where `strongroom --help` says, and leave \
                  it out of the address"
             }
             PlaceError::Empty => "give a folder, or a URL such as s3://BUCKET/FOLDER",

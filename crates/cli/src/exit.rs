@@ -306,7 +306,7 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
 fn hint_for_refusal(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::NoCredentials => {
-            "give keys in the variables or files of the service; `strongroom help` names them"
+            "give keys in the variables or files of the service; `strongroom --help` names them"
         }
         Refusal::Credentials => {
             "check the user, the password or the keys; they may be wrong, or no longer valid"
@@ -333,7 +333,7 @@ fn hint_for_refusal(refusal: Refusal) -> &'static str {
             "keep the repository elsewhere, and a replica here: `strongroom replicate`"
         }
         Refusal::Version => "use the same version of Strongroom at both ends",
-        Refusal::Other => "the place said why; `strongroom help` lists what each place needs",
+        Refusal::Other => "the place said why; `strongroom --help` lists what each place needs",
     }
 }
 
