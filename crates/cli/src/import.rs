@@ -8,9 +8,12 @@
 mod acl;
 mod borg;
 mod json;
+mod names;
+mod objects;
 mod program;
 mod restic;
 mod shown;
+mod trees;
 
 use std::path::PathBuf;
 
@@ -73,6 +76,21 @@ pub struct Shown {
     pub warnings: Vec<String>,
 }
 
+/// Why a snapshot is not shown.
+#[derive(Debug)]
+pub enum Failure {
+    /// The program cannot read this one; it may read others.
+    OfSnapshot(CliError),
+    /// Nothing can be shown.
+    OfAll(CliError),
+}
+
+impl From<CliError> for Failure {
+    fn from(error: CliError) -> Self {
+        Self::OfAll(error)
+    }
+}
+
 /// A repository of another program.
 #[derive(Debug)]
 pub enum Source {
@@ -117,11 +135,7 @@ impl Source {
     }
 
     /// Shows a snapshot, and compares it with another one.
-    pub fn show(
-        &mut self,
-        snapshot: &Foreign,
-        before: Option<&Foreign>,
-    ) -> Result<Shown, CliError> {
+    pub fn show(&mut self, snapshot: &Foreign, before: Option<&Foreign>) -> Result<Shown, Failure> {
         match self {
             Self::Restic(restic) => restic.show(snapshot, before),
             Self::Borg(borg) => borg.show(snapshot, before),
@@ -149,7 +163,7 @@ fn time(kind: Kind, text: &str) -> Result<Timestamp, CliError> {
 fn unclear(kind: Kind, what: &str) -> CliError {
     let message = format!("cannot understand what {} answers: {what}", kind.name());
     let hint = format!(
-        "see which version it is: `{} --version`; restic 0.14 and Borg 1.2 are known to work, and later ones of both",
+        "see which version it is: `{} --version`; restic 0.18 and Borg 1.2 are known to work",
         kind.name()
     );
     CliError::new(Exit::Failed, message, hint)

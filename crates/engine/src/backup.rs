@@ -405,7 +405,10 @@ impl BackupOptions {
     fn session<'r>(&self, repository: &'r Repository) -> Result<Session<'r>, EngineError> {
         match self.dry_run {
             true => Ok(Session::pretend(repository)),
-            false => Ok(Session::create(repository, &self.host)?),
+            false => {
+                let writer = self.as_made.as_ref().map_or(&self.host, |made| &made.importer);
+                Ok(Session::create(repository, writer)?)
+            }
         }
     }
 

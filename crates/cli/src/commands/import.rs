@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use strongroom_base::units::{bytes_text, counted, duration_text};
 use strongroom_base::{Cancel, Severity, SnapshotId};
-use strongroom_catalog::Origin;
+use strongroom_catalog::{Origin, Snapshot};
 use strongroom_engine::{AsMade, BackupOptions, BackupOutcome, EngineError, backup};
 use strongroom_repository::{PackOptions, Repository, RepositoryError, list_snapshots};
 use strongroom_source::{ForeignRoot, SourceOptions};
@@ -19,9 +20,10 @@ use strongroom_source::{ForeignRoot, SourceOptions};
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
-use crate::import::{Foreign, Kind, Shown, Source};
+use crate::import::{Failure, Foreign, Kind, Shown, Source};
 use crate::passphrase::{ask_foreign, foreign_passphrase};
 use crate::progress::Words;
+use crate::running::{RecordedMonitor, RunningRecord};
 use crate::terminal::{name_json, printable, printable_bytes};
 
 /// How the progress is worded.
@@ -68,6 +70,7 @@ and so on). Nothing is written into its repository, except for locks while it is
 struct Done {
     imported: u64,
     known: u64,
+    unreadable: u64,
     problems: u64,
     bytes: u64,
     bytes_new: u64,
@@ -111,8 +114,17 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             continue;
         }
         context.cancel.check().map_err(RepositoryError::from)?;
-        if known.contains_key(&origin(snapshot)) {
+        if let Some(here) = known.get(&origin(snapshot)) {
             done.known += 1;
+            if here.is_incomplete {
+                let id = here.id.short();
+                context.terminal.note(format!(
+                    "{} was imported without some of its files; when {} can read them, \
+                     `strongroom forget {id}`, and the next import takes it again",
+                    snapshot.name,
+                    args.program.name()
+                ));
+            }
             continue;
         }
         if args.dry_run {
@@ -124,16 +136,30 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         // The one before it of the same files: what did not change since is not read again.
         let earlier = listing.snapshots[..place].iter().rev();
         let before = earlier.filter(|earlier| is_series(earlier, snapshot));
-        let before = before.filter_map(|one| Some((one, *known.get(&origin(one))?))).next();
-        let shown = source.show(snapshot, before.map(|(earlier, _)| earlier))?;
+        let before = before.filter_map(|one| Some((one, known.get(&origin(one))?.id))).next();
+        let shown = match source.show(snapshot, before.map(|(earlier, _)| earlier)) {
+            Ok(shown) => shown,
+            Err(failure) => {
+                pass_over(context, &mut source, snapshot, failure)?;
+                done.unreadable += 1;
+                continue;
+            }
+        };
         for warning in &shown.warnings {
             context.terminal.problem(Severity::Warning, warning);
         }
         done.problems += shown.warnings.len() as u64;
         let options = options(shown, before.map(|(_, parent)| parent), origin(snapshot));
-        let outcome = import(context, &repository, &mut source, snapshot, &options)?;
+        let outcome = match import(context, &repository, &mut source, snapshot, &options) {
+            Ok(outcome) => outcome,
+            Err(failure) => {
+                pass_over(context, &mut source, snapshot, failure)?;
+                done.unreadable += 1;
+                continue;
+            }
+        };
         let stats = &outcome.snapshot.stats;
-        known.insert(origin(snapshot), outcome.snapshot.id);
+        known.insert(origin(snapshot), Here::of(&outcome.snapshot));
         done.imported += 1;
         done.problems += stats.problems;
         done.bytes += stats.bytes;
@@ -188,11 +214,44 @@ fn choose(
     Ok(chosen)
 }
 
-/// Which snapshots of other programs are here, and as what.
-fn known_origins(repository: &Repository) -> Result<HashMap<Origin, SnapshotId>, CliError> {
+/// An imported snapshot as it is here.
+struct Here {
+    id: SnapshotId,
+    is_incomplete: bool,
+}
+
+impl Here {
+    fn of(snapshot: &Snapshot) -> Self {
+        Self { id: snapshot.id, is_incomplete: snapshot.stats.problems > 0 }
+    }
+}
+
+/// Which snapshots of other programs are here, and as what. One that lacks files and was forgotten
+/// is imported again, so it does not count.
+fn known_origins(repository: &Repository) -> Result<HashMap<Origin, Here>, CliError> {
     let list = list_snapshots(repository)?;
-    let all = list.snapshots.into_iter().chain(list.forgotten);
-    Ok(all.filter_map(|snapshot| Some((snapshot.origin?, snapshot.id))).collect())
+    let forgotten = list.forgotten.into_iter().filter(|snapshot| snapshot.stats.problems == 0);
+    let all = forgotten.chain(list.snapshots);
+    Ok(all.filter_map(|snapshot| Some((snapshot.origin.clone()?, Here::of(&snapshot)))).collect())
+}
+
+/// Says why a snapshot is not imported. Fails if there is no other to go on with.
+fn pass_over(
+    context: &Context,
+    source: &mut Source,
+    snapshot: &Foreign,
+    failure: Failure,
+) -> Result<(), CliError> {
+    context.cancel.check().map_err(RepositoryError::from)?;
+    let error = match failure {
+        Failure::OfAll(error) => return Err(error),
+        Failure::OfSnapshot(error) => error,
+    };
+    // If the repository cannot be reached any more, no other snapshot can be read either.
+    source.list()?;
+    let warning = format!("{} was not imported: {error}", snapshot.name);
+    context.terminal.problem(Severity::Warning, &warning);
+    Ok(())
 }
 
 fn options(shown: Shown, parent: Option<SnapshotId>, origin: Origin) -> BackupOptions {
@@ -214,6 +273,7 @@ fn options(shown: Shown, parent: Option<SnapshotId>, origin: Origin) -> BackupOp
         readers: READERS,
         program: concat!("strongroom ", env!("CARGO_PKG_VERSION")).to_owned(),
         as_made: Some(AsMade {
+            importer: crate::machine::host_name(),
             started: snapshot.started,
             ended: snapshot.ended,
             paths: snapshot.paths,
@@ -230,9 +290,14 @@ fn import(
     source: &mut Source,
     snapshot: &Foreign,
     options: &BackupOptions,
-) -> Result<BackupOutcome, CliError> {
+) -> Result<BackupOutcome, Failure> {
     let (cancel, ended) = (Cancel::new(), AtomicBool::new(false));
     let shown = context.terminal.monitor(WORDS);
+    let paths = snapshot.paths.iter().map(|path| PathBuf::from(OsString::from_vec(path.clone())));
+    let paths: Vec<PathBuf> = paths.collect();
+    let place = context.place_text()?;
+    let record = RunningRecord::begin(context.cache(), "import", &place, &paths);
+    let monitor = RecordedMonitor { shown: &shown, record };
     let outcome = std::thread::scope(|scope| {
         let mount = source.mount();
         scope.spawn(|| {
@@ -245,13 +310,14 @@ fn import(
                 std::thread::sleep(crate::import::LOOK_EVERY);
             }
         });
-        let outcome = backup(repository, options, &shown, &cancel);
+        let outcome = backup(repository, options, &monitor, &cancel);
         ended.store(true, Ordering::Relaxed);
         outcome
     });
+    drop(monitor);
     shown.finish();
     drop(shown);
-    context.cancel.check().map_err(RepositoryError::from)?;
+    context.cancel.check().map_err(RepositoryError::from).map_err(CliError::from)?;
     let mount = source.mount();
     if let Some(mount) = mount
         && !mount.is_alive()
@@ -260,19 +326,19 @@ fn import(
         let why = words.lines().rev().find(|line| !line.is_empty());
         let why = why.map(|line| format!(": {line}")).unwrap_or_default();
         let message = format!("the mount of {} ended while it was read{why}", snapshot.name);
-        return Err(CliError::new(Exit::Failed, message, AGAIN));
+        return Err(CliError::new(Exit::Failed, message, AGAIN).into());
     }
     match outcome {
         Ok(outcome) if outcome.committed => Ok(outcome),
         Ok(_) => {
             let message = format!("{} could not be read to its end", snapshot.name);
-            Err(CliError::new(Exit::Failed, message, AGAIN))
+            Err(CliError::new(Exit::Failed, message, AGAIN).into())
         }
         Err(EngineError::Source(error)) => {
-            let message = format!("{} is not shown by its mount: {error}", snapshot.name);
-            Err(CliError::new(Exit::Failed, message, AGAIN))
+            let message = format!("its mount does not show it: {error}");
+            Err(Failure::OfSnapshot(CliError::new(Exit::Failed, message, AGAIN)))
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(Failure::OfAll(error.into())),
     }
 }
 
@@ -353,6 +419,7 @@ fn summarise(
         "dry_run": args.dry_run,
         "imported": done.imported,
         "known": done.known,
+        "unreadable": done.unreadable,
         "files_read": done.files_read,
         "bytes": done.bytes,
         "bytes_new": done.bytes_new,
@@ -377,9 +444,15 @@ fn summarise(
             bytes_text(rate)
         ))?;
     }
+    if done.unreadable > 0 {
+        let line = format!("  {} could not be read: see the warnings", snapshots(done.unreadable));
+        context.terminal.line(line)?;
+    }
     if done.problems > 0 {
         let problems = counted(done.problems, "problem", "problems");
         context.terminal.line(format!("  {problems}: see the warnings above"))?;
+    }
+    if done.problems + done.unreadable > 0 {
         return Ok(Exit::Incomplete.into());
     }
     Ok(Exit::Done.into())

@@ -12,11 +12,12 @@ use serde_json::Value;
 use strongroom_base::Timestamp;
 use strongroom_catalog::Xattr;
 use strongroom_engine::ChangedFiles;
-use strongroom_source::{Accounts, Correction, Corrections};
+use strongroom_source::{Correction, Corrections};
 
+use super::names::Owners;
 use super::program::{Kind, Program};
 use super::shown::Mount;
-use super::{Foreign, Listing, Shown, acl, json, time, unclear};
+use super::{Failure, Foreign, Listing, Shown, acl, json, time, unclear};
 use crate::exit::{CliError, Exit};
 
 /// If an archive has more separate trees than this, it counts as one of `/`.
@@ -80,29 +81,9 @@ struct Dumped {
     contents: Contents,
     roots: BTreeSet<Vec<u8>>,
     has_many_roots: bool,
-    users: Names,
-    groups: Names,
+    owners: Owners,
     corrections: HashMap<Vec<u8>, Correction>,
     warnings: Vec<String>,
-}
-
-/// Names by number; of a number that has two, none.
-#[derive(Debug, Default)]
-struct Names(HashMap<u32, Option<String>>);
-
-impl Names {
-    fn add(&mut self, number: Option<u32>, name: Option<String>) {
-        if let (Some(number), Some(name)) = (number, name.filter(|name| !name.is_empty())) {
-            let known = self.0.entry(number).or_insert_with(|| Some(name.clone()));
-            if known.as_ref() != Some(&name) {
-                *known = None;
-            }
-        }
-    }
-
-    fn into_pairs(self) -> impl Iterator<Item = (u32, String)> {
-        self.0.into_iter().filter_map(|(number, name)| Some((number, name?)))
-    }
 }
 
 impl Borg {
@@ -124,20 +105,18 @@ impl Borg {
     }
 
     /// Shows an archive.
-    pub fn show(
-        &mut self,
-        snapshot: &Foreign,
-        before: Option<&Foreign>,
-    ) -> Result<Shown, CliError> {
+    pub fn show(&mut self, snapshot: &Foreign, before: Option<&Foreign>) -> Result<Shown, Failure> {
         // Each mount holds a lock.
         self.mount = None;
         if let Some(before) = before
             && self.last.as_ref().is_none_or(|(id, _)| *id != before.id)
         {
             self.last = None;
-            self.last = Some((before.id.clone(), self.dump(before)?.contents));
+            // What is damaged in it is no concern of this one: all files are read.
+            self.last = self.dump(before).ok().map(|dumped| (before.id.clone(), dumped.contents));
+            self.program.check_cancel()?;
         }
-        let dumped = self.dump(snapshot)?;
+        let dumped = self.dump(snapshot).map_err(Failure::OfSnapshot)?;
         let changed = before.and(self.last.as_ref()).map(|(_, last)| {
             let mut changed = ChangedFiles::default();
             let files = dumped.contents.iter();
@@ -162,7 +141,7 @@ impl Borg {
         Ok(Shown {
             root: mount.folder().to_owned(),
             snapshot,
-            accounts: Accounts::of_names(dumped.users.into_pairs(), dumped.groups.into_pairs()),
+            accounts: dumped.owners.into_accounts(),
             corrections: Corrections::new(corrections),
             changed,
             warnings: dumped.warnings,
@@ -238,8 +217,8 @@ impl Dumped {
                 self.contents.insert(path.clone(), content);
             }
         }
-        self.users.add(item.uid, item.user);
-        self.groups.add(item.gid, item.group);
+        let (user, group) = (item.user.as_deref(), item.group.as_deref());
+        self.owners.add((item.uid, user), (item.gid, group));
         let lists = [("access", item.acl_access), ("default", item.acl_default)];
         for (kind, text) in lists {
             let Some(text) = text else { continue };
@@ -408,7 +387,8 @@ mod tests {
         assert_eq!(content(b"/t/src/a"), content(b"/t/src/hl"));
         assert_ne!(content(b"/t/src/a"), content(b"/t/\xff"));
         // The number 1 has two names.
-        assert_eq!(dumped.users.into_pairs().collect::<Vec<_>>(), [(2, "two".to_owned())]);
+        let accounts = dumped.owners.into_accounts();
+        assert_eq!((accounts.user_name(1), accounts.uid("two")), (None, Some(2)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -201,6 +201,15 @@ impl Program {
         arguments: impl IntoIterator<Item = A>,
         each: &mut dyn FnMut(&[u8]) -> Result<(), CliError>,
     ) -> Result<(), CliError> {
+        self.read_all(arguments, |output| read_lines(output, each))
+    }
+
+    /// Runs a command to its end, and gives what it writes.
+    pub fn read_all<A: AsRef<OsStr>, T>(
+        &self,
+        arguments: impl IntoIterator<Item = A>,
+        read: impl FnOnce(ChildStdout) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
         let mut command = self.command(arguments);
         command.stdout(Stdio::piped());
         let (mut child, mut words) = self.start(command)?;
@@ -217,20 +226,21 @@ impl Program {
                     std::thread::sleep(LOOK_EVERY);
                 }
             });
-            let read = read_lines(output, each);
+            let read = read(output);
             if read.is_err() {
                 let _ = kill_process_group(group, Signal::TERM);
             }
             let status = child.wait();
             ended.store(true, Ordering::Relaxed);
-            read.map(|()| status)
+            read.map(|read| (read, status))
         });
         self.check_cancel()?;
-        let status = read?.map_err(CliError::from)?;
+        let (read, status) = read?;
+        let status = status.map_err(CliError::from)?;
         match status.success() {
-            true => Ok(()),
+            true => Ok(read),
             // Borg warns with 1, and has answered.
-            false if self.kind == Kind::Borg && status.code() == Some(1) => Ok(()),
+            false if self.kind == Kind::Borg && status.code() == Some(1) => Ok(read),
             false => Err(self.failure(Some(status), &words.text(true))),
         }
     }

@@ -1,23 +1,24 @@
 //! Repositories of restic, which shows all snapshots in one mount.
 //!
-//! Its mount shows no device numbers, and times before 1970 or after 2262 wrongly: `restic ls` and
-//! `restic cat tree` have them. It shows owners by number alone.
+//! Its mount shows owners by number alone, no device numbers, and times before 1970 or after 2262
+//! wrongly: `restic find` and `restic cat blob` have them (`trees.rs`).
 
-use std::collections::{BTreeSet, HashMap};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
-use strongroom_catalog::DeviceNumber;
 use strongroom_engine::ChangedFiles;
-use strongroom_source::{Accounts, Correction, Corrections};
+use strongroom_source::Corrections;
 
+use super::objects::each_object;
 use super::program::{Kind, Program};
 use super::shown::Mount;
-use super::{Foreign, Listing, Shown, json, time, unclear};
-use crate::exit::CliError;
+use super::trees::{Looked, Trees, misread};
+use super::{Failure, Foreign, Listing, Shown, json, time, unclear};
+use crate::exit::{CliError, Exit};
 
+/// The oldest version that is known to show all that its repository holds.
+const OLDEST: (u32, u32) = (0, 18);
 /// As many digits of an id as restic shows itself.
 const SHORT_ID: usize = 8;
 
@@ -52,87 +53,6 @@ struct Summary {
     backup_end: Option<String>,
 }
 
-/// An entry of a directory, as `restic cat tree` shows it.
-#[derive(Debug, Deserialize)]
-struct Node {
-    name: String,
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    device: u64,
-    #[serde(default)]
-    mtime: String,
-}
-
-impl Node {
-    /// What the mount does not show of it.
-    fn correction(&self) -> Result<Option<Correction>, CliError> {
-        let is_device = self.kind == "chardev" || self.kind == "dev";
-        let (major, minor) = (rustix::fs::major(self.device), rustix::fs::minor(self.device));
-        let device = is_device.then_some(DeviceNumber { major, minor });
-        let mtime = match is_odd(Some(self.mtime.as_bytes())) {
-            true => Some(time(Kind::Restic, &self.mtime)?),
-            false => None,
-        };
-        let known = Correction { device, mtime, ..Correction::default() };
-        Ok((known != Correction::default()).then_some(known))
-    }
-}
-
-/// The time in a line about a file.
-fn time_in(line: &[u8]) -> Option<&[u8]> {
-    let key = b"\"mtime\":\"";
-    let place = line.windows(key.len()).position(|window| window == key)?;
-    line.get(place + key.len()..)
-}
-
-/// Whether a time is none that the mount can show: the year is the first four digits.
-fn is_odd(time: Option<&[u8]>) -> bool {
-    let year = time.and_then(|time| time.get(..4));
-    year.is_some_and(|year| !(&b"1970"[..]..&b"2262"[..]).contains(&year))
-}
-
-/// A name as restic keeps it: with the escapes of a string of Go.
-fn unquoted(name: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut rest = name;
-    while let Some((plain, escape)) = rest.split_once('\\') {
-        bytes.extend_from_slice(plain.as_bytes());
-        let digits = match escape.as_bytes().first() {
-            Some(b'x') => 2,
-            Some(b'u') => 4,
-            Some(b'U') => 8,
-            _ => 0,
-        };
-        let number = escape.get(1..=digits).and_then(|text| u32::from_str_radix(text, 16).ok());
-        match (digits, number, escape.chars().next()) {
-            (2, Some(number), _) => bytes.extend(u8::try_from(number).ok()),
-            (4 | 8, Some(number), _) => {
-                let text = char::from_u32(number).map(String::from);
-                bytes.extend_from_slice(text.unwrap_or_default().as_bytes());
-            }
-            (_, _, Some(letter)) => {
-                let letters = "abfnrtv".chars().zip([7, 8, 12, 10, 13, 9, 11]);
-                let control = letters.filter(|(name, _)| *name == letter).map(|(_, byte)| byte);
-                match control.last() {
-                    Some(byte) => bytes.push(byte),
-                    None => bytes.extend_from_slice(String::from(letter).as_bytes()),
-                }
-            }
-            (_, _, None) => {}
-        }
-        let first = escape.chars().next().map_or(0, char::len_utf8);
-        let taken = number.map_or(0, |_| digits);
-        rest = escape.get(first + taken..).unwrap_or_default();
-    }
-    bytes.extend_from_slice(rest.as_bytes());
-    bytes
-}
-
-fn misread(error: serde_json::Error) -> CliError {
-    unclear(Kind::Restic, &error.to_string())
-}
-
 impl Restic {
     /// Of this program; nothing is mounted yet.
     pub fn new(program: Program) -> Self {
@@ -141,6 +61,16 @@ impl Restic {
 
     /// Lists the snapshots.
     pub fn list(&self) -> Result<Listing, CliError> {
+        let text = self.program.output(["version"])?;
+        let text = String::from_utf8_lossy(&text);
+        if let Some(version) = too_old(&text) {
+            let message = format!(
+                "restic {version} is too old: the mount of 0.14 shows no hard links, and no set-uid, \
+                 set-gid and sticky bits"
+            );
+            let hint = "put a restic of 0.18 or newer first in PATH: it reads the same repository";
+            return Err(CliError::new(Exit::Failed, message, hint));
+        }
         let config: Value = self.read(&["cat", "config"])?;
         let repository = config["id"].as_str();
         let repository = repository.ok_or_else(|| unclear(Kind::Restic, "there is no id"))?;
@@ -153,20 +83,19 @@ impl Restic {
     }
 
     /// Shows a snapshot.
-    pub fn show(
-        &mut self,
-        snapshot: &Foreign,
-        before: Option<&Foreign>,
-    ) -> Result<Shown, CliError> {
+    pub fn show(&mut self, snapshot: &Foreign, before: Option<&Foreign>) -> Result<Shown, Failure> {
         let mut warnings = Vec::new();
         // Each begins with a second in which restic opens the repository.
-        let (changed, corrections) = std::thread::scope(|scope| {
+        let (changed, looked) = std::thread::scope(|scope| {
             let this = &*self;
             let changed = scope.spawn(|| before.map(|before| this.changed(before, snapshot)));
-            let corrections = this.corrections(snapshot, &mut warnings);
-            (changed.join().expect("it does not panic"), corrections)
+            let looked = this.look(snapshot, &mut warnings);
+            (changed.join().expect("it does not panic"), looked)
         });
-        let (changed, corrections) = (changed.transpose()?, corrections?);
+        self.program.check_cancel()?;
+        // What is damaged in the snapshot before is no concern of this one: all files are read.
+        let changed = changed.transpose().unwrap_or_default();
+        let looked = looked.map_err(Failure::OfSnapshot)?;
         if self.mount.as_mut().is_none_or(|mount| !mount.is_alive()) {
             self.mount = None;
             let arguments = ["mount", "--path-template", "ids/%I"].map(Into::into);
@@ -176,8 +105,8 @@ impl Restic {
         Ok(Shown {
             root: mount.join("ids").join(&snapshot.id),
             snapshot: snapshot.clone(),
-            accounts: Accounts::default(),
-            corrections,
+            accounts: looked.owners.into_accounts(),
+            corrections: Corrections::new(looked.corrections),
             changed,
             warnings,
         })
@@ -201,54 +130,31 @@ impl Restic {
         Ok(changed)
     }
 
-    /// What the mount does not show: numbers of devices, and times before 1970 or after 2262. Most
-    /// snapshots have none, and then this is one look at the list of files.
-    fn corrections(
-        &self,
-        snapshot: &Foreign,
-        warnings: &mut Vec<String>,
-    ) -> Result<Corrections, CliError> {
-        let mut folders = BTreeSet::new();
-        let mut found = HashMap::new();
-        self.program.each_line(["ls", "--json", &snapshot.id], &mut |line| {
-            let is_device =
-                contains(line, b"\"type\":\"chardev\"") || contains(line, b"\"type\":\"dev\"");
-            if !is_device && !is_odd(time_in(line)) {
-                return Ok(());
-            }
-            let node: Value = json::read(line).map_err(misread)?;
-            let Some(path) = node["path"].as_str() else { return Ok(()) };
-            // A name that is no UTF-8 is shown in full only by the tree.
-            if is_device || path.contains(char::REPLACEMENT_CHARACTER) {
-                folders.extend(Path::new(path).parent().map(Path::to_owned));
-            } else if let Some(text) = node["mtime"].as_str() {
-                let mtime = Some(time(Kind::Restic, text)?);
-                let known = Correction { mtime, ..Correction::default() };
-                found.insert(path.as_bytes().to_vec(), known);
-            }
-            Ok(())
+    /// What the mount does not show. It is one look at the list of files, and one more for each
+    /// directory above a device or an odd time.
+    fn look(&self, snapshot: &Foreign, warnings: &mut Vec<String>) -> Result<Looked, CliError> {
+        let mut looked = Looked::default();
+        let arguments = ["find", "--json", "--snapshot", &snapshot.id, "*"];
+        let is_whole = self.program.read_all(arguments, |output| {
+            each_object(output, &mut |entry| looked.add(json::read(entry).map_err(misread)?))
         })?;
+        if !is_whole {
+            return Err(unclear(Kind::Restic, "the list of files has no end"));
+        }
+        let folders = std::mem::take(&mut looked.folders);
+        let mut trees = Trees::new(&self.program, &snapshot.id);
         for folder in folders {
-            let place = format!("{}:{}", snapshot.id, folder.display());
-            let tree = self.program.output(["cat", "tree", &place]).and_then(|text| {
-                let tree: Value = json::read(&text).map_err(misread)?;
-                Vec::<Node>::deserialize(&tree["nodes"]).map_err(misread)
-            });
-            self.program.check_cancel()?;
-            match tree {
-                Ok(nodes) => {
-                    for node in nodes {
-                        let path = [folder.as_os_str().as_bytes(), b"/", &unquoted(&node.name)];
-                        node.correction()?.map(|known| found.insert(path.concat(), known));
-                    }
+            match trees.corrections(&folder, &mut looked.corrections) {
+                Ok(()) => self.program.check_cancel()?,
+                Err(error) => {
+                    self.program.check_cancel()?;
+                    warnings.push(format!(
+                        "devices in {folder} may lack their numbers, and files their times: {error}"
+                    ));
                 }
-                Err(error) => warnings.push(format!(
-                    "devices in {} may lack their numbers, and files their times: {error}",
-                    folder.display()
-                )),
             }
         }
-        Ok(Corrections::new(found))
+        Ok(looked)
     }
 
     fn read<T: serde::de::DeserializeOwned>(&self, arguments: &[&str]) -> Result<T, CliError> {
@@ -286,8 +192,12 @@ impl Listed {
     }
 }
 
-fn contains(line: &[u8], text: &[u8]) -> bool {
-    line.windows(text.len()).any(|window| window == text)
+/// The version, if it is below the oldest that is known to show all.
+fn too_old(text: &str) -> Option<&str> {
+    let version = text.strip_prefix("restic ")?.split_whitespace().next()?;
+    let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
+    let (major, minor) = (numbers.next()??, numbers.next()??);
+    ((major, minor) < OLDEST).then_some(version)
 }
 
 #[cfg(test)]
@@ -295,22 +205,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_disk() {
-        for (quoted, name) in [
-            ("plain", &b"plain"[..]),
-            (r"a\xff\xfeb", b"a\xff\xfeb"),
-            (r#"\\\"\n\t"#, b"\\\"\n\t"),
-            (r"\u00e9\U0001f480", "\u{e9}\u{1f480}".as_bytes()),
-            (r"end\", b"end"),
-            (r"\xf", b"xf"),
+    fn an_old_version_is_recognised() {
+        for (text, version) in [
+            ("restic 0.14.0 compiled with go1.19.8 on linux/amd64", Some("0.14.0")),
+            ("restic 0.17.3 compiled", Some("0.17.3")),
+            ("restic 0.18.1-dev (compiled manually)", None),
+            ("restic 1.0.0", None),
+            ("restic of another kind", None),
+            ("", None),
         ] {
-            assert_eq!(unquoted(quoted), name, "{quoted}");
+            assert_eq!(too_old(text), version, "{text}");
         }
-        assert!(is_odd(time_in(br#"{"mtime":"1969-12-31T23:59:59Z"}"#)));
-        assert!(is_odd(time_in(br#"{"mtime":"2262-01-01T00:00:00Z"}"#)));
-        assert!(
-            !is_odd(time_in(br#"{"mtime":"1970-01-01T00:00:00Z"}"#)) && !is_odd(time_in(b"{}"))
-        );
     }
 
     #[test]

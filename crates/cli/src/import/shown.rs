@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 
 use super::program::{LOOK_EVERY, LastWords, Program};
 use crate::exit::{CliError, Exit};
 
 /// How long the program may take to end after it was asked to.
 const END_WITHIN: Duration = Duration::from_secs(10);
+/// What the names of the folders begin with; the number of our process follows.
+const FOLDER_NAME: &str = "strongroom-import-";
 /// What can remove a mount that the program left behind; the first two need no rights.
 const UNMOUNTERS: [&[&str]; 3] =
     [&["fusermount3", "-uz"], &["fusermount", "-uz"], &["umount", "-l"]];
@@ -111,7 +113,11 @@ fn is_mounted(folder: &Path) -> bool {
 }
 
 fn unmount(folder: &Path) {
-    for unmounter in UNMOUNTERS {
+    unmount_with(&UNMOUNTERS, folder);
+}
+
+fn unmount_with(unmounters: &[&[&str]], folder: &Path) {
+    for unmounter in unmounters {
         let [program, flags] = unmounter else { continue };
         let mut command = Command::new(program);
         command.arg(flags).arg(folder);
@@ -122,13 +128,34 @@ fn unmount(folder: &Path) {
     }
 }
 
+/// Removes the folders of imports that were killed, and their mounts.
+fn remove_what_was_left(above: &Path) {
+    let entries = std::fs::read_dir(above).into_iter().flatten().flatten();
+    for folder in entries.map(|entry| entry.path()) {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let number = name.strip_prefix(FOLDER_NAME).and_then(|rest| rest.split('-').next());
+        let process = number.and_then(|number| Pid::from_raw(number.parse().ok()?));
+        let Some(process) = process else { continue };
+        if !matches!(test_kill_process(process), Err(rustix::io::Errno::SRCH)) {
+            continue;
+        }
+        if is_mounted(&folder) {
+            // `umount` would follow a link that another user puts there.
+            unmount_with(&UNMOUNTERS[..2], &folder);
+        }
+        // Never what is in it: it may still be a mount.
+        let _ = std::fs::remove_dir(&folder);
+    }
+}
+
 /// A new folder that only we may look into.
 fn make_folder() -> Result<PathBuf, CliError> {
     let above = std::env::temp_dir();
     let above = above.canonicalize().unwrap_or(above);
+    remove_what_was_left(&above);
     let number = std::process::id();
     for attempt in 0..1000 {
-        let folder = above.join(format!("strongroom-import-{number}-{attempt}"));
+        let folder = above.join(format!("{FOLDER_NAME}{number}-{attempt}"));
         match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
             Ok(()) => return Ok(folder),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}

@@ -16,14 +16,16 @@ const PASSPHRASE: &str = "theirs";
 const SNAPSHOTS: usize = 20;
 
 /// A world with a repository of another program beside ours.
-struct Theirs {
-    world: World,
+pub struct Theirs {
+    pub world: World,
     program: &'static str,
+    /// The folder of an older version of the program.
+    older: Option<PathBuf>,
 }
 
 /// What was stored with the other program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Stored {
+pub struct Stored {
     started: String,
     host: String,
     labels: Vec<String>,
@@ -31,7 +33,11 @@ struct Stored {
 
 impl Theirs {
     /// None if it cannot be tried here.
-    fn new(program: &'static str) -> Option<Self> {
+    pub fn new(program: &'static str) -> Option<Self> {
+        Self::of_version(program, None)
+    }
+
+    fn of_version(program: &'static str, older: Option<PathBuf>) -> Option<Self> {
         let lacks = |what: &str| (!has_program(what)).then(|| format!("{what} is not installed"));
         let fuse = (!Path::new("/dev/fuse").exists()).then(|| "there is no /dev/fuse".to_owned());
         let reason = lacks(program).or_else(|| lacks("rsync")).or(fuse);
@@ -40,7 +46,7 @@ impl Theirs {
         }
         let world = World::with_repository();
         std::fs::create_dir(world.path("tmp")).unwrap();
-        let theirs = Self { world, program };
+        let theirs = Self { world, program, older };
         match program {
             "restic" => theirs.ask(&["init", "--quiet"]),
             _ => theirs.ask(&["init", "--encryption", "repokey"]),
@@ -48,16 +54,27 @@ impl Theirs {
         Some(theirs)
     }
 
-    fn surround(&self, command: &mut Command) {
+    #[expect(clippy::disallowed_methods, reason = "a test reads its surroundings")]
+    pub fn surround(&self, command: &mut Command) {
         let repository = self.world.path("theirs");
         self.world.surround(command);
         command.env("TMPDIR", self.world.path("tmp")).stdin(Stdio::null());
         command.env("RESTIC_PASSWORD", PASSPHRASE).env("BORG_PASSPHRASE", PASSPHRASE);
         command.env("RESTIC_REPOSITORY", &repository).env("BORG_REPO", &repository);
+        // Their caches would hide what is damaged in their repository.
+        command.env("RESTIC_CACHE_DIR", self.world.path("their-cache"));
+        if let Some(folder) = &self.older {
+            let path = std::env::var_os("PATH").unwrap();
+            let folders = std::iter::once(folder.clone()).chain(std::env::split_paths(&path));
+            command.env("PATH", std::env::join_paths(folders).unwrap());
+        }
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(self.program);
+        let mut command = match &self.older {
+            Some(folder) => Command::new(folder.join(self.program)),
+            None => Command::new(self.program),
+        };
         command.args(args);
         self.surround(&mut command);
         command
@@ -65,7 +82,7 @@ impl Theirs {
 
     /// Runs the other program.
     #[track_caller]
-    fn ask(&self, args: &[&str]) -> Run {
+    pub fn ask(&self, args: &[&str]) -> Run {
         let run = Run::of(self.command(args).output().unwrap());
         // A warning of Borg's.
         let is_good = run.code == Some(0) || (self.program == "borg" && run.code == Some(1));
@@ -74,7 +91,7 @@ impl Theirs {
     }
 
     /// Ours, to import theirs.
-    fn import_command(&self, args: &[&str]) -> Command {
+    pub fn import_command(&self, args: &[&str]) -> Command {
         let from = self.world.path("theirs");
         let mut command = self.world.command(["--json", "import", self.program]);
         command.arg(from).args(args);
@@ -82,7 +99,7 @@ impl Theirs {
         command
     }
 
-    fn import(&self, args: &[&str]) -> Run {
+    pub fn import(&self, args: &[&str]) -> Run {
         let run = Run::of(self.import_command(args).output().unwrap());
         self.assert_tidy();
         run
@@ -90,7 +107,7 @@ impl Theirs {
 
     /// No folder and no mount is left.
     #[track_caller]
-    fn assert_tidy(&self) {
+    pub fn assert_tidy(&self) {
         let left: Vec<_> = std::fs::read_dir(self.world.path("tmp")).unwrap().collect();
         let left: Vec<_> = left.into_iter().map(|entry| entry.unwrap().file_name()).collect();
         let ours = |name: &&std::ffi::OsString| name.to_string_lossy().starts_with("strongroom");
@@ -101,7 +118,7 @@ impl Theirs {
     }
 
     /// Stores the tree with the other program. Each is of another day.
-    fn store(&self, number: usize) -> Stored {
+    pub fn store(&self, number: usize) -> Stored {
         let tree = self.world.tree();
         let tree = tree.to_str().unwrap();
         let day = format!("2021-02-{:02}", number + 1);
@@ -171,7 +188,7 @@ impl Theirs {
     }
 
     /// The snapshots that our repository has, oldest first.
-    fn snapshots(&self) -> Vec<Value> {
+    pub fn snapshots(&self) -> Vec<Value> {
         let run = self.world.say("--json snapshots").exits(0);
         events(&run, "snapshot")
     }
@@ -245,6 +262,11 @@ fn takes_over_all(program: &'static str, seed: u64) {
         }
     });
     theirs.world.say("verify").exits(0);
+    let first = theirs.world.of(listed[0]["id"].as_str().unwrap());
+    let owners = theirs.world.run(["ls", "-l", &first]).exits(0).out;
+    for name in ["daemon", "www-data"] {
+        assert!(owners.contains(name), "no {name} in {owners}");
+    }
 
     // What was made here is newer than all that was imported, also later.
     theirs.world.backup().exits(0);
@@ -257,7 +279,8 @@ fn takes_over_all(program: &'static str, seed: u64) {
 
 /// Rights beyond the mode, a device with a number, and a name that two programs write differently.
 fn add_what_grow_has_not(tree: &Path) {
-    let shell = "setfacl -m u:1234:r,g:55:rw list; setfacl -d -m u:99:rwx lists; \
+    std::fs::write(tree.join("owned"), "by others").unwrap();
+    let shell = "chown 1:33 owned; setfacl -m u:1234:r,g:55:rw list; setfacl -d -m u:99:rwx lists; \
                  chown 12345:54321 list; chmod 4755 set-uid; chmod 1777 lists; \
                  mknod device c 7 300; mkfifo z-pipe; setfattr -n user.after -v pipe zz; \
                  ln list lists/linked";
@@ -277,12 +300,22 @@ fn every_snapshot_of_restic_is_taken_over() {
 }
 
 #[test]
+fn a_restic_whose_mount_shows_too_little_is_refused() {
+    let folder = strongroom_testkit::servers::installed("restic-0.14");
+    let Some(theirs) = Theirs::of_version("restic", Some(folder)) else { return };
+    let run = theirs.import(&[]).exits(1);
+    assert!(run.out.contains("restic 0.14.0 is too old"), "{}", run.out);
+    let newer = Theirs { older: None, ..theirs };
+    newer.import(&[]).exits(0);
+}
+
+#[test]
 fn every_archive_of_borg_is_taken_over() {
     takes_over_all("borg", 72);
 }
 
 /// A tree of a few files.
-fn few(program: &'static str, snapshots: usize) -> Option<Theirs> {
+pub fn few(program: &'static str, snapshots: usize) -> Option<Theirs> {
     let theirs = Theirs::new(program)?;
     std::fs::create_dir(theirs.world.tree()).unwrap();
     for number in 0..snapshots {
@@ -294,7 +327,7 @@ fn few(program: &'static str, snapshots: usize) -> Option<Theirs> {
 }
 
 /// Returns when the first snapshot was imported; reads on, so that the program never waits for it.
-fn wait_for_the_first(child: &mut Child) {
+pub fn wait_for_the_first(child: &mut Child) {
     let output = BufReader::new(child.stdout.take().unwrap());
     let (send, first) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

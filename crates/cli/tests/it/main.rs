@@ -13,6 +13,7 @@ mod forget;
 mod help;
 mod holds;
 mod imports;
+mod imports_bad_days;
 mod interrupt;
 mod json;
 mod listings;

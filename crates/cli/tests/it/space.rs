@@ -23,7 +23,7 @@ impl<'d> Disk<'d> {
         command.output().is_ok_and(|output| output.status.success()).then_some(Self(path))
     }
 
-    fn grow(&self, size: &str) {
+    pub fn grow(&self, size: &str) {
         let options = format!("remount,size={size}");
         let status = Command::new("mount").args(["-o", &options]).arg(self.0).status();
         assert!(status.unwrap().success());

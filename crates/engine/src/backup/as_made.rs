@@ -12,6 +12,8 @@ use strongroom_source::{InodeId, SourceError};
 /// What another program recorded of a snapshot. Host, user and labels are in the options.
 #[derive(Debug, Clone)]
 pub struct AsMade {
+    /// The machine that takes it over, which its session names as the writer.
+    pub importer: String,
     /// When its backup began.
     pub started: Timestamp,
     /// When it ended.
