@@ -62,11 +62,12 @@ fn last_moment_at(text: &str, now: &Zoned) -> Option<Timestamp> {
     civil.to_zoned(now.time_zone().clone()).ok().map(|zoned| timestamp(&zoned))
 }
 
-/// A span of time such as `36h`, `14d` or `8w`, in nanoseconds.
+/// A span of time such as `90s`, `36h`, `14d` or `8w`, in nanoseconds.
 pub fn span(text: &str) -> Result<i64, String> {
-    let wrong = || "write a number and m, h, d, w or y, such as 36h or 14d".to_owned();
+    let wrong = || "write a number and s, m, h, d, w or y, such as 36h or 14d".to_owned();
     let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
     let seconds: i64 = match unit {
+        "s" => 1,
         "m" => 60,
         "h" => 3600,
         "d" => 86_400,
@@ -247,13 +248,14 @@ mod tests {
         for (text, expected) in [
             ("36h", Ok(36 * 3_600_000_000_000)),
             ("0d", Ok(0)),
+            ("90s", Ok(90_000_000_000)),
             ("292y", Err("longer than 292 years")),
             ("4294967295w", Err("longer than 292 years")),
-            ("99999999999d", Err("write a number and m, h, d, w or y, such as 36h or 14d")),
-            ("-1d", Err("write a number and m, h, d, w or y, such as 36h or 14d")),
-            ("7", Err("write a number and m, h, d, w or y, such as 36h or 14d")),
-            ("7ä", Err("write a number and m, h, d, w or y, such as 36h or 14d")),
-            ("", Err("write a number and m, h, d, w or y, such as 36h or 14d")),
+            ("99999999999d", Err("write a number and s, m, h, d, w or y, such as 36h or 14d")),
+            ("-1d", Err("write a number and s, m, h, d, w or y, such as 36h or 14d")),
+            ("7", Err("write a number and s, m, h, d, w or y, such as 36h or 14d")),
+            ("7ä", Err("write a number and s, m, h, d, w or y, such as 36h or 14d")),
+            ("", Err("write a number and s, m, h, d, w or y, such as 36h or 14d")),
         ] {
             assert_eq!(span(text), expected.map_err(str::to_owned), "{text}");
         }

@@ -2,7 +2,7 @@
 
 use strongroom_base::Severity;
 use strongroom_engine::EngineError;
-use strongroom_source::{FilterOptions, PathFilter};
+use strongroom_source::{FilterOptions, PathFilter, SourceError};
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
@@ -12,17 +12,27 @@ use crate::exit::{CliError, Exit};
 pub struct FilterArgs {
     /// Only what matches this gitignore pattern, and what is below it; with a leading slash it is a
     /// path from the top of the snapshot; may be given several times
-    #[arg(long, short = 'i', value_name = "PATTERN", help_heading = HEADING)]
+    #[arg(long, short = 'i', value_name = "PATTERN", value_parser = pattern, help_heading = HEADING)]
     include: Vec<String>,
     /// As --include, but upper and lower case are the same
-    #[arg(long, value_name = "PATTERN", help_heading = HEADING)]
+    #[arg(long, value_name = "PATTERN", value_parser = pattern, help_heading = HEADING)]
     iinclude: Vec<String>,
     /// Not what matches this gitignore pattern, even if it is included
-    #[arg(long, short = 'e', value_name = "PATTERN", help_heading = HEADING)]
+    #[arg(long, short = 'e', value_name = "PATTERN", value_parser = pattern, help_heading = HEADING)]
     exclude: Vec<String>,
     /// As --exclude, but upper and lower case are the same
-    #[arg(long, value_name = "PATTERN", help_heading = HEADING)]
+    #[arg(long, value_name = "PATTERN", value_parser = pattern, help_heading = HEADING)]
     iexclude: Vec<String>,
+}
+
+/// A pattern as it was typed or written: one that cannot be read is refused before anything is done.
+pub fn pattern(text: &str) -> Result<String, String> {
+    let excludes = vec![text.to_owned()];
+    match PathFilter::new(FilterOptions { excludes, ..FilterOptions::default() }) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(SourceError::Pattern { reason, .. }) => Err(reason),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 const HEADING: &str = "Which files";

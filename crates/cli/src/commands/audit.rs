@@ -23,8 +23,8 @@ pub struct Args {
     #[arg(long, conflicts_with = "sample")]
     data: bool,
     /// Of a place that computes no proofs, read this part of the data, another one each day
-    #[arg(long, value_name = "PERCENT", default_value = "1%")]
-    sample: String,
+    #[arg(long, value_name = "PERCENT", value_parser = sample_depth, default_value = "1%")]
+    sample: VerifyDepth,
     /// Compare only signatures: reads next to nothing of the repository
     #[arg(long)]
     signatures: bool,
@@ -37,7 +37,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         return Err(RepositoryError::NotARepository { place: backend.describe() }.into());
     }
     let replica = context.other_place(&args.replica)?;
-    let read = if args.data { VerifyDepth::Data } else { sample_depth(&args.sample)? };
+    let read = if args.data { VerifyDepth::Data } else { args.sample };
     let options = AuditOptions { read, signatures: args.signatures };
     let monitor = context.terminal.monitor(Words::objects("audited"));
     let cancel = &context.cancel;

@@ -23,6 +23,7 @@ use crate::command_output::CommandOutput;
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::filter_args::pattern;
 use crate::machine::{host_name, user_name};
 use crate::path_lists::PathLists;
 use crate::progress::Words;
@@ -67,8 +68,9 @@ pub struct Args {
     host: Option<String>,
     /// Compression: a zstd level from -7 (fastest) to 22 (smallest), or "auto" for as much as the
     /// processor has time for
-    #[arg(long, value_name = "LEVEL", allow_hyphen_values = true, default_value = "3")]
-    compression: String,
+    #[arg(long, value_name = "LEVEL", allow_hyphen_values = true, default_value = "3",
+        value_parser = parse_compression)]
+    compression: Compression,
     /// Store every new chunk whole, never as a delta against the previous version
     #[arg(long)]
     no_deltas: bool,
@@ -92,10 +94,10 @@ pub struct Args {
 #[command(next_help_heading = "Excluding")]
 struct ExcludeArgs {
     /// Exclude what matches this gitignore pattern; with a leading slash it is an absolute path
-    #[arg(long, short = 'e', value_name = "PATTERN")]
+    #[arg(long, short = 'e', value_name = "PATTERN", value_parser = pattern)]
     exclude: Vec<String>,
     /// As --exclude, but upper and lower case are the same
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     iexclude: Vec<String>,
     /// Exclude what matches a pattern in this file, one per line
     #[arg(long, visible_alias = "exclude-from", value_name = "FILE")]
@@ -110,21 +112,17 @@ struct ExcludeArgs {
     #[arg(long)]
     exclude_caches: bool,
     /// Exclude files larger than this, such as 500MiB
-    #[arg(long, value_name = "SIZE")]
-    exclude_larger_than: Option<String>,
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    exclude_larger_than: Option<u64>,
     /// Exclude other file systems mounted below the given paths
     #[arg(long, short = 'x')]
     one_file_system: bool,
 }
 
 impl ExcludeArgs {
-    fn resolve(self) -> Result<SourceOptions, CliError> {
-        let largest = self.exclude_larger_than.as_deref().map(parse_bytes).transpose();
-        let file_bytes_max = largest.map_err(|error| {
-            CliError::new(Exit::Failed, error.to_string(), "check --exclude-larger-than")
-        })?;
+    fn resolve(self) -> SourceOptions {
         let names = self.exclude_if_present.into_iter().map(OsStringExt::into_vec);
-        Ok(SourceOptions {
+        SourceOptions {
             excludes: self.exclude,
             exclude_files: self.exclude_file,
             iexcludes: self.iexclude,
@@ -132,10 +130,10 @@ impl ExcludeArgs {
             exclude_if_present: names.collect(),
             cachedir_tag: self.exclude_caches,
             one_file_system: self.one_file_system,
-            file_bytes_max,
+            file_bytes_max: self.exclude_larger_than,
             skip_inodes: Vec::new(),
             root: None,
-        })
+        }
     }
 }
 
@@ -152,8 +150,8 @@ fn find_parent(repository: &Repository, name: &OsStr) -> Result<SnapshotId, CliE
 
 /// Stores it.
 pub fn run(context: &Context, mut args: Args) -> Result<ExitCode, CliError> {
-    let compression = parse_compression(&args.compression)?;
-    let source = args.exclude.clone().resolve()?;
+    let compression = args.compression;
+    let source = args.exclude.clone().resolve();
     args.paths.extend(args.lists.read()?);
     // Before a repository is made for it, or a passphrase asked for.
     if args.stdin.is_none() {
@@ -287,15 +285,13 @@ fn input(command: Option<&str>) -> Result<Box<dyn Read>, CliError> {
     })
 }
 
-fn parse_compression(text: &str) -> Result<Compression, CliError> {
+fn parse_compression(text: &str) -> Result<Compression, String> {
     if text == "auto" {
         return Ok(Compression::Auto);
     }
     let level = text.parse().ok().and_then(CompressionLevel::new);
-    level.map(Compression::Level).ok_or_else(|| {
-        let message = format!("invalid compression level \"{text}\"");
-        CliError::new(Exit::Failed, message, "give a number from -7 to 22, or \"auto\"")
-    })
+    let wrong = || "give a number from -7 to 22, or \"auto\"".to_owned();
+    level.map(Compression::Level).ok_or_else(wrong)
 }
 
 /// How many threads read files, for the disks that these paths are on.

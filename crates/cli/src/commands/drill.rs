@@ -32,15 +32,15 @@ pub struct Args {
     #[arg(value_name = "SNAPSHOT[:PATH]", default_value = "latest")]
     what: OsString,
     /// Restore about this many bytes, or one file if it is larger [default: 1GiB]
-    #[arg(long, value_name = "SIZE", group = "amount")]
-    bytes: Option<String>,
+    #[arg(long, value_name = "SIZE", group = "amount", value_parser = parse_bytes)]
+    bytes: Option<u64>,
     /// Restore this many entries
     #[arg(long, value_name = "COUNT", group = "amount",
         value_parser = clap::value_parser!(u64).range(1..))]
     files: Option<u64>,
     /// Restore this share of the entries
-    #[arg(long, value_name = "PERCENT", group = "amount")]
-    sample: Option<String>,
+    #[arg(long, value_name = "PERCENT", group = "amount", value_parser = verify::percent)]
+    sample: Option<u8>,
     /// Repeat the drill that printed this seed; otherwise a drill begins where the last one ended
     #[arg(long, value_name = "SEED", value_parser = parse_seed)]
     seed: Option<u64>,
@@ -80,18 +80,12 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 }
 
 impl Args {
-    fn amount(&self) -> Result<DrillAmount, CliError> {
-        if let Some(sample) = &self.sample {
-            return Ok(DrillAmount::Percent(verify::percent(sample)?));
+    fn amount(&self) -> DrillAmount {
+        match (self.sample, self.files) {
+            (Some(percent), _) => DrillAmount::Percent(percent),
+            (None, Some(files)) => DrillAmount::Files(files),
+            (None, None) => DrillAmount::Bytes(self.bytes.unwrap_or(BYTES_USUAL)),
         }
-        if let Some(files) = self.files {
-            return Ok(DrillAmount::Files(files));
-        }
-        let Some(bytes) = &self.bytes else { return Ok(DrillAmount::Bytes(BYTES_USUAL)) };
-        let hint = "write a size such as 500MiB or 2G";
-        let bytes = parse_bytes(bytes)
-            .map_err(|error| CliError::new(Exit::Failed, error.to_string(), hint))?;
-        Ok(DrillAmount::Bytes(bytes))
     }
 
     /// Where the scratch folder is made: a backup leaves the cache of its repository out.
@@ -110,7 +104,7 @@ impl Args {
 
 /// Drills it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let amount = args.amount()?;
+    let amount = args.amount();
     if !args.no_record {
         context.check_present()?;
     }

@@ -24,8 +24,8 @@ pub struct Args {
     data: bool,
     /// Read a part of the data: with 5%, another part each day, and all of it in 20 days; with 3/20,
     /// the third of 20 parts
-    #[arg(long, visible_alias = "read-data-subset", value_name = "PART")]
-    sample: Option<String>,
+    #[arg(long, visible_alias = "read-data-subset", value_name = "PART", value_parser = sample_depth)]
+    sample: Option<VerifyDepth>,
     /// Check what can be checked without the passphrase
     #[arg(long)]
     keyless: bool,
@@ -36,21 +36,18 @@ pub struct Args {
 }
 
 impl Args {
-    fn depth(&self) -> Result<VerifyDepth, CliError> {
-        let Some(sample) = &self.sample else {
-            return Ok(if self.data { VerifyDepth::Data } else { VerifyDepth::Structure });
-        };
-        sample_depth(sample)
+    fn depth(&self) -> VerifyDepth {
+        let usual = if self.data { VerifyDepth::Data } else { VerifyDepth::Structure };
+        self.sample.unwrap_or(usual)
     }
 }
 
 /// A part of the data: a percentage, another part each day; or a part with a number, such as 3/20.
-pub fn sample_depth(sample: &str) -> Result<VerifyDepth, CliError> {
+pub fn sample_depth(sample: &str) -> Result<VerifyDepth, String> {
     if let Some((part, parts)) = sample.split_once('/') {
         return numbered_part(part, parts).ok_or_else(|| {
-            let message = format!("\"{sample}\" is not a part");
-            let hint = "give a part and how many there are, up to 100, such as 3/20";
-            CliError::new(Exit::Failed, message, hint)
+            "this is not a part: give its number and how many there are, up to 100, such as 3/20"
+                .to_owned()
         });
     }
     let percent = percent(sample)?;
@@ -59,11 +56,10 @@ pub fn sample_depth(sample: &str) -> Result<VerifyDepth, CliError> {
 }
 
 /// A share as it was typed, from 1 to 100.
-pub fn percent(sample: &str) -> Result<u8, CliError> {
+pub fn percent(sample: &str) -> Result<u8, String> {
     let percent = sample.trim_end_matches('%').trim().parse::<u8>().ok();
     percent.filter(|percent| (1..=100).contains(percent)).ok_or_else(|| {
-        let message = format!("\"{sample}\" is not a percentage");
-        CliError::new(Exit::Failed, message, "give a number from 1 to 100, such as 5%")
+        "this is not a percentage: give a number from 1 to 100, such as 5%".to_owned()
     })
 }
 
@@ -79,7 +75,7 @@ pub const UNREAD: &str = "; without a key, the snapshots were not read";
 
 /// Checks it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let depth = args.depth()?;
+    let depth = args.depth();
     let (mut vouched, mut not_vouched) = (0, None);
     let (monitor, outcome) = if args.keyless {
         let backend = context.backend()?;

@@ -46,6 +46,11 @@ impl Calendar {
             "monthly" => Self::Monthly,
             text => match days_and_times(text) {
                 Some((days, minutes)) => Self::Days { days, minutes },
+                None if has_wrong_time(text) => {
+                    return Err(
+                        "there is no such time of day: write 02:30 or 2:30,14:00".to_owned()
+                    );
+                }
                 None if text.contains(|c: char| c.is_ascii_digit() || c == '*')
                     || is_word(text) =>
                 {
@@ -116,6 +121,19 @@ fn is_word(text: &str) -> bool {
     matches!(text, "minutely" | "yearly" | "annually" | "quarterly" | "semiannually")
 }
 
+/// Whether its times are of our own form, and one of them is none: systemd would refuse it, too, but
+/// only where there is systemd.
+fn has_wrong_time(text: &str) -> bool {
+    let times = text.rsplit(' ').next().unwrap_or_default();
+    times.split(',').any(|time| {
+        let numbers: Option<Vec<u32>> = time.split(':').map(|part| part.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some([hour, rest @ ..]) => *hour > 23 || rest.iter().any(|part| *part > 59),
+            _ => false,
+        }
+    })
+}
+
 fn days_and_times(text: &str) -> Option<(Vec<Weekday>, Vec<u16>)> {
     let (days, times) =
         text.rsplit_once(' ').map_or((None, text), |(days, times)| (Some(days), times));
@@ -162,10 +180,14 @@ mod tests {
             ("Sat..Mon 4:00", "Sat,Sun,Mon *-*-* 04:00:00"),
             ("*-*-01 04:00", "*-*-01 04:00"),
             ("quarterly", "quarterly"),
+            ("*:0/15", "*:0/15"),
+            ("02:30:15", "02:30:15"),
         ] {
             assert_eq!(Calendar::parse(text).unwrap().to_systemd(), systemd, "{text}");
         }
-        for wrong in ["", "sometimes", "02:30\nExecStart=evil"] {
+        for wrong in
+            ["", "sometimes", "02:30\nExecStart=evil", "25:99", "Mon 2:30,24:00", "02:60", "0230"]
+        {
             assert!(Calendar::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -24,7 +24,10 @@ fn command(plan: &Plan) -> Result<String, CliError> {
         let hint = "write hourly, daily, weekly, monthly, 02:30 or Mon,Thu 02:30";
         return Err(CliError::new(Exit::Failed, message, hint));
     }
-    let jitter = format!("{}m", plan.jitter / 60_000_000_000);
+    let jitter = match plan.jitter / 1_000_000_000 {
+        seconds if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        seconds => format!("{seconds}s"),
+    };
     let due = match &plan.calendar {
         Calendar::Hourly => "hourly".to_owned(),
         Calendar::Monthly => "monthly".to_owned(),

@@ -54,7 +54,7 @@ fn words_of_other_programs_are_commands() {
         world.say(words).exits(0).says("no damage was found");
     }
     for part in ["0/3", "4/3", "1/101", "/", "1/0"] {
-        world.run(["verify", "--sample", part]).exits(1).warns("is not a part").warns("3/20");
+        world.run(["verify", "--sample", part]).exits(2).warns("is not a part").warns("3/20");
     }
     world.say("tag --add keep --add x latest").exits(0).says("1 snapshot changed");
     world.say("tag --remove x latest").exits(0);
@@ -140,7 +140,7 @@ fn excluding_as_other_programs_do() {
     backup(&world, &[text(&tree), "--iexclude-file", text(&patterns), "--exclude", "*.tmp"])
         .exits(0);
     assert_eq!(listed(&world, &[]), ["Old.TMP", "notes.txt"]);
-    backup(&world, &[text(&tree), "--iexclude", "a["]).exits(1).warns("a[");
+    backup(&world, &[text(&tree), "--iexclude", "a["]).exits(2).warns("a[");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_part_is_listed_and_searched_by_patterns() {
     let tree = world.run(["ls", "--tree", "-e", "texts", "--exclude", "notes.txt"]).exits(0).out;
     assert!(tree.ends_with("└── empty/\n    └── dir/\n"), "{tree}");
     world.say("ls --include *.nothing").exits(3).warns("no file of the snapshot matches");
-    world.say("ls --include [").exits(1).warns("invalid pattern \"[\"");
+    world.say("ls --include [").exits(2).warns("invalid pattern \"[\"");
     let found = |words: &[&str]| {
         let run = world.run(["find", "--json"].iter().chain(words)).exits(0);
         run.summary()["found"].as_u64().unwrap()
@@ -308,7 +308,7 @@ fn a_part_is_restored_and_dumped_by_patterns() {
     assert!(found.is_empty(), "{found:?}");
     let (run, _) = restored(&world, &top, &["-i", "*.txt", "--delete"]);
     run.exits(2).warns("cannot be used with");
-    restored(&world, &top, &["-i", "a["]).0.exits(1).warns("a[");
+    restored(&world, &top, &["-i", "a["]).0.exits(2).warns("a[");
     let (run, found) = restored(&world, &top, &["-i", "*.txt", "-n", "-v"]);
     run.exits(0).says("would restore 2 files");
     assert!(found.is_empty(), "{found:?}");

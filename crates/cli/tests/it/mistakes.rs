@@ -175,14 +175,20 @@ fn command_lines_that_make_no_sense() {
         world.say(words).exits(2);
     }
     for (words, hint) in [
-        ("backup --compression 40 .", "-7 to 22"),
-        ("backup --exclude-larger-than huge .", "--exclude-larger-than"),
         ("init --parity 101", "0 to 100"),
         ("init --kdf-memory 1KiB", "32KiB to 1GiB"),
-        ("verify --sample 0", "from 1 to 100"),
         ("find [", "quotes"),
     ] {
         world.say(words).exits(1).warns(hint);
+    }
+    for (words, hint) in [
+        ("backup --compression 40 .", "-7 to 22"),
+        ("backup --exclude-larger-than huge .", "--exclude-larger-than"),
+        ("verify --sample 0", "from 1 to 100"),
+        ("drill --bytes much", "--bytes"),
+        ("restore latest --target x --exclude [a", "unclosed character class"),
+    ] {
+        world.say(words).exits(2).warns(hint);
     }
 }
 

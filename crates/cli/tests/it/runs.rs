@@ -189,7 +189,7 @@ fn hooks_run_around_and_cannot_stop_a_backup() {
         1
     );
     // One that hangs, and one that floods.
-    let mut command = bare(&world, "run verify --hook-patience 0m");
+    let mut command = bare(&world, "run verify --hook-patience 1s");
     command.args(["--before", "sleep 60 & sleep 60", "--after", "yes | head -c 300000"]);
     let started = Instant::now();
     let run = Run::of(command.output().unwrap()).exits(1);
