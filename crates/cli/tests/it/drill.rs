@@ -184,7 +184,7 @@ fn the_words_of_bad_input() {
         .warns("/no/such/folder");
     world.say("drill --seed xyz").exits(2).warns("up to 16 digits from 0 to f");
     world.say("drill --sample 0").exits(2).warns("a number from 1 to 100");
-    world.say("drill --bytes many").exits(2).warns("500MiB");
+    world.say("drill --bytes many").exits(2).warns("10MiB");
     world.say("drill --files 0").exits(2);
     world.say("drill --files 1 --bytes 1").exits(2);
     world.say("drill ffffffff").exits(1).warns("strongroom snapshots");

@@ -200,7 +200,7 @@ fn a_part_is_listed_and_searched_by_patterns() {
     let tree = world.run(["ls", "--tree", "-e", "texts", "--exclude", "notes.txt"]).exits(0).out;
     assert!(tree.ends_with("└── empty/\n    └── dir/\n"), "{tree}");
     world.say("ls --include *.nothing").exits(3).warns("no file of the snapshot matches");
-    world.say("ls --include [").exits(2).warns("invalid pattern \"[\"");
+    world.say("ls --include [").exits(2).warns("unclosed character class");
     let found = |words: &[&str]| {
         let run = world.run(["find", "--json"].iter().chain(words)).exits(0);
         run.summary()["found"].as_u64().unwrap()
