@@ -13,6 +13,7 @@
 //! checks it, because [`extend`] makes arguments of it. What is typed comes first, then the
 //! environment, then the profile. `docs/design/0025-profiles.md` has the reasons.
 
+mod doubts;
 mod file;
 mod setting;
 mod trust;
@@ -25,6 +26,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
 use crate::exit::{CliError, Exit};
+pub use doubts::{absent, exposed, mistyped};
 pub use file::{Profiles, meant, wrong};
 pub use setting::{Position, Setting};
 
@@ -169,24 +171,49 @@ pub fn extend(command: &Command, typed: Vec<OsString>) -> Result<Extended, CliEr
     let (profiles, profile) = (&chosen.profiles, &chosen.name);
     let all = built(command);
     let of = all.find_subcommand(name).expect("it was just matched");
+    let (added, settings) = added(command, &typed, matches, resolve(profiles, profile, of)?);
+    let is_unset = |(name, _): &(String, String)| std::env::var_os(name).is_none();
+    let variables = profiles.variables(profile)?.into_iter().filter(is_unset).collect();
+    let arguments = added.behind(&typed);
+    Ok(Extended { arguments, settings, variables, chosen: Some(chosen) })
+}
+
+/// What of the settings about a command is added to what was typed, which comes first.
+fn added(
+    command: &Command,
+    typed: &[OsString],
+    matches: &ArgMatches,
+    resolved: Vec<(&Arg, &Setting)>,
+) -> (Added, Vec<Setting>) {
     let mut added = Added::default();
     let mut settings = Vec::new();
-    for (arg, setting) in resolve(profiles, profile, of)? {
+    for (arg, setting) in resolved {
         let one = Added::from(arg, setting);
         let id = arg.get_id().as_str();
         let is_said = is_given(id, matches)
             || (SOURCES.contains(&id) && SOURCES.iter().any(|other| is_given(other, matches)));
-        if is_said || is_excluded(command, &typed, &one) {
+        if is_said || is_excluded(command, typed, &one) {
             continue;
         }
         added.options.extend(one.options);
         added.words.extend(one.words);
         settings.push(setting.clone());
     }
-    let is_unset = |(name, _): &(String, String)| std::env::var_os(name).is_none();
-    let variables = profiles.variables(profile)?.into_iter().filter(is_unset).collect();
-    let arguments = added.behind(&typed);
-    Ok(Extended { arguments, settings, variables, chosen: Some(chosen) })
+    (added, settings)
+}
+
+/// What the parser says of a command if it is typed alone and the profile adds all the rest, as in
+/// the night.
+pub fn try_alone(
+    command: &Command,
+    of: &Command,
+    resolved: Vec<(&Arg, &Setting)>,
+) -> Result<ArgMatches, clap::Error> {
+    let typed: Vec<OsString> = vec![command.get_name().into(), of.get_name().into()];
+    let lenient = command.clone().ignore_errors(true).try_get_matches_from(&typed)?;
+    let Some((_, matches)) = lenient.subcommand() else { return Ok(lenient) };
+    let (added, _) = added(command, &typed, matches, resolved);
+    command.clone().try_get_matches_from(added.behind(&typed))
 }
 
 /// Arguments that a profile adds.
@@ -222,21 +249,6 @@ fn is_excluded(command: &Command, typed: &[OsString], one: &Added) -> bool {
     let one = Added { options: one.options.clone(), words: one.words.clone() };
     let tried = command.clone().try_get_matches_from(one.behind(typed));
     tried.is_err_and(|error| error.kind() == ErrorKind::ArgumentConflict)
-}
-
-/// What is wrong with where a profile's passphrase is: one that others may read is no secret.
-pub fn exposed(profiles: &Profiles, profile: &str) -> Result<Vec<String>, CliError> {
-    use std::os::unix::fs::MetadataExt;
-    let files = profiles.values(profile, "password-file")?;
-    let files = files.iter().map(|file| setting::at_home(file));
-    let is_exposed = |file: &String| {
-        std::fs::metadata(file).is_ok_and(|file| file.is_file() && file.mode() & 0o004 != 0)
-    };
-    let say = |file: String| {
-        let file = strongroom_base::Printable::text(&file).to_string();
-        format!("others can read the passphrase in {file}: run `chmod 600 {file}`")
-    };
-    Ok(files.filter(is_exposed).map(say).collect())
 }
 
 /// The command with the options of every command in each of its subcommands.
@@ -296,7 +308,7 @@ pub fn resolve<'c, 'p>(
 }
 
 /// The name of an option or argument in a profile.
-fn written_name(arg: &Arg) -> &str {
+pub fn written_name(arg: &Arg) -> &str {
     arg.get_long().unwrap_or(arg.get_id().as_str())
 }
 

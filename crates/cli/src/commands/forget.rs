@@ -109,13 +109,20 @@ impl Rules {
     }
 }
 
+impl Args {
+    /// Whether they do not say what to forget.
+    pub fn say_nothing(&self) -> bool {
+        self.snapshots.is_empty() && !self.accept && self.rules.policy().is_empty()
+    }
+}
+
 /// Forgets them.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let policy = args.rules.policy();
     if args.accept {
         return accept_named(context, args);
     }
-    if args.snapshots.is_empty() && policy.is_empty() {
+    if args.say_nothing() {
         let hint = "name snapshots to forget, or say which to keep, such as --keep-daily 7";
         return Err(CliError::new(Exit::Failed, "nothing says what to forget", hint));
     }

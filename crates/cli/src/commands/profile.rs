@@ -4,14 +4,17 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::ExitCode;
 
-use clap::{Command, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
 use serde_json::json;
 use strongroom_base::units::counted;
 use strongroom_base::{Printable, Severity};
 
+use super::forget;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::manual;
+use crate::night::STEPS;
 use crate::profile::{self, DEFAULT, Profiles, Setting};
 use crate::terminal::path_json;
 
@@ -86,9 +89,16 @@ fn check(context: &Context) -> Result<ExitCode, CliError> {
     let (mut settings, mut warnings) = (0, Vec::new());
     for name in profiles.names() {
         settings += check_one(&profiles, name, &command)?;
-        warnings.extend(profile::exposed(&profiles, name)?);
+        // One that others take over may leave to them what a step needs.
+        if name == DEFAULT || !profiles.is_extended(name) {
+            check_night(&profiles, name, &command)?;
+        }
+        for warning in doubts(&profiles, name)? {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
     }
-    warnings.dedup();
     for warning in &warnings {
         context.terminal.problem(Severity::Warning, warning);
     }
@@ -96,7 +106,16 @@ fn check(context: &Context) -> Result<ExitCode, CliError> {
     context
         .terminal
         .json(&json!({ "event": "summary", "profiles": count, "settings": settings }))?;
-    context.terminal.line(format!("{} in order", counted(count, "profile is", "profiles are")))?;
+    let names: Vec<String> =
+        profiles.names().map(|name| Printable::text(name).to_string()).collect();
+    context.terminal.line(match names.is_empty() {
+        true => "there is no profile in the file".to_owned(),
+        false => format!(
+            "{} in order: {}",
+            counted(count, "profile is", "profiles are"),
+            names.join(", ")
+        ),
+    })?;
     Ok(if warnings.is_empty() { Exit::Done } else { Exit::Incomplete }.into())
 }
 
@@ -111,6 +130,67 @@ pub fn check_one(profiles: &Profiles, name: &str, command: &Command) -> Result<u
         }
     }
     Ok(settings)
+}
+
+/// What in a profile is no error, but will hardly do what was meant.
+pub fn doubts(profiles: &Profiles, name: &str) -> Result<Vec<String>, CliError> {
+    let mut doubts: Vec<String> = profile::mistyped(profiles, name)?.into_iter().collect();
+    doubts.extend(profile::absent(profiles, name)?);
+    doubts.extend(profile::exposed(profiles, name)?);
+    Ok(doubts)
+}
+
+/// Checks that each step of a profile's night has what it needs.
+pub fn check_night(profiles: &Profiles, name: &str, command: &Command) -> Result<(), CliError> {
+    for (section, position) in profiles.sections(name)? {
+        let (true, Some(of)) = (STEPS.contains(&section), command.find_subcommand(section)) else {
+            continue;
+        };
+        let lacks = |what: &str, example: &str| {
+            let hint = format!(
+                "write {example} below [{name}.{section}], or leave the section out; `strongroom \
+                 {section} --help` explains it"
+            );
+            profile::wrong(position, format!("the step `{section}` needs {what}"), hint)
+        };
+        match profile::try_alone(command, of, profile::resolve(profiles, name, of)?) {
+            Ok(matches) if forgets_nothing(&matches) => {
+                return Err(lacks("a rule of what to keep", "keep-daily = 7"));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => {
+                let names = missing(&error, of).join(", ");
+                return Err(lacks(&format!("`{names}`"), "it"));
+            }
+            Err(error) if error.kind() == ErrorKind::ArgumentConflict => {
+                let text = error.to_string();
+                let first = text.lines().next().unwrap_or_default();
+                let what = first.strip_prefix("error: ").unwrap_or(first);
+                return Err(profile::wrong(position, what, "leave one of them out"));
+            }
+            // Each value by itself was checked before.
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn forgets_nothing(matches: &ArgMatches) -> bool {
+    let Some(("forget", matches)) = matches.subcommand() else { return false };
+    forget::Args::from_arg_matches(matches).is_ok_and(|args| args.say_nothing())
+}
+
+/// What the parser misses, by the names that it has in a profile.
+fn missing(error: &clap::Error, of: &Command) -> Vec<String> {
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else {
+        return Vec::new();
+    };
+    let bare = |text: &str| text.trim_matches(['<', '>', '[', ']', '.']).to_owned();
+    let name_of = |text: &String| {
+        let found = of.get_arguments().find(|arg| bare(&arg.to_string()) == bare(text));
+        found.map_or_else(|| text.clone(), |arg| profile::written_name(arg).to_owned())
+    };
+    missing.iter().map(name_of).collect()
 }
 
 fn show(context: &Context, name: &str) -> Result<ExitCode, CliError> {

@@ -60,6 +60,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     // A mistake in the profile is said now, not in the night.
     let command = profile::built(&manual::command());
     super::profile::check_one(&chosen.profiles, &chosen.name, &command)?;
+    super::profile::check_night(&chosen.profiles, &chosen.name, &command)?;
     let program = std::env::current_exe().map_err(|error| {
         let message = format!("cannot find this program: {error}");
         CliError::new(Exit::Failed, message, "install it, and run it again")

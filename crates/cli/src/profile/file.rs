@@ -138,6 +138,17 @@ impl Profiles {
         })
     }
 
+    /// Whether a profile says where its repository is.
+    pub fn names_repository(&self, name: &str) -> bool {
+        self.values(name, "repo").is_ok_and(|values| !values.is_empty())
+    }
+
+    /// Whether another profile takes over what this one says.
+    pub fn is_extended(&self, name: &str) -> bool {
+        let bases = self.by_name.values().filter_map(|profile| profile.extends.as_ref());
+        bases.into_iter().any(|(base, _)| base == name)
+    }
+
     /// A profile, and those that it extends.
     fn chain(&self, name: &str) -> Result<Vec<&Profile>, CliError> {
         let mut chain = vec![self.get(name)?];
@@ -329,7 +340,7 @@ pub fn meant(name: &str, known: &[&str]) -> String {
 }
 
 /// The name that was probably meant.
-fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+pub fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let likeness = |one: &&'k str| (strsim::jaro_winkler(name, one) * 1000.0) as u32;
     known.iter().copied().filter(|one| likeness(one) > 800).max_by_key(likeness)
 }

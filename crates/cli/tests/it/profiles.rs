@@ -124,6 +124,16 @@ fn what_is_wrong_is_shown_with_its_line_and_what_was_meant() {
         ("[default.backup]\nhost = true\n", "it needs a value"),
         ("[default.backup]\nhost = { a = 1 }\n", "no value that an option can have"),
         ("[default.backup]\nreaders = \"many\"\n", "line 2, column 1"),
+        (
+            "[default.replicate]\nmirror = true\n",
+            "line 1, column 10: the step `replicate` needs `targets`",
+        ),
+        ("[default.backup]\n", "line 1, column 10: the step `backup` needs `paths`"),
+        ("[default.lock]\n", "the step `lock` needs `for`"),
+        ("[default.audit]\n", "the step `audit` needs `replica`"),
+        ("[default.forget]\n", "line 1, column 10: the step `forget` needs a rule"),
+        ("[default.forget]\nkeep-last = 0\n", "write keep-daily = 7 below [default.forget]"),
+        ("[default.verify]\ndata = true\nsample = \"5%\"\n", "cannot be used with"),
         ("[default.verify]\nsample = \"5 percent\"\n", "line 2, column 1"),
         ("[default.verify]\nsample = \"5 percent\"\n", "a number from 1 to 100"),
         ("[default.audit]\nsample = \"3/0\"\n", "such as 3/20"),
@@ -145,6 +155,44 @@ fn what_is_wrong_is_shown_with_its_line_and_what_was_meant() {
         let run = bare(&world, "profile check").exits(1).warns("hint:");
         let flat = run.err.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.contains(says), "no {says:?} of\n{text}\n{}", run.err);
+    }
+}
+
+#[test]
+fn a_profile_that_others_take_over_may_lack_what_they_say() {
+    let base = "[base]\nrepo = \"/r\"\n[base.backup]\nforce = true\n";
+    let world = with_profiles(&format!(
+        "{base}[home]\nextends = \"base\"\n[home.backup]\npaths = \"~/tree\"\n"
+    ));
+    bare(&world, "profile check").exits(0).says("2 profiles are in order: base, home");
+    // Its own night is not for it.
+    bare(&world, "schedule -n --cron --profile base").exits(1).warns("needs `paths`");
+    write(&world, "config.toml", base);
+    bare(&world, "profile check").exits(1).warns("needs `paths`");
+    write(&world, "config.toml", "");
+    bare(&world, "profile check").exits(0).says("there is no profile");
+}
+
+#[test]
+fn what_will_hardly_do_what_was_meant_is_said() {
+    let world = with_profiles(&format!("{USUAL}\n[defualt.prune]\n"));
+    let run = bare(&world, "profile check").exits(3).says("default, defualt, small");
+    let flat = run.err.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("line 21") && flat.contains("did you mean `default`?"), "{flat}");
+    // One that takes over another's repository is none.
+    let more = "\n[defualt]\nextends = \"default\"\n";
+    let world = with_profiles(&format!("{USUAL}{more}"));
+    bare(&world, "profile check").exits(0);
+    for (from, to, says) in [
+        ("~/passphrase\"", "~/none\"", "line 4, column 1: `password-file`: there is no"),
+        ("[\"~/tree\"]", "[\"~/tree\", \"~/gone\"]", "line 7, column 1: `paths`: there is no"),
+        ("exclude-caches = true", "exclude-file = \"no\"", "`exclude-file`: there is no no"),
+        ("exclude-caches = true", "iexclude-file = \"~/tree/x/y\"", "`iexclude-file`: there is no"),
+    ] {
+        let world = with_profiles(&USUAL.replacen(from, to, 1));
+        let run = bare(&world, "profile check").exits(3).says("2 profiles are in order");
+        let flat = run.err.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(flat.matches(says).count(), 1, "no {says:?} once in {}", run.err);
     }
 }
 
@@ -243,7 +291,11 @@ fn the_example_is_in_order_and_is_not_overwritten() {
     let world = World::empty();
     bare(&world, "profile check").exits(1).warns("profile init");
     bare(&world, "profile init").exits(0).says("config.toml is written");
-    bare(&world, "profile check").exits(0).says("1 profile is in order");
+    bare(&world, "profile check").exits(3).warns("there is no").says("1 profile is in order");
+    let passphrase = world.path(".config/strongroom/passphrase");
+    fs::write(&passphrase, "secret").unwrap();
+    fs::set_permissions(&passphrase, fs::Permissions::from_mode(0o600)).unwrap();
+    bare(&world, "profile check").exits(0).says("1 profile is in order: default");
     bare(&world, "profile show").exits(0).says("keep-daily");
     bare(&world, "profile init").exits(1).warns("config.toml");
     let other = world.path("other.toml");
