@@ -142,6 +142,12 @@ pub fn text(time: Timestamp) -> String {
     }
 }
 
+/// `Sat 2026-11-21 12:30:05`, as systemd writes times that will come.
+pub fn text_with_day(time: Timestamp) -> String {
+    let moment = jiff::Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default();
+    moment.to_zoned(TimeZone::system()).strftime("%a %Y-%m-%d %H:%M:%S").to_string()
+}
+
 fn in_zone(time: Timestamp, zone: TimeZone) -> String {
     match jiff::Timestamp::from_nanosecond(i128::from(time.0)) {
         Ok(moment) => moment.to_zoned(zone).strftime("%Y-%m-%d %H:%M:%S").to_string(),

@@ -55,7 +55,8 @@ const VARIABLE: &str = "STRONGROOM_PASSWORD";
 /// The options that have a passphrase, by their names in a profile.
 pub const SOURCES: [&str; 3] = ["password-file", "password-command", "password-credential"];
 /// The variables.
-const VARIABLES: [&str; 3] = [VARIABLE, "STRONGROOM_PASSWORD_FILE", "STRONGROOM_PASSWORD_COMMAND"];
+pub const VARIABLES: [&str; 3] =
+    [VARIABLE, "STRONGROOM_PASSWORD_FILE", "STRONGROOM_PASSWORD_COMMAND"];
 const HINT: &str =
     "set STRONGROOM_PASSWORD, give --password-file or --password-command, or run it in a terminal";
 

@@ -28,7 +28,7 @@ use clap::{Arg, ArgMatches, Command};
 use crate::exit::{CliError, Exit};
 pub use doubts::{absent, exposed, mistyped};
 pub use file::{Profiles, meant, wrong};
-pub use setting::{Position, Setting};
+pub use setting::{Position, Setting, Value};
 
 /// The profile that is used if none is named and no repository is given.
 pub const DEFAULT: &str = "default";

@@ -16,7 +16,7 @@ use crate::exit::{CliError, Exit};
 use crate::manual;
 use crate::night::{Hooks, Night, Records, STEPS, Typed, Word, is_metered, is_on_battery};
 use crate::passphrase;
-use crate::profile::{Profiles, exposed};
+use crate::profile::{Profiles, Value, exposed};
 use crate::schedule::Calendar;
 
 /// What a profile's run does, and who hears of it.
@@ -174,7 +174,8 @@ pub fn steps_of(
     Ok(steps.into_iter().filter(is_wanted).collect())
 }
 
-fn is_due(calendar: &Calendar, jitter: i64, profile: &str) -> Result<bool, CliError> {
+/// Whether a run is due and was not begun.
+pub fn is_due(calendar: &Calendar, jitter: i64, profile: &str) -> Result<bool, CliError> {
     let later = crate::schedule::offset(jitter, profile);
     let now = SystemClock.now();
     let due = calendar.last_due(now.0.saturating_sub(later)).ok_or_else(|| {
@@ -195,6 +196,36 @@ fn has_source(typed: &[OsString]) -> bool {
         passphrase::SOURCES.contains(&name)
     };
     typed.iter().filter_map(|word| word.to_str()).any(is_one)
+}
+
+/// The steps that need a passphrase and for which nothing of the profile, which is all that there is
+/// at night, says where it is.
+pub fn steps_without_passphrase(
+    profiles: &Profiles,
+    profile: &str,
+    steps: &[&'static str],
+) -> Result<Vec<&'static str>, CliError> {
+    let variables = profiles.variables(profile)?;
+    if variables.iter().any(|(name, _)| passphrase::VARIABLES.contains(&&**name)) {
+        return Ok(Vec::new());
+    }
+    let is_set = |step: &str, name: &str| -> Result<bool, CliError> {
+        let settings = profiles.settings(profile, step)?;
+        Ok(settings.iter().any(|one| one.name == name && one.value == Value::Flag(true)))
+    };
+    let mut without = Vec::new();
+    for step in without_source(profiles, profile, steps)?.steps {
+        let needs_one = match step {
+            "audit" | "lock" => false,
+            "replicate" => is_set(step, "mirror")?,
+            "verify" => !is_set(step, "keyless")?,
+            _ => true,
+        };
+        if needs_one {
+            without.push(step);
+        }
+    }
+    Ok(without)
 }
 
 /// The steps for which the profile does not say where the passphrase is.

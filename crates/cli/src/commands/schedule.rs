@@ -1,17 +1,19 @@
 //! `strongroom schedule`
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::json;
-use strongroom_base::{Printable, Severity};
+use strongroom_base::units::duration_text;
+use strongroom_base::{Clock, Printable, Severity, SystemClock, Timestamp};
 
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::machine::user_name;
 use crate::manual;
-use crate::profile;
-use crate::schedule::{Calendar, Plan, cron, systemd, unit_name};
+use crate::profile::{self, Chosen};
+use crate::schedule::{Calendar, Plan, cron, offset, systemd, unit_name};
 
 /// When the profile is run.
 #[derive(Debug, Clone, clap::Args)]
@@ -54,7 +56,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         return remove(context, &unit, of_machine);
     }
     if args.show {
-        return show(context, &unit, of_machine);
+        return show(context, &chosen.name, &unit, of_machine);
     }
     let steps = super::run::steps_of(&chosen.profiles, &chosen.name, &[])?;
     // A mistake in the profile is said now, not in the night.
@@ -77,6 +79,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         credentials: chosen.profiles.values(&chosen.name, "password-credential")?,
     };
     let by_cron = args.cron || !systemd::is_here();
+    say_doubts(context, chosen, &steps)?;
     if args.dry_run {
         let text = match by_cron {
             true => cron::table(&plan)?,
@@ -100,7 +103,16 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         );
         context.terminal.problem(Severity::Warning, &message);
     }
-    let next = if by_cron { None } else { systemd::next(&unit, of_machine) };
+    if by_cron && !cron::is_here() {
+        let message = "nothing runs the profile yet: no program reads tables of cron on this \
+                       machine; install cron and start it, or have `strongroom run` started by \
+                       what you use instead";
+        context.terminal.problem(Severity::Warning, message);
+    }
+    let next = match by_cron {
+        true => next_by_cron(&plan.calendar, plan.jitter, &chosen.name)?,
+        false => systemd::next(&unit, of_machine),
+    };
     context.terminal.json(&json!({
         "event": "summary", "profile": chosen.name, "steps": steps, "written": written, "next": next,
     }))?;
@@ -109,10 +121,52 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     for path in written {
         context.terminal.line(format!("  written: {path}"))?;
     }
+    let jitter = Duration::from_nanos(plan.jitter.unsigned_abs());
+    context.terminal.line(match plan.jitter {
+        0 => format!("  when: {}", plan.calendar),
+        _ => format!(
+            "  when: {}, and up to {} later, always the same on this machine",
+            plan.calendar,
+            duration_text(jitter)
+        ),
+    })?;
     if let Some(next) = next {
         context.terminal.line(format!("  next run: {next}"))?;
     }
     Ok(Exit::Done.into())
+}
+
+/// Says what will go wrong at night.
+fn say_doubts(context: &Context, chosen: &Chosen, steps: &[&'static str]) -> Result<(), CliError> {
+    let without = super::run::steps_without_passphrase(&chosen.profiles, &chosen.name, steps)?;
+    if !without.is_empty() {
+        let message = format!(
+            "its runs will fail: at night no passphrase is typed for {}: write \
+             password-file, password-command or password-credential into the profile",
+            without.join(", ")
+        );
+        context.terminal.problem(Severity::Warning, &message);
+    }
+    for doubt in super::profile::doubts(&chosen.profiles, &chosen.name)? {
+        context.terminal.problem(Severity::Warning, &doubt);
+    }
+    Ok(())
+}
+
+/// When cron runs the profile next, as systemd would say it.
+fn next_by_cron(
+    calendar: &Calendar,
+    jitter: i64,
+    profile: &str,
+) -> Result<Option<String>, CliError> {
+    let now = SystemClock.now().0;
+    let later = offset(jitter, profile);
+    let due = match calendar.next_due(now.saturating_sub(later)) {
+        None => return Ok(None),
+        Some(_) if super::run::is_due(calendar, jitter, profile)? => now,
+        Some(due) => due.saturating_add(later),
+    };
+    Ok(Some(dates::text_with_day(Timestamp(cron::tick(due)))))
 }
 
 fn remove(context: &Context, unit: &str, of_machine: bool) -> Result<ExitCode, CliError> {
@@ -129,16 +183,28 @@ fn remove(context: &Context, unit: &str, of_machine: bool) -> Result<ExitCode, C
     Ok(Exit::Done.into())
 }
 
-fn show(context: &Context, unit: &str, of_machine: bool) -> Result<ExitCode, CliError> {
+fn show(
+    context: &Context,
+    profile: &str,
+    unit: &str,
+    of_machine: bool,
+) -> Result<ExitCode, CliError> {
     let next = systemd::next(unit, of_machine);
     let line = cron::shown(unit, of_machine);
+    let next = match line.as_deref().and_then(cron::terms) {
+        Some((calendar, jitter)) if next.is_none() => next_by_cron(&calendar, jitter, profile)?,
+        _ => next,
+    };
     context
         .terminal
         .json(&json!({ "event": "summary", "unit": unit, "next": next, "cron": line }))?;
     match (next, line) {
         (None, None) => context.terminal.result("it is not scheduled")?,
-        (Some(next), _) => {
+        (Some(next), None) => {
             context.terminal.result(format!("{unit}.timer runs it next on {next}"))?
+        }
+        (Some(next), Some(line)) => {
+            context.terminal.result(format!("cron: {line}\ncron runs it next on {next}"))?
         }
         (None, Some(line)) => context.terminal.result(format!("cron: {line}"))?,
     }

@@ -90,6 +90,30 @@ impl Calendar {
         i64::try_from(due.timestamp().as_nanosecond()).ok()
     }
 
+    /// The first moment after a time at which it is due; none if only systemd can say.
+    pub fn next_due(&self, now: i64) -> Option<i64> {
+        let now = jiff::Timestamp::from_nanosecond(i128::from(now)).unwrap_or_default();
+        let due = self.next_due_at(&now.to_zoned(jiff::tz::TimeZone::system()))?;
+        i64::try_from(due.timestamp().as_nanosecond()).ok()
+    }
+
+    fn next_due_at(&self, now: &Zoned) -> Option<Zoned> {
+        match self {
+            Self::Hourly => self.last_due_at(now)?.checked_add(1.hour()).ok(),
+            Self::Monthly => {
+                let first = now.date().first_of_month().checked_add(1.month()).ok()?;
+                first.at(0, 0, 0, 0).to_zoned(now.time_zone().clone()).ok()
+            }
+            Self::Days { days, minutes } => (0..=8).find_map(|ahead| {
+                let date = now.date().checked_add(ahead.days()).ok()?;
+                let is_one = days.is_empty() || days.contains(&date.weekday());
+                let mut times = moments(date, minutes, now.time_zone());
+                if is_one { times.find(|at| at > now) } else { None }
+            }),
+            Self::Systemd(_) => None,
+        }
+    }
+
     fn last_due_at(&self, now: &Zoned) -> Option<Zoned> {
         match self {
             Self::Hourly => {
@@ -105,15 +129,44 @@ impl Calendar {
                 if !days.is_empty() && !days.contains(&date.weekday()) {
                     return None;
                 }
-                minutes.iter().rev().find_map(|minute| {
-                    let time = Time::new((minute / 60) as i8, (minute % 60) as i8, 0, 0).ok()?;
-                    let at = date.to_datetime(time).to_zoned(now.time_zone().clone()).ok()?;
-                    (at <= *now).then_some(at)
-                })
+                moments(date, minutes, now.time_zone()).rev().find(|at| at <= now)
             }),
             Self::Systemd(_) => None,
         }
     }
+}
+
+/// As a person writes it.
+impl std::fmt::Display for Calendar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Hourly => f.write_str("hourly"),
+            Self::Monthly => f.write_str("monthly"),
+            Self::Systemd(text) => f.write_str(text),
+            Self::Days { days, minutes } => {
+                let names = days.iter().filter_map(|day| DAYS.iter().find(|(_, one)| one == day));
+                let names: Vec<&str> = names.map(|(name, _)| *name).collect();
+                let times = minutes.iter().map(|at| format!("{:02}:{:02}", at / 60, at % 60));
+                let times = times.collect::<Vec<_>>().join(",");
+                match names.is_empty() {
+                    true => f.write_str(&times),
+                    false => write!(f, "{} {times}", names.join(",")),
+                }
+            }
+        }
+    }
+}
+
+/// These minutes of a day.
+fn moments(
+    date: Date,
+    minutes: &[u16],
+    zone: &jiff::tz::TimeZone,
+) -> impl DoubleEndedIterator<Item = Zoned> {
+    minutes.iter().filter_map(move |minute| {
+        let time = Time::new((minute / 60) as i8, (minute % 60) as i8, 0, 0).ok()?;
+        date.to_datetime(time).to_zoned(zone.clone()).ok()
+    })
 }
 
 /// Names that systemd has for calendars beside ours.
@@ -190,6 +243,26 @@ mod tests {
         {
             assert!(Calendar::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_next_moment_that_is_due() {
+        // A Wednesday.
+        let now: Zoned = "2026-11-25T12:30:05+01:00[Europe/Berlin]".parse().unwrap();
+        for (text, due) in [
+            ("hourly", "2026-11-25T13:00:00"),
+            ("daily", "2026-11-26T00:00:00"),
+            ("weekly", "2026-11-30T00:00:00"),
+            ("monthly", "2026-12-01T00:00:00"),
+            ("12:30", "2026-11-26T12:30:00"),
+            ("12:31", "2026-11-25T12:31:00"),
+            ("2:00,12:00,23:00", "2026-11-25T23:00:00"),
+            ("Wed 12:30", "2026-12-02T12:30:00"),
+        ] {
+            let next = Calendar::parse(text).unwrap().next_due_at(&now).unwrap();
+            assert_eq!(next.datetime().to_string(), due, "{text}");
+        }
+        assert_eq!(Calendar::parse("*-*-01").unwrap().next_due_at(&now), None);
     }
 
     #[test]

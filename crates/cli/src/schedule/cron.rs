@@ -28,21 +28,7 @@ fn command(plan: &Plan) -> Result<String, CliError> {
         seconds if seconds % 60 == 0 => format!("{}m", seconds / 60),
         seconds => format!("{seconds}s"),
     };
-    let due = match &plan.calendar {
-        Calendar::Hourly => "hourly".to_owned(),
-        Calendar::Monthly => "monthly".to_owned(),
-        // Our own words, from those of systemd.
-        calendar => {
-            let text = calendar.to_systemd();
-            let times: Vec<&str> =
-                text.lines().filter_map(|line| line.rsplit(' ').next()?.get(..5)).collect();
-            let days = text.lines().next().and_then(|line| line.split_once(" *-*-* "));
-            match days {
-                Some((days, _)) => format!("{days} {}", times.join(",")),
-                None => times.join(","),
-            }
-        }
-    };
+    let due = plan.calendar.to_string();
     let words = [
         &text_of(&plan.program),
         "--quiet",
@@ -137,6 +123,29 @@ pub fn shown(unit: &str, of_machine: bool) -> Option<String> {
     })
 }
 
+/// What a line says: when a run is due, and up to how much later it begins, in nanoseconds.
+pub fn terms(line: &str) -> Option<(Calendar, i64)> {
+    let (_, rest) = line.split_once(" --due ")?;
+    let (due, rest) = rest.split_once(" --jitter ")?;
+    let calendar = Calendar::parse(due.trim_matches('\'')).ok()?;
+    Some((calendar, crate::dates::span(rest.split_whitespace().next()?).ok()?))
+}
+
+/// The first time from a moment on at which cron starts our line, both in nanoseconds since 1970.
+pub fn tick(from: i64) -> i64 {
+    const QUARTER: i64 = 900_000_000_000;
+    from.saturating_add(QUARTER - 1).div_euclid(QUARTER).saturating_mul(QUARTER)
+}
+
+/// Whether a program that reads tables of cron runs on this machine.
+pub fn is_here() -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    processes.flatten().any(|process| {
+        let name = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+        matches!(name.trim_end(), "cron" | "crond" | "fcron")
+    })
+}
+
 fn failed(why: String) -> CliError {
     let message = format!("`crontab` failed: {why}");
     CliError::new(Exit::Failed, message, "install cron, or systemd, and run it again")
@@ -200,7 +209,12 @@ mod tests {
             let due = line.split(" --due ").nth(1).and_then(|rest| rest.split(" --jitter").next());
             let due = Calendar::parse(due.unwrap().trim_matches('\'')).unwrap();
             assert_eq!(due, Calendar::parse(at).unwrap(), "{at}: {line}");
+            assert_eq!(terms(&line), Some((due, 3_600_000_000_000)), "{line}");
         }
         assert!(command(&plan("*-*-01 04:00")).is_err());
+        let short = command(&Plan { jitter: 30_000_000_000, ..plan("daily") }).unwrap();
+        assert!(short.ends_with(" --jitter 30s"), "{short}");
+        assert_eq!(terms("*/15 * * * * other"), None);
+        assert_eq!((tick(1), tick(900_000_000_000)), (900_000_000_000, 900_000_000_000));
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::world::{Run, World};
+use crate::world::{Run, World, skipped};
 
 /// A world whose only profile is this; `HERE` is its folder.
 pub fn with_profile(text: &str) -> World {
@@ -475,10 +475,32 @@ fn what_would_be_scheduled_can_be_seen() {
     Run::of(command.output().unwrap()).exits(0).says("/.config/strongroom/config.toml run");
     say(&world, "schedule --at sometimes").exits(2).warns("is no calendar");
     say(&world, "schedule -n --cron --at *-*-01").exits(1).warns("only systemd");
+    let file = world.path(".config/strongroom/config.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let warned = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let run = say(&world, "schedule -n --cron").exits(0);
+        run.err.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(warned(&text), "");
+    let without = text.replace("password-file = \"~/passphrase\"\n", "");
+    let said = warned(&without);
+    assert!(said.contains("its runs will fail") && said.contains("password-credential"), "{said}");
+    assert!(said.contains("for backup, forget, prune, verify:"), "{said}");
+    let by_variable = "[default.environment]\nSTRONGROOM_PASSWORD_COMMAND = \"true\"\n";
+    assert_eq!(warned(&format!("{without}{by_variable}")), "");
+    assert!(warned(&text.replace("~/tree", "~/gone")).contains("there is no"));
     write_profile(&world, "[default.backup]\nexclude-cache = true\n");
     say(&world, "schedule -n").exits(1).warns("exclude-caches");
     write_profile(&world, "");
     say(&world, "schedule -n").exits(1).warns("has no step to run");
+}
+
+fn has_cron() -> bool {
+    let names = fs::read_dir("/proc").unwrap().flatten();
+    names
+        .filter_map(|process| fs::read_to_string(process.path().join("comm")).ok())
+        .any(|name| ["cron\n", "crond\n", "fcron\n"].contains(&&*name))
 }
 
 /// A program `crontab` that answers as busybox's does.
@@ -497,7 +519,21 @@ fn a_table_of_cron_keeps_its_other_lines() {
     fs::set_permissions(programs.join("crontab"), fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let say = |words: &str| Run::of(bare(&world, words).env("PATH", &path).output().unwrap());
-    say("schedule --cron --user --at 02:30").exits(0).says("your table of cron");
+    let run = say("schedule --cron --user --at 02:30").exits(0).says("your table of cron");
+    assert!(run.out.contains("when: 02:30, and up to 1h"), "{}", run.out);
+    // It never ran: cron starts it at the next quarter of an hour.
+    assert!(run.out.contains("next run: ") && run.out.contains(":00\n"), "{}", run.out);
+    // A program of this name is what makes tables of cron run.
+    let here = "cron runs already on this machine";
+    if !skipped("a machine without cron", has_cron().then_some(here)) {
+        run.warns("nothing runs the profile yet");
+        fs::copy("/bin/sleep", programs.join("crond")).unwrap();
+        let mut crond = Command::new(programs.join("crond")).arg("60").spawn().unwrap();
+        let run = say("schedule --cron --user --at 02:30").exits(0);
+        crond.kill().unwrap();
+        crond.wait().unwrap();
+        assert!(!run.err.contains("nothing runs"), "{}", run.err);
+    }
     let own = fs::read_to_string(&table).unwrap();
     assert!(own.contains("run --due 02:30") && own.lines().count() == 1, "{own}");
     fs::write(&table, format!("5 4 * * * other\n{own}")).unwrap();
@@ -505,7 +541,12 @@ fn a_table_of_cron_keeps_its_other_lines() {
     let both = fs::read_to_string(&table).unwrap();
     assert!(both.starts_with("5 4 * * * other\n") && both.contains("--due 03:30"), "{both}");
     assert_eq!(both.lines().count(), 2, "{both}");
-    say("schedule --show --user").exits(0).says("cron: ");
+    say("schedule --show --user").exits(0).says("cron: ").says("cron runs it next on ");
+    // Once it was run, the next time is tomorrow's at the latest.
+    say("run verify").code.unwrap();
+    let shown = say("schedule --show --user").exits(0).out;
+    let next = shown.lines().find_map(|line| line.strip_prefix("cron runs it next on ")).unwrap();
+    assert!(matches!(&next[15..17], "03" | "04") && next.ends_with(":00"), "{shown}");
     say("schedule --remove --user").exits(0).says("removed: your table of cron");
     assert_eq!(fs::read_to_string(&table).unwrap(), "5 4 * * * other\n");
 }
