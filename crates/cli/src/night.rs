@@ -364,6 +364,11 @@ impl Night<'_> {
         event["profile"] = json!(self.profile);
         // If nothing takes the output, that was said at the first step.
         let _ = self.context.terminal.json(&event);
+        // That was said at the beginning.
+        let mut record = record;
+        if let typed::Answer::Missing(why) = &progress.passphrase {
+            record.troubles.retain(|trouble| trouble != why);
+        }
         for line in std::iter::once("==".to_owned()).chain(report::lines(&self.profile, &record)) {
             let _ = self.context.terminal.line(line);
         }

@@ -215,13 +215,16 @@ fn show(context: &Context, name: &str) -> Result<ExitCode, CliError> {
         context.terminal.json(&json!({ "event": "variable", "name": variable }))?;
         context.terminal.line(format!("{variable} = …"))?;
     }
+    // An empty section is a step, too.
+    let mut empty = profiles.sections(name)?;
+    empty.retain(|section, _| !shown.iter().any(|(of, _)| of == section));
     let mut last = None;
     for (section, setting) in shown {
         context.terminal.json(&json!({
             "event": "setting",
             "command": setting.section,
             "name": setting.name,
-            "value": setting.value.to_string(),
+            "value": setting.written,
             "path": path_json(&setting.position.file),
             "line": setting.position.line,
         }))?;
@@ -230,8 +233,11 @@ fn show(context: &Context, name: &str) -> Result<ExitCode, CliError> {
             context.terminal.line(format!("[{name}{dot}{section}]"))?;
             last = Some(section);
         }
-        let Setting { name, value, position, .. } = setting;
-        context.terminal.line(format!("{name} = {value}    # {position}"))?;
+        let Setting { name, written, position, .. } = setting;
+        context.terminal.line(format!("{name} = {written}    # {position}"))?;
+    }
+    for (section, position) in empty {
+        context.terminal.line(format!("[{name}.{section}]    # {position}"))?;
     }
     Ok(Exit::Done.into())
 }

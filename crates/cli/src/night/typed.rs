@@ -70,7 +70,7 @@ impl Night<'_> {
             is_one(&record.step) && record.exit == Some(i32::from(Exit::Passphrase as u8))
         };
         let why = match &progress.passphrase {
-            Answer::Missing(why) if is_one(step) => why.lines().next().unwrap_or_default(),
+            Answer::Missing(_) if is_one(step) => "there is no passphrase",
             Answer::Typed(_) if is_one(step) && progress.steps.iter().any(is_refused) => {
                 "the passphrase is wrong, as above"
             }

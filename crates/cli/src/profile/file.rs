@@ -281,6 +281,7 @@ fn setting(
 ) -> Result<Setting, CliError> {
     let name = key.get_ref().to_string();
     let position = text.at(key.span().start);
+    let written = written(value.get_ref());
     let value = match value.get_ref() {
         DeValue::Boolean(flag) => Some(Value::Flag(*flag)),
         value => words(value).map(Value::Words),
@@ -289,7 +290,21 @@ fn setting(
         let what = format!("`{name}` has no value that an option can have");
         wrong(&position, what, "write text in quotes, a number, true or false, or a list of these")
     })?;
-    Ok(Setting { name, section: section.map(str::to_owned), value, position })
+    Ok(Setting { name, section: section.map(str::to_owned), value, written, position })
+}
+
+/// A value as TOML writes it, on one line.
+fn written(value: &DeValue<'_>) -> String {
+    match value {
+        // What JSON writes in quotes, TOML reads.
+        DeValue::String(text) => serde_json::json!(text).to_string(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        DeValue::Array(values) => {
+            let values: Vec<String> = values.iter().map(|one| written(one.get_ref())).collect();
+            format!("[{}]", values.join(", "))
+        }
+        value => words(value).unwrap_or_default().concat(),
+    }
 }
 
 /// A text or a number, or several.

@@ -42,29 +42,10 @@ pub struct Setting {
     pub section: Option<String>,
     /// What it is set to.
     pub value: Value,
+    /// The value as TOML writes it, on one line.
+    pub written: String,
     /// Where its name is written.
     pub position: Position,
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What JSON writes in quotes, TOML reads.
-        match self {
-            Self::Flag(flag) => write!(f, "{flag}"),
-            Self::Words(words) => match words.as_slice() {
-                [word] => write!(f, "{}", serde_json::json!(word)),
-                words => write!(
-                    f,
-                    "[{}]",
-                    words
-                        .iter()
-                        .map(|word| serde_json::json!(word).to_string())
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                ),
-            },
-        }
-    }
 }
 
 impl Setting {

@@ -99,6 +99,30 @@ fn a_profile_takes_over_what_it_does_not_say() {
 }
 
 #[test]
+fn a_profile_is_shown_as_it_could_be_written() {
+    let world = with_profiles(
+        "[default]\nrepo = \"a \\\"b\\\"\"\n[default.backup]\npaths = [\n  \"~/tree\", # one\n]\n\
+         force = true\n[default.forget]\nkeep-daily = 7\n[default.prune]\n",
+    );
+    let shown = bare(&world, "profile show").exits(0).out;
+    for line in [
+        "repo = \"a \\\"b\\\"\"",
+        "paths = [\"~/tree\"]",
+        "force = true",
+        "keep-daily = 7",
+        "[default.prune]",
+    ] {
+        assert_eq!(shown.matches(&format!("\n{line}    # ")).count(), 1, "{line} in\n{shown}");
+    }
+    // It can be read again.
+    write(&world, "config.toml", &shown);
+    let names = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split("    # ").next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&bare(&world, "profile show").exits(0).out), names(&shown));
+}
+
+#[test]
 fn the_default_profile_is_not_for_another_repository() {
     let world = with_profiles(&USUAL.replace("HERE/repository", "HERE/elsewhere"));
     world.run(["snapshots"]).exits(0);
