@@ -204,7 +204,8 @@ fn show(
             context.terminal.result(format!("{unit}.timer runs it next on {next}"))?
         }
         (Some(next), Some(line)) => {
-            context.terminal.result(format!("cron: {line}\ncron runs it next on {next}"))?
+            context.terminal.result(format!("cron: {line}"))?;
+            context.terminal.result(format!("cron runs it next on {next}"))?;
         }
         (None, Some(line)) => context.terminal.result(format!("cron: {line}"))?,
     }

@@ -227,7 +227,13 @@ fn a_step_that_would_ask_for_a_passphrase_fails() {
     let file = world.path(".config/strongroom/config.toml");
     let text = fs::read_to_string(&file).unwrap().replace("password-file = \"~/passphrase\"\n", "");
     fs::write(&file, text).unwrap();
-    say(&world, "run").exits(5).warns("no passphrase was given");
+    let run = say(&world, "run").exits(5).warns("no passphrase was given");
+    let all = format!("{}{}", run.err, run.out);
+    assert_eq!(all.matches("no passphrase").count(), 2, "{all}");
+    assert_eq!(all.matches("STRONGROOM_PASSWORD").count(), 1, "{all}");
+    assert!(run.out.contains("not tried: there is no passphrase"), "{all}");
+    // The record, which is read without that, has it.
+    say(&world, "status").exits(1).says("STRONGROOM_PASSWORD");
 }
 
 #[test]
@@ -520,7 +526,7 @@ fn a_table_of_cron_keeps_its_other_lines() {
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let say = |words: &str| Run::of(bare(&world, words).env("PATH", &path).output().unwrap());
     let run = say("schedule --cron --user --at 02:30").exits(0).says("your table of cron");
-    assert!(run.out.contains("when: 02:30, and up to 1h"), "{}", run.out);
+    assert!(run.out.contains("when: 02:30, and up to 1 h"), "{}", run.out);
     // It never ran: cron starts it at the next quarter of an hour.
     assert!(run.out.contains("next run: ") && run.out.contains(":00\n"), "{}", run.out);
     // A program of this name is what makes tables of cron run.
