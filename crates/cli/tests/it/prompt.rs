@@ -190,7 +190,8 @@ fn without_a_terminal_a_run_says_once_what_is_missing() {
     let said = std::fs::read_to_string(world.path("said")).unwrap();
     for line in [
         "failed: backup",
-        "not tried: no passphrase was given",
+        "not tried: there is no passphrase",
+        "no passphrase was given",
         "left out: the backup failed",
         "verify     done",
     ] {
