@@ -14,18 +14,17 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Replaces a file that is for this user alone.
 pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = beside(path);
-    let written = write_new(&beside, bytes, 0o600).and_then(|()| std::fs::rename(&beside, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    written
+    replace_with_mode(&[(path, bytes)], 0o600)
 }
 
-/// Replaces several files that others may read. All are written before the first is renamed, and
-/// renaming takes no room on the disk.
+/// Replaces several files that others may read.
 pub fn replace_all(files: &[(&Path, &[u8])]) -> io::Result<()> {
-    let written = files.iter().try_for_each(|(path, bytes)| write_new(&beside(path), bytes, 0o644));
+    replace_with_mode(files, 0o644)
+}
+
+/// All are written before the first is renamed, and renaming takes no room on the disk.
+fn replace_with_mode(files: &[(&Path, &[u8])], mode: u32) -> io::Result<()> {
+    let written = files.iter().try_for_each(|(path, bytes)| write_new(&beside(path), bytes, mode));
     let replaced = written
         .and_then(|()| files.iter().try_for_each(|(path, _)| std::fs::rename(beside(path), path)));
     if replaced.is_err() {

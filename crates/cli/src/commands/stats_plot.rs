@@ -1,6 +1,5 @@
 //! `strongroom stats --plot`
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -15,6 +14,7 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::plot::{Bar, Picture, Series, Unit, svg, text};
 use crate::progress::Words;
+use crate::replaced::replace;
 use crate::snapshot_arg::NarrowingArgs;
 use crate::terminal::{name_json, printable, printable_bytes, printable_text};
 
@@ -44,7 +44,10 @@ pub fn run(
     report(context, &growth)?;
     let picture = picture(context.place_text()?, &growth);
     if let Some(file) = file {
-        write(file, &svg::document(&picture))?;
+        replace(file, svg::document(&picture).as_bytes()).map_err(|error| {
+            let message = format!("cannot write {}: {error}", Printable::path(file));
+            CliError::new(Exit::Failed, message, "choose a folder that exists and is yours")
+        })?;
         context.terminal.line(format!("wrote {}", printable(file)))?;
     } else if !context.json() {
         let columns = output_columns().unwrap_or(COLUMNS);
@@ -54,18 +57,6 @@ pub fn run(
         }
     }
     Ok(if growth.unreadable > 0 { Exit::Damaged } else { Exit::Done }.into())
-}
-
-/// The file is replaced whole.
-fn write(file: &Path, document: &str) -> Result<(), CliError> {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".new");
-    let written = fs::write(&name, document).and_then(|()| fs::rename(&name, file));
-    written.map_err(|error| {
-        let _ = fs::remove_file(&name);
-        let message = format!("cannot write {}: {error}", Printable::path(file));
-        CliError::new(Exit::Failed, message, "choose a folder that exists and is yours")
-    })
 }
 
 fn ratio(whole: u64, part: u64) -> Option<f64> {
