@@ -38,7 +38,7 @@ pub struct Args {
     /// Whose repository it is
     #[arg(value_enum)]
     program: Kind,
-    /// Where that repository is, as that program takes it
+    /// The place of that repository, as that program takes it
     #[arg(value_name = "REPO")]
     from: OsString,
     /// Read the passphrase of that repository from the first line of this file

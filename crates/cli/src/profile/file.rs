@@ -325,7 +325,7 @@ fn words(value: &DeValue<'_>) -> Option<Vec<String>> {
     })
 }
 
-/// Reads a file, by its name and by where that leads.
+/// Reads a file, by its name and by the path that links in it lead to.
 fn read(named: &Path, path: &Path) -> Result<Text, CliError> {
     use std::io::Read;
     use std::os::unix::fs::MetadataExt;
