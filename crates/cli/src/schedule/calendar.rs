@@ -175,7 +175,7 @@ fn is_word(text: &str) -> bool {
 }
 
 /// Whether its times are of our own form, and one of them is none: systemd would refuse it, too, but
-/// only with systemd.
+/// a machine may have none.
 fn has_wrong_time(text: &str) -> bool {
     let times = text.rsplit(' ').next().unwrap_or_default();
     times.split(',').any(|time| {
