@@ -371,10 +371,10 @@ impl Context {
         })
     }
 
-    fn open_closed(&self, closed: ClosedRepository) -> Result<Repository, CliError> {
+    fn open_closed(&self, mut closed: ClosedRepository) -> Result<Repository, CliError> {
         let place = self.place()?.to_string();
-        let passphrase = self.args.passphrase.existing(&place, &self.cancel)?;
-        let repository = closed.open(&passphrase)?;
+        let passphrase = &self.args.passphrase;
+        let repository = passphrase.open(&place, &self.cancel, |typed| Ok(closed.open(typed)?))?;
         for (name, error) in &repository.config_faults {
             let message = format!("{name}: {error}; its copy was used: run `strongroom repair`");
             self.terminal.problem(Severity::Damage, &message);

@@ -128,6 +128,7 @@ pub fn age_text(then: Timestamp, now: Timestamp) -> String {
     let Ok(nanos) = u64::try_from(nanos) else { return "in the future".to_owned() };
     let days = nanos / 86_400_000_000_000;
     match days {
+        0 if nanos < 1_000_000_000 => "just now".to_owned(),
         0 | 1 => format!("{} ago", duration_text(Duration::from_secs(nanos / 1_000_000_000))),
         days => format!("{days} days ago"),
     }

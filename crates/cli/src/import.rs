@@ -72,7 +72,9 @@ pub struct Shown {
     pub corrections: Corrections,
     /// The files that are others than in the snapshot it was compared with; none if unknown.
     pub changed: Option<ChangedFiles>,
-    /// What could not be found out, for the person.
+    /// What the person should know of it.
+    pub notes: Vec<String>,
+    /// What could not be found out.
     pub warnings: Vec<String>,
 }
 

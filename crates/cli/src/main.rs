@@ -23,6 +23,7 @@ mod full_screen;
 mod import;
 mod machine;
 mod manual;
+mod mistyped;
 mod night;
 mod pager;
 mod paint;
@@ -83,7 +84,10 @@ fn main() -> ExitCode {
     }
     let matches = match manual::command().try_get_matches_from(&extended.arguments) {
         Ok(matches) => matches,
-        Err(error) => return manual::explain(&error, extended.position_of(&error), for_programs),
+        Err(error) => {
+            let position = extended.position_of(&error);
+            return mistyped::explain(&error, &extended.arguments, position, for_programs);
+        }
     };
     let command = name_of(&matches);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

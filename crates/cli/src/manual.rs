@@ -1,15 +1,10 @@
 //! The parts of the help and of the manual pages that are not an option's own words: examples, exit
-//! codes, variables, and hints for words that other backup programs use.
+//! codes and variables.
 
-use std::process::ExitCode;
-
-use clap::error::{ContextKind, ContextValue};
 use clap::{Command, CommandFactory};
 
 use crate::Cli;
-use crate::exit::{CliError, EXIT_CODES, Exit};
-use crate::profile::Position;
-use crate::terminal::{Events, write_wrapped};
+use crate::exit::EXIT_CODES;
 
 /// A command line that can be pasted, and what it does.
 pub struct Example {
@@ -507,62 +502,6 @@ fn examples_text(command: &str) -> String {
     format!("Examples:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// Reports an invalid command line, or prints the help that was asked for.
-/// `position` is where a profile has what is wrong.
-pub fn explain(error: &clap::Error, position: Option<&Position>, json: Option<Events>) -> ExitCode {
-    let hint = match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(name)) => hint_for(name).map(|hint| (name, hint)),
-        _ => None,
-    };
-    if let Some((name, hint)) = hint {
-        let message = format!("there is no command `{name}`");
-        return CliError::new(Exit::Usage, message, hint).report(json);
-    }
-    if let Some(events) = json.filter(|_| error.use_stderr()) {
-        return explain_json(error, position, events);
-    }
-    // If the stream is closed, there is nowhere left to report to.
-    let _ = error.print();
-    if let Some(position) = position {
-        write_wrapped("\n hint: ", &format!("it is written in {position}"));
-    }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
-}
-
-/// The same for a program.
-fn explain_json(error: &clap::Error, position: Option<&Position>, events: Events) -> ExitCode {
-    let text = error.render().to_string();
-    // Behind the first empty line is how the command is used.
-    let message = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
-    let hint = match position {
-        Some(position) => format!("it is written in {position}"),
-        None => "`strongroom COMMAND --help` shows how it is used".to_owned(),
-    };
-    CliError::new(Exit::Usage, message.trim_end(), hint).report(Some(events))
-}
-
-/// What to use instead of a command of another backup program.
-fn hint_for(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "break-lock" => "a repository has no locks; `strongroom unlock` lists open backups",
-        "delete" => {
-            "`strongroom forget` forgets snapshots; `strongroom prune` then frees their room"
-        }
-        "compact" | "gc" => "`strongroom prune` removes what no snapshot needs",
-        "migrate" | "convert" => {
-            "`strongroom import` takes over the snapshots of a restic or Borg repository"
-        }
-        "pin" | "protect" => "`strongroom hold` keeps a snapshot, also if no rule does",
-        "create" => "`strongroom backup` makes a snapshot, `strongroom init` a repository",
-        "list" => "`strongroom snapshots` lists the snapshots, `strongroom ls` the files of one",
-        "extract" => "`strongroom restore` restores files, `strongroom cat` prints one",
-        "umount" => "`fusermount3 -u DIR` unmounts, and so does Ctrl-C in the mounting terminal",
-        "sync" | "mirror" => "`strongroom replicate` copies what is new to another place",
-        "rebuild-index" | "recover" => "`strongroom repair` does this, and builds the index again",
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -589,14 +528,5 @@ mod tests {
             }
         }
         words
-    }
-
-    #[test]
-    fn no_hint_hides_a_command() {
-        for subcommand in Cli::command().get_subcommands() {
-            for name in subcommand.get_all_aliases().chain([subcommand.get_name()]) {
-                assert_eq!(hint_for(name), None, "{name}");
-            }
-        }
     }
 }

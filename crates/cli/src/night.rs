@@ -27,14 +27,15 @@ use crate::exit::{CliError, Exit};
 pub use conditions::{is_metered, is_on_battery};
 use record::{Locked, RunLock};
 pub use record::{Moment, Record, Records, RunRecord, StepRecord};
-pub use report::{State, lines as lines_of, metrics, state_of, verdict_text};
+pub use report::{State, lines as lines_of, metrics, state_of, test_notice, verdict_text};
 pub use typed::Typed;
-pub use word::Word;
+pub use word::{Told, Word};
 
 /// The steps that a night can have, in their order.
 pub const STEPS: [&str; 8] =
     ["backup", "forget", "prune", "replicate", "audit", "lock", "verify", "drill"];
-/// Steps that are left out after a backup that failed: what is old may be needed yet.
+/// Steps that are left out after a backup, or a hook before it, that failed: what is old may be
+/// needed yet.
 const ONLY_AFTER_A_BACKUP: [&str; 2] = ["forget", "prune"];
 /// How long a step that is asked to stop may take for it: a backup stores what it has.
 const GRACE_OF_STEPS: Duration = Duration::from_secs(120);
@@ -220,6 +221,9 @@ impl Night<'_> {
             Some("the run was stopped")
         } else if ONLY_AFTER_A_BACKUP.contains(&step) && outcome_of_backup == Some("failed") {
             Some("the backup failed")
+        } else if ONLY_AFTER_A_BACKUP.contains(&step) && !progress.failures.is_empty() {
+            // What it was to prepare may be missing from the backup.
+            Some("a hook before it failed")
         } else {
             None
         };

@@ -49,7 +49,7 @@ pub struct PassphraseArgs {
     password_credential: Option<String>,
 }
 
-/// How many times a person is asked for a new passphrase.
+/// How many times a person is asked.
 const ATTEMPTS_MAX: usize = 3;
 const VARIABLE: &str = "STRONGROOM_PASSWORD";
 /// The options that have a passphrase, by their names in a profile.
@@ -67,6 +67,27 @@ impl PassphraseArgs {
             Some(passphrase) => Ok(passphrase),
             None => prompt(&format!("Passphrase of {}: ", printable(place.as_ref())), cancel),
         }
+    }
+
+    /// Opens a repository with its passphrase. A person who types another one is asked again.
+    pub fn open<T>(
+        &self,
+        place: &str,
+        cancel: &Cancel,
+        mut open: impl FnMut(&[u8]) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
+        if let Some(passphrase) = self.given()? {
+            return open(&passphrase);
+        }
+        for _ in 1..ATTEMPTS_MAX {
+            match open(&self.existing(place, cancel)?) {
+                Err(error) if error.is_of_passphrase() => {
+                    write_wrapped("", "This is not the passphrase; try again.");
+                }
+                other => return other,
+            }
+        }
+        open(&self.existing(place, cancel)?)
     }
 
     /// A new passphrase for a new repository.

@@ -38,7 +38,7 @@ const WITHOUT: [&str; 5] = ["profile", "serve", "token", "completions", "manpage
 /// meant.
 const SOURCES: [&str; 3] = ["paths", "files_from", "files_from0"];
 /// Options that a profile cannot have: they lead to it, or are questions.
-const UNWRITTEN: [&str; 4] = ["profile", "config", "help", "version"];
+const UNWRITTEN: [&str; 5] = ["profile", "config", "help", "version", "notify_test"];
 
 /// Which profile is used, of which file.
 #[derive(Debug, Clone, clap::Args)]
@@ -264,47 +264,64 @@ pub fn resolve<'c, 'p>(
     profile: &str,
     command: &'c Command,
 ) -> Result<Vec<(&'c Arg, &'p Setting)>, CliError> {
+    resolve_each(profiles, profile, command)?.into_iter().collect()
+}
+
+/// The same, and of each setting that is wrong why.
+pub fn resolve_each<'c, 'p>(
+    profiles: &'p Profiles,
+    profile: &str,
+    command: &'c Command,
+) -> Result<Vec<Result<(&'c Arg, &'p Setting), CliError>>, CliError> {
     let can_be_written = |arg: &&Arg| !UNWRITTEN.contains(&arg.get_id().as_str());
     let args: Vec<&Arg> = command.get_arguments().filter(can_be_written).collect();
-    let mut resolved = Vec::new();
-    for setting in profiles.settings(profile, command.get_name())? {
-        let is_it = |arg: &&&'c Arg| {
-            written_name(arg) == setting.name
-                || arg.get_all_aliases().is_some_and(|all| all.contains(&&*setting.name))
-        };
-        let found = args.iter().find(is_it).copied();
-        let arg = match (found, &setting.section) {
-            (Some(arg), Some(_)) => arg,
-            (Some(arg), None) if arg.is_global_set() => arg,
-            (_, None) => {
-                let known: Vec<&str> = args
-                    .iter()
-                    .filter(|arg| arg.is_global_set())
-                    .map(|arg| written_name(arg))
-                    .collect();
-                let what = format!("`{}` is no option of every command", setting.name);
-                let hint = match found {
-                    Some(_) => {
-                        format!("write it below a line [{profile}.{}]", command.get_name())
-                    }
-                    None => meant(&setting.name, &known),
-                };
-                return Err(wrong(&setting.position, what, hint));
-            }
-            (None, Some(section)) => {
-                let known: Vec<&str> = args.iter().map(|arg| written_name(arg)).collect();
-                let what = format!("`{section}` has no option `{}`", setting.name);
-                return Err(wrong(&setting.position, what, meant(&setting.name, &known)));
-            }
-        };
-        if let Some(why) = setting.misfit(arg) {
-            let what = format!("`{}`: {why}", setting.name);
-            let hint = format!("`strongroom {} --help` explains it", command.get_name());
+    let settings = profiles.settings(profile, command.get_name())?;
+    Ok(settings
+        .into_iter()
+        .map(|setting| Ok((arg_of(setting, profile, command, &args)?, setting)))
+        .collect())
+}
+
+/// The option, among those of a command, that a setting is about.
+fn arg_of<'c>(
+    setting: &Setting,
+    profile: &str,
+    command: &Command,
+    args: &[&'c Arg],
+) -> Result<&'c Arg, CliError> {
+    let is_it = |arg: &&&'c Arg| {
+        written_name(arg) == setting.name
+            || arg.get_all_aliases().is_some_and(|all| all.contains(&&*setting.name))
+    };
+    let names =
+        |args: Vec<&&'c Arg>| args.into_iter().map(|arg| written_name(arg)).collect::<Vec<_>>();
+    let found = args.iter().find(is_it).copied();
+    let arg = match (found, &setting.section) {
+        (Some(arg), Some(_)) => arg,
+        (Some(arg), None) if arg.is_global_set() => arg,
+        (_, None) => {
+            let known = names(args.iter().filter(|arg| arg.is_global_set()).collect());
+            let what = format!("`{}` is no option of every command", setting.name);
+            let hint = match found {
+                Some(_) => format!("write it below a line [{profile}.{}]", command.get_name()),
+                None => meant(&setting.name, &known),
+            };
             return Err(wrong(&setting.position, what, hint));
         }
-        resolved.push((arg, setting));
+        (None, Some(section)) => {
+            let known = names(args.iter().collect());
+            let what = format!("`{section}` has no option `{}`", setting.name);
+            return Err(wrong(&setting.position, what, meant(&setting.name, &known)));
+        }
+    };
+    match setting.misfit(arg) {
+        Some(why) => {
+            let what = format!("`{}`: {why}", setting.name);
+            let hint = format!("`strongroom {} --help` explains it", command.get_name());
+            Err(wrong(&setting.position, what, hint))
+        }
+        None => Ok(arg),
     }
-    Ok(resolved)
 }
 
 /// The name of an option or argument in a profile.

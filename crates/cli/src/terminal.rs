@@ -76,6 +76,11 @@ impl Terminal {
         Self { json, command, began: Instant::now(), quiet, verbose }
     }
 
+    /// Where events for a program go, if the output is these.
+    pub fn events(&self) -> Option<Events> {
+        self.json
+    }
+
     /// Whether the output is events for a program.
     pub fn is_json(&self) -> bool {
         self.json.is_some()

@@ -80,6 +80,8 @@ pub struct RestoreOutcome {
     pub directories: u64,
     /// Bytes of its content.
     pub bytes: u64,
+    /// Those of the files that have not come back.
+    pub files_failed: u64,
     /// Files that were right already.
     pub files_right: u64,
     /// Bytes that were written.
@@ -386,7 +388,7 @@ impl Run<'_> {
         self.progress.files += 1;
         match made {
             Ok(problems) => problems.iter().for_each(|error| self.problem(error)),
-            Err(error) => self.problem(&error),
+            Err(error) => self.not_made(&error),
         }
         Ok(())
     }
@@ -422,7 +424,7 @@ impl Run<'_> {
             Ok(Existing::Other) => return Ok(Some(Making::Beside)),
             Ok(Existing::File(existing)) => existing,
             Err(error) => {
-                self.problem(&error);
+                self.not_made(&error);
                 return Ok(None);
             }
         };
@@ -491,6 +493,7 @@ impl Run<'_> {
         self.outcome.bytes_written += written.bytes_written;
         self.outcome.chunks_read += written.chunks_needed;
         self.outcome.reads += written.reads;
+        self.outcome.files_failed += written.failed;
         self.batch.begun = written.unfinished;
         for damaged in written.damaged {
             self.damage(&damaged);
@@ -505,7 +508,7 @@ impl Run<'_> {
                 continue;
             }
             let linked = self.target.hard_link((existing.0, &existing.1), (new.0, &new.1));
-            linked.unwrap_or_else(|error| self.problem(&error));
+            linked.unwrap_or_else(|error| self.not_made(&error));
         }
         // Deepest first: each was closed after all below it.
         for (directory, metadata) in &batch.closed {

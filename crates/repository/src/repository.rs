@@ -348,23 +348,26 @@ impl ClosedRepository {
         Ok(Self { surroundings, found, slots })
     }
 
-    /// Opens it with a passphrase.
-    pub fn open(self, passphrase: &[u8]) -> Result<Repository, RepositoryError> {
-        let Self { mut surroundings, found, slots } = self;
-        let mut config_faults = found.unreadable;
-        let opened = match open_slot(&slots, passphrase, &found.config, &found.bytes) {
-            Ok((slot, secret)) => (found.config, slot, secret),
+    /// Opens it with a passphrase. If it is another one, it can be tried again.
+    pub fn open(&mut self, passphrase: &[u8]) -> Result<Repository, RepositoryError> {
+        let Self { surroundings, found, slots } = self;
+        let mut forged = None;
+        let opened = match open_slot(slots, passphrase, &found.config, &found.bytes) {
+            Ok((slot, secret)) => (found.config.clone(), slot, secret),
             // It may be another's configuration, or changed without a key, and its copy right.
             Err(error) => {
                 let [_, copy] = config_names();
                 let other = find_config(&*surroundings.backend, std::slice::from_ref(&copy)).ok();
                 let other = other.filter(|other| other.bytes != found.bytes).ok_or(error)?;
-                let (slot, secret) = open_slot(&slots, passphrase, &other.config, &other.bytes)?;
-                config_faults.push((found.name, RepositoryError::ForgedConfig));
+                let (slot, secret) = open_slot(slots, passphrase, &other.config, &other.bytes)?;
+                forged = Some((found.name.clone(), RepositoryError::ForgedConfig));
                 (other.config, slot, secret)
             }
         };
         let (config, slot, secret) = opened;
+        let mut surroundings = surroundings.clone();
+        let mut config_faults = std::mem::take(&mut found.unreadable);
+        config_faults.extend(forged);
         surroundings.agree(config.store);
         let keys = secret.keys();
         let known = slots_known(&surroundings);

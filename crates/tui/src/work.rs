@@ -414,6 +414,7 @@ fn add(total: &mut RestoreOutcome, outcome: RestoreOutcome) {
     total.files += outcome.files;
     total.directories += outcome.directories;
     total.bytes += outcome.bytes;
+    total.files_failed += outcome.files_failed;
     total.files_right += outcome.files_right;
     total.bytes_written += outcome.bytes_written;
     total.problems += outcome.problems;

@@ -47,7 +47,7 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-With two snapshots, compares them; with --with, compares a snapshot with a directory; with neither,
+With two snapshots, compares them; with --with, compares a snapshot with a directory; with neither, \
 compares a snapshot with the present state of the paths that it was made from.
 
   + path            only in the second

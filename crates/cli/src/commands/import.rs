@@ -56,14 +56,15 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-All snapshots are imported, from the oldest on, with their times, hosts, users, paths and tags; the
-name of a Borg archive becomes a label. What was imported before is passed over, so an import that
-was stopped goes on when it is run again. Imported snapshots are older than all that were made here:
-`latest` means one of them only if there is no other.
+All snapshots are imported, from the oldest on, with their times, hosts, users, paths and tags; \
+the name of a Borg archive becomes a label. What was imported before is passed over, so an import \
+that was stopped goes on when it is run again. Imported snapshots are older than all that were made \
+here: `latest` means one of them only if there is no other.
 
-The other program reads its repository and mounts it in a temporary folder, so it must be installed,
-and FUSE too. It takes its passphrase from the same variables as ever (RESTIC_PASSWORD, BORG_PASSPHRASE
-and so on). Nothing is written into its repository, except for locks while it is read.";
+The other program reads its repository and mounts it in a temporary folder, so it must be \
+installed, and FUSE too. It takes its passphrase from the same variables as ever (RESTIC_PASSWORD, \
+BORG_PASSPHRASE and so on). Nothing is written into its repository, except for locks while it is \
+read.";
 
 /// What an import did.
 #[derive(Debug, Default)]
@@ -109,6 +110,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let mut known = known_origins(&repository)?;
     let begun = Instant::now();
     let mut done = Done::default();
+    let mut told = HashSet::new();
     for (place, snapshot) in listing.snapshots.iter().enumerate() {
         if !chosen.contains(&place) {
             continue;
@@ -145,6 +147,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
                 continue;
             }
         };
+        for note in &shown.notes {
+            // Most are the same for all snapshots.
+            if told.insert(note.clone()) {
+                context.terminal.note(note);
+            }
+        }
         for warning in &shown.warnings {
             context.terminal.problem(Severity::Warning, warning);
         }

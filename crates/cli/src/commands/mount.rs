@@ -40,8 +40,8 @@ What is in the folder:
   DIR/hosts/HOST/PATHS/latest             the newest complete one of them
   DIR/snapshot/2026/07/30/235901/         by day
 
-The names of incomplete snapshots end in -incomplete. New snapshots appear while it is mounted.
-It stays mounted until Ctrl-C or `fusermount3 -u DIR`; run it with & to go on in the same shell.
+The names of incomplete snapshots end in -incomplete. New snapshots appear while it is mounted. \
+It stays mounted until Ctrl-C or `fusermount3 -u DIR`; run it with & to go on in the same shell. \
 Mounting needs the program fusermount3 (package fuse3).";
 
 /// How often the program looks if it was asked to stop.

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::manual;
 use crate::night::STEPS;
-use crate::profile::{self, DEFAULT, Profiles, Setting};
+use crate::profile::{self, DEFAULT, Position, Profiles, Setting};
 use crate::terminal::path_json;
 
 /// What `profile init` writes.
@@ -86,12 +86,16 @@ fn profiles_of(context: &Context) -> Result<Profiles, CliError> {
 fn check(context: &Context) -> Result<ExitCode, CliError> {
     let profiles = profiles_of(context)?;
     let command = profile::built(&manual::command());
-    let (mut settings, mut warnings) = (0, Vec::new());
+    let (mut settings, mut warnings, mut errors) = (0, Vec::new(), Vec::new());
     for name in profiles.names() {
-        settings += check_one(&profiles, name, &command)?;
+        let wrong_before = errors.len();
+        settings += check_settings(&profiles, name, &command, &mut errors)?;
+        if errors.len() > wrong_before {
+            continue;
+        }
         // One that others take over may leave to them what a step needs.
         if name == DEFAULT || !profiles.is_extended(name) {
-            check_night(&profiles, name, &command)?;
+            errors.extend(check_night(&profiles, name, &command).err());
         }
         for warning in doubts(&profiles, name)? {
             if !warnings.contains(&warning) {
@@ -101,6 +105,17 @@ fn check(context: &Context) -> Result<ExitCode, CliError> {
     }
     for warning in &warnings {
         context.terminal.problem(Severity::Warning, warning);
+    }
+    if let Some(last) = errors.pop() {
+        // The same setting may be of several profiles.
+        let mut told = vec![last.to_string()];
+        for error in errors {
+            if !told.contains(&error.to_string()) {
+                told.push(error.to_string());
+                error.report(context.terminal.events());
+            }
+        }
+        return Err(last);
     }
     let count = profiles.names().count() as u64;
     context
@@ -119,13 +134,34 @@ fn check(context: &Context) -> Result<ExitCode, CliError> {
     Ok(if warnings.is_empty() { Exit::Done } else { Exit::Incomplete }.into())
 }
 
-/// Checks a profile, and counts its settings.
-pub fn check_one(profiles: &Profiles, name: &str, command: &Command) -> Result<u64, CliError> {
+/// Checks a profile.
+pub fn check_one(profiles: &Profiles, name: &str, command: &Command) -> Result<(), CliError> {
+    let mut errors = Vec::new();
+    check_settings(profiles, name, command, &mut errors)?;
+    errors.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Checks each setting of a profile, and counts them.
+fn check_settings(
+    profiles: &Profiles,
+    name: &str,
+    command: &Command,
+    errors: &mut Vec<CliError>,
+) -> Result<u64, CliError> {
     let mut settings = 0;
     profiles.variables(name)?;
     for section in sections_of(profiles, name, command)? {
-        for (arg, setting) in profile::resolve(profiles, name, section)? {
-            profile::try_out(command, section, arg, setting)?;
+        let section = match section {
+            Ok(section) => section,
+            Err(error) => {
+                errors.push(error);
+                continue;
+            }
+        };
+        for resolved in profile::resolve_each(profiles, name, section)? {
+            let tried = resolved
+                .and_then(|(arg, setting)| profile::try_out(command, section, arg, setting));
+            errors.extend(tried.err());
             settings += 1;
         }
     }
@@ -198,7 +234,7 @@ fn show(context: &Context, name: &str) -> Result<ExitCode, CliError> {
     let command = profile::built(&manual::command());
     let mut shown: Vec<(&str, &Setting)> = Vec::new();
     for section in sections_of(&profiles, name, &command)? {
-        for (_, setting) in profile::resolve(&profiles, name, section)? {
+        for (_, setting) in profile::resolve(&profiles, name, section?)? {
             let of = setting.section.as_deref().unwrap_or("");
             if !shown.iter().any(|(known, other)| (*known, &other.name) == (of, &setting.name)) {
                 shown.push((of, setting));
@@ -247,23 +283,19 @@ fn sections_of<'c>(
     profiles: &Profiles,
     profile: &str,
     command: &'c Command,
-) -> Result<Vec<&'c Command>, CliError> {
+) -> Result<Vec<Result<&'c Command, CliError>>, CliError> {
     let known: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
     let any = command.find_subcommand("snapshots").expect("the program has this command");
-    let mut sections = vec![any];
-    for (name, position) in profiles.sections(profile)? {
-        let found = command.find_subcommand(name).map(Command::get_name);
-        let hint = match found {
-            Some(found) if found == name => {
-                sections.extend(command.find_subcommand(name));
-                continue;
-            }
+    let section = |(name, position): (&str, &Position)| {
+        let found = command.find_subcommand(name);
+        let hint = match found.map(Command::get_name) {
+            Some(own) if own == name => return Ok(found.unwrap_or(any)),
             // One thing has one name in a file.
-            Some(found) => format!("write `{found}`, of which `{name}` is another name"),
+            Some(own) => format!("write `{own}`, of which `{name}` is another name"),
             None => profile::meant(name, &known),
         };
-        let what = format!("there is no section `{name}`");
-        return Err(profile::wrong(position, what, hint));
-    }
-    Ok(sections)
+        Err(profile::wrong(position, format!("there is no section `{name}`"), hint))
+    };
+    let sections = profiles.sections(profile)?.into_iter().map(section);
+    Ok(std::iter::once(Ok(any)).chain(sections).collect())
 }

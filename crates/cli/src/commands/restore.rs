@@ -105,6 +105,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         "files": outcome.files,
         "directories": outcome.directories,
         "bytes": outcome.bytes,
+        "files_failed": outcome.files_failed,
         "files_right": outcome.files_right,
         "bytes_written": outcome.bytes_written,
         "chunks_read": outcome.chunks_read,
@@ -141,13 +142,13 @@ fn summary(
         _ => "restored with problems:",
     };
     let would = if dry_run { "would be " } else { "" };
+    let files = counted(outcome.files, "file", "files");
+    let files = match outcome.files_failed {
+        0 => format!("{files}, {}", bytes_text(outcome.bytes)),
+        failed => format!("{} of {files}", count_text(outcome.files.saturating_sub(failed))),
+    };
     let mut lines = vec![
-        format!(
-            "{did} {}, {} in {}",
-            counted(outcome.files, "file", "files"),
-            bytes_text(outcome.bytes),
-            duration_text(elapsed),
-        ),
+        format!("{did} {files} in {}", duration_text(elapsed)),
         from_line(snapshot),
         format!(
             "  {} {would}written, {} already up to date, {} {would}deleted",

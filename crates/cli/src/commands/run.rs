@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use serde_json::json;
-use strongroom_base::{Clock, SystemClock, Timestamp};
+use strongroom_base::{Clock, Severity, SystemClock, Timestamp};
 use strongroom_notice::{MailServer, Recipient, Verdict};
 
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::manual;
-use crate::night::{Hooks, Night, Records, STEPS, Typed, Word, is_metered, is_on_battery};
+use crate::night::{
+    Hooks, Night, Records, STEPS, Told, Typed, Word, is_metered, is_on_battery, test_notice,
+};
 use crate::passphrase;
 use crate::profile::{Profiles, Value, exposed};
 use crate::schedule::Calendar;
@@ -83,12 +85,27 @@ struct NoticeArgs {
     /// of all
     #[arg(long, value_name = "VERDICT", value_parser = verdict, default_value = "warning")]
     notify_on: Verdict,
+    /// Run no step; send each recipient a notice that is marked as a test. Healthchecks gets none: it
+    /// would count as a run
+    #[arg(long, conflicts_with_all = ["dry_run", "due"])]
+    notify_test: bool,
     /// The server that takes mail: smtp://HOST, smtp://USER@HOST or smtps://USER@HOST
     #[arg(long, value_name = "SERVER", default_value = "smtp://localhost")]
     smtp: MailServer,
     /// Who writes, as an address of mail [default: the user on this machine]
     #[arg(long, value_name = "ADDRESS")]
     mail_from: Option<String>,
+}
+
+impl NoticeArgs {
+    fn word(self) -> Word {
+        Word {
+            recipients: self.notify,
+            from_verdict: self.notify_on,
+            mail_server: self.smtp,
+            sender: self.mail_from,
+        }
+    }
 }
 
 fn verdict(text: &str) -> Result<Verdict, String> {
@@ -104,6 +121,9 @@ fn verdict(text: &str) -> Result<Verdict, String> {
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let chosen = context.chosen_profile()?;
     let profile = chosen.name.clone();
+    if args.notices.notify_test {
+        return try_notices(context, &profile, &args.notices.word());
+    }
     let steps = steps_of(&chosen.profiles, &profile, &args.steps)?;
     if args.dry_run {
         let plan = json!({ "event": "plan", "profile": profile, "steps": steps });
@@ -141,16 +161,35 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             on_failure: args.hooks.on_failure,
             patience: Duration::from_nanos(args.hooks.hook_patience.unsigned_abs()),
         },
-        word: Word {
-            recipients: args.notices.notify,
-            from_verdict: args.notices.notify_on,
-            mail_server: args.notices.smtp,
-            sender: args.notices.mail_from,
-        },
+        word: args.notices.word(),
         warnings: exposed(&chosen.profiles, &chosen.name)?,
         metrics: args.metrics,
     };
     Ok(ExitCode::from(night.run()?))
+}
+
+/// Sends each recipient a notice, and says what became of it.
+fn try_notices(context: &Context, profile: &str, word: &Word) -> Result<ExitCode, CliError> {
+    let is_told = |recipient: &Recipient| !matches!(recipient, Recipient::Healthchecks(_));
+    if !word.recipients.iter().any(is_told) {
+        let message = format!("the profile {profile} has no recipient that a test can be sent to");
+        let hint = format!("write notify = [\"mailto:ADDRESS\"] below a line [{profile}.run]");
+        return Err(CliError::new(Exit::Failed, message, hint));
+    }
+    let notice = test_notice(profile, SystemClock.now());
+    let told = word.tell(context, |recipient| is_told(recipient).then(|| notice.clone()));
+    for one in &told {
+        context.terminal.json(&json!({
+            "event": "notified",
+            "recipient": one.recipient,
+            "delivered": one.has_arrived(),
+        }))?;
+        match &one.trouble {
+            None => context.terminal.line(format!("a test was sent to {}", one.recipient))?,
+            Some(trouble) => context.terminal.problem(Severity::Warning, trouble),
+        }
+    }
+    Ok(if told.iter().all(Told::has_arrived) { Exit::Done } else { Exit::Failed }.into())
 }
 
 /// The steps that a profile has sections for; of these, those that were asked for.

@@ -22,7 +22,7 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Nothing in a repository is locked, so nothing has to be unlocked, and this removes nothing: a
+Nothing in a repository is locked, so nothing has to be unlocked, and this removes nothing: a \
 backup that died stops no other command. `prune` removes what it stored, after its --patience.";
 
 /// Lists the backups that have not ended.

@@ -144,6 +144,7 @@ impl Borg {
             accounts: dumped.owners.into_accounts(),
             corrections: Corrections::new(corrections),
             changed,
+            notes: Vec::new(),
             warnings: dumped.warnings,
         })
     }

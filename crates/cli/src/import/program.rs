@@ -291,7 +291,7 @@ impl Program {
         if says(&["Is there a repository at", "does not exist", "not a valid repository"]) {
             let message = format!("there is no {name} repository at {place}");
             let hint = format!("see that `{name}` itself opens it; nothing was changed");
-            return CliError::new(Exit::Failed, message, hint);
+            return CliError::new(Exit::NoRepository, message, hint);
         }
         let last = words.lines().rev().find(|line| !line.is_empty());
         let how = status.map(|status| format!(" ({status})")).unwrap_or_default();

@@ -3,6 +3,9 @@
 //! Its mount shows owners by number alone, no device numbers, and times before 1970 or after 2262
 //! wrongly: `restic find` and `restic cat blob` have them (`trees.rs`).
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -16,6 +19,7 @@ use super::shown::Mount;
 use super::trees::{Looked, Trees, misread};
 use super::{Failure, Foreign, Listing, Shown, json, time, unclear};
 use crate::exit::{CliError, Exit};
+use crate::terminal::printable_bytes;
 
 /// The oldest version that is known to show all that its repository holds.
 const OLDEST: (u32, u32) = (0, 18);
@@ -84,7 +88,7 @@ impl Restic {
 
     /// Shows a snapshot.
     pub fn show(&mut self, snapshot: &Foreign, before: Option<&Foreign>) -> Result<Shown, Failure> {
-        let mut warnings = Vec::new();
+        let (mut notes, mut warnings) = (Vec::new(), Vec::new());
         // Each begins with a second in which restic opens the repository.
         let (changed, looked) = std::thread::scope(|scope| {
             let this = &*self;
@@ -102,12 +106,27 @@ impl Restic {
             self.mount = Some(Mount::start(&self.program, &arguments)?);
         }
         let mount = self.mount.as_ref().map(Mount::folder).unwrap_or(Path::new("/"));
+        let root = mount.join("ids").join(&snapshot.id);
+        let mut snapshot = snapshot.clone();
+        if let Some(paths) = paths_in_tree(&root, &snapshot.paths) {
+            let list = |paths: &[Vec<u8>]| {
+                paths.iter().map(|path| printable_bytes(path)).collect::<Vec<_>>().join(", ")
+            };
+            notes.push(format!(
+                "restic was given {} as a relative path, and keeps it as {}: that is where it is here, \
+                 too",
+                list(&snapshot.paths),
+                list(&paths)
+            ));
+            snapshot.paths = paths;
+        }
         Ok(Shown {
-            root: mount.join("ids").join(&snapshot.id),
-            snapshot: snapshot.clone(),
+            root,
+            snapshot,
             accounts: looked.owners.into_accounts(),
             corrections: Corrections::new(looked.corrections),
             changed,
+            notes,
             warnings,
         })
     }
@@ -190,6 +209,32 @@ impl Listed {
             |other: &&Self| other.id == *original || other.original.as_ref() == Some(original);
         if all.iter().filter(is_same).count() == 1 { original } else { &self.id }
     }
+}
+
+/// Where a snapshot's paths are in its tree, if one of them is not where it was on the disk: of a
+/// path that was given as a relative one, restic keeps what was given. Of one that led through `..`
+/// less is kept, and of `.` nothing: then all that the tree begins with is meant.
+fn paths_in_tree(root: &Path, paths: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+    let is_there = |path: &[u8]| {
+        let path = Path::new(OsStr::from_bytes(path));
+        root.join(path.strip_prefix("/").unwrap_or(path)).symlink_metadata().is_ok()
+    };
+    if paths.iter().all(|path| is_there(path)) {
+        return None;
+    }
+    let mut found = BTreeSet::new();
+    for path in paths {
+        let tails =
+            (0..path.len()).filter(|place| path[*place] == b'/').map(|place| &path[place..]);
+        match tails.into_iter().find(|tail| tail.len() > 1 && is_there(tail)) {
+            Some(tail) => drop(found.insert(tail.to_vec())),
+            None => {
+                let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+                found.extend(entries.map(|entry| [b"/", entry.file_name().as_bytes()].concat()));
+            }
+        }
+    }
+    Some(found.into_iter().collect())
 }
 
 /// The version, if it is below the oldest that is known to show all.

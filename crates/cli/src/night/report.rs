@@ -8,7 +8,7 @@ use strongroom_base::{Printable, Timestamp};
 use strongroom_notice::{Notice, Verdict};
 
 use super::STEPS;
-use super::record::{Record, RunRecord, StepRecord};
+use super::record::{Moment, Record, RunRecord, StepRecord};
 use crate::dates;
 use crate::machine::host_name;
 
@@ -61,6 +61,25 @@ pub fn notice(profile: &str, run: &RunRecord, verdict: Verdict) -> Notice {
     details["profile"] = json!(profile);
     details["host"] = json!(host);
     Notice { verdict, subject, text, details }
+}
+
+/// A notice of no run, to see whether notices arrive.
+pub fn test_notice(profile: &str, now: Timestamp) -> Notice {
+    let nothing = RunRecord {
+        started: Moment(now),
+        ended: Moment(now),
+        verdict: Verdict::Good.name().to_owned(),
+        exit: 0,
+        steps: Vec::new(),
+        troubles: Vec::new(),
+        undelivered: Vec::new(),
+    };
+    let (host, shown) = (host_name(), Printable::text(profile).to_string());
+    Notice {
+        subject: format!("strongroom: {shown} on {host}: a test"),
+        text: format!("This is a test: notices of profile {shown} on {host} arrive here."),
+        ..notice(profile, &nothing, Verdict::Good)
+    }
 }
 
 /// A notice with the runs that its recipient did not hear of, the newest first. It is as bad as the

@@ -74,7 +74,7 @@ impl Profiles {
     /// Those of a file.
     pub fn read(path: &Path) -> Result<Self, CliError> {
         let mut all = Self::default();
-        all.add(path, &mut Vec::new())?;
+        all.add(path, &mut Vec::new(), None)?;
         Ok(all)
     }
 
@@ -166,10 +166,20 @@ impl Profiles {
         Ok(chain)
     }
 
-    fn add(&mut self, path: &Path, within: &mut Vec<PathBuf>) -> Result<(), CliError> {
+    /// Adds the profiles of a file, and of those that it includes. `from` is what includes it.
+    fn add(
+        &mut self,
+        path: &Path,
+        within: &mut Vec<PathBuf>,
+        from: Option<&Position>,
+    ) -> Result<(), CliError> {
         let failed = |error: std::io::Error| {
             let message = format!("cannot read the profiles in {}: {error}", Printable::path(path));
-            CliError::new(Exit::Failed, message, "`strongroom profile init` writes an example")
+            let hint = "`strongroom profile init` writes an example";
+            match from {
+                Some(from) => wrong(from, message, "write a file that exists, or leave it out"),
+                None => CliError::new(Exit::Failed, message, hint),
+            }
         };
         let named = path;
         let path = path.canonicalize().map_err(failed)?;
@@ -194,7 +204,7 @@ impl Profiles {
                         wrong(&at, "`include` is a list of files", "write include = [\"FILE\"]")
                     })? {
                         let file = at_home(&file);
-                        self.add(&path.with_file_name(file), within)?;
+                        self.add(&path.with_file_name(file), within, Some(&at))?;
                     }
                     within.pop();
                 }

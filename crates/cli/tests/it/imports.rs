@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
 
 use crate::json::follows_the_schema;
@@ -240,7 +240,7 @@ fn takes_over_all(program: &'static str, seed: u64) {
     let listed = theirs.snapshots();
     assert_eq!(listed.iter().map(stored).collect::<Vec<_>>(), all);
     for snapshot in &listed {
-        assert_eq!(snapshot["paths"], serde_json::json!([tree.to_str().unwrap()]));
+        assert_eq!(snapshot["paths"], json!([tree.to_str().unwrap()]));
         assert_eq!(snapshot["origin"]["program"], program);
     }
     let imported = [events(&some, "imported"), events(&rest, "imported")].concat();
@@ -297,6 +297,36 @@ fn add_what_grow_has_not(tree: &Path) {
 #[test]
 fn every_snapshot_of_restic_is_taken_over() {
     takes_over_all("restic", 71);
+}
+
+#[test]
+fn what_restic_was_given_as_a_relative_path_is_listed_where_it_keeps_it() {
+    let Some(theirs) = Theirs::new("restic") else { return };
+    let folder = theirs.world.path("home");
+    std::fs::create_dir_all(folder.join("papers")).unwrap();
+    std::fs::create_dir_all(folder.join("elsewhere")).unwrap();
+    std::fs::write(folder.join("papers/one"), "1").unwrap();
+    std::fs::write(folder.join("elsewhere/two"), "2").unwrap();
+    for (day, paths) in [(1, "papers"), (2, "papers"), (3, "."), (4, "../home/papers")] {
+        let mut command =
+            theirs.command(&["backup", "--quiet", "--time", &format!("2021-02-{day:02} 03:04:05")]);
+        Run::of(command.arg(paths).current_dir(&folder).output().unwrap()).exits(0);
+    }
+    let run = theirs.import(&[]).exits(0);
+    assert_eq!(run.out.matches("as a relative path").count(), 3, "{}", run.out);
+    let listed = theirs.snapshots();
+    let expected = [
+        (json!(["/papers"]), "/papers/one"),
+        (json!(["/papers"]), "/papers/one"),
+        (json!(["/elsewhere", "/papers"]), "/elsewhere/two"),
+        (json!(["/home/papers"]), "/home/papers/one"),
+    ];
+    for (snapshot, (paths, file)) in listed.iter().zip(expected) {
+        assert_eq!(snapshot["paths"], paths);
+        let what = theirs.world.of(snapshot["id"].as_str().unwrap());
+        let names = theirs.world.run(["ls", "--recursive", &what]).exits(0).out;
+        assert!(names.contains(file.trim_start_matches('/')), "{names}");
+    }
 }
 
 #[test]
@@ -436,10 +466,10 @@ fn what_a_person_can_get_wrong_is_explained() {
     fails(&mut import(&["--from-password-command", "false"]), 5, "the passphrase command failed");
     let mut other = theirs.world.command(["--json", "import", "restic", "/nowhere/at/all"]);
     theirs.surround(&mut other);
-    fails(&mut other, 1, "there is no restic repository at");
+    fails(&mut other, 6, "there is no restic repository at");
     let mut other = theirs.world.command(["--json", "import", "borg", "/nowhere/at/all"]);
     theirs.surround(&mut other);
-    fails(&mut other, 1, "there is no borg repository at");
+    fails(&mut other, 6, "there is no borg repository at");
 
     let secret = theirs.world.path("secret");
     std::fs::write(&secret, format!("{PASSPHRASE}\n")).unwrap();

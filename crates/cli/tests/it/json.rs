@@ -26,8 +26,9 @@ const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.schem
 
 /// Definitions of what other tests compare with the schema, because it takes a server; and of what
 /// has no events but errors.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 7] = [
     "notice",
+    "notified",
     "summary of lock",
     "summary of tui",
     // Of real repositories of other programs: imports.rs.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::json::is_a_notice;
+use crate::json::{follows_the_schema, is_a_notice};
 use crate::runs::{STEPS, bare, next, say, webhook, with_profile, write_profile};
 use crate::space::Disk;
 use crate::world::{Run, World, has_program, is_root, program, skipped};
@@ -24,7 +24,7 @@ fn a_notice_that_did_not_arrive_is_sent_with_the_next() {
     say(&world, "status").exits(1).says("not delivered yet to the webhook at 127.0.0.1");
     let status = say(&world, "status --json").exits(1);
     assert_eq!(status.summary()["last_run"]["undelivered"].as_array().unwrap().len(), 1);
-    crate::json::follows_the_schema(&status);
+    follows_the_schema(&status);
     // A good run is not of interest, but what was missed is, and it is kept until it arrives.
     write_profile(&world, STEPS);
     run().exits(3).warns("404");
@@ -78,6 +78,23 @@ fn several_notices_come_in_one_message_the_newer_first() {
     say(&world, &failing).exits(0);
     let [_, _, _, (line, text)] = [(); 4].map(|()| next(&requests));
     assert!(line.starts_with("POST /id ") && text.contains("/nowhere/d"), "{line}\n{text}");
+}
+
+#[test]
+fn a_test_reaches_each_recipient_and_runs_nothing() {
+    let world = with_profile(BACKUP);
+    let (hook, requests) = webhook(&["200 OK"]);
+    let run = say(&world, &format!("--json run --notify-test --notify {hook}")).exits(0);
+    follows_the_schema(&run);
+    assert_eq!(run.events("notified")[0]["delivered"], true);
+    let (line, body) = next(&requests);
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert!(line.starts_with("POST / "), "{line}");
+    assert!(body["subject"].as_str().unwrap().ends_with("a test"), "{body}");
+    assert_eq!(snapshots(&world), 0);
+    let (hook, _requests) = webhook(&["404 Gone"]);
+    say(&world, &format!("run --notify-test --notify {hook}")).exits(1).warns("404");
+    say(&world, "run --notify-test").exits(1).warns("notify = ");
 }
 
 const BACKUP: &str = "[default.backup]\npaths = [\"~/tree\"]\n";

@@ -171,7 +171,10 @@ fn what_is_wrong_is_shown_with_its_line_and_what_was_meant() {
         ("[default]\nextends = \"base\"\n", "there is no profile `base`"),
         ("[default]\nextends = \"default\"\n", "extends itself"),
         ("include = [\"config.toml\"]\n", "includes itself"),
-        ("include = [\"none.toml\"]\n", "none.toml"),
+        ("include = [\"none.toml\"]\n", "none.toml: No such file"),
+        ("include = [\"none.toml\"]\n", "line 1, column 1"),
+        ("[default.backpu]\n[default.backup]\nhots = \"a\"\n", "`hots`"),
+        ("[default.backpu]\n[default.backup]\nhots = \"a\"\n", "`backpu`"),
         ("repo = \"x\"\n", "outside of a profile"),
         ("[default]\nprofile = \"x\"\n", "is no option of every command"),
     ] {

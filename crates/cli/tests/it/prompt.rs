@@ -23,6 +23,29 @@ fn what_is_typed_is_never_shown() {
 }
 
 #[test]
+fn a_mistyped_passphrase_is_asked_for_again_twice() {
+    if skipped("a terminal", cannot()) {
+        return;
+    }
+    let world = World::with_repository();
+    let mut tty = Tty::open();
+    let mut child = tty.start(&world, "snapshots");
+    for typed in ["wrong", PASSPHRASE] {
+        tty.wait_for("Passphrase of ");
+        tty.types(&format!("{typed}\n"));
+    }
+    tty.wait_for("there are no snapshots yet");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let mut child = tty.start(&world, "snapshots");
+    for reply in ["try again", "try again", "error: "] {
+        tty.wait_for("Passphrase of ");
+        tty.types("wrong\n");
+        tty.wait_for(reply);
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+}
+
+#[test]
 fn a_new_passphrase_is_asked_for_until_it_is_the_same_twice() {
     if skipped("a terminal", cannot()) {
         return;

@@ -53,6 +53,8 @@ pub struct Written {
     pub chunks_needed: u64,
     /// Runs of blocks that they were read in: requests to the backend.
     pub reads: u64,
+    /// Files that could not be written to their end.
+    pub failed: u64,
     /// What could not be put back.
     pub problems: Vec<TargetError>,
     /// Files of which something is lost.
@@ -81,7 +83,7 @@ struct FileState {
     handle: Mutex<Option<Arc<TargetFile>>>,
     /// Chunks yet to be written.
     remaining: AtomicU32,
-    /// It was opened before: what has its name is what was written.
+    /// It was opened: what has its name is what was written.
     begun: AtomicBool,
     /// The name that it has until it is whole.
     temporary: Mutex<Option<Vec<u8>>>,
@@ -177,7 +179,7 @@ impl<'b> Shared<'b> {
     /// Takes up the file that began in the batch before.
     fn go_on(&self) {
         if let (Some(begun), Some(state)) = (&self.batch.begun, self.states.first()) {
-            state.begun.store(true, Ordering::Relaxed);
+            state.begun.store(begun.opened, Ordering::Relaxed);
             state.failed.store(begun.failed, Ordering::Relaxed);
             lock(&state.temporary).clone_from(&begun.temporary);
             if let Some(why) = &begun.damaged {
@@ -358,7 +360,7 @@ impl<'b> Shared<'b> {
         }
         let file = &self.batch.files[number as usize];
         let (directory, name, size) = (file.directory, &file.name, file.metadata.size);
-        let is_begun = state.begun.swap(true, Ordering::Relaxed);
+        let is_begun = state.begun.load(Ordering::Relaxed);
         let opened = match file.making {
             Making::Fresh if !is_begun => self.target.create_file(directory, name, size),
             Making::Fresh | Making::Patch => self.target.open_file_for_write(directory, name, size),
@@ -372,6 +374,7 @@ impl<'b> Shared<'b> {
                 return None;
             }
         };
+        state.begun.store(true, Ordering::Relaxed);
         *handle = Some(opened.clone());
         drop(handle);
         let pushed_out = lock(&self.open).push(number, ());
@@ -404,7 +407,7 @@ impl<'b> Shared<'b> {
             return;
         }
         self.files_done.fetch_add(1, Ordering::Relaxed);
-        let Some(handle) = self.open(number) else { return };
+        let Some(handle) = self.open(number) else { return self.remove_torn(number, file) };
         lock(&self.open).pop(&number);
         *lock(&state.handle) = None;
         if state.damaged.load(Ordering::Relaxed) {
@@ -418,6 +421,16 @@ impl<'b> Shared<'b> {
         let Some(handle) = Arc::into_inner(handle) else { return };
         lock(&self.problems).extend(self.target.finish_file(handle, &file.metadata));
         state.whole.store(file.making == Making::Beside, Ordering::Relaxed);
+    }
+
+    /// Removes a new file that could not be written to its end: its name says that it is whole.
+    fn remove_torn(&self, number: u32, file: &BatchFile) {
+        let state = &self.states[number as usize];
+        *lock(&state.handle) = None;
+        let is_ours = state.begun.load(Ordering::Relaxed) && file.making == Making::Fresh;
+        if is_ours && let Err(error) = self.target.remove(file.directory, &file.name) {
+            lock(&self.problems).push(error);
+        }
     }
 
     /// Gives the recovered parts of a file a name that is free.
@@ -473,12 +486,16 @@ impl<'b> Shared<'b> {
             directory: Some(file.directory),
             temporary: lock(&state.temporary).clone(),
             damaged: reasons.get(&number).cloned(),
+            opened: state.begun.load(Ordering::Relaxed),
             failed: state.failed.load(Ordering::Relaxed),
         });
+        let has_failed = |state: &FileState| state.failed.load(Ordering::Relaxed);
+        let failed = files().filter(|((file, state), _)| file.is_last && has_failed(state)).count();
         Written {
             damaged,
             damaged_linked,
             unfinished,
+            failed: failed as u64,
             bytes_written: self.bytes_written.into_inner(),
             chunks_needed: self.chunks_needed.into_inner(),
             reads: self.reads.into_inner(),

@@ -16,6 +16,12 @@ impl Run<'_> {
         self.monitor.problem(Problem { severity: Severity::Warning, path, message: &message });
     }
 
+    /// The problem of a file that has not come back.
+    pub(super) fn not_made(&mut self, error: &TargetError) {
+        self.outcome.files_failed += 1;
+        self.problem(error);
+    }
+
     pub(super) fn damage(&self, damaged: &Damaged) {
         let Damaged { path, why, salvage, making } = damaged;
         let salvage = salvage.as_ref().and_then(|path| path.file_name());

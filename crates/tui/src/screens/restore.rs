@@ -225,7 +225,7 @@ fn result_lines(outcome: &RestoreOutcome) -> Vec<(String, Ink)> {
     let mut lines = vec![(
         format!(
             "Restored {}, {}; {} written, {} already up to date.",
-            counted(outcome.files, "file", "files"),
+            counted(outcome.files.saturating_sub(outcome.files_failed), "file", "files"),
             bytes_text(outcome.bytes),
             bytes_text(outcome.bytes_written),
             counted(outcome.files_right, "file", "files"),
