@@ -73,7 +73,7 @@ fn familiar(error: &clap::Error, words: &[OsString]) -> Option<(String, String)>
                 return Some((format!("`{of}` has no option `{shown}`"), hint.to_owned()));
             }
             let is_path = word.contains('/') && OF_FILES.contains(&of);
-            let hint = format!("a path stands behind its snapshot and a colon: `latest:{shown}`");
+            let hint = format!("a path is typed behind its snapshot and a colon: `latest:{shown}`");
             is_path.then(|| (format!("`{of}` takes no further word, and here is `{shown}`"), hint))
         }
         _ => None,
@@ -135,7 +135,7 @@ fn for_option(command: &str, option: &str) -> Option<&'static str> {
              --label narrow the list"
         }
         ("replicate", "--from-repo" | "--from-repository-file") => {
-            "the repository is what is copied, and where to stands behind: \
+            "the repository is what is copied, and where to is the next word: \
              `strongroom --repo FROM copy TO`"
         }
         ("unlock", "--remove-all") => {

@@ -258,12 +258,15 @@ pub fn built(command: &Command) -> Command {
     command
 }
 
+/// What a profile says, and the option that it is about.
+pub type Resolved<'c, 'p> = (&'c Arg, &'p Setting);
+
 /// What a profile says about a command, and the options that it is about.
 pub fn resolve<'c, 'p>(
     profiles: &'p Profiles,
     profile: &str,
     command: &'c Command,
-) -> Result<Vec<(&'c Arg, &'p Setting)>, CliError> {
+) -> Result<Vec<Resolved<'c, 'p>>, CliError> {
     resolve_each(profiles, profile, command)?.into_iter().collect()
 }
 
@@ -272,7 +275,7 @@ pub fn resolve_each<'c, 'p>(
     profiles: &'p Profiles,
     profile: &str,
     command: &'c Command,
-) -> Result<Vec<Result<(&'c Arg, &'p Setting), CliError>>, CliError> {
+) -> Result<Vec<Result<Resolved<'c, 'p>, CliError>>, CliError> {
     let can_be_written = |arg: &&Arg| !UNWRITTEN.contains(&arg.get_id().as_str());
     let args: Vec<&Arg> = command.get_arguments().filter(can_be_written).collect();
     let settings = profiles.settings(profile, command.get_name())?;

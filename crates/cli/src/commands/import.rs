@@ -150,7 +150,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         for note in &shown.notes {
             // Most are the same for all snapshots.
             if told.insert(note.clone()) {
-                context.terminal.note(note);
+                context.terminal.problem(Severity::Note, note);
             }
         }
         for warning in &shown.warnings {

@@ -323,8 +323,8 @@ fn what_restic_was_given_as_a_relative_path_is_listed_where_it_keeps_it() {
     ];
     for (snapshot, (paths, file)) in listed.iter().zip(expected) {
         assert_eq!(snapshot["paths"], paths);
-        let what = theirs.world.of(snapshot["id"].as_str().unwrap());
-        let names = theirs.world.run(["ls", "--recursive", &what]).exits(0).out;
+        let id = snapshot["id"].as_str().unwrap();
+        let names = theirs.world.run(["ls", "--recursive", id]).exits(0).out;
         assert!(names.contains(file.trim_start_matches('/')), "{names}");
     }
 }
