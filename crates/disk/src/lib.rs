@@ -1,0 +1,76 @@
+//! What is on a disk: partition tables, volume groups, file systems.
+//!
+//! A backup of a disk image cuts the image's stream at the extents of files, keeps the files of each
+//! partition as an ordinary tree, and treats free space and swap as zeros. This crate answers what
+//! that takes, over any [`ReadAt`]:
+//!
+//! - [`volumes`] finds what a person could mount: partitions, logical volumes, or the whole disk.
+//!   A [`Volume`] says where on the disks its bytes are, and a [`VolumeReader`] reads them.
+//! - [`open`] recognises the file system of a volume. A [`FileSystem`] lists directories, describes
+//!   inodes, and says where in the volume a file's content is. If the volume was not unmounted
+//!   cleanly, its journal is replayed in memory, so that the files are those that the kernel would
+//!   show after a mount.
+//! - [`FileSystem::free`] says which bytes nothing needs.
+//! - [`Swap`] says the same of swap areas.
+//!
+//! # What is free
+//!
+//! A byte that is called free is read as zero from the backup, so a map that is wrong must cost
+//! space only, never data. Free is only what the allocation map *and* the mappings of all inodes
+//! call free, on a volume that is clean or was replayed; and a part of the map that fails its
+//! checksum, or contradicts its own count, calls nothing free. A caller that walks the tree also
+//! subtracts each extent that it was given ([`FreeMap::keep`]). See [`FreeMap`].
+//!
+//! # Bad input
+//!
+//! Any bytes are a disk. Nothing here panics or hangs; memory is bounded by constants, except for
+//! the map of a journal, which is bounded by the journal that is really there (about 50 bytes for
+//! each of its blocks). Directories may form circles: a caller that descends visits each directory
+//! once.
+//!
+//! # Floor
+//!
+//! Floor 4. It stores nothing and writes nothing.
+
+mod read;
+
+mod volume;
+
+mod finding;
+
+mod tables;
+
+mod lvm;
+
+mod layout;
+
+mod file_system;
+
+mod free;
+
+mod content;
+
+mod ext;
+
+mod recognize;
+
+mod swap;
+
+mod checksum;
+mod fields;
+
+mod error;
+
+pub use content::FileContent;
+pub use error::{DiskError, Result};
+pub use ext::Ext;
+pub use file_system::{
+    Entry, Facts, FileSystem, Kind, Node, NodeKind, Piece, Source, State, Unclean,
+};
+pub use finding::Finding;
+pub use free::FreeMap;
+pub use layout::{Layout, volumes};
+pub use read::ReadAt;
+pub use recognize::open;
+pub use swap::Swap;
+pub use volume::{Place, Run, Volume, VolumeKind, VolumeReader};

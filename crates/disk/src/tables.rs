@@ -1,0 +1,54 @@
+//! Partition tables of one disk.
+
+mod gpt;
+mod mbr;
+
+use crate::finding::Finding;
+use crate::read::ReadAt;
+use crate::volume::{Place, Volume, VolumeKind};
+
+/// The partitions of a disk; the whole disk if it has no table.
+pub(crate) fn partitions(
+    disk: usize,
+    reader: &dyn ReadAt,
+    findings: &mut Vec<Finding>,
+) -> Vec<Volume> {
+    let place = Place { disk, offset: 0 };
+    let whole = || Volume::linear("whole".into(), VolumeKind::Whole, place, reader.size());
+    let mut sector = [0; 512];
+    if reader.size() < 1024 {
+        return vec![whole()];
+    }
+    if reader.read_at(0, &mut sector).is_err() {
+        findings.push(Finding::Unreadable { disk, offset: 0 });
+        sector.fill(0);
+    }
+    let primary = mbr::primary(&sector);
+    let protects = primary.iter().flatten().flatten().any(|entry| entry.type_id == mbr::PROTECTIVE);
+    // As in Linux, a GPT counts only if the MBR says so: otherwise it is left over from before the
+    // disk was partitioned again.
+    if (protects || primary.is_none())
+        && let Some(volumes) = gpt::partitions(disk, reader, protects, findings)
+    {
+        return volumes;
+    }
+    match primary {
+        Some(primary) => mbr::partitions(disk, reader, &primary, findings),
+        None => vec![whole()],
+    }
+}
+
+/// The part of a partition that is on the disk; `None` if none is.
+fn on_disk(
+    disk: usize,
+    reader: &dyn ReadAt,
+    (name, kind): (String, VolumeKind),
+    (offset, bytes): (u64, u64),
+    findings: &mut Vec<Finding>,
+) -> Option<Volume> {
+    let there = reader.size().saturating_sub(offset).min(bytes);
+    if there < bytes {
+        findings.push(Finding::OutsideOfDisk { disk, name: name.clone() });
+    }
+    (there > 0).then(|| Volume::linear(name, kind, Place { disk, offset }, there))
+}

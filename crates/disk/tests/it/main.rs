@@ -1,0 +1,22 @@
+//! Real disks, made by real tools: what this crate sees is compared with what the kernel and those
+//! tools see.
+//!
+//! Debian packages: `e2fsprogs` (`mke2fs`, `debugfs`, `e2fsck`), `acl`, `attr`, `fdisk`, `gdisk`,
+//! `lvm2`, `util-linux`, `python3`. What mounts needs root and a loop device.
+#![expect(clippy::unwrap_used, reason = "a helper that cannot do its work fails the test")]
+
+mod world;
+
+mod tables;
+
+mod lvm;
+
+mod swap;
+
+mod made;
+
+mod mounted;
+
+mod dirty;
+
+mod hostile;
