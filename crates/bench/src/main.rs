@@ -40,7 +40,8 @@ enum Command {
     Peers(peers::Args),
     /// Every second of sixty snapshots forgotten and pruned, beside others: writes docs/years.md
     Years(peers::YearsArgs),
-    /// The papers' tables, on releases of today: writes docs/papers.md
+    /// The papers' tables, on releases of today, and Foundation's simulator: writes docs/papers.md
+    /// and docs/foundation.md
     Papers(papers::Args),
     /// The index beside redb, fjall, linear hashing and Venti's buckets
     #[cfg(feature = "stores")]

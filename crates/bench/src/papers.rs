@@ -1,5 +1,7 @@
-//! What the papers behind Strongroom print about series of releases, and what Strongroom makes of
-//! such series today, in one document.
+//! What the papers behind Strongroom print, beside what Strongroom makes of it: their series of
+//! releases, stored today, in one document; Foundation's evaluation, simulated, in another.
+
+mod foundation;
 
 mod printed;
 mod series;
@@ -16,6 +18,9 @@ use crate::shell::{Done, Failure, make_folder, write};
 /// The arguments as typed.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
+    /// Documents to make [default: all]
+    #[arg(long, value_enum, value_name = "A,B", value_delimiter = ',')]
+    part: Vec<Part>,
     /// Folder that series are fetched to and kept in [default: target/bench]
     #[arg(long, value_name = "DIR", value_parser = absolute)]
     data: Option<PathBuf>,
@@ -28,13 +33,23 @@ pub struct Args {
     /// Strongroom [default: target/release/strongroom]
     #[arg(long, value_name = "PATH", value_parser = absolute)]
     program: Option<PathBuf>,
-    /// The document [default: docs/papers.md]
-    #[arg(long, value_name = "FILE", value_parser = absolute)]
+    /// Folder of the documents, papers.md and foundation.md [default: docs]
+    #[arg(long, value_name = "DIR", value_parser = absolute)]
     out: Option<PathBuf>,
+}
+
+/// A document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Series of releases, stored: papers.md
+    Series,
+    /// Foundation's simulator and nights: foundation.md, which needs nothing but time
+    Foundation,
 }
 
 /// The arguments, resolved.
 struct Options {
+    parts: Vec<Part>,
     data: PathBuf,
     series: Vec<String>,
     scale: Scale,
@@ -45,8 +60,11 @@ struct Options {
 impl Options {
     fn resolve(args: Args, root: &Path) -> Self {
         let data = args.data.unwrap_or_else(|| root.join("target/bench"));
-        let document =
-            args.scale.pick(data.join("scale-small/papers.md"), root.join("docs/papers.md"));
+        let documents = args.scale.pick(data.join("scale-small"), root.join("docs"));
+        let mut parts = args.part;
+        if parts.is_empty() {
+            parts = vec![Part::Foundation, Part::Series];
+        }
         let mut series = args.series;
         if series.is_empty() {
             series = series::NAMES.map(str::to_owned).to_vec();
@@ -55,24 +73,47 @@ impl Options {
             series.retain(|name| name == series::NAMES[0]);
         }
         Self {
+            parts,
             data,
             series,
             scale: args.scale,
             program: args.program.unwrap_or_else(|| root.join("target/release/strongroom")),
-            out: args.out.unwrap_or(document),
+            out: args.out.unwrap_or(documents),
         }
     }
 }
 
-/// Stores every series, and writes the document. `root` is the repository's folder.
+/// Makes the documents. `root` is the repository's folder.
 pub fn run(args: Args, root: &Path) -> Done {
     let options = Options::resolve(args, root);
-    if !options.program.is_file() {
+    let is_wanted = |part| options.parts.contains(&part);
+    // Before the nights are simulated, which takes minutes.
+    if is_wanted(Part::Series) && !options.program.is_file() {
         let program = options.program.display();
         return Err(Failure::Other(format!(
             "{program} does not exist: build it, or name another with --program"
         )));
     }
+    make_folder(&options.out)?;
+    if is_wanted(Part::Foundation) {
+        let document = foundation::document(options.scale);
+        write_document(&options.out.join("foundation.md"), document)?;
+    }
+    if is_wanted(Part::Series) {
+        let document = store_series(&options)?;
+        write_document(&options.out.join("papers.md"), document)?;
+    }
+    Ok(())
+}
+
+fn write_document(path: &Path, document: String) -> Done {
+    write(path, document)?;
+    say(&format!("wrote {}", path.display()));
+    Ok(())
+}
+
+/// Stores every series.
+fn store_series(options: &Options) -> Done<String> {
     let root = options.scale.pick(options.data.join("scale-small"), options.data.clone());
     make_folder(&root)?;
     let mut measured = Vec::new();
@@ -82,9 +123,7 @@ pub fn run(args: Args, root: &Path) -> Done {
         let versions = store::store(&series, &options.program, &root.join("papers"))?;
         measured.push((series, versions));
     }
-    write(&options.out, text::document(&measured))?;
-    say(&format!("wrote {}", options.out.display()));
-    Ok(())
+    Ok(text::document(&measured))
 }
 
 #[cfg(test)]
@@ -107,9 +146,13 @@ mod tests {
     #[test]
     fn defaults_depend_on_the_scale() {
         let options = parse(&[]).unwrap();
-        assert_eq!((options.series.len(), options.out), (3, "/r/docs/papers.md".into()));
+        assert_eq!((options.series.len(), options.out), (3, "/r/docs".into()));
         let options = parse(&["--scale", "small", "--data", "/d"]).unwrap();
-        assert_eq!((options.series.len(), options.out), (1, "/d/scale-small/papers.md".into()));
+        assert_eq!((options.series.len(), options.out), (1, "/d/scale-small".into()));
+        assert_eq!(options.parts, [Part::Foundation, Part::Series]);
+        let options = parse(&["--part", "foundation"]).unwrap();
+        assert_eq!(options.parts, [Part::Foundation]);
+        assert!(parse(&["--part", "yuru"]).is_err());
         assert!(parse(&["--series", "emacs"]).is_err());
         assert!(parse(&["--data"]).is_err());
     }
