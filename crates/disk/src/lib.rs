@@ -42,6 +42,7 @@ mod tables;
 
 mod lvm;
 
+mod image;
 mod layout;
 
 mod file_system;
@@ -69,6 +70,7 @@ pub use file_system::{
 };
 pub use finding::Finding;
 pub use free::FreeMap;
+pub use image::{Image, RawImage};
 pub use layout::{Layout, volumes};
 pub use read::ReadAt;
 pub use recognize::open;

@@ -6,6 +6,7 @@
 
 mod as_made;
 mod begun;
+pub mod image;
 mod links;
 mod parent;
 mod paths;

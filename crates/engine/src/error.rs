@@ -44,6 +44,9 @@ pub enum EngineError {
         /// Bytes that are free, less what is left to others.
         free: u64,
     },
+    /// What a backup of disks keeps on this machine meanwhile could not be written or read.
+    #[error("cannot keep what a backup of disks remembers meanwhile: {0}")]
+    Whereabouts(#[source] std::io::Error),
     /// Writing what is read to a stream failed.
     #[error("cannot write the output: {0}")]
     Output(#[source] std::io::Error),
@@ -82,6 +85,7 @@ impl EngineError {
             Self::Source(_)
             | Self::Target(_)
             | Self::Scratch { .. }
+            | Self::Whereabouts(_)
             | Self::Output(_)
             | Self::Input(_) => ErrorKind::Other,
         }

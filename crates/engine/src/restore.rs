@@ -8,6 +8,7 @@
 
 mod batch;
 mod behind;
+mod disk;
 mod dry;
 mod report;
 mod scope;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use batch::{Batch, Damaged, Making, NameIn, PendingFile, is_right};
 use behind::FlushedTarget;
+pub use disk::{DiskOutcome, restore_disk};
 pub(crate) use scope::Scope;
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Progress};

@@ -69,6 +69,12 @@ impl<'r> Tally<'r> {
         self.monitor.problem(Problem { severity: Severity::Warning, path, message });
     }
 
+    /// Something is odd, and keeps nothing from being stored.
+    pub fn note(&self, path: &Path, message: &str) {
+        let path = Some(path);
+        self.monitor.problem(Problem { severity: Severity::Note, path, message });
+    }
+
     /// Something is left out.
     pub fn left_out(&mut self, path: &Path, why: &ExcludeReason) {
         self.excluded += 1;

@@ -40,6 +40,11 @@ impl Totals {
         Self { counted, estimate }
     }
 
+    /// This is what there is to do.
+    pub fn of(files: u64, bytes: u64) -> Self {
+        Self { counted: Arc::default(), estimate: Some((files, bytes)) }
+    }
+
     /// Enters what is known into the progress.
     pub fn apply(&self, progress: &mut Progress) {
         if self.counted.done.load(Ordering::Acquire) {

@@ -133,9 +133,7 @@ impl<'r, 'w> Trees<'r, 'w> {
     ) -> Result<(), EngineError> {
         match step {
             Step::Enter { name, metadata, before } => {
-                let basis = |before: &Before| StreamBasis::new(self.reader, &before.tree);
-                let (basis, tree) = (before.as_ref().map(basis), TreeWriter::new());
-                self.frames.push(Frame { name, metadata, tree, partial: false, before, basis });
+                self.enter(name, metadata, before);
                 Ok(())
             }
             Step::Leave => self.leave(tally),
@@ -154,8 +152,20 @@ impl<'r, 'w> Trees<'r, 'w> {
         }
     }
 
+    /// The writer, to store what entries need.
+    pub fn writer_mut(&mut self) -> &mut ChunkWriter<'r> {
+        self.writer
+    }
+
+    /// A directory begins.
+    pub fn enter(&mut self, name: Vec<u8>, metadata: Box<Metadata>, before: Option<Before>) {
+        let basis = |before: &Before| StreamBasis::new(self.reader, &before.tree);
+        let (basis, tree) = (before.as_ref().map(basis), TreeWriter::new());
+        self.frames.push(Frame { name, metadata, tree, partial: false, before, basis });
+    }
+
     /// Something of the deepest directory is not stored.
-    fn left_out(&mut self) {
+    pub fn left_out(&mut self) {
         // A given path that does not exist is in no directory.
         if let Some(frame) = self.frames.last_mut() {
             frame.partial = true;
@@ -171,7 +181,8 @@ impl<'r, 'w> Trees<'r, 'w> {
         Ok(self.root)
     }
 
-    fn leave(&mut self, tally: &mut Tally<'_>) -> Result<(), EngineError> {
+    /// The deepest directory ends.
+    pub fn leave(&mut self, tally: &mut Tally<'_>) -> Result<(), EngineError> {
         let mut frame = self.frames.pop().expect("a directory is left after it was entered");
         let tree = frame.tree.finish(&mut self.writer.metadata(frame.basis.as_mut()))?;
         let partial = frame.partial;
@@ -191,14 +202,14 @@ impl<'r, 'w> Trees<'r, 'w> {
     }
 
     /// Puts an entry of the parent's tree into its directory, unchanged.
-    fn keep(&mut self, name: &[u8], entry: &StoredEntry) -> Result<(), EngineError> {
+    pub fn keep(&mut self, name: &[u8], entry: &StoredEntry) -> Result<(), EngineError> {
         let frame = self.frames.last_mut().expect("an entry is in a directory");
         let mut lane = self.writer.metadata(frame.basis.as_mut());
         Ok(frame.tree.push_stored(name, entry, &mut lane)?)
     }
 
     /// Puts an entry into its directory; without its attributes if they are too large.
-    fn push(&mut self, mut entry: Entry, tally: &mut Tally<'_>) -> Result<(), EngineError> {
+    pub fn push(&mut self, mut entry: Entry, tally: &mut Tally<'_>) -> Result<(), EngineError> {
         match &entry.kind {
             EntryKind::Directory { .. } => {}
             EntryKind::File { content } => {

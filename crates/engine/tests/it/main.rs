@@ -15,6 +15,7 @@ mod domains;
 mod faults;
 mod holds;
 mod hostile;
+mod images;
 mod keys;
 mod linear;
 mod memory;

@@ -1,9 +1,9 @@
 //! Splits streams into pieces of whole chunks: reads, cuts, and names them.
 
 use strongroom_base::{Fingerprint, Fingerprinter};
-use strongroom_chunk::{Chunker, Key};
+use strongroom_chunk::{AlignedChunker, Chunker, Key, Limits};
 
-use crate::config::{NAMING_FINGERPRINT, StreamKind};
+use crate::config::{NAMING_FINGERPRINT, StreamChunker, StreamKind};
 use crate::error::RepositoryError;
 use crate::repository::Repository;
 
@@ -21,14 +21,44 @@ pub struct Piece {
 /// Cuts streams and names their chunks.
 #[derive(Clone)]
 pub struct StreamCutter {
-    chunker: Chunker,
+    rule: Rule,
     fingerprinter: Fingerprinter,
+}
+
+/// Where streams are cut.
+#[derive(Clone, Copy)]
+enum Rule {
+    /// Anywhere.
+    Content(Chunker),
+    /// At pages.
+    Aligned(AlignedChunker),
+}
+
+impl Rule {
+    fn limits(&self) -> Limits {
+        match self {
+            Self::Content(chunker) => chunker.limits(),
+            Self::Aligned(chunker) => chunker.limits(),
+        }
+    }
+
+    fn cut(&self, window: &[u8], at_end: bool) -> Option<usize> {
+        match self {
+            Self::Content(chunker) => chunker.cut(window, at_end),
+            Self::Aligned(chunker) => chunker.cut(window, at_end),
+        }
+    }
 }
 
 /// Fills a buffer from its start; returns how many bytes it got, and whether they were the last.
 type Fill<'f, E> = dyn FnMut(&mut [u8]) -> Result<(usize, bool), E> + 'f;
 
 impl Piece {
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     /// The chunks in order, each with its name.
     pub fn chunks(&self) -> impl Iterator<Item = (&[u8], Fingerprint)> {
         let starts = std::iter::once(0).chain(self.chunks.iter().map(|(end, _)| *end));
@@ -41,25 +71,39 @@ impl StreamCutter {
     /// Cuts files by the rules of a repository, and names their chunks. Fails if the repository has
     /// rules that this program does not know: it can be read, but not written.
     pub fn of_files(repository: &Repository) -> Result<Self, RepositoryError> {
+        Self::of(repository, StreamKind::Files)
+    }
+
+    /// The same for what of a disk belongs to no file.
+    pub fn of_images(repository: &Repository) -> Result<Self, RepositoryError> {
+        Self::of(repository, StreamKind::Images)
+    }
+
+    fn of(repository: &Repository, kind: StreamKind) -> Result<Self, RepositoryError> {
         let unknown = |what, number| RepositoryError::Unknown { what, number };
         let config = &repository.config;
         if config.naming != NAMING_FINGERPRINT {
             return Err(unknown("naming of chunks", config.naming.into()));
         }
         repository.check_mode()?;
-        let rule = config.chunker(StreamKind::Files);
-        if rule.algorithm != Chunker::ALGORITHM {
-            return Err(unknown("chunker", rule.algorithm));
-        }
+        let StreamChunker { algorithm, limits } = config.chunker(kind);
         let naming = &repository.write_keys().naming;
-        let chunker = Chunker::new(rule.limits, Key::from_bytes(&naming.chunker_key));
-        Ok(Self::new(chunker, naming.data.clone()))
+        let key = Key::from_bytes(&naming.chunker_key);
+        let rule = match algorithm {
+            Chunker::ALGORITHM => Rule::Content(Chunker::new(limits, key)),
+            AlignedChunker::ALGORITHM => {
+                let chunker = AlignedChunker::new(limits, key);
+                Rule::Aligned(chunker.map_err(|_| unknown("limits of chunks", algorithm))?)
+            }
+            other => return Err(unknown("chunker", other)),
+        };
+        Ok(Self::new(rule, naming.data.clone()))
     }
 
     /// A cutter with a repository's rule and names.
-    pub fn new(chunker: Chunker, fingerprinter: Fingerprinter) -> Self {
-        assert!(chunker.limits().max() <= PIECE_BYTES, "a chunk is well within a piece");
-        Self { chunker, fingerprinter }
+    fn new(rule: Rule, fingerprinter: Fingerprinter) -> Self {
+        assert!(rule.limits().max() <= PIECE_BYTES, "a chunk is well within a piece");
+        Self { rule, fingerprinter }
     }
 
     /// Reads to the end of a stream of about `expected` bytes, and passes it on piece by piece. An
@@ -76,7 +120,7 @@ impl StreamCutter {
         let mut at_end = false;
         while !at_end {
             // All pieces of a long stream take the same memory: where one was, the next fits.
-            let most = if rest.is_empty() { 0 } else { self.chunker.limits().max() };
+            let most = if rest.is_empty() { 0 } else { self.rule.limits().max() };
             let mut bytes = Vec::with_capacity(most + room);
             bytes.extend_from_slice(&rest);
             let mut filled = bytes.len();
@@ -87,7 +131,7 @@ impl StreamCutter {
             at_end = is_last;
             let mut chunks = Vec::new();
             let mut cut = 0;
-            while let Some(length) = self.chunker.cut(&bytes[cut..], at_end) {
+            while let Some(length) = self.rule.cut(&bytes[cut..], at_end) {
                 let fingerprint = self.fingerprinter.fingerprint(&bytes[cut..cut + length]);
                 cut += length;
                 chunks.push((cut, fingerprint));
@@ -116,7 +160,7 @@ mod tests {
         let fingerprinter = strongroom_base::NamingSecret([5; 32]).keys().data.clone();
         let chunker =
             Chunker::new(Limits::new(4 << 10, 12 << 10).unwrap(), Key::from_bytes(&[7; 8]));
-        let cutter = StreamCutter::new(chunker, fingerprinter.clone());
+        let cutter = StreamCutter::new(Rule::Content(chunker), fingerprinter.clone());
         let mut stream = vec![0; 3_000_017];
         blake3::Hasher::new().finalize_xof().fill(&mut stream);
         for length in [0, 1, 5000, 70_000, 1 << 20, (1 << 20) + 1, 3_000_017] {

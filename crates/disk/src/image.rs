@@ -1,0 +1,99 @@
+//! Images of disks: files and block devices that hold the bytes of a disk, in one of several formats.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+
+use rustix::fs::SeekFrom;
+
+use crate::read::ReadAt;
+
+/// An image of a disk.
+pub trait Image: ReadAt {
+    /// The next bytes, from `offset` on, that may be other than zeros: a range that ends behind
+    /// `offset`. `None` if only zeros follow.
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        Ok((offset < self.size()).then(|| offset..self.size()))
+    }
+}
+
+/// A file, or a block device, that holds the bytes of a disk as they are.
+#[derive(Debug)]
+pub struct RawImage {
+    file: File,
+    bytes: u64,
+    /// It may have holes.
+    is_file: bool,
+}
+
+impl RawImage {
+    /// Opens it for reading.
+    ///
+    /// # Errors
+    ///
+    /// It does not exist, cannot be read, or is neither a file nor a block device.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let kind = file.metadata()?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is neither a file nor a block device",
+            ));
+        }
+        // The size of a block device is where its end is.
+        let bytes = rustix::fs::seek(&file, SeekFrom::End(0))?;
+        Ok(Self { file, bytes, is_file: kind.is_file() })
+    }
+}
+
+impl ReadAt for RawImage {
+    fn size(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+}
+
+impl Image for RawImage {
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        if offset >= self.bytes {
+            return Ok(None);
+        }
+        if !self.is_file {
+            return Ok(Some(offset..self.bytes));
+        }
+        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(rustix::io::Errno::NXIO) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?;
+        Ok(Some(start..end.min(self.bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_of_a_file_are_no_data() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(10 << 20).unwrap();
+        file.as_file().write_all_at(&[7; 4096], 4 << 20).unwrap();
+        let image = RawImage::open(file.path()).unwrap();
+        assert_eq!(image.size(), 10 << 20);
+        assert_eq!(image.next_data(0).unwrap(), Some(4 << 20..(4 << 20) + 4096));
+        assert_eq!(image.next_data(5 << 20).unwrap(), None);
+        let mut bytes = [0; 2];
+        image.read_at((4 << 20) - 1, &mut bytes).unwrap();
+        assert_eq!(bytes, [0, 7]);
+        assert!(image.read_at((10 << 20) - 1, &mut bytes).is_err());
+        assert!(RawImage::open(Path::new("/dev/null")).is_err());
+    }
+}

@@ -1,0 +1,194 @@
+//! The disks of a machine, and the files on them.
+//!
+//! A disk is one stream. It is cut where extents of files begin and where files end, and between
+//! these places as a file is cut; so a file has the same chunks in every image that it is in, and
+//! beside images (`docs/design/0031-images.md`). What no file system claims is cut at pages. What is
+//! free counts as zeros. A map that is wrong costs space, never data: every byte of a disk that is
+//! not called free is stored, no matter which file claims it.
+//!
+//! The files of each volume are an ordinary tree beside the disk, whose recipes name chunks of the
+//! disk. So every verb over files works on them, and needs no file system to do so.
+//!
+//! ```text
+//! volumes ─▶ gather ─▶ plan ─▶ cut (threads) ─▶ packer, recipe of the disk
+//!                                           └─▶ whereabouts ─▶ trees of the volumes
+//! ```
+
+mod cut;
+mod earlier;
+mod gather;
+mod map;
+mod plan;
+
+mod store;
+mod trees;
+mod walk;
+mod whereabouts;
+
+use std::path::Path;
+
+use strongroom_arena::CacheLimits;
+use strongroom_base::{Cancel, Monitor, Stopwatch};
+use strongroom_disk::{Image, ReadAt, Volume, VolumeReader};
+use strongroom_repository::{ChunkReader, ChunkWriter, Repository, RepositoryError};
+
+use super::begun::{Begun, Remembered};
+use super::profile::Profile;
+use super::tally::Tally;
+use super::totals::Totals;
+use super::{BackupOptions, BackupOutcome, commit_if_worth};
+use crate::error::EngineError;
+use earlier::Earlier;
+use gather::Gathered;
+use store::Storing;
+use trees::MachineTree;
+
+/// The folder of the volumes that are on more than one disk.
+const LOGICAL_VOLUMES: &str = "lvm";
+/// The folder of what describes the machine.
+const DESCRIPTION: &str = "machine";
+
+/// A disk of a machine.
+pub struct Disk {
+    /// What it is called in the machine, such as `vda`; the disk is stored as `vda.raw`, and its
+    /// partitions in the folder `vda`.
+    pub name: String,
+    /// Its bytes, which must not change while they are read.
+    pub image: Box<dyn Image>,
+}
+
+/// What is stored of a machine.
+#[derive(Debug, Clone, Default)]
+pub struct MachineOptions {
+    /// Its name: the folder of the snapshot that holds everything.
+    pub machine: String,
+    /// Store what file systems call free, as it is.
+    pub keep_free: bool,
+    /// Store the content of swap areas.
+    pub keep_swap: bool,
+    /// What describes the machine: names, and the content of each.
+    pub description: Vec<(String, Vec<u8>)>,
+}
+
+/// A volume of the machine.
+struct Mapped<'d> {
+    volume: &'d Volume,
+    reader: VolumeReader<'d>,
+}
+
+/// Makes a snapshot of a machine's disks.
+///
+/// # Errors
+///
+/// A disk cannot be read at all, or the repository fails. Parts of a disk that cannot be read are
+/// problems: they are stored as zeros, and named.
+pub fn backup_machine(
+    repository: &Repository,
+    disks: &[Disk],
+    machine: &MachineOptions,
+    options: &BackupOptions,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<BackupOutcome, EngineError> {
+    check_names(disks, machine)?;
+    let started = repository.surroundings.clock.now();
+    let paths = vec![[b"/", machine.machine.as_bytes()].concat()];
+    let Begun { session, own, gone, parent, from_the_future, rolled_back } =
+        Begun::begin(repository, options, &paths, started, monitor)?;
+    let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
+    let (pack, dry_run) = (options.pack, options.dry_run);
+    let mut writer =
+        ChunkWriter::open(repository, &reader, &session, pack, dry_run, monitor, cancel)?;
+    let begun = Stopwatch::start();
+    let times = writer.times().clone();
+    let bytes = disks.iter().map(|disk| disk.image.size()).sum();
+    let mut tally = Tally::new(monitor, Totals::of(disks.len() as u64, bytes));
+    let readers: Vec<&dyn ReadAt> = disks.iter().map(|disk| &*disk.image as &dyn ReadAt).collect();
+    let layout = strongroom_disk::volumes(&readers);
+    for finding in &layout.findings {
+        tally.note(Path::new(&machine.machine), &format!("{finding:?}"));
+    }
+    let mapped = layout
+        .volumes
+        .iter()
+        .map(|volume| Mapped { volume, reader: VolumeReader::new(volume, &readers) });
+    let mapped: Vec<Mapped<'_>> = mapped.collect();
+    let before = Earlier::of(parent.as_ref(), machine, &reader);
+    let gathered = Gathered::gather(disks, &mapped, machine, &before, &reader, &mut tally, cancel)?;
+    let storing = Storing { repository, reader: &reader, before: &before, options, cancel };
+    let stored = storing.store(disks, gathered, &mut writer, &mut tally)?;
+    let root = MachineTree {
+        repository,
+        disks,
+        mapped: &mapped,
+        machine,
+        stored: &stored,
+        before: &before,
+        reader: &reader,
+        started,
+    }
+    .write(&mut writer, &mut tally, cancel)?;
+    let stopped = cancel.is_cancelled();
+    let needs = writer.needs();
+    let written = writer.finish(monitor)?;
+    let profile = Profile::new(begun.elapsed(), &times, options.readers, options.pack.workers);
+    tally.stats.bytes_new = written.data_bytes;
+    tally.stats.bytes_stored = written.stored_bytes;
+    let mut snapshot = options.snapshot(session.id, started, repository.surroundings.clock.now());
+    snapshot.sequence = session.sequence;
+    snapshot.seen = session.collections.last;
+    snapshot.parent = parent.as_ref().map(|parent| parent.id);
+    snapshot.paths = paths;
+    snapshot.root = root.recipe;
+    snapshot.root_partial = root.partial;
+    snapshot.stats = tally.stats;
+    snapshot.partial = stopped;
+    // A part of a disk boots nothing, and what was stored is found by the next backup.
+    let committed = !stopped && commit_if_worth(session, &snapshot, options)?;
+    if committed {
+        Remembered { own, gone, needs }.keep(repository, &snapshot, monitor);
+    }
+    Ok(BackupOutcome {
+        snapshot,
+        committed,
+        from_the_future,
+        rolled_back,
+        files_unchanged: tally.unchanged,
+        files_new: tally.new,
+        files_changed: tally.changed,
+        excluded: tally.excluded,
+        written,
+        profile,
+    })
+}
+
+/// The names of a machine and of its disks become names of files.
+fn check_names(disks: &[Disk], machine: &MachineOptions) -> Result<(), EngineError> {
+    let wrong = |message: String| Err(RepositoryError::Argument(message).into());
+    let is_good = |name: &str| {
+        strongroom_catalog::entry::is_valid_name(name.as_bytes()) && !name.starts_with('-')
+    };
+    if !is_good(&machine.machine) {
+        return wrong(format!(
+            "\"{}\" cannot name a machine: it becomes a folder",
+            machine.machine
+        ));
+    }
+    if disks.is_empty() {
+        return wrong("a machine without a disk: name its images".to_owned());
+    }
+    let mut taken = vec![LOGICAL_VOLUMES.to_owned(), DESCRIPTION.to_owned()];
+    for disk in disks {
+        let own = [disk.name.clone(), raw_name(&disk.name)];
+        if !is_good(&disk.name) || own.iter().any(|name| taken.contains(name)) {
+            return wrong(format!("\"{}\" cannot name a disk, or is taken", disk.name));
+        }
+        taken.extend(own);
+    }
+    Ok(())
+}
+
+/// The file that a disk is stored as.
+fn raw_name(disk: &str) -> String {
+    format!("{disk}.raw")
+}

@@ -1,0 +1,209 @@
+//! What is known of the disks before they are read: where files are, what is free, and which files
+//! were others in the parent.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::{ControlFlow, Range};
+use std::path::PathBuf;
+
+use strongroom_base::Cancel;
+use strongroom_catalog::{Entry, Recipe};
+use strongroom_disk::{FileSystem, FreeMap, Node, NodeKind, Piece, Source, Swap, Volume};
+use strongroom_repository::ChunkReader;
+
+use super::earlier::Earlier;
+use super::map::{DiskMap, Extent, FileOnVolume, place};
+use super::walk::{Found, Walk};
+use super::{Disk, MachineOptions, Mapped};
+use crate::backup::parent::ParentDirectory;
+use crate::backup::tally::Tally;
+use crate::error::EngineError;
+
+/// At most this many files are remembered as changed, a kilobyte each: the others get their deltas
+/// from the same place of the disk.
+const CHANGED_MAX: usize = 20_000;
+
+/// What is known of all disks.
+pub struct Gathered {
+    /// Disk by disk.
+    pub maps: Vec<DiskMap>,
+    /// Files that are others than in the parent, and what they were there.
+    pub changed: HashMap<FileOnVolume, Recipe>,
+}
+
+/// The walk through the volumes.
+struct Gathering<'g, 'r> {
+    mapped: &'g [Mapped<'g>],
+    machine: &'g MachineOptions,
+    reader: &'r ChunkReader,
+    gathered: Gathered,
+}
+
+impl Gathered {
+    /// Walks through all file systems.
+    pub fn gather(
+        disks: &[Disk],
+        mapped: &[Mapped<'_>],
+        machine: &MachineOptions,
+        before: &Earlier,
+        reader: &ChunkReader,
+        tally: &mut Tally<'_>,
+        cancel: &Cancel,
+    ) -> Result<Self, EngineError> {
+        let maps = disks.iter().map(|_| DiskMap::default()).collect();
+        let gathered = Self { maps, changed: HashMap::new() };
+        let mut gathering = Gathering { mapped, machine, reader, gathered };
+        for (number, Mapped { volume, .. }) in mapped.iter().enumerate() {
+            let tree = before.tree(disks, volume);
+            gathering.volume(number, tree.as_ref(), tally, cancel)?;
+        }
+        let mut gathered = gathering.gathered;
+        for (disk, map) in disks.iter().zip(&mut gathered.maps) {
+            map.extents.sort_unstable();
+            if !machine.keep_free {
+                map.zeros.extend(holes_of(disk));
+            }
+            map.zeros.sort_unstable_by_key(|range| range.start);
+        }
+        Ok(gathered)
+    }
+}
+
+impl Gathering<'_, '_> {
+    fn volume(
+        &mut self,
+        number: usize,
+        before: Option<&Recipe>,
+        tally: &mut Tally<'_>,
+        cancel: &Cancel,
+    ) -> Result<(), EngineError> {
+        let Mapped { volume, reader } = &self.mapped[number];
+        let path = PathBuf::from(&volume.name);
+        match Swap::find(reader) {
+            Ok(Some(swap)) if !self.machine.keep_swap && !volume.overlaps => {
+                place(volume, swap.free, &mut |disk, range| {
+                    self.gathered.maps[disk].zeros.push(range);
+                });
+                return Ok(());
+            }
+            Ok(_) => {}
+            Err(error) => tally.problem(&path, &error.to_string()),
+        }
+        let files = match strongroom_disk::open(reader) {
+            Ok(Some(files)) => files,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                tally.note(&path, &format!("its files are not listed: {error}"));
+                return Ok(());
+            }
+        };
+        let used = self.walk(number, &*files, before, tally, cancel)?;
+        if !self.machine.keep_free && !volume.overlaps {
+            self.free(volume, &*files, &used);
+        }
+        Ok(())
+    }
+
+    /// Finds the extents of all files; returns those on the volume, by place.
+    fn walk(
+        &mut self,
+        number: usize,
+        files: &dyn FileSystem,
+        before: Option<&Recipe>,
+        tally: &mut Tally<'_>,
+        cancel: &Cancel,
+    ) -> Result<Vec<Range<u64>>, EngineError> {
+        let volume = u32::try_from(number).unwrap_or(u32::MAX);
+        let mut parents: Vec<ParentDirectory<'_>> = Vec::new();
+        let mut used = Vec::new();
+        let mut linked = HashSet::new();
+        for found in Walk::new(files) {
+            cancel.check()?;
+            match found {
+                Found::Enter { name, .. } => {
+                    let entry =
+                        parents.last_mut().and_then(|above| above.find(&name, tally.monitor));
+                    let tree = match name.is_empty() {
+                        true => before.cloned(),
+                        false => entry.and_then(|found| found.entry().tree().cloned()),
+                    };
+                    parents.push(ParentDirectory::new(tree.as_ref(), self.reader));
+                }
+                Found::Leave => drop(parents.pop()),
+                // It is reported when the trees are made.
+                Found::Lost { .. } => {}
+                Found::Leaf { name, inode, node } => {
+                    if node.kind != NodeKind::File
+                        || (node.metadata.links > 1 && !linked.insert(inode))
+                    {
+                        continue;
+                    }
+                    let directory = parents.last_mut();
+                    let earlier = directory.and_then(|above| above.find(&name, tally.monitor));
+                    self.note_changed((volume, inode), &node, earlier.map(|found| found.entry()));
+                    self.extents((volume, inode), files, &mut used);
+                }
+            }
+        }
+        Ok(used)
+    }
+
+    /// Remembers what a file was in the parent, if it has changed since.
+    fn note_changed(&mut self, file: FileOnVolume, node: &Node, earlier: Option<&Entry>) {
+        if let Some(earlier) = earlier
+            && !earlier.metadata.same_version_as(&node.metadata)
+            && let Some(content) = earlier.content()
+            && self.gathered.changed.len() < CHANGED_MAX
+        {
+            self.gathered.changed.insert(file, content.clone());
+        }
+    }
+
+    fn extents(&mut self, file: FileOnVolume, files: &dyn FileSystem, used: &mut Vec<Range<u64>>) {
+        let Mapped { volume, .. } = &self.mapped[file.0 as usize];
+        let gathered = &mut self.gathered;
+        let mut take = |piece: Piece| {
+            if let Source::Volume(start) = piece.source {
+                let range = start..start.saturating_add(piece.bytes);
+                used.push(range.clone());
+                let mut file_offset = piece.offset;
+                place(volume, range, &mut |disk, range| {
+                    let (start, bytes) = (range.start, range.end - range.start);
+                    gathered.maps[disk].extents.push(Extent { start, bytes, file, file_offset });
+                    file_offset += bytes;
+                });
+            }
+            ControlFlow::Continue(())
+        };
+        // What of a file cannot be mapped is read with the rest of the disk.
+        let _ = files.pieces(file.1, 0..u64::MAX, &mut take);
+    }
+
+    /// Notes what nothing needs. A volume that was not unmounted cleanly has nothing that is free.
+    fn free(&mut self, volume: &Volume, files: &dyn FileSystem, used: &[Range<u64>]) {
+        let Ok(mut free): Result<FreeMap, _> = files.free() else { return };
+        used.iter().for_each(|range| free.keep(range.clone()));
+        for range in free.ranges() {
+            place(volume, range, &mut |disk, range| self.gathered.maps[disk].zeros.push(range));
+        }
+    }
+}
+
+/// The ranges of a disk that its image does not have.
+fn holes_of(disk: &Disk) -> Vec<Range<u64>> {
+    let (mut holes, mut at) = (Vec::new(), 0);
+    let end = disk.image.size();
+    while at < end {
+        // What cannot be asked is read.
+        let Ok(next) = disk.image.next_data(at) else { break };
+        let data = next.unwrap_or(end..end);
+        let start = data.start.clamp(at, end);
+        if start > at {
+            holes.push(at..start);
+        }
+        if data.end <= at {
+            break;
+        }
+        at = data.end;
+    }
+    holes
+}

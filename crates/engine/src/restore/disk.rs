@@ -1,0 +1,229 @@
+//! A disk is put back: into a file or onto a device, and of that only what differs is written.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crossbeam_channel::bounded;
+use rustix::fs::{FallocateFlags, fallocate};
+use strongroom_arena::CacheLimits;
+use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
+use strongroom_catalog::{ChunkRef, Recipe, RecipeReader, Snapshot};
+use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, find_path};
+
+use crate::error::EngineError;
+
+/// Chunks that a thread deals with at a time: neighbours are in the same blocks.
+const LOT: usize = 64;
+/// What is compared or written of zeros at a time.
+const ZEROS_BYTES: usize = 1 << 20;
+/// More threads than this wait for the same disk.
+const THREADS_MAX: usize = 4;
+
+/// What putting a disk back did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskOutcome {
+    /// Bytes of the disk.
+    pub bytes: u64,
+    /// Bytes that differed and were written; zeros that became a hole are not among them.
+    pub bytes_written: u64,
+    /// Bytes of the disk that are lost in the repository. What was there before is still there.
+    pub bytes_lost: u64,
+}
+
+/// A part of the disk, from this byte on.
+type Part = (u64, ChunkRef);
+
+struct Work<'w> {
+    reader: &'w ChunkReader,
+    target: &'w File,
+    /// Bytes that the target had before: what is behind them is zeros.
+    existing: u64,
+    monitor: &'w dyn Monitor,
+    cancel: &'w Cancel,
+}
+
+/// Puts the content of a file of a snapshot into `target`, a file or a device that is open for
+/// reading and writing.
+///
+/// # Errors
+///
+/// The target is a device that is too small, or cannot be written; the path is no file; the
+/// repository cannot be read. What is damaged there is a problem, and named.
+pub fn restore_disk(
+    repository: &Repository,
+    snapshot: &Snapshot,
+    path: &[u8],
+    target: &File,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<DiskOutcome, EngineError> {
+    let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
+    let content = match find_path(snapshot, path, &reader)? {
+        Found::Entry { entry, .. } if entry.content().is_some() => entry.content().cloned(),
+        _ => None,
+    };
+    let content = content.ok_or_else(|| {
+        let path = String::from_utf8_lossy(path);
+        RepositoryError::Argument(format!("{path} is no disk: name a file such as /vm/vda.raw"))
+    })?;
+    let bytes = content.stream_bytes();
+    let existing = prepare(target, bytes)?;
+    let work = Work { reader: &reader, target, existing, monitor, cancel };
+    let outcome = work.run(&content)?;
+    target.sync_data().map_err(EngineError::Output)?;
+    Ok(DiskOutcome { bytes, ..outcome })
+}
+
+/// Makes the target as long as the disk; returns how many bytes it had.
+fn prepare(target: &File, bytes: u64) -> Result<u64, EngineError> {
+    let metadata = target.metadata().map_err(EngineError::Output)?;
+    if metadata.is_file() {
+        target.set_len(bytes).map_err(EngineError::Output)?;
+        return Ok(metadata.len().min(bytes));
+    }
+    let room = rustix::fs::seek(target, rustix::fs::SeekFrom::End(0))
+        .map_err(|error| EngineError::Output(error.into()))?;
+    if room < bytes {
+        let message = format!("the device has {room} bytes, and the disk {bytes}");
+        return Err(RepositoryError::Argument(message).into());
+    }
+    Ok(bytes)
+}
+
+impl Work<'_> {
+    fn run(&self, content: &Recipe) -> Result<DiskOutcome, EngineError> {
+        let (give, lots) = bounded::<Vec<Part>>(THREADS_MAX);
+        let (done, results) = bounded::<Result<DiskOutcome, EngineError>>(THREADS_MAX);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let total = content.stream_bytes();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                let (lots, done) = (lots.clone(), done.clone());
+                scope.spawn(move || {
+                    for lot in lots {
+                        // If the result is not taken, another lot has failed.
+                        let _ = done.send(self.lot(&lot));
+                    }
+                });
+            }
+            drop((lots, done));
+            let walker = scope.spawn(move || self.walk(content, &give));
+            let mut outcome = DiskOutcome::default();
+            let mut progress = Progress { bytes_total: Some(total), ..Progress::default() };
+            let mut failed = None;
+            for result in results {
+                match result {
+                    Ok(lot) => {
+                        outcome.bytes_written += lot.bytes_written;
+                        outcome.bytes_lost += lot.bytes_lost;
+                        progress.bytes += lot.bytes;
+                        progress.bytes_new = outcome.bytes_written;
+                        self.monitor.progress(&progress);
+                    }
+                    Err(error) => {
+                        // The others end as if they had been asked to.
+                        failed.get_or_insert(error);
+                    }
+                }
+            }
+            let walked = walker.join().expect("it does not panic");
+            failed.map_or(walked.map(|()| outcome), Err)
+        })
+    }
+
+    fn walk(
+        &self,
+        content: &Recipe,
+        give: &crossbeam_channel::Sender<Vec<Part>>,
+    ) -> Result<(), EngineError> {
+        let mut recipe = RecipeReader::new(content, self.reader);
+        let mut lot = Vec::with_capacity(LOT);
+        while let Some(part) = recipe.next_chunk()? {
+            self.cancel.check()?;
+            lot.push(part);
+            if lot.len() == LOT && give.send(std::mem::take(&mut lot)).is_err() {
+                break;
+            }
+        }
+        let _ = give.send(lot);
+        Ok(())
+    }
+
+    fn lot(&self, lot: &[Part]) -> Result<DiskOutcome, EngineError> {
+        let mut outcome = DiskOutcome::default();
+        let mut buffer = Vec::new();
+        for (offset, chunk) in lot {
+            self.cancel.check()?;
+            outcome.bytes += chunk.stream_bytes;
+            if chunk.is_hole() {
+                outcome.bytes_written += self.zero(*offset, chunk.stream_bytes, &mut buffer)?;
+                continue;
+            }
+            if self.is_right(*offset, chunk, &mut buffer)? {
+                continue;
+            }
+            match self.reader.read_data(chunk) {
+                Ok(bytes) => {
+                    self.target.write_all_at(&bytes, *offset).map_err(EngineError::Output)?;
+                    outcome.bytes_written += bytes.len() as u64;
+                }
+                Err(error) if error.is_damage() => {
+                    outcome.bytes_lost += chunk.stream_bytes;
+                    let message = format!(
+                        "{} bytes from byte {offset} of the disk on are lost: {error}",
+                        chunk.stream_bytes
+                    );
+                    let (severity, path) = (Severity::Damage, None);
+                    self.monitor.problem(Problem { severity, path, message: &message });
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Whether the target has a chunk already.
+    fn is_right(
+        &self,
+        offset: u64,
+        chunk: &ChunkRef,
+        buffer: &mut Vec<u8>,
+    ) -> Result<bool, EngineError> {
+        if offset + chunk.stream_bytes > self.existing {
+            return Ok(false);
+        }
+        let bytes = usize::try_from(chunk.stream_bytes).unwrap_or(usize::MAX);
+        buffer.resize(bytes.min(strongroom_repository::config::CHUNK_BYTES_MAX), 0);
+        if buffer.len() < bytes {
+            return Ok(false);
+        }
+        self.target.read_exact_at(buffer, offset).map_err(EngineError::Output)?;
+        Ok(self.reader.naming().data.fingerprint(buffer) == chunk.fingerprint)
+    }
+
+    /// Sees that a part of the target is zeros; returns how many bytes had to be written.
+    fn zero(&self, offset: u64, bytes: u64, buffer: &mut Vec<u8>) -> Result<u64, EngineError> {
+        static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
+        let end = (offset + bytes).min(self.existing);
+        if offset >= end {
+            return Ok(0);
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if fallocate(self.target, flags, offset, end - offset).is_ok() {
+            return Ok(0);
+        }
+        let (mut at, mut written) = (offset, 0);
+        while at < end {
+            self.cancel.check()?;
+            let step = (end - at).min(ZEROS_BYTES as u64) as usize;
+            buffer.resize(step, 0);
+            self.target.read_exact_at(buffer, at).map_err(EngineError::Output)?;
+            if buffer.iter().any(|byte| *byte != 0) {
+                self.target.write_all_at(&ZEROS[..step], at).map_err(EngineError::Output)?;
+                written += step as u64;
+            }
+            at += step as u64;
+        }
+        Ok(written)
+    }
+}

@@ -1,0 +1,323 @@
+//! Disks: every byte comes back, the files on them are ordinary files, and what is on several disks
+//! or also a file is stored once.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use strongroom_base::{Cancel, Monitor, Silent};
+use strongroom_disk::{Image, RawImage, ReadAt};
+use strongroom_engine::{
+    BackupOutcome, Disk, DiskOutcome, EngineError, MachineOptions, RestoreOptions, RestorePlace,
+    backup_machine, restore, restore_disk,
+};
+use strongroom_repository::read_snapshot;
+use strongroom_source::TargetOptions;
+use strongroom_testkit::tree::{grow, mutate};
+use strongroom_testkit::{Image as TreeImage, Listener, Random, skipped};
+
+use crate::world::{TREE, World, options, run, snapshot_ids};
+
+/// Where the partition begins.
+const PARTITION: usize = 1 << 20;
+
+#[track_caller]
+fn tool(program: &str, args: &[impl AsRef<OsStr> + std::fmt::Debug]) {
+    let output = Command::new(program).args(args).output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}\n{output:?}");
+}
+
+fn cannot_mount() -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("only root may mount");
+    }
+    let loops = Command::new("losetup").arg("-f").output();
+    (!loops.is_ok_and(|output| output.status.success())).then_some("there is no loop device")
+}
+
+/// A disk with a partition table and one ext4 file system, which the kernel writes.
+struct Machine {
+    folder: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new(megabytes: u64) -> Self {
+        let machine = Self { folder: tempfile::tempdir().unwrap() };
+        let mut disk = vec![0; PARTITION];
+        disk[440..444].copy_from_slice(b"boot");
+        let sectors = u32::try_from((megabytes << 20) / 512).unwrap();
+        disk[446 + 4] = 0x83;
+        disk[446 + 8..446 + 12].copy_from_slice(&2048_u32.to_le_bytes());
+        disk[446 + 12..446 + 16].copy_from_slice(&sectors.to_le_bytes());
+        disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+        fs::write(machine.disk(), disk).unwrap();
+        let file = File::options().write(true).open(machine.disk()).unwrap();
+        file.set_len(PARTITION as u64 + (megabytes << 20)).unwrap();
+        let offset = format!("offset={PARTITION}");
+        let path = machine.disk();
+        let blocks = (megabytes * 256).to_string();
+        let args = ["-q", "-t", "ext4", "-E", &offset, path.to_str().unwrap(), &blocks];
+        tool("mke2fs", &[&["-b", "4096"][..], &args].concat());
+        fs::create_dir(machine.folder.path().join("mounted")).unwrap();
+        machine
+    }
+
+    fn disk(&self) -> PathBuf {
+        self.folder.path().join("disk.raw")
+    }
+
+    /// Mounts the file system while something is done with its files.
+    fn mounted<T>(&self, act: impl FnOnce(&Path) -> T) -> T {
+        self.mounted_as("rw", act)
+    }
+
+    fn mounted_as<T>(&self, how: &str, act: impl FnOnce(&Path) -> T) -> T {
+        let (disk, point) = (self.disk(), self.folder.path().join("mounted"));
+        let options = format!("loop,{how},offset={PARTITION}");
+        tool("mount", &["-o", &options, disk.to_str().unwrap(), point.to_str().unwrap()]);
+        let done = act(&point);
+        tool("umount", &[point.to_str().unwrap()]);
+        done
+    }
+
+    fn image(&self) -> Box<dyn Image> {
+        Box::new(RawImage::open(&self.disk()).unwrap())
+    }
+
+    /// What is in the files, without what the file system has of its own.
+    fn files(&self) -> TreeImage {
+        self.mounted_as("ro", |point| TreeImage::of(&point.join("tree")))
+    }
+}
+
+fn machine_options(keep_free: bool) -> MachineOptions {
+    MachineOptions {
+        machine: "vm1".to_owned(),
+        keep_free,
+        description: vec![("about".to_owned(), b"a machine".to_vec())],
+        ..MachineOptions::default()
+    }
+}
+
+fn try_backup(
+    world: &World,
+    image: Box<dyn Image>,
+    keep_free: bool,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<BackupOutcome, EngineError> {
+    let disks = [Disk { name: "vda".to_owned(), image }];
+    let mut options = options(Path::new("/"));
+    options.host = "vm1".to_owned();
+    backup_machine(&world.open(), &disks, &machine_options(keep_free), &options, monitor, cancel)
+}
+
+fn backup(world: &World, machine: &Machine, keep_free: bool) -> BackupOutcome {
+    let outcome = try_backup(world, machine.image(), keep_free, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(outcome.snapshot.stats.problems, 0);
+    assert!(outcome.committed);
+    outcome
+}
+
+fn restore_into(world: &World, outcome: &BackupOutcome, into: &Path) -> DiskOutcome {
+    let repository = world.open();
+    let snapshot = read_snapshot(&repository, outcome.snapshot.id).unwrap();
+    let target = File::options().read(true).write(true).create(true).truncate(false).open(into);
+    let (target, path) = (target.unwrap(), b"/vm1/vda.raw");
+    restore_disk(&repository, &snapshot, path, &target, &Silent, &Cancel::new()).unwrap()
+}
+
+/// The files of the partition, restored as files.
+fn restored_files(world: &World, outcome: &BackupOutcome) -> TreeImage {
+    let into = tempfile::tempdir().unwrap();
+    let repository = world.open();
+    let snapshot = read_snapshot(&repository, outcome.snapshot.id).unwrap();
+    let options = RestoreOptions {
+        filter: None,
+        path: b"/vm1/vda/p1/tree".to_vec(),
+        place: RestorePlace::Into(into.path().join("tree")),
+        target: TargetOptions::default(),
+        dry_run: false,
+        verify: true,
+        workers: 2,
+    };
+    let done = restore(&repository, &snapshot, &options, &Silent, &Cancel::new()).unwrap();
+    assert_eq!((done.problems, done.damaged.len()), (0, 0));
+    TreeImage::of(&into.path().join("tree"))
+}
+
+/// The restored disk has a sound file system with the same files.
+fn assert_same_machine(machine: &Machine, restored: &Path) {
+    let copy = Machine { folder: tempfile::tempdir().unwrap() };
+    fs::create_dir(copy.folder.path().join("mounted")).unwrap();
+    fs::copy(restored, copy.disk()).unwrap();
+    let part = copy.folder.path().join("part");
+    fs::write(&part, &fs::read(restored).unwrap()[PARTITION..]).unwrap();
+    tool("e2fsck", &["-f", "-n", part.to_str().unwrap()]);
+    machine.files().assert_same(&copy.files(), "the files of the restored disk");
+}
+
+#[test]
+fn a_disk_comes_back_night_after_night_and_its_files_are_files() {
+    if skipped(cannot_mount()) {
+        return;
+    }
+    let world = World::bare(81);
+    let machine = Machine::new(64);
+    machine.mounted(|point| {
+        grow(&point.join("tree"), 81, TREE);
+        fs::write(point.join("tree/large"), Random::new(5).noise(3 << 20)).unwrap();
+        fs::write(point.join("gone"), Random::new(6).noise(3 << 20)).unwrap();
+    });
+    machine.mounted(|point| fs::remove_file(point.join("gone")).unwrap());
+    let bytes = fs::read(machine.disk()).unwrap();
+    let back = machine.folder.path().join("back");
+    let whole = backup(&world, &machine, true);
+    restore_into(&world, &whole, &back);
+    assert!(fs::read(&back).unwrap() == bytes, "byte for byte");
+
+    // What is free counts as zeros, and nothing else does.
+    let sparse = backup(&world, &machine, false);
+    assert!(sparse.snapshot.stats.bytes_new < 200_000, "{:?}", sparse.snapshot.stats);
+    restore_into(&world, &sparse, &back);
+    let restored = fs::read(&back).unwrap();
+    assert!(restored != bytes && restored.len() == bytes.len());
+    let differs = |(one, other): (&u8, &u8)| one != other && *one != 0;
+    assert!(!restored.iter().zip(&bytes).any(differs), "what is not zeros is what it was");
+    assert_same_machine(&machine, &back);
+    restored_files(&world, &sparse).assert_same(&machine.files(), "the first night");
+    let again = backup(&world, &machine, false);
+    assert_eq!((again.snapshot.stats.bytes_new, again.files_changed, again.files_new), (0, 0, 0));
+
+    for night in 0..3 {
+        machine.mounted(|point| {
+            mutate(&point.join("tree"), 90 + night, TREE);
+            let mut large = fs::read(point.join("tree/large")).unwrap();
+            large.splice(1000..1000, *b"inserted");
+            fs::write(point.join("tree/large"), large).unwrap();
+        });
+        let next = backup(&world, &machine, false);
+        let written = restore_into(&world, &next, &back).bytes_written;
+        assert!(written < 8 << 20, "only what differs: {written}");
+        assert_same_machine(&machine, &back);
+        restored_files(&world, &next).assert_same(&machine.files(), "a later night");
+        // A file that was rewritten elsewhere is a delta of what it was: by its path.
+        let stored = next.snapshot.stats.bytes_stored;
+        assert!(stored < 1 << 20, "three megabytes were rewritten, {stored} stored");
+    }
+}
+
+#[test]
+fn what_is_stored_as_files_is_not_stored_again_as_a_disk() {
+    if skipped(cannot_mount()) {
+        return;
+    }
+    let world = World::bare(82);
+    grow(&world.tree(), 82, TREE);
+    for number in 0..40 {
+        let bytes = 100_000 + number * 7001;
+        fs::write(
+            world.tree().join(format!("f{number}")),
+            Random::new(number).noise(bytes as usize),
+        )
+        .unwrap();
+    }
+    let files = run(&world.open(), &options(&world.tree()), &Silent).unwrap();
+    let machine = Machine::new(64);
+    machine.mounted(|point| {
+        tool("cp", &["-a", world.tree().to_str().unwrap(), point.join("tree").to_str().unwrap()]);
+    });
+    let disk = backup(&world, &machine, false);
+    let (of_files, of_disk) = (files.snapshot.stats.bytes_new, disk.snapshot.stats.bytes_new);
+    assert!(of_disk * 100 < of_files * 12, "{of_disk} new after {of_files}");
+    // A second machine with the same files, in another order.
+    let second = Machine::new(80);
+    second.mounted(|point| {
+        fs::write(point.join("own"), Random::new(1000).noise(300_000)).unwrap();
+        let mut names: Vec<_> = fs::read_dir(world.tree()).unwrap().collect();
+        names.reverse();
+        fs::create_dir(point.join("tree")).unwrap();
+        for name in names {
+            let path = name.unwrap().path();
+            tool("cp", &[OsStr::new("-a"), path.as_os_str(), point.join("tree").as_os_str()]);
+        }
+        fs::remove_file(point.join("own")).unwrap();
+    });
+    let second = backup(&world, &second, false);
+    let of_second = second.snapshot.stats.bytes_new;
+    assert!(of_second * 100 < of_files * 8, "{of_second} new after {of_files}");
+}
+
+/// An image with a part that cannot be read.
+struct Failing(Vec<u8>, Range<u64>);
+
+impl ReadAt for Failing {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let end = offset + buffer.len() as u64;
+        if offset < self.1.end && self.1.start < end {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        self.0.read_at(offset, buffer)
+    }
+}
+
+impl Image for Failing {}
+
+#[test]
+fn a_sector_that_cannot_be_read_is_named_and_the_rest_is_stored() {
+    let world = World::bare(83);
+    let mut bytes = Random::new(7).noise(5 << 20);
+    let lost = (2 << 20) + 512..(2 << 20) + 6000;
+    let image = Box::new(Failing(bytes.clone(), lost.start as u64..lost.end as u64));
+    let listener = Listener::new();
+    let outcome = try_backup(&world, image, false, &listener, &Cancel::new()).unwrap();
+    assert_eq!(outcome.snapshot.stats.problems, 1, "{:?}", listener.problems());
+    let said = format!("{:?}", listener.problems());
+    assert!(said.contains("8192 bytes from byte 2097152 on cannot be read"), "{said}");
+    let back = tempfile::NamedTempFile::new().unwrap();
+    restore_into(&world, &outcome, back.path());
+    bytes[2 << 20..(2 << 20) + 8192].fill(0);
+    assert!(fs::read(back.path()).unwrap() == bytes);
+}
+
+#[test]
+fn half_of_a_disk_is_no_snapshot() {
+    let world = World::bare(84);
+    let image = Box::new(Failing(Random::new(8).noise(3 << 20), 0..0));
+    let cancel = Cancel::new();
+    cancel.cancel();
+    try_backup(&world, image, false, &Silent, &cancel).unwrap_err();
+    assert_eq!(snapshot_ids(&world.open()), []);
+}
+
+#[test]
+fn names_that_would_be_in_each_others_place_are_refused() {
+    let world = World::bare(85);
+    let image = || Box::new(Failing(vec![1; 4096], 0..0)) as Box<dyn Image>;
+    let disk = |name: &str| Disk { name: name.to_owned(), image: image() };
+    let named =
+        |machine: &str| MachineOptions { machine: machine.to_owned(), ..machine_options(false) };
+    for (machine, disks) in [
+        ("a/b", vec![disk("vda")]),
+        ("", vec![disk("vda")]),
+        ("vm", vec![]),
+        ("vm", vec![disk("vda"), disk("vda")]),
+        ("vm", vec![disk("vda"), disk("vda.raw")]),
+        ("vm", vec![disk("lvm")]),
+        ("vm", vec![disk("machine")]),
+        ("vm", vec![disk("..")]),
+    ] {
+        let options = options(Path::new("/"));
+        let (machine, cancel) = (named(machine), Cancel::new());
+        let refused = backup_machine(&world.open(), &disks, &machine, &options, &Silent, &cancel);
+        refused.unwrap_err();
+    }
+    assert_eq!(snapshot_ids(&world.open()), []);
+}
