@@ -299,6 +299,11 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         if let Some(content) = self.chunks_of_disk(trees, files, number, inode, size)? {
             return Ok(Ok(content));
         }
+        // A volume that lies could keep its reader busy for ever.
+        let room = self.mapped[number].volume.bytes;
+        if size > room {
+            return Ok(Err(format!("it claims {size} bytes, and its volume has {room}")));
+        }
         let (mut at, mut failed) = (0, None);
         let mut read = |buffer: &mut [u8]| match files.read(inode, at, buffer) {
             Ok(count) => {
