@@ -17,7 +17,8 @@
 //! greatest round that has a note 2, if there is one, puts its own note 2, and lists again. If no
 //! greater round has begun by then, its bytes are decided: every later round finds its note 2. Only
 //! decided bytes are put under the object's own name, so a put that arrives late does no harm, and
-//! any creator that finds a decision puts them there too.
+//! any creator that finds a decision puts them there too. Where a note 2 is damaged the name counts
+//! as taken; a repair that has the object from elsewhere puts it back without asking.
 //!
 //! Notes stay: a name that was removed is never decided a second time. `docs/design/0023-agreement.md`
 //! has the reasons and the costs, and `crates/protocol/src/agreement.rs` is the model.
@@ -100,8 +101,9 @@ impl AgreedBackend {
                 continue;
             }
             let wish = match &notes.wanted {
+                // Bytes were wanted, perhaps decided, and a damaged note does not say which.
                 Some(other) => Wish::unpack(&read_all(&*self.inner, &note(name, other, 2))?)
-                    .ok_or_else(|| self.failed(name, "a note that is not one"))?,
+                    .ok_or_else(|| BackendError::AlreadyExists { name: name.clone() })?,
                 None => own.clone(),
             };
             self.inner.replace(&note(name, &ballot, 2), &wish.pack())?;
@@ -440,6 +442,22 @@ mod tests {
         one.create(&ObjectName::new("drawn", "a"), b"x").unwrap();
         let after = (0..256).map(|n| liar.list(&format!("agreed-{n:02x}")).unwrap().len());
         assert_eq!(before, after.sum::<usize>());
+    }
+
+    #[test]
+    fn a_damaged_note_lets_nobody_decide_anew() {
+        let liar: Arc<dyn Backend> = Arc::new(Liar(MemoryBackend::new()));
+        let name = ObjectName::top("config");
+        agreed(&liar, 1).create(&name, b"first").unwrap();
+        liar.remove(&name).unwrap();
+        for info in liar.list(&folder_of(&name)).unwrap() {
+            liar.replace(&info.name, b"rubbish").unwrap();
+        }
+        for bytes in [&b"first"[..], b"other"] {
+            let refused = agreed(&liar, 2).create(&name, bytes);
+            assert!(matches!(refused, Err(BackendError::AlreadyExists { .. })), "{refused:?}");
+        }
+        assert!(liar.size(&name).is_err());
     }
 
     #[test]

@@ -273,7 +273,7 @@ impl Robbed {
     /// For Amazon's client: writes over some objects and removes the others.
     const ROB: &str =
         "for number, found in enumerate(s3.list_objects_v2(Bucket='bucket')['Contents']):
-    if number % 2:
+    if number % 2 or 'agreed-' in found['Key']:
         s3.put_object(Bucket='bucket', Key=found['Key'], Body=b'rubbish')
     else:
         s3.delete_object(Bucket='bucket', Key=found['Key'])
