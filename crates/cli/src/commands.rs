@@ -11,6 +11,7 @@ mod dump;
 mod find;
 mod forget;
 mod hold;
+mod image;
 mod import;
 mod init;
 mod key;
@@ -31,6 +32,7 @@ mod snapshots;
 mod stats;
 mod stats_plot;
 mod status;
+mod storing;
 mod token;
 mod tui;
 mod unlock;
@@ -53,6 +55,8 @@ pub enum Command {
     Backup(Box<backup::Args>),
     /// Take over the snapshots of a restic or Borg repository
     Import(import::Args),
+    /// Store the disks of a machine, put a disk back, show what is on one
+    Image(Box<image::Args>),
     /// List the snapshots
     Snapshots(snapshots::Args),
     /// List the files of a snapshot
@@ -141,6 +145,7 @@ impl Command {
         match self {
             Self::Init(args) => init::run(context, &args),
             Self::Backup(args) => backup::run(context, *args),
+            Self::Image(args) => image::run(context, *args),
             Self::Import(args) => import::run(context, &args),
             Self::Snapshots(args) => snapshots::run(context, &args),
             Self::Ls(args) => ls::run(context, args),

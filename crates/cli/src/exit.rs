@@ -79,6 +79,12 @@ impl CliError {
         self
     }
 
+    /// The same, with this to be done about it.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
     /// Whether the reader of the output closed it.
     pub fn is_of_closed_output(&self) -> bool {
         self.message.is_empty()

@@ -98,6 +98,25 @@ pub fn examples(command: &str) -> &'static [Example] {
                 ]
             }
         }
+        "image" => {
+            const {
+                &[
+                    example("Show what is on a disk", "strongroom image show vm1.raw"),
+                    example(
+                        "Store a machine that is switched off, with what describes it",
+                        "strongroom image backup vm1 vda=/var/lib/libvirt/images/vm1.raw --with vm1.xml",
+                    ),
+                    example(
+                        "Get one file back",
+                        "strongroom restore latest:/vm1/vda/p1/etc/fstab --target .",
+                    ),
+                    example(
+                        "Put the disk back as it was yesterday",
+                        "strongroom image restore yesterday:/vm1/vda.raw vm1.raw --host vm1 --overwrite",
+                    ),
+                ]
+            }
+        }
         "snapshots" => {
             const {
                 &[example(

@@ -56,6 +56,7 @@ mod ext;
 mod recognize;
 
 mod swap;
+mod words;
 
 mod checksum;
 mod fields;

@@ -15,7 +15,7 @@ mod restore;
 mod testing;
 mod wanted;
 
-pub use backup::image::{Disk, MachineOptions, backup_machine};
+pub use backup::image::{Disk, MachineOptions, backup_machine, check_machine};
 pub use backup::profile::Profile;
 pub use backup::{
     AsMade, BackupOptions, BackupOutcome, BegunWalk, ChangedFiles, backup, backup_reader,
@@ -31,6 +31,6 @@ pub use dump::{DumpFormat, DumpOutcome, DumpPart, cat, dump};
 pub use error::EngineError;
 pub use find::{FindOutcome, FindPattern, Sighting, find};
 pub use restore::{
-    DiskOutcome, RestoreOptions, RestoreOutcome, RestorePlace, restore, restore_disk,
+    DiskOutcome, RestoreOptions, RestoreOutcome, RestorePlace, disks_of, restore, restore_disk,
 };
 pub use wanted::{WantedEvent, WantedWalk};

@@ -1,6 +1,7 @@
 //! Reading: chunks, paths in snapshots, whole snapshots.
 
 pub mod chunk_reader;
+pub mod disks;
 pub mod lookup;
 pub mod memo;
 pub mod walk;

@@ -19,6 +19,7 @@ use serde_json::Value;
 use strongroom_testkit::Random;
 use strongroom_testkit::damage::files_below;
 
+use crate::images::disk_with_files;
 use crate::mount::cannot_mount;
 use crate::world::{CHEAP, PASSPHRASE, Run, World, skipped};
 
@@ -206,6 +207,7 @@ fn every_command_prints_what_the_schema_says() {
     profiles(&mut book);
     servers(&mut book);
     mounts(&mut book);
+    images(&mut book);
     stopped(&mut book);
 
     let unseen = judge(&book.lines);
@@ -530,6 +532,17 @@ fn mounts(book: &mut Book) {
     let words = ["--json".as_ref(), "mount".as_ref(), folder.as_os_str()];
     book.keep_until_stopped(&mut world.command(words));
     book.say(&world, &format!("mount {}", world.tree().display()), 1);
+}
+
+fn images(book: &mut Book) {
+    let world = World::with_repository();
+    let disk = disk_with_files(&world).display().to_string();
+    let out = world.path("out.raw").display().to_string();
+    book.say(&world, &format!("image show vda={disk}"), 0);
+    book.say(&world, &format!("image backup vm1 vda={disk}"), 0);
+    book.say(&world, "image backup vm1 /nowhere", 1);
+    book.say(&world, &format!("image restore latest:/vm1/vda.raw {out}"), 0);
+    book.say(&world, &format!("image restore latest {out}"), 1);
 }
 
 /// Ctrl-C.

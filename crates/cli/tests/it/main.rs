@@ -12,6 +12,7 @@ mod fingers;
 mod forget;
 mod help;
 mod holds;
+mod images;
 mod imports;
 mod imports_bad_days;
 mod interrupt;

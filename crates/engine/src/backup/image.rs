@@ -30,7 +30,7 @@ use std::path::Path;
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Stopwatch};
 use strongroom_disk::{Image, ReadAt, Volume, VolumeReader};
-use strongroom_repository::{ChunkReader, ChunkWriter, Repository, RepositoryError};
+use strongroom_repository::{ChunkReader, ChunkWriter, DISK_SUFFIX, Repository, RepositoryError};
 
 use super::begun::{Begun, Remembered};
 use super::profile::Profile;
@@ -90,7 +90,7 @@ pub fn backup_machine(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<BackupOutcome, EngineError> {
-    check_names(disks, machine)?;
+    check_machine(disks, machine)?;
     let started = repository.surroundings.clock.now();
     let paths = vec![[b"/", machine.machine.as_bytes()].concat()];
     let Begun { session, own, gone, parent, from_the_future, rolled_back } =
@@ -105,8 +105,9 @@ pub fn backup_machine(
     let mut tally = Tally::new(monitor, Totals::of(disks.len() as u64, bytes));
     let readers: Vec<&dyn ReadAt> = disks.iter().map(|disk| &*disk.image as &dyn ReadAt).collect();
     let layout = strongroom_disk::volumes(&readers);
+    let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
     for finding in &layout.findings {
-        tally.note(Path::new(&machine.machine), &format!("{finding:?}"));
+        tally.note(Path::new(&machine.machine), &finding.describe(&names));
     }
     let mapped = layout
         .volumes
@@ -162,8 +163,12 @@ pub fn backup_machine(
     })
 }
 
-/// The names of a machine and of its disks become names of files.
-fn check_names(disks: &[Disk], machine: &MachineOptions) -> Result<(), EngineError> {
+/// Checks the names of a machine and of its disks, which become names of files.
+///
+/// # Errors
+///
+/// One is no name of a file, or is there twice; or there is no disk.
+pub fn check_machine(disks: &[Disk], machine: &MachineOptions) -> Result<(), EngineError> {
     let wrong = |message: String| Err(RepositoryError::Argument(message).into());
     let is_good = |name: &str| {
         strongroom_catalog::entry::is_valid_name(name.as_bytes()) && !name.starts_with('-')
@@ -190,5 +195,5 @@ fn check_names(disks: &[Disk], machine: &MachineOptions) -> Result<(), EngineErr
 
 /// The file that a disk is stored as.
 fn raw_name(disk: &str) -> String {
-    format!("{disk}.raw")
+    format!("{disk}{DISK_SUFFIX}")
 }

@@ -8,7 +8,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::{ChunkRef, Recipe, RecipeReader, Snapshot};
-use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, find_path};
+use strongroom_repository::{ChunkReader, Repository, RepositoryError, StoredDisk, find_disks};
 
 use crate::error::EngineError;
 
@@ -42,34 +42,38 @@ struct Work<'w> {
     cancel: &'w Cancel,
 }
 
-/// Puts the content of a file of a snapshot into `target`, a file or a device that is open for
-/// reading and writing.
+/// The disks of machines that a path of a snapshot means ([`find_disks`](strongroom_repository::find_disks)).
 ///
 /// # Errors
 ///
-/// The target is a device that is too small, or cannot be written; the path is no file; the
-/// repository cannot be read. What is damaged there is a problem, and named.
-pub fn restore_disk(
+/// There is no such path, or the repository cannot be read.
+pub fn disks_of(
     repository: &Repository,
     snapshot: &Snapshot,
     path: &[u8],
+) -> Result<Vec<StoredDisk>, EngineError> {
+    let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
+    Ok(find_disks(snapshot, path, &reader)?)
+}
+
+/// Puts a disk into `target`, a file or a device that is open for reading and writing.
+///
+/// # Errors
+///
+/// The target is a device that is too small, or cannot be written; the repository cannot be read.
+/// What is damaged there is a problem, and named.
+pub fn restore_disk(
+    repository: &Repository,
+    disk: &StoredDisk,
     target: &File,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<DiskOutcome, EngineError> {
     let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
-    let content = match find_path(snapshot, path, &reader)? {
-        Found::Entry { entry, .. } if entry.content().is_some() => entry.content().cloned(),
-        _ => None,
-    };
-    let content = content.ok_or_else(|| {
-        let path = String::from_utf8_lossy(path);
-        RepositoryError::Argument(format!("{path} is no disk: name a file such as /vm/vda.raw"))
-    })?;
-    let bytes = content.stream_bytes();
+    let bytes = disk.content.stream_bytes();
     let existing = prepare(target, bytes)?;
     let work = Work { reader: &reader, target, existing, monitor, cancel };
-    let outcome = work.run(&content)?;
+    let outcome = work.run(&disk.content)?;
     target.sync_data().map_err(EngineError::Output)?;
     Ok(DiskOutcome { bytes, ..outcome })
 }

@@ -12,7 +12,7 @@ use strongroom_base::{Cancel, Monitor, Silent};
 use strongroom_disk::{Image, RawImage, ReadAt};
 use strongroom_engine::{
     BackupOutcome, Disk, DiskOutcome, EngineError, MachineOptions, RestoreOptions, RestorePlace,
-    backup_machine, restore, restore_disk,
+    backup_machine, disks_of, restore, restore_disk,
 };
 use strongroom_repository::read_snapshot;
 use strongroom_source::TargetOptions;
@@ -126,8 +126,9 @@ fn restore_into(world: &World, outcome: &BackupOutcome, into: &Path) -> DiskOutc
     let repository = world.open();
     let snapshot = read_snapshot(&repository, outcome.snapshot.id).unwrap();
     let target = File::options().read(true).write(true).create(true).truncate(false).open(into);
-    let (target, path) = (target.unwrap(), b"/vm1/vda.raw");
-    restore_disk(&repository, &snapshot, path, &target, &Silent, &Cancel::new()).unwrap()
+    let disks = disks_of(&repository, &snapshot, b"").unwrap();
+    assert_eq!((disks.len(), &disks[0].path[..]), (1, &b"/vm1/vda.raw"[..]));
+    restore_disk(&repository, &disks[0], &target.unwrap(), &Silent, &Cancel::new()).unwrap()
 }
 
 /// The files of the partition, restored as files.

@@ -1,0 +1,103 @@
+//! `strongroom image`: disks of machines that do not run.
+
+mod backup;
+mod restore;
+mod show;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use strongroom_disk::RawImage;
+use strongroom_engine::Disk;
+
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+use crate::terminal::printable;
+
+/// What is done with images.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum What {
+    /// Store the disks of a machine as a new snapshot, with the files on them
+    Backup(Box<backup::Args>),
+    /// Put a disk back into a file or onto a device, writing only what differs
+    Restore(restore::Args),
+    /// Show what is on disks, and what a backup would leave out
+    Show(show::Args),
+}
+
+/// Does it.
+pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
+    match args.what {
+        What::Backup(args) => backup::run(context, &args),
+        What::Restore(args) => restore::run(context, args),
+        What::Show(args) => show::run(context, &args),
+    }
+}
+
+/// A disk as it was typed: `IMAGE`, or `NAME=IMAGE`.
+#[derive(Debug, Clone)]
+struct DiskArg {
+    name: Option<String>,
+    path: PathBuf,
+}
+
+impl DiskArg {
+    /// An equals sign ends a name, unless a slash is before it or a file is called so.
+    fn parse(text: &OsStr) -> Self {
+        let bytes = text.as_bytes();
+        let whole = || Self { name: None, path: PathBuf::from(text) };
+        let Some(at) = bytes.iter().position(|byte| *byte == b'=') else { return whole() };
+        match std::str::from_utf8(&bytes[..at]) {
+            Ok(name) if !name.contains('/') && fs::symlink_metadata(text).is_err() => Self {
+                name: Some(name.to_owned()),
+                path: PathBuf::from(OsString::from_vec(bytes[at + 1..].to_vec())),
+            },
+            _ => whole(),
+        }
+    }
+}
+
+/// Opens the disks of a machine. Those without a name are `disk0`, `disk1` and so on.
+fn open_disks(images: &[OsString]) -> Result<Vec<Disk>, CliError> {
+    let open = |(number, text): (usize, &OsString)| {
+        let DiskArg { name, path } = DiskArg::parse(text);
+        let image = RawImage::open(&path).map_err(|error| cannot_open(&path, &error))?;
+        let name = name.unwrap_or_else(|| format!("disk{number}"));
+        Ok(Disk { name, image: Box::new(image) })
+    };
+    images.iter().enumerate().map(open).collect()
+}
+
+fn cannot_open(path: &Path, error: &std::io::Error) -> CliError {
+    let message = format!("cannot open the image {}: {error}", printable(path));
+    CliError::new(Exit::Failed, message, "name a file or a block device that holds a disk")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_ends_at_an_equals_sign_but_a_path_may_have_one() {
+        let parsed = |text: &str| {
+            let DiskArg { name, path } = DiskArg::parse(OsStr::new(text));
+            (name, path.display().to_string())
+        };
+        assert_eq!(parsed("/a/b.raw"), (None, "/a/b.raw".to_owned()));
+        assert_eq!(parsed("vda=/a/b=c.raw"), (Some("vda".to_owned()), "/a/b=c.raw".to_owned()));
+        assert_eq!(parsed("/a=b"), (None, "/a=b".to_owned()));
+        let file = tempfile::Builder::new().prefix("x=").tempfile_in(".").unwrap();
+        let name = file.path().file_name().unwrap().to_str().unwrap();
+        assert_eq!(parsed(name), (None, name.to_owned()));
+    }
+}

@@ -1,0 +1,119 @@
+//! `strongroom image show`
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use serde_json::json;
+use strongroom_base::units::bytes_text;
+use strongroom_disk::{FileSystem, ReadAt, State, Swap, Volume, VolumeReader};
+use strongroom_engine::Disk;
+
+use super::open_disks;
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+use crate::terminal::{printable_bytes, printable_text, table};
+
+/// The disks.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The disks of one machine: files or block devices; `vda=disk.raw` names one
+    #[arg(value_name = "[NAME=]IMAGE", required = true)]
+    images: Vec<OsString>,
+}
+
+/// What is on a volume.
+struct Found {
+    what: String,
+    label: String,
+    state: String,
+    /// Bytes that a backup leaves out.
+    free: Option<u64>,
+}
+
+/// Shows them.
+pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    let disks = open_disks(&args.images)?;
+    let readers: Vec<&dyn ReadAt> = disks.iter().map(|disk| &*disk.image as &dyn ReadAt).collect();
+    let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
+    let layout = strongroom_disk::volumes(&readers);
+    let mut rows = vec![
+        ["Volume", "Size", "Holds", "Label", "Left out", "State"].map(ToString::to_string).to_vec(),
+    ];
+    for disk in &disks {
+        let size = bytes_text(disk.image.size());
+        rows.push(vec![disk.name.clone(), size, "disk".to_owned()]);
+    }
+    for volume in &layout.volumes {
+        let found = look(volume, &readers);
+        context.terminal.json(&event(&disks, volume, &found))?;
+        rows.push(vec![
+            name_of(&disks, volume),
+            bytes_text(volume.bytes),
+            found.what,
+            printable_text(&found.label),
+            found.free.map(bytes_text).unwrap_or_default(),
+            found.state,
+        ]);
+    }
+    for line in table(&rows, &[1, 4]) {
+        context.terminal.line(line)?;
+    }
+    for finding in &layout.findings {
+        let message = finding.describe(&names);
+        context.terminal.problem(strongroom_base::Severity::Warning, &message);
+    }
+    Ok(if layout.findings.is_empty() { Exit::Done } else { Exit::Incomplete }.into())
+}
+
+/// The folder that a backup makes of it.
+fn name_of(disks: &[Disk], volume: &Volume) -> String {
+    let folder = volume.disk.map_or("lvm", |disk| &disks[disk].name);
+    format!("{folder}/{}", volume.name)
+}
+
+fn event(disks: &[Disk], volume: &Volume, found: &Found) -> serde_json::Value {
+    json!({
+        "event": "volume",
+        "name": name_of(disks, volume),
+        "bytes": volume.bytes,
+        "holds": found.what,
+        "label": found.label,
+        "state": found.state,
+        "bytes_free": found.free,
+    })
+}
+
+fn look(volume: &Volume, disks: &[&dyn ReadAt]) -> Found {
+    let reader = VolumeReader::new(volume, disks);
+    let nothing = |what: &str, state: String| Found {
+        what: what.to_owned(),
+        label: String::new(),
+        state,
+        free: None,
+    };
+    if let Ok(Some(swap)) = Swap::find(&reader) {
+        let free = (!volume.overlaps).then(|| swap.free.end - swap.free.start);
+        return Found { free, ..nothing("swap", String::new()) };
+    }
+    match strongroom_disk::open(&reader) {
+        Ok(Some(files)) => {
+            let facts = files.facts();
+            Found {
+                what: facts.kind.to_string(),
+                label: printable_bytes(&facts.label),
+                state: facts.state.to_string(),
+                free: free_of(&*files, volume),
+            }
+        }
+        Ok(None) => nothing("", String::new()),
+        Err(error) => nothing("", error.to_string()),
+    }
+}
+
+/// The bytes that the file system calls free, if it can be trusted.
+fn free_of(files: &dyn FileSystem, volume: &Volume) -> Option<u64> {
+    if volume.overlaps || matches!(files.facts().state, State::Dirty(_)) {
+        return None;
+    }
+    files.free().ok().map(|free| free.bytes())
+}
