@@ -17,6 +17,15 @@ pub trait Image: ReadAt {
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
         Ok((offset < self.size()).then(|| offset..self.size()))
     }
+
+    /// Says that a range will not be read again, so that what keeps it may let it go.
+    fn release(&self, _range: Range<u64>) {}
+
+    /// Why nothing more can be read, and what was read is worth nothing: the image of a machine
+    /// that runs can be lost as a whole. Asked after a read that failed, and at the end.
+    fn broken(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A file, or a block device, that holds the bytes of a disk as they are.

@@ -44,6 +44,27 @@ pub enum EngineError {
         /// Bytes that are free, less what is left to others.
         free: u64,
     },
+    /// A part of a disk differs from what was stored, although the disk says that it was not written
+    /// since: nothing that it says of what was written can be believed.
+    #[error(
+        "the disk {disk} differs at byte {offset} from what was stored, but is not marked as \
+         written since: what notes the writes is wrong, and snapshots since it was last read as a \
+         whole may lack some"
+    )]
+    DiskDenied {
+        /// The disk.
+        disk: String,
+        /// Where.
+        offset: u64,
+    },
+    /// The image of a machine that runs was lost.
+    #[error("the image of the disk {disk} was lost while it was read: {why}")]
+    DiskBroken {
+        /// The disk.
+        disk: String,
+        /// Why.
+        why: String,
+    },
     /// What a backup of disks keeps on this machine meanwhile could not be written or read.
     #[error("cannot keep what a backup of disks remembers meanwhile: {0}")]
     Whereabouts(#[source] std::io::Error),
@@ -85,6 +106,8 @@ impl EngineError {
             Self::Source(_)
             | Self::Target(_)
             | Self::Scratch { .. }
+            | Self::DiskDenied { .. }
+            | Self::DiskBroken { .. }
             | Self::Whereabouts(_)
             | Self::Output(_)
             | Self::Input(_) => ErrorKind::Other,

@@ -15,7 +15,9 @@ mod restore;
 mod testing;
 mod wanted;
 
-pub use backup::image::{Disk, MachineOptions, backup_machine, check_machine};
+pub use backup::image::{
+    Changed, Disk, MachineBackup, MachineOptions, backup_machine, check_machine,
+};
 pub use backup::profile::Profile;
 pub use backup::{
     AsMade, BackupOptions, BackupOutcome, BegunWalk, ChangedFiles, backup, backup_reader,

@@ -73,7 +73,7 @@ fn open_disks(images: &[OsString]) -> Result<Vec<Disk>, CliError> {
         let DiskArg { name, path } = DiskArg::parse(text);
         let image = RawImage::open(&path).map_err(|error| cannot_open(&path, &error))?;
         let name = name.unwrap_or_else(|| format!("disk{number}"));
-        Ok(Disk { name, image: Box::new(image) })
+        Ok(Disk::new(name, Box::new(image)))
     };
     images.iter().enumerate().map(open).collect()
 }

@@ -22,13 +22,15 @@ mod plan;
 
 mod store;
 mod trees;
+mod unchanged;
 mod walk;
 mod whereabouts;
 
+use std::ops::Range;
 use std::path::Path;
 
 use strongroom_arena::CacheLimits;
-use strongroom_base::{Cancel, Monitor, Stopwatch};
+use strongroom_base::{Cancel, Monitor, SnapshotId, Stopwatch, Timestamp};
 use strongroom_disk::{Image, ReadAt, Volume, VolumeReader};
 use strongroom_repository::{ChunkReader, ChunkWriter, DISK_SUFFIX, Repository, RepositoryError};
 
@@ -40,8 +42,10 @@ use super::{BackupOptions, BackupOutcome, commit_if_worth};
 use crate::error::EngineError;
 use earlier::Earlier;
 use gather::Gathered;
+use plan::Plan;
 use store::Storing;
 use trees::MachineTree;
+use unchanged::{Patched, Unchanged};
 
 /// The folder of the volumes that are on more than one disk.
 const LOGICAL_VOLUMES: &str = "lvm";
@@ -55,6 +59,30 @@ pub struct Disk {
     pub name: String,
     /// Its bytes, which must not change while they are read.
     pub image: Box<dyn Image>,
+    /// What was written since it was stored last, if the disk says so.
+    pub changed: Option<Changed>,
+}
+
+/// What was written to a disk since it was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// The snapshot that it was stored in.
+    pub since: SnapshotId,
+    /// At least what was written.
+    pub ranges: Vec<Range<u64>>,
+}
+
+impl Disk {
+    /// A disk that does not say what was written.
+    pub fn new(name: impl Into<String>, image: Box<dyn Image>) -> Self {
+        Self { name: name.into(), image, changed: None }
+    }
+
+    /// What was written since a snapshot, if the disk says so.
+    fn changed_since(&self, snapshot: SnapshotId) -> Option<&[Range<u64>]> {
+        let changed = self.changed.as_ref().filter(|changed| changed.since == snapshot)?;
+        Some(&changed.ranges)
+    }
 }
 
 /// What is stored of a machine.
@@ -76,12 +104,22 @@ struct Mapped<'d> {
     reader: VolumeReader<'d>,
 }
 
+/// A backup of a machine that has begun: the names of its snapshot and of its parent are known, and
+/// nothing was read of the disks.
+pub struct MachineBackup<'r> {
+    repository: &'r Repository,
+    machine: &'r MachineOptions,
+    options: &'r BackupOptions,
+    started: Timestamp,
+    paths: Vec<Vec<u8>>,
+    begun: Begun<'r>,
+}
+
 /// Makes a snapshot of a machine's disks.
 ///
 /// # Errors
 ///
-/// A disk cannot be read at all, or the repository fails. Parts of a disk that cannot be read are
-/// problems: they are stored as zeros, and named.
+/// Those of [`MachineBackup::begin`] and [`MachineBackup::store`].
 pub fn backup_machine(
     repository: &Repository,
     disks: &[Disk],
@@ -91,76 +129,148 @@ pub fn backup_machine(
     cancel: &Cancel,
 ) -> Result<BackupOutcome, EngineError> {
     check_machine(disks, machine)?;
-    let started = repository.surroundings.clock.now();
-    let paths = vec![[b"/", machine.machine.as_bytes()].concat()];
-    let Begun { session, own, gone, parent, from_the_future, rolled_back } =
-        Begun::begin(repository, options, &paths, started, monitor)?;
-    let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
-    let (pack, dry_run) = (options.pack, options.dry_run);
-    let mut writer =
-        ChunkWriter::open(repository, &reader, &session, pack, dry_run, monitor, cancel)?;
-    let begun = Stopwatch::start();
-    let times = writer.times().clone();
-    let bytes = disks.iter().map(|disk| disk.image.size()).sum();
-    let mut tally = Tally::new(monitor, Totals::of(disks.len() as u64, bytes));
-    let readers: Vec<&dyn ReadAt> = disks.iter().map(|disk| &*disk.image as &dyn ReadAt).collect();
-    let layout = strongroom_disk::volumes(&readers);
-    let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
-    for finding in &layout.findings {
-        tally.note(Path::new(&machine.machine), &finding.describe(&names));
+    MachineBackup::begin(repository, machine, options, monitor)?.store(disks, monitor, cancel)
+}
+
+impl<'r> MachineBackup<'r> {
+    /// Begins a session, and finds the parent.
+    ///
+    /// # Errors
+    ///
+    /// The machine's name is none, or the repository fails.
+    pub fn begin(
+        repository: &'r Repository,
+        machine: &'r MachineOptions,
+        options: &'r BackupOptions,
+        monitor: &dyn Monitor,
+    ) -> Result<Self, EngineError> {
+        check_machine_name(machine)?;
+        let started = repository.surroundings.clock.now();
+        let paths = vec![[b"/", machine.machine.as_bytes()].concat()];
+        let begun = Begun::begin(repository, options, &paths, started, monitor)?;
+        Ok(Self { repository, machine, options, started, paths, begun })
     }
-    let mapped = layout
-        .volumes
-        .iter()
-        .map(|volume| Mapped { volume, reader: VolumeReader::new(volume, &readers) });
-    let mapped: Vec<Mapped<'_>> = mapped.collect();
-    let before = Earlier::of(parent.as_ref(), machine, &reader);
-    let gathered = Gathered::gather(disks, &mapped, machine, &before, &reader, &mut tally, cancel)?;
-    let storing = Storing { repository, reader: &reader, before: &before, options, cancel };
-    let stored = storing.store(disks, gathered, &mut writer, &mut tally)?;
-    let root = MachineTree {
-        repository,
-        disks,
-        mapped: &mapped,
-        machine,
-        stored: &stored,
-        before: &before,
-        reader: &reader,
-        started,
+
+    /// The snapshot that this makes.
+    pub fn snapshot(&self) -> SnapshotId {
+        self.begun.session.id
     }
-    .write(&mut writer, &mut tally, cancel)?;
-    let stopped = cancel.is_cancelled();
-    let needs = writer.needs();
-    let written = writer.finish(monitor)?;
-    let profile = Profile::new(begun.elapsed(), &times, options.readers, options.pack.workers);
-    tally.stats.bytes_new = written.data_bytes;
-    tally.stats.bytes_stored = written.stored_bytes;
-    let mut snapshot = options.snapshot(session.id, started, repository.surroundings.clock.now());
-    snapshot.sequence = session.sequence;
-    snapshot.seen = session.collections.last;
-    snapshot.parent = parent.as_ref().map(|parent| parent.id);
-    snapshot.paths = paths;
-    snapshot.root = root.recipe;
-    snapshot.root_partial = root.partial;
-    snapshot.stats = tally.stats;
-    snapshot.partial = stopped;
-    // A part of a disk boots nothing, and what was stored is found by the next backup.
-    let committed = !stopped && commit_if_worth(session, &snapshot, options)?;
-    if committed {
-        Remembered { own, gone, needs }.keep(repository, &snapshot, monitor);
+
+    /// The snapshot that it is compared with.
+    pub fn parent(&self) -> Option<SnapshotId> {
+        self.begun.parent.as_ref().map(|parent| parent.id)
     }
-    Ok(BackupOutcome {
-        snapshot,
-        committed,
-        from_the_future,
-        rolled_back,
-        files_unchanged: tally.unchanged,
-        files_new: tally.new,
-        files_changed: tally.changed,
-        excluded: tally.excluded,
-        written,
-        profile,
-    })
+
+    /// Stores the disks, and commits the snapshot.
+    ///
+    /// # Errors
+    ///
+    /// A disk cannot be read at all, is [lost](EngineError::DiskBroken) meanwhile, or
+    /// [differs](EngineError::DiskDenied) where it says that it does not; or the repository fails.
+    /// Parts of a disk that cannot be read are problems: they are stored as zeros, and named.
+    pub fn store(
+        self,
+        disks: &[Disk],
+        monitor: &dyn Monitor,
+        cancel: &Cancel,
+    ) -> Result<BackupOutcome, EngineError> {
+        let Self { repository, machine, options, started, paths, begun } = self;
+        check_machine(disks, machine)?;
+        let Begun { session, own, gone, parent, from_the_future, rolled_back } = begun;
+        let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
+        let (pack, dry_run) = (options.pack, options.dry_run);
+        let mut writer =
+            ChunkWriter::open(repository, &reader, &session, pack, dry_run, monitor, cancel)?;
+        let begun = Stopwatch::start();
+        let times = writer.times().clone();
+        let bytes = disks.iter().map(|disk| disk.image.size()).sum();
+        let mut tally = Tally::new(monitor, Totals::of(disks.len() as u64, bytes));
+        let before = Earlier::of(parent.as_ref(), machine, &reader);
+        // What was asked for now may not be what the parent left out.
+        let how = (day_of(started), !machine.keep_free && !machine.keep_swap);
+        let unchanged = |disk: &Disk| {
+            let changed = disk.changed_since(parent.as_ref()?.id)?;
+            Some(Unchanged::new(before.image(&disk.name)?, changed, &reader, how))
+        };
+        let patched: Vec<Patched<'_>> =
+            disks.iter().map(|disk| Patched::new(&*disk.image, unchanged(disk))).collect();
+        let readers: Vec<&dyn ReadAt> = patched.iter().map(|disk| disk as &dyn ReadAt).collect();
+        let layout = strongroom_disk::volumes(&readers);
+        let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
+        for finding in &layout.findings {
+            tally.note(Path::new(&machine.machine), &finding.describe(&names));
+        }
+        let map = |volume| Mapped { volume, reader: VolumeReader::new(volume, &readers) };
+        let mapped: Vec<Mapped<'_>> = layout.volumes.iter().map(map).collect();
+        let gathered =
+            Gathered::gather(disks, &mapped, machine, &before, &reader, &mut tally, cancel)?;
+        let unchanged = disks.iter().zip(&gathered.maps).map(|(disk, map)| {
+            let mut unchanged = unchanged(disk);
+            if let Some(unchanged) = &mut unchanged {
+                unchanged.settle(Plan::new(map, disk.image.size()), &*disk.image, &writer)?;
+            }
+            Ok::<_, EngineError>(unchanged)
+        });
+        let unchanged = unchanged.collect::<Result<Vec<_>, _>>()?;
+        let storing = Storing { repository, reader: &reader, before: &before, options, cancel };
+        let stored =
+            storing.store(disks, &patched, gathered, unchanged, &mut writer, &mut tally)?;
+        let root = MachineTree {
+            repository,
+            disks,
+            mapped: &mapped,
+            machine,
+            stored: &stored,
+            before: &before,
+            reader: &reader,
+            started,
+        }
+        .write(&mut writer, &mut tally, cancel)?;
+        let stopped = cancel.is_cancelled();
+        let needs = writer.needs();
+        let written = writer.finish(monitor)?;
+        let profile = Profile::new(begun.elapsed(), &times, options.readers, options.pack.workers);
+        tally.stats.bytes_new = written.data_bytes;
+        tally.stats.bytes_stored = written.stored_bytes;
+        let ended = repository.surroundings.clock.now();
+        let mut snapshot = options.snapshot(session.id, started, ended);
+        snapshot.sequence = session.sequence;
+        snapshot.seen = session.collections.last;
+        snapshot.parent = parent.as_ref().map(|parent| parent.id);
+        snapshot.paths = paths;
+        snapshot.root = root.recipe;
+        snapshot.root_partial = root.partial;
+        snapshot.stats = tally.stats;
+        snapshot.partial = stopped;
+        for disk in disks {
+            if let Some(why) = disk.image.broken() {
+                return Err(EngineError::DiskBroken { disk: disk.name.clone(), why });
+            }
+        }
+        // A part of a disk boots nothing, and what was stored is found by the next backup.
+        let committed = !stopped && commit_if_worth(session, &snapshot, options)?;
+        if committed {
+            Remembered { own, gone, needs }.keep(repository, &snapshot, monitor);
+        }
+        Ok(BackupOutcome {
+            snapshot,
+            committed,
+            from_the_future,
+            rolled_back,
+            files_unchanged: tally.unchanged,
+            files_new: tally.new,
+            files_changed: tally.changed,
+            excluded: tally.excluded,
+            written,
+            profile,
+        })
+    }
+}
+
+/// Which day it is, for what takes turns by day.
+fn day_of(time: Timestamp) -> u64 {
+    const DAY: i64 = 86_400 * 1_000_000_000;
+    time.0.div_euclid(DAY).unsigned_abs()
 }
 
 /// Checks the names of a machine and of its disks, which become names of files.
@@ -170,27 +280,31 @@ pub fn backup_machine(
 /// One is no name of a file, or is there twice; or there is no disk.
 pub fn check_machine(disks: &[Disk], machine: &MachineOptions) -> Result<(), EngineError> {
     let wrong = |message: String| Err(RepositoryError::Argument(message).into());
-    let is_good = |name: &str| {
-        strongroom_catalog::entry::is_valid_name(name.as_bytes()) && !name.starts_with('-')
-    };
-    if !is_good(&machine.machine) {
-        return wrong(format!(
-            "\"{}\" cannot name a machine: it becomes a folder",
-            machine.machine
-        ));
-    }
+    check_machine_name(machine)?;
     if disks.is_empty() {
         return wrong("a machine without a disk: name its images".to_owned());
     }
     let mut taken = vec![LOGICAL_VOLUMES.to_owned(), DESCRIPTION.to_owned()];
     for disk in disks {
         let own = [disk.name.clone(), raw_name(&disk.name)];
-        if !is_good(&disk.name) || own.iter().any(|name| taken.contains(name)) {
+        if !is_name(&disk.name) || own.iter().any(|name| taken.contains(name)) {
             return wrong(format!("\"{}\" cannot name a disk, or is taken", disk.name));
         }
         taken.extend(own);
     }
     Ok(())
+}
+
+fn check_machine_name(machine: &MachineOptions) -> Result<(), EngineError> {
+    if is_name(&machine.machine) {
+        return Ok(());
+    }
+    let message = format!("\"{}\" cannot name a machine: it becomes a folder", machine.machine);
+    Err(RepositoryError::Argument(message).into())
+}
+
+fn is_name(name: &str) -> bool {
+    strongroom_catalog::entry::is_valid_name(name.as_bytes()) && !name.starts_with('-')
 }
 
 /// The file that a disk is stored as.

@@ -30,7 +30,7 @@ fn tool(program: &str, args: &[impl AsRef<OsStr> + std::fmt::Debug]) {
     assert!(output.status.success(), "{program} {args:?}\n{output:?}");
 }
 
-fn cannot_mount() -> Option<&'static str> {
+pub fn cannot_mount() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
         return Some("only root may mount");
     }
@@ -39,12 +39,12 @@ fn cannot_mount() -> Option<&'static str> {
 }
 
 /// A disk with a partition table and one ext4 file system, which the kernel writes.
-struct Machine {
-    folder: tempfile::TempDir,
+pub struct Machine {
+    pub folder: tempfile::TempDir,
 }
 
 impl Machine {
-    fn new(megabytes: u64) -> Self {
+    pub fn new(megabytes: u64) -> Self {
         let machine = Self { folder: tempfile::tempdir().unwrap() };
         let mut disk = vec![0; PARTITION];
         disk[440..444].copy_from_slice(b"boot");
@@ -65,12 +65,12 @@ impl Machine {
         machine
     }
 
-    fn disk(&self) -> PathBuf {
+    pub fn disk(&self) -> PathBuf {
         self.folder.path().join("disk.raw")
     }
 
     /// Mounts the file system while something is done with its files.
-    fn mounted<T>(&self, act: impl FnOnce(&Path) -> T) -> T {
+    pub fn mounted<T>(&self, act: impl FnOnce(&Path) -> T) -> T {
         self.mounted_as("rw", act)
     }
 
@@ -88,12 +88,12 @@ impl Machine {
     }
 
     /// What is in the files, without what the file system has of its own.
-    fn files(&self) -> TreeImage {
+    pub fn files(&self) -> TreeImage {
         self.mounted_as("ro", |point| TreeImage::of(&point.join("tree")))
     }
 }
 
-fn machine_options(keep_free: bool) -> MachineOptions {
+pub fn machine_options(keep_free: bool) -> MachineOptions {
     MachineOptions {
         machine: "vm1".to_owned(),
         keep_free,
@@ -109,7 +109,7 @@ fn try_backup(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<BackupOutcome, EngineError> {
-    let disks = [Disk { name: "vda".to_owned(), image }];
+    let disks = [Disk::new("vda", image)];
     let mut options = options(Path::new("/"));
     options.host = "vm1".to_owned();
     backup_machine(&world.open(), &disks, &machine_options(keep_free), &options, monitor, cancel)
@@ -122,7 +122,7 @@ fn backup(world: &World, machine: &Machine, keep_free: bool) -> BackupOutcome {
     outcome
 }
 
-fn restore_into(world: &World, outcome: &BackupOutcome, into: &Path) -> DiskOutcome {
+pub fn restore_into(world: &World, outcome: &BackupOutcome, into: &Path) -> DiskOutcome {
     let repository = world.open();
     let snapshot = read_snapshot(&repository, outcome.snapshot.id).unwrap();
     let target = File::options().read(true).write(true).create(true).truncate(false).open(into);
@@ -132,7 +132,7 @@ fn restore_into(world: &World, outcome: &BackupOutcome, into: &Path) -> DiskOutc
 }
 
 /// The files of the partition, restored as files.
-fn restored_files(world: &World, outcome: &BackupOutcome) -> TreeImage {
+pub fn restored_files(world: &World, outcome: &BackupOutcome) -> TreeImage {
     let into = tempfile::tempdir().unwrap();
     let repository = world.open();
     let snapshot = read_snapshot(&repository, outcome.snapshot.id).unwrap();
@@ -151,7 +151,7 @@ fn restored_files(world: &World, outcome: &BackupOutcome) -> TreeImage {
 }
 
 /// The restored disk has a sound file system with the same files.
-fn assert_same_machine(machine: &Machine, restored: &Path) {
+pub fn assert_same_machine(machine: &Machine, restored: &Path) {
     let copy = Machine { folder: tempfile::tempdir().unwrap() };
     fs::create_dir(copy.folder.path().join("mounted")).unwrap();
     fs::copy(restored, copy.disk()).unwrap();
@@ -302,7 +302,7 @@ fn half_of_a_disk_is_no_snapshot() {
 fn names_that_would_be_in_each_others_place_are_refused() {
     let world = World::bare(85);
     let image = || Box::new(Failing(vec![1; 4096], 0..0)) as Box<dyn Image>;
-    let disk = |name: &str| Disk { name: name.to_owned(), image: image() };
+    let disk = |name: &str| Disk::new(name, image());
     let named =
         |machine: &str| MachineOptions { machine: machine.to_owned(), ..machine_options(false) };
     for (machine, disks) in [

@@ -21,6 +21,7 @@ mod linear;
 mod memory;
 mod model;
 mod newer;
+mod nights;
 mod own_record;
 mod parents;
 mod prune;

@@ -106,6 +106,11 @@ impl StreamCutter {
         Self { rule, fingerprinter }
     }
 
+    /// The name of a chunk.
+    pub fn fingerprint(&self, chunk: &[u8]) -> Fingerprint {
+        self.fingerprinter.fingerprint(chunk)
+    }
+
     /// Reads to the end of a stream of about `expected` bytes, and passes it on piece by piece. An
     /// error of `give` ends it.
     pub fn cut<E>(

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use strongroom_base::{Cancel, Cancelled, Stopwatch};
-use strongroom_disk::ReadAt;
+use strongroom_catalog::ChunkRef;
+use strongroom_disk::{Image, ReadAt};
 use strongroom_repository::{PIECE_BYTES, Piece, Stage, StageTimes, StreamCutter, send};
 
 use super::plan::{Content, Segment};
+use super::unchanged::Patched;
 use crate::error::EngineError;
 
 /// A thread is given about this many bytes at a time, and at most this many segments.
@@ -44,6 +46,18 @@ pub enum Cut {
         /// How many.
         bytes: u64,
     },
+    /// A chunk of the parent that is kept.
+    Kept(ChunkRef),
+    /// A part that was not written, as the disk said, and differs from the parent.
+    Denied {
+        /// The part.
+        range: Range<u64>,
+    },
+    /// The disk is lost as a whole.
+    Broken {
+        /// Why.
+        why: String,
+    },
     /// A part that cannot be read. Zeros are in its place.
     Unreadable {
         /// The part.
@@ -57,7 +71,7 @@ pub enum Cut {
 #[derive(Clone)]
 pub struct Cutting<'d> {
     /// The disk.
-    pub disk: &'d dyn ReadAt,
+    pub disk: &'d Patched<'d>,
     /// Cuts files.
     pub files: StreamCutter,
     /// Cuts everything else.
@@ -121,7 +135,7 @@ fn next_job(plan: &mut impl Iterator<Item = Segment>) -> Option<Vec<Segment>> {
         && segments.len() < JOB_SEGMENTS
         && let Some(segment) = plan.next()
     {
-        if segment.content != Content::Zeros {
+        if segment.content.is_read() {
             bytes += segment.bytes;
         }
         segments.push(segment);
@@ -168,17 +182,47 @@ impl Hand<'_, '_> {
         for (number, segment) in segments.iter().enumerate() {
             self.cutting.cancel.check()?;
             if segment.start >= self.ahead.until {
-                let is_read = |segment: &&Segment| segment.content != Content::Zeros;
+                let is_read = |segment: &&Segment| segment.content.is_read();
                 let run = segments[number..].iter().take_while(is_read);
                 self.ahead.until = segment.start + run.map(|segment| segment.bytes).sum::<u64>();
             }
             match segment.content {
                 Content::Zeros => self.give(Cut::Zeros { bytes: segment.bytes }, 0)?,
+                Content::Kept { chunk, is_sampled } => self.kept(*segment, chunk, is_sampled)?,
                 Content::File(..) => self.file(*segment)?,
                 Content::Other => self.other(*segment)?,
             }
         }
         self.hand_on()
+    }
+
+    /// Keeps a chunk of the parent; compares it with the disk first if it is in the sample.
+    fn kept(
+        &mut self,
+        segment: Segment,
+        chunk: ChunkRef,
+        is_sampled: bool,
+    ) -> Result<(), EngineError> {
+        if is_sampled {
+            let mut bytes = vec![0; usize::try_from(segment.bytes).expect("a chunk is short")];
+            match self.cutting.disk.image().read_at(segment.start, &mut bytes) {
+                Ok(()) if self.cutting.files.fingerprint(&bytes) != chunk.fingerprint => {
+                    return self.give(Cut::Denied { range: segment.range() }, 0);
+                }
+                Ok(()) => {}
+                // What cannot be read now was read before.
+                Err(_) => self.check_disk()?,
+            }
+        }
+        self.give(Cut::Kept(chunk), 0)
+    }
+
+    /// After a read that failed: is there still a disk?
+    fn check_disk(&mut self) -> Result<(), EngineError> {
+        match self.cutting.disk.broken() {
+            Some(why) => self.give(Cut::Broken { why }, 0),
+            None => Ok(()),
+        }
     }
 
     /// Cuts a part of a file, however long it is.
@@ -250,6 +294,7 @@ impl Hand<'_, '_> {
         {
             return Ok(());
         }
+        self.check_disk()?;
         let mut lost: Option<(Range<u64>, String)> = None;
         for (number, page) in buffer.chunks_mut(PAGE_BYTES).enumerate() {
             self.cutting.cancel.check()?;

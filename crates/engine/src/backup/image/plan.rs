@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use strongroom_catalog::ChunkRef;
+
 use super::map::{DiskMap, Extent, FileOnVolume};
 
 /// The block that most file systems have; what is left of the last one behind the end of a file is a
@@ -28,6 +30,37 @@ pub enum Content {
     Other,
     /// It is not read, and counts as zeros.
     Zeros,
+    /// A chunk that the parent has in this place, and that was not written since.
+    Kept {
+        /// The chunk.
+        chunk: ChunkRef,
+        /// It is compared with the disk.
+        is_sampled: bool,
+    },
+}
+
+impl Content {
+    /// Whether all of it is read.
+    pub fn is_read(&self) -> bool {
+        matches!(self, Self::File(..) | Self::Other)
+    }
+}
+
+impl Segment {
+    /// Its bytes of the disk.
+    pub fn range(&self) -> Range<u64> {
+        self.start..self.start + self.bytes
+    }
+
+    /// What of it is before a byte of the disk that is inside of it, and the rest.
+    pub fn split(self, at: u64) -> (Self, Self) {
+        let before = at - self.start;
+        let content = match self.content {
+            Content::File(file, from) => Content::File(file, from.saturating_add(before)),
+            other => other,
+        };
+        (Self { bytes: before, ..self }, Self { start: at, bytes: self.bytes - before, content })
+    }
 }
 
 /// The segments of a disk.
@@ -154,6 +187,7 @@ mod tests {
                         }
                         Content::Zeros => assert!(file.is_none() && is_free, "seed {seed}"),
                         Content::Other => assert!(file.is_none() && !is_free, "seed {seed}"),
+                        Content::Kept { .. } => unreachable!("a plan keeps nothing"),
                     }
                 }
             }

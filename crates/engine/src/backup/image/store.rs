@@ -14,6 +14,7 @@ use super::earlier::Earlier;
 use super::gather::Gathered;
 use super::map::FileOnVolume;
 use super::plan::{Content, Plan, Segment};
+use super::unchanged::{Patched, Unchanged};
 use super::whereabouts::{Whereabouts, WhereaboutsWriter};
 use super::{Disk, raw_name};
 use crate::backup::BackupOptions;
@@ -46,6 +47,7 @@ pub struct Storing<'s, 'r> {
 struct Stream<'t, 'r, 'w, 'm> {
     writer: &'t mut ChunkWriter<'w>,
     tally: &'t mut Tally<'m>,
+    disk: &'t str,
     path: PathBuf,
     recipe: RecipeBuilder,
     places: WhereaboutsWriter,
@@ -70,16 +72,19 @@ impl<'r> Storing<'_, 'r> {
     pub fn store(
         &self,
         disks: &[Disk],
+        patched: &[Patched<'_>],
         gathered: Gathered,
+        unchanged: Vec<Option<Unchanged<'r>>>,
         writer: &mut ChunkWriter<'r>,
         tally: &mut Tally<'_>,
     ) -> Result<Vec<Stored>, EngineError> {
         let Gathered { maps, mut changed } = gathered;
         let folder = self.repository.cache_folder();
         let mut stored = Vec::new();
-        for (disk, map) in disks.iter().zip(maps) {
+        for (number, (map, unchanged)) in maps.into_iter().zip(unchanged).enumerate() {
+            let disk = &disks[number];
             let cutting = Cutting {
-                disk: &*disk.image,
+                disk: &patched[number],
                 files: StreamCutter::of_files(self.repository)?,
                 others: StreamCutter::of_images(self.repository)?,
                 cancel: self.cancel,
@@ -88,6 +93,7 @@ impl<'r> Storing<'_, 'r> {
             let before = self.before.image(&disk.name);
             let mut stream = Stream {
                 tally,
+                disk: &disk.name,
                 path: PathBuf::from(raw_name(&disk.name)),
                 recipe: RecipeBuilder::new(),
                 places: WhereaboutsWriter::begin(folder.as_deref())
@@ -100,7 +106,11 @@ impl<'r> Storing<'_, 'r> {
             };
             let plan = Plan::new(&map, disk.image.size());
             let threads = self.options.readers.max(1);
-            cut_disk(&cutting, plan, threads, &mut |cut| stream.take(cut))?;
+            let mut take = |cut| stream.take(cut);
+            match &unchanged {
+                Some(unchanged) => cut_disk(&cutting, unchanged.keep(plan), threads, &mut take)?,
+                None => cut_disk(&cutting, plan, threads, &mut take)?,
+            }
             let (disk, files) = stream.finish()?;
             stored.push(disk);
             changed = files;
@@ -120,6 +130,12 @@ impl Stream<'_, '_, '_, '_> {
                 Ok(())
             }
             Cut::Data { start, segment, piece } => self.data(start, segment, &piece),
+            Cut::Kept(chunk) => self.kept(chunk),
+            Cut::Denied { range } => {
+                let (disk, offset) = (self.disk.to_owned(), range.start);
+                Err(EngineError::DiskDenied { disk, offset })
+            }
+            Cut::Broken { why } => Err(EngineError::DiskBroken { disk: self.disk.to_owned(), why }),
             Cut::Unreadable { range, why } => {
                 let bytes = range.end - range.start;
                 let message = format!(
@@ -130,6 +146,16 @@ impl Stream<'_, '_, '_, '_> {
                 Ok(())
             }
         }
+    }
+
+    /// Names a chunk of the parent again.
+    fn kept(&mut self, chunk: ChunkRef) -> Result<(), EngineError> {
+        self.end_hole()?;
+        self.places.push(&chunk).map_err(EngineError::Whereabouts)?;
+        self.recipe.push(chunk, &mut self.writer.metadata(self.in_place.as_mut()))?;
+        self.at += chunk.stream_bytes;
+        self.tally.bytes(chunk.stream_bytes, self.writer.stats());
+        Ok(())
     }
 
     fn data(&mut self, start: u64, segment: Segment, piece: &Piece) -> Result<(), EngineError> {

@@ -1,0 +1,319 @@
+//! What the parent has of a disk where the disk says that nothing was written since: it is named
+//! again, and read from the disk no more. A sample of it is read all the same, another each day, as
+//! what notes the writes can be wrong.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Mutex;
+
+use strongroom_catalog::{ChunkRef, Recipe, RecipeCursor, RecipeReader};
+use strongroom_disk::{Image, ReadAt};
+use strongroom_repository::{ChunkReader, ChunkWriter, RepositoryError};
+
+use super::plan::{Content, Segment};
+
+/// The sample: windows of this size, one of this many each day. So all of a disk is looked at in
+/// fifty days.
+const SAMPLE_WINDOW_BYTES: u64 = 1 << 20;
+/// How many days that takes.
+const SAMPLE_DAYS: u64 = 50;
+/// Chunks of the parent that are kept decoded, while file systems are read.
+const CHUNKS_KEPT: usize = 64;
+
+/// What the parent has of a disk, and where the disk may differ from it.
+pub struct Unchanged<'r> {
+    content: Recipe,
+    /// Sorted, without overlap.
+    changed: Vec<Range<u64>>,
+    reader: &'r ChunkReader,
+    /// Which windows are looked at.
+    day: u64,
+    holes_stay: bool,
+}
+
+impl<'r> Unchanged<'r> {
+    /// `content` is the disk in the parent; nothing outside of `changed` was written since. On which
+    /// day it is depends what is in the sample. `holes_stay` says that what was free in the parent
+    /// and was not written since can be left out, even if it is free no more.
+    pub fn new(
+        content: &Recipe,
+        changed: &[Range<u64>],
+        reader: &'r ChunkReader,
+        (day, holes_stay): (u64, bool),
+    ) -> Self {
+        let (content, changed) = (content.clone(), changed.to_vec());
+        let mut unchanged = Self { content, changed, reader, day, holes_stay };
+        unchanged.tidy();
+        unchanged
+    }
+
+    /// Sorts the ranges, and joins those that touch.
+    fn tidy(&mut self) {
+        self.changed.sort_unstable_by_key(|range| range.start);
+        let mut joined: Vec<Range<u64>> = Vec::new();
+        for range in self.changed.drain(..).filter(|range| !range.is_empty()) {
+            match joined.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => joined.push(range),
+            }
+        }
+        self.changed = joined;
+    }
+
+    /// Finds which chunks of a plan exist no more: they are read like what was written. Then says
+    /// what of the disk is not going to be read.
+    ///
+    /// # Errors
+    ///
+    /// The repository cannot say which chunks exist.
+    pub fn settle(
+        &mut self,
+        plan: impl Iterator<Item = Segment>,
+        image: &dyn Image,
+        writer: &ChunkWriter<'_>,
+    ) -> Result<(), RepositoryError> {
+        let (mut missing, mut unread) = (Vec::new(), Vec::<Range<u64>>::new());
+        let mut release = |range: Range<u64>| match unread.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => unread.push(range),
+        };
+        for segment in self.keep(plan) {
+            let range = segment.range();
+            match segment.content {
+                Content::Kept { chunk, .. } if !writer.is_present(&chunk)? => missing.push(range),
+                Content::Kept { is_sampled: true, .. } => {}
+                Content::Kept { .. } | Content::Zeros => release(range),
+                Content::File(..) | Content::Other => self.each_unchanged(range, &mut release),
+            }
+        }
+        self.changed.append(&mut missing);
+        self.tidy();
+        unread.into_iter().for_each(|range| image.release(range));
+        Ok(())
+    }
+
+    /// Gives the parts of a range that were not written.
+    fn each_unchanged(&self, range: Range<u64>, give: &mut dyn FnMut(Range<u64>)) {
+        let mut at = range.start;
+        while at < range.end {
+            let (end, is_unchanged) = self.part(at);
+            let end = end.min(range.end);
+            if is_unchanged {
+                give(at..end);
+            }
+            at = end;
+        }
+    }
+
+    /// The same plan, in which what the parent has is kept.
+    pub fn keep<P: Iterator<Item = Segment>>(&self, plan: P) -> Kept<'_, P> {
+        let chunks = Chunks { reader: RecipeReader::new(&self.content, self.reader), next: None };
+        Kept { unchanged: self, plan, rest: None, chunks }
+    }
+
+    /// Whether nothing of a range was written.
+    fn has(&self, range: &Range<u64>) -> bool {
+        let after = self.changed.partition_point(|changed| changed.end <= range.start);
+        self.changed.get(after).is_none_or(|changed| changed.start >= range.end)
+            && range.end <= self.content.stream_bytes()
+    }
+
+    /// How far from `offset` on the disk is either like the parent, or may differ from it: the end
+    /// of that part, and whether it is like the parent.
+    fn part(&self, offset: u64) -> (u64, bool) {
+        let end = self.content.stream_bytes();
+        if offset >= end {
+            return (u64::MAX, false);
+        }
+        let after = self.changed.partition_point(|changed| changed.end <= offset);
+        match self.changed.get(after) {
+            Some(changed) if changed.start <= offset => (changed.end, false),
+            Some(changed) => (changed.start.min(end), true),
+            None => (end, true),
+        }
+    }
+
+    fn is_sampled(&self, offset: u64) -> bool {
+        offset / SAMPLE_WINDOW_BYTES % SAMPLE_DAYS == self.day % SAMPLE_DAYS
+    }
+}
+
+/// The chunks of the parent's disk, in order. What of them cannot be read is as if there was none.
+struct Chunks<'r> {
+    reader: RecipeReader<'r, ChunkReader>,
+    next: Option<(u64, ChunkRef)>,
+}
+
+impl Chunks<'_> {
+    /// The first chunk that ends behind `offset`.
+    fn behind(&mut self, offset: u64) -> Option<(u64, ChunkRef)> {
+        if self.next.is_none_or(|(start, chunk)| start + chunk.stream_bytes <= offset) {
+            self.reader.seek_forward(offset).ok()?;
+            self.next = self.reader.next_chunk().ok().flatten();
+        }
+        self.next
+    }
+}
+
+/// A plan in which what the parent has is kept.
+pub struct Kept<'k, P> {
+    unchanged: &'k Unchanged<'k>,
+    plan: P,
+    /// What is left of the segment at hand.
+    rest: Option<Segment>,
+    chunks: Chunks<'k>,
+}
+
+impl<P> Kept<'_, P> {
+    /// The first part of a segment that is taken over from the parent, and what it is then.
+    fn first_kept(&mut self, segment: &Segment) -> Option<Segment> {
+        let Range { start, end } = segment.range();
+        let mut at = start;
+        while at < end {
+            let (offset, chunk) = self.chunks.behind(at)?;
+            let range = offset..offset + chunk.stream_bytes;
+            if chunk.is_hole() {
+                if let Some(hole) = self.hole(segment, at..range.end.min(end)) {
+                    let bytes = hole.end - hole.start;
+                    return Some(Segment { start: hole.start, bytes, content: Content::Zeros });
+                }
+            } else if range.start >= start && range.end <= end && self.unchanged.has(&range) {
+                let is_sampled = self.unchanged.is_sampled(offset);
+                let content = Content::Kept { chunk, is_sampled };
+                return Some(Segment { start: offset, bytes: chunk.stream_bytes, content });
+            }
+            at = range.end;
+        }
+        None
+    }
+
+    /// The first part of a hole of the parent that stays one. What is the content of a file now is
+    /// read.
+    fn hole(&self, segment: &Segment, range: Range<u64>) -> Option<Range<u64>> {
+        if !self.unchanged.holes_stay || segment.content != Content::Other {
+            return None;
+        }
+        let mut first = None;
+        self.unchanged.each_unchanged(range, &mut |part| {
+            first.get_or_insert(part);
+        });
+        first
+    }
+}
+
+impl<P: Iterator<Item = Segment>> Iterator for Kept<'_, P> {
+    type Item = Segment;
+
+    fn next(&mut self) -> Option<Segment> {
+        let segment = self.rest.take().or_else(|| self.plan.next())?;
+        if !segment.content.is_read() {
+            return Some(segment);
+        }
+        let Some(kept) = self.first_kept(&segment) else { return Some(segment) };
+        let Range { start, end } = kept.range();
+        if start > segment.start {
+            // What is before it is read.
+            let (before, rest) = segment.split(start);
+            self.rest = Some(rest);
+            return Some(before);
+        }
+        if end < segment.range().end {
+            self.rest = Some(segment.split(end).1);
+        }
+        Some(kept)
+    }
+}
+
+/// A disk of which what was not written is read from the parent: where a chunk was written in part
+/// the rest of it, and the file systems' own structures.
+pub struct Patched<'p> {
+    image: &'p dyn Image,
+    /// Nothing, if the disk does not say what was written.
+    unchanged: Option<Unchanged<'p>>,
+    /// Chunks that were read last, the latest at the end.
+    // A plain mutex: held to copy a few kilobytes.
+    chunks: Mutex<Vec<(u64, Vec<u8>)>>,
+}
+
+impl<'p> Patched<'p> {
+    /// Over a disk.
+    pub fn new(image: &'p dyn Image, unchanged: Option<Unchanged<'p>>) -> Self {
+        Self { image, unchanged, chunks: Mutex::new(Vec::new()) }
+    }
+
+    /// The disk itself.
+    pub fn image(&self) -> &'p dyn Image {
+        self.image
+    }
+
+    /// Reads from the parent, at most up to the end of a chunk. Returns how many bytes it gave;
+    /// `None` if they cannot be read there.
+    fn read_parent(&self, unchanged: &Unchanged<'_>, at: u64, buffer: &mut [u8]) -> Option<usize> {
+        if let Some(count) = self.read_kept(at, buffer) {
+            return Some(count);
+        }
+        let mut cursor = RecipeCursor::new(&unchanged.content);
+        cursor.seek_forward(at, unchanged.reader).ok()?;
+        let (start, chunk) = cursor.next_chunk(unchanged.reader).ok()??;
+        if chunk.is_hole() {
+            let count = (start + chunk.stream_bytes - at).min(buffer.len() as u64) as usize;
+            buffer[..count].fill(0);
+            return Some(count);
+        }
+        let bytes = unchanged.reader.read_data(&chunk).ok()?;
+        let mut chunks = self.chunks.lock().expect("no holder panics");
+        if chunks.len() >= CHUNKS_KEPT {
+            chunks.remove(0);
+        }
+        chunks.push((start, bytes));
+        drop(chunks);
+        self.read_kept(at, buffer)
+    }
+
+    /// Reads from the chunks that were read last.
+    fn read_kept(&self, at: u64, buffer: &mut [u8]) -> Option<usize> {
+        let mut chunks = self.chunks.lock().expect("no holder panics");
+        let holds =
+            |(start, bytes): &(u64, Vec<u8>)| *start <= at && at < start + bytes.len() as u64;
+        let place = chunks.iter().rposition(holds)?;
+        let found = chunks.remove(place);
+        let rest = &found.1[usize::try_from(at - found.0).ok()?..];
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        chunks.push(found);
+        Some(count)
+    }
+}
+
+impl ReadAt for Patched<'_> {
+    fn size(&self) -> u64 {
+        self.image.size()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let Some(unchanged) = &self.unchanged else { return self.image.read_at(offset, buffer) };
+        let (mut at, mut rest) = (offset, buffer);
+        while !rest.is_empty() {
+            let (end, is_unchanged) = unchanged.part(at);
+            let count = (end - at).min(rest.len() as u64) as usize;
+            let part = &mut rest[..count];
+            let given = is_unchanged.then(|| self.read_parent(unchanged, at, part)).flatten();
+            let count = match given {
+                Some(count) => count,
+                None => {
+                    self.image.read_at(at, part)?;
+                    count
+                }
+            };
+            at += count as u64;
+            rest = &mut rest[count..];
+        }
+        Ok(())
+    }
+}
+
+impl Image for Patched<'_> {
+    fn broken(&self) -> Option<String> {
+        self.image.broken()
+    }
+}

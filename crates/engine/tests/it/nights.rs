@@ -1,0 +1,234 @@
+//! Nights of disks that say what was written: only that is read, and what comes back is the disk.
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_disk::{Image, ReadAt};
+use strongroom_engine::{BackupOutcome, Changed, Disk, EngineError, MachineBackup};
+use strongroom_testkit::tree::{grow, mutate};
+use strongroom_testkit::{Random, skipped};
+
+use crate::images::{
+    Machine, assert_same_machine, cannot_mount, machine_options, restore_into, restored_files,
+};
+use crate::world::{TREE, World, options, snapshot_ids};
+
+/// What a disk notes as written is a multiple of this.
+const GRAIN: usize = 64 << 10;
+
+/// A disk that counts what is read, and gives nothing that was released.
+#[derive(Default)]
+struct Watched {
+    bytes: Vec<u8>,
+    read: AtomicU64,
+    released: Mutex<Vec<Range<u64>>>,
+    /// It is lost once this much was read.
+    breaks_at: Option<u64>,
+    is_broken: AtomicBool,
+}
+
+impl ReadAt for &'static Watched {
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let end = offset + buffer.len() as u64;
+        let read = self.read.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        let released = self.released.lock().unwrap();
+        let is_released = released.iter().any(|range| range.start < end && offset < range.end);
+        assert!(!is_released, "{offset}..{end} was released");
+        if self.breaks_at.is_some_and(|at| read >= at) {
+            self.is_broken.store(true, Ordering::Relaxed);
+            return Err(io::Error::from_raw_os_error(22));
+        }
+        self.bytes.read_at(offset, buffer)
+    }
+}
+
+impl Image for &'static Watched {
+    fn release(&self, range: Range<u64>) {
+        self.released.lock().unwrap().push(range);
+    }
+
+    fn broken(&self) -> Option<String> {
+        self.is_broken.load(Ordering::Relaxed).then(|| "its store is full".to_owned())
+    }
+}
+
+/// Where two states of a disk differ, in grains.
+fn written(before: &[u8], now: &[u8]) -> Vec<Range<u64>> {
+    let grains = now.chunks(GRAIN).enumerate().filter(|(number, grain)| {
+        let start = number * GRAIN;
+        before.get(start..start + grain.len()) != Some(grain)
+    });
+    let range = |(number, grain): (usize, &[u8])| {
+        let start = (number * GRAIN) as u64;
+        start..start + grain.len() as u64
+    };
+    grains.map(range).collect()
+}
+
+/// What a night did, and what it read.
+struct Night {
+    outcome: BackupOutcome,
+    read: u64,
+}
+
+fn try_night(
+    world: &World,
+    watched: Watched,
+    changed: Option<Changed>,
+    keep_free: bool,
+) -> Result<Night, EngineError> {
+    let repository = world.open();
+    let mut options = options(Path::new("/"));
+    options.host = "vm1".to_owned();
+    let machine = machine_options(keep_free);
+    let begun = MachineBackup::begin(&repository, &machine, &options, &Silent)?;
+    // A test may forget a few megabytes.
+    let watched: &'static Watched = Box::leak(Box::new(watched));
+    let disk = Disk { changed, ..Disk::new("vda", Box::new(watched)) };
+    let outcome = begun.store(&[disk], &Silent, &Cancel::new())?;
+    Ok(Night { outcome, read: watched.read.load(Ordering::Relaxed) })
+}
+
+fn night(world: &World, bytes: &[u8], changed: Option<Changed>, keep_free: bool) -> Night {
+    let watched = Watched { bytes: bytes.to_vec(), ..Watched::default() };
+    let night = try_night(world, watched, changed, keep_free).unwrap();
+    assert_eq!(night.outcome.snapshot.stats.problems, 0);
+    night
+}
+
+fn since(snapshot: SnapshotId, before: &[u8], now: &[u8]) -> Option<Changed> {
+    Some(Changed { since: snapshot, ranges: written(before, now) })
+}
+
+fn restored(world: &World, outcome: &BackupOutcome) -> Vec<u8> {
+    let back = tempfile::NamedTempFile::new().unwrap();
+    restore_into(world, outcome, back.path());
+    fs::read(back.path()).unwrap()
+}
+
+#[test]
+fn only_what_was_written_is_read_and_the_files_are_those_of_the_night() {
+    if skipped(cannot_mount()) {
+        return;
+    }
+    let world = World::bare(91);
+    let machine = Machine::new(96);
+    machine.mounted(|point| {
+        grow(&point.join("tree"), 91, TREE);
+        for number in 0..20 {
+            let bytes = Random::new(number).noise(1 << 20);
+            fs::write(point.join(format!("tree/large{number}")), bytes).unwrap();
+        }
+    });
+    let mut before = fs::read(machine.disk()).unwrap();
+    let first = night(&world, &before, None, false);
+    let mut parent = first.outcome.snapshot.id;
+    let back = machine.folder.path().join("back");
+    for number in 0..4 {
+        machine.mounted(|point| {
+            mutate(&point.join("tree"), 92 + number, TREE);
+            fs::write(point.join("tree/large3"), Random::new(50 + number).noise(1 << 20)).unwrap();
+            fs::remove_file(point.join(format!("tree/large{}", 10 + number))).unwrap();
+        });
+        let now = fs::read(machine.disk()).unwrap();
+        let changed = since(parent, &before, &now);
+        let dirty: u64 = written(&before, &now).iter().map(|range| range.end - range.start).sum();
+        let next = night(&world, &now, changed, false);
+        // Two windows at most are the sample, and chunks end behind them.
+        let most = dirty + (2 << 20) + 200_000;
+        assert!(next.read < most, "{} read, {dirty} written", next.read);
+        restore_into(&world, &next.outcome, &back);
+        assert_same_machine(&machine, &back);
+        restored_files(&world, &next.outcome).assert_same(&machine.files(), "the night's files");
+        (before, parent) = (now, next.outcome.snapshot.id);
+    }
+}
+
+#[test]
+fn any_writes_to_a_disk_of_any_size_come_back() {
+    let world = World::bare(93);
+    let mut random = Random::new(93);
+    let mut before = random.noise(3 << 20);
+    let mut parent = night(&world, &before, None, true).outcome.snapshot.id;
+    for _ in 0..30 {
+        let mut now = before.clone();
+        match random.below(6) {
+            0 => now.truncate(now.len() - random.below(500_000) as usize),
+            1 => now.extend(vec![0; random.below(500_000) as usize]),
+            _ => {}
+        }
+        for _ in 0..random.below(5) {
+            let from = random.below(now.len() as u64) as usize;
+            let bytes = (random.below(150_000) as usize).min(now.len() - from);
+            let new = match random.once_in(3) {
+                true => vec![0; bytes],
+                false => random.noise(bytes),
+            };
+            now[from..from + bytes].copy_from_slice(&new);
+        }
+        // Ranges may overlap, be empty, be out of order, and end behind the disk.
+        let mut changed = since(parent, &before, &now).unwrap();
+        changed.ranges.reverse();
+        changed.ranges.push(5..5);
+        changed.ranges.push(70_000..90_000);
+        changed.ranges.push(now.len() as u64..u64::MAX);
+        let next = night(&world, &now, Some(changed), random.once_in(2));
+        assert!(restored(&world, &next.outcome) == now);
+        (before, parent) = (now, next.outcome.snapshot.id);
+    }
+}
+
+#[test]
+fn what_was_written_since_another_snapshot_says_nothing() {
+    let world = World::bare(94);
+    let mut bytes = Random::new(94).noise(1 << 20);
+    let first = night(&world, &bytes, None, false).outcome.snapshot.id;
+    let second = night(&world, &bytes, None, false);
+    bytes[7] ^= 1;
+    let nothing = Some(Changed { since: first, ranges: Vec::new() });
+    let third = night(&world, &bytes, nothing, false);
+    assert_eq!(third.read, second.read);
+    assert!(restored(&world, &third.outcome) == bytes);
+}
+
+#[test]
+fn a_disk_that_lies_about_what_was_written_is_found_out_in_fifty_days() {
+    let world = World::bare(95);
+    let mut bytes = Random::new(95).noise(51 << 20);
+    let first = night(&world, &bytes, None, false).outcome.snapshot;
+    let day = first.started.0.div_euclid(86_400_000_000_000);
+    let lie = (day % 50) as u64 * (1 << 20) + 77_777;
+    bytes[lie as usize] ^= 1;
+    let claim = |since| Some(Changed { since, ranges: Vec::new() });
+    let watched = || Watched { bytes: bytes.clone(), ..Watched::default() };
+    let denied = try_night(&world, watched(), claim(first.id), false).map(|_| ()).unwrap_err();
+    let EngineError::DiskDenied { disk, offset } = &denied else { panic!("{denied}") };
+    assert!(disk == "vda" && (lie - (1 << 20)..=lie).contains(offset), "{denied}");
+    assert_eq!(snapshot_ids(&world.open()), [first.id]);
+    // Read as a whole, it is right again.
+    let next = night(&world, &bytes, None, false);
+    assert!(restored(&world, &next.outcome) == bytes);
+}
+
+#[test]
+fn an_image_that_is_lost_makes_no_snapshot() {
+    let world = World::bare(96);
+    let bytes = Random::new(96).noise(9 << 20);
+    for breaks_at in [0, 1, 1 << 20, 8 << 20] {
+        let watched =
+            Watched { bytes: bytes.clone(), breaks_at: Some(breaks_at), ..Watched::default() };
+        let lost = try_night(&world, watched, None, false).map(|_| ()).unwrap_err();
+        assert!(matches!(lost, EngineError::DiskBroken { .. }), "{lost}");
+        assert!(lost.to_string().contains("its store is full"), "{lost}");
+    }
+    assert_eq!(snapshot_ids(&world.open()), []);
+}
