@@ -38,15 +38,15 @@ use crate::error::EngineError;
 use crate::own::own_directories;
 use as_made::ShownRoot;
 pub use as_made::{AsMade, ChangedFiles};
-use begun::{Begun, Remembered};
+use begun::{Begun, Made};
 use paths::Paths;
 use profile::Profile;
 use racy::RacyTimes;
 use readers::Readers;
 use run::{Queue, Run, Walked};
-use tally::Tally;
+use tally::{Counted, Tally};
 use totals::Totals;
-use trees::Trees;
+use trees::{RootTree, Trees};
 use walker::EarlyWalker;
 
 /// What is to be backed up, and how.
@@ -162,19 +162,34 @@ pub fn backup(
     backup_walk(repository, walk, options, monitor, cancel)
 }
 
-/// The same, of a walk that has begun through the paths of the options. If a collector loses its
-/// patience with the session and ends it, another one begins: it reads the files again, and finds
-/// what the first has stored.
+/// The same, of a walk that has begun through the paths of the options. If it begins again, it reads
+/// the files again.
 pub fn backup_walk(
     repository: &Repository,
-    mut walk: BegunWalk,
+    walk: BegunWalk,
     options: &BackupOptions,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<BackupOutcome, EngineError> {
+    let mut begun = Some(walk);
+    in_sessions(monitor, &mut || {
+        let walk = match begun.take() {
+            Some(walk) => walk,
+            None => BegunWalk::begin(&repository.surroundings, &options.paths, &options.source)?,
+        };
+        backup_in_session(repository, walk, options, monitor, cancel)
+    })
+}
+
+/// Makes a backup. If a collector loses its patience with the session and ends it, another one
+/// begins, and finds what the first has stored.
+fn in_sessions(
+    monitor: &dyn Monitor,
+    attempt: &mut dyn FnMut() -> Result<BackupOutcome, EngineError>,
+) -> Result<BackupOutcome, EngineError> {
     let mut sessions = 1;
     loop {
-        match backup_in_session(repository, walk, options, monitor, cancel) {
+        match attempt() {
             Err(EngineError::Repository(RepositoryError::Fenced { session }))
                 if sessions < SESSIONS =>
             {
@@ -184,8 +199,6 @@ pub fn backup_walk(
                     "a prune has ended this backup ({session}), which began too long ago: it \
                      begins again, and finds what is stored"
                 ));
-                let surroundings = &repository.surroundings;
-                walk = BegunWalk::begin(surroundings, &options.paths, &options.source)?;
             }
             other => return other,
         }
@@ -202,14 +215,14 @@ fn backup_in_session(
     let BegunWalk { started, paths: Paths { found, left_out }, source, roots, walker, shown } =
         walk;
     let paths = options.as_made.as_ref().map_or(roots, |made| made.paths.clone());
-    let Begun { session, own, gone, parent, from_the_future, rolled_back } =
-        Begun::begin(repository, options, &paths, started, monitor)?;
-    let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
+    let begun = Begun::begin(repository, options, &paths, started, monitor)?;
+    let parent = begun.parent.as_ref();
+    let reader = ChunkReader::for_parents(repository, &begun.own, CacheLimits::default());
     let (pack, dry_run) = (options.pack, options.dry_run);
     let mut writer =
-        ChunkWriter::open(repository, &reader, &session, pack, dry_run, monitor, cancel)?;
-    let totals = Totals::start(&found, source, parent.as_ref(), options.count_first);
-    let begun = Stopwatch::start();
+        ChunkWriter::open(repository, &reader, &begun.session, pack, dry_run, monitor, cancel)?;
+    let totals = Totals::start(&found, source, parent, options.count_first);
+    let watch = Stopwatch::start();
     let times = writer.times().clone();
     let cutter = StreamCutter::of_files(repository)?;
     let mut tally = Tally::new(monitor, totals);
@@ -224,45 +237,21 @@ fn backup_in_session(
         path: PathBuf::new(),
         force: options.force,
         as_made: options.as_made.as_ref(),
-        racy: parent.as_ref().map(RacyTimes::of),
+        racy: parent.map(RacyTimes::of),
         cancel,
         queue: Queue::default(),
     };
-    let Walked { root, stopped, mut tally } = run.walk(walker.begin(&times), parent.as_ref())?;
+    let Walked { root, stopped, tally } = run.walk(walker.begin(&times), parent)?;
     shown.as_ref().map_or(Ok(()), ShownRoot::check)?;
     let needs = writer.needs();
     let written = writer.finish(monitor)?;
-    let profile = Profile::new(begun.elapsed(), &times, options.readers, options.pack.workers);
-    tally.stats.bytes_new = written.data_bytes;
-    tally.stats.bytes_stored = written.stored_bytes;
-    let mut snapshot = options.snapshot(session.id, started, repository.surroundings.clock.now());
-    snapshot.sequence = session.sequence;
-    snapshot.seen = session.collections.last;
-    snapshot.parent = parent.as_ref().map(|parent| parent.id);
-    snapshot.paths = paths;
-    snapshot.root = root.recipe;
-    snapshot.root_partial = root.partial;
-    snapshot.stats = tally.stats;
-    snapshot.partial = stopped;
-    if let Some(made) = &options.as_made {
-        made.describe(&mut snapshot);
-    }
-    let committed = commit_if_worth(session, &snapshot, options)?;
-    if committed {
-        Remembered { own, gone, needs }.keep(repository, &snapshot, monitor);
-    }
-    Ok(BackupOutcome {
-        snapshot,
-        committed,
-        from_the_future,
-        rolled_back,
-        files_unchanged: tally.unchanged,
-        files_new: tally.new,
-        files_changed: tally.changed,
-        excluded: tally.excluded,
-        written,
-        profile,
-    })
+    let profile = Profile::new(watch.elapsed(), &times, options.readers, options.pack.workers);
+    let counted = tally.counted;
+    // Of another program's snapshot, a part is of no use: that program still has the whole.
+    let is_part_worth = counted.stats.files > 0 && options.as_made.is_none();
+    let made =
+        Made { started, paths, root, counted, stopped, is_part_worth, needs, written, profile };
+    begun.end(made, repository, options, monitor)
 }
 
 /// Makes a snapshot of one file, whose content comes from a reader.
@@ -281,15 +270,15 @@ pub fn backup_reader(
     }
     let started = repository.surroundings.clock.now();
     let paths = vec![[b"/", name].concat()];
-    let Begun { session, own, gone, parent, from_the_future, rolled_back } =
-        Begun::begin(repository, options, &paths, started, monitor)?;
-    let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
+    let begun = Begun::begin(repository, options, &paths, started, monitor)?;
+    let parent = begun.parent.as_ref();
+    let reader = ChunkReader::for_parents(repository, &begun.own, CacheLimits::default());
     let (pack, dry_run) = (options.pack, options.dry_run);
     let mut writer =
-        ChunkWriter::open(repository, &reader, &session, pack, dry_run, monitor, cancel)?;
-    let before = parent.as_ref().and_then(|parent| find_entry(&parent.root, name, &reader).ok()?);
+        ChunkWriter::open(repository, &reader, &begun.session, pack, dry_run, monitor, cancel)?;
+    let before = parent.and_then(|parent| find_entry(&parent.root, name, &reader).ok()?);
     let before = before.as_ref().and_then(Entry::content);
-    let begun = Stopwatch::start();
+    let watch = Stopwatch::start();
     let content = store_reader(repository, &reader, before, input, &mut writer, monitor, cancel)?;
     let stopped = cancel.is_cancelled();
     let bytes = content.stream_bytes();
@@ -310,40 +299,23 @@ pub fn backup_reader(
     let times = writer.times().clone();
     let needs = writer.needs();
     let written = writer.finish(monitor)?;
-    let profile = Profile::new(begun.elapsed(), &times, 1, options.pack.workers);
-    let stats = SnapshotStats {
-        // A stream that was stopped before its first byte is not worth a snapshot.
-        files: u64::from(bytes > 0 || !stopped),
-        bytes,
-        bytes_new: written.data_bytes,
-        bytes_stored: written.stored_bytes,
-        ..SnapshotStats::default()
-    };
-    let mut snapshot = options.snapshot(session.id, started, repository.surroundings.clock.now());
-    snapshot.sequence = session.sequence;
-    snapshot.seen = session.collections.last;
-    snapshot.parent = parent.map(|parent| parent.id);
-    snapshot.paths = paths;
-    snapshot.root = root;
-    snapshot.stats = stats;
-    snapshot.partial = stopped;
-    let committed = commit_if_worth(session, &snapshot, options)?;
-    if committed {
-        Remembered { own, gone, needs }.keep(repository, &snapshot, monitor);
-    }
-    let outcome = BackupOutcome {
-        snapshot,
-        committed,
-        from_the_future,
-        rolled_back,
-        files_unchanged: 0,
-        files_new: 1,
-        files_changed: 0,
-        excluded: 0,
+    let profile = Profile::new(watch.elapsed(), &times, 1, options.pack.workers);
+    // A stream that was stopped before its first byte is not worth a snapshot.
+    let is_part_worth = bytes > 0;
+    let files = u64::from(is_part_worth || !stopped);
+    let stats = SnapshotStats { files, bytes, ..SnapshotStats::default() };
+    let made = Made {
+        started,
+        paths,
+        root: RootTree { recipe: root, partial: false },
+        counted: Counted { stats, new: 1, ..Counted::default() },
+        stopped,
+        is_part_worth,
+        needs,
         written,
         profile,
     };
-    Ok(outcome)
+    begun.end(made, repository, options, monitor)
 }
 
 /// Stores the content from a reader, to its end or until it is stopped.
@@ -384,22 +356,6 @@ fn store_reader(
         Ok(())
     })?;
     Ok(recipe.finish(&mut writer.metadata(basis.as_mut()))?)
-}
-
-/// Commits what a backup stored, unless it is a dry run or was stopped before the first file.
-/// Returns whether it committed.
-fn commit_if_worth(
-    session: Session<'_>,
-    snapshot: &Snapshot,
-    options: &BackupOptions,
-) -> Result<bool, EngineError> {
-    // Of another program's snapshot, a part is of no use: that program still has the whole.
-    let is_worth = snapshot.stats.files > 0 && options.as_made.is_none();
-    if options.dry_run || (snapshot.partial && !is_worth) {
-        return Ok(false);
-    }
-    session.commit(snapshot)?;
-    Ok(true)
 }
 
 impl BackupOptions {

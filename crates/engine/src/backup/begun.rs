@@ -1,12 +1,16 @@
-//! What a backup begins with, and what it leaves behind on this machine for the next one.
+//! What a backup begins with, and how it ends: what was made becomes a snapshot, and this machine
+//! remembers it for the next one.
 
 use strongroom_backend::both;
 use strongroom_base::{Monitor, SnapshotId, Timestamp};
-use strongroom_catalog::Snapshot;
-use strongroom_repository::{Needs, OwnRecord, Repository, Session};
+use strongroom_catalog::{Snapshot, SnapshotStats};
+use strongroom_repository::{Needs, OwnRecord, Repository, Session, WriteStats};
 
-use super::BackupOptions;
 use super::parent::{History, Listed};
+use super::profile::Profile;
+use super::tally::Counted;
+use super::trees::RootTree;
+use super::{BackupOptions, BackupOutcome};
 use crate::error::EngineError;
 
 /// What a backup begins with.
@@ -61,24 +65,77 @@ impl<'r> Begun<'r> {
     }
 }
 
-/// What a backup leaves for the next one of this machine.
-pub struct Remembered {
-    /// The record that the backup began with.
-    pub own: OwnRecord,
-    /// Snapshots in it that were removed from the repository.
-    pub gone: Vec<SnapshotId>,
-    /// The sessions that the snapshot depends on.
+/// What a backup has made.
+pub struct Made {
+    /// When it began.
+    pub started: Timestamp,
+    /// The paths of the snapshot.
+    pub paths: Vec<Vec<u8>>,
+    /// The tree of `/`.
+    pub root: RootTree,
+    /// What there is of files.
+    pub counted: Counted,
+    /// It was stopped before its end.
+    pub stopped: bool,
+    /// A part of it is worth a snapshot.
+    pub is_part_worth: bool,
+    /// The sessions that it depends on.
     pub needs: Needs,
+    /// What was written.
+    pub written: WriteStats,
+    /// How busy each stage was.
+    pub profile: Profile,
 }
 
-impl Remembered {
-    /// Keeps it, once the snapshot was committed.
-    pub fn keep(self, repository: &Repository, snapshot: &Snapshot, monitor: &dyn Monitor) {
-        let domain = repository.secret.domain_name().to_owned();
-        let committed = Snapshot { domain, ..snapshot.clone() };
-        OwnRecord::update(repository, monitor, |record| {
-            record.forget(&self.gone);
-            record.committed(&committed, &self.own, self.needs);
-        });
+impl Begun<'_> {
+    /// Commits what was made, unless it is a dry run, or was stopped and is worth no snapshot.
+    pub fn end(
+        self,
+        made: Made,
+        repository: &Repository,
+        options: &BackupOptions,
+        monitor: &dyn Monitor,
+    ) -> Result<BackupOutcome, EngineError> {
+        let Self { session, own, gone, parent, from_the_future, rolled_back } = self;
+        let Made { started, root, counted, written, .. } = made;
+        let ended = repository.surroundings.clock.now();
+        let mut snapshot = options.snapshot(session.id, started, ended);
+        snapshot.sequence = session.sequence;
+        snapshot.seen = session.collections.last;
+        snapshot.parent = parent.map(|parent| parent.id);
+        snapshot.paths = made.paths;
+        snapshot.root = root.recipe;
+        snapshot.root_partial = root.partial;
+        snapshot.stats = SnapshotStats {
+            bytes_new: written.data_bytes,
+            bytes_stored: written.stored_bytes,
+            ..counted.stats
+        };
+        snapshot.partial = made.stopped;
+        if let Some(made) = &options.as_made {
+            made.describe(&mut snapshot);
+        }
+        let committed = !options.dry_run && (made.is_part_worth || !made.stopped);
+        if committed {
+            session.commit(&snapshot)?;
+            let domain = repository.secret.domain_name().to_owned();
+            let committed = Snapshot { domain, ..snapshot.clone() };
+            OwnRecord::update(repository, monitor, |record| {
+                record.forget(&gone);
+                record.committed(&committed, &own, made.needs);
+            });
+        }
+        Ok(BackupOutcome {
+            snapshot,
+            committed,
+            from_the_future,
+            rolled_back,
+            files_unchanged: counted.unchanged,
+            files_new: counted.new,
+            files_changed: counted.changed,
+            excluded: counted.excluded,
+            written,
+            profile: made.profile,
+        })
     }
 }

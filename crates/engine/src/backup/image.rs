@@ -34,11 +34,11 @@ use strongroom_base::{Cancel, Monitor, SnapshotId, Stopwatch, Timestamp};
 use strongroom_disk::{Image, ReadAt, Volume, VolumeReader};
 use strongroom_repository::{ChunkReader, ChunkWriter, DISK_SUFFIX, Repository, RepositoryError};
 
-use super::begun::{Begun, Remembered};
+use super::begun::{Begun, Made};
 use super::profile::Profile;
 use super::tally::Tally;
 use super::totals::Totals;
-use super::{BackupOptions, BackupOutcome, commit_if_worth};
+use super::{BackupOptions, BackupOutcome, in_sessions};
 use crate::error::EngineError;
 use earlier::Earlier;
 use gather::Gathered;
@@ -129,7 +129,9 @@ pub fn backup_machine(
     cancel: &Cancel,
 ) -> Result<BackupOutcome, EngineError> {
     check_machine(disks, machine)?;
-    MachineBackup::begin(repository, machine, options, monitor)?.store(disks, monitor, cancel)
+    in_sessions(monitor, &mut || {
+        MachineBackup::begin(repository, machine, options, monitor)?.store(disks, monitor, cancel)
+    })
 }
 
 impl<'r> MachineBackup<'r> {
@@ -176,20 +178,20 @@ impl<'r> MachineBackup<'r> {
     ) -> Result<BackupOutcome, EngineError> {
         let Self { repository, machine, options, started, paths, begun } = self;
         check_machine(disks, machine)?;
-        let Begun { session, own, gone, parent, from_the_future, rolled_back } = begun;
-        let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
+        let parent = begun.parent.as_ref();
+        let reader = ChunkReader::for_parents(repository, &begun.own, CacheLimits::default());
         let (pack, dry_run) = (options.pack, options.dry_run);
         let mut writer =
-            ChunkWriter::open(repository, &reader, &session, pack, dry_run, monitor, cancel)?;
-        let begun = Stopwatch::start();
+            ChunkWriter::open(repository, &reader, &begun.session, pack, dry_run, monitor, cancel)?;
+        let watch = Stopwatch::start();
         let times = writer.times().clone();
         let bytes = disks.iter().map(|disk| disk.image.size()).sum();
         let mut tally = Tally::new(monitor, Totals::of(disks.len() as u64, bytes));
-        let before = Earlier::of(parent.as_ref(), machine, &reader);
+        let before = Earlier::of(parent, machine, &reader);
         // What was asked for now may not be what the parent left out.
         let how = (day_of(started), !machine.keep_free && !machine.keep_swap);
         let unchanged = |disk: &Disk| {
-            let changed = disk.changed_since(parent.as_ref()?.id)?;
+            let changed = disk.changed_since(parent?.id)?;
             Some(Unchanged::new(before.image(&disk.name)?, changed, &reader, how))
         };
         let patched: Vec<Patched<'_>> =
@@ -224,46 +226,30 @@ impl<'r> MachineBackup<'r> {
             before: &before,
             reader: &reader,
             started,
+            cancel,
         }
-        .write(&mut writer, &mut tally, cancel)?;
-        let stopped = cancel.is_cancelled();
+        .write(&mut writer, &mut tally)?;
         let needs = writer.needs();
         let written = writer.finish(monitor)?;
-        let profile = Profile::new(begun.elapsed(), &times, options.readers, options.pack.workers);
-        tally.stats.bytes_new = written.data_bytes;
-        tally.stats.bytes_stored = written.stored_bytes;
-        let ended = repository.surroundings.clock.now();
-        let mut snapshot = options.snapshot(session.id, started, ended);
-        snapshot.sequence = session.sequence;
-        snapshot.seen = session.collections.last;
-        snapshot.parent = parent.as_ref().map(|parent| parent.id);
-        snapshot.paths = paths;
-        snapshot.root = root.recipe;
-        snapshot.root_partial = root.partial;
-        snapshot.stats = tally.stats;
-        snapshot.partial = stopped;
+        let profile = Profile::new(watch.elapsed(), &times, options.readers, options.pack.workers);
         for disk in disks {
             if let Some(why) = disk.image.broken() {
                 return Err(EngineError::DiskBroken { disk: disk.name.clone(), why });
             }
         }
-        // A part of a disk boots nothing, and what was stored is found by the next backup.
-        let committed = !stopped && commit_if_worth(session, &snapshot, options)?;
-        if committed {
-            Remembered { own, gone, needs }.keep(repository, &snapshot, monitor);
-        }
-        Ok(BackupOutcome {
-            snapshot,
-            committed,
-            from_the_future,
-            rolled_back,
-            files_unchanged: tally.unchanged,
-            files_new: tally.new,
-            files_changed: tally.changed,
-            excluded: tally.excluded,
+        let made = Made {
+            started,
+            paths,
+            root,
+            counted: tally.counted,
+            stopped: cancel.is_cancelled(),
+            // A part of a disk boots nothing, and what was stored is found by the next backup.
+            is_part_worth: false,
+            needs,
             written,
             profile,
-        })
+        };
+        begun.end(made, repository, options, monitor)
     }
 }
 

@@ -197,7 +197,7 @@ impl<'r> Run<'r, '_> {
             && self.is_present(content)?
         {
             let content_bytes = content.stream_bytes();
-            self.tally.unchanged += 1;
+            self.tally.counted.unchanged += 1;
             self.tally.done(content_bytes);
             if let Some(entry) = stored {
                 return Ok(Step::Kept { name, content_bytes, entry });
@@ -234,7 +234,7 @@ impl<'r> Run<'r, '_> {
             && self.is_present(content)?
         {
             metadata.xattrs = self.xattrs(&entry);
-            self.tally.unchanged += 1;
+            self.tally.counted.unchanged += 1;
             self.tally.done(content.stream_bytes());
             let kind = EntryKind::File { content: content.clone() };
             return Ok(Step::Entry(Box::new(Entry { name, kind, metadata })));

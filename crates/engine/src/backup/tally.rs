@@ -13,6 +13,15 @@ use super::totals::Totals;
 pub struct Tally<'r> {
     /// Receives the reports.
     pub monitor: &'r dyn Monitor,
+    /// What was counted.
+    pub counted: Counted,
+    progress: Progress,
+    totals: Totals,
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counted {
     /// The numbers for the snapshot.
     pub stats: SnapshotStats,
     /// Files taken over from the parent.
@@ -23,23 +32,12 @@ pub struct Tally<'r> {
     pub changed: u64,
     /// What was left out on request.
     pub excluded: u64,
-    progress: Progress,
-    totals: Totals,
 }
 
 impl<'r> Tally<'r> {
     /// Nothing yet.
     pub fn new(monitor: &'r dyn Monitor, totals: Totals) -> Self {
-        Self {
-            monitor,
-            stats: SnapshotStats::default(),
-            unchanged: 0,
-            new: 0,
-            changed: 0,
-            excluded: 0,
-            progress: Progress::default(),
-            totals,
-        }
+        Self { monitor, counted: Counted::default(), progress: Progress::default(), totals }
     }
 
     /// Something that is not a directory is finished, all of it or the `rest` of its bytes.
@@ -64,7 +62,7 @@ impl<'r> Tally<'r> {
 
     /// Something could not be read.
     pub fn problem(&mut self, path: &Path, message: &str) {
-        self.stats.problems += 1;
+        self.counted.stats.problems += 1;
         let path = Some(path);
         self.monitor.problem(Problem { severity: Severity::Warning, path, message });
     }
@@ -77,7 +75,7 @@ impl<'r> Tally<'r> {
 
     /// Something is left out.
     pub fn left_out(&mut self, path: &Path, why: &ExcludeReason) {
-        self.excluded += 1;
+        self.counted.excluded += 1;
         if let ExcludeReason::TooBig { .. } = why {
             let message = "it is larger than the limit and was excluded";
             let path = Some(path);

@@ -143,8 +143,8 @@ impl<'r, 'w> Trees<'r, 'w> {
             }
             Step::Entry(entry) => self.push(*entry, tally),
             Step::Kept { name, content_bytes, entry } => {
-                tally.stats.files += 1;
-                tally.stats.bytes += content_bytes;
+                tally.counted.stats.files += 1;
+                tally.counted.stats.bytes += content_bytes;
                 self.keep(&name, &entry)
             }
             Step::File(file, ahead) => self.file(file, &ahead, tally),
@@ -190,7 +190,7 @@ impl<'r, 'w> Trees<'r, 'w> {
             self.root = RootTree { recipe: tree, partial };
             return Ok(());
         }
-        tally.stats.directories += 1;
+        tally.counted.stats.directories += 1;
         if let Some(Before { tree: before, partial: was_partial, stored: Some(entry) }) =
             &frame.before
             && (before, was_partial) == (&tree, &partial)
@@ -213,10 +213,10 @@ impl<'r, 'w> Trees<'r, 'w> {
         match &entry.kind {
             EntryKind::Directory { .. } => {}
             EntryKind::File { content } => {
-                tally.stats.files += 1;
-                tally.stats.bytes += content.stream_bytes();
+                tally.counted.stats.files += 1;
+                tally.counted.stats.bytes += content.stream_bytes();
             }
-            _ => tally.stats.files += 1,
+            _ => tally.counted.stats.files += 1,
         }
         let frame = self.frames.last_mut().expect("an entry is in a directory");
         let mut lane = self.writer.metadata(frame.basis.as_mut());
@@ -262,9 +262,9 @@ impl<'r, 'w> Trees<'r, 'w> {
         tally: &mut Tally<'_>,
     ) -> Result<(), EngineError> {
         *match &file.before {
-            None => &mut tally.new,
-            Some(before) if file.racy && *before == content => &mut tally.unchanged,
-            Some(_) => &mut tally.changed,
+            None => &mut tally.counted.new,
+            Some(before) if file.racy && *before == content => &mut tally.counted.unchanged,
+            Some(_) => &mut tally.counted.changed,
         } += 1;
         let kind = EntryKind::File { content };
         self.push(Entry { name: file.name, kind, metadata: *file.metadata }, tally)

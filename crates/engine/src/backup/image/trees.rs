@@ -39,6 +39,8 @@ pub struct MachineTree<'t, 'r> {
     pub reader: &'r ChunkReader,
     /// When the backup began.
     pub started: Timestamp,
+    /// The request to stop.
+    pub cancel: &'r Cancel,
 }
 
 /// Fills a buffer from its start; returns how many bytes it got, and whether they were the last.
@@ -60,9 +62,8 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         &self,
         writer: &mut ChunkWriter<'r>,
         tally: &mut Tally<'_>,
-        cancel: &'r Cancel,
     ) -> Result<RootTree, EngineError> {
-        let mut trees = Trees::new(self.reader, writer, cancel);
+        let mut trees = Trees::new(self.reader, writer, self.cancel);
         let before = |tree: &Option<Recipe>| {
             let tree = tree.clone()?;
             Some(Before { tree, partial: false, stored: None })
@@ -81,7 +82,7 @@ impl<'t, 'r> MachineTree<'t, 'r> {
                 Top::Volumes(volumes) => {
                     self.enter(&mut trees, name);
                     for (_, volume) in volumes {
-                        self.volume(&mut trees, volume, tally, cancel)?;
+                        self.volume(&mut trees, volume, tally)?;
                     }
                 }
                 Top::Description => {
@@ -157,7 +158,11 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         let mut basis = before.map(|content| StreamBasis::new(self.reader, content));
         let mut recipe = RecipeBuilder::new();
         let writer = trees.writer_mut();
-        cutter.cut(bytes, &mut |buffer: &mut [u8]| read(buffer), &mut |piece: Piece| {
+        let mut read = |buffer: &mut [u8]| {
+            self.cancel.check()?;
+            read(buffer)
+        };
+        cutter.cut(bytes, &mut read, &mut |piece: Piece| {
             for (chunk, fingerprint) in piece.chunks() {
                 let offset = recipe.stream_bytes();
                 let chunk = writer.put_data(chunk, fingerprint, offset, basis.as_mut())?;
@@ -174,14 +179,13 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         trees: &mut Trees<'r, '_>,
         number: usize,
         tally: &mut Tally<'_>,
-        cancel: &Cancel,
     ) -> Result<(), EngineError> {
         let Mapped { volume, reader } = &self.mapped[number];
         let Ok(Some(files)) = strongroom_disk::open(reader) else { return Ok(()) };
         let earlier = self.before.volume(self.disks, volume);
         let mut at = Place { number, parents: Vec::new(), names: vec![volume.name.clone().into()] };
         for found in Walk::new(&*files) {
-            cancel.check()?;
+            self.cancel.check()?;
             match found {
                 Found::Enter { name, node } => {
                     self.enter_directory(trees, &mut at, name, *node, earlier, tally);
@@ -270,15 +274,15 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         let entry = Entry { name, kind, metadata };
         let same = found.filter(|found| *found.entry() == entry).and_then(TreeReader::stored);
         *match (&same, found) {
-            (Some(_), _) => &mut tally.unchanged,
-            (None, Some(_)) => &mut tally.changed,
-            (None, None) => &mut tally.new,
+            (Some(_), _) => &mut tally.counted.unchanged,
+            (None, Some(_)) => &mut tally.counted.changed,
+            (None, None) => &mut tally.counted.new,
         } += 1;
         tally.done(0);
         match same {
             Some(stored) => {
-                tally.stats.files += 1;
-                tally.stats.bytes += entry.content().map_or(0, Recipe::stream_bytes);
+                tally.counted.stats.files += 1;
+                tally.counted.stats.bytes += entry.content().map_or(0, Recipe::stream_bytes);
                 trees.keep(&entry.name, &stored)
             }
             None => trees.push(entry, tally),
