@@ -16,7 +16,7 @@ mod testing;
 mod wanted;
 
 pub use backup::image::{
-    Changed, Disk, MachineBackup, MachineOptions, backup_machine, check_machine,
+    Changed, Disk, Machine, MachineBackup, MachineOptions, backup_machine, check_machine,
 };
 pub use backup::profile::Profile;
 pub use backup::{

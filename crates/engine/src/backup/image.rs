@@ -85,17 +85,23 @@ impl Disk {
     }
 }
 
+/// What a machine is.
+pub struct Machine {
+    /// Its disks.
+    pub disks: Vec<Disk>,
+    /// What describes it: names, and the content of each.
+    pub description: Vec<(String, Vec<u8>)>,
+}
+
 /// What is stored of a machine.
 #[derive(Debug, Clone, Default)]
 pub struct MachineOptions {
     /// Its name: the folder of the snapshot that holds everything.
-    pub machine: String,
+    pub name: String,
     /// Store what file systems call free, as it is.
     pub keep_free: bool,
     /// Store the content of swap areas.
     pub keep_swap: bool,
-    /// What describes the machine: names, and the content of each.
-    pub description: Vec<(String, Vec<u8>)>,
 }
 
 /// A volume of the machine.
@@ -108,29 +114,29 @@ struct Mapped<'d> {
 /// nothing was read of the disks.
 pub struct MachineBackup<'r> {
     repository: &'r Repository,
-    machine: &'r MachineOptions,
+    stored: &'r MachineOptions,
     options: &'r BackupOptions,
     started: Timestamp,
     paths: Vec<Vec<u8>>,
     begun: Begun<'r>,
 }
 
-/// Makes a snapshot of a machine's disks.
+/// Makes a snapshot of a machine.
 ///
 /// # Errors
 ///
 /// Those of [`MachineBackup::begin`] and [`MachineBackup::store`].
 pub fn backup_machine(
     repository: &Repository,
-    disks: &[Disk],
-    machine: &MachineOptions,
+    machine: &Machine,
+    stored: &MachineOptions,
     options: &BackupOptions,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<BackupOutcome, EngineError> {
-    check_machine(disks, machine)?;
+    check_machine(&machine.disks, stored)?;
     in_sessions(monitor, &mut || {
-        MachineBackup::begin(repository, machine, options, monitor)?.store(disks, monitor, cancel)
+        MachineBackup::begin(repository, stored, options, monitor)?.store(machine, monitor, cancel)
     })
 }
 
@@ -142,15 +148,15 @@ impl<'r> MachineBackup<'r> {
     /// The machine's name is none, or the repository fails.
     pub fn begin(
         repository: &'r Repository,
-        machine: &'r MachineOptions,
+        stored: &'r MachineOptions,
         options: &'r BackupOptions,
         monitor: &dyn Monitor,
     ) -> Result<Self, EngineError> {
-        check_machine_name(machine)?;
+        check_machine_name(stored)?;
         let started = repository.surroundings.clock.now();
-        let paths = vec![[b"/", machine.machine.as_bytes()].concat()];
+        let paths = vec![[b"/", stored.name.as_bytes()].concat()];
         let begun = Begun::begin(repository, options, &paths, started, monitor)?;
-        Ok(Self { repository, machine, options, started, paths, begun })
+        Ok(Self { repository, stored, options, started, paths, begun })
     }
 
     /// The snapshot that this makes.
@@ -163,7 +169,7 @@ impl<'r> MachineBackup<'r> {
         self.begun.parent.as_ref().map(|parent| parent.id)
     }
 
-    /// Stores the disks, and commits the snapshot.
+    /// Stores the machine, and commits the snapshot.
     ///
     /// # Errors
     ///
@@ -172,12 +178,13 @@ impl<'r> MachineBackup<'r> {
     /// Parts of a disk that cannot be read are problems: they are stored as zeros, and named.
     pub fn store(
         self,
-        disks: &[Disk],
+        machine: &Machine,
         monitor: &dyn Monitor,
         cancel: &Cancel,
     ) -> Result<BackupOutcome, EngineError> {
-        let Self { repository, machine, options, started, paths, begun } = self;
-        check_machine(disks, machine)?;
+        let Self { repository, stored: what, options, started, paths, begun } = self;
+        let Machine { disks, description } = machine;
+        check_machine(disks, what)?;
         let parent = begun.parent.as_ref();
         let reader = ChunkReader::for_parents(repository, &begun.own, CacheLimits::default());
         let (pack, dry_run) = (options.pack, options.dry_run);
@@ -187,9 +194,9 @@ impl<'r> MachineBackup<'r> {
         let times = writer.times().clone();
         let bytes = disks.iter().map(|disk| disk.image.size()).sum();
         let mut tally = Tally::new(monitor, Totals::of(disks.len() as u64, bytes));
-        let before = Earlier::of(parent, machine, &reader);
+        let before = Earlier::of(parent, what, &reader);
         // What was asked for now may not be what the parent left out.
-        let how = (day_of(started), !machine.keep_free && !machine.keep_swap);
+        let how = (day_of(started), !what.keep_free && !what.keep_swap);
         let unchanged = |disk: &Disk| {
             let changed = disk.changed_since(parent?.id)?;
             Some(Unchanged::new(before.image(&disk.name)?, changed, &reader, how))
@@ -200,12 +207,12 @@ impl<'r> MachineBackup<'r> {
         let layout = strongroom_disk::volumes(&readers);
         let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
         for finding in &layout.findings {
-            tally.note(Path::new(&machine.machine), &finding.describe(&names));
+            tally.note(Path::new(&what.name), &finding.describe(&names));
         }
         let map = |volume| Mapped { volume, reader: VolumeReader::new(volume, &readers) };
         let mapped: Vec<Mapped<'_>> = layout.volumes.iter().map(map).collect();
         let gathered =
-            Gathered::gather(disks, &mapped, machine, &before, &reader, &mut tally, cancel)?;
+            Gathered::gather(disks, &mapped, what, &before, &reader, &mut tally, cancel)?;
         let unchanged = disks.iter().zip(&gathered.maps).map(|(disk, map)| {
             let mut unchanged = unchanged(disk);
             if let Some(unchanged) = &mut unchanged {
@@ -221,7 +228,8 @@ impl<'r> MachineBackup<'r> {
             repository,
             disks,
             mapped: &mapped,
-            machine,
+            name: &what.name,
+            description,
             stored: &stored,
             before: &before,
             reader: &reader,
@@ -264,9 +272,9 @@ fn day_of(time: Timestamp) -> u64 {
 /// # Errors
 ///
 /// One is no name of a file, or is there twice; or there is no disk.
-pub fn check_machine(disks: &[Disk], machine: &MachineOptions) -> Result<(), EngineError> {
+pub fn check_machine(disks: &[Disk], stored: &MachineOptions) -> Result<(), EngineError> {
     let wrong = |message: String| Err(RepositoryError::Argument(message).into());
-    check_machine_name(machine)?;
+    check_machine_name(stored)?;
     if disks.is_empty() {
         return wrong("a machine without a disk: name its images".to_owned());
     }
@@ -281,11 +289,11 @@ pub fn check_machine(disks: &[Disk], machine: &MachineOptions) -> Result<(), Eng
     Ok(())
 }
 
-fn check_machine_name(machine: &MachineOptions) -> Result<(), EngineError> {
-    if is_name(&machine.machine) {
+fn check_machine_name(stored: &MachineOptions) -> Result<(), EngineError> {
+    if is_name(&stored.name) {
         return Ok(());
     }
-    let message = format!("\"{}\" cannot name a machine: it becomes a folder", machine.machine);
+    let message = format!("\"{}\" cannot name a machine: it becomes a folder", stored.name);
     Err(RepositoryError::Argument(message).into())
 }
 

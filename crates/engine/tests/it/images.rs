@@ -11,8 +11,8 @@ use std::process::Command;
 use strongroom_base::{Cancel, Monitor, Silent};
 use strongroom_disk::{Image, RawImage, ReadAt};
 use strongroom_engine::{
-    BackupOutcome, Disk, DiskOutcome, EngineError, MachineOptions, RestoreOptions, RestorePlace,
-    backup_machine, disks_of, restore, restore_disk,
+    BackupOutcome, Disk, DiskOutcome, EngineError, Machine as Disks, MachineOptions,
+    RestoreOptions, RestorePlace, backup_machine, disks_of, restore, restore_disk,
 };
 use strongroom_repository::read_snapshot;
 use strongroom_source::TargetOptions;
@@ -94,12 +94,12 @@ impl Machine {
 }
 
 pub fn machine_options(keep_free: bool) -> MachineOptions {
-    MachineOptions {
-        machine: "vm1".to_owned(),
-        keep_free,
-        description: vec![("about".to_owned(), b"a machine".to_vec())],
-        ..MachineOptions::default()
-    }
+    MachineOptions { name: "vm1".to_owned(), keep_free, keep_swap: false }
+}
+
+pub fn described(disk: Disk) -> Disks {
+    let description = vec![("about".to_owned(), b"a machine".to_vec())];
+    Disks { disks: vec![disk], description }
 }
 
 fn try_backup(
@@ -109,10 +109,10 @@ fn try_backup(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<BackupOutcome, EngineError> {
-    let disks = [Disk::new("vda", image)];
+    let machine = described(Disk::new("vda", image));
     let mut options = options(Path::new("/"));
     options.host = "vm1".to_owned();
-    backup_machine(&world.open(), &disks, &machine_options(keep_free), &options, monitor, cancel)
+    backup_machine(&world.open(), &machine, &machine_options(keep_free), &options, monitor, cancel)
 }
 
 fn backup(world: &World, machine: &Machine, keep_free: bool) -> BackupOutcome {
@@ -304,7 +304,7 @@ fn names_that_would_be_in_each_others_place_are_refused() {
     let image = || Box::new(Failing(vec![1; 4096], 0..0)) as Box<dyn Image>;
     let disk = |name: &str| Disk::new(name, image());
     let named =
-        |machine: &str| MachineOptions { machine: machine.to_owned(), ..machine_options(false) };
+        |machine: &str| MachineOptions { name: machine.to_owned(), ..machine_options(false) };
     for (machine, disks) in [
         ("a/b", vec![disk("vda")]),
         ("", vec![disk("vda")]),
@@ -316,8 +316,9 @@ fn names_that_would_be_in_each_others_place_are_refused() {
         ("vm", vec![disk("..")]),
     ] {
         let options = options(Path::new("/"));
-        let (machine, cancel) = (named(machine), Cancel::new());
-        let refused = backup_machine(&world.open(), &disks, &machine, &options, &Silent, &cancel);
+        let (stored, cancel) = (named(machine), Cancel::new());
+        let machine = Disks { disks, description: Vec::new() };
+        let refused = backup_machine(&world.open(), &machine, &stored, &options, &Silent, &cancel);
         refused.unwrap_err();
     }
     assert_eq!(snapshot_ids(&world.open()), []);

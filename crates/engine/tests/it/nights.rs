@@ -14,7 +14,8 @@ use strongroom_testkit::tree::{grow, mutate};
 use strongroom_testkit::{Random, skipped};
 
 use crate::images::{
-    Machine, assert_same_machine, cannot_mount, machine_options, restore_into, restored_files,
+    Machine, assert_same_machine, cannot_mount, described, machine_options, restore_into,
+    restored_files,
 };
 use crate::world::{TREE, World, options, snapshot_ids};
 
@@ -89,12 +90,12 @@ fn try_night(
     let repository = world.open();
     let mut options = options(Path::new("/"));
     options.host = "vm1".to_owned();
-    let machine = machine_options(keep_free);
-    let begun = MachineBackup::begin(&repository, &machine, &options, &Silent)?;
+    let stored = machine_options(keep_free);
+    let begun = MachineBackup::begin(&repository, &stored, &options, &Silent)?;
     // A test may forget a few megabytes.
     let watched: &'static Watched = Box::leak(Box::new(watched));
     let disk = Disk { changed, ..Disk::new("vda", Box::new(watched)) };
-    let outcome = begun.store(&[disk], &Silent, &Cancel::new())?;
+    let outcome = begun.store(&described(disk), &Silent, &Cancel::new())?;
     Ok(Night { outcome, read: watched.read.load(Ordering::Relaxed) })
 }
 

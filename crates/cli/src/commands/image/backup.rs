@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use strongroom_engine::{MachineOptions, backup_machine, check_machine};
+use strongroom_engine::{Machine, MachineOptions, backup_machine, check_machine};
 
 use super::open_disks;
 use crate::commands::storing::StoringArgs;
@@ -45,15 +45,17 @@ pub struct Args {
 
 /// Stores them.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let machine = MachineOptions {
-        machine: args.machine.clone(),
+    let stored = MachineOptions {
+        name: args.machine.clone(),
         keep_free: args.keep_free,
         keep_swap: args.keep_swap,
-        description: args.description.iter().map(|path| read(path)).collect::<Result<_, _>>()?,
     };
     // Before a repository is made for it, or a passphrase asked for.
-    let disks = open_disks(&args.images)?;
-    check_machine(&disks, &machine)?;
+    let machine = Machine {
+        disks: open_disks(&args.images)?,
+        description: args.description.iter().map(|path| read(path)).collect::<Result<_, _>>()?,
+    };
+    check_machine(&machine.disks, &stored)?;
     let repository = match args.storing.init {
         true => args.storing.open_or_init(context)?,
         false => context.open_for_backup(|_| ())?.0,
@@ -63,7 +65,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let paths = [Path::new("/").join(&args.machine)];
     let monitor = args.storing.recorded(context, &shown, &paths)?;
     let outcome =
-        backup_machine(&repository, &disks, &machine, &options, &monitor, &context.cancel);
+        backup_machine(&repository, &machine, &stored, &options, &monitor, &context.cancel);
     drop(monitor);
     shown.finish();
     args.storing.report(context, &outcome?, shown.elapsed())

@@ -22,9 +22,9 @@ pub struct Earlier {
 
 impl Earlier {
     /// What a parent has. What of it cannot be read counts as missing.
-    pub fn of(parent: Option<&Snapshot>, machine: &MachineOptions, reader: &ChunkReader) -> Self {
+    pub fn of(parent: Option<&Snapshot>, stored: &MachineOptions, reader: &ChunkReader) -> Self {
         let Some(parent) = parent else { return Self::default() };
-        let name = machine.machine.as_bytes();
+        let name = stored.name.as_bytes();
         let found = find_entry(&parent.root, name, reader).ok().flatten();
         let folder = found.and_then(|entry| entry.tree().cloned());
         let mut known = BTreeMap::new();

@@ -33,7 +33,7 @@ pub struct Gathered {
 /// The walk through the volumes.
 struct Gathering<'g, 'r> {
     mapped: &'g [Mapped<'g>],
-    machine: &'g MachineOptions,
+    stored: &'g MachineOptions,
     reader: &'r ChunkReader,
     gathered: Gathered,
 }
@@ -43,7 +43,7 @@ impl Gathered {
     pub fn gather(
         disks: &[Disk],
         mapped: &[Mapped<'_>],
-        machine: &MachineOptions,
+        stored: &MachineOptions,
         before: &Earlier,
         reader: &ChunkReader,
         tally: &mut Tally<'_>,
@@ -51,7 +51,7 @@ impl Gathered {
     ) -> Result<Self, EngineError> {
         let maps = disks.iter().map(|_| DiskMap::default()).collect();
         let gathered = Self { maps, changed: HashMap::new() };
-        let mut gathering = Gathering { mapped, machine, reader, gathered };
+        let mut gathering = Gathering { mapped, stored, reader, gathered };
         for (number, Mapped { volume, .. }) in mapped.iter().enumerate() {
             let tree = before.tree(disks, volume);
             gathering.volume(number, tree.as_ref(), tally, cancel)?;
@@ -59,7 +59,7 @@ impl Gathered {
         let mut gathered = gathering.gathered;
         for (disk, map) in disks.iter().zip(&mut gathered.maps) {
             map.extents.sort_unstable();
-            if !machine.keep_free {
+            if !stored.keep_free {
                 map.zeros.extend(holes_of(disk));
             }
             map.zeros.sort_unstable_by_key(|range| range.start);
@@ -79,7 +79,7 @@ impl Gathering<'_, '_> {
         let Mapped { volume, reader } = &self.mapped[number];
         let path = PathBuf::from(&volume.name);
         match Swap::find(reader) {
-            Ok(Some(swap)) if !self.machine.keep_swap && !volume.overlaps => {
+            Ok(Some(swap)) if !self.stored.keep_swap && !volume.overlaps => {
                 place(volume, swap.free, &mut |disk, range| {
                     self.gathered.maps[disk].zeros.push(range);
                 });
@@ -97,7 +97,7 @@ impl Gathering<'_, '_> {
             }
         };
         let used = self.walk(number, &*files, before, tally, cancel)?;
-        if !self.machine.keep_free && !volume.overlaps {
+        if !self.stored.keep_free && !volume.overlaps {
             self.free(volume, &*files, &used);
         }
         Ok(())

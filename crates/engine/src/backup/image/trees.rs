@@ -15,7 +15,7 @@ use super::earlier::{Earlier, folder_of};
 use super::map::{place, shown};
 use super::store::Stored;
 use super::walk::{Found, Walk};
-use super::{DESCRIPTION, Disk, MachineOptions, Mapped, raw_name};
+use super::{DESCRIPTION, Disk, Mapped, raw_name};
 use crate::backup::parent::ParentDirectory;
 use crate::backup::tally::Tally;
 use crate::backup::trees::{Before, RootTree, Trees};
@@ -29,8 +29,10 @@ pub struct MachineTree<'t, 'r> {
     pub disks: &'t [Disk],
     /// The volumes on them.
     pub mapped: &'t [Mapped<'t>],
-    /// What is stored.
-    pub machine: &'t MachineOptions,
+    /// The machine's name.
+    pub name: &'t str,
+    /// What describes it.
+    pub description: &'t [(String, Vec<u8>)],
     /// The disks as they were stored.
     pub stored: &'t [Stored],
     /// The parent.
@@ -69,7 +71,7 @@ impl<'t, 'r> MachineTree<'t, 'r> {
             Some(Before { tree, partial: false, stored: None })
         };
         trees.enter(Vec::new(), self.folder(), before(&self.before.root));
-        let name = self.machine.machine.clone().into_bytes();
+        let name = self.name.as_bytes().to_vec();
         trees.enter(name, self.folder(), before(&self.before.folder));
         for (name, top) in self.tops() {
             match top {
@@ -87,7 +89,7 @@ impl<'t, 'r> MachineTree<'t, 'r> {
                 }
                 Top::Description => {
                     self.enter(&mut trees, name);
-                    for (name, bytes) in &self.machine.description {
+                    for (name, bytes) in self.description {
                         let content = self.content_of(&mut trees, bytes)?;
                         trees.push(self.file(name.clone(), content), tally)?;
                     }
@@ -111,7 +113,7 @@ impl<'t, 'r> MachineTree<'t, 'r> {
                 volumes.insert(&mapped.volume.name, number);
             }
         }
-        if !self.machine.description.is_empty() {
+        if !self.description.is_empty() {
             tops.insert(DESCRIPTION.to_owned(), Top::Description);
         }
         tops
