@@ -29,6 +29,8 @@ pub enum Exit {
     Passphrase = 5,
     /// There is no repository at the place.
     NoRepository = 6,
+    /// The disks of a running machine were lost while they were read.
+    MachineLost = 7,
     /// The machine is not in the state that was asked for: on mains, on a line without costs.
     NotNow = 75,
     /// Stopped by Ctrl-C or a signal.
@@ -36,7 +38,7 @@ pub enum Exit {
 }
 
 /// The exit codes and what each means, for the help and the manual pages.
-pub const EXIT_CODES: [(&str, &str); 9] = [
+pub const EXIT_CODES: [(&str, &str); 10] = [
     ("0", "success"),
     ("1", "failed"),
     ("2", "invalid command line"),
@@ -44,6 +46,7 @@ pub const EXIT_CODES: [(&str, &str); 9] = [
     ("4", "something that was stored is damaged or lost"),
     ("5", "the passphrase is wrong or missing"),
     ("6", "there is no repository at that place"),
+    ("7", "a running machine's disks were lost while they were read; the machine goes on"),
     ("75", "not now: the machine runs on a battery, or its line costs by the byte"),
     ("130", "stopped by Ctrl-C or a signal"),
 ];
@@ -165,6 +168,10 @@ impl From<EngineError> for CliError {
                 "choose a folder that exists and that you may write to, with --scratch DIR"
                     .to_owned(),
             ),
+            EngineError::DiskBroken { .. } => {
+                let hint = "the machine goes on, and nothing is left in it; see --store";
+                return Self::new(Exit::MachineLost, error.to_string(), hint);
+            }
             _ => None,
         };
         Self { exit: exit_of(error.kind()), message: error.to_string(), hint }

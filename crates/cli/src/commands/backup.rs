@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde_json::Value;
 use strongroom_base::units::parse_bytes;
 use strongroom_engine::{BackupOptions, BegunWalk, EngineError, backup, backup_walk};
 use strongroom_source::{SourceOptions, TreeSource};
@@ -146,7 +147,7 @@ pub fn run(context: &Context, mut args: Args) -> Result<ExitCode, CliError> {
     };
     drop(monitor);
     shown.finish();
-    args.storing.report(context, &outcome?, shown.elapsed())
+    args.storing.report(context, &outcome?, shown.elapsed(), Value::Null)
 }
 
 /// Fails if none of the paths exists, or an exclude pattern is invalid.

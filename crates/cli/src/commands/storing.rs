@@ -117,18 +117,23 @@ impl StoringArgs {
         Ok(RecordedMonitor { shown, record })
     }
 
-    /// Says what was stored, and how the program ends.
+    /// Says what was stored, and how the program ends. Programs get `more` in the same event.
     pub fn report(
         &self,
         context: &Context,
         outcome: &BackupOutcome,
         elapsed: Duration,
+        more: Value,
     ) -> Result<ExitCode, CliError> {
         warn_of_clocks(context, outcome);
         if let Some((id, sequence)) = outcome.rolled_back {
             context.warn_of_rollback(id, sequence);
         }
-        context.terminal.json(&summary_json(outcome, elapsed.as_secs_f64()))?;
+        let mut event = summary_json(outcome, elapsed.as_secs_f64());
+        if let (Value::Object(event), Value::Object(more)) = (&mut event, more) {
+            event.extend(more);
+        }
+        context.terminal.json(&event)?;
         for line in summary(outcome, elapsed) {
             context.terminal.line(line)?;
         }

@@ -169,6 +169,13 @@ impl<'r> MachineBackup<'r> {
         self.begun.parent.as_ref().map(|parent| parent.id)
     }
 
+    /// The disks that the machine has in the parent, and how long each is.
+    pub fn parent_disks(&self) -> Vec<(String, u64)> {
+        let Begun { parent, own, .. } = &self.begun;
+        let reader = ChunkReader::for_parents(self.repository, own, CacheLimits::default());
+        Earlier::of(parent.as_ref(), self.stored, &reader).disks()
+    }
+
     /// Stores the machine, and commits the snapshot.
     ///
     /// # Errors

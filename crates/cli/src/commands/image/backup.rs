@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use serde_json::Value;
 use strongroom_engine::{Machine, MachineOptions, backup_machine, check_machine};
 
 use super::open_disks;
@@ -68,7 +69,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         backup_machine(&repository, &machine, &stored, &options, &monitor, &context.cancel);
     drop(monitor);
     shown.finish();
-    args.storing.report(context, &outcome?, shown.elapsed())
+    args.storing.report(context, &outcome?, shown.elapsed(), Value::Null)
 }
 
 /// A file that describes the machine: its name and its content.

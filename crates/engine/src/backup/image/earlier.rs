@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use strongroom_catalog::tree::find_entry;
 use strongroom_catalog::{Entry, Recipe, Snapshot, TreeReader};
 use strongroom_disk::Volume;
-use strongroom_repository::ChunkReader;
+use strongroom_repository::{ChunkReader, DISK_SUFFIX};
 
 use super::{Disk, LOGICAL_VOLUMES, MachineOptions, raw_name};
 
@@ -52,6 +52,16 @@ impl Earlier {
     /// What a disk was.
     pub fn image(&self, disk: &str) -> Option<&Recipe> {
         self.known.get(raw_name(disk).as_bytes())?.content()
+    }
+
+    /// The disks, and how long each was.
+    pub fn disks(&self) -> Vec<(String, u64)> {
+        let disk = |(path, entry): (&Vec<u8>, &Entry)| {
+            let name = path.strip_suffix(DISK_SUFFIX.as_bytes())?;
+            let name = String::from_utf8(name.to_vec()).ok()?;
+            (!name.contains('/')).then_some((name, entry.content()?.stream_bytes()))
+        };
+        self.known.iter().filter_map(disk).collect()
     }
 
     /// The tree that a volume was.
