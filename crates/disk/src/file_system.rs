@@ -79,6 +79,8 @@ pub enum Kind {
     Ext3,
     /// With extents or anything else that came with ext4.
     Ext4,
+    /// XFS.
+    Xfs,
 }
 
 /// Whether what we see is what the kernel would show.
@@ -90,7 +92,7 @@ pub enum State {
     Replayed {
         /// Transactions that were replayed.
         transactions: u32,
-        /// Blocks that are read from the journal instead of their place.
+        /// Blocks (of XFS: sectors) that are read from the journal instead of their place.
         blocks: u64,
     },
     /// Not unmounted cleanly, and seen as it is: files may be older than the kernel would show them,
@@ -113,6 +115,10 @@ pub enum Unclean {
     JournalUnknown,
     /// Its journal ends with fast commits, which we cannot replay.
     FastCommits,
+    /// Its journal ends within a change that only the file system itself can complete.
+    JournalUnfinished,
+    /// Its journal has more changes than are kept in memory.
+    JournalTooLarge,
 }
 
 /// A name in a directory.

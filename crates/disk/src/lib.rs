@@ -53,6 +53,8 @@ mod content;
 
 mod ext;
 
+mod xfs;
+
 mod recognize;
 
 mod swap;
@@ -77,3 +79,4 @@ pub use read::ReadAt;
 pub use recognize::open;
 pub use swap::Swap;
 pub use volume::{Place, Run, Volume, VolumeKind, VolumeReader};
+pub use xfs::Xfs;

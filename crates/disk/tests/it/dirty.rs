@@ -31,7 +31,7 @@ const SETS: [(&[&str], &str); 9] = [
 
 /// Copies an image while it is mounted. The last commit was just made, so that the copy has a
 /// journal with much in it.
-fn cut_power(image: &Path, copy: &Path, at: &Path) {
+pub fn cut_power(image: &Path, copy: &Path, at: &Path) {
     let open_and_gone = at.join("deleted-but-open");
     let mut orphan = File::create(&open_and_gone).unwrap();
     orphan.write_all(&[7; 300_000]).unwrap();
@@ -68,7 +68,7 @@ fn a_dirty_journal_is_replayed_as_the_kernel_replays_it() {
     }
 }
 
-fn churn(at: &Path) -> String {
+pub fn churn(at: &Path) -> String {
     format!(
         "cd '{}' && for i in 1 2 3; do rm -r many; mkdir many; for n in {{1..150}}; do \
          echo $i >many/again-$n; done; sync -f .; done; dd if=/dev/urandom of=filled bs=1k \

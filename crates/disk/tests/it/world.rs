@@ -76,6 +76,28 @@ pub fn make_ext(path: &Path, size: &str, arguments: &[&str]) {
     run("mke2fs", &[&head, arguments, &[path]].concat());
 }
 
+/// A new image of XFS, of sizes that `mkfs.xfs` makes for tests only.
+pub fn make_xfs(path: &Path, size: &str, arguments: &[&str]) {
+    drop(std::fs::remove_file(path));
+    let path = path.to_str().unwrap();
+    run("truncate", &["-s", size, path]);
+    run("mkfs.xfs", &[&["-q", "-f", "--unsupported", "-L", "label"], arguments, &[path]].concat());
+}
+
+/// Fails unless `xfs_repair` finds nothing to repair.
+pub fn assert_sound_xfs(path: &Path, what: &str) {
+    let output = Command::new("xfs_repair").args(["-n", "-f"]).arg(path).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {said}");
+}
+
+/// Bytes that `xfs_db` finds free.
+pub fn free_of_xfs(path: &Path, block_bytes: u64) -> u64 {
+    let said = run("xfs_db", &["-f", "-r", "-c", "freesp -s", path.to_str().unwrap()]);
+    let blocks = said.lines().find_map(|line| line.strip_prefix("total free blocks"));
+    blocks.unwrap().trim().parse::<u64>().unwrap() * block_bytes
+}
+
 /// A mounted image; unmounted when it is dropped.
 pub struct Mount(PathBuf);
 
