@@ -10,9 +10,9 @@ use strongroom_testkit::{Random, skipped};
 use crate::world::{folder, lacks, make_ext, run};
 
 /// An image with some bytes changed.
-struct Changed<'a> {
-    bytes: &'a [u8],
-    changes: Vec<(u64, u8)>,
+pub struct Changed<'a> {
+    pub bytes: &'a [u8],
+    pub changes: Vec<(u64, u8)>,
 }
 
 impl ReadAt for Changed<'_> {
@@ -34,7 +34,7 @@ impl ReadAt for Changed<'_> {
 }
 
 /// Uses all of a file system. Returns how many names were found.
-fn explore(files: &dyn FileSystem) -> usize {
+pub fn explore(files: &dyn FileSystem) -> usize {
     let mut seen = BTreeSet::from([files.root()]);
     let mut folders = vec![files.root()];
     let mut names = 0;
@@ -83,7 +83,7 @@ fn image(options: &[&str], is_dirty: bool) -> Vec<u8> {
 }
 
 /// Changes a few bytes where there is something, most of them where structures are.
-fn changes(random: &mut Random, bytes: &[u8], used: &[u64]) -> Vec<(u64, u8)> {
+pub fn changes(random: &mut Random, bytes: &[u8], used: &[u64]) -> Vec<(u64, u8)> {
     let count = 1 + random.below(6);
     let mut changes = Vec::new();
     for _ in 0..count {

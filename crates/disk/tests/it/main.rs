@@ -21,4 +21,6 @@ mod dirty;
 
 mod xfs;
 
+mod xfs_made;
+
 mod hostile;

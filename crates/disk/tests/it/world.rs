@@ -144,6 +144,12 @@ impl Seen {
         self.metadata.ctime = Timestamp::default();
         self.metadata.mtime.0 -= self.metadata.mtime.0 % 1_000_000_000;
     }
+
+    /// Leaves out what a copy by a prototype file does not have.
+    pub fn forget_times(&mut self) {
+        self.forget_inode();
+        self.metadata.mtime = Timestamp::default();
+    }
 }
 
 /// Paths and what is there.

@@ -17,7 +17,7 @@ const SETS: [&[&str]; 8] = [
     &["-b", "size=4096"],
     &["-b", "size=1024", "-i", "nrext64=1"],
     &["-b", "size=1024", "-m", "rmapbt=0,reflink=0,bigtime=0,finobt=0", "-i", "sparse=0"],
-    &["-b", "size=4096", "-n", "size=16384", "-d", "agcount=7", "-m", "rmapbt=1"],
+    &["-b", "size=4096", "-n", "size=16384", "-d", "agcount=5", "-m", "rmapbt=1"],
     &["-b", "size=2048", "-n", "size=65536", "-i", "size=1024", "-s", "size=2048"],
     &["-b", "size=4096", "-i", "size=1024,nrext64=1", "-m", "bigtime=0,inobtcount=0"],
     &["-b", "size=1024", "-n", "size=4096", "-i", "size=512,sparse=1", "-m", "rmapbt=1"],
@@ -74,7 +74,7 @@ fn a_volume_that_the_kernel_wrote_is_seen_as_the_kernel_sees_it() {
     let path = folder.path().join("image");
     for (salt, options) in SETS.into_iter().enumerate() {
         let what = format!("{options:?}");
-        make_xfs(&path, "100M", options);
+        make_xfs(&path, "110M", options);
         let mounted = Mount::new(&path, "nouuid");
         populate(mounted.path(), block_bytes(options), salt as u32);
         populate_more(mounted.path());
@@ -111,7 +111,7 @@ fn a_dirty_log_is_replayed_as_the_kernel_replays_it() {
     let (path, copy) = (folder.path().join("image"), folder.path().join("copy"));
     for (salt, options) in SETS.into_iter().enumerate() {
         let what = format!("{options:?}");
-        make_xfs(&path, "100M", options);
+        make_xfs(&path, "110M", options);
         let mounted = Mount::new(&path, "nouuid");
         populate(mounted.path(), block_bytes(options), salt as u32);
         run("sync", &["-f", mounted.path().to_str().unwrap()]);
@@ -169,13 +169,17 @@ fn a_damaged_log_is_not_trusted() {
     cut_power(&path, &copy, mounted.path());
     drop(mounted);
     let mut bytes = std::fs::read(&copy).unwrap();
-    let is_head = |at: &usize| bytes[*at..].starts_with(b"\xfe\xed\xba\xbe");
+    // Before it begins, the kernel fills what follows with empty records.
+    let is_head = |at: &usize| {
+        bytes[*at..].starts_with(b"\xfe\xed\xba\xbe") && bytes[at + 12..at + 16] != [0; 4]
+    };
     let heads: Vec<usize> = (0..bytes.len()).step_by(512).filter(is_head).collect();
-    assert!(heads.len() > 20, "{}", heads.len());
+    assert!(heads.len() > 8, "{}", heads.len());
     // The oldest record that counts, which the newest names by its sector.
     let last = heads[heads.len() - 1];
     let sector = bytes[last + 28..last + 32].iter().fold(0, |n, byte| n << 8 | usize::from(*byte));
     bytes[heads[0] + sector * 512 + 1000] ^= 1;
+
     let files = open(&bytes).unwrap().unwrap();
     assert_eq!(files.facts().state, State::Dirty(Unclean::JournalDamaged));
     assert!(files.free().is_err());

@@ -31,6 +31,7 @@ const NOT_COPIED: std::ops::Range<usize> = 96..104;
 const NEW_INODES_MAX: u32 = 1 << 12;
 
 /// Changes one inode.
+#[expect(clippy::big_endian_bytes, reason = "the byte order of XFS")]
 pub(super) fn change(replayer: &mut Replayer<'_, '_>, item: &Item, lsn: u64) -> Result<(), Stop> {
     let head = item.part(0);
     let narrow = if head.len() == NARROW_BYTES { 4 } else { 0 };
