@@ -60,7 +60,8 @@ pub struct Facts {
     pub kind: Kind,
     /// The label; any bytes, often none.
     pub label: Vec<u8>,
-    /// The UUID as it is stored.
+    /// The UUID as it is stored. A serial number is shorter: it is the first bytes, the others are
+    /// zero.
     pub uuid: [u8; 16],
     /// Whether what we see is what the kernel would show.
     pub state: State,
@@ -81,6 +82,12 @@ pub enum Kind {
     Ext4,
     /// XFS.
     Xfs,
+    /// FAT with entries of 12 bits.
+    Fat12,
+    /// FAT with entries of 16 bits.
+    Fat16,
+    /// FAT with entries of 32 bits, of which 28 are used.
+    Fat32,
 }
 
 /// Whether what we see is what the kernel would show.

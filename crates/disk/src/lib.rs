@@ -54,6 +54,8 @@ mod content;
 mod ext;
 
 mod xfs;
+mod clusters;
+mod fat;
 
 mod recognize;
 
@@ -61,13 +63,16 @@ mod swap;
 mod words;
 
 mod checksum;
+mod dos_time;
 mod fields;
+mod wide;
 
 mod error;
 
 pub use content::FileContent;
 pub use error::{DiskError, Result};
 pub use ext::Ext;
+pub use fat::Fat;
 pub use file_system::{
     Entry, Facts, FileSystem, Kind, Node, NodeKind, Piece, Source, State, Unclean,
 };

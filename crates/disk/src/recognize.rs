@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::ext::Ext;
+use crate::fat::Fat;
 use crate::file_system::FileSystem;
 use crate::read::ReadAt;
 use crate::xfs::Xfs;
@@ -12,11 +13,15 @@ use crate::xfs::Xfs;
 ///
 /// If the superblock says which file system it is and cannot be right, or needs what we lack.
 pub fn open<'a>(volume: &'a dyn ReadAt) -> Result<Option<Box<dyn FileSystem + 'a>>> {
+    if let Some(ext) = Ext::open(volume)? {
+        return Ok(Some(Box::new(ext)));
+    }
     if let Some(xfs) = Xfs::open(volume)? {
         return Ok(Some(Box::new(xfs)));
     }
-    Ok(match Ext::open(volume)? {
-        Some(ext) => Some(Box::new(ext)),
-        None => None,
-    })
+    // Its boot sector has no mark of its own: others are asked first.
+    if let Some(fat) = Fat::open(volume)? {
+        return Ok(Some(Box::new(fat)));
+    }
+    Ok(None)
 }

@@ -11,6 +11,10 @@ impl fmt::Display for Kind {
             Self::Ext2 => "ext2",
             Self::Ext3 => "ext3",
             Self::Ext4 => "ext4",
+            Self::Xfs => "XFS",
+            Self::Fat12 => "FAT12",
+            Self::Fat16 => "FAT16",
+            Self::Fat32 => "FAT32",
         })
     }
 }

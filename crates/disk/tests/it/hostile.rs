@@ -82,6 +82,13 @@ fn image(options: &[&str], is_dirty: bool) -> Vec<u8> {
     std::fs::read(&path).unwrap()
 }
 
+/// The lines of 64 bytes in which there is something.
+pub fn used(bytes: &[u8]) -> Vec<u64> {
+    let lines = bytes.chunks(64).zip(0..);
+    let used = lines.filter(|(line, _)| line.iter().any(|byte| *byte != 0));
+    used.map(|(_, index)| index).collect()
+}
+
 /// Changes a few bytes where there is something, most of them where structures are.
 pub fn changes(random: &mut Random, bytes: &[u8], used: &[u64]) -> Vec<(u64, u8)> {
     let count = 1 + random.below(6);
@@ -116,9 +123,7 @@ fn changed_bytes_of_a_file_system_end_in_errors_or_in_other_files() {
         image(&[&["-t", "ext4"][..], &journal].concat(), true),
     ];
     for (set, bytes) in sets.iter().enumerate() {
-        let lines = bytes.chunks(64).zip(0..);
-        let used = lines.filter(|(line, _)| line.iter().any(|byte| *byte != 0));
-        let used: Vec<u64> = used.map(|(_, index)| index).collect();
+        let used = used(bytes);
         let (mut opened, mut names) = (0, 0);
         for seed in 0..700 {
             let mut random = Random::new(seed * 4 + set as u64);
