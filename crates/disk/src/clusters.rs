@@ -308,22 +308,11 @@ impl<'a> Clusters<'a> {
         self.runs(content.chain, clusters, &mut |run| {
             let offset = run.index * self.cluster_bytes;
             let bytes = (run.count * self.cluster_bytes).min(content.bytes - offset);
-            let written = content.written.clamp(offset, offset + bytes) - offset;
             let place = self.place(run.cluster);
-            let volume = Piece { offset, bytes: written, source: Source::Volume(place) };
-            let unwritten = Piece {
-                offset: offset + written,
-                bytes: bytes - written,
-                source: Source::Unwritten(place + written),
-            };
-            let mut flow = ControlFlow::Continue(());
-            for piece in [volume, unwritten] {
-                let is_wanted = piece.offset < end && range.start < piece.offset + piece.bytes;
-                if piece.bytes > 0 && is_wanted && flow.is_continue() {
-                    flow = take(piece);
-                }
-            }
-            flow
+            let pieces = Piece::of_volume(offset, bytes, place, content.written);
+            let in_range =
+                |piece: &Piece| piece.offset < end && range.start < piece.offset + piece.bytes;
+            pieces.into_iter().flatten().filter(in_range).try_for_each(&mut *take)
         })
     }
 

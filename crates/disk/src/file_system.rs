@@ -51,6 +51,18 @@ pub trait FileSystem: Send + Sync {
     ///
     /// Unless the volume is clean or its journal was replayed, this is an error.
     fn free(&self) -> Result<FreeMap>;
+
+    /// Files whose content nothing needs once the machine is off, such as `pagefile.sys`. They are
+    /// files as any other, and their bytes are not free: a caller can treat the pieces of such a file
+    /// as it treats a swap area.
+    ///
+    /// # Errors
+    ///
+    /// Unless the volume is clean or its journal was replayed, this is an error.
+    fn swap_files(&self) -> Result<Vec<u64>> {
+        self.facts().state.check_trusted()?;
+        Ok(Vec::new())
+    }
 }
 
 /// What a file system says of itself.
@@ -88,6 +100,8 @@ pub enum Kind {
     Fat16,
     /// FAT with entries of 32 bits, of which 28 are used.
     Fat32,
+    /// Of Windows.
+    Ntfs,
 }
 
 /// Whether what we see is what the kernel would show.
@@ -126,6 +140,10 @@ pub enum Unclean {
     JournalUnfinished,
     /// Its journal has more changes than are kept in memory.
     JournalTooLarge,
+    /// Its journal has changes that we cannot replay.
+    JournalInUse,
+    /// It belongs to a machine that is hibernated, which will go on with what it has in memory.
+    Hibernated,
 }
 
 /// A name in a directory.
@@ -195,6 +213,26 @@ pub enum Source {
     /// The volume does not have them as they are, in this order (they are inside of metadata, or in
     /// the journal): [`FileSystem::read`] gives them.
     Inside,
+}
+
+impl Piece {
+    /// The pieces of consecutive bytes of a volume if what is behind the first `written` bytes of the
+    /// file was never written.
+    pub(crate) fn of_volume(
+        offset: u64,
+        bytes: u64,
+        place: u64,
+        written: u64,
+    ) -> [Option<Self>; 2] {
+        let first = written.clamp(offset, offset + bytes) - offset;
+        let volume = Self { offset, bytes: first, source: Source::Volume(place) };
+        let unwritten = Self {
+            offset: offset + first,
+            bytes: bytes - first,
+            source: Source::Unwritten(place + first),
+        };
+        [volume, unwritten].map(|piece| (piece.bytes > 0).then_some(piece))
+    }
 }
 
 impl State {

@@ -57,6 +57,8 @@ mod xfs;
 mod clusters;
 mod fat;
 
+mod ntfs;
+
 mod recognize;
 
 mod swap;
@@ -80,6 +82,7 @@ pub use finding::Finding;
 pub use free::FreeMap;
 pub use image::{Image, RawImage};
 pub use layout::{Layout, volumes};
+pub use ntfs::Ntfs;
 pub use read::ReadAt;
 pub use recognize::open;
 pub use swap::Swap;

@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::ext::Ext;
 use crate::fat::Fat;
 use crate::file_system::FileSystem;
+use crate::ntfs::Ntfs;
 use crate::read::ReadAt;
 use crate::xfs::Xfs;
 
@@ -18,6 +19,9 @@ pub fn open<'a>(volume: &'a dyn ReadAt) -> Result<Option<Box<dyn FileSystem + 'a
     }
     if let Some(xfs) = Xfs::open(volume)? {
         return Ok(Some(Box::new(xfs)));
+    }
+    if let Some(ntfs) = Ntfs::open(volume)? {
+        return Ok(Some(Box::new(ntfs)));
     }
     // Its boot sector has no mark of its own: others are asked first.
     if let Some(fat) = Fat::open(volume)? {

@@ -12,6 +12,7 @@ impl fmt::Display for Kind {
             Self::Ext3 => "ext3",
             Self::Ext4 => "ext4",
             Self::Xfs => "XFS",
+            Self::Ntfs => "NTFS",
             Self::Fat12 => "FAT12",
             Self::Fat16 => "FAT16",
             Self::Fat32 => "FAT32",
@@ -42,6 +43,10 @@ impl fmt::Display for Unclean {
             Self::JournalElsewhere => "its journal is on another device",
             Self::JournalDamaged => "its journal is damaged",
             Self::JournalUnknown => "its journal has features that we do not know",
+            Self::JournalUnfinished => "its journal ends within a change",
+            Self::JournalTooLarge => "its journal has more changes than are kept in memory",
+            Self::JournalInUse => "its journal has changes that we cannot replay",
+            Self::Hibernated => "its machine is hibernated",
             Self::FastCommits => "its journal ends with fast commits, which we cannot replay",
         })
     }

@@ -138,6 +138,10 @@ pub struct Seen {
 }
 
 impl Seen {
+    pub fn metadata_mut(&mut self) -> &mut Metadata {
+        &mut self.metadata
+    }
+
     /// Leaves out what a copy by `mke2fs` does not have: it keeps times in seconds.
     pub fn forget_inode(&mut self) {
         self.metadata.inode = 0;
