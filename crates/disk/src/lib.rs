@@ -53,9 +53,9 @@ mod content;
 
 mod ext;
 
-mod xfs;
 mod clusters;
 mod fat;
+mod xfs;
 
 mod ntfs;
 

@@ -22,8 +22,8 @@ mod dirty;
 
 mod xfs;
 
-mod xfs_made;
 mod fat;
+mod xfs_made;
 
 mod ntfs;
 
