@@ -218,8 +218,9 @@ impl<'r> MachineBackup<'r> {
         }
         let map = |volume| Mapped { volume, reader: VolumeReader::new(volume, &readers) };
         let mapped: Vec<Mapped<'_>> = layout.volumes.iter().map(map).collect();
-        let gathered =
+        let mut gathered =
             Gathered::gather(disks, &mapped, what, &before, &reader, &mut tally, cancel)?;
+        let swapped = std::mem::take(&mut gathered.swapped);
         let unchanged = disks.iter().zip(&gathered.maps).map(|(disk, map)| {
             let mut unchanged = unchanged(disk);
             if let Some(unchanged) = &mut unchanged {
@@ -238,6 +239,7 @@ impl<'r> MachineBackup<'r> {
             name: &what.name,
             description,
             stored: &stored,
+            swapped: &swapped,
             before: &before,
             reader: &reader,
             started,

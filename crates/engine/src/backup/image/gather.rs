@@ -28,6 +28,8 @@ pub struct Gathered {
     pub maps: Vec<DiskMap>,
     /// Files that are others than in the parent, and what they were there.
     pub changed: HashMap<FileOnVolume, Recipe>,
+    /// Files whose content is left out: what was swapped out.
+    pub swapped: HashSet<FileOnVolume>,
 }
 
 /// The walk through the volumes.
@@ -50,7 +52,7 @@ impl Gathered {
         cancel: &Cancel,
     ) -> Result<Self, EngineError> {
         let maps = disks.iter().map(|_| DiskMap::default()).collect();
-        let gathered = Self { maps, changed: HashMap::new() };
+        let gathered = Self { maps, changed: HashMap::new(), swapped: HashSet::new() };
         let mut gathering = Gathering { mapped, stored, reader, gathered };
         for (number, Mapped { volume, .. }) in mapped.iter().enumerate() {
             let tree = before.tree(disks, volume);
@@ -96,6 +98,11 @@ impl Gathering<'_, '_> {
                 return Ok(());
             }
         };
+        if !self.stored.keep_swap && !volume.overlaps {
+            let swapped = files.swap_files().unwrap_or_default();
+            let on_volume = |inode| (u32::try_from(number).unwrap_or(u32::MAX), inode);
+            self.gathered.swapped.extend(swapped.into_iter().map(on_volume));
+        }
         let used = self.walk(number, &*files, before, tally, cancel)?;
         if !self.stored.keep_free && !volume.overlaps {
             self.free(volume, &*files, &used);
@@ -166,7 +173,12 @@ impl Gathering<'_, '_> {
                 let range = start..start.saturating_add(piece.bytes);
                 used.push(range.clone());
                 let mut file_offset = piece.offset;
+                let is_swapped = gathered.swapped.contains(&file);
                 place(volume, range, &mut |disk, range| {
+                    if is_swapped {
+                        gathered.maps[disk].zeros.push(range);
+                        return;
+                    }
                     let (start, bytes) = (range.start, range.end - range.start);
                     gathered.maps[disk].extents.push(Extent { start, bytes, file, file_offset });
                     file_offset += bytes;

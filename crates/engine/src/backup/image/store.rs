@@ -78,7 +78,7 @@ impl<'r> Storing<'_, 'r> {
         writer: &mut ChunkWriter<'r>,
         tally: &mut Tally<'_>,
     ) -> Result<Vec<Stored>, EngineError> {
-        let Gathered { maps, mut changed } = gathered;
+        let Gathered { maps, mut changed, .. } = gathered;
         let folder = self.repository.cache_folder();
         let mut stored = Vec::new();
         for (number, (map, unchanged)) in maps.into_iter().zip(unchanged).enumerate() {

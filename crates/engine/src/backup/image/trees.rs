@@ -1,7 +1,7 @@
 //! The tree of a machine: its disks as files, the files of its volumes as trees beside them, and what
 //! describes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
 use strongroom_base::{Cancel, Timestamp};
@@ -12,7 +12,7 @@ use strongroom_repository::{
 };
 
 use super::earlier::{Earlier, folder_of};
-use super::map::{place, shown};
+use super::map::{FileOnVolume, place, shown};
 use super::store::Stored;
 use super::walk::{Found, Walk};
 use super::{DESCRIPTION, Disk, Mapped, raw_name};
@@ -35,6 +35,8 @@ pub struct MachineTree<'t, 'r> {
     pub description: &'t [(String, Vec<u8>)],
     /// The disks as they were stored.
     pub stored: &'t [Stored],
+    /// Files whose content is left out.
+    pub swapped: &'t HashSet<FileOnVolume>,
     /// The parent.
     pub before: &'t Earlier,
     /// Reads it.
@@ -302,6 +304,10 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         size: u64,
         before: Option<&Recipe>,
     ) -> Result<Result<Recipe, String>, EngineError> {
+        if u32::try_from(number).is_ok_and(|volume| self.swapped.contains(&(volume, inode))) {
+            let refs = if size > 0 { vec![ChunkRef::hole(size)] } else { Vec::new() };
+            return Ok(Ok(Recipe { depth: 0, refs }));
+        }
         if let Some(content) = self.chunks_of_disk(trees, files, number, inode, size)? {
             return Ok(Ok(content));
         }
