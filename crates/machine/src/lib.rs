@@ -1,16 +1,37 @@
 //! Floor 5: machines that run under QEMU.
 //!
 //! A [`Description`] says what a machine is made of, so that it can be started again years later.
+//! [`Machine::freeze_disks`] gives all disks of a running machine as they were at one instant, and
+//! what of them changed since an earlier one; [`undo`] removes what a run has left in a machine if it
+//! died.
 //!
 //! This crate knows nothing of repositories and snapshots: the caller stores what it gives.
 
-mod agent;
 mod description;
+
+mod live;
+
+mod abilities;
+mod bitmaps;
+mod drives;
+mod intent;
+mod remains;
+mod runs;
+
+mod agent;
 mod qmp;
+
+mod error;
 
 pub use agent::AgentError;
 pub use description::{
     Cpu, DESCRIPTION_BYTES_MAX, Description, DescriptionError, DiskBus, DiskDescription, Emulator,
     Firmware, FirmwareFile, NetworkDescription, Tpm,
+};
+pub use drives::{Drive, LeftOut, WhyLeftOut};
+pub use error::{Broken, MachineError};
+pub use live::{
+    Consistency, LiveDisk, LiveDisks, LiveImage, Machine, Night, Parent, Reached, StoreLimits,
+    Undone, undo,
 };
 pub use qmp::{Event, Qmp, QmpError, Unanswered};

@@ -1,0 +1,39 @@
+//! Backs up the disks of a machine to nowhere: for tests that kill it.
+//!
+//! ```sh
+//! one_night MONITOR FOLDER STATE [AGENT]
+//! ```
+
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a program for tests")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use strongroom_base::Cancel;
+use strongroom_disk::ReadAt;
+use strongroom_machine::{Consistency, Machine, Night, StoreLimits};
+
+fn main() {
+    let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let machine = Machine::connect(&arguments[0]).unwrap();
+    let night = Night {
+        snapshot: "killed",
+        parent: None,
+        set: "test",
+        without: &[],
+        store_folder: &arguments[1],
+        store_limits: StoreLimits { bytes_max: None, reserve: 0 },
+        state_folder: &arguments[2],
+        agent: arguments.get(3).map(PathBuf::as_path),
+        consistency: Consistency::Preferred,
+        freeze_limit: Duration::from_secs(5),
+        connections: 2,
+        cancel: Cancel::new(),
+    };
+    let live = machine.freeze_disks(&night).unwrap();
+    for disk in &live.disks {
+        let mut bytes = vec![0; disk.image.size() as usize];
+        disk.image.read_at(0, &mut bytes).unwrap();
+    }
+    live.finish(true).unwrap();
+}

@@ -1,0 +1,257 @@
+//! The disks of a running machine, as QEMU's monitor says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::description::{DiskBus, device_name, disk_bus, is_cdrom};
+use crate::error::MachineError;
+use crate::qmp::Qmp;
+
+/// A disk of a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drive {
+    /// What it is called; the same each night.
+    pub name: String,
+    /// How the guest sees it.
+    pub bus: DiskBus,
+    /// The driver of its device, such as `virtio-blk-pci`.
+    pub driver: String,
+    /// The driver of the controller that the device is plugged into, if it is one of disks.
+    pub controller: Option<String>,
+    /// The path of its device among QEMU's objects; the device has the property `drive`.
+    pub device: String,
+    /// The node that the guest reads and writes.
+    pub node: String,
+    /// The driver of this node, such as `qcow2`.
+    pub format: String,
+    /// Where the image is on the host, as QEMU says it.
+    pub file: Option<String>,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Bitmaps that are added can be stored in the image.
+    pub keeps_bitmaps: bool,
+    /// A thread of its own serves it.
+    pub has_iothread: bool,
+}
+
+/// A drive that is not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// What it is called.
+    pub name: String,
+    /// Why.
+    pub why: WhyLeftOut,
+}
+
+/// Why a drive is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhyLeftOut {
+    /// It is a drive for CDs or floppies.
+    Removable,
+    /// There is no disk in it.
+    Empty,
+    /// The guest cannot write to it.
+    ReadOnly,
+    /// It is flash memory or something else that is no disk.
+    NoDisk,
+}
+
+impl std::fmt::Display for WhyLeftOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Removable => "a drive for CDs or floppies",
+            Self::Empty => "empty",
+            Self::ReadOnly => "read-only",
+            Self::NoDisk => "no disk",
+        })
+    }
+}
+
+/// The drives of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Drives {
+    /// Those that can be read.
+    pub disks: Vec<Drive>,
+    /// The others.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A bitmap of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bitmap {
+    /// Its name.
+    pub name: String,
+    /// It notes what is written.
+    pub is_recording: bool,
+    /// QEMU did not store it when it ended, so it says nothing.
+    pub is_inconsistent: bool,
+}
+
+impl Drives {
+    /// Asks QEMU which drives there are.
+    ///
+    /// # Errors
+    ///
+    /// QEMU does not answer.
+    pub fn find(qmp: &Qmp) -> Result<Self, MachineError> {
+        let answer = qmp.execute("query-block", Value::Null)?;
+        let mut drives = Self::default();
+        let mut places: BTreeMap<DiskBus, usize> = BTreeMap::new();
+        let mut names = BTreeSet::new();
+        for block in answer.as_array().into_iter().flatten() {
+            let Some(qdev) = block["qdev"].as_str().filter(|path| !path.is_empty()) else {
+                // A drive that no device uses.
+                continue;
+            };
+            let device = Device::find(qmp, qdev)?;
+            let bus = device.bus.unwrap_or_default();
+            let place = places.entry(bus).or_default();
+            let inserted = &block["inserted"];
+            let ids =
+                [device.id.as_deref(), block["device"].as_str(), inserted["node-name"].as_str()];
+            let mut name = device_name(&ids, bus, *place);
+            *place += 1;
+            // Devices, drives and nodes have ids of their own, which may be the same.
+            let mut number = 2;
+            while !names.insert(name.clone()) {
+                name = format!("{}-{number}", device_name(&ids, bus, *place - 1));
+                number += 1;
+            }
+            match why_left_out(&device, inserted) {
+                Some(why) => drives.left_out.push(LeftOut { name, why }),
+                None => drives.disks.push(drive(name, bus, device, inserted)),
+            }
+        }
+        Ok(drives)
+    }
+}
+
+fn why_left_out(device: &Device, inserted: &Value) -> Option<WhyLeftOut> {
+    let Some(bus) = device.bus else { return Some(WhyLeftOut::NoDisk) };
+    if is_cdrom(&device.driver) || bus == DiskBus::Floppy {
+        Some(WhyLeftOut::Removable)
+    } else if inserted["node-name"].as_str().is_none_or(str::is_empty) {
+        Some(WhyLeftOut::Empty)
+    } else if inserted["ro"] == true {
+        Some(WhyLeftOut::ReadOnly)
+    } else {
+        None
+    }
+}
+
+fn drive(name: String, bus: DiskBus, device: Device, inserted: &Value) -> Drive {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let format = text(&inserted["drv"]);
+    let image = &inserted["image"];
+    let is_newer_qcow2 = image["format-specific"]["data"]["compat"] == "1.1";
+    Drive {
+        name,
+        bus,
+        driver: device.driver,
+        controller: device.controller,
+        device: device.path,
+        node: text(&inserted["node-name"]),
+        keeps_bitmaps: format == "qcow2" && is_newer_qcow2,
+        format,
+        file: inserted["file"].as_str().map(str::to_owned),
+        bytes: image["virtual-size"].as_u64().unwrap_or_default(),
+        has_iothread: device.has_iothread,
+    }
+}
+
+/// A device that has a drive.
+struct Device {
+    /// Its path among QEMU's objects.
+    path: String,
+    /// The id that it was given.
+    id: Option<String>,
+    driver: String,
+    controller: Option<String>,
+    /// Absent if it is none for disks.
+    bus: Option<DiskBus>,
+    has_iothread: bool,
+}
+
+impl Device {
+    /// `qdev` is what QEMU calls it: a path, or an id alone.
+    fn find(qmp: &Qmp, qdev: &str) -> Result<Self, MachineError> {
+        let path = device_path(qdev);
+        let id = path.strip_prefix(PERIPHERAL).and_then(|rest| rest.split('/').next());
+        let id = id.map(str::to_owned);
+        let outer = path.strip_suffix("/virtio-backend").unwrap_or(&path);
+        let driver = match &id {
+            // Of a device inside of another one, such as a USB stick's, the outer one counts.
+            Some(id) => property(qmp, &format!("{PERIPHERAL}{id}"), "type")?,
+            None => property(qmp, outer, "type")?,
+        };
+        let driver = driver.unwrap_or_default();
+        let bus_path = property(qmp, outer, "parent_bus")?.unwrap_or_default();
+        let mut has_iothread = has_iothread(qmp, &path)?;
+        let mut controller = None;
+        // The devices that the bus belongs to, from the inside out.
+        for (place, _) in bus_path.rmatch_indices('/') {
+            let above = &bus_path[..place];
+            if above.matches('/').count() < 3 {
+                break;
+            }
+            has_iothread |= self::has_iothread(qmp, above)?;
+            if let Some(kind) = property(qmp, above, "type")?
+                && is_controller(&kind)
+            {
+                controller = Some(kind);
+            }
+        }
+        let bus = disk_bus(&driver);
+        Ok(Self { path, id, driver, controller, bus, has_iothread })
+    }
+}
+
+/// The path of a device. Some are called by their id alone.
+pub fn device_path(qdev: &str) -> String {
+    if qdev.starts_with('/') { qdev.to_owned() } else { format!("{PERIPHERAL}{qdev}") }
+}
+
+/// Where devices are that were given an id.
+const PERIPHERAL: &str = "/machine/peripheral/";
+
+fn is_controller(driver: &str) -> bool {
+    const PARTS: [&str; 7] = ["scsi", "ahci", "ide", "sas", "lsi", "esp", "usb"];
+    !driver.ends_with("-device") && PARTS.iter().any(|part| driver.contains(part))
+}
+
+fn has_iothread(qmp: &Qmp, path: &str) -> Result<bool, MachineError> {
+    Ok(property(qmp, path, "iothread")?.is_some_and(|name| !name.is_empty()))
+}
+
+/// A property that is text. `None` if there is no such property or object.
+pub fn property(qmp: &Qmp, path: &str, name: &str) -> Result<Option<String>, MachineError> {
+    Ok(value(qmp, path, name)?.and_then(|value| value.as_str().map(str::to_owned)))
+}
+
+/// A property. `None` if there is no such property or object.
+pub fn value(qmp: &Qmp, path: &str, name: &str) -> Result<Option<Value>, MachineError> {
+    match qmp.execute("qom-get", json!({"path": path, "property": name})) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_refused() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The names of all nodes, and the bitmaps of each.
+pub fn nodes(qmp: &Qmp) -> Result<BTreeMap<String, Vec<Bitmap>>, MachineError> {
+    let answer = qmp.execute("query-named-block-nodes", json!({"flat": true}))?;
+    let nodes = answer.as_array().into_iter().flatten();
+    let named = nodes.filter_map(|node| {
+        let bitmaps = node["dirty-bitmaps"].as_array().into_iter().flatten();
+        let bitmaps = bitmaps.filter_map(|bitmap| {
+            Some(Bitmap {
+                name: bitmap["name"].as_str()?.to_owned(),
+                is_recording: bitmap["recording"] == true,
+                is_inconsistent: bitmap["inconsistent"] == true,
+            })
+        });
+        Some((node["node-name"].as_str()?.to_owned(), bitmaps.collect()))
+    });
+    Ok(named.collect())
+}

@@ -1,0 +1,169 @@
+//! Why the disks of a machine cannot be read while it runs.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use strongroom_nbd::NbdError;
+
+use crate::agent::AgentError;
+use crate::qmp::QmpError;
+
+/// Why the disks of a machine cannot be read while it runs.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// QEMU's monitor.
+    #[error(transparent)]
+    Qmp(#[from] QmpError),
+    /// The guest agent, if a frozen guest is required.
+    #[error("the guest could not be frozen: {0}")]
+    Agent(#[from] AgentError),
+    /// A frozen guest is required, and there is no agent to ask.
+    #[error(
+        "a frozen guest is required, but no socket of a guest agent is given; name it, or do not \
+         require a frozen guest"
+    )]
+    NoAgent,
+    /// QEMU is too old, or was built without something.
+    #[error("this QEMU lacks {missing}; QEMU 7.2 or newer has it")]
+    Unable {
+        /// What it lacks.
+        missing: &'static str,
+    },
+    /// The machine is in a state in which its disks must be left alone.
+    #[error("the machine is in the state {state:?}; try again when it is running or paused")]
+    State {
+        /// QEMU's word for the state.
+        state: String,
+    },
+    /// There is nothing to read.
+    #[error("the machine has no disk that can be read while it runs")]
+    NoDisks,
+    /// A disk that was to be left out does not exist.
+    #[error("the machine has no disk {name:?}; it has {}", known.join(", "))]
+    NoSuchDisk {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// A disk in an iothread, with a QEMU that would crash.
+    #[error(
+        "the disk {disk:?} is served by an iothread, and QEMU before version 9 crashes when such a \
+         disk is read while it runs; remove the iothread, use a newer QEMU, or leave out the disk"
+    )]
+    Iothread {
+        /// Which disk.
+        disk: String,
+    },
+    /// A device that QEMU does not give another disk while it runs.
+    #[error("the disk {disk:?} cannot be read while the machine runs ({error}); leave it out")]
+    Device {
+        /// Which disk.
+        disk: String,
+        /// QEMU's words.
+        error: QmpError,
+    },
+    /// A file or folder of ours.
+    #[error("{}: {error}", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The folder for what the guest overwrites has too little room.
+    #[error(
+        "{} has {available} bytes left, less than the reserve of {reserve} bytes; name another \
+         folder for what the guest overwrites",
+        .folder.display()
+    )]
+    Room {
+        /// The folder.
+        folder: PathBuf,
+        /// Bytes that are free.
+        available: u64,
+        /// Bytes that must stay free.
+        reserve: u64,
+    },
+    /// A path is too long for a socket.
+    #[error("{} is too long for a socket's path; name a state folder with a shorter path", .0.display())]
+    SocketPath(PathBuf),
+    /// Another process of ours is at work.
+    #[error("another backup of this machine is running (it has locked {})", .0.display())]
+    Running(PathBuf),
+    /// Something of ours is in the machine, and this state folder does not know of it.
+    #[error(
+        "{found:?} is in the machine, but was not put there from this state folder: if no other \
+         backup of the machine is running, remove it with `strongroom machine undo`"
+    )]
+    LeftBehind {
+        /// What was found.
+        found: String,
+    },
+    /// What an earlier run left in the machine could not be removed.
+    #[error("what is in the machine could not be removed: {0}; try `strongroom machine undo`")]
+    NotUndone(String),
+    /// The guest may be frozen still.
+    #[error(
+        "the guest agent does not say that the guest's file systems are thawed: {0}; thaw them with \
+         `strongroom machine undo` when the agent answers again"
+    )]
+    NotThawed(AgentError),
+    /// The server of the disks.
+    #[error("the disk {disk:?} cannot be read: {error}")]
+    Nbd {
+        /// Which disk.
+        disk: String,
+        /// Why.
+        error: NbdError,
+    },
+    /// Something took longer than it may.
+    #[error("QEMU did not {what} within {limit:?}")]
+    Slow {
+        /// What it did not do.
+        what: &'static str,
+        /// How long it could.
+        limit: Duration,
+    },
+    /// The instant that was being read is lost.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+/// Why the instant that was being read is lost. The machine itself goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// The guest overwrote more than may be kept of it.
+    #[error(
+        "the guest overwrote more than the store may hold ({limit} bytes); allow more, or run the \
+         backup when the guest writes less"
+    )]
+    Limit {
+        /// How much could be kept.
+        limit: u64,
+    },
+    /// The store's file system has less free room than the reserve.
+    #[error(
+        "the file system of the store has less than {reserve} bytes left; use another folder for \
+         it, or run the backup when the guest writes less"
+    )]
+    Reserve {
+        /// Bytes that had to stay free.
+        reserve: u64,
+    },
+    /// QEMU gave the instant up, because it could not keep what the guest overwrote.
+    #[error(
+        "QEMU could not keep what the guest overwrote: the store is full, fails, or took more than \
+         3 seconds for a write; use a larger or faster folder for it"
+    )]
+    Store,
+    /// QEMU ended.
+    #[error("QEMU ended, or closed the connection to its disks")]
+    Gone,
+}
+
+pub(crate) fn file_error(path: &std::path::Path) -> impl FnOnce(io::Error) -> MachineError {
+    let path = path.to_owned();
+    move |error| MachineError::File { path, error }
+}

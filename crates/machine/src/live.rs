@@ -1,0 +1,237 @@
+//! The disks of a running machine at one instant.
+//!
+//! For the length of a backup each disk has a filter (QEMU's `copy-before-write`): before the guest
+//! overwrites something for the first time, the old bytes are copied to the store, and what is read
+//! here comes from the store or from the disk. If the store fails, the backup is lost and the guest
+//! goes on.
+//!
+//! ```text
+//! guest ─▶ filter ─▶ disk            store: what was overwritten
+//!            └─▶ store                image: the instant, as an export over NBD
+//! ```
+//!
+//! All filters are put in while the machine is paused, so all disks are of one instant. What is done
+//! is written down before ([`crate::intent`]), and undone by [`LiveDisks::finish`], by the next
+//! backup, or by [`undo`].
+
+mod freeze;
+mod image;
+mod released;
+mod store;
+mod undo;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use strongroom_base::Cancel;
+
+use crate::abilities::Abilities;
+use crate::agent::{AgentError, Freezer};
+use crate::bitmaps;
+use crate::drives::{Drive, Drives, LeftOut, nodes};
+use crate::error::{Broken, MachineError};
+use crate::intent::{Intent, StateFolder};
+use crate::qmp::Qmp;
+use image::Instant;
+pub use image::LiveImage;
+pub use store::StoreLimits;
+pub use undo::{Undone, undo};
+use watch::Watch;
+
+/// How long a monitor may take to greet.
+pub const GREETING_LIMIT: Duration = Duration::from_secs(10);
+/// How long the end of a backup waits for a guest that does not thaw.
+const THAW_LIMIT: Duration = Duration::from_secs(30);
+
+/// A machine that runs under QEMU.
+pub struct Machine {
+    qmp: Arc<Qmp>,
+    monitor: PathBuf,
+    drives: Drives,
+}
+
+/// Whether the guest must hold still while the instant is chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Consistency {
+    /// There is no backup if the guest cannot be frozen.
+    Required,
+    /// The guest is frozen if it can be.
+    #[default]
+    Preferred,
+    /// The guest is not asked. The disks are as after a power failure.
+    None,
+}
+
+/// What was reached.
+#[derive(Debug, Clone)]
+pub enum Reached {
+    /// The guest's file systems were frozen, this many of them.
+    Frozen(u64),
+    /// The machine was paused. The disks are as after a power failure, all of the same moment.
+    Paused {
+        /// Why the guest was not frozen, if it was asked.
+        why: Option<AgentError>,
+    },
+    /// The machine was not running.
+    AtRest,
+}
+
+/// The snapshot from which what did not change is taken over.
+#[derive(Debug, Clone, Copy)]
+pub struct Parent<'a> {
+    /// Its name.
+    pub snapshot: &'a str,
+    /// Its disks, with the size that each had. What is behind this size counts as changed: QEMU says
+    /// nothing of what a disk has gained.
+    pub disk_bytes: &'a BTreeMap<String, u64>,
+}
+
+/// A backup that is to begin.
+#[derive(Debug, Clone)]
+pub struct Night<'a> {
+    /// The name that the snapshot will have.
+    pub snapshot: &'a str,
+    /// Its parent, if it has one.
+    pub parent: Option<Parent<'a>>,
+    /// What distinguishes these backups from others of the same machine, to other repositories: a few
+    /// letters and digits. Bitmaps of others are left alone.
+    pub set: &'a str,
+    /// Disks to leave out.
+    pub without: &'a [String],
+    /// The folder for what the guest overwrites.
+    pub store_folder: &'a Path,
+    /// How much the store may take.
+    pub store_limits: StoreLimits,
+    /// The folder of this machine for what must be undone after any death. QEMU makes its socket in
+    /// it. No other machine has the same.
+    pub state_folder: &'a Path,
+    /// The guest agent's socket.
+    pub agent: Option<&'a Path>,
+    /// Whether the guest must be frozen.
+    pub consistency: Consistency,
+    /// How long freezing may take.
+    pub freeze_limit: Duration,
+    /// Connections to each disk: as many as there are threads that read it.
+    pub connections: usize,
+    /// Set when the instant is lost, so that nothing is committed.
+    pub cancel: Cancel,
+}
+
+/// A disk at the instant.
+pub struct LiveDisk {
+    /// What it is called; the same each night.
+    pub name: String,
+    /// Its bytes.
+    pub image: LiveImage,
+    /// What may have changed since the parent, sorted. `None` if no bitmap can be trusted to say it:
+    /// then everything must be read and compared.
+    pub changed: Option<Vec<Range<u64>>>,
+}
+
+/// The disks of a machine at one instant. Dropping them is the same as to finish without a
+/// snapshot.
+pub struct LiveDisks {
+    /// The disks.
+    pub disks: Vec<LiveDisk>,
+    /// Drives that are not read.
+    pub left_out: Vec<LeftOut>,
+    /// How consistent they are.
+    pub reached: Reached,
+    /// How long the machine was paused.
+    pub pause: Duration,
+    instant: Arc<Instant>,
+    watch: Option<Watch>,
+    undoing: Option<Undoing>,
+}
+
+/// What is needed to undo.
+struct Undoing {
+    qmp: Arc<Qmp>,
+    state: StateFolder,
+    intent: Intent,
+    freezer: Option<Freezer>,
+    drives: Vec<Drive>,
+    set: String,
+    snapshot: String,
+}
+
+impl Machine {
+    /// Connects to the monitor of a machine.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it cannot do what is needed.
+    pub fn connect(monitor: &Path) -> Result<Self, MachineError> {
+        let qmp = Qmp::connect(monitor, GREETING_LIMIT)?;
+        Abilities::ask(&qmp)?;
+        let drives = Drives::find(&qmp)?;
+        Ok(Self { qmp: Arc::new(qmp), monitor: monitor.to_owned(), drives })
+    }
+
+    /// Its disks, as they were when it was connected to.
+    pub fn disks(&self) -> &[Drive] {
+        &self.drives.disks
+    }
+
+    /// Drives that cannot be backed up, and why.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.drives.left_out
+    }
+
+    /// The monitor.
+    pub fn qmp(&self) -> &Qmp {
+        &self.qmp
+    }
+}
+
+impl LiveDisks {
+    /// Why the instant is lost, if it is. Then nothing that was read may be committed.
+    pub fn broken(&self) -> Option<Broken> {
+        self.instant.broken()
+    }
+
+    /// True if the instant is lost.
+    pub fn is_broken(&self) -> bool {
+        self.broken().is_some()
+    }
+
+    /// Bytes that the store has now.
+    pub fn store_bytes(&self) -> u64 {
+        self.watch.as_ref().map_or(0, Watch::store_bytes)
+    }
+
+    /// Gives the machine back as it was. With a snapshot that was committed, the bitmaps of earlier
+    /// ones are removed; otherwise all stay.
+    ///
+    /// # Errors
+    ///
+    /// Something of ours is still in the machine, or the guest may be frozen. [`undo`] goes on.
+    pub fn finish(mut self, is_committed: bool) -> Result<(), MachineError> {
+        self.end(is_committed)
+    }
+
+    fn end(&mut self, is_committed: bool) -> Result<(), MachineError> {
+        let Some(undoing) = self.undoing.take() else { return Ok(()) };
+        // Clients go first: the server must not be stopped while they are connected.
+        drop(self.watch.take());
+        self.disks.iter().for_each(|disk| disk.image.close());
+        let undone = undoing.undo();
+        if undone.is_ok() && is_committed {
+            let nodes = nodes(&undoing.qmp)?;
+            let (set, snapshot) = (&undoing.set, Some(undoing.snapshot.as_str()));
+            bitmaps::remove_others(&undoing.qmp, &undoing.drives, &nodes, set, snapshot)?;
+        }
+        undone
+    }
+}
+
+impl Drop for LiveDisks {
+    fn drop(&mut self) {
+        // What is left is in the intent, for the next backup.
+        let _ = self.end(false);
+    }
+}

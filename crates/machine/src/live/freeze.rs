@@ -1,0 +1,323 @@
+//! The steps by which the disks of a machine are brought to one instant.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use strongroom_base::Stopwatch;
+
+use super::image::{Instant, LiveImage, Opened};
+use super::store::{self, Store};
+use super::watch::{Watch, Watched};
+use super::{Consistency, LiveDisk, LiveDisks, Machine, Night, Reached, Undoing};
+use crate::agent::{AgentError, Freezer, Thaw};
+use crate::bitmaps::{self, bitmap_name};
+use crate::drives::{Drive, Drives, nodes, property};
+use crate::error::MachineError;
+use crate::intent::{IntendedDisk, Intent, StateFolder};
+use crate::qmp::Qmp;
+use crate::remains::Names;
+use crate::runs;
+
+/// How long a machine may take until it is paused: its requests to the disks end first.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+/// How long the thaw is waited for before the disks are read.
+const FIRST_THAW_LIMIT: Duration = Duration::from_secs(5);
+/// After this time the filter gives up, and the guest's write goes on. QEMU before 9.1 counts wrongly
+/// from 5 on.
+const STALL_SECONDS: u64 = 3;
+/// The first version of QEMU whose server of disks does not crash beside an iothread.
+const IOTHREAD_SAFE: u64 = 9;
+
+impl Machine {
+    /// Brings all disks to one instant. What an earlier run has left is undone first.
+    ///
+    /// # Errors
+    ///
+    /// Something is missing or fails; then the machine is as it was, as far as the error does not
+    /// say otherwise.
+    pub fn freeze_disks(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError> {
+        let state = StateFolder::lock(night.state_folder)?;
+        self.undo_remains(&state)?;
+        let found = self.chosen(night)?;
+        let is_running = self.is_running()?;
+        if night.consistency == Consistency::Required && night.agent.is_none() {
+            return Err(MachineError::NoAgent);
+        }
+        let nodes = nodes(&self.qmp)?;
+        let parent = night.parent.map(|parent| parent.snapshot);
+        bitmaps::remove_others(&self.qmp, &found.disks, &nodes, night.set, parent)?;
+        let store = Store::open(night.store_folder, night.store_limits)?;
+        let intended = |drive: &Drive| IntendedDisk {
+            name: drive.name.clone(),
+            device: drive.device.clone(),
+            node: drive.node.clone(),
+            store: store.path(night.snapshot, &drive.name),
+        };
+        let asks_agent = is_running && night.consistency != Consistency::None;
+        let agent = night.agent.filter(|_| asks_agent);
+        let intent = Intent {
+            monitor: self.monitor.clone(),
+            snapshot: night.snapshot.to_owned(),
+            agent: agent.map(ToOwned::to_owned),
+            is_pausing: is_running,
+            disks: found.disks.iter().map(intended).collect(),
+        };
+        let mut undoing = Undoing {
+            qmp: self.qmp.clone(),
+            state,
+            intent,
+            freezer: None,
+            drives: found.disks,
+            set: night.set.to_owned(),
+            snapshot: night.snapshot.to_owned(),
+        };
+        undoing.state.write(&undoing.intent)?;
+        match begin(&mut undoing, store, night) {
+            Ok(begun) => Ok(LiveDisks {
+                disks: begun.disks,
+                left_out: found.left_out,
+                reached: begun.reached,
+                pause: begun.pause,
+                instant: begun.instant,
+                watch: Some(begun.watch),
+                undoing: Some(undoing),
+            }),
+            Err(error) => {
+                // The second error says more: it leads to the first one, too.
+                match undoing.undo() {
+                    Ok(()) => Err(error),
+                    Err(MachineError::NotUndone(second)) => {
+                        Err(MachineError::NotUndone(format!("{second} (after: {error})")))
+                    }
+                    Err(second) => Err(second),
+                }
+            }
+        }
+    }
+
+    /// The disks of the machine now, without those that are to be left out.
+    fn chosen(&self, night: &Night<'_>) -> Result<Drives, MachineError> {
+        let mut found = Drives::find(&self.qmp)?;
+        for name in night.without {
+            if !found.disks.iter().any(|drive| drive.name == *name) {
+                let known = found.disks.iter().map(|drive| drive.name.clone()).collect();
+                return Err(MachineError::NoSuchDisk { name: name.clone(), known });
+            }
+        }
+        found.disks.retain(|drive| !night.without.contains(&drive.name));
+        if found.disks.is_empty() {
+            return Err(MachineError::NoDisks);
+        }
+        let is_safe = self.qmp.version().0 >= IOTHREAD_SAFE;
+        for drive in &found.disks {
+            if drive.has_iothread && !is_safe {
+                return Err(MachineError::Iothread { disk: drive.name.clone() });
+            }
+            if property(&self.qmp, &drive.device, "drive")?.is_none() {
+                let asked = json!({"path": drive.device, "property": "drive"});
+                let answer = self.qmp.execute("qom-get", asked);
+                return Err(match answer {
+                    Err(error) => MachineError::Device { disk: drive.name.clone(), error },
+                    Ok(_) => MachineError::NoDisks,
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    fn is_running(&self) -> Result<bool, MachineError> {
+        let status = self.qmp.execute("query-status", Value::Null)?;
+        match status["status"].as_str().unwrap_or_default() {
+            "running" => Ok(true),
+            "paused" | "prelaunch" | "shutdown" | "suspended" | "internal-error" | "io-error"
+            | "guest-panicked" | "watchdog" | "debug" => Ok(false),
+            other => Err(MachineError::State { state: other.to_owned() }),
+        }
+    }
+}
+
+/// What was begun.
+struct Begun {
+    disks: Vec<LiveDisk>,
+    reached: Reached,
+    pause: Duration,
+    instant: Arc<Instant>,
+    watch: Watch,
+}
+
+fn begin(
+    undoing: &mut Undoing,
+    mut store: Store,
+    night: &Night<'_>,
+) -> Result<Begun, MachineError> {
+    let qmp = undoing.qmp.clone();
+    let owner = qmp.peer().map(|peer| (peer.uid.as_raw(), peer.gid.as_raw()));
+    for (number, (drive, disk)) in undoing.drives.iter().zip(&undoing.intent.disks).enumerate() {
+        store.create(&disk.store, drive.bytes, owner)?;
+        add_store(&qmp, &Names::of(number), disk)?;
+        // QEMU and the store have it open.
+        store::remove(&disk.store)?;
+    }
+    let reached = freeze(undoing, night)?;
+    let (reached, pause) = match reached {
+        None => {
+            insert_filters(&qmp, undoing, night)?;
+            (Reached::AtRest, Duration::ZERO)
+        }
+        Some(reached) => (reached, insert_filters_paused(&qmp, undoing, night)?),
+    };
+    // If the agent hangs now, its thread goes on, and so does the backup.
+    let freezer = undoing.freezer.as_ref();
+    if freezer.is_some_and(|freezer| matches!(freezer.thaw(FIRST_THAW_LIMIT), Thaw::Thawed)) {
+        undoing.intent.agent = None;
+    }
+    undoing.intent.is_pausing = false;
+    undoing.state.write(&undoing.intent)?;
+    let instant = Arc::new(Instant::new(night.cancel.clone()));
+    let disks = export(&qmp, undoing, night, owner, &instant)?;
+    let watch = Watch::start(Watched {
+        store,
+        instant: instant.clone(),
+        images: disks.iter().map(|disk| disk.image.clone()).collect(),
+        qmp,
+        intent: undoing.intent.clone(),
+    })?;
+    Ok(Begun { disks, reached, pause, instant, watch })
+}
+
+fn add_store(qmp: &Qmp, names: &Names, disk: &IntendedDisk) -> Result<(), MachineError> {
+    let Some(path) = disk.store.to_str() else {
+        let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not UTF-8");
+        return Err(MachineError::File { path: disk.store.clone(), error });
+    };
+    // Both levels must pass on what is discarded.
+    let file = json!({"driver": "file", "filename": path, "discard": "unmap"});
+    let node = json!({"driver": "raw", "node-name": names.store, "discard": "unmap", "file": file});
+    qmp.execute("blockdev-add", node)?;
+    Ok(())
+}
+
+/// Freezes the guest if it is to be. `None` if the machine is not running.
+fn freeze(undoing: &mut Undoing, night: &Night<'_>) -> Result<Option<Reached>, MachineError> {
+    if !undoing.intent.is_pausing {
+        return Ok(None);
+    }
+    let Some(agent) = undoing.intent.agent.clone() else {
+        return Ok(Some(Reached::Paused { why: None }));
+    };
+    let freezer = Freezer::begin(&agent, night.freeze_limit);
+    // The thread itself ends in this time; a little more, so that its reason is the one.
+    let frozen = freezer.wait(night.freeze_limit + Duration::from_secs(1));
+    undoing.freezer = Some(freezer);
+    match frozen {
+        Ok(count) => Ok(Some(Reached::Frozen(count))),
+        Err(error) if night.consistency == Consistency::Required => Err(error.into()),
+        Err(error) => Ok(Some(reached_without(error))),
+    }
+}
+
+fn reached_without(error: AgentError) -> Reached {
+    Reached::Paused { why: Some(error) }
+}
+
+/// Pauses the machine, puts the filters in, and has it run again. Returns how long it was paused.
+fn insert_filters_paused(
+    qmp: &Qmp,
+    undoing: &Undoing,
+    night: &Night<'_>,
+) -> Result<Duration, MachineError> {
+    let paused = Stopwatch::start();
+    // If anything fails from here on, what undoes it has the machine run.
+    qmp.execute_within("stop", Value::Null, STOP_LIMIT)?;
+    insert_filters(qmp, undoing, night)?;
+    qmp.execute("cont", Value::Null)?;
+    Ok(paused.elapsed())
+}
+
+fn insert_filters(qmp: &Qmp, undoing: &Undoing, night: &Night<'_>) -> Result<(), MachineError> {
+    let name = |drive: &Drive| bitmap_name(night.set, night.snapshot, &drive.name);
+    let actions: Vec<Value> =
+        undoing.drives.iter().map(|drive| bitmaps::begin(drive, &name(drive))).collect();
+    qmp.execute("transaction", json!({"actions": actions}))?;
+    for (number, drive) in undoing.drives.iter().enumerate() {
+        let names = Names::of(number);
+        insert_filter(qmp, drive, &names).map_err(|error| match error {
+            MachineError::Qmp(error) if error.is_refused() => {
+                MachineError::Device { disk: drive.name.clone(), error }
+            }
+            other => other,
+        })?;
+    }
+    Ok(())
+}
+
+fn insert_filter(qmp: &Qmp, drive: &Drive, names: &Names) -> Result<(), MachineError> {
+    let filter = json!({
+        "driver": "copy-before-write",
+        "node-name": names.filter,
+        "file": drive.node,
+        "target": names.store,
+        "on-cbw-error": "break-snapshot",
+        "cbw-timeout": STALL_SECONDS,
+    });
+    qmp.execute("blockdev-add", filter)?;
+    let device = json!({"path": drive.device, "property": "drive", "value": names.filter});
+    qmp.execute("qom-set", device)?;
+    // Without `discard`, what is released is ignored silently.
+    let image = json!({
+        "driver": "snapshot-access",
+        "node-name": names.image,
+        "file": names.filter,
+        "discard": "unmap",
+    });
+    qmp.execute("blockdev-add", image)?;
+    Ok(())
+}
+
+/// Offers the disks over a socket, and connects to them.
+fn export(
+    qmp: &Qmp,
+    undoing: &Undoing,
+    night: &Night<'_>,
+    owner: Option<(u32, u32)>,
+    instant: &Arc<Instant>,
+) -> Result<Vec<LiveDisk>, MachineError> {
+    let socket = undoing.state.prepare_socket(owner)?;
+    let Some(path) = socket.to_str() else { return Err(MachineError::SocketPath(socket)) };
+    let address = json!({"type": "unix", "data": {"path": path}});
+    qmp.execute("nbd-server-start", json!({"addr": address}))?;
+    let nodes = nodes(qmp)?;
+    let mut disks = Vec::new();
+    for (number, drive) in undoing.drives.iter().enumerate() {
+        let names = Names::of(number);
+        let parent = night.parent.and_then(|parent| {
+            let bytes = *parent.disk_bytes.get(&drive.name)?;
+            Some((bitmap_name(night.set, parent.snapshot, &drive.name), bytes))
+        });
+        let bitmaps = nodes.get(&drive.node).map(Vec::as_slice).unwrap_or_default();
+        let parent = parent.filter(|(name, _)| bitmaps::trusted(bitmaps, name).is_some());
+        let bitmap = parent.as_ref().map(|(name, _)| name.as_str());
+        let shown: Vec<Value> =
+            bitmap.iter().map(|name| json!({"node": drive.node, "name": name})).collect();
+        // Writable, so that ranges can be released; QEMU refuses to write to the image.
+        let export = json!({
+            "type": "nbd",
+            "id": names.export,
+            "node-name": names.image,
+            "name": drive.name,
+            "writable": true,
+            "bitmaps": shown,
+        });
+        qmp.execute("block-export-add", export)?;
+        let opened =
+            LiveImage::open(&socket, &drive.name, bitmap, night.connections, instant.clone());
+        let Opened { image, mut changed } =
+            opened.map_err(|error| MachineError::Nbd { disk: drive.name.clone(), error })?;
+        if let (Some(changed), Some((_, bytes_before))) = (&mut changed, &parent) {
+            runs::add_tail(changed, *bytes_before, drive.bytes);
+        }
+        disks.push(LiveDisk { name: drive.name.clone(), image, changed });
+    }
+    Ok(disks)
+}

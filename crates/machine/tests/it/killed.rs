@@ -1,0 +1,141 @@
+//! Our process is killed before each command that it sends to QEMU. What it has left is undone, by
+//! `undo` or by the next backup, and the guest is healthy.
+//!
+//! The process sends its commands through a relay, which kills it when the last of them has passed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value;
+use strongroom_machine::{MachineError, undo};
+
+use crate::world::{Agent, Guest, check_same, night, plan};
+
+/// The program that is killed.
+#[expect(clippy::disallowed_methods, reason = "examples are beside the tests")]
+fn program() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let program = tests.ancestors().nth(2).unwrap().join("examples/one_night");
+    assert!(program.exists(), "{} is missing: cargo test builds it", program.display());
+    program
+}
+
+/// Runs the program until it has sent the command that `is_last` says; the command and its number.
+/// Returns true if it came to its end before.
+fn run_until(guest: &Guest, agent: Option<&Path>, is_last: impl Fn(&str) -> bool) -> bool {
+    let socket = guest.folder().join("relay");
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket).unwrap();
+    let monitor = guest.monitor();
+    let mut command = Command::new(program());
+    command.arg(&socket).args([guest.folder(), &guest.state()]).args(agent);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    if relay(&stream, &monitor, &is_last) {
+        child.kill().unwrap();
+    }
+    child.wait().unwrap().success()
+}
+
+/// Passes on commands until the last one. Returns false if it did not come.
+fn relay(stream: &UnixStream, monitor: &Path, is_last: &dyn Fn(&str) -> bool) -> bool {
+    let mut qemu = UnixStream::connect(monitor).unwrap();
+    let mut answers = qemu.try_clone().unwrap();
+    let mut back = stream.try_clone().unwrap();
+    std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+    let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    for line in lines.map_while(Result::ok) {
+        writeln!(qemu, "{line}").unwrap();
+        let command: Value = serde_json::from_str(&line).unwrap();
+        if is_last(command["execute"].as_str().unwrap()) {
+            // QEMU carries out what it was sent.
+            let _ = qemu.shutdown(std::net::Shutdown::Write);
+            return true;
+        }
+    }
+    let _ = qemu.shutdown(std::net::Shutdown::Write);
+    false
+}
+
+/// Says that the last command is the one that changes the machine for this many times.
+fn changes(count: usize) -> impl Fn(&str) -> bool {
+    let left = AtomicUsize::new(count);
+    move |command| {
+        let changes = !command.starts_with("query-") && command != "qom-get";
+        changes && left.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+}
+
+#[test]
+fn nothing_is_left_after_any_death() {
+    let plans = [plan("vda", "virtio-blk-pci", "qcow2", 1), plan("sda", "ide-hd", "raw", 1)];
+    let mut guest = Guest::start(&plans, &[]);
+    guest.write("vda", 0, 1 << 20, 3);
+    let mut count = 1;
+    while !run_until(&guest, None, changes(count)) {
+        guest.write("vda", 4096, 4096, count as u8 + 1);
+        if count % 2 == 0 {
+            let undone = undo(Some(&guest.monitor()), None, &guest.state()).unwrap();
+            let again = undo(Some(&guest.monitor()), None, &guest.state()).unwrap();
+            assert!(again.is_nothing(), "{undone:?}, {again:?}");
+        } else {
+            let (folder, state) = (guest.folder().to_owned(), guest.state());
+            let then = guest.disks["vda"].clone();
+            let live = guest.connect().freeze_disks(&night("S", &folder, &state)).unwrap();
+            check_same(&live.disks[0], &then, None);
+            live.finish(false).unwrap();
+        }
+        guest.check_healthy();
+        count += 1;
+    }
+    assert!(count > 20, "{count}");
+}
+
+#[test]
+fn a_guest_that_was_frozen_is_thawed() {
+    let mut guest = Guest::start(&[plan("vda", "virtio-blk-pci", "qcow2", 1)], &[]);
+    let agent = Agent::start(guest.folder());
+    assert!(!run_until(&guest, Some(&agent.socket), |command| command == "stop"));
+    assert!(agent.is_frozen());
+    let monitor = guest.monitor();
+    let undone = undo(Some(&monitor), None, &guest.state()).unwrap();
+    assert!(undone.is_thawed && undone.is_resumed, "{undone:?}");
+    assert!(!agent.is_frozen());
+    guest.check_healthy();
+
+    // It is thawed at the end of a night that goes well, too, and long before its end.
+    assert!(!run_until(&guest, Some(&agent.socket), |command| command == "nbd-server-start"));
+    assert!(!agent.is_frozen());
+    let undone = undo(Some(&monitor), None, &guest.state()).unwrap();
+    assert!(!undone.is_thawed && !undone.is_resumed, "{undone:?}");
+    guest.check_healthy();
+}
+
+#[test]
+fn what_no_state_folder_knows_can_be_undone() {
+    let mut guest = Guest::start(&[plan("vda", "virtio-blk-pci", "qcow2", 1)], &[]);
+    let (folder, state) = (guest.folder().to_owned(), guest.state());
+    assert!(!run_until(&guest, None, |command| command == "block-export-add"));
+    let elsewhere = folder.join("elsewhere");
+    let error = guest.connect().freeze_disks(&night("S", &folder, &elsewhere)).err().unwrap();
+    assert!(matches!(error, MachineError::LeftBehind { .. }), "{error}");
+    std::fs::remove_dir_all(&state).unwrap();
+    let undone = undo(Some(&guest.monitor()), None, &state).unwrap();
+    assert!(!undone.removed.is_empty(), "{undone:?}");
+    guest.check_healthy();
+}
+
+#[test]
+fn a_machine_that_ended_has_nothing_to_undo() {
+    let mut guest = Guest::start(&[plan("vda", "virtio-blk-pci", "qcow2", 1)], &[]);
+    assert!(!run_until(&guest, None, |command| command == "blockdev-add"));
+    guest.restart(false);
+    guest.kill();
+    let undone = undo(None, None, &guest.state()).unwrap();
+    assert!(undone.is_gone, "{undone:?}");
+    guest.restart(false);
+    guest.check_healthy();
+}

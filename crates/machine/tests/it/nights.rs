@@ -1,0 +1,118 @@
+//! Nights that go well: each kind of disk, read while the guest goes on writing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use strongroom_disk::{Image, ReadAt};
+use strongroom_machine::{Reached, WhyLeftOut};
+use strongroom_testkit::Random;
+
+use crate::world::{GRAIN, Guest, check_same, night, parent, plan, sizes, usual};
+
+#[test]
+fn all_disks_are_of_one_instant() {
+    let plans = [
+        plan("vda", "virtio-blk-pci", "qcow2", 4),
+        plan("sda", "scsi-hd,bus=scsi.0", "raw", 3),
+        plan("hda", "ide-hd", "raw", 2),
+        plan("nvme", "nvme,serial=N", "qcow2", 2),
+        plan("stick", "usb-storage", "raw", 2),
+    ];
+    let more = ["-device", "virtio-scsi-pci,id=scsi", "-usb", "-device", "ide-cd,id=cd"];
+    let mut guest = Guest::start(&plans, &more);
+    let mut random = Random::new(1);
+    for plan in &plans {
+        guest.scribble(plan.name, &mut random, 20);
+    }
+    let machine = guest.connect();
+    let names: Vec<_> = machine.disks().iter().map(|disk| disk.name.as_str()).collect();
+    let mut expected: Vec<_> = plans.iter().map(|plan| plan.name).collect();
+    expected.sort();
+    let mut sorted = names.clone();
+    sorted.sort();
+    assert_eq!(sorted, expected);
+    assert_eq!(machine.left_out()[0].why, WhyLeftOut::Removable);
+
+    let (folder, state) = (guest.folder().to_owned(), guest.state());
+    let mut before: Option<BTreeMap<String, Vec<u8>>> = None;
+    for (number, snapshot) in ["S0", "S1", "S2"].into_iter().enumerate() {
+        let then = guest.disks.clone();
+        let known = sizes(&then);
+        let mut tonight = night(snapshot, &folder, &state);
+        let earlier = format!("S{}", number.saturating_sub(1));
+        tonight.parent = before.as_ref().and_then(|_| parent(&earlier, &known));
+        let live = machine.freeze_disks(&tonight).unwrap();
+        assert!(matches!(live.reached, Reached::Paused { why: None }), "{:?}", live.reached);
+        assert!(live.pause < Duration::from_secs(5), "{:?}", live.pause);
+        for plan in &plans {
+            guest.scribble(plan.name, &mut random, 10);
+        }
+        for disk in &live.disks {
+            let was = before.as_ref().map(|disks| disks[&disk.name].as_slice());
+            check_same(disk, &then[&disk.name], was);
+        }
+        assert!(live.store_bytes() > 0 && !live.is_broken());
+        live.finish(true).unwrap();
+        guest.check_healthy();
+        for plan in &plans {
+            assert_eq!(
+                guest.bitmaps(plan.name),
+                [format!("strongroom-test-{snapshot}.{}", plan.name)]
+            );
+        }
+        before = Some(then);
+    }
+}
+
+#[test]
+fn little_that_changed_is_little_to_read() {
+    let mut guest = Guest::start(&usual(), &[]);
+    guest.write("vda", 0, 4 << 20, 1);
+    let machine = guest.connect();
+    let (folder, state) = (guest.folder().to_owned(), guest.state());
+    machine.freeze_disks(&night("S0", &folder, &state)).unwrap().finish(true).unwrap();
+    guest.write("vda", 5 * GRAIN + 512, 512, 2);
+    guest.write("vda", 9 * GRAIN, 2 * GRAIN, 3);
+    let known = sizes(&guest.disks);
+    let mut tonight = night("S1", &folder, &state);
+    tonight.parent = parent("S0", &known);
+    let live = machine.freeze_disks(&tonight).unwrap();
+    let changed = live.disks[0].changed.clone().unwrap();
+    assert_eq!(changed, [5 * GRAIN..6 * GRAIN, 9 * GRAIN..11 * GRAIN]);
+    live.finish(true).unwrap();
+}
+
+#[test]
+fn what_is_released_is_not_kept() {
+    let mut guest = Guest::start(&usual(), &[]);
+    guest.write("vda", 0, 4 << 20, 1);
+    let machine = guest.connect();
+    let (folder, state) = (guest.folder().to_owned(), guest.state());
+    let live = machine.freeze_disks(&night("S0", &folder, &state)).unwrap();
+    let image = &live.disks[0].image;
+    guest.write("vda", GRAIN, 16 * GRAIN, 2);
+    let full = live.store_bytes();
+    assert!(full >= 16 * GRAIN, "{full}");
+    // In parts that are no clusters, as a reader that cuts chunks would.
+    let mut at = GRAIN;
+    while at < 17 * GRAIN {
+        let end = (at + 50_000).min(17 * GRAIN);
+        image.release(at..end);
+        at = end;
+    }
+    assert!(live.store_bytes() <= full - 15 * GRAIN, "{} of {full}", live.store_bytes());
+    let rest = live.store_bytes();
+    guest.write("vda", GRAIN, 16 * GRAIN, 3);
+    image.release(32 * GRAIN..64 * GRAIN);
+    guest.write("vda", 32 * GRAIN, 16 * GRAIN, 4);
+    assert!(live.store_bytes() <= rest + GRAIN, "{}", live.store_bytes());
+    // What was released cannot be read, and that is not the end of the rest.
+    let mut bytes = [0; 512];
+    let error = image.read_at(GRAIN, &mut bytes).unwrap_err();
+    assert!(!live.is_broken(), "{error}");
+    image.read_at(20 * GRAIN, &mut bytes).unwrap();
+    assert_eq!(bytes, [1; 512]);
+    image.read_at(0, &mut bytes).unwrap();
+    live.finish(true).unwrap();
+    guest.check_healthy();
+}
