@@ -18,6 +18,7 @@ mod key;
 mod label;
 mod lock;
 mod ls;
+mod machine;
 mod manpages;
 mod mount;
 mod profile;
@@ -57,6 +58,8 @@ pub enum Command {
     Import(import::Args),
     /// Store the disks of a machine, put a disk back, show what is on one
     Image(Box<image::Args>),
+    /// Store the disks of a machine while it runs
+    Machine(Box<machine::Args>),
     /// List the snapshots
     Snapshots(snapshots::Args),
     /// List the files of a snapshot
@@ -146,6 +149,7 @@ impl Command {
             Self::Init(args) => init::run(context, &args),
             Self::Backup(args) => backup::run(context, *args),
             Self::Image(args) => image::run(context, *args),
+            Self::Machine(args) => machine::run(context, *args),
             Self::Import(args) => import::run(context, &args),
             Self::Snapshots(args) => snapshots::run(context, &args),
             Self::Ls(args) => ls::run(context, args),

@@ -117,6 +117,20 @@ pub fn examples(command: &str) -> &'static [Example] {
                 ]
             }
         }
+        "machine" => {
+            const {
+                &[
+                    example(
+                        "Store a machine that runs, frozen for an instant by its agent",
+                        "strongroom machine backup /run/vm1.qmp --agent /run/vm1.qga",
+                    ),
+                    example(
+                        "Remove what a backup that was killed has left in a machine",
+                        "strongroom machine undo /run/vm1.qmp --name vm1 --agent /run/vm1.qga",
+                    ),
+                ]
+            }
+        }
         "snapshots" => {
             const {
                 &[example(

@@ -7,6 +7,7 @@
 //!
 //! This crate knows nothing of repositories and snapshots: the caller stores what it gives.
 
+mod describe;
 mod description;
 
 mod live;
@@ -24,6 +25,7 @@ mod qmp;
 mod error;
 
 pub use agent::AgentError;
+pub use describe::Described;
 pub use description::{
     Cpu, DESCRIPTION_BYTES_MAX, Description, DescriptionError, DiskBus, DiskDescription, Emulator,
     Firmware, FirmwareFile, NetworkDescription, Tpm,

@@ -19,6 +19,7 @@ use serde_json::Value;
 use strongroom_testkit::Random;
 use strongroom_testkit::damage::files_below;
 
+use crate::guests::Guest;
 use crate::images::disk_with_files;
 use crate::mount::cannot_mount;
 use crate::world::{CHEAP, PASSPHRASE, Run, World, skipped};
@@ -208,6 +209,7 @@ fn every_command_prints_what_the_schema_says() {
     servers(&mut book);
     mounts(&mut book);
     images(&mut book);
+    machines(&mut book);
     stopped(&mut book);
 
     let unseen = judge(&book.lines);
@@ -543,6 +545,17 @@ fn images(book: &mut Book) {
     book.say(&world, "image backup vm1 /nowhere", 1);
     book.say(&world, &format!("image restore latest:/vm1/vda.raw {out}"), 0);
     book.say(&world, &format!("image restore latest {out}"), 1);
+}
+
+fn machines(book: &mut Book) {
+    let world = World::with_repository();
+    let guest = Guest::start(&world);
+    let socket = guest.socket().display().to_string();
+    book.say(&world, &format!("machine show {socket}"), 0);
+    book.say(&world, &format!("machine backup {socket}"), 0);
+    book.say(&world, &format!("machine backup {socket} --without sdx"), 1);
+    book.say(&world, &format!("machine undo {socket} --name vm1"), 0);
+    book.say(&world, "machine show /nowhere", 1);
 }
 
 /// Ctrl-C.

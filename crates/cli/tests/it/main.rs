@@ -10,6 +10,7 @@ mod drill_bad_days;
 mod findings;
 mod fingers;
 mod forget;
+mod guests;
 mod help;
 mod holds;
 mod images;

@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use strongroom_base::Cancel;
@@ -66,6 +66,8 @@ struct Shared {
     /// Empty after [`LiveImage::close`]. Threads take one in turn.
     clients: RwLock<Vec<Arc<Client>>>,
     turn: AtomicUsize,
+    /// Bytes that were read so far.
+    read: AtomicU64,
     /// What is not known to be zeros.
     data: Vec<Range<u64>>,
     // A plain mutex: held while a range is added.
@@ -110,10 +112,16 @@ impl LiveImage {
             instant,
             clients: RwLock::new(clients),
             turn: AtomicUsize::new(0),
+            read: AtomicU64::new(0),
             data,
             released: Mutex::new(Released::new(bytes)),
         };
         Ok(Opened { image: Self { shared: Arc::new(shared) }, changed })
+    }
+
+    /// Bytes that were read so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.shared.read.load(Ordering::Relaxed)
     }
 
     /// Ends the connections. Nothing can be read after that.
@@ -169,6 +177,7 @@ impl ReadAt for LiveImage {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let client = self.client()?;
+        self.shared.read.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         client.read_at(offset, buffer).map_err(|error| self.judge(&client, error))
     }
 }
@@ -176,6 +185,10 @@ impl ReadAt for LiveImage {
 impl Image for LiveImage {
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
         Ok(runs::next(&self.shared.data, offset))
+    }
+
+    fn broken(&self) -> Option<String> {
+        self.shared.instant.broken().map(|why| why.to_string())
     }
 
     fn release(&self, range: Range<u64>) {

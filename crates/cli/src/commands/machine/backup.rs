@@ -1,0 +1,280 @@
+//! `strongroom machine backup`
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde_json::json;
+use strongroom_base::units::{bytes_text, parse_bytes};
+use strongroom_base::{Cancel, Monitor, Severity};
+use strongroom_engine::{
+    BackupOptions, BackupOutcome, Changed, Disk, EngineError, Machine as Stored, MachineBackup,
+    MachineOptions,
+};
+use strongroom_machine::{Consistency, LiveDisks, Machine, Night, Parent, Reached, StoreLimits};
+use strongroom_repository::Repository;
+
+use super::{MonitorArgs, failed, state_folder};
+use crate::commands::storing::StoringArgs;
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+use crate::progress::Words;
+
+/// Connections to each disk: more wait for the same disk.
+const CONNECTIONS: usize = 4;
+/// How the progress is worded.
+const WORDS: Words = Words { new_and_known: Some(("new", "known")), ..Words::files("stored") };
+
+/// The machine, and how it is stored.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    monitor: MonitorArgs,
+    /// The socket of the guest agent, which freezes the guest's file systems for an instant
+    #[arg(long, value_name = "SOCKET")]
+    agent: Option<PathBuf>,
+    /// Whether the guest must be frozen. If it is not, its disks are as after a power failure
+    #[arg(long, value_enum, default_value = "preferred")]
+    consistency: ConsistencyArg,
+    /// How many seconds freezing may take
+    #[arg(long, value_name = "SECONDS", default_value = "10",
+        value_parser = clap::value_parser!(u64).range(1..=600))]
+    freeze_limit: u64,
+    /// Folder for what the guest overwrites before it is read; not on a disk that the guest fills
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    store: PathBuf,
+    /// It may take this much; if it needs more, the backup ends and the guest goes on
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    store_limit: Option<u64>,
+    /// This much must stay free where it is
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "1GiB")]
+    store_reserve: u64,
+    /// Leave out this disk; may be given several times
+    #[arg(long, value_name = "DISK")]
+    without: Vec<String>,
+    /// Read all of each disk and compare it, and do not believe what QEMU has noted as written
+    #[arg(long)]
+    read_all: bool,
+    /// Store what file systems call free, as it is
+    #[arg(long)]
+    keep_free: bool,
+    /// Store the content of swap areas
+    #[arg(long)]
+    keep_swap: bool,
+    #[command(flatten)]
+    storing: StoringArgs,
+}
+
+/// Whether the guest must be frozen.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ConsistencyArg {
+    /// No backup of a guest that cannot be frozen
+    Required,
+    /// The guest is frozen if it can be
+    Preferred,
+    /// The guest is not asked
+    None,
+}
+
+/// Stores it.
+pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    // Before a repository is made for it, or a passphrase asked for.
+    let machine = Machine::connect(&args.monitor.monitor).map_err(failed)?;
+    let name = args.monitor.name_or(machine.name())?;
+    let repository = match args.storing.init {
+        true => args.storing.open_or_init(context)?,
+        false => context.open_for_backup(|_| ())?.0,
+    };
+    let options = args.storing.options(context, &repository, name.clone())?;
+    let (keep_free, keep_swap) = (args.keep_free, args.keep_swap);
+    let stored = MachineOptions { name: name.clone(), keep_free, keep_swap };
+    let shown = context.terminal.monitor(WORDS);
+    let paths = [Path::new("/").join(&name)];
+    let monitor = args.storing.recorded(context, &shown, &paths)?;
+    let backup = Backup { context, args, machine: &machine, repository: &repository, name: &name };
+    let mut done = backup.once(&stored, &options, !args.read_all, &monitor);
+    if let Err(Ended::Doubt(error)) = &done {
+        context.terminal.problem(Severity::Warning, &format!("{error}: all of it is read now"));
+        done = backup.once(&stored, &options, false, &monitor);
+    }
+    drop(monitor);
+    shown.finish();
+    let Done { outcome, facts, leftover } = done.map_err(Ended::into_error)?;
+    let code = args.storing.report(context, &outcome, shown.elapsed(), facts.json())?;
+    context.terminal.line(format!("  {}", facts.line()))?;
+    if let Some(error) = leftover {
+        context.terminal.problem(Severity::Warning, &error.in_full());
+        return Ok(Exit::Incomplete.into());
+    }
+    Ok(code)
+}
+
+/// One backup.
+struct Backup<'b> {
+    context: &'b Context,
+    args: &'b Args,
+    machine: &'b Machine,
+    repository: &'b Repository,
+    name: &'b str,
+}
+
+/// What a backup did.
+struct Done {
+    outcome: BackupOutcome,
+    facts: Facts,
+    /// What could not be undone in the machine.
+    leftover: Option<CliError>,
+}
+
+/// What a report says besides.
+struct Facts {
+    reached: Reached,
+    pause: Duration,
+    bytes_read: u64,
+    store_bytes: u64,
+}
+
+/// Why there is no snapshot.
+enum Ended {
+    /// What QEMU noted as written is wrong.
+    Doubt(EngineError),
+    /// Anything else.
+    Failed(CliError),
+}
+
+impl Ended {
+    fn into_error(self) -> CliError {
+        match self {
+            Self::Doubt(error) => error.into(),
+            Self::Failed(error) => error,
+        }
+    }
+}
+
+impl<E: Into<CliError>> From<E> for Ended {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl Backup<'_> {
+    /// Makes a snapshot. `is_trusting` says that what QEMU noted as written is believed.
+    fn once(
+        &self,
+        stored: &MachineOptions,
+        options: &BackupOptions,
+        is_trusting: bool,
+        monitor: &dyn Monitor,
+    ) -> Result<Done, Ended> {
+        let args = self.args;
+        let begun = MachineBackup::begin(self.repository, stored, options, monitor)?;
+        let (snapshot, parent) = (begun.snapshot(), begun.parent());
+        let parent = parent.filter(|_| is_trusting);
+        let (name, parent_name) = (snapshot.to_string(), parent.map(|parent| parent.to_string()));
+        let disk_bytes: BTreeMap<String, u64> = begun.parent_disks().into_iter().collect();
+        let set = self.repository.config.id.to_string();
+        let state = state_folder(self.name);
+        let night = Night {
+            snapshot: &name,
+            parent: parent_name
+                .as_ref()
+                .map(|snapshot| Parent { snapshot, disk_bytes: &disk_bytes }),
+            set: &set,
+            without: &args.without,
+            store_folder: &args.store,
+            store_limits: StoreLimits { bytes_max: args.store_limit, reserve: args.store_reserve },
+            state_folder: &state,
+            agent: args.agent.as_deref(),
+            consistency: args.consistency.into(),
+            freeze_limit: Duration::from_secs(args.freeze_limit),
+            connections: CONNECTIONS,
+            // A lost instant is found by who reads it.
+            cancel: Cancel::new(),
+        };
+        let live = self.machine.freeze_disks(&night).map_err(failed)?;
+        for drive in &live.left_out {
+            monitor.detail(&format!("{}: left out, {}", drive.name, drive.why));
+        }
+        let disk = |disk: &strongroom_machine::LiveDisk| Disk {
+            changed: disk
+                .changed
+                .clone()
+                .zip(parent)
+                .map(|(ranges, since)| Changed { since, ranges }),
+            ..Disk::new(disk.name.clone(), Box::new(disk.image.clone()))
+        };
+        let described = self.machine.describe();
+        for missing in &described.missing {
+            let message = format!("not stored with the machine: {missing}");
+            self.context.terminal.problem(Severity::Note, &message);
+        }
+        let disks = live.disks.iter().map(disk).collect();
+        let machine = Stored { disks, description: described.files };
+        let outcome = begun.store(&machine, monitor, &self.context.cancel);
+        let facts = Facts::of(&live);
+        let is_committed = outcome.as_ref().is_ok_and(|outcome| outcome.committed);
+        let leftover = live.finish(is_committed).err().map(failed);
+        match outcome {
+            Ok(outcome) => Ok(Done { outcome, facts, leftover }),
+            Err(error @ EngineError::DiskDenied { .. }) if is_trusting => Err(Ended::Doubt(error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Facts {
+    fn of(live: &LiveDisks) -> Self {
+        Self {
+            reached: live.reached.clone(),
+            pause: live.pause,
+            bytes_read: live.disks.iter().map(|disk| disk.image.bytes_read()).sum(),
+            store_bytes: live.store_bytes(),
+        }
+    }
+
+    fn line(&self) -> String {
+        let reached = match &self.reached {
+            Reached::Frozen(1) => "1 file system of the guest was frozen".to_owned(),
+            Reached::Frozen(count) => format!("{count} file systems of the guest were frozen"),
+            Reached::Paused { why: None } => {
+                "the guest was not frozen: its disks are as after a power failure".to_owned()
+            }
+            Reached::Paused { why: Some(why) } => format!(
+                "the guest could not be frozen ({why}): its disks are as after a power failure"
+            ),
+            Reached::AtRest => "the machine was not running".to_owned(),
+        };
+        format!(
+            "{reached}; paused for {} ms; {} read, {} kept of what the guest overwrote",
+            self.pause.as_millis(),
+            bytes_text(self.bytes_read),
+            bytes_text(self.store_bytes),
+        )
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let consistency = match self.reached {
+            Reached::Frozen(_) => "frozen",
+            Reached::Paused { .. } => "paused",
+            Reached::AtRest => "at rest",
+        };
+        json!({
+            "consistency": consistency,
+            "pause_seconds": self.pause.as_secs_f64(),
+            "bytes_read": self.bytes_read,
+            "store_bytes": self.store_bytes,
+        })
+    }
+}
+
+impl From<ConsistencyArg> for Consistency {
+    fn from(asked: ConsistencyArg) -> Self {
+        match asked {
+            ConsistencyArg::Required => Self::Required,
+            ConsistencyArg::Preferred => Self::Preferred,
+            ConsistencyArg::None => Self::None,
+        }
+    }
+}
