@@ -1,140 +1,196 @@
-//! What a running machine is made of: what its process was started with, and what its monitor says.
+//! The description of a machine that runs: its command line, corrected by what QEMU says.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::description::{Description, Firmware, FirmwareFile};
+use crate::description::{
+    Description, DiskBus, DiskDescription, NetworkDescription, Tpm, is_network,
+};
+use crate::drives::{Drive, property, value};
+use crate::error::MachineError;
 use crate::live::Machine;
 use crate::qmp::Qmp;
 
-/// A longer command line is none of QEMU's.
+/// No command line is longer.
 const ARGUMENTS_BYTES_MAX: u64 = 4 << 20;
-/// Longer files are not firmware.
-const FIRMWARE_BYTES_MAX: u64 = 128 << 20;
-/// The name of the description beside the files that it names.
-const FILE_NAME: &str = "machine.json";
-
-/// What describes a machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Described {
-    /// Names of files, and their content: the description itself as `machine.json`, and the files
-    /// that it names, such as UEFI's variables.
-    pub files: Vec<(String, Vec<u8>)>,
-    /// What could not be had, in words.
-    pub missing: Vec<String>,
-}
+/// Where QEMU keeps devices.
+const FOLDERS: [&str; 3] =
+    ["/machine/peripheral", "/machine/peripheral-anon", "/machine/unattached"];
 
 impl Machine {
-    /// What the machine is called (`-name`), if QEMU knows it.
-    pub fn name(&self) -> Option<String> {
-        let answer = self.qmp().execute("query-name", Value::Null).ok()?;
-        answer["name"].as_str().filter(|name| !name.is_empty()).map(str::to_owned)
-    }
-
-    /// What the machine is made of, as far as this host can see.
-    pub fn describe(&self) -> Described {
-        let mut described = Described::default();
-        let mut description = match arguments(self.qmp()) {
-            Ok((program, arguments)) => {
-                let mut description = Description::from_arguments(&arguments);
-                description.emulator.program = program;
-                description
-            }
-            Err(why) => {
-                described.missing.push(format!("the command line of QEMU ({why})"));
-                Description::new()
-            }
-        };
-        ask(self.qmp(), &mut description);
-        for drive in self.disks() {
-            let found = description.disks.iter_mut().find(|disk| disk.name == drive.name);
-            if let Some(disk) = found {
-                disk.bytes = Some(drive.bytes);
-                disk.format = Some(drive.format.clone());
-            }
+    /// What the machine is made of. The arguments are those of the process at the other end of the
+    /// monitor, if it can be seen from here.
+    ///
+    /// # Errors
+    ///
+    /// QEMU does not answer.
+    pub fn description(&self) -> Result<Description, MachineError> {
+        let qmp = self.qmp();
+        let line = qmp.peer().and_then(|peer| command_line(peer.pid.as_raw_nonzero().get()));
+        let (program, arguments) = line.unwrap_or_default();
+        let mut description = Description::from_arguments(&arguments);
+        if !program.is_empty() {
+            description.emulator.program = program;
         }
-        for file in files(&description.firmware) {
-            match read(Path::new(&file.path)) {
-                Ok(bytes) => described.files.push((file.name.clone(), bytes)),
-                Err(why) => described.missing.push(format!("{} ({why})", file.path)),
-            }
-        }
-        if let Some(tpm) = description.tpm.as_ref().filter(|tpm| tpm.state.is_none()) {
-            described.missing.push(format!("the state of the TPM ({})", tpm.backend));
-        }
-        described.files.push((FILE_NAME.to_owned(), description.to_json()));
-        described
+        fill_emulator(qmp, &mut description)?;
+        fill_machine(qmp, &mut description)?;
+        fill_disks(self, &mut description)?;
+        fill_networks(qmp, &mut description)?;
+        Ok(description)
     }
 }
 
-fn files(firmware: &Firmware) -> Vec<&FirmwareFile> {
-    match firmware {
-        Firmware::Bios { file } => file.iter().collect(),
-        Firmware::Uefi { code, variables } => [code].into_iter().chain(variables).collect(),
+/// The program's name and the arguments of a process, if it is a QEMU.
+fn command_line(process: i32) -> Option<(String, Vec<String>)> {
+    let file = File::open(format!("/proc/{process}/cmdline")).ok()?;
+    let mut bytes = Vec::new();
+    file.take(ARGUMENTS_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let mut words = text.trim_end_matches('\0').split('\0').map(str::to_owned);
+    let program = words.next()?;
+    let name = Path::new(&program).file_name()?.to_str()?.to_owned();
+    // It may be a supervisor that opened the socket for QEMU.
+    let is_qemu = name.starts_with("qemu-system-") || name == "qemu-kvm" || name == "kvm";
+    is_qemu.then(|| (name, words.collect()))
+}
+
+/// The answer to a question that some versions or builds do not know.
+fn ask(qmp: &Qmp, command: &str) -> Result<Value, MachineError> {
+    match qmp.execute(command, Value::Null) {
+        Err(error) if error.is_refused() => Ok(Value::Null),
+        answer => Ok(answer?),
     }
 }
 
-/// The program that serves the monitor, and what it was started with.
-fn arguments(qmp: &Qmp) -> Result<(String, Vec<String>), String> {
-    let peer = qmp.peer().ok_or("its process is not known")?;
-    let path = format!("/proc/{}/cmdline", peer.pid.as_raw_nonzero());
-    let bytes = read_at_most(Path::new(&path), ARGUMENTS_BYTES_MAX)?;
-    let words = bytes.strip_suffix(b"\0").unwrap_or(&bytes).split(|byte| *byte == 0);
-    let mut words = words.map(|word| String::from_utf8_lossy(word).into_owned());
-    let program = words.next().unwrap_or_default();
-    let program = program.rsplit('/').next().unwrap_or_default().to_owned();
-    Ok((program, words.collect()))
+fn text(value: &Value) -> Option<String> {
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// What the monitor knows better than the command line. What it does not answer stays as it is.
-fn ask(qmp: &Qmp, description: &mut Description) {
-    let query = |command: &str| qmp.execute(command, Value::Null).unwrap_or_default();
+fn fill_emulator(qmp: &Qmp, description: &mut Description) -> Result<(), MachineError> {
+    let emulator = &mut description.emulator;
     let (major, minor, micro) = qmp.version();
-    description.emulator.version = Some(format!("{major}.{minor}.{micro}"));
-    description.emulator.package = Some(qmp.package().to_owned()).filter(|name| !name.is_empty());
-    description.emulator.is_kvm = query("query-kvm")["enabled"] == true;
-    if let Some(architecture) = query("query-target")["arch"].as_str() {
-        description.emulator.architecture = Some(architecture.to_owned());
+    emulator.version = Some(format!("{major}.{minor}.{micro}"));
+    emulator.package = Some(qmp.package().to_owned()).filter(|package| !package.is_empty());
+    emulator.architecture = text(&ask(qmp, "query-target")?["arch"]);
+    if let Some(is_kvm) = ask(qmp, "query-kvm")?["enabled"].as_bool() {
+        emulator.is_kvm = is_kvm;
     }
-    if let Some(name) = query("query-name")["name"].as_str() {
-        description.name = Some(name.to_owned());
+    if emulator.program.is_empty()
+        && let Some(architecture) = &emulator.architecture
+    {
+        emulator.program = format!("qemu-system-{architecture}");
     }
-    let asked = serde_json::json!({"path": "/machine", "property": "type"});
-    let machine = qmp.execute("qom-get", asked).unwrap_or_default();
-    if let Some(machine) = machine.as_str() {
-        description.machine = Some(machine.strip_suffix("-machine").unwrap_or(machine).to_owned());
+    Ok(())
+}
+
+fn fill_machine(qmp: &Qmp, description: &mut Description) -> Result<(), MachineError> {
+    if let Some(kind) = property(qmp, "/machine", "type")? {
+        description.machine = Some(kind.strip_suffix("-machine").unwrap_or(&kind).to_owned());
     }
-    if let Some(bytes) = query("query-memory-size-summary")["base-memory"].as_u64() {
+    if let Some(name) = text(&ask(qmp, "query-name")?["name"]) {
+        description.name = Some(name);
+    }
+    // All zeros is what QEMU says of a machine without one.
+    let uuid = text(&ask(qmp, "query-uuid")?["UUID"]);
+    let is_set = |uuid: &String| uuid.bytes().any(|byte| !matches!(byte, b'0' | b'-'));
+    if let Some(uuid) = uuid.filter(is_set) {
+        description.uuid = Some(uuid);
+    }
+    if let Some(bytes) = ask(qmp, "query-memory-size-summary")?["base-memory"].as_u64() {
         description.memory_bytes = Some(bytes);
     }
-    if let Some(uuid) = query("query-uuid")["UUID"].as_str()
-        && uuid.chars().any(|digit| !matches!(digit, '0' | '-'))
-    {
-        description.uuid = Some(uuid.to_owned());
+    let processors = ask(qmp, "query-cpus-fast")?;
+    if let Some(count) = processors.as_array().map(Vec::len).filter(|&count| count > 0) {
+        description.cpu.count = u32::try_from(count).unwrap_or(u32::MAX);
     }
-    let cpus = query("query-cpus-fast").as_array().map_or(0, Vec::len);
-    if let Ok(count @ 1..) = u32::try_from(cpus) {
-        description.cpu.count = count;
+    if description.cpu.model.is_none() {
+        let kinds = ask(qmp, "query-hotpluggable-cpus")?;
+        let architecture = description.emulator.architecture.as_deref().unwrap_or_default();
+        let kind = text(&kinds[0]["type"]);
+        let model = kind
+            .and_then(|kind| Some(kind.strip_suffix(&format!("-{architecture}-cpu"))?.to_owned()));
+        description.cpu.model = model;
     }
+    let tpm = &ask(qmp, "query-tpm")?[0];
+    if let (None, Some(model)) = (&description.tpm, text(&tpm["model"])) {
+        let backend = text(&tpm["options"]["type"]).unwrap_or_default();
+        description.tpm = Some(Tpm { device: model, backend, state: None });
+    }
+    Ok(())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    if !metadata.is_file() {
-        return Err("it is no file".to_owned());
+fn fill_disks(machine: &Machine, description: &mut Description) -> Result<(), MachineError> {
+    let mut disks = Vec::new();
+    for drive in machine.disks() {
+        let known = description.disks.iter().find(|disk| disk.name == drive.name);
+        disks.push(disk(machine.qmp(), drive, known)?);
     }
-    read_at_most(path, FIRMWARE_BYTES_MAX)
+    // Drives that are not read are described, too; disks that were unplugged are not.
+    description
+        .disks
+        .retain(|disk| disk.is_cdrom || disk.is_read_only || disk.bus == DiskBus::Floppy);
+    description.disks.retain(|disk| !disks.iter().any(|found| found.name == disk.name));
+    disks.append(&mut description.disks);
+    description.disks = disks;
+    Ok(())
 }
 
-fn read_at_most(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let mut bytes = Vec::new();
-    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    match bytes.len() as u64 > bytes_max {
-        true => Err(format!("it is longer than {bytes_max} bytes")),
-        false => Ok(bytes),
+fn disk(
+    qmp: &Qmp,
+    drive: &Drive,
+    known: Option<&DiskDescription>,
+) -> Result<DiskDescription, MachineError> {
+    let serial = property(qmp, &drive.device, "serial")?.filter(|serial| !serial.is_empty());
+    let boot_index = value(qmp, &drive.device, "bootindex")?.and_then(|index| index.as_u64());
+    let known_controller = known.and_then(|disk| disk.controller.clone());
+    Ok(DiskDescription {
+        name: drive.name.clone(),
+        bus: drive.bus,
+        device: drive.driver.clone(),
+        controller: drive.controller.clone().or(known_controller),
+        serial: serial.or_else(|| known.and_then(|disk| disk.serial.clone())),
+        boot_index: boot_index.and_then(|index| u32::try_from(index).ok()),
+        is_read_only: false,
+        is_cdrom: false,
+        bytes: Some(drive.bytes),
+        format: Some(drive.format.clone()),
+        path: drive.file.clone(),
+        properties: known.map(|disk| disk.properties.clone()).unwrap_or_default(),
+    })
+}
+
+fn fill_networks(qmp: &Qmp, description: &mut Description) -> Result<(), MachineError> {
+    let mut found: Vec<NetworkDescription> = Vec::new();
+    for folder in FOLDERS {
+        let listed = match qmp.execute("qom-list", json!({"path": folder})) {
+            Err(error) if error.is_refused() => continue,
+            answer => answer?,
+        };
+        for entry in listed.as_array().into_iter().flatten() {
+            let (Some(name), Some(kind)) = (entry["name"].as_str(), entry["type"].as_str()) else {
+                continue;
+            };
+            let driver = kind.strip_prefix("child<").and_then(|kind| kind.strip_suffix('>'));
+            let Some(driver) = driver.filter(|driver| is_network(driver)) else { continue };
+            let mac = property(qmp, &format!("{folder}/{name}"), "mac")?;
+            let networks = &description.networks;
+            let same = networks.iter().find(|network| {
+                mac.as_ref()
+                    .zip(network.mac.as_ref())
+                    .is_some_and(|(a, b)| a.eq_ignore_ascii_case(b))
+            });
+            let backend = same.and_then(|network| network.backend.clone());
+            found.push(NetworkDescription { device: driver.to_owned(), mac, backend });
+        }
     }
+    if found.is_empty() {
+        return Ok(());
+    }
+    // In the order of their addresses, which is that of the command line unless it says others.
+    found.sort_by(|a, b| a.mac.cmp(&b.mac));
+    description.networks = found;
+    Ok(())
 }

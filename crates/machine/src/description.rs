@@ -16,7 +16,7 @@ mod format;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use devices::{device_name, disk_bus, is_cdrom};
+pub(crate) use devices::{device_name, disk_bus, is_cdrom, is_network};
 
 /// A longer file is no description.
 pub const DESCRIPTION_BYTES_MAX: u64 = 4 << 20;

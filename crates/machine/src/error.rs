@@ -104,6 +104,16 @@ pub enum MachineError {
     /// What an earlier run left in the machine could not be removed.
     #[error("what is in the machine could not be removed: {0}; try `strongroom machine undo`")]
     NotUndone(String),
+    /// The store hangs, and QEMU would hang with it.
+    #[error(
+        "the file system of {} does not answer, and QEMU would wait for it, and the guest with QEMU; \
+         the guest goes on as it is: when the folder answers again, use `strongroom machine undo`",
+        .folder.display()
+    )]
+    StoreHangs {
+        /// The folder of the store.
+        folder: PathBuf,
+    },
     /// The guest may be frozen still.
     #[error(
         "the guest agent does not say that the guest's file systems are thawed: {0}; thaw them with \

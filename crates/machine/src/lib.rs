@@ -7,6 +7,7 @@
 //!
 //! This crate knows nothing of repositories and snapshots: the caller stores what it gives.
 
+mod beside;
 mod describe;
 mod description;
 
@@ -25,7 +26,7 @@ mod qmp;
 mod error;
 
 pub use agent::AgentError;
-pub use describe::Described;
+pub use beside::Beside;
 pub use description::{
     Cpu, DESCRIPTION_BYTES_MAX, Description, DescriptionError, DiskBus, DiskDescription, Emulator,
     Firmware, FirmwareFile, NetworkDescription, Tpm,

@@ -9,9 +9,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
 use crate::error::{Broken, MachineError, file_error};
 use crate::intent::give_to;
+
+/// How long a store may take to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How much a store may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +75,11 @@ impl Store {
         Ok(())
     }
 
+    /// Where the files are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// How many bytes the files take now.
     pub fn bytes(&self) -> io::Result<u64> {
         let blocks = self.files.iter().map(|file| file.metadata().map(|found| found.blocks()));
@@ -92,6 +102,28 @@ impl Store {
         let found = rustix::fs::statvfs(&self.folder)?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
+}
+
+/// Fails if the file system of a store hangs. To take out a filter whose copy is under way, QEMU waits
+/// for the store, and nothing else in QEMU goes on meanwhile.
+///
+/// # Errors
+///
+/// [`MachineError::StoreHangs`].
+pub fn check_answers(folder: &Path) -> Result<(), MachineError> {
+    let (done, awaited) = sync_channel(1);
+    let path = folder.join(format!("strongroom-{}.probe", std::process::id()));
+    let probe = move || {
+        // A file system that is full or read-only answers, too.
+        let _ = File::create(&path).and_then(|file| file.sync_all());
+        let _ = std::fs::remove_file(&path);
+        let _ = done.send(());
+    };
+    let spawned = std::thread::Builder::new().name("probe".to_owned()).spawn(probe);
+    if spawned.is_ok() && awaited.recv_timeout(ANSWER_LIMIT).is_err() {
+        return Err(MachineError::StoreHangs { folder: folder.to_owned() });
+    }
+    Ok(())
 }
 
 /// Removes a file of a store that may be gone already.

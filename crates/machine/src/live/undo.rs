@@ -79,6 +79,9 @@ fn undo_by(
             }
             let agents = [intent.and_then(|intent| intent.agent.as_deref()), agent];
             thaw = thaw_all(&agents);
+            if let Some(intent) = intent {
+                check_store(intent)?;
+            }
             undone.removed = remains::remove(qmp, intent)?;
             // QEMU has one server, so one with an export of ours was ours.
             let had_export = undone.removed.iter().any(|name| remains::is_export(name));
@@ -96,6 +99,12 @@ fn undo_by(
     undone.is_thawed = thaw.map_err(MachineError::NotThawed)?;
     state.remove()?;
     Ok(undone)
+}
+
+/// Fails if a store of a run hangs. A folder that is gone does not.
+fn check_store(intent: &Intent) -> Result<(), MachineError> {
+    let folder = intent.disks.first().and_then(|disk| disk.store.parent());
+    folder.map_or(Ok(()), store::check_answers)
 }
 
 fn thaw_all(agents: &[Option<&Path>]) -> Result<bool, AgentError> {
@@ -137,6 +146,7 @@ impl Undoing {
             if self.intent.is_pausing {
                 remains::resume(&self.qmp)?;
             }
+            check_store(&self.intent)?;
             remains::remove(&self.qmp, Some(&self.intent))?;
             let socket = self.state.socket()?;
             if socket.exists() {
@@ -149,6 +159,7 @@ impl Undoing {
             Ok(()) => {}
             // Everything has ended with it.
             Err(MachineError::Qmp(error)) if self.is_gone(&error) => {}
+            Err(error @ MachineError::StoreHangs { .. }) => return Err(error),
             Err(error) => return Err(MachineError::NotUndone(error.to_string())),
         }
         for disk in &self.intent.disks {

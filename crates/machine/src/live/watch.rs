@@ -4,8 +4,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use strongroom_base::Stopwatch;
+
 use super::image::{Instant, LiveImage};
-use super::store::Store;
+use super::store::{self, Store};
 use crate::error::MachineError;
 use crate::intent::Intent;
 use crate::qmp::Qmp;
@@ -13,6 +15,10 @@ use crate::remains;
 
 /// How often it looks.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How long the end of the thread is waited for.
+const END_LIMIT: Duration = Duration::from_secs(30);
+const END_TICK: Duration = Duration::from_millis(5);
 
 /// What the thread needs.
 pub struct Watched {
@@ -52,7 +58,13 @@ impl Drop for Watch {
     fn drop(&mut self) {
         *self.end.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.end.1.notify_all();
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else { return };
+        // A store that hangs may hold it; then it ends when the store answers.
+        let waited = Stopwatch::start();
+        while !thread.is_finished() && waited.elapsed() < END_LIMIT {
+            std::thread::sleep(END_TICK);
+        }
+        if thread.is_finished() {
             let _ = thread.join();
         }
     }
@@ -66,7 +78,8 @@ impl Watched {
                 self.images.iter().for_each(LiveImage::close);
                 // The filters go at once, so that the store grows no more. If that fails, the end of
                 // the backup tries it again.
-                let _ = remains::remove(&self.qmp, Some(&self.intent));
+                let answers = store::check_answers(self.store.folder());
+                let _ = answers.and_then(|()| remains::remove(&self.qmp, Some(&self.intent)));
                 return;
             }
             let is_ended = end.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -78,9 +78,7 @@ fn nothing_is_left_after_any_death() {
     while !run_until(&guest, None, changes(count)) {
         guest.write("vda", 4096, 4096, count as u8 + 1);
         if count % 2 == 0 {
-            let undone = undo(Some(&guest.monitor()), None, &guest.state()).unwrap();
-            let again = undo(Some(&guest.monitor()), None, &guest.state()).unwrap();
-            assert!(again.is_nothing(), "{undone:?}, {again:?}");
+            undo(Some(&guest.monitor()), None, &guest.state()).unwrap();
         } else {
             let (folder, state) = (guest.folder().to_owned(), guest.state());
             let then = guest.disks["vda"].clone();
@@ -92,6 +90,7 @@ fn nothing_is_left_after_any_death() {
         count += 1;
     }
     assert!(count > 20, "{count}");
+    assert!(undo(Some(&guest.monitor()), None, &guest.state()).unwrap().is_nothing());
 }
 
 #[test]

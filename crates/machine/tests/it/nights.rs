@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use strongroom_disk::{Image, ReadAt};
-use strongroom_machine::{Reached, WhyLeftOut};
+use strongroom_machine::{DiskBus, Reached, WhyLeftOut};
 use strongroom_testkit::Random;
 
 use crate::world::{GRAIN, Guest, check_same, night, parent, plan, sizes, usual};
@@ -62,6 +62,52 @@ fn all_disks_are_of_one_instant() {
         }
         before = Some(then);
     }
+}
+
+#[test]
+fn a_machine_is_described() {
+    let plans = [
+        plan("vda", "virtio-blk-pci,serial=V1,bootindex=2", "qcow2", 4),
+        plan("sda", "scsi-hd,bus=scsi.0", "raw", 3),
+    ];
+    let more = [
+        "-device",
+        "virtio-scsi-pci,id=scsi",
+        "-device",
+        "ide-cd,id=cd",
+        "-smp",
+        "2",
+        "-uuid",
+        "11111111-2222-3333-4444-555555555555",
+        "-name",
+        "web",
+        "-netdev",
+        "user,id=n",
+        "-device",
+        "e1000,netdev=n,mac=52:54:00:00:00:07",
+    ];
+    let guest = Guest::start(&plans, &more);
+    let description = guest.connect().description().unwrap();
+    let emulator = &description.emulator;
+    assert_eq!(emulator.program, "qemu-system-x86_64");
+    assert_eq!(emulator.architecture.as_deref(), Some("x86_64"));
+    assert!(emulator.version.is_some() && !emulator.is_kvm);
+    assert!(description.machine.as_ref().unwrap().starts_with("pc-i440fx-"));
+    assert_eq!(description.cpu.model.as_deref(), Some("qemu64"));
+    assert_eq!((description.cpu.count, description.memory_bytes), (2, Some(16 << 20)));
+    assert_eq!(description.name.as_deref(), Some("web"));
+    assert_eq!(description.uuid.as_deref(), Some("11111111-2222-3333-4444-555555555555"));
+    let [vda, sda, cd] = description.disks.as_slice() else { panic!("{:?}", description.disks) };
+    assert_eq!((vda.name.as_str(), vda.device.as_str()), ("vda", "virtio-blk-pci"));
+    assert_eq!((vda.serial.as_deref(), vda.boot_index), (Some("V1"), Some(2)));
+    assert_eq!((vda.bytes, vda.format.as_deref()), (Some(4 << 20), Some("qcow2")));
+    assert_eq!((sda.bus, sda.controller.as_deref()), (DiskBus::Scsi, Some("virtio-scsi-pci")));
+    assert!(cd.is_cdrom && cd.name == "cd");
+    let [network] = description.networks.as_slice() else { panic!() };
+    assert_eq!(network.device, "e1000");
+    assert_eq!(network.mac.as_deref(), Some("52:54:00:00:00:07"));
+    assert_eq!(network.backend.as_deref(), Some("user"));
+    assert!(description.arguments.contains(&"-smp".to_owned()));
 }
 
 #[test]

@@ -205,13 +205,13 @@ impl Backup<'_> {
                 .map(|(ranges, since)| Changed { since, ranges }),
             ..Disk::new(disk.name.clone(), Box::new(disk.image.clone()))
         };
-        let described = self.machine.describe();
-        for missing in &described.missing {
+        let beside = self.machine.beside().map_err(failed)?;
+        for missing in &beside.missing {
             let message = format!("not stored with the machine: {missing}");
             self.context.terminal.problem(Severity::Note, &message);
         }
         let disks = live.disks.iter().map(disk).collect();
-        let machine = Stored { disks, description: described.files };
+        let machine = Stored { disks, description: beside.files };
         let outcome = begun.store(&machine, monitor, &self.context.cancel);
         let facts = Facts::of(&live);
         let is_committed = outcome.as_ref().is_ok_and(|outcome| outcome.committed);
