@@ -33,6 +33,8 @@ pub(crate) enum Width {
     Bits16,
     /// FAT32, which leaves four bits unused.
     Bits28,
+    /// exFAT.
+    Bits32,
 }
 
 /// What an entry of the table says of its cluster.
@@ -102,7 +104,7 @@ impl Width {
         match self {
             Self::Bits12 => 12,
             Self::Bits16 => 16,
-            Self::Bits28 => 32,
+            Self::Bits28 | Self::Bits32 => 32,
         }
     }
 
@@ -122,6 +124,7 @@ impl Width {
             Self::Bits12 => pair >> 4,
             Self::Bits16 => pair,
             Self::Bits28 => (pair | byte(2) << 16 | byte(3) << 24) & 0x0fff_ffff,
+            Self::Bits32 => pair | byte(2) << 16 | byte(3) << 24,
         }
     }
 
@@ -131,6 +134,7 @@ impl Width {
             Self::Bits12 => 0xfff,
             Self::Bits16 => 0xffff,
             Self::Bits28 => 0x0fff_ffff,
+            Self::Bits32 => u32::MAX,
         };
         match entry {
             0 => Link::Free,
@@ -178,7 +182,7 @@ impl<'a> Clusters<'a> {
         Ok(self.width.link(self.width.entry(&bytes, index), self.count))
     }
 
-    fn check(&self, cluster: u32, count: u64) -> Result<()> {
+    pub(crate) fn check(&self, cluster: u32, count: u64) -> Result<()> {
         let index = u64::from(cluster).checked_sub(FIRST.into());
         let end = index.and_then(|index| index.checked_add(count));
         match end {

@@ -100,6 +100,8 @@ pub enum Kind {
     Fat16,
     /// FAT with entries of 32 bits, of which 28 are used.
     Fat32,
+    /// exFAT, of large memory cards.
+    ExFat,
     /// Of Windows.
     Ntfs,
 }

@@ -53,9 +53,13 @@ mod content;
 
 mod ext;
 
+mod claims;
 mod clusters;
+
 mod fat;
 mod xfs;
+
+mod exfat;
 
 mod ntfs;
 
@@ -73,6 +77,7 @@ mod error;
 
 pub use content::FileContent;
 pub use error::{DiskError, Result};
+pub use exfat::ExFat;
 pub use ext::Ext;
 pub use fat::Fat;
 pub use file_system::{

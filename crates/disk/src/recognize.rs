@@ -1,6 +1,7 @@
 //! Which file system is on a volume.
 
 use crate::error::Result;
+use crate::exfat::ExFat;
 use crate::ext::Ext;
 use crate::fat::Fat;
 use crate::file_system::FileSystem;
@@ -22,6 +23,9 @@ pub fn open<'a>(volume: &'a dyn ReadAt) -> Result<Option<Box<dyn FileSystem + 'a
     }
     if let Some(ntfs) = Ntfs::open(volume)? {
         return Ok(Some(Box::new(ntfs)));
+    }
+    if let Some(exfat) = ExFat::open(volume)? {
+        return Ok(Some(Box::new(exfat)));
     }
     // Its boot sector has no mark of its own: others are asked first.
     if let Some(fat) = Fat::open(volume)? {

@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use crate::clusters::{FIRST, Link};
+use crate::claims::Claims;
+use crate::clusters::FIRST;
 use crate::error::{DiskError, Result};
 use crate::free::FreeMap;
 
@@ -17,17 +18,17 @@ const WAITING_MAX: usize = 1 << 20;
 /// and the directories were not written together.
 pub(super) fn map(fat: &Fat<'_>) -> Result<FreeMap> {
     let clusters = &fat.clusters;
-    let mut claims = Claims { words: vec![0; (clusters.count as usize).div_ceil(64)] };
+    let mut claims = Claims::new(clusters);
     let mut waiting = Vec::new();
     if let Place::Chain(chain) = fat.root_place() {
-        claims.claim(fat, chain.first)?;
+        claims.claim(clusters, chain)?;
     }
     waiting.push(fat.root_place());
     while let Some(place) = waiting.pop() {
         let mut result = Ok(());
         fat.used(place, &mut |_, entry, _| {
             if entry.first != 0 && result.is_ok() {
-                result = claims.claim(fat, entry.first);
+                result = claims.claim(clusters, super::chain(entry.first));
                 if entry.is_directory {
                     waiting.push(Place::Chain(super::chain(entry.first)));
                 }
@@ -70,36 +71,4 @@ fn add(fat: &Fat<'_>, map: &mut FreeMap) -> Result<()> {
     }
     map.add(pending);
     Ok(())
-}
-
-/// Which clusters the chains have that were seen.
-struct Claims {
-    words: Vec<u64>,
-}
-
-impl Claims {
-    /// Follows a chain to its end.
-    fn claim(&mut self, fat: &Fat<'_>, first: u32) -> Result<()> {
-        let mut cluster = first;
-        loop {
-            let index = cluster.checked_sub(FIRST).filter(|&index| index < fat.clusters.count);
-            let index = index.ok_or_else(|| damaged("a cluster outside of the volume", cluster))?;
-            let word = &mut self.words[(index / 64) as usize];
-            if *word >> (index % 64) & 1 != 0 {
-                return Err(damaged("a cluster that is in two chains", cluster));
-            }
-            *word |= 1 << (index % 64);
-            match fat.clusters.link(cluster)? {
-                Link::Next(next) => cluster = next,
-                Link::End => return Ok(()),
-                Link::Free | Link::Bad => {
-                    return Err(damaged("a chain is broken, by cluster", first));
-                }
-            }
-        }
-    }
-}
-
-fn damaged(what: &'static str, cluster: u32) -> DiskError {
-    DiskError::damaged(what, cluster.into())
 }

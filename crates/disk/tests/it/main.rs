@@ -2,8 +2,8 @@
 //! tools see.
 //!
 //! Debian packages: `e2fsprogs` (`mke2fs`, `debugfs`, `e2fsck`), `acl`, `attr`, `fdisk`, `gdisk`,
-//! `lvm2`, `util-linux`, `python3`, `xfsprogs`, `dosfstools`, `mtools`, `ntfs-3g`. What mounts needs
-//! root and a loop device.
+//! `lvm2`, `util-linux`, `python3`, `xfsprogs`, `dosfstools`, `mtools`, `ntfs-3g`, `exfatprogs`,
+//! `exfat-fuse`. What mounts needs root and a loop device.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot do its work fails the test")]
 
 mod world;
@@ -24,6 +24,8 @@ mod xfs;
 
 mod fat;
 mod xfs_made;
+
+mod exfat;
 
 mod ntfs;
 

@@ -241,7 +241,11 @@ fn add_kernels(path: &Path, name: &[u8], tree: &mut Tree) {
 
 fn kernels_xattrs(path: &Path) -> Vec<Xattr> {
     let mut list = vec![0; 65536];
-    let bytes = rustix::fs::llistxattr(path, &mut list[..]).unwrap();
+    let bytes = match rustix::fs::llistxattr(path, &mut list[..]) {
+        // The file system has none.
+        Err(rustix::io::Errno::OPNOTSUPP) => 0,
+        bytes => bytes.unwrap(),
+    };
     let names = list[..bytes].split(|byte| *byte == 0).filter(|name| !name.is_empty());
     let mut xattrs: Vec<Xattr> = names
         .map(|name| {
