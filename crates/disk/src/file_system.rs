@@ -104,6 +104,8 @@ pub enum Kind {
     ExFat,
     /// Of Windows.
     Ntfs,
+    /// Btrfs.
+    Btrfs,
 }
 
 /// Whether what we see is what the kernel would show.
@@ -146,6 +148,8 @@ pub enum Unclean {
     JournalInUse,
     /// It belongs to a machine that is hibernated, which will go on with what it has in memory.
     Hibernated,
+    /// It has a log of files that were synchronized just before it stopped, which is not replayed.
+    LogTree,
 }
 
 /// A name in a directory.

@@ -62,6 +62,7 @@ mod xfs;
 mod exfat;
 
 mod ntfs;
+mod btrfs;
 
 mod recognize;
 
@@ -75,6 +76,7 @@ mod wide;
 
 mod error;
 
+pub use btrfs::Btrfs;
 pub use content::FileContent;
 pub use error::{DiskError, Result};
 pub use exfat::ExFat;

@@ -1,5 +1,6 @@
 //! Which file system is on a volume.
 
+use crate::btrfs::Btrfs;
 use crate::error::Result;
 use crate::exfat::ExFat;
 use crate::ext::Ext;
@@ -20,6 +21,9 @@ pub fn open<'a>(volume: &'a dyn ReadAt) -> Result<Option<Box<dyn FileSystem + 'a
     }
     if let Some(xfs) = Xfs::open(volume)? {
         return Ok(Some(Box::new(xfs)));
+    }
+    if let Some(btrfs) = Btrfs::open(volume)? {
+        return Ok(Some(Box::new(btrfs)));
     }
     if let Some(ntfs) = Ntfs::open(volume)? {
         return Ok(Some(Box::new(ntfs)));

@@ -12,7 +12,9 @@ impl fmt::Display for Kind {
             Self::Ext3 => "ext3",
             Self::Ext4 => "ext4",
             Self::Xfs => "XFS",
+            Self::Btrfs => "Btrfs",
             Self::Ntfs => "NTFS",
+            Self::ExFat => "exFAT",
             Self::Fat12 => "FAT12",
             Self::Fat16 => "FAT16",
             Self::Fat32 => "FAT32",
@@ -46,6 +48,7 @@ impl fmt::Display for Unclean {
             Self::JournalUnfinished => "its journal ends within a change",
             Self::JournalTooLarge => "its journal has more changes than are kept in memory",
             Self::JournalInUse => "its journal has changes that we cannot replay",
+            Self::LogTree => "it has a log that is not replayed",
             Self::Hibernated => "its machine is hibernated",
             Self::FastCommits => "its journal ends with fast commits, which we cannot replay",
         })
