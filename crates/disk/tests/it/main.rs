@@ -3,7 +3,7 @@
 //!
 //! Debian packages: `e2fsprogs` (`mke2fs`, `debugfs`, `e2fsck`), `acl`, `attr`, `fdisk`, `gdisk`,
 //! `lvm2`, `util-linux`, `python3`, `xfsprogs`, `dosfstools`, `mtools`, `ntfs-3g`, `exfatprogs`,
-//! `exfat-fuse`. What mounts needs root and a loop device.
+//! `exfat-fuse`, `btrfs-progs`. What mounts needs root and a loop device.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot do its work fails the test")]
 
 mod world;
@@ -28,5 +28,6 @@ mod xfs_made;
 mod exfat;
 
 mod ntfs;
+mod btrfs;
 
 mod hostile;

@@ -98,6 +98,22 @@ pub fn free_of_xfs(path: &Path, block_bytes: u64) -> u64 {
     blocks.unwrap().trim().parse::<u64>().unwrap() * block_bytes
 }
 
+/// A new image of Btrfs.
+pub fn make_btrfs(path: &Path, size: &str, arguments: &[&str]) {
+    drop(std::fs::remove_file(path));
+    let path = path.to_str().unwrap();
+    run("truncate", &["-s", size, path]);
+    run("mkfs.btrfs", &[&["-q", "-f", "-L", "label"], arguments, &[path]].concat());
+}
+
+/// Fails unless `btrfs check` finds nothing to repair.
+pub fn assert_sound_btrfs(path: &Path, what: &str) {
+    let arguments = ["check", "--readonly", "--check-data-csum"];
+    let output = Command::new("btrfs").args(arguments).arg(path).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {said}");
+}
+
 /// A mounted image; unmounted when it is dropped.
 pub struct Mount(PathBuf);
 
@@ -147,6 +163,11 @@ impl Seen {
         self.metadata.inode = 0;
         self.metadata.ctime = Timestamp::default();
         self.metadata.mtime.0 -= self.metadata.mtime.0 % 1_000_000_000;
+    }
+
+    /// Leaves out the bits by which inodes of several trees differ.
+    pub fn forget_tree(&mut self) {
+        self.metadata.inode &= (1 << 44) - 1;
     }
 
     /// Leaves out what a copy by a prototype file does not have.
