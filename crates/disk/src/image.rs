@@ -1,21 +1,40 @@
 //! Images of disks: files and block devices that hold the bytes of a disk, in one of several formats.
+//!
+//! [`open_image`] recognises the format. Any bytes are an image: nothing here panics, hangs, or takes
+//! more memory than constants allow, and files that an image refers to are followed within bounds.
+
+mod error;
+mod format;
+mod open;
+mod qcow2;
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::SeekFrom;
 
 use crate::read::ReadAt;
 
+pub use error::ImageError;
+pub use format::{Format, UnknownFormat};
+pub use open::{ImageOptions, OpenedImage, open_image};
+pub use qcow2::{Bitmap, DirtyRanges, Qcow2, Qcow2Writer};
+
 /// An image of a disk.
 pub trait Image: ReadAt {
     /// The next bytes, from `offset` on, that may be other than zeros: a range that ends behind
     /// `offset`. `None` if only zeros follow.
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
-        Ok((offset < self.size()).then(|| offset..self.size()))
+        self.next_data_in(offset..self.size())
+    }
+
+    /// The same, in this range alone: nothing behind it is looked at.
+    fn next_data_in(&self, range: Range<u64>) -> io::Result<Option<Range<u64>>> {
+        let range = range.start..range.end.min(self.size());
+        Ok((!range.is_empty()).then_some(range))
     }
 
     /// Says that a range will not be read again, so that what keeps it may let it go.
@@ -33,8 +52,8 @@ pub trait Image: ReadAt {
 pub struct RawImage {
     file: File,
     bytes: u64,
-    /// It may have holes.
-    is_file: bool,
+    /// It is a file that takes less room than it has bytes.
+    has_holes: bool,
 }
 
 impl RawImage {
@@ -44,17 +63,19 @@ impl RawImage {
     ///
     /// It does not exist, cannot be read, or is neither a file nor a block device.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let kind = file.metadata()?.file_type();
+        // Asked before it is opened: opening a pipe would wait for its other end.
+        let kind = std::fs::metadata(path)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "it is neither a file nor a block device",
             ));
         }
+        let file = File::open(path)?;
         // The size of a block device is where its end is.
         let bytes = rustix::fs::seek(&file, SeekFrom::End(0))?;
-        Ok(Self { file, bytes, is_file: kind.is_file() })
+        let has_holes = kind.is_file() && file.metadata()?.blocks() < bytes.div_ceil(512);
+        Ok(Self { file, bytes, has_holes })
     }
 }
 
@@ -69,20 +90,18 @@ impl ReadAt for RawImage {
 }
 
 impl Image for RawImage {
-    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
-        if offset >= self.bytes {
-            return Ok(None);
+    fn next_data_in(&self, range: Range<u64>) -> io::Result<Option<Range<u64>>> {
+        let range = range.start..range.end.min(self.bytes);
+        if range.is_empty() || !self.has_holes {
+            return Ok((!range.is_empty()).then_some(range));
         }
-        if !self.is_file {
-            return Ok(Some(offset..self.bytes));
-        }
-        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
-            Ok(start) => start,
-            Err(rustix::io::Errno::NXIO) => return Ok(None),
+        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(range.start)) {
+            Ok(start) if start < range.end => start,
+            Ok(_) | Err(rustix::io::Errno::NXIO) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?;
-        Ok(Some(start..end.min(self.bytes)))
+        Ok(Some(start..end.min(range.end)))
     }
 }
 

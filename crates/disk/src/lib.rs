@@ -87,7 +87,10 @@ pub use file_system::{
 };
 pub use finding::Finding;
 pub use free::FreeMap;
-pub use image::{Image, RawImage};
+pub use image::{
+    Bitmap, DirtyRanges, Format, Image, ImageError, ImageOptions, OpenedImage, Qcow2, Qcow2Writer,
+    RawImage, UnknownFormat, open_image,
+};
 pub use layout::{Layout, volumes};
 pub use ntfs::Ntfs;
 pub use read::ReadAt;

@@ -1,9 +1,9 @@
 //! Real disks, made by real tools: what this crate sees is compared with what the kernel and those
 //! tools see.
 //!
-//! Debian packages: `e2fsprogs` (`mke2fs`, `debugfs`, `e2fsck`), `acl`, `attr`, `fdisk`, `gdisk`,
-//! `lvm2`, `util-linux`, `python3`, `xfsprogs`, `dosfstools`, `mtools`, `ntfs-3g`, `exfatprogs`,
-//! `exfat-fuse`, `btrfs-progs`. What mounts needs root and a loop device.
+//! Debian packages: `e2fsprogs` (`mke2fs`, `debugfs`, `e2fsck`), `acl`, `attr`, `btrfs-progs`,
+//! `dosfstools`, `exfat-fuse`, `exfatprogs`, `fdisk`, `gdisk`, `lvm2`, `mtools`, `ntfs-3g`, `python3`,
+//! `qemu-utils`, `util-linux`, `xfsprogs`. What mounts needs root and a loop device.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot do its work fails the test")]
 
 mod world;
@@ -31,3 +31,5 @@ mod ntfs;
 mod btrfs;
 
 mod hostile;
+
+mod image;

@@ -42,7 +42,8 @@ pub fn folder() -> tempfile::TempDir {
 pub fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    // Some tools complain where they print.
+    let said = String::from_utf8_lossy(&[&output.stderr[..], &output.stdout].concat()).into_owned();
     assert!(output.status.success(), "{program} {arguments:?}: {said}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
