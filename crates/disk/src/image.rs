@@ -3,10 +3,17 @@
 //! [`open_image`] recognises the format. Any bytes are an image: nothing here panics, hangs, or takes
 //! more memory than constants allow, and files that an image refers to are followed within bounds.
 
+mod blocks;
+mod caches;
 mod error;
 mod format;
 mod open;
 mod qcow2;
+mod vhd;
+#[cfg(feature = "vhdx")]
+mod vhdx;
+#[cfg(feature = "vmdk")]
+mod vmdk;
 
 use std::fs::File;
 use std::io;
@@ -20,7 +27,7 @@ use crate::read::ReadAt;
 
 pub use error::ImageError;
 pub use format::{Format, UnknownFormat};
-pub use open::{ImageOptions, OpenedImage, open_image};
+pub use open::{ImageOptions, OpenedImage, image_over, open_image};
 pub use qcow2::{Bitmap, DirtyRanges, Qcow2, Qcow2Writer};
 
 /// An image of a disk.

@@ -18,8 +18,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use strongroom_base::ByteCache;
-
+use super::caches::Caches;
 use super::error::{ImageError, ImageResult};
 use super::open::{Chain, ImageOptions};
 use super::{Format, Image, RawImage};
@@ -31,10 +30,6 @@ use mapping::{Content, Cursor, Extent};
 pub use bitmaps::{Bitmap, DirtyRanges};
 pub use writer::Qcow2Writer;
 
-/// Pieces of tables that are kept: with clusters of 64 KiB those of 32 GiB of a disk.
-const TABLE_CACHE_BYTES: usize = 4 << 20;
-/// Decompressed clusters that are kept.
-const CLUSTER_CACHE_BYTES: usize = 4 << 20;
 /// Entries of tables that one search for data looks at: a fraction of a second.
 const STEPS_MAX: u64 = 1 << 23;
 
@@ -52,19 +47,6 @@ pub struct Qcow2 {
     caches: Arc<Caches>,
 }
 
-/// What is kept of the images of a chain, by the image and the byte of its file.
-pub(super) struct Caches {
-    tables: ByteCache<(u32, u64), Arc<[u8]>>,
-    clusters: ByteCache<(u32, u64), Arc<[u8]>>,
-}
-
-impl Caches {
-    pub(super) fn new() -> Self {
-        let tables = ByteCache::new(TABLE_CACHE_BYTES);
-        Self { tables, clusters: ByteCache::new(CLUSTER_CACHE_BYTES) }
-    }
-}
-
 impl Qcow2 {
     /// Opens an image with the files that it needs. The format in the options is not asked for.
     ///
@@ -79,31 +61,15 @@ impl Qcow2 {
         Self::in_chain(Box::new(file), path, &mut chain)
     }
 
-    /// An image whose bytes are not a file's. It is complete by itself, or needs only `backing`.
+    /// Opens an image whose bytes are not those of a file. It is complete by itself: what it refers
+    /// to is not followed.
     ///
     /// # Errors
     ///
-    /// As for [`Self::open`].
-    pub fn over(file: Box<dyn Image>, backing: Option<Box<dyn Image>>) -> Result<Self, ImageError> {
-        let path = Path::new("the image");
-        let header = Header::read(&*file, path)?;
-        if header.data_file.is_some() {
-            return Err(ImageError::unsupported(path, "a data file"));
-        }
-        if header.backing.is_some() && backing.is_none() {
-            return Err(ImageError::unsupported(path, "a backing file"));
-        }
-        let backing = header.backing.is_some().then_some(backing).flatten();
-        let caches = Arc::new(Caches::new());
-        Self::checked(Self {
-            path: path.into(),
-            layer: 0,
-            header,
-            file,
-            data_file: None,
-            backing,
-            caches,
-        })
+    /// As for [`Self::open`]; or it refers to a file.
+    pub fn over(file: Box<dyn Image>) -> Result<Self, ImageError> {
+        let mut chain = Chain::without_files(ImageOptions::default());
+        Self::in_chain(file, Path::new("the image"), &mut chain)
     }
 
     /// An image of a chain, with all those below it. The chain has entered it already.
@@ -140,12 +106,9 @@ impl Qcow2 {
             }
         };
         let caches = chain.caches();
-        Self::checked(Self { path: path.into(), layer, header, file, data_file, backing, caches })
-    }
-
-    fn checked(self) -> ImageResult<Self> {
-        self.check_tables()?;
-        Ok(self)
+        let image = Self { path: path.into(), layer, header, file, data_file, backing, caches };
+        image.check_tables()?;
+        Ok(image)
     }
 
     /// Reads the file of the image: the caller has compared the place with its size.

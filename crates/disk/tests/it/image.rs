@@ -3,6 +3,7 @@
 
 mod bitmaps;
 mod chains;
+mod foreign;
 mod hostile;
 mod qcow2;
 mod writer;

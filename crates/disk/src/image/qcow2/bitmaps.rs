@@ -200,7 +200,8 @@ impl DirtyRanges<'_> {
         let reach = image.cluster_reach(bitmap.granularity_bytes);
         let (index, inside) = (self.at / reach, self.at % reach);
         let table_end = bitmap.table_offset + bitmap.table_entries * 8;
-        let entry = image.table_entry(bitmap.table_offset + index * 8, table_end)?;
+        let entry =
+            image.table_entry((bitmap.table_offset, table_end), bitmap.table_offset + index * 8)?;
         // The disk ends before 2^63, and what one cluster is for ends before 2^56 behind it.
         let part_of = |end: u64, bits| {
             let disk = self.at..end.min(image.header.disk_bytes);

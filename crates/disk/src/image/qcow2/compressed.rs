@@ -13,10 +13,10 @@ use super::header::Compression;
 impl Qcow2 {
     /// The content of a compressed cluster: always a whole one.
     pub(super) fn decompressed(&self, offset: u64, bytes: u32) -> ImageResult<Arc<[u8]>> {
-        let key = (self.layer, offset);
-        if let Some(known) = self.caches.clusters.get(&key) {
-            return Ok(known);
-        }
+        self.caches.cluster(self.layer, offset, || self.decompress(offset, bytes))
+    }
+
+    fn decompress(&self, offset: u64, bytes: u32) -> ImageResult<Vec<u8>> {
         let damaged = |what| ImageError::damaged(&self.path, what, offset);
         // The last sector can be behind the end of the file: its end is not part of the cluster.
         let left = self.file.size().saturating_sub(offset).min(u64::from(bytes));
@@ -33,8 +33,6 @@ impl Qcow2 {
         if !is_whole {
             return Err(damaged("a compressed cluster cannot be decompressed"));
         }
-        let cluster: Arc<[u8]> = cluster.into();
-        self.caches.clusters.put(key, cluster.clone(), cluster.len());
         Ok(cluster)
     }
 }

@@ -1,8 +1,7 @@
 //! From a byte of the disk to the cluster that holds it: the tables of both levels.
 
-use std::sync::Arc;
-
 use crate::fields::be64;
+use crate::image::caches::{PIECE_BYTES, Piece};
 use crate::image::error::{ImageError, ImageResult};
 
 use super::Qcow2;
@@ -15,8 +14,6 @@ const COMPRESSED: u64 = 1 << 62;
 /// The cluster reads as zeros.
 const ZERO: u64 = 1 << 0;
 const SUBCLUSTERS: u32 = 32;
-/// Tables are read and cached in pieces of at most this size.
-const PIECE_BYTES: u64 = 16 << 10;
 
 /// Where the bytes of a part of the disk are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +62,7 @@ impl Extent {
 /// Walks through the tables. It keeps what it looked at last.
 pub(super) struct Cursor<'q> {
     image: &'q Qcow2,
-    piece: Option<(u64, Arc<[u8]>)>,
+    piece: Option<Piece>,
     /// The index and place of a table of the second level.
     table: Option<(u64, Option<u64>)>,
     /// Entries that were looked at.
@@ -104,7 +101,7 @@ impl<'q> Cursor<'q> {
         let cluster_bytes = header.cluster_bytes();
         let index = (start & ((1 << reach_bits) - 1)) >> header.cluster_bits;
         let at = table + index * header.entry_bytes();
-        let (entry, bitmap) = self.entry(at, table + cluster_bytes)?;
+        let (entry, bitmap) = self.entry(table, at)?;
         let cluster = start & !(cluster_bytes - 1);
         let inside = start - cluster;
         let (content, until) = if entry & COMPRESSED != 0 {
@@ -126,7 +123,7 @@ impl<'q> Cursor<'q> {
         }
         let header = &self.image.header;
         let at = header.l1_offset + index * 8;
-        let table = self.image.table_entry(at, header.l1_end())? & PLACE;
+        let table = self.image.table_entry((header.l1_offset, header.l1_end()), at)? & PLACE;
         if !table.is_multiple_of(header.cluster_bytes()) {
             return Err(self.damaged("a table of the second level is at an invalid place", at));
         }
@@ -135,17 +132,15 @@ impl<'q> Cursor<'q> {
         Ok(table)
     }
 
-    /// An entry of the second level, and what follows it: its second half, if it is extended.
-    fn entry(&mut self, at: u64, end: u64) -> ImageResult<(u64, u64)> {
-        let has = |(start, piece): &(u64, Arc<[u8]>)| {
-            at.checked_sub(*start).is_some_and(|inside| inside < piece.len() as u64)
-        };
-        if !self.piece.as_ref().is_some_and(has) {
-            self.piece = Some(self.image.table_piece(at, end)?);
+    /// An entry of a table of the second level, and what follows it: its second half, if it is
+    /// extended.
+    fn entry(&mut self, table: u64, at: u64) -> ImageResult<(u64, u64)> {
+        if self.piece.as_ref().is_none_or(|piece| piece.from(at).is_empty()) {
+            let end = table + self.image.header.cluster_bytes();
+            self.piece = Some(self.image.table_piece((table, end), at)?);
         }
-        let (start, piece) = self.piece.as_ref().map_or((0, &[][..]), |(at, piece)| (*at, piece));
-        let inside = (at - start) as usize;
-        Ok((be64(piece, inside), be64(piece, inside + 8)))
+        let bytes = self.piece.as_ref().map_or(&[][..], |piece| piece.from(at));
+        Ok((be64(bytes, 0), be64(bytes, 8)))
     }
 
     /// A compressed cluster: the high bits are sectors behind the first, the low bits the place.
@@ -212,34 +207,13 @@ impl<'q> Cursor<'q> {
 }
 
 impl Qcow2 {
-    /// The eight bytes at `at` of a table, which begins with a cluster, ends at `end`, and was
-    /// found to be in the file. A piece of the table is read and kept.
-    pub(super) fn table_entry(&self, at: u64, end: u64) -> ImageResult<u64> {
-        let (start, piece) = self.table_piece(at, end)?;
-        Ok(be64(&piece, (at - start) as usize))
+    /// The eight bytes at `at` of a table that begins and ends at these bytes of the file.
+    pub(super) fn table_entry(&self, table: (u64, u64), at: u64) -> ImageResult<u64> {
+        Ok(be64(self.table_piece(table, at)?.from(at), 0))
     }
 
-    /// The piece of a table that has the byte `at`, and where it begins.
-    fn table_piece(&self, at: u64, end: u64) -> ImageResult<(u64, Arc<[u8]>)> {
-        let bytes = PIECE_BYTES.min(self.header.cluster_bytes());
-        let start = at & !(bytes - 1);
-        let key = (self.layer, start);
-        if let Some(known) = self.caches.tables.get(&key) {
-            return Ok((start, known));
-        }
-        let bytes = bytes.min(end - start);
-        if start + bytes > self.file.size() {
-            return Err(ImageError::damaged(
-                &self.path,
-                "a table is behind the end of the file",
-                at,
-            ));
-        }
-        let mut piece = vec![0; bytes as usize];
-        self.read_file(start, &mut piece)?;
-        let piece: Arc<[u8]> = piece.into();
-        self.caches.tables.put(key, piece.clone(), piece.len());
-        Ok((start, piece))
+    fn table_piece(&self, table: (u64, u64), at: u64) -> ImageResult<Piece> {
+        self.caches.piece(self.layer, &*self.file, &self.path, table, at)
     }
 
     /// Checks that the file has room for the tables of the second level that the first names, so

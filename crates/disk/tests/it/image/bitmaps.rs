@@ -30,7 +30,7 @@ fn bitmaps_have_what_was_written_after_they_were_made() {
         for (name, granularity, _) in all {
             add(&images, name, granularity);
             begins.push(written.len());
-            for _ in 0..5 {
+            for _ in 0..4 {
                 let start = random.below((size - 512) / 512) * 512;
                 let length = ((1 + random.below(900)) * 512).min(size - start);
                 written.push((start, length));
@@ -75,10 +75,10 @@ fn a_bitmap_over_all_of_a_large_disk_takes_little_memory() {
     add(&images, "night", "64K");
     let all: Vec<_> = open(&images).dirty("night").unwrap().collect();
     assert_eq!(all.len(), 0);
-    images.write("disk", "qcow2", &["write -z -n 0 2000G".into(), "write 2040G 1M".into()]);
+    images.write("disk", "qcow2", &["write -z 0 1G".into(), "write 2040G 1M".into()]);
     let image = open(&images);
     let all: Vec<_> = image.dirty("night").unwrap().map(Result::unwrap).collect();
-    let (first, second) = (0..2000 << 30, 2040 << 30..(2040 << 30) + (1 << 20));
+    let (first, second) = (0..1 << 30, 2040 << 30..(2040 << 30) + (1 << 20));
     assert_eq!(all, [first, second]);
 }
 
