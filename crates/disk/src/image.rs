@@ -7,6 +7,7 @@ mod blocks;
 mod caches;
 mod error;
 mod format;
+mod in_use;
 mod open;
 mod qcow2;
 mod vhd;
@@ -27,6 +28,7 @@ use crate::read::ReadAt;
 
 pub use error::ImageError;
 pub use format::{Format, UnknownFormat};
+pub use in_use::is_in_use;
 pub use open::{ImageOptions, OpenedImage, image_over, open_image};
 pub use qcow2::{Bitmap, DirtyRanges, Qcow2, Qcow2Writer};
 

@@ -61,8 +61,8 @@ mod xfs;
 
 mod exfat;
 
-mod ntfs;
 mod btrfs;
+mod ntfs;
 
 mod recognize;
 
@@ -89,7 +89,7 @@ pub use finding::Finding;
 pub use free::FreeMap;
 pub use image::{
     Bitmap, DirtyRanges, Format, Image, ImageError, ImageOptions, OpenedImage, Qcow2, Qcow2Writer,
-    RawImage, UnknownFormat, image_over, open_image,
+    RawImage, UnknownFormat, image_over, is_in_use, open_image,
 };
 pub use layout::{Layout, volumes};
 pub use ntfs::Ntfs;

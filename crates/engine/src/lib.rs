@@ -33,6 +33,7 @@ pub use dump::{DumpFormat, DumpOutcome, DumpPart, cat, dump};
 pub use error::EngineError;
 pub use find::{FindOutcome, FindPattern, Sighting, find};
 pub use restore::{
-    DiskOutcome, RestoreOptions, RestoreOutcome, RestorePlace, disks_of, restore, restore_disk,
+    DiskOutcome, RestoreOptions, RestoreOutcome, RestorePlace, disks_of, read_disk, restore,
+    restore_disk,
 };
 pub use wanted::{WantedEvent, WantedWalk};

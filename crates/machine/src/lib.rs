@@ -27,6 +27,7 @@ mod error;
 
 pub use agent::AgentError;
 pub use beside::Beside;
+pub use bitmaps::bitmap_name;
 pub use description::{
     Cpu, DESCRIPTION_BYTES_MAX, Description, DescriptionError, DiskBus, DiskDescription, Emulator,
     Firmware, FirmwareFile, NetworkDescription, Tpm,

@@ -7,16 +7,18 @@ mod show;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use strongroom_disk::RawImage;
+use strongroom_disk::{Format, ImageOptions, OpenedImage, open_image};
 use strongroom_engine::Disk;
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
-use crate::terminal::printable;
+
+/// What to do about an image that cannot be opened.
+const HINT: &str = "name a file or a block device that holds a disk";
 
 /// What is done with images.
 #[derive(Debug, Clone, clap::Args)]
@@ -67,20 +69,39 @@ impl DiskArg {
     }
 }
 
-/// Opens the disks of a machine. Those without a name are `disk0`, `disk1` and so on.
-fn open_disks(images: &[OsString]) -> Result<Vec<Disk>, CliError> {
-    let open = |(number, text): (usize, &OsString)| {
-        let DiskArg { name, path } = DiskArg::parse(text);
-        let image = RawImage::open(&path).map_err(|error| cannot_open(&path, &error))?;
-        let name = name.unwrap_or_else(|| format!("disk{number}"));
-        Ok(Disk::new(name, Box::new(image)))
-    };
-    images.iter().enumerate().map(open).collect()
+/// Images of the disks of one machine.
+#[derive(Debug, Clone, clap::Args)]
+struct ImagesArgs {
+    /// The disks: files or block devices that do not change meanwhile; `vda=disk.raw` names one
+    /// [names otherwise: disk0, disk1, …]
+    #[arg(value_name = "[NAME=]IMAGE", required = true)]
+    images: Vec<OsString>,
+    /// Their format: raw, qcow2, vmdk, vhdx or vhd [default: as they begin; but the guest of a raw
+    /// disk can make it begin as it likes]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
 }
 
-fn cannot_open(path: &Path, error: &std::io::Error) -> CliError {
-    let message = format!("cannot open the image {}: {error}", printable(path));
-    CliError::new(Exit::Failed, message, "name a file or a block device that holds a disk")
+/// A disk, and where its image is.
+struct OpenedDisk {
+    disk: Disk,
+    path: PathBuf,
+    format: Format,
+}
+
+impl ImagesArgs {
+    fn open(&self) -> Result<Vec<OpenedDisk>, CliError> {
+        self.images.iter().enumerate().map(|(number, text)| self.open_one(number, text)).collect()
+    }
+
+    fn open_one(&self, number: usize, text: &OsStr) -> Result<OpenedDisk, CliError> {
+        let DiskArg { name, path } = DiskArg::parse(text);
+        let options = ImageOptions { format: self.format, ..ImageOptions::default() };
+        let OpenedImage { image, format } = open_image(&path, options)
+            .map_err(|error| CliError::new(Exit::Failed, error.to_string(), HINT))?;
+        let name = name.unwrap_or_else(|| format!("disk{number}"));
+        Ok(OpenedDisk { disk: Disk::new(name, image), path, format })
+    }
 }
 
 #[cfg(test)]

@@ -102,6 +102,28 @@ fn a_machine_is_shown_stored_browsed_and_put_back() {
 }
 
 #[test]
+fn images_in_qcow2_are_read_and_made() {
+    let world = World::with_repository();
+    let raw = disk_with_files(&world).display().to_string();
+    let [qcow2, out] =
+        ["disk.qcow2", "out.qcow2"].map(|name| world.path(name).display().to_string());
+    tool("qemu-img", &["convert", "-c", "-O", "qcow2", &raw, &qcow2]);
+    world.run(["image", "show", &qcow2]).exits(0).says("disk (qcow2)").says("ext4");
+    world.run(["image", "backup", "vm1", &qcow2, "--keep-free", "--keep-swap"]).exits(0);
+    let run = world.run(["image", "backup", "vm1", &raw, "--keep-free", "--keep-swap"]);
+    run.exits(0).says("0 B of new content");
+    world.run(["image", "restore", "latest", &out, "--format", "qcow2"]).exits(0);
+    tool("qemu-img", &["check", "-q", &out]);
+    tool("qemu-img", &["compare", "-q", &out, &raw]);
+    let again = ["image", "restore", "latest", &out, "--format", "qcow2", "--overwrite"];
+    world.run(again).exits(1).warns("new file");
+    // As it is, if that is what is said.
+    world.run(["image", "show", &qcow2, "--format", "raw"]).exits(0).says("disk (raw)");
+    world.run(["image", "show", &raw, "--format", "qcow2"]).exits(1).warns("real format");
+    world.run(["image", "show", &raw, "--format", "qcow3"]).exits(2).warns("name raw, qcow2");
+}
+
+#[test]
 fn what_can_be_typed_wrong_is_named() {
     let world = World::with_repository();
     let disk = disk_with_files(&world).display().to_string();

@@ -27,8 +27,8 @@ mod xfs_made;
 
 mod exfat;
 
-mod ntfs;
 mod btrfs;
+mod ntfs;
 
 mod hostile;
 

@@ -78,6 +78,52 @@ pub fn restore_disk(
     Ok(DiskOutcome { bytes, ..outcome })
 }
 
+/// Gives the content of a disk to `write`, from its beginning to its end, holes left out.
+///
+/// # Errors
+///
+/// Those of `write`; the repository cannot be read. What is damaged there is a problem, and left out.
+pub fn read_disk(
+    repository: &Repository,
+    disk: &StoredDisk,
+    write: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<DiskOutcome, EngineError> {
+    let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
+    let bytes = disk.content.stream_bytes();
+    let mut outcome = DiskOutcome { bytes, ..DiskOutcome::default() };
+    let mut progress = Progress { bytes_total: Some(bytes), ..Progress::default() };
+    let mut recipe = RecipeReader::new(&disk.content, &reader);
+    while let Some((offset, chunk)) = recipe.next_chunk()? {
+        cancel.check()?;
+        if !chunk.is_hole() {
+            match reader.read_data(&chunk) {
+                Ok(bytes) => {
+                    write(offset, &bytes).map_err(EngineError::Output)?;
+                    outcome.bytes_written += bytes.len() as u64;
+                }
+                Err(error) if error.is_damage() => {
+                    outcome.bytes_lost += chunk.stream_bytes;
+                    say_lost(monitor, offset, &chunk, &error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        progress.bytes += chunk.stream_bytes;
+        progress.bytes_new = outcome.bytes_written;
+        monitor.progress(&progress);
+    }
+    Ok(outcome)
+}
+
+fn say_lost(monitor: &dyn Monitor, offset: u64, chunk: &ChunkRef, error: &RepositoryError) {
+    let bytes = chunk.stream_bytes;
+    let message = format!("{bytes} bytes from byte {offset} of the disk on are lost: {error}");
+    let (severity, path) = (Severity::Damage, None);
+    monitor.problem(Problem { severity, path, message: &message });
+}
+
 /// Makes the target as long as the disk; returns how many bytes it had.
 fn prepare(target: &File, bytes: u64) -> Result<u64, EngineError> {
     let metadata = target.metadata().map_err(EngineError::Output)?;
@@ -173,12 +219,7 @@ impl Work<'_> {
                 }
                 Err(error) if error.is_damage() => {
                     outcome.bytes_lost += chunk.stream_bytes;
-                    let message = format!(
-                        "{} bytes from byte {offset} of the disk on are lost: {error}",
-                        chunk.stream_bytes
-                    );
-                    let (severity, path) = (Severity::Damage, None);
-                    self.monitor.problem(Problem { severity, path, message: &message });
+                    say_lost(self.monitor, *offset, chunk, &error);
                 }
                 Err(error) => return Err(error.into()),
             }

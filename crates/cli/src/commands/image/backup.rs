@@ -1,14 +1,19 @@
 //! `strongroom image backup`
 
-use std::ffi::OsString;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::Value;
-use strongroom_engine::{Machine, MachineOptions, backup_machine, check_machine};
+use strongroom_base::Severity;
+use strongroom_disk::{Format, ImageOptions, Qcow2, is_in_use};
+use strongroom_engine::{
+    Changed, EngineError, Machine, MachineBackup, MachineOptions, backup_machine, check_machine,
+};
+use strongroom_machine::bitmap_name;
 
-use super::open_disks;
+use super::{ImagesArgs, OpenedDisk};
 use crate::commands::storing::StoringArgs;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
@@ -26,10 +31,8 @@ pub struct Args {
     /// Name of the machine: the folder of the snapshot that holds its disks
     #[arg(value_name = "MACHINE")]
     machine: String,
-    /// The disks: files or block devices that do not change meanwhile; `vda=disk.raw` names one
-    /// [names otherwise: disk0, disk1, …]
-    #[arg(value_name = "[NAME=]IMAGE", required = true)]
-    images: Vec<OsString>,
+    #[command(flatten)]
+    images: ImagesArgs,
     /// Store this file with the machine, such as its domain's XML or its UEFI variables; may be
     /// given several times
     #[arg(long = "with", value_name = "FILE")]
@@ -52,8 +55,15 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         keep_swap: args.keep_swap,
     };
     // Before a repository is made for it, or a passphrase asked for.
-    let machine = Machine {
-        disks: open_disks(&args.images)?,
+    let opened = args.images.open()?;
+    check_at_rest(&opened)?;
+    let mut files = Vec::new();
+    let disks = opened.into_iter().map(|OpenedDisk { disk, path, format }| {
+        files.push((path, format));
+        disk
+    });
+    let mut machine = Machine {
+        disks: disks.collect(),
         description: args.description.iter().map(|path| read(path)).collect::<Result<_, _>>()?,
     };
     check_machine(&machine.disks, &stored)?;
@@ -65,11 +75,48 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let shown = context.terminal.monitor(WORDS);
     let paths = [Path::new("/").join(&args.machine)];
     let monitor = args.storing.recorded(context, &shown, &paths)?;
-    let outcome =
-        backup_machine(&repository, &machine, &stored, &options, &monitor, &context.cancel);
+    let begun = MachineBackup::begin(&repository, &stored, &options, &monitor)?;
+    if let Some(parent) = begun.parent() {
+        let set = repository.config.id.to_string();
+        for (disk, (path, format)) in machine.disks.iter_mut().zip(&files) {
+            let bitmap = bitmap_name(&set, &parent.to_string(), &disk.name);
+            disk.changed =
+                changed(path, *format, &bitmap).map(|ranges| Changed { since: parent, ranges });
+        }
+    }
+    let mut outcome = begun.store(&machine, &monitor, &context.cancel);
+    if let Err(error @ EngineError::DiskDenied { .. }) = &outcome {
+        context.terminal.problem(Severity::Warning, &format!("{error}: all of it is read now"));
+        machine.disks.iter_mut().for_each(|disk| disk.changed = None);
+        outcome =
+            backup_machine(&repository, &machine, &stored, &options, &monitor, &context.cancel);
+    }
     drop(monitor);
     shown.finish();
     args.storing.report(context, &outcome?, shown.elapsed(), Value::Null)
+}
+
+/// A running machine writes to its images: what is read would be a mixture.
+fn check_at_rest(disks: &[OpenedDisk]) -> Result<(), CliError> {
+    let Some(used) = disks.iter().find(|disk| is_in_use(&disk.path)) else { return Ok(()) };
+    let message = format!("the image {} is in use: QEMU writes to it", printable(&used.path));
+    let hint = "store the machine while it runs with `strongroom machine backup`, or shut it down";
+    Err(CliError::new(Exit::Failed, message, hint))
+}
+
+/// What a bitmap in an image says of what was written; none if there is no bitmap that can be
+/// trusted.
+fn changed(path: &Path, format: Format, bitmap: &str) -> Option<Vec<Range<u64>>> {
+    if format != Format::Qcow2 {
+        return None;
+    }
+    let image = Qcow2::open(path, ImageOptions::default()).ok()?;
+    let bitmaps = image.bitmaps().ok()?;
+    let found = bitmaps.iter().find(|found| found.name == bitmap)?;
+    if found.is_inconsistent || !found.is_recording {
+        return None;
+    }
+    image.dirty(bitmap).ok()?.collect::<Result<_, _>>().ok()
 }
 
 /// A file that describes the machine: its name and its content.

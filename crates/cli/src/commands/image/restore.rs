@@ -9,8 +9,10 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::units::{bytes_text, duration_text};
+use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::Snapshot;
-use strongroom_engine::{disks_of, restore_disk};
+use strongroom_disk::{Format, Qcow2Writer};
+use strongroom_engine::{DiskOutcome, EngineError, disks_of, read_disk, restore_disk};
 use strongroom_repository::{Repository, StoredDisk};
 
 use crate::context::{Context, ReplicaArgs};
@@ -27,6 +29,9 @@ pub struct Args {
     what: OsString,
     /// A file, which is made if there is none, or a block device
     target: PathBuf,
+    /// Its format: raw, or qcow2 for a new file
+    #[arg(long, value_name = "FORMAT", default_value = "raw", value_parser = parse_format)]
+    format: Format,
     /// Write over what the target holds: of that, only what differs is written
     #[arg(long)]
     overwrite: bool,
@@ -43,12 +48,11 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let snapshot = what.find(&repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);
     let disk = one_disk(&repository, &snapshot, &what.path)?;
-    let target = Target::open(&args.target, args.overwrite)?;
+    let target = Target::open(&args.target, args.overwrite, args.format)?;
     let words =
         Words { new_and_known: Some(("written", "up to date")), ..Words::files("restored") };
     let monitor = context.terminal.monitor(words);
-    let (file, cancel) = (&target.file, &context.cancel);
-    let outcome = restore_disk(&repository, &disk, file, &monitor, cancel);
+    let outcome = target.fill(&repository, &disk, &monitor, &context.cancel);
     monitor.finish();
     let outcome = match outcome {
         Ok(outcome) => outcome,
@@ -73,6 +77,13 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         duration_text(monitor.elapsed()),
     ))?;
     Ok(if outcome.bytes_lost > 0 { Exit::Damaged } else { exit }.into())
+}
+
+fn parse_format(text: &str) -> Result<Format, String> {
+    match text.parse() {
+        Ok(format @ (Format::Raw | Format::Qcow2)) => Ok(format),
+        _ => Err("give raw or qcow2; qemu-img converts them to others".to_owned()),
+    }
 }
 
 /// The disk that is meant: a path that is one, or the only one below the path.
@@ -101,13 +112,14 @@ fn one_disk(
 struct Target<'p> {
     path: &'p Path,
     file: File,
+    format: Format,
     /// It did not exist before.
     is_new: bool,
 }
 
 impl<'p> Target<'p> {
     /// Opens it, or makes it.
-    fn open(path: &'p Path, overwrite: bool) -> Result<Self, CliError> {
+    fn open(path: &'p Path, overwrite: bool, format: Format) -> Result<Self, CliError> {
         let failed = |why: &str, hint: &str| {
             let message = format!("cannot restore to {}: {why}", printable(path));
             Err(CliError::new(Exit::Failed, message, hint))
@@ -125,6 +137,10 @@ impl<'p> Target<'p> {
                     return failed("it is neither a file nor a block device", "name another");
                 }
                 let has_content = kind.is_block_device() || metadata.len() > 0;
+                if format == Format::Qcow2 && has_content {
+                    let hint = "name a new file, or restore to --format raw";
+                    return failed("an image in qcow2 is made in a new file", hint);
+                }
                 if has_content && !overwrite {
                     let hint = "name a new file, or write over it with --overwrite";
                     return failed("it exists", hint);
@@ -142,12 +158,33 @@ impl<'p> Target<'p> {
             Err(error) => return Err(cannot(error)),
         };
         match options.open(path) {
-            Ok(file) => Ok(Self { path, file, is_new }),
+            Ok(file) => Ok(Self { path, file, format, is_new }),
             Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
                 failed("it is in use", "unmount what is on it first")
             }
             Err(error) => Err(cannot(error)),
         }
+    }
+
+    /// Writes a disk into it.
+    fn fill(
+        &self,
+        repository: &Repository,
+        disk: &StoredDisk,
+        monitor: &dyn Monitor,
+        cancel: &Cancel,
+    ) -> Result<DiskOutcome, EngineError> {
+        if self.format != Format::Qcow2 {
+            return restore_disk(repository, disk, &self.file, monitor, cancel);
+        }
+        let file = self.file.try_clone().map_err(EngineError::Output)?;
+        let bytes = disk.content.stream_bytes();
+        let mut image = Qcow2Writer::create(file, bytes).map_err(EngineError::Output)?;
+        let mut write = |offset: u64, bytes: &[u8]| image.write_at(offset, bytes);
+        let outcome = read_disk(repository, disk, &mut write, monitor, cancel)?;
+        let file = image.finish().map_err(EngineError::Output)?;
+        file.sync_data().map_err(EngineError::Output)?;
+        Ok(outcome)
     }
 
     /// After a failure: a new file is removed, and of another is said what it is now.

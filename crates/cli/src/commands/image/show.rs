@@ -1,6 +1,5 @@
 //! `strongroom image show`
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -8,7 +7,7 @@ use strongroom_base::units::bytes_text;
 use strongroom_disk::{FileSystem, ReadAt, State, Swap, Volume, VolumeReader};
 use strongroom_engine::Disk;
 
-use super::open_disks;
+use super::ImagesArgs;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::terminal::{printable_bytes, printable_text, table};
@@ -16,9 +15,8 @@ use crate::terminal::{printable_bytes, printable_text, table};
 /// The disks.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The disks of one machine: files or block devices; `vda=disk.raw` names one
-    #[arg(value_name = "[NAME=]IMAGE", required = true)]
-    images: Vec<OsString>,
+    #[command(flatten)]
+    images: ImagesArgs,
 }
 
 /// What is on a volume.
@@ -32,16 +30,18 @@ struct Found {
 
 /// Shows them.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let disks = open_disks(&args.images)?;
+    let opened = args.images.open()?;
+    let formats: Vec<_> = opened.iter().map(|disk| disk.format).collect();
+    let disks: Vec<Disk> = opened.into_iter().map(|opened| opened.disk).collect();
     let readers: Vec<&dyn ReadAt> = disks.iter().map(|disk| &*disk.image as &dyn ReadAt).collect();
     let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
     let layout = strongroom_disk::volumes(&readers);
     let mut rows = vec![
         ["Volume", "Size", "Holds", "Label", "Left out", "State"].map(ToString::to_string).to_vec(),
     ];
-    for disk in &disks {
+    for (disk, format) in disks.iter().zip(formats) {
         let size = bytes_text(disk.image.size());
-        rows.push(vec![disk.name.clone(), size, "disk".to_owned()]);
+        rows.push(vec![disk.name.clone(), size, format!("disk ({format})")]);
     }
     for volume in &layout.volumes {
         let found = look(volume, &readers);
