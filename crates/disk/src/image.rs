@@ -5,6 +5,7 @@
 
 mod blocks;
 mod caches;
+mod chain;
 mod error;
 mod format;
 mod in_use;

@@ -4,6 +4,9 @@
 //! partition as an ordinary tree, and treats free space and swap as zeros. This crate answers what
 //! that takes, over any [`ReadAt`]:
 //!
+//! - [`open_image`] gives the bytes of the disk that an image holds: raw, qcow2 with its chain of
+//!   backing files, VHD, and with the features of these names VMDK and VHDX. An [`Image`] also says
+//!   which ranges can be other than zeros. [`Qcow2`] reads the bitmaps of changes, too.
 //! - [`volumes`] finds what a person could mount: partitions, logical volumes, or the whole disk.
 //!   A [`Volume`] says where on the disks its bytes are, and a [`VolumeReader`] reads them.
 //! - [`open`] recognises the file system of a volume. A [`FileSystem`] lists directories, describes
@@ -30,7 +33,7 @@
 //!
 //! # Floor
 //!
-//! Floor 4. It stores nothing and writes nothing.
+//! Floor 4. It stores nothing. Only [`Qcow2Writer`] writes: an image, into a new file.
 
 mod read;
 

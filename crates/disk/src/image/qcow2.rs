@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::caches::Caches;
+use super::chain::Chain;
 use super::error::{ImageError, ImageResult};
-use super::open::{Chain, ImageOptions};
-use super::{Format, Image, RawImage};
+use super::{Format, Image};
 use crate::read::ReadAt;
 
 use header::Header;
@@ -48,30 +48,6 @@ pub struct Qcow2 {
 }
 
 impl Qcow2 {
-    /// Opens an image with the files that it needs. The format in the options is not asked for.
-    ///
-    /// # Errors
-    ///
-    /// It, or an image that it needs, is not an image of its format, is damaged, or needs what we
-    /// lack.
-    pub fn open(path: &Path, options: ImageOptions) -> Result<Self, ImageError> {
-        let file = RawImage::open(path).map_err(|error| ImageError::io(path, error))?;
-        let mut chain = Chain::new(options);
-        chain.enter(path)?;
-        Self::in_chain(Box::new(file), path, &mut chain)
-    }
-
-    /// Opens an image whose bytes are not those of a file. It is complete by itself: what it refers
-    /// to is not followed.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::open`]; or it refers to a file.
-    pub fn over(file: Box<dyn Image>) -> Result<Self, ImageError> {
-        let mut chain = Chain::without_files(ImageOptions::default());
-        Self::in_chain(file, Path::new("the image"), &mut chain)
-    }
-
     /// An image of a chain, with all those below it. The chain has entered it already.
     pub(super) fn in_chain(
         file: Box<dyn Image>,
@@ -91,7 +67,7 @@ impl Qcow2 {
         let backing = match &header.backing {
             None => None,
             Some(backing) => {
-                let format = match (&backing.format, chain.options.backing_format) {
+                let format = match (&backing.format, chain.backing_format) {
                     (Some(name), _) => Format::of_qemu(name).ok_or_else(|| {
                         let what = format!("a backing file in the format {name:?}");
                         ImageError::unsupported(path, what)
@@ -158,12 +134,13 @@ impl Qcow2 {
                 // Clusters that were allocated in advance can be holes of the file.
                 let file = self.cluster_file();
                 let stored_end = (place + (end - start)).min(file.size());
-                if place >= stored_end {
-                    // Reading it fails, or fills it with zeros.
-                    return Ok(Some(start..end));
-                }
-                let found = file.next_data_in(place..stored_end)?;
-                found.map(|found| start + (found.start - place)..start + (found.end - place))
+                // Reading what is behind the end of the file fails, or gives zeros.
+                let behind = start + stored_end.saturating_sub(place)..end;
+                let found =
+                    if place < stored_end { file.next_data_in(place..stored_end)? } else { None };
+                let found =
+                    found.map(|found| start + (found.start - place)..start + (found.end - place));
+                found.or((!behind.is_empty()).then_some(behind))
             }
             Content::Backing => match &self.backing {
                 Some(backing) if start < backing.size() => {

@@ -10,6 +10,7 @@ use crate::fields::{be32, be64, part};
 use super::Image;
 use super::blocks::{Blocks, Content, OfBlocks};
 use super::caches::Caches;
+use super::chain::Chain;
 use super::error::{ImageError, ImageResult};
 
 const SECTOR: u64 = 512;
@@ -43,8 +44,7 @@ impl Vhd {
     pub(super) fn open(
         file: Box<dyn Image>,
         path: &Path,
-        layer: u32,
-        caches: Arc<Caches>,
+        chain: &mut Chain,
     ) -> ImageResult<OfBlocks<Self>> {
         let size = file.size();
         let read = |at: u64, bytes: usize| {
@@ -88,6 +88,7 @@ impl Vhd {
             DIFFERENCING => return Err(ImageError::unsupported(path, "a parent disk")),
             other => return Err(ImageError::unsupported(path, format!("the type {other}"))),
         };
+        let (layer, caches) = (chain.layer(), chain.caches());
         Ok(OfBlocks(Self { path: path.into(), layer, file, disk_bytes, table, caches }))
     }
 }

@@ -13,6 +13,7 @@ use crate::fields::le64;
 use super::Image;
 use super::blocks::{Blocks, Content, OfBlocks};
 use super::caches::Caches;
+use super::chain::Chain;
 use super::error::{ImageError, ImageResult};
 
 use format::Parameters;
@@ -40,10 +41,10 @@ impl Vhdx {
     pub(super) fn open(
         file: Box<dyn Image>,
         path: &Path,
-        layer: u32,
-        caches: Arc<Caches>,
+        chain: &mut Chain,
     ) -> ImageResult<OfBlocks<Self>> {
         let parameters = Parameters::read(&*file, path)?;
+        let (layer, caches) = (chain.layer(), chain.caches());
         Ok(OfBlocks(Self { path: path.into(), layer, file, parameters, caches }))
     }
 }

@@ -12,8 +12,8 @@ use std::path::Path;
 
 use crate::read::ReadAt;
 
+use super::chain::Chain;
 use super::error::{ImageError, ImageResult};
-use super::open::Chain;
 use super::{Image, RawImage};
 
 use descriptor::{Descriptor, Extent, Storage};

@@ -1,6 +1,6 @@
 //! The header of a qcow2 image, with its extensions.
 //!
-//! QEMU's `docs/interop/qcow2.txt` is the source of all numbers.
+//! The source of all numbers is the specification "qcow2" in QEMU's documentation.
 
 use std::path::Path;
 
@@ -184,7 +184,7 @@ impl Header {
     }
 }
 
-/// At most so many bytes from the front of the file.
+/// Bytes from the front of the file, fewer if it is shorter.
 fn front(file: &dyn ReadAt, bytes: usize, path: &Path) -> ImageResult<Vec<u8>> {
     let mut front = vec![0; bytes.min(usize::try_from(file.size()).unwrap_or(usize::MAX))];
     file.read_at(0, &mut front).map_err(|error| ImageError::io(path, error))?;

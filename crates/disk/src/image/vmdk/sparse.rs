@@ -10,8 +10,8 @@ use crate::fields::{le16, le32, le64};
 use crate::image::Image;
 use crate::image::blocks::{Blocks, Content, OfBlocks};
 use crate::image::caches::Caches;
+use crate::image::chain::Chain;
 use crate::image::error::{ImageError, ImageResult};
-use crate::image::open::Chain;
 
 use super::SECTOR;
 

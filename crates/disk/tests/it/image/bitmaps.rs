@@ -1,6 +1,6 @@
 //! Bitmaps that `qemu-img bitmap` makes and that writes of `qemu-io` fill.
 
-use strongroom_disk::{ImageError, ImageOptions, Qcow2};
+use strongroom_disk::{ImageError, Qcow2};
 use strongroom_testkit::{Random, skipped};
 
 use super::{Images, TOOLS, shown};
@@ -11,7 +11,7 @@ fn add(images: &Images, name: &str, granularity: &str) {
 }
 
 fn open(images: &Images) -> Qcow2 {
-    Qcow2::open(&images.path("disk"), ImageOptions::default()).unwrap()
+    Qcow2::open(&images.path("disk"), None).unwrap()
 }
 
 #[test]
