@@ -29,6 +29,7 @@ mod restore;
 mod run;
 mod schedule;
 mod serve;
+mod share;
 mod snapshots;
 mod stats;
 mod stats_plot;
@@ -76,6 +77,8 @@ pub enum Command {
     Dump(dump::Args),
     /// Mount all snapshots as a read-only file system
     Mount(mount::Args),
+    /// Write a configuration by which Samba offers mounted snapshots, as previous versions
+    Share(share::Args),
     /// Browse, compare and restore snapshots on the whole terminal
     Tui(tui::Args),
     /// Forget snapshots: by name, or all that no rule keeps
@@ -150,6 +153,7 @@ impl Command {
             Self::Backup(args) => backup::run(context, *args),
             Self::Image(args) => image::run(context, *args),
             Self::Machine(args) => machine::run(context, *args),
+            Self::Share(args) => share::run(context, &args),
             Self::Import(args) => import::run(context, &args),
             Self::Snapshots(args) => snapshots::run(context, &args),
             Self::Ls(args) => ls::run(context, args),

@@ -117,6 +117,14 @@ pub fn examples(command: &str) -> &'static [Example] {
                 ]
             }
         }
+        "share" => {
+            const {
+                &[example(
+                    "Offer mounted snapshots by a Samba that runs",
+                    "strongroom share /srv/days --user anna >> /etc/samba/smb.conf",
+                )]
+            }
+        }
         "machine" => {
             const {
                 &[

@@ -43,6 +43,7 @@ pub const COMMANDS: &[&str] = &[
     "key change",
     "key remove",
     "serve",
+    "share",
     "token",
     "token add",
     "token list",

@@ -534,6 +534,10 @@ fn mounts(book: &mut Book) {
     let words = ["--json".as_ref(), "mount".as_ref(), folder.as_os_str()];
     book.keep_until_stopped(&mut world.command(words));
     book.say(&world, &format!("mount {}", world.tree().display()), 1);
+    // What a mount looks like to it.
+    fs::create_dir_all(folder.join("hosts/laptop/home/latest")).unwrap();
+    book.say(&world, &format!("share {}", folder.display()), 0);
+    book.say(&world, "share /nowhere", 1);
 }
 
 fn images(book: &mut Book) {

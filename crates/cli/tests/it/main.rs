@@ -34,6 +34,7 @@ mod prompt;
 mod replicas;
 mod runs;
 mod second_reader;
+mod shares;
 mod space;
 mod story;
 mod tty;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 use strongroom_base::Severity;
-use strongroom_disk::{Format, ImageOptions, Qcow2, is_in_use};
+use strongroom_disk::{Format, Qcow2, is_in_use};
 use strongroom_engine::{
     Changed, EngineError, Machine, MachineBackup, MachineOptions, backup_machine, check_machine,
 };
@@ -110,7 +110,7 @@ fn changed(path: &Path, format: Format, bitmap: &str) -> Option<Vec<Range<u64>>>
     if format != Format::Qcow2 {
         return None;
     }
-    let image = Qcow2::open(path, ImageOptions::default()).ok()?;
+    let image = Qcow2::open(path, None).ok()?;
     let bitmaps = image.bitmaps().ok()?;
     let found = bitmaps.iter().find(|found| found.name == bitmap)?;
     if found.is_inconsistent || !found.is_recording {

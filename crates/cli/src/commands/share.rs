@@ -1,0 +1,133 @@
+//! `strongroom share`: a configuration by which Samba offers a mount to Windows and others, with every
+//! snapshot as a previous version.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+use crate::terminal::printable;
+
+/// What is shared, and with whom.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Where the snapshots are mounted: `strongroom mount --allow-other DIR`
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Let this user of Samba read; may be given several times [default: all that log in]
+    #[arg(long, value_name = "NAME")]
+    user: Vec<String>,
+    /// Let everybody read, without a password
+    #[arg(long, conflicts_with = "user")]
+    guest: bool,
+    /// Write a whole configuration, for a server of its own that keeps its files in this folder
+    #[arg(long, value_name = "FOLDER")]
+    standalone: Option<PathBuf>,
+    /// Where that server listens
+    #[arg(long, value_name = "ADDRESS", requires = "standalone", default_value = "127.0.0.1:4450")]
+    listen: SocketAddr,
+}
+
+/// A host and the paths that were backed up: a share.
+struct Share {
+    name: String,
+    folder: PathBuf,
+}
+
+/// Writes it.
+pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    let folder = std::path::absolute(&args.folder)?;
+    let shares = find_shares(&folder).map_err(|error| {
+        let message = format!("there is no mount of snapshots at {}: {error}", printable(&folder));
+        let hint =
+            format!("mount them first: `strongroom mount --allow-other {}`", printable(&folder));
+        CliError::new(Exit::Failed, message, hint)
+    })?;
+    if shares.is_empty() {
+        let message = format!("no snapshots are mounted at {}", printable(&folder));
+        return Err(CliError::new(Exit::Failed, message, "store something first"));
+    }
+    let mut text = String::new();
+    if let Some(own) = &args.standalone {
+        text.push_str(&global(&std::path::absolute(own)?, args.listen));
+    }
+    for share in &shares {
+        text.push_str(&section(share, args)?);
+    }
+    for line in text.lines() {
+        context.terminal.line(line)?;
+    }
+    Ok(Exit::Done.into())
+}
+
+/// The shares of a mount: `hosts/HOST/PATHS` with a `latest`, called by the host if it has one alone.
+fn find_shares(folder: &Path) -> io::Result<Vec<Share>> {
+    let mut shares = Vec::new();
+    for host in sorted(&folder.join("hosts"))? {
+        let mut paths = sorted(&host)?;
+        paths.retain(|path| path.join("latest").exists());
+        let is_alone = paths.len() == 1;
+        for path in paths {
+            let words = [&host, &path].map(|path| path.file_name().unwrap_or_default());
+            let [host, what] = words.map(|word| word.to_string_lossy().into_owned());
+            let name = if is_alone { host } else { format!("{host}-{what}") };
+            // Samba takes these for its own signs.
+            let is_good = |letter: char| letter.is_alphanumeric() || "._-".contains(letter);
+            let name = name.replace(|letter| !is_good(letter), "_");
+            shares.push(Share { name, folder: path });
+        }
+    }
+    Ok(shares)
+}
+
+fn sorted(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths: Vec<PathBuf> = entries.collect::<io::Result<_>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// The settings of a server of its own.
+fn global(folder: &Path, listen: SocketAddr) -> String {
+    let (own, address, port) = (folder.display(), listen.ip(), listen.port());
+    let mut text = format!(
+        "[global]\n  server role = standalone server\n  interfaces = {address}\n  \
+         bind interfaces only = yes\n  smb ports = {port}\n  map to guest = Bad User\n  \
+         disable spoolss = yes\n  load printers = no\n  log file = {own}/log\n"
+    );
+    for name in ["lock", "state", "cache", "private", "pid", "ncalrpc"] {
+        let option = match name {
+            "private" => "private dir".to_owned(),
+            "ncalrpc" => "ncalrpc dir".to_owned(),
+            _ => format!("{name} directory"),
+        };
+        // Writing to a text does not fail.
+        let _ = writeln!(text, "  {option} = {own}/{name}");
+    }
+    text
+}
+
+/// A share whose previous versions are the snapshots beside the newest.
+fn section(share: &Share, args: &Args) -> Result<String, CliError> {
+    let Some(folder) = share.folder.to_str().filter(|path| !path.contains(['\n', '%'])) else {
+        let message = format!("{} cannot be written into Samba's file", printable(&share.folder));
+        return Err(CliError::new(Exit::Failed, message, "mount at a folder with a plain name"));
+    };
+    let mut text = format!(
+        "[{name}]\n  path = {folder}/latest\n  read only = yes\n  \
+         vfs objects = shadow_copy2\n  shadow:snapdir = {folder}\n  \
+         shadow:basedir = {folder}/latest\n  shadow:format = %Y-%m-%dT%H-%M-%S\n  \
+         shadow:localtime = yes\n  shadow:sort = desc\n  wide links = yes\n",
+        name = share.name,
+    );
+    if args.guest {
+        text.push_str("  guest ok = yes\n");
+    } else if !args.user.is_empty() {
+        let _ = writeln!(text, "  valid users = {}", args.user.join(", "));
+    }
+    Ok(text)
+}
