@@ -2,9 +2,10 @@
 //! snapshot as a previous version.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -32,6 +33,16 @@ pub struct Args {
     listen: SocketAddr,
 }
 
+/// What a server keeps, and in which folder.
+const FOLDERS: [(&str, &str); 6] = [
+    ("lock directory", "lock"),
+    ("state directory", "state"),
+    ("cache directory", "cache"),
+    ("private dir", "private"),
+    ("pid directory", "pid"),
+    ("ncalrpc dir", "ncalrpc"),
+];
+
 /// A host and the paths that were backed up: a share.
 struct Share {
     name: String,
@@ -53,7 +64,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     let mut text = String::new();
     if let Some(own) = &args.standalone {
-        text.push_str(&global(&std::path::absolute(own)?, args.listen));
+        let own = std::path::absolute(own)?;
+        make_folders(&own).map_err(|error| {
+            let message = format!("cannot make Samba's folders in {}: {error}", printable(&own));
+            CliError::new(Exit::Failed, message, "name a folder that you may write")
+        })?;
+        text.push_str(&global(&own, args.listen));
     }
     for share in &shares {
         text.push_str(&section(share, args)?);
@@ -99,16 +115,17 @@ fn global(folder: &Path, listen: SocketAddr) -> String {
          bind interfaces only = yes\n  smb ports = {port}\n  map to guest = Bad User\n  \
          disable spoolss = yes\n  load printers = no\n  log file = {own}/log\n"
     );
-    for name in ["lock", "state", "cache", "private", "pid", "ncalrpc"] {
-        let option = match name {
-            "private" => "private dir".to_owned(),
-            "ncalrpc" => "ncalrpc dir".to_owned(),
-            _ => format!("{name} directory"),
-        };
+    for (option, name) in FOLDERS {
         // Writing to a text does not fail.
         let _ = writeln!(text, "  {option} = {own}/{name}");
     }
     text
+}
+
+/// Samba starts only if they exist.
+fn make_folders(own: &Path) -> io::Result<()> {
+    let make = |name: &str| DirBuilder::new().recursive(true).mode(0o755).create(own.join(name));
+    FOLDERS.iter().try_for_each(|(_, name)| make(name))
 }
 
 /// A share whose previous versions are the snapshots beside the newest.
@@ -121,7 +138,7 @@ fn section(share: &Share, args: &Args) -> Result<String, CliError> {
         "[{name}]\n  path = {folder}/latest\n  read only = yes\n  \
          vfs objects = shadow_copy2\n  shadow:snapdir = {folder}\n  \
          shadow:basedir = {folder}/latest\n  shadow:format = %Y-%m-%dT%H-%M-%S\n  \
-         shadow:localtime = yes\n  shadow:sort = desc\n  wide links = yes\n",
+         shadow:localtime = yes\n  shadow:sort = desc\n",
         name = share.name,
     );
     if args.guest {

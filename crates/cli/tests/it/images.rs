@@ -65,7 +65,7 @@ fn a_machine_is_shown_stored_browsed_and_put_back() {
     dirty_the_free_space(&path);
     let disk = path.display().to_string();
     let shown = world.run(["image", "show", &format!("vda={disk}")]).exits(0);
-    shown.says("vda/p1  24.0 MiB  ext4   root").says("vda/p2   4.0 MiB  swap");
+    shown.says("vda/p1  24.0 MiB  ext4        root").says("vda/p2   4.0 MiB  swap");
 
     let xml = world.path("vm1.xml");
     fs::write(&xml, "<domain/>").unwrap();
