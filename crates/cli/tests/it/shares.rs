@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ impl Samba {
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
+            // At its end it ends its whole group.
+            .process_group(0)
             .spawn()
             .unwrap();
         let begun = Instant::now();
