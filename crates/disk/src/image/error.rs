@@ -70,6 +70,25 @@ pub enum ImageError {
         /// The file.
         path: PathBuf,
     },
+    /// What was written last is only in the image's log.
+    #[error(
+        "{0} has a log that was not replayed, since its machine was not shut down properly: replay \
+         it with `qemu-img check -r all {0}`, on a copy",
+        path.display()
+    )]
+    LogNotReplayed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is a part of a disk, and does not say which other parts there are.
+    #[error(
+        "{} is one extent of a disk that has several: name the file that lists the extents",
+        path.display()
+    )]
+    OneExtent {
+        /// The file.
+        path: PathBuf,
+    },
     /// The format of the backing file is not named in the image, and is not guessed: a guest can
     /// make a raw disk look like any other format.
     #[error(

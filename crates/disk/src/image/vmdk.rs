@@ -56,10 +56,7 @@ impl Vmdk {
             // An extent of a disk of several is no disk.
             let descriptor = Descriptor::read(&sparse.0.descriptor()?, path)?;
             if descriptor.extents.len() != 1 {
-                return Err(ImageError::unsupported(
-                    path,
-                    "other extents beside the one with the list",
-                ));
+                return Err(ImageError::OneExtent { path: path.into() });
             }
             vmdk.push(sparse.size(), 0, Some(Box::new(sparse)));
             return Ok(vmdk);

@@ -121,10 +121,7 @@ fn check_header(file: &dyn Image, path: &Path) -> ImageResult<()> {
         return Err(ImageError::unsupported(path, format!("version {} of VHDX", le16(header, 66))));
     }
     if uuid(header, 48) != [0; 16] {
-        return Err(ImageError::unsupported(
-            path,
-            "a log that was not replayed, as its machine was not shut down properly",
-        ));
+        return Err(ImageError::LogNotReplayed { path: path.into() });
     }
     Ok(())
 }

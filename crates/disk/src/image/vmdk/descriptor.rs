@@ -42,9 +42,7 @@ impl Descriptor {
     pub(super) fn read(bytes: &[u8], path: &Path) -> ImageResult<Self> {
         let damaged = |what| ImageError::damaged(path, what, 0);
         if !bytes.starts_with(b"# Disk DescriptorFile") {
-            return Err(damaged(
-                "it is one extent of a disk: name the file that lists the extents",
-            ));
+            return Err(ImageError::OneExtent { path: path.into() });
         }
         // Names in other encodings than UTF-8 are not found, and named in the message.
         let text = String::from_utf8_lossy(until_nul(bytes));

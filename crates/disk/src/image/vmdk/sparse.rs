@@ -84,20 +84,20 @@ impl Sparse {
         Ok(text)
     }
 
-    /// The entry of the grain with this byte of the disk; zero if it has none.
-    fn entry(&self, at: u64) -> ImageResult<u32> {
+    /// The entry of the grain with this byte of the disk; `None` if there is no table for it.
+    fn entry(&self, at: u64) -> ImageResult<Option<u32>> {
         let header = &self.header;
         let grain = at / header.grain_bytes;
         let piece = |table, at| self.caches.piece(self.layer, &*self.file, &self.path, table, at);
         let directory_at = header.directory.0 + grain / header.table_entries * 4;
         let table = le32(piece(header.directory, directory_at)?.from(directory_at), 0);
         if table == 0 {
-            return Ok(0);
+            return Ok(None);
         }
         let start = u64::from(table) * SECTOR;
         let entry_at = start + grain % header.table_entries * 4;
         let table = (start, start + header.table_entries * 4);
-        Ok(le32(piece(table, entry_at)?.from(entry_at), 0))
+        Ok(Some(le32(piece(table, entry_at)?.from(entry_at), 0)))
     }
 
     fn decompress(&self, at: u64) -> ImageResult<Vec<u8>> {
@@ -201,7 +201,7 @@ impl Blocks for Sparse {
             return Ok((Content::Zeros, end));
         }
         let inside = at % self.header.grain_bytes;
-        let place = u64::from(self.entry(at)?) * SECTOR;
+        let place = u64::from(self.entry(at)?.unwrap_or(0)) * SECTOR;
         if !self.header.is_compressed {
             return Ok((Content::Stored(place + inside), end));
         }
@@ -210,9 +210,12 @@ impl Blocks for Sparse {
     }
 
     fn is_zeros(&self, at: u64) -> ImageResult<(bool, u64)> {
-        let entry = self.entry(at)?;
-        let end = at - at % self.header.grain_bytes + self.header.grain_bytes;
-        let is_zeros = entry == 0 || (entry == ZEROED && self.header.has_zeroed);
+        let Header { grain_bytes, table_entries, has_zeroed, .. } = self.header;
+        let (reach, is_zeros) = match self.entry(at)? {
+            None => (grain_bytes * table_entries, true),
+            Some(entry) => (grain_bytes, entry == 0 || (entry == ZEROED && has_zeroed)),
+        };
+        let end = at - at % reach + reach;
         Ok((is_zeros, end.min(self.header.disk_bytes)))
     }
 }
