@@ -1,5 +1,5 @@
 //! Disks that another program wrote: tables, LVM's metadata, ext2, ext3 and ext4 with their
-//! journals.
+//! journals, FAT, exFAT and NTFS.
 //!
 //! For any bytes, each call ends, within bounded memory. The input is a list of patches of
 //! a disk of zeros, so that a mutation changes a field, and a seed is a small image.
@@ -83,6 +83,7 @@ fn explore(files: &dyn FileSystem, volume_bytes: u64) {
             }));
         }
     }
+    drop(files.swap_files());
     if let Ok(free) = files.free() {
         assert!(free.ranges().all(|range| range.start < range.end && range.end <= volume_bytes));
     }
@@ -115,7 +116,38 @@ fn seeds() -> Vec<Vec<u8>> {
     ];
     let mut seeds = vec![patches(&table)];
     seeds.extend(sets.into_iter().filter_map(image).map(|image| patches(&image)));
+    seeds.extend(FOREIGN.into_iter().filter_map(foreign).map(|image| patches(&image)));
     seeds
+}
+
+/// Tools that make other file systems, and copy a file into them: `IMAGE`, `FILE` and a name.
+const FOREIGN: [(&[&str], &[&str]); 5] = [
+    (&["mkfs.vfat", "-F", "12", "IMAGE"], &["mcopy", "-i", "IMAGE", "FILE", "::a longer name"]),
+    (&["mkfs.vfat", "-F", "12", "-s", "1", "IMAGE"], &["mmd", "-i", "IMAGE", "::folder"]),
+    (&["mkfs.vfat", "-F", "32", "-s", "1", "IMAGE"], &["mcopy", "-i", "IMAGE", "FILE", "::name"]),
+    (&["mkfs.exfat", "-c", "512", "-b", "4K", "-L", "label", "IMAGE"], &["true"]),
+    (&["mkfs.ntfs", "-q", "-F", "-c", "512", "IMAGE"], &["ntfscp", "-f", "IMAGE", "FILE", "name"]),
+];
+
+fn foreign((make, fill): (&[&str], &[&str])) -> Option<Vec<u8>> {
+    let folder = tempfile::tempdir().ok()?;
+    let (file, path) = (folder.path().join("file"), folder.path().join("image"));
+    std::fs::write(&file, vec![7; 15_000]).ok()?;
+    std::fs::write(&path, vec![0; DISK_BYTES]).ok()?;
+    for words in [make, fill] {
+        let words = words.iter().map(|word| match *word {
+            "IMAGE" => path.as_os_str().to_owned(),
+            "FILE" => file.as_os_str().to_owned(),
+            other => other.into(),
+        });
+        let words: Vec<_> = words.collect();
+        let tool = Command::new(&words[0]).args(&words[1..]).output().ok()?;
+        tool.status.success().then_some(())?;
+    }
+    let mut image = std::fs::read(&path).ok()?;
+    // What is behind it no patch can reach.
+    image.truncate(DISK_BYTES - PATCH_BYTES);
+    Some(image)
 }
 
 fn image(options: &[&str]) -> Option<Vec<u8>> {

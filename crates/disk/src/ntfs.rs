@@ -190,18 +190,14 @@ impl<'a> Ntfs<'a> {
 
     /// The streams beside the content that are short enough to be extended attributes.
     fn xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>> {
-        let mut xattrs: Vec<Xattr> = Vec::new();
+        let mut xattrs = Vec::new();
         let mut bytes = 0;
-        for part in inode.all_parts() {
-            if part.kind != kind::DATA || part.name.is_empty() {
+        for units in inode.stream_names() {
+            let name = [b"user.", &wide::utf8(wide::units(units))[..]].concat();
+            if name.len() > XATTR_NAME_MAX || name.contains(&0) || name == WOF_STREAM {
                 continue;
             }
-            let name = [b"user.", &wide::utf8(wide::units(&part.name))[..]].concat();
-            let is_known = name.len() > XATTR_NAME_MAX || name.contains(&0) || name == WOF_STREAM;
-            if is_known || xattrs.last().is_some_and(|last| last.name == name) {
-                continue;
-            }
-            let stream = inode.stream(&self.mft, kind::DATA, &part.name)?;
+            let stream = inode.stream(&self.mft, kind::DATA, units)?;
             let Some(stream) = stream.filter(|stream| stream.bytes <= XATTR_BYTES_MAX) else {
                 continue;
             };
@@ -211,7 +207,7 @@ impl<'a> Ntfs<'a> {
             }
             xattrs.push(Xattr { name, value: stream.read_all(&self.mft)? });
         }
-        xattrs.sort_by(|one, other| one.name.cmp(&other.name));
+        xattrs.sort_by(|one: &Xattr, other| one.name.cmp(&other.name));
         Ok(xattrs)
     }
 }

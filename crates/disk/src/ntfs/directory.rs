@@ -14,7 +14,6 @@ use super::FIRST_FILE;
 use super::inode::Inode;
 use super::mft::Mft;
 use super::record::{fix_up, kind, number_of};
-use super::stream::Stream;
 
 /// A name of the form 8.3 beside one for Windows.
 pub(super) const DOS_NAME: u8 = 2;
@@ -27,8 +26,8 @@ const IS_LAST: u16 = 2;
 const NAME: usize = 0x42;
 const BLOCK_HEADER: usize = 24;
 const ROOT_HEADER: usize = 16;
-/// Bytes of the map of blocks that are read at once.
-const MAP_BYTES: u64 = 4096;
+/// Bytes of blocks that are read at once: at least 16 blocks, whose bits are whole bytes.
+const READ_BYTES: u64 = 1 << 20;
 
 type Take<'t> = &'t mut dyn FnMut(Entry<'_>) -> ControlFlow<()>;
 
@@ -55,39 +54,37 @@ pub(super) fn entries(mft: &Mft<'_>, inode: &Inode, take: Take<'_>) -> Result<()
         return Err(damaged());
     }
     let map = inode.stream(mft, kind::BITMAP, INDEX)?.ok_or_else(damaged)?;
-    let mut block = vec![0; block_bytes as usize];
-    used(mft, &map, blocks.bytes / block_bytes, &mut |number| {
-        let read = blocks.read(mft, number * block_bytes, &mut block);
-        let fixed = read.and_then(|_| fix_up(&mut block, b"INDX", inode.base.number));
-        let flow = fixed.and_then(|()| names(&block[BLOCK_HEADER..], take).map_err(|()| damaged()));
-        flow.unwrap_or_else(|error| {
+    let (count, per_read) = (blocks.bytes / block_bytes, READ_BYTES / block_bytes);
+    let mut bytes = vec![0; READ_BYTES as usize];
+    for first in (0..count).step_by(per_read as usize) {
+        let mut bits = vec![0; (per_read / 8) as usize];
+        map.read(mft, first / 8, &mut bits)?;
+        let is_used = |index: usize| bits[index / 8] >> (index % 8) & 1 != 0;
+        let here = per_read.min(count - first) as usize;
+        if !(0..here).any(is_used) {
+            continue;
+        }
+        bytes.fill(0);
+        if let Err(error) = blocks.read(mft, first * block_bytes, &mut bytes) {
             damage.get_or_insert(error);
-            ControlFlow::Continue(())
-        })
-    })?;
-    damage.map_or(Ok(()), Err)
-}
-
-/// Gives the numbers below `count` of which a map says that they are in use.
-fn used(
-    mft: &Mft<'_>,
-    map: &Stream,
-    count: u64,
-    take: &mut dyn FnMut(u64) -> ControlFlow<()>,
-) -> Result<()> {
-    let mut bits = vec![0; MAP_BYTES as usize];
-    for at in (0..count.div_ceil(8)).step_by(MAP_BYTES as usize) {
-        let read = map.read(mft, at, &mut bits)?;
-        for (byte, bits) in (at * 8..).step_by(8).zip(&bits[..read]) {
-            let set = (0..8).filter(|bit| bits >> bit & 1 != 0).map(|bit| byte + bit);
-            for number in set.filter(|&number| number < count) {
-                if take(number).is_break() {
-                    return Ok(());
+        }
+        for (index, block) in bytes.chunks_mut(block_bytes as usize).take(here).enumerate() {
+            if !is_used(index) {
+                continue;
+            }
+            let fixed = fix_up(block, b"INDX", inode.base.number);
+            let named =
+                fixed.and_then(|()| names(&block[BLOCK_HEADER..], take).map_err(|()| damaged()));
+            match named {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => return Ok(()),
+                Err(error) => {
+                    damage.get_or_insert(error);
                 }
             }
         }
     }
-    Ok(())
+    damage.map_or(Ok(()), Err)
 }
 
 /// Gives the names of a node, which begins with a header of its own. The error is that it is

@@ -22,7 +22,7 @@ pub(super) fn map(ntfs: &Ntfs<'_>) -> Result<FreeMap> {
     let file = Inode::load(mft, BITMAP)?;
     let bits = file.stream(mft, kind::DATA, b"")?;
     let bits = bits.ok_or_else(|| file.damaged("map of the clusters, by record"))?;
-    if bits.bytes < boot.clusters.div_ceil(8) {
+    if bits.written < boot.clusters.div_ceil(8) {
         return Err(file.damaged("size of the map of the clusters, by record"));
     }
     add(mft, &bits, &mut map)?;

@@ -79,9 +79,13 @@ impl Inode {
         DiskError::damaged(what, self.base.number)
     }
 
-    /// Everything that it has.
-    pub(super) fn all_parts(&self) -> &[Part] {
-        &self.parts
+    /// The names of the streams beside the content.
+    pub(super) fn stream_names(&self) -> impl Iterator<Item = &[u8]> {
+        let named = self.parts.iter().filter(|part| part.kind == kind::DATA);
+        let mut last: &[u8] = &[];
+        named
+            .map(|part| &*part.name)
+            .filter(move |name| std::mem::replace(&mut last, name) != *name)
     }
 
     /// The parts of the attributes of a kind that have a name, in order.
@@ -90,7 +94,9 @@ impl Inode {
         kind: u32,
         name: &'i [u8],
     ) -> impl Iterator<Item = &'i Part> + 'i {
-        self.parts.iter().filter(move |part| part.kind == kind && *part.name == *name)
+        let first = self.parts.partition_point(|part| (part.kind, &*part.name) < (kind, name));
+        let rest = self.parts[first..].iter();
+        rest.take_while(move |part| part.kind == kind && *part.name == *name)
     }
 
     /// Reads a part.

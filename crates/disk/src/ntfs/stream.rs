@@ -25,7 +25,7 @@ pub(super) struct Stream {
     number: u64,
     pub bytes: u64,
     /// What is behind these was allocated and never written.
-    written: u64,
+    pub written: u64,
 }
 
 /// A part of a value that is compressed in units.

@@ -11,8 +11,8 @@ use strongroom_testkit::{Random, skipped};
 
 use crate::hostile::{Changed, changes, explore, used};
 use crate::world::{
-    Image, Tree, assert_same, cannot_mount, folder, kernels_tree, lacks, our_tree, overwrite_free,
-    run, without_owners,
+    Image, Tree, assert_same, cannot_mount, check_parts, folder, kernels_tree, lacks, our_tree,
+    overwrite_free, run, without_owners,
 };
 
 fn cannot() -> Option<&'static str> {
@@ -111,6 +111,10 @@ fn a_volume_that_exfat_fuse_wrote_is_seen_as_it_shows_it() {
         without_owners(&mut ours, 1_000_000_000);
         assert!(ours.len() > 130);
         assert_same(&ours, &shown_tree(&path), &what);
+
+        for name in ["one", "behind a gap"] {
+            check_parts(&*files, find(&*files, name), &mut Random::new(seed));
+        }
 
         let free = files.free().unwrap_or_else(|error| panic!("{what}: {error}"));
         let said = run("dump.exfat", &[path.to_str().unwrap()]);

@@ -12,7 +12,8 @@ use strongroom_testkit::{Random, skipped};
 
 use crate::hostile::{Changed, changes, explore, used};
 use crate::world::{
-    Image, Tree, assert_same, folder, kernels_tree, lacks, our_tree, overwrite_free, run,
+    Image, Tree, assert_same, check_parts, folder, kernels_tree, lacks, our_tree, overwrite_free,
+    run,
 };
 
 fn cannot() -> Option<&'static str> {
@@ -121,10 +122,10 @@ fn a_volume_that_ntfs_3g_wrote_is_seen_as_it_shows_it() {
     let folder = folder();
     let path = folder.path().join("image");
     let sets: [(&[&str], &str); 4] = [
-        (&["-c", "4096"], "40M"),
-        (&["-c", "65536"], "60M"),
-        (&["-c", "1024"], "30M"),
-        (&["-c", "512", "-s", "512"], "20M"),
+        (&["-c", "4096"], "20M"),
+        (&["-c", "65536"], "50M"),
+        (&["-c", "1024"], "16M"),
+        (&["-c", "512", "-s", "512"], "14M"),
     ];
     for (salt, (options, size)) in (0..).zip(sets) {
         let what = format!("{options:?}");
@@ -147,6 +148,12 @@ fn a_volume_that_ntfs_3g_wrote_is_seen_as_it_shows_it() {
             assert!(kinds("packed/text").any(|source| source == Source::Inside), "{what}");
             assert!(kinds("packed/noise").any(|source| source != Source::Inside), "{what}");
             assert_eq!(pieces(&*files, "packed/zeros").len(), 0);
+            for path in ["packed/text", "packed/mixed", "packed/holes"] {
+                check_parts(&*files, find(&*files, path), &mut Random::new(salt.into()));
+            }
+        }
+        for path in ["pieces", "holes", "folder/large", "folder/record"] {
+            check_parts(&*files, find(&*files, path), &mut Random::new(salt.into()));
         }
         let many = pieces(&*files, "pieces").len();
         assert!(many > 200 || salt == 1, "{what}: {many}");

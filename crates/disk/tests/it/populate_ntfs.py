@@ -66,7 +66,7 @@ if salt % 2 == 0:
 # A file in more pieces than one record can describe.
 os.makedirs("small")
 # The volume with salt 1 has large clusters.
-count = 300 if salt == 1 else 1500
+count = 200 if salt == 1 else 500
 for n in range(count):
     write(f"small/{n}", bytes([n % 251]) * 4096)
 try:
@@ -78,7 +78,7 @@ except OSError:
 for n in range(0, count, 2):
     os.remove(f"small/{n}")
 with open("pieces", "wb", buffering=0) as file:
-    for n in range(450):
+    for n in range(220):
         file.seek(n * 8192)
         file.write(noise(4096))
 os.remove("filler")

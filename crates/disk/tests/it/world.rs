@@ -11,7 +11,8 @@ use std::process::Command;
 
 use strongroom_base::Timestamp;
 use strongroom_catalog::{Metadata, Xattr};
-use strongroom_disk::{FileSystem, FreeMap, NodeKind, ReadAt, Source};
+use strongroom_disk::{FileSystem, FreeMap, NodeKind, Piece, ReadAt, Source};
+use strongroom_testkit::Random;
 
 /// An image file.
 pub struct Image(pub File);
@@ -343,6 +344,46 @@ fn add_ours(
     };
     tree.insert(path.to_vec(), Seen { kind, metadata, content });
     node.kind
+}
+
+/// Reads parts of a file at random, in both ways: they are those of the whole file.
+pub fn check_parts(files: &dyn FileSystem, inode: u64, random: &mut Random) {
+    let size = files.node(inode).unwrap().metadata.size;
+    let mut content = vec![0; size as usize];
+    assert_eq!(files.read(inode, 0, &mut content).unwrap(), content.len());
+    let pieces = |range| {
+        let mut pieces = Vec::new();
+        let some = files.pieces(inode, range, &mut |piece| {
+            pieces.push(piece);
+            ControlFlow::Continue(())
+        });
+        some.unwrap();
+        pieces
+    };
+    let all = pieces(0..u64::MAX);
+    // Neighbours that are one in another question count as one.
+    let bytes = |pieces: &[Piece], at: u64| {
+        let found =
+            pieces.iter().find(|piece| (piece.offset..piece.offset + piece.bytes).contains(&at));
+        found.map(|piece| match piece.source {
+            Source::Volume(place) => Source::Volume(place + (at - piece.offset)),
+            Source::Unwritten(place) => Source::Unwritten(place + (at - piece.offset)),
+            Source::Inside => Source::Inside,
+        })
+    };
+    for _ in 0..30 {
+        let start = random.below(size + 100);
+        let end = start + random.below(100_000);
+        let mut buffer = vec![1; (end - start) as usize];
+        let read = files.read(inode, start, &mut buffer).unwrap();
+        let expected = &content[start.min(size) as usize..end.min(size) as usize];
+        assert_eq!(&buffer[..read], expected, "{start}..{end}");
+        let some = pieces(start..end);
+        assert!(some.iter().all(|piece| piece.offset < end && piece.offset + piece.bytes > start));
+        for at in (start..end.min(size)).step_by(997) {
+            assert_eq!(bytes(&some, at), bytes(&all, at), "{at} of {start}..{end}");
+        }
+    }
 }
 
 fn from_pieces(files: &dyn FileSystem, volume: &dyn ReadAt, inode: u64, size: u64) -> (u64, u32) {
