@@ -93,7 +93,7 @@ impl<'a> Ntfs<'a> {
         }
         let sector = read_vec(volume, 0, boot::BYTES)?;
         let Some(boot) = Boot::parse(&sector, volume.size())? else { return Ok(None) };
-        let mft = Mft::open(volume, boot)?;
+        let mft = whole_mft(volume, boot)?;
         let root = mft.record(ROOT)?.reference();
         let mut uuid = [0; 16];
         uuid[..8].copy_from_slice(&mft.boot.serial);
@@ -210,6 +210,18 @@ impl<'a> Ntfs<'a> {
         xattrs.sort_by(|one: &Xattr, other| one.name.cmp(&other.name));
         Ok(xattrs)
     }
+}
+
+/// Finds all of the table of files. Its first record describes its first part; the others are
+/// described by records that are in the parts before.
+fn whole_mft(volume: &dyn ReadAt, boot: Boot) -> Result<Mft<'_>> {
+    let mut mft = Mft::begin(volume, boot)?;
+    let inode = Inode::load(&mft, 0)?;
+    for part in inode.parts(kind::DATA, b"").skip(1) {
+        let attribute = inode.part(&mft, part)?;
+        mft.add(&attribute, part.number())?;
+    }
+    Ok(mft)
 }
 
 /// A time of Windows.

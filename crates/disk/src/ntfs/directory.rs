@@ -13,10 +13,7 @@ use crate::wide;
 use super::FIRST_FILE;
 use super::inode::Inode;
 use super::mft::Mft;
-use super::record::{fix_up, kind, number_of};
-
-/// A name of the form 8.3 beside one for Windows.
-pub(super) const DOS_NAME: u8 = 2;
+use super::record::{DOS_NAME, fix_up, kind, number_of};
 
 /// `$I30`, the index of names.
 const INDEX: &[u8] = b"$\0I\x003\x000\0";

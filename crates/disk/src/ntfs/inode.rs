@@ -4,7 +4,7 @@ use crate::error::{DiskError, Result};
 use crate::fields::{byte, le16, le32, le64, part};
 
 use super::mft::Mft;
-use super::record::{Attribute, Record, kind, number_of, sequence_of};
+use super::record::{Attribute, DOS_NAME, Record, kind, number_of, sequence_of};
 use super::stream::Stream;
 
 /// Windows makes no longer list of attributes.
@@ -133,7 +133,7 @@ impl Inode {
         let mut names = 0;
         for part in self.parts(kind::FILE_NAME, b"") {
             let attribute = self.part(mft, part)?;
-            names += u64::from(byte(attribute.value(), 0x41) != super::directory::DOS_NAME);
+            names += u64::from(byte(attribute.value(), 0x41) != DOS_NAME);
         }
         Ok(names)
     }

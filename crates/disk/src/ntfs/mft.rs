@@ -7,9 +7,9 @@ use strongroom_base::ByteCache;
 use crate::error::{DiskError, Result};
 use crate::read::{ReadAt, read_vec};
 
+use super::FIRST_FILE;
 use super::boot::Boot;
-use super::inode::Inode;
-use super::record::{Record, kind, number_of};
+use super::record::{Attribute, Record, kind, number_of};
 use super::runs::{Run, runs};
 
 /// Records that are kept.
@@ -23,43 +23,37 @@ pub(super) struct Mft<'a> {
     pub boot: Boot,
     /// Where the table is, without gaps.
     runs: Vec<Run>,
-    /// How many records it has.
+    /// How many bytes of it were written.
+    bytes: u64,
+    /// How many records are in the parts that are known.
     pub records: u64,
     cache: ByteCache<u64, Arc<[u8]>>,
 }
 
 impl<'a> Mft<'a> {
-    /// Finds all of the table. Its first record describes it; further parts are described by records
-    /// that are in the parts before.
-    pub(super) fn open(reader: &'a dyn ReadAt, boot: Boot) -> Result<Self> {
+    /// The table as its first record alone describes it.
+    pub(super) fn begin(reader: &'a dyn ReadAt, boot: Boot) -> Result<Self> {
         let start = boot.mft_cluster * boot.cluster_bytes;
         let first = Record::parse(0, read_vec(reader, start, boot.record_bytes as usize)?)?;
         let record_bytes = boot.record_bytes;
         let cache = ByteCache::new(CACHE_BYTES);
         cache.put(0, first.bytes().clone(), first.bytes().len());
-        let mut mft = Self { reader, boot, runs: Vec::new(), records: 1, cache };
-        let own = |attribute: &super::record::Attribute| {
-            attribute.kind() == kind::DATA && attribute.name().is_empty()
-        };
+        let mut mft = Self { reader, boot, runs: Vec::new(), bytes: 0, records: 1, cache };
+        let own =
+            |attribute: &Attribute| attribute.kind() == kind::DATA && attribute.name().is_empty();
         let Some(data) = first.attributes().filter_map(Result::ok).find(own) else {
             return Err(damaged());
         };
-        let bytes = data.written_bytes().min(data.data_bytes());
-        if data.is_resident() || data.lowest() != 0 || bytes < record_bytes * 16 {
+        mft.bytes = data.written_bytes().min(data.data_bytes());
+        if data.is_resident() || mft.bytes < record_bytes * FIRST_FILE {
             return Err(damaged());
         }
         mft.add(&data, 0)?;
-        mft.limit(bytes);
-        let inode = Inode::load(&mft, 0)?;
-        for part in inode.parts(kind::DATA, b"").skip(1) {
-            let attribute = inode.part(&mft, part)?;
-            mft.add(&attribute, part.number())?;
-            mft.limit(bytes);
-        }
         Ok(mft)
     }
 
-    fn add(&mut self, part: &super::record::Attribute, number: u64) -> Result<()> {
+    /// Adds the next part of the table, which a record describes.
+    pub(super) fn add(&mut self, part: &Attribute, number: u64) -> Result<()> {
         let end = self.runs.last().map_or(0, |run| run.at + run.count);
         if part.lowest() != end {
             return Err(damaged());
@@ -70,14 +64,10 @@ impl<'a> Mft<'a> {
                 return Err(DiskError::unsupported("an MFT in this many pieces"));
             }
         }
-        Ok(())
-    }
-
-    /// Counts the records that are in the runs so far.
-    fn limit(&mut self, bytes: u64) {
         let end = self.runs.last().map_or(0, |run| run.at + run.count);
-        let bytes = bytes.min(end.saturating_mul(self.boot.cluster_bytes));
+        let bytes = self.bytes.min(end.saturating_mul(self.boot.cluster_bytes));
         self.records = bytes / self.boot.record_bytes;
+        Ok(())
     }
 
     /// A record.

@@ -26,6 +26,9 @@ pub(super) mod kind {
     pub const END: u32 = u32::MAX;
 }
 
+/// A name of the form 8.3 beside one for Windows.
+pub(super) const DOS_NAME: u8 = 2;
+
 /// The end of each sector has a number that is the same in all sectors that were written together;
 /// puts back what was there. Checks the four bytes that the structure begins with.
 pub(super) fn fix_up(bytes: &mut [u8], magic: &[u8; 4], at: u64) -> Result<()> {
