@@ -92,6 +92,7 @@ mod tests {
             name: name.clone(),
             is_recording,
             is_inconsistent,
+            granularity: 65536,
         };
         assert!(trusted(&[bitmap(true, false)], &name).is_some());
         assert!(trusted(&[bitmap(false, false)], &name).is_none());

@@ -84,6 +84,8 @@ pub struct Bitmap {
     pub name: String,
     /// It notes what is written.
     pub is_recording: bool,
+    /// How many bytes each of its bits is for.
+    pub granularity: u64,
     /// QEMU did not store it when it ended, so it says nothing.
     pub is_inconsistent: bool,
 }
@@ -249,6 +251,7 @@ pub fn nodes(qmp: &Qmp) -> Result<BTreeMap<String, Vec<Bitmap>>, MachineError> {
                 name: bitmap["name"].as_str()?.to_owned(),
                 is_recording: bitmap["recording"] == true,
                 is_inconsistent: bitmap["inconsistent"] == true,
+                granularity: bitmap["granularity"].as_u64().unwrap_or_default(),
             })
         });
         Some((node["node-name"].as_str()?.to_owned(), bitmaps.collect()))

@@ -49,8 +49,9 @@ pub enum MachineError {
     },
     /// A disk in an iothread, with a QEMU that would crash.
     #[error(
-        "the disk {disk:?} is served by an iothread, and QEMU before version 9 crashes when such a \
-         disk is read while it runs; remove the iothread, use a newer QEMU, or leave out the disk"
+        "the disk {disk:?} is served by an iothread: QEMU before version 9 crashes when such a disk is \
+         read over NBD, and this QEMU cannot offer it by FUSE; remove the iothread, use a newer QEMU, \
+         or leave out the disk"
     )]
     Iothread {
         /// Which disk.

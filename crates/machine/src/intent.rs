@@ -8,13 +8,14 @@
 //! ```text
 //! machine.lock    locked by the run, as long as it lives
 //! machine.intent  this file; removed when nothing is left to undo
-//! run/            for QEMU's socket of the disks; for its user alone
+//! run/            for QEMU's socket of the disks, and for disks that it mounts; for its user alone
 //! ```
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
@@ -153,6 +154,29 @@ impl StateFolder {
         };
         prepare().map_err(file_error(&folder))?;
         Ok(socket)
+    }
+
+    /// Removes the files that QEMU has mounted disks on, once it has ended or unmounted them.
+    pub fn remove_mounts(&self) -> Result<(), MachineError> {
+        let folder = self.folder.join("run");
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(file_error(&folder))?,
+        };
+        for entry in entries {
+            let path = entry.map_err(file_error(&folder))?.path();
+            if path.file_name().is_some_and(|name| name == "disks") {
+                continue;
+            }
+            let removed = fs::remove_file(&path).or_else(|_| {
+                // QEMU was killed, and its mount is still there.
+                let mut unmount = Command::new("fusermount3");
+                unmount.args(["-u", "-z", "-q"]).arg(&path).stderr(Stdio::null()).status()?;
+                fs::remove_file(&path)
+            });
+            removed.map_err(file_error(&path))?;
+        }
+        Ok(())
     }
 
     /// The path of QEMU's socket. If it exists, QEMU made it for us.

@@ -15,7 +15,11 @@
 //! backup, or by [`undo`].
 
 mod freeze;
+
+mod export;
+
 mod image;
+mod reader;
 mod released;
 mod store;
 mod undo;
@@ -52,6 +56,8 @@ pub struct Machine {
     qmp: Arc<Qmp>,
     monitor: PathBuf,
     drives: Drives,
+    /// QEMU can offer disks as files.
+    has_fuse: bool,
 }
 
 /// Whether the guest must hold still while the instant is chosen.
@@ -167,9 +173,9 @@ impl Machine {
     /// There is none, or it cannot do what is needed.
     pub fn connect(monitor: &Path) -> Result<Self, MachineError> {
         let qmp = Qmp::connect(monitor, GREETING_LIMIT)?;
-        Abilities::ask(&qmp)?;
+        let has_fuse = Abilities::ask(&qmp)?.has_fuse;
         let drives = Drives::find(&qmp)?;
-        Ok(Self { qmp: Arc::new(qmp), monitor: monitor.to_owned(), drives })
+        Ok(Self { qmp: Arc::new(qmp), monitor: monitor.to_owned(), drives, has_fuse })
     }
 
     /// Its disks, as they were when it was connected to.

@@ -33,17 +33,29 @@ pub struct Names {
     pub image: String,
     /// The export of this.
     pub export: String,
+    /// A node for a copy of a bitmap.
+    pub marks: String,
+    /// The export of this.
+    pub marks_export: String,
 }
 
 const STORE: &str = "store-";
 const FILTER: &str = "filter-";
 const IMAGE: &str = "image-";
 const EXPORT: &str = "export-";
+const MARKS: &str = "marks-";
 
 impl Names {
     pub fn of(number: usize) -> Self {
         let name = |part: &str| format!("{PREFIX}{part}{number}");
-        Self { store: name(STORE), filter: name(FILTER), image: name(IMAGE), export: name(EXPORT) }
+        Self {
+            store: name(STORE),
+            filter: name(FILTER),
+            image: name(IMAGE),
+            export: name(EXPORT),
+            marks: name(MARKS),
+            marks_export: format!("{}-marks", name(EXPORT)),
+        }
     }
 }
 
@@ -66,6 +78,7 @@ pub fn find(qmp: &Qmp) -> Result<Option<String>, MachineError> {
 /// QEMU does not answer, or refuses.
 pub fn remove(qmp: &Qmp, intent: Option<&Intent>) -> Result<Vec<String>, MachineError> {
     let mut removed = remove_exports(qmp)?;
+    removed.extend(remove_nodes(qmp, MARKS)?);
     removed.extend(remove_nodes(qmp, IMAGE)?);
     removed.extend(give_back(qmp, intent)?);
     removed.extend(remove_nodes(qmp, FILTER)?);

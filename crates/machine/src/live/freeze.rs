@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use strongroom_base::Stopwatch;
 
-use super::image::{Instant, LiveImage, Opened};
+use super::export::export;
+use super::export::has_safe_server;
+use super::image::Instant;
 use super::store::{self, Store};
 use super::watch::{Watch, Watched};
 use super::{Consistency, LiveDisk, LiveDisks, Machine, Night, Reached, Undoing};
@@ -17,7 +19,6 @@ use crate::error::MachineError;
 use crate::intent::{IntendedDisk, Intent, StateFolder};
 use crate::qmp::Qmp;
 use crate::remains::Names;
-use crate::runs;
 
 /// How long a machine may take until it is paused: its requests to the disks end first.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -26,8 +27,6 @@ const FIRST_THAW_LIMIT: Duration = Duration::from_secs(5);
 /// After this time the filter gives up, and the guest's write goes on. QEMU before 9.1 counts wrongly
 /// from 5 on.
 const STALL_SECONDS: u64 = 3;
-/// The first version of QEMU whose server of disks does not crash beside an iothread.
-const IOTHREAD_SAFE: u64 = 9;
 
 impl Machine {
     /// Brings all disks to one instant. What an earlier run has left is undone first.
@@ -109,9 +108,9 @@ impl Machine {
         if found.disks.is_empty() {
             return Err(MachineError::NoDisks);
         }
-        let is_safe = self.qmp.version().0 >= IOTHREAD_SAFE;
+        let is_safe = has_safe_server(&self.qmp);
         for drive in &found.disks {
-            if drive.has_iothread && !is_safe {
+            if drive.has_iothread && !is_safe && !self.has_fuse {
                 return Err(MachineError::Iothread { disk: drive.name.clone() });
             }
             if property(&self.qmp, &drive.device, "drive")?.is_none() {
@@ -175,7 +174,7 @@ fn begin(
     undoing.intent.is_pausing = false;
     undoing.state.write(&undoing.intent)?;
     let instant = Arc::new(Instant::new(night.cancel.clone()));
-    let disks = export(&qmp, undoing, night, owner, &instant)?;
+    let disks = export(undoing, night, owner, &instant)?;
     let watch = Watch::start(Watched {
         store,
         instant: instant.clone(),
@@ -273,51 +272,4 @@ fn insert_filter(qmp: &Qmp, drive: &Drive, names: &Names) -> Result<(), MachineE
     });
     qmp.execute("blockdev-add", image)?;
     Ok(())
-}
-
-/// Offers the disks over a socket, and connects to them.
-fn export(
-    qmp: &Qmp,
-    undoing: &Undoing,
-    night: &Night<'_>,
-    owner: Option<(u32, u32)>,
-    instant: &Arc<Instant>,
-) -> Result<Vec<LiveDisk>, MachineError> {
-    let socket = undoing.state.prepare_socket(owner)?;
-    let Some(path) = socket.to_str() else { return Err(MachineError::SocketPath(socket)) };
-    let address = json!({"type": "unix", "data": {"path": path}});
-    qmp.execute("nbd-server-start", json!({"addr": address}))?;
-    let nodes = nodes(qmp)?;
-    let mut disks = Vec::new();
-    for (number, drive) in undoing.drives.iter().enumerate() {
-        let names = Names::of(number);
-        let parent = night.parent.and_then(|parent| {
-            let bytes = *parent.disk_bytes.get(&drive.name)?;
-            Some((bitmap_name(night.set, parent.snapshot, &drive.name), bytes))
-        });
-        let bitmaps = nodes.get(&drive.node).map(Vec::as_slice).unwrap_or_default();
-        let parent = parent.filter(|(name, _)| bitmaps::trusted(bitmaps, name).is_some());
-        let bitmap = parent.as_ref().map(|(name, _)| name.as_str());
-        let shown: Vec<Value> =
-            bitmap.iter().map(|name| json!({"node": drive.node, "name": name})).collect();
-        // Writable, so that ranges can be released; QEMU refuses to write to the image.
-        let export = json!({
-            "type": "nbd",
-            "id": names.export,
-            "node-name": names.image,
-            "name": drive.name,
-            "writable": true,
-            "bitmaps": shown,
-        });
-        qmp.execute("block-export-add", export)?;
-        let opened =
-            LiveImage::open(&socket, &drive.name, bitmap, night.connections, instant.clone());
-        let Opened { image, mut changed } =
-            opened.map_err(|error| MachineError::Nbd { disk: drive.name.clone(), error })?;
-        if let (Some(changed), Some((_, bytes_before))) = (&mut changed, &parent) {
-            runs::add_tail(changed, *bytes_before, drive.bytes);
-        }
-        disks.push(LiveDisk { name: drive.name.clone(), image, changed });
-    }
-    Ok(disks)
 }

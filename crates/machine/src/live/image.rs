@@ -1,23 +1,20 @@
-//! A disk as it was at one instant, while the guest goes on: read over several connections to QEMU.
+//! A disk as it was at one instant, while the guest goes on.
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use strongroom_base::Cancel;
 use strongroom_disk::{Image, ReadAt};
-use strongroom_nbd::{Cause, Client, ClientOptions, Errno, NbdError, STATUS_ZERO, Stream};
 
-use super::released::{CLUSTER_BYTES, Released};
+use super::reader::{Failure, Offered, Reader};
+use super::released::Released;
 use crate::error::Broken;
 use crate::runs;
 
-/// The context that says what is data.
-const ALLOCATION: &str = "base:allocation";
-/// The flag of what a dirty bitmap calls dirty.
-const DIRTY: u32 = 1;
+/// What is read to find out whether the instant still exists.
+const PROBE_BYTES: u64 = 512;
 
 /// Whether the instant still exists; one for all disks.
 #[derive(Debug, Default)]
@@ -53,19 +50,11 @@ pub struct LiveImage {
     shared: Arc<Shared>,
 }
 
-/// An image that was connected to.
-pub struct Opened {
-    pub image: LiveImage,
-    /// What the bitmap calls dirty, if the server has it.
-    pub changed: Option<Vec<Range<u64>>>,
-}
-
 struct Shared {
     bytes: u64,
     instant: Arc<Instant>,
-    /// Empty after [`LiveImage::close`]. Threads take one in turn.
-    clients: RwLock<Vec<Arc<Client>>>,
-    turn: AtomicUsize,
+    /// Absent after [`LiveImage::close`].
+    reader: RwLock<Option<Arc<Reader>>>,
     /// Bytes that were read so far.
     read: AtomicU64,
     /// What is not known to be zeros.
@@ -75,48 +64,16 @@ struct Shared {
 }
 
 impl LiveImage {
-    /// Connects to an export, and asks what is data and, with the name of a bitmap, what is dirty in
-    /// it.
-    pub fn open(
-        socket: &Path,
-        export: &str,
-        bitmap: Option<&str>,
-        connections: usize,
-        instant: Arc<Instant>,
-    ) -> Result<Opened, NbdError> {
-        let dirty = bitmap.map(|name| format!("qemu:dirty-bitmap:{name}"));
-        let contexts = [ALLOCATION.to_owned()].into_iter().chain(dirty.clone()).collect();
-        let first = connect(socket, export, contexts)?;
-        let everything = 0..first.size();
-        let changed = match &dirty {
-            Some(context) if first.has_context(context) => {
-                let status = first.block_status(context, everything.clone())?;
-                Some(runs::gather(status, |flags| flags & DIRTY != 0, runs::RANGES_MAX)?)
-            }
-            _ => None,
-        };
-        let data = if first.has_context(ALLOCATION) {
-            let status = first.block_status(ALLOCATION, everything)?;
-            runs::gather(status, |flags| flags & STATUS_ZERO == 0, runs::RANGES_MAX)?
-        } else {
-            vec![everything]
-        };
-        let bytes = first.size();
-        let mut clients = vec![Arc::new(first)];
-        let several = if clients[0].allows_several_connections() { connections } else { 1 };
-        while clients.len() < several {
-            clients.push(Arc::new(connect(socket, export, Vec::new())?));
-        }
+    pub(super) fn new(offered: Offered, instant: Arc<Instant>) -> Self {
         let shared = Shared {
-            bytes,
+            bytes: offered.bytes,
             instant,
-            clients: RwLock::new(clients),
-            turn: AtomicUsize::new(0),
+            reader: RwLock::new(Some(Arc::new(offered.reader))),
             read: AtomicU64::new(0),
-            data,
-            released: Mutex::new(Released::new(bytes)),
+            data: offered.data,
+            released: Mutex::new(Released::new(offered.bytes)),
         };
-        Ok(Opened { image: Self { shared: Arc::new(shared) }, changed })
+        Self { shared: Arc::new(shared) }
     }
 
     /// Bytes that were read so far.
@@ -124,46 +81,39 @@ impl LiveImage {
         self.shared.read.load(Ordering::Relaxed)
     }
 
-    /// Ends the connections. Nothing can be read after that.
-    pub fn close(&self) {
-        let clients = &self.shared.clients;
-        clients.write().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Lets go of what QEMU offers. Nothing can be read after that.
+    pub(super) fn close(&self) {
+        self.shared.reader.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    fn client(&self) -> io::Result<Arc<Client>> {
+    fn reader(&self) -> io::Result<Arc<Reader>> {
         let shared = &self.shared;
         if let Some(broken) = shared.instant.broken() {
             return Err(io::Error::other(broken));
         }
-        let clients = shared.clients.read().unwrap_or_else(PoisonError::into_inner);
-        let turn = shared.turn.fetch_add(1, Ordering::Relaxed) % clients.len().max(1);
-        clients.get(turn).cloned().ok_or_else(|| {
+        let reader = shared.reader.read().unwrap_or_else(PoisonError::into_inner);
+        reader.clone().ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotConnected, "the disks of the machine were given back")
         })
     }
 
-    /// What an error means for the instant.
-    fn judge(&self, client: &Client, error: NbdError) -> io::Error {
-        let why = match error.cause() {
-            Cause::Refused { errno: Errno::EINVAL, .. } if !self.exists(client) => Broken::Store,
-            Cause::Closed | Cause::TimedOut | Cause::Io(_) | Cause::Protocol(_) => Broken::Gone,
-            _ => return io::Error::other(error),
+    /// What a failure means for the instant.
+    fn judge(&self, reader: &Reader, failure: Failure) -> io::Error {
+        let why = match failure {
+            Failure::Other(error) => return error,
+            Failure::Gone => Broken::Gone,
+            Failure::Refused(error) => {
+                // QEMU refuses to read what was released, and everything when the instant is lost,
+                // with the same error. The first bytes are never released.
+                let mut first = vec![0; PROBE_BYTES.min(self.shared.bytes) as usize];
+                if reader.read_at(0, &mut first).is_ok() {
+                    return error;
+                }
+                Broken::Store
+            }
         };
         io::Error::other(self.shared.instant.set_broken(why))
     }
-
-    /// True if the first bytes can be read, which are never released. QEMU refuses to read what was
-    /// released, and everything when the instant is lost, with the same error.
-    fn exists(&self, client: &Client) -> bool {
-        let mut first = vec![0; CLUSTER_BYTES.min(self.shared.bytes).min(512) as usize];
-        client.read_at(0, &mut first).is_ok()
-    }
-}
-
-fn connect(socket: &Path, export: &str, contexts: Vec<String>) -> Result<Client, NbdError> {
-    let stream = Stream::connect_unix(socket)
-        .map_err(|error| NbdError::Open { export: export.to_owned(), cause: error.into() })?;
-    Client::open(stream, export, &ClientOptions { contexts, ..ClientOptions::default() })
 }
 
 impl ReadAt for LiveImage {
@@ -176,9 +126,9 @@ impl ReadAt for LiveImage {
         if end.is_none_or(|end| end > self.shared.bytes) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let client = self.client()?;
+        let reader = self.reader()?;
         self.shared.read.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        client.read_at(offset, buffer).map_err(|error| self.judge(&client, error))
+        reader.read_at(offset, buffer).map_err(|failure| self.judge(&reader, failure))
     }
 }
 
@@ -196,9 +146,8 @@ impl Image for LiveImage {
             let mut released = self.shared.released.lock().unwrap_or_else(PoisonError::into_inner);
             released.add(range)
         };
-        if let (Some(whole), Ok(client)) = (whole, self.client()) {
-            // If it fails, the store keeps more than it must; a lost instant shows when it is read.
-            let _ = client.trim(whole);
+        if let (Some(whole), Ok(reader)) = (whole, self.reader()) {
+            reader.release(whole);
         }
     }
 }

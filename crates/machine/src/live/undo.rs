@@ -96,6 +96,7 @@ fn undo_by(
     for disk in intent.iter().flat_map(|intent| &intent.disks) {
         store::remove(&disk.store)?;
     }
+    state.remove_mounts()?;
     undone.is_thawed = thaw.map_err(MachineError::NotThawed)?;
     state.remove()?;
     Ok(undone)
@@ -165,6 +166,7 @@ impl Undoing {
         for disk in &self.intent.disks {
             store::remove(&disk.store)?;
         }
+        self.state.remove_mounts()?;
         if let Some(freezer) = &self.freezer
             && let Thaw::Unknown(error) = freezer.thaw(THAW_LIMIT)
         {

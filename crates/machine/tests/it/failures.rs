@@ -154,6 +154,8 @@ fn a_store_that_stalls_holds_the_guest_for_three_seconds() {
     assert!(matches!(error, MachineError::StoreHangs { .. }), "{error}");
     guest.write("vda", 3 << 20, 512, 2);
     stalling.thaw();
+    // A monitor has one client.
+    drop(machine);
     let undone = undo(None, None, &state).unwrap();
     assert!(!undone.removed.is_empty(), "{undone:?}");
     guest.check_healthy();
@@ -288,29 +290,6 @@ fn disks_can_be_left_out() {
     let without = ["vda".to_owned(), "sda".to_owned()];
     tonight.without = &without;
     assert!(matches!(machine.freeze_disks(&tonight), Err(MachineError::NoDisks)));
-    guest.check_healthy();
-}
-
-#[test]
-fn a_disk_in_an_iothread_is_refused_by_name() {
-    let plans = [
-        plan("vda", "virtio-blk-pci,iothread=io", "qcow2", 1),
-        plan("sda", "scsi-hd,bus=scsi.0", "raw", 1),
-    ];
-    let more = ["-object", "iothread,id=io", "-device", "virtio-scsi-pci,id=scsi,iothread=io"];
-    let mut guest = Guest::start(&plans, &more);
-    let machine = guest.connect();
-    let (folder, state) = (guest.folder().to_owned(), guest.state());
-    assert!(machine.disks().iter().all(|disk| disk.has_iothread));
-    if machine.qmp().version().0 < 9 {
-        for without in ["vda", "sda"] {
-            let without = [without.to_owned()];
-            let mut tonight = night("S0", &folder, &state);
-            tonight.without = &without;
-            let error = machine.freeze_disks(&tonight).err().unwrap();
-            assert!(matches!(error, MachineError::Iothread { .. }), "{error}");
-        }
-    }
     guest.check_healthy();
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use strongroom_disk::{Image, ReadAt};
-use strongroom_machine::{DiskBus, Reached, WhyLeftOut};
+use strongroom_machine::{Broken, DiskBus, Reached, WhyLeftOut};
 use strongroom_testkit::Random;
 
 use crate::world::{GRAIN, Guest, check_same, night, parent, plan, sizes, usual};
@@ -62,6 +62,55 @@ fn all_disks_are_of_one_instant() {
         }
         before = Some(then);
     }
+}
+
+#[test]
+fn disks_in_iothreads_do_not_crash_qemu() {
+    let plans = [
+        plan("vda", "virtio-blk-pci,iothread=io", "qcow2", 2),
+        plan("sda", "scsi-hd,bus=scsi.0", "raw", 2),
+    ];
+    let more = ["-object", "iothread,id=io", "-device", "virtio-scsi-pci,id=scsi,iothread=io"];
+    let mut guest = Guest::start(&plans, &more);
+    let machine = guest.connect();
+    assert!(machine.disks().iter().all(|disk| disk.has_iothread));
+    let (folder, state) = (guest.folder().to_owned(), guest.state());
+    guest.write("vda", 0, 1 << 20, 1);
+    guest.write("sda", 0, 1 << 20, 1);
+    machine.freeze_disks(&night("S0", &folder, &state)).unwrap().finish(true).unwrap();
+    guest.check_healthy();
+    let before = guest.disks.clone();
+    guest.write("sda", 8 * GRAIN, 512, 2);
+    let then = guest.disks.clone();
+    let known = sizes(&then);
+    let mut tonight = night("S1", &folder, &state);
+    tonight.parent = parent("S0", &known);
+    let live = machine.freeze_disks(&tonight).unwrap();
+    for plan in &plans {
+        guest.write(plan.name, 0, 1 << 20, 3);
+    }
+    for disk in &live.disks {
+        check_same(disk, &then[&disk.name], Some(&before[&disk.name]));
+        let changed: u64 = disk.changed.iter().flatten().map(|range| range.end - range.start).sum();
+        assert!(changed <= 2 * GRAIN, "{changed}");
+    }
+    let full = live.store_bytes();
+    live.disks[1].image.release(GRAIN..16 * GRAIN);
+    assert!(live.store_bytes() <= full - 14 * GRAIN, "{} of {full}", live.store_bytes());
+    let mut bytes = [0; 512];
+    let error = live.disks[1].image.read_at(GRAIN, &mut bytes).unwrap_err();
+    assert!(!live.is_broken(), "{error}");
+    live.finish(true).unwrap();
+    guest.check_healthy();
+
+    // QEMU is killed while its files are mounted.
+    let live = machine.freeze_disks(&night("S2", &folder, &state)).unwrap();
+    guest.kill();
+    live.disks[0].image.read_at(0, &mut bytes).unwrap_err();
+    assert_eq!(live.broken(), Some(Broken::Gone));
+    live.finish(false).unwrap();
+    guest.restart(false);
+    guest.check_healthy();
 }
 
 #[test]

@@ -1,0 +1,194 @@
+//! The disks at the instant, offered to this process.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::image::{Instant, LiveImage};
+use super::reader::{Reader, dirty_of};
+use super::{LiveDisk, Night, Undoing};
+use crate::bitmaps::{self, bitmap_name};
+use crate::drives::{Bitmap, Drive, nodes};
+use crate::error::{MachineError, file_error};
+use crate::intent::give_to;
+use crate::qmp::Qmp;
+use crate::remains::Names;
+use crate::runs;
+
+/// The first version of QEMU whose NBD server does not crash beside an iothread.
+const IOTHREAD_SAFE: u64 = 9;
+/// What the copy of a bitmap is called.
+const MARKS: &str = "marks";
+
+/// True if a client of the NBD server may leave while a disk is served by an iothread.
+pub fn has_safe_server(qmp: &Qmp) -> bool {
+    qmp.version().0 >= IOTHREAD_SAFE
+}
+
+/// Offers the disks, and connects to them.
+pub fn export(
+    undoing: &Undoing,
+    night: &Night<'_>,
+    owner: Option<(u32, u32)>,
+    instant: &Arc<Instant>,
+) -> Result<Vec<LiveDisk>, MachineError> {
+    let qmp = &*undoing.qmp;
+    let socket = undoing.state.prepare_socket(owner)?;
+    let Some(path) = socket.to_str() else { return Err(MachineError::SocketPath(socket)) };
+    let address = json!({"type": "unix", "data": {"path": path}});
+    qmp.execute("nbd-server-start", json!({"addr": address}))?;
+    let nodes = nodes(qmp)?;
+    let exporting = Exporting { qmp, night, socket: &socket, owner, is_safe: has_safe_server(qmp) };
+    let mut disks = Vec::new();
+    for (number, drive) in undoing.drives.iter().enumerate() {
+        let names = Names::of(number);
+        let marks = trusted(night, drive, &nodes);
+        let (image, changed) = if drive.has_iothread && !exporting.is_safe {
+            exporting.by_fuse(drive, &names, marks.as_ref(), instant)?
+        } else {
+            exporting.by_nbd(drive, &names, marks.as_ref(), instant)?
+        };
+        let mut changed = changed;
+        if let (Some(changed), Some(marks)) = (&mut changed, &marks) {
+            runs::add_tail(changed, marks.bytes_before, drive.bytes);
+        }
+        disks.push(LiveDisk { name: drive.name.clone(), image, changed });
+    }
+    Ok(disks)
+}
+
+/// The bitmap of the parent.
+struct Marks {
+    name: String,
+    granularity: u64,
+    /// The size that the disk had.
+    bytes_before: u64,
+}
+
+/// The bitmap of the parent, if there is one that can be trusted.
+fn trusted(
+    night: &Night<'_>,
+    drive: &Drive,
+    nodes: &BTreeMap<String, Vec<Bitmap>>,
+) -> Option<Marks> {
+    let parent = night.parent?;
+    let bytes_before = *parent.disk_bytes.get(&drive.name)?;
+    let name = bitmap_name(night.set, parent.snapshot, &drive.name);
+    let bitmaps = nodes.get(&drive.node).map(Vec::as_slice).unwrap_or_default();
+    let granularity = bitmaps::trusted(bitmaps, &name)?.granularity;
+    Some(Marks { name, granularity, bytes_before })
+}
+
+/// A disk, and what changed of it.
+type Image = (LiveImage, Option<Vec<Range<u64>>>);
+
+struct Exporting<'a> {
+    qmp: &'a Qmp,
+    night: &'a Night<'a>,
+    socket: &'a Path,
+    owner: Option<(u32, u32)>,
+    is_safe: bool,
+}
+
+impl Exporting<'_> {
+    /// The usual way.
+    fn by_nbd(
+        &self,
+        drive: &Drive,
+        names: &Names,
+        marks: Option<&Marks>,
+        instant: &Arc<Instant>,
+    ) -> Result<Image, MachineError> {
+        let bitmap = marks.map(|marks| marks.name.as_str());
+        let shown: Vec<Value> =
+            bitmap.iter().map(|name| json!({"node": drive.node, "name": name})).collect();
+        // Writable, so that ranges can be released; QEMU refuses to write to the image.
+        let export = json!({
+            "type": "nbd",
+            "id": names.export,
+            "node-name": names.image,
+            "name": drive.name,
+            "writable": true,
+            "bitmaps": shown,
+        });
+        self.qmp.execute("block-export-add", export)?;
+        let connections = self.night.connections;
+        let offered = Reader::connect(self.socket, &drive.name, bitmap, connections);
+        let mut offered = offered.map_err(nbd_error(drive))?;
+        let changed = offered.changed.take();
+        Ok((LiveImage::new(offered, instant.clone()), changed))
+    }
+
+    /// The way for a disk in an iothread: a file for its bytes. Its bitmap is copied to a node that
+    /// is in no iothread.
+    fn by_fuse(
+        &self,
+        drive: &Drive,
+        names: &Names,
+        marks: Option<&Marks>,
+        instant: &Arc<Instant>,
+    ) -> Result<Image, MachineError> {
+        let changed = match marks {
+            Some(marks) => self.copied_marks(drive, names, marks)?,
+            None => None,
+        };
+        let path = self.mount_point(&names.image);
+        let file = File::create(&path).and_then(|_| give_to(&path, self.owner));
+        file.map_err(file_error(&path))?;
+        let export = json!({
+            "type": "fuse",
+            "id": names.export,
+            "node-name": names.image,
+            "mountpoint": path,
+            "writable": true,
+        });
+        self.qmp
+            .execute("block-export-add", export)
+            .map_err(|error| MachineError::Device { disk: drive.name.clone(), error })?;
+        let offered = Reader::open(&path).map_err(file_error(&path))?;
+        Ok((LiveImage::new(offered, instant.clone()), changed))
+    }
+
+    fn mount_point(&self, name: &str) -> PathBuf {
+        self.socket.with_file_name(name)
+    }
+
+    /// What a bitmap says, by way of a node that has nothing but a copy of it.
+    fn copied_marks(
+        &self,
+        drive: &Drive,
+        names: &Names,
+        marks: &Marks,
+    ) -> Result<Option<Vec<Range<u64>>>, MachineError> {
+        let qmp = self.qmp;
+        let node = &names.marks;
+        let size = drive.bytes;
+        qmp.execute("blockdev-add", json!({"driver": "null-co", "node-name": node, "size": size}))?;
+        let granularity = marks.granularity;
+        let copy = json!({
+            "node": node, "name": MARKS, "disabled": true, "granularity": granularity
+        });
+        qmp.execute("block-dirty-bitmap-add", copy)?;
+        let source = json!({"node": drive.node, "name": marks.name});
+        let merge = json!({"node": node, "target": MARKS, "bitmaps": [source]});
+        qmp.execute("block-dirty-bitmap-merge", merge)?;
+        let export = json!({
+            "type": "nbd",
+            "id": names.marks_export,
+            "node-name": node,
+            "name": names.marks,
+            "bitmaps": [MARKS],
+        });
+        qmp.execute("block-export-add", export)?;
+        dirty_of(self.socket, &names.marks, MARKS).map_err(nbd_error(drive))
+    }
+}
+
+fn nbd_error(drive: &Drive) -> impl FnOnce(strongroom_nbd::NbdError) -> MachineError {
+    let disk = drive.name.clone();
+    move |error| MachineError::Nbd { disk, error }
+}
