@@ -134,7 +134,7 @@ pub fn examples(command: &str) -> &'static [Example] {
                     ),
                     example(
                         "Remove what a backup that was killed has left in a machine",
-                        "strongroom machine undo /run/vm1.qmp --name vm1 --agent /run/vm1.qga",
+                        "strongroom machine undo /run/vm1.qmp --agent /run/vm1.qga",
                     ),
                 ]
             }

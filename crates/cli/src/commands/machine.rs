@@ -4,7 +4,8 @@ mod backup;
 mod show;
 mod undo;
 
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -39,34 +40,23 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     }
 }
 
-/// Where a machine is reached, and where its name comes from.
+/// Where a machine is reached.
 #[derive(Debug, Clone, clap::Args)]
 struct MonitorArgs {
     /// The socket of QEMU's monitor: `-qmp unix:SOCKET,server=on,wait=off`
     #[arg(value_name = "QMP-SOCKET")]
     monitor: PathBuf,
-    /// Name of the machine: the folder of the snapshot that holds its disks [default: what QEMU
-    /// calls it (`-name`)]
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
 }
 
-impl MonitorArgs {
-    fn name_or(&self, of_qemu: Option<String>) -> Result<String, CliError> {
-        self.name.clone().or(of_qemu).ok_or_else(|| {
-            let message = "QEMU does not say what the machine is called";
-            CliError::new(Exit::Failed, message, "name it with --name, the same each time")
-        })
-    }
-}
-
-/// The folder in which it is noted what is done to a machine, until it is undone. QEMU's user goes
-/// through it to a socket, so it is not below a home.
-fn state_folder(name: &str) -> PathBuf {
+/// The folder in which it is noted what is done to the machine behind a monitor, until it is undone.
+/// QEMU's user goes through it to a socket, so it is not below a home.
+fn state_folder(monitor: &Path) -> Result<PathBuf, CliError> {
+    let monitor = std::path::absolute(monitor)?;
+    let name = blake3::hash(monitor.as_os_str().as_bytes()).to_hex();
     let of_root = rustix::process::geteuid().is_root().then(|| PathBuf::from("/run"));
     let of_user = || std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let folder = of_root.or_else(of_user).unwrap_or_else(std::env::temp_dir);
-    folder.join("strongroom/machines").join(name)
+    Ok(folder.join("strongroom/machines").join(&name[..16]))
 }
 
 fn failed(error: MachineError) -> CliError {

@@ -154,7 +154,7 @@ fn a_night_reads_what_was_written_and_a_lost_bitmap_costs_reading_alone() {
     let machine = world.run(["cat", "latest:/vm1/machine/machine.json"]).exits(0).out;
     assert!(machine.contains("\"virtio-blk-pci\""), "{machine}");
     world.run(["cat", "latest:/vm1/vda/p1/etc/fstab"]).exits(0).says("/dev/vda1");
-    world.run(["machine", "undo", &socket, "--name", "vm1"]).exits(0).says("nothing of ours");
+    world.run(["machine", "undo", &socket]).exits(0).says("nothing of ours");
 
     // While QEMU has it its image is not read; afterwards the bitmap in it says what was written.
     let image = guest.folder.join("vda.qcow2").display().to_string();
@@ -187,5 +187,5 @@ fn what_is_wrong_with_a_machine_is_named() {
     fails(&[&socket, "--freeze-limit", "0"], 2, "freeze-limit");
     world.run(["snapshots"]).exits(0);
     // Nothing of it is left in the machine.
-    world.run(["machine", "undo", &socket, "--name", "vm1"]).exits(0).says("nothing of ours");
+    world.run(["machine", "undo", &socket]).exits(0).says("nothing of ours");
 }

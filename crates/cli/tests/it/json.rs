@@ -558,7 +558,7 @@ fn machines(book: &mut Book) {
     book.say(&world, &format!("machine show {socket}"), 0);
     book.say(&world, &format!("machine backup {socket}"), 0);
     book.say(&world, &format!("machine backup {socket} --without sdx"), 1);
-    book.say(&world, &format!("machine undo {socket} --name vm1"), 0);
+    book.say(&world, &format!("machine undo {socket}"), 0);
     book.say(&world, "machine show /nowhere", 1);
 }
 

@@ -32,6 +32,10 @@ const WORDS: Words = Words { new_and_known: Some(("new", "known")), ..Words::fil
 pub struct Args {
     #[command(flatten)]
     monitor: MonitorArgs,
+    /// Name of the machine: the folder of the snapshot that holds its disks [default: what QEMU
+    /// calls it (`-name`)]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// The socket of the guest agent, which freezes the guest's file systems for an instant
     #[arg(long, value_name = "SOCKET")]
     agent: Option<PathBuf>,
@@ -82,7 +86,10 @@ enum ConsistencyArg {
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     // Before a repository is made for it, or a passphrase asked for.
     let machine = Machine::connect(&args.monitor.monitor).map_err(failed)?;
-    let name = args.monitor.name_or(machine.name())?;
+    let name = args.name.clone().or_else(|| machine.name()).ok_or_else(|| {
+        let message = "QEMU does not say what the machine is called";
+        CliError::new(Exit::Failed, message, "name it with --name, the same each time")
+    })?;
     let repository = match args.storing.init {
         true => args.storing.open_or_init(context)?,
         false => context.open_for_backup(|_| ())?.0,
@@ -93,7 +100,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let shown = context.terminal.monitor(WORDS);
     let paths = [Path::new("/").join(&name)];
     let monitor = args.storing.recorded(context, &shown, &paths)?;
-    let backup = Backup { context, args, machine: &machine, repository: &repository, name: &name };
+    let backup = Backup { context, args, machine: &machine, repository: &repository };
     let mut done = backup.once(&stored, &options, !args.read_all, &monitor);
     if let Err(Ended::Doubt(error)) = &done {
         context.terminal.problem(Severity::Warning, &format!("{error}: all of it is read now"));
@@ -117,7 +124,6 @@ struct Backup<'b> {
     args: &'b Args,
     machine: &'b Machine,
     repository: &'b Repository,
-    name: &'b str,
 }
 
 /// What a backup did.
@@ -175,7 +181,7 @@ impl Backup<'_> {
         let (name, parent_name) = (snapshot.to_string(), parent.map(|parent| parent.to_string()));
         let disk_bytes: BTreeMap<String, u64> = begun.parent_disks().into_iter().collect();
         let set = self.repository.config.id.to_string();
-        let state = state_folder(self.name);
+        let state = state_folder(&args.monitor.monitor)?;
         let night = Night {
             snapshot: &name,
             parent: parent_name

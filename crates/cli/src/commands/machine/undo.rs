@@ -21,10 +21,9 @@ pub struct Args {
 
 /// Undoes it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let name = args.monitor.name_or(None)?;
-    let state = state_folder(&name);
-    let (monitor, agent) = (Some(args.monitor.monitor.as_path()), args.agent.as_deref());
-    let undone = strongroom_machine::undo(monitor, agent, &state).map_err(failed)?;
+    let monitor = &args.monitor.monitor;
+    let (state, agent) = (state_folder(monitor)?, args.agent.as_deref());
+    let undone = strongroom_machine::undo(Some(monitor), agent, &state).map_err(failed)?;
     context.terminal.json(&json!({
         "event": "summary",
         "removed": undone.removed,
@@ -33,7 +32,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "gone": undone.is_gone,
     }))?;
     if undone.is_nothing() {
-        context.terminal.line(format!("nothing of ours is in {name}"))?;
+        context.terminal.line("nothing of ours is in the machine")?;
     }
     if undone.is_gone {
         context.terminal.line("QEMU has ended, and what was in it with it")?;
