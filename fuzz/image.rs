@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 use strongroom_disk::{Image, Qcow2, ReadAt, image_over};
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 
-const FILE_BYTES_MAX: usize = 6 << 20;
+const FILE_BYTES_MAX: usize = 9 << 20;
 const PATCH_BYTES: usize = 256;
 /// Both caches, a compressed cluster and what becomes of it, a directory of bitmaps.
 const MEMORY_BYTES_MAX: usize = 24 << 20;
