@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 use strongroom_disk::{Image, Qcow2, ReadAt, image_over};
 use strongroom_fuzz::{Input, measure, write_seeds_if_asked};
 
-const FILE_BYTES_MAX: usize = 9 << 20;
+const FILE_BYTES_MAX: usize = 10 << 20;
 const PATCH_BYTES: usize = 256;
 /// Both caches, a compressed cluster and what becomes of it, a directory of bitmaps.
 const MEMORY_BYTES_MAX: usize = 24 << 20;
@@ -135,7 +135,7 @@ fn seeds() -> Vec<Vec<u8>> {
         ("vmdk", "subformat=monolithicSparse", false),
         ("vmdk", "subformat=streamOptimized", false),
         ("vpc", "subformat=dynamic", false),
-        ("vhdx", "subformat=dynamic", false),
+        ("vhdx", "subformat=dynamic,block_size=1M", false),
     ];
     let mut seeds = vec![patches(&header)];
     let images = sets.into_iter().filter_map(|(format, options, compress)| {
