@@ -9,6 +9,8 @@ mod superblock;
 
 mod checksum;
 
+mod key;
+
 mod chunks;
 
 mod nodes;
@@ -76,7 +78,7 @@ impl<'a> Btrfs<'a> {
     pub fn open(volume: &'a dyn ReadAt) -> Result<Option<Self>> {
         let Some(superblock) = Superblock::read(volume)? else { return Ok(None) };
         let system = Chunks::of_system(&superblock)?;
-        let chunks = Chunks::read(&Nodes::new(volume, superblock.clone(), system))?;
+        let chunks = nodes::all_chunks(&Nodes::new(volume, superblock.clone(), system))?;
         let nodes = Nodes::new(volume, superblock, chunks);
         let trees = FileTrees::read(&nodes)?;
         let superblock = &nodes.superblock;

@@ -1,22 +1,21 @@
 //! Chunks: which bytes of the device are which logical bytes.
 
-use std::ops::ControlFlow;
-
 use crate::error::{DiskError, Result};
 use crate::fields::{le16, le64, part};
 
-use super::nodes::{Key, Nodes, key, walk};
+use super::key::{Key, key};
 use super::superblock::Superblock;
 
-pub(super) const CHUNK: u8 = 228;
-const OWNER: u64 = 256;
+const CHUNK: u8 = 228;
+/// Below the keys of all chunks in their tree.
+pub(super) const FIRST: Key = Key { object: 256, kind: CHUNK, offset: 0 };
 const HEAD_BYTES: usize = 48;
 const STRIPE_BYTES: usize = 32;
 const KEY_BYTES: usize = 17;
 /// Stripes over several devices: RAID 0, 10, 5, 6.
 const STRIPED: u64 = 0x8 | 0x40 | 0x80 | 0x100;
 /// The most chunks: a thousand for each terabyte is usual.
-const CHUNKS_MAX: usize = 1 << 20;
+const CHUNKS_MAX: usize = 1 << 18;
 
 /// Consecutive logical bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,28 +44,12 @@ impl Chunks {
             chunks.add(superblock, found, part(rest, 0, length))?;
             rest = part(rest, length, rest.len());
         }
-        chunks.check()?;
+        chunks.sort()?;
         Ok(chunks)
     }
 
-    /// All chunks.
-    pub(super) fn read(nodes: &Nodes<'_>) -> Result<Self> {
-        let mut chunks = Self::default();
-        let first = Key { object: OWNER, kind: CHUNK, offset: 0 };
-        let mut result = Ok(());
-        walk(nodes, nodes.superblock.chunks, first, &mut |key, bytes| {
-            if (key.object, key.kind) != (OWNER, CHUNK) {
-                return ControlFlow::Break(());
-            }
-            result = chunks.add(&nodes.superblock, key, bytes);
-            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        result?;
-        chunks.check()?;
-        Ok(chunks)
-    }
-
-    fn add(&mut self, superblock: &Superblock, key: Key, bytes: &[u8]) -> Result<()> {
+    /// Adds a chunk. At the end they must be sorted.
+    pub(super) fn add(&mut self, superblock: &Superblock, key: Key, bytes: &[u8]) -> Result<()> {
         let damaged = || DiskError::damaged("a chunk, by logical byte", key.offset);
         let (logical, length, kind) = (key.offset, le64(bytes, 0), le64(bytes, 24));
         let stripes = usize::from(le16(bytes, 44));
@@ -96,7 +79,8 @@ impl Chunks {
         Ok(())
     }
 
-    fn check(&mut self) -> Result<()> {
+    /// Sorts the chunks, of which no two may overlap.
+    pub(super) fn sort(&mut self) -> Result<()> {
         self.list.sort_unstable_by_key(|chunk| chunk.logical);
         for pair in self.list.windows(2) {
             if pair[0].logical + pair[0].bytes > pair[1].logical {

@@ -9,7 +9,8 @@ use crate::fields::{le16, part};
 use crate::file_system::Entry;
 
 use super::inode::{Inode, NAME_HEAD_BYTES};
-use super::nodes::{Key, Nodes, key, walk};
+use super::key::{Key, key};
+use super::nodes::{Nodes, walk};
 use super::roots::{FileTrees, ROOT_ITEM};
 
 const INDEX: u8 = 96;

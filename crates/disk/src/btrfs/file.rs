@@ -11,7 +11,8 @@ use crate::read::read_vec;
 
 use super::compression::{self, BYTES_MAX};
 use super::inode::Inode;
-use super::nodes::{Key, Nodes, floor, walk};
+use super::key::Key;
+use super::nodes::{Nodes, floor, walk};
 use super::{Btrfs, Content};
 
 pub(super) const EXTENT: u8 = 108;

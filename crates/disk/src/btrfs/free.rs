@@ -2,7 +2,7 @@
 //! all nodes and extents that the trees lead to.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use crate::error::{DiskError, Result};
 use crate::fields::le64;
@@ -10,7 +10,8 @@ use crate::free::FreeMap;
 
 use super::chunks::Chunk;
 use super::file::{self, EXTENT};
-use super::nodes::{Key, Nodes, walk, walk_unseen};
+use super::key::Key;
+use super::nodes::{Nodes, walk, walk_unseen};
 use super::roots::{self, EXTENTS, Found, GROUPS};
 use super::superblock::{PLACES, Root};
 
@@ -20,6 +21,10 @@ const GROUP_ITEM: u8 = 192;
 /// What the kernel leaves at the start of a device, and around each copy of the superblock.
 const START_BYTES: u64 = 1 << 20;
 const COPY_BYTES: u64 = 64 << 10;
+/// Files can share extents; this many times the volume in all is a lie, and endless.
+const SHARED_MAX: u64 = 1024;
+/// Nodes that are remembered while snapshots are walked through.
+const NODES_MAX: usize = 4 << 20;
 
 /// The free bytes of a volume whose maps can be trusted.
 pub(super) fn map(nodes: &Nodes<'_>) -> Result<FreeMap> {
@@ -73,58 +78,71 @@ fn add_free_of_chunks(
     map: &mut FreeMap,
 ) -> Result<()> {
     for chunk in nodes.chunks.iter() {
-        let end = chunk.logical + chunk.bytes;
-        let (mut at, mut sum, mut gaps) = (chunk.logical, 0_u64, Vec::new());
-        let mut is_right = true;
-        let first = Key { object: chunk.logical, kind: 0, offset: 0 };
-        walk(nodes, extents, first, &mut |key, _| {
-            let bytes = match key.kind {
-                EXTENT_ITEM => key.offset,
-                NODE_ITEM => nodes.superblock.node_bytes as u64,
-                _ => 0,
-            };
-            if key.object >= end {
-                return ControlFlow::Break(());
-            }
-            if bytes == 0 {
-                return ControlFlow::Continue(());
-            }
-            is_right &= key.object >= at && bytes <= end - key.object;
-            if !is_right {
-                return ControlFlow::Break(());
-            }
-            if key.object > at {
-                gaps.push(at..key.object);
-            }
-            (at, sum) = (key.object + bytes, sum + bytes);
-            ControlFlow::Continue(())
-        })?;
         // A chunk whose extents contradict each other or its count has nothing that is free.
-        if !is_right || used.get(&chunk.logical) != Some(&sum) {
+        let found = gaps(nodes, extents, chunk, &mut |_| {})?;
+        if found.is_none() || found != used.get(&chunk.logical).copied() {
             continue;
         }
-        gaps.push(at..end);
-        for place in &chunk.places {
-            for gap in &gaps {
+        gaps(nodes, extents, chunk, &mut |gap| {
+            for place in &chunk.places {
                 let start = place + (gap.start - chunk.logical);
                 map.add(start..start + (gap.end - gap.start));
             }
-        }
+        })?;
     }
     Ok(())
+}
+
+/// Gives the logical bytes of a chunk that are in no extent to `take`. Returns how many are in one;
+/// `None` if extents overlap or leave the chunk.
+fn gaps(
+    nodes: &Nodes<'_>,
+    extents: Root,
+    chunk: &Chunk,
+    take: &mut dyn FnMut(Range<u64>),
+) -> Result<Option<u64>> {
+    let end = chunk.logical + chunk.bytes;
+    let (mut at, mut sum, mut is_right) = (chunk.logical, 0_u64, true);
+    let first = Key { object: chunk.logical, kind: 0, offset: 0 };
+    walk(nodes, extents, first, &mut |key, _| {
+        let bytes = match key.kind {
+            EXTENT_ITEM => key.offset,
+            NODE_ITEM => nodes.superblock.node_bytes as u64,
+            _ => 0,
+        };
+        if key.object >= end {
+            return ControlFlow::Break(());
+        }
+        if bytes == 0 {
+            return ControlFlow::Continue(());
+        }
+        is_right = key.object >= at && bytes <= end - key.object;
+        if !is_right {
+            return ControlFlow::Break(());
+        }
+        if key.object > at {
+            take(at..key.object);
+        }
+        (at, sum) = (key.object + bytes, sum + bytes);
+        ControlFlow::Continue(())
+    })?;
+    if is_right && at < end {
+        take(at..end);
+    }
+    Ok(is_right.then_some(sum))
 }
 
 /// Keeps all that the trees lead to.
 fn keep_trees(nodes: &Nodes<'_>, all: &[Found], map: &mut FreeMap) -> Result<()> {
     let superblock = &nodes.superblock;
+    let node_bytes = superblock.node_bytes as u64;
     let first = [superblock.roots, superblock.chunks];
     let others = all.iter().filter(|found| !found.is_deleted).map(|found| found.root);
+    let mut keep = Keep { nodes, map, bytes: 0 };
     // Snapshots share nodes.
     let mut seen = HashSet::new();
     for root in first.into_iter().chain(others) {
-        let mut extents = Vec::new();
-        let mut fresh = Vec::new();
-        let mut problem = Ok(());
+        let (mut fresh, mut problem) = (Vec::new(), Ok(()));
         let mut see = |logical| {
             let is_new = seen.insert(logical);
             if is_new {
@@ -133,37 +151,41 @@ fn keep_trees(nodes: &Nodes<'_>, all: &[Found], map: &mut FreeMap) -> Result<()>
             is_new
         };
         walk_unseen(nodes, root, &mut see, &mut |key, bytes| {
-            if key.kind != EXTENT {
-                return ControlFlow::Continue(());
-            }
-            match file::needed(bytes) {
-                Ok(Some(extent)) if extents.last() != Some(&extent) => extents.push(extent),
-                Ok(_) => {}
-                Err(error) => problem = Err(error),
-            }
-            if extents.len() >= 1 << 16 {
-                problem = keep_all(nodes, extents.drain(..), map);
+            if key.kind == EXTENT {
+                problem = file::needed(bytes).and_then(|extent| match extent {
+                    Some((logical, bytes)) => keep.extent(logical, bytes),
+                    None => Ok(()),
+                });
             }
             if problem.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         problem?;
-        keep_all(nodes, extents.into_iter(), map)?;
-        let node_bytes = superblock.node_bytes as u64;
-        keep_all(nodes, fresh.into_iter().map(|logical| (logical, node_bytes)), map)?;
+        fresh.into_iter().try_for_each(|logical| keep.extent(logical, node_bytes))?;
+        if seen.len() > NODES_MAX {
+            return Err(DiskError::unsupported("free space of Btrfs with 4 million nodes"));
+        }
     }
     Ok(())
 }
 
-fn keep_all(
-    nodes: &Nodes<'_>,
-    extents: impl Iterator<Item = (u64, u64)>,
-    map: &mut FreeMap,
-) -> Result<()> {
-    for (logical, bytes) in extents {
-        let (chunk, inside): (&Chunk, u64) = nodes.chunks.find(logical, bytes)?;
+/// What is subtracted from the free bytes.
+struct Keep<'k, 'a> {
+    nodes: &'k Nodes<'a>,
+    map: &'k mut FreeMap,
+    /// Bytes that files have, those that they share counted for each.
+    bytes: u64,
+}
+
+impl Keep<'_, '_> {
+    fn extent(&mut self, logical: u64, bytes: u64) -> Result<()> {
+        let (chunk, inside) = self.nodes.chunks.find(logical, bytes)?;
         for place in &chunk.places {
-            map.keep(place + inside..place + inside + bytes);
+            self.map.keep(place + inside..place + inside + bytes);
         }
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes / SHARED_MAX > self.nodes.superblock.bytes {
+            return Err(DiskError::damaged("more bytes than the volume has, by byte", logical));
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -6,9 +6,10 @@ use strongroom_base::Timestamp;
 use strongroom_catalog::{DeviceNumber, Xattr};
 
 use crate::error::{DiskError, Result};
-use crate::fields::{le16, le32, le64, part};
+use crate::fields::{le16, le32, le64};
 
-use super::nodes::{Key, Nodes, walk};
+use super::key::Key;
+use super::nodes::{Nodes, walk};
 use super::roots::FileTree;
 
 const INODE: u8 = 1;
@@ -121,7 +122,7 @@ fn add_xattrs(bytes: &[u8], left: &mut usize, xattrs: &mut Vec<Xattr>) -> Option
         let (value, after) = after.split_at_checked(value_bytes)?;
         *left = left.checked_sub(name.len() + value.len() + NAME_HEAD_BYTES)?;
         xattrs.push(Xattr { name: name.to_vec(), value: value.to_vec() });
-        rest = part(after, 0, after.len());
+        rest = after;
     }
     Some(())
 }

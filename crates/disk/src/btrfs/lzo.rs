@@ -120,9 +120,9 @@ mod tests {
         // A copy from before the beginning.
         assert_eq!(decompress(&[21, b'a', b'b', b'c', b'd', 0x40, 1, 17, 0, 0], 100), None);
         // A run of 300 literals, then a long copy.
-        let mut stream = vec![0, 0, 300 - 18 - 255 + 0];
+        let mut stream = vec![0, 0, 27];
         stream.extend((0..300).map(|n| n as u8));
-        stream.extend([32, 0, 60, 299 << 2 & 0xff, (299 << 2 >> 8) as u8, 17, 0, 0]);
+        stream.extend([32, 0, 60, 0xac, 4, 17, 0, 0]);
         let mut expected: Vec<u8> = (0..300).map(|n| n as u8).collect();
         (0..31 + 255 + 60 + 2).for_each(|n| expected.push(expected[n]));
         assert_eq!(decompress(&stream, 1000).unwrap(), expected);

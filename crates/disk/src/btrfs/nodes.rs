@@ -12,7 +12,8 @@ use crate::error::{DiskError, Result};
 use crate::fields::{byte, le32, le64, part, uuid};
 use crate::read::{ReadAt, read_vec};
 
-use super::chunks::Chunks;
+use super::chunks::{self, Chunks};
+use super::key::{Key, key};
 use super::superblock::{Root, Superblock};
 
 /// Nodes that are kept.
@@ -20,19 +21,6 @@ const CACHE_BYTES: usize = 8 << 20;
 const HEAD_BYTES: usize = 101;
 const ITEM_BYTES: usize = 25;
 const POINTER_BYTES: usize = 33;
-
-/// The name of an item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
-    pub object: u64,
-    pub kind: u8,
-    pub offset: u64,
-}
-
-/// A key as it is stored.
-pub(super) fn key(bytes: &[u8]) -> Key {
-    Key { object: le64(bytes, 0), kind: byte(bytes, 8), offset: le64(bytes, 9) }
-}
 
 /// The superblock, the chunks, and the nodes in them.
 pub(super) struct Nodes<'a> {
@@ -239,4 +227,20 @@ pub(super) fn find(nodes: &Nodes<'_>, root: Root, wanted: Key) -> Result<Option<
         ControlFlow::Break(())
     })?;
     Ok(found)
+}
+
+/// All chunks, by those with which the nodes are read.
+pub(super) fn all_chunks(nodes: &Nodes<'_>) -> Result<Chunks> {
+    let mut list = Chunks::default();
+    let mut result = Ok(());
+    walk(nodes, nodes.superblock.chunks, chunks::FIRST, &mut |key, bytes| {
+        if (key.object, key.kind) != (chunks::FIRST.object, chunks::FIRST.kind) {
+            return ControlFlow::Break(());
+        }
+        result = list.add(&nodes.superblock, key, bytes);
+        if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    result?;
+    list.sort()?;
+    Ok(list)
 }

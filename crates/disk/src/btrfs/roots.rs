@@ -8,7 +8,8 @@ use std::ops::ControlFlow;
 use crate::error::{DiskError, Result};
 use crate::fields::{byte, le16, le32, le64, part};
 
-use super::nodes::{Key, Nodes, find, walk};
+use super::key::Key;
+use super::nodes::{Nodes, find, walk};
 use super::superblock::Root;
 
 pub(super) const ROOT_ITEM: u8 = 132;
@@ -53,8 +54,13 @@ pub(super) struct Found {
 /// Gives all roots to `take`.
 pub(super) fn roots(nodes: &Nodes<'_>, take: &mut dyn FnMut(Found)) -> Result<()> {
     let first = Key { object: 0, kind: 0, offset: 0 };
+    let mut count = 0;
     walk(nodes, nodes.superblock.roots, first, &mut |key, bytes| {
         if key.kind == ROOT_ITEM && byte(bytes, 238) < 8 {
+            count += 1;
+            if count > TREES_MAX {
+                return ControlFlow::Break(());
+            }
             take(Found {
                 id: key.object,
                 root: Root {
@@ -67,13 +73,16 @@ pub(super) fn roots(nodes: &Nodes<'_>, take: &mut dyn FnMut(Found)) -> Result<()
             });
         }
         ControlFlow::Continue(())
-    })
+    })?;
+    if count > TREES_MAX {
+        return Err(DiskError::unsupported("more than a million subvolumes of Btrfs"));
+    }
+    Ok(())
 }
 
 impl FileTrees {
     pub(super) fn read(nodes: &Nodes<'_>) -> Result<Self> {
         let mut list: Vec<FileTree> = Vec::new();
-        let mut has_too_many = false;
         roots(nodes, &mut |found| {
             let Found { id, root, folder, is_deleted } = found;
             let has_files = id == FILES || (FIRST_MADE..=LAST_MADE).contains(&id);
@@ -84,14 +93,8 @@ impl FileTrees {
             if list.last().is_some_and(|last| last.id == id) {
                 list.pop();
             }
-            has_too_many |= list.len() == TREES_MAX;
-            if list.len() < TREES_MAX {
-                list.push(FileTree { id, root, folder });
-            }
+            list.push(FileTree { id, root, folder });
         })?;
-        if has_too_many {
-            return Err(DiskError::unsupported("more than a million subvolumes of Btrfs"));
-        }
         if list.first().is_none_or(|first| first.id != FILES) {
             return Err(DiskError::damaged("Btrfs without files, by tree", FILES));
         }

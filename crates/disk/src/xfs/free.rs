@@ -29,14 +29,15 @@ pub(super) fn map(blocks: &Blocks<'_>) -> Result<FreeMap> {
     }
     let mut map = FreeMap::new(superblock.blocks * blocks.block_bytes(), blocks.block_bytes());
     for group in 0..u64::from(superblock.groups) {
+        let mut add = |first: u64, count: u64| {
+            let start = in_bytes(blocks, group, first);
+            map.add(start..start + count * blocks.block_bytes());
+        };
         // A group whose trees are damaged or contradict each other has nothing that is free.
-        match free_in_group(blocks, group) {
-            Ok(free) => free.into_iter().for_each(|(first, count)| {
-                let start = in_bytes(blocks, group, first);
-                map.add(start..start + count * blocks.block_bytes());
-            }),
-            Err(DiskError::Io(error)) => return Err(error.into()),
-            Err(_) => {}
+        let added = check_trees(blocks, group)
+            .and_then(|header| add_free(blocks, group, &header, &mut add));
+        if let Err(DiskError::Io(error)) = added {
+            return Err(error.into());
         }
     }
     let mut keep = Keep { blocks, map, mapped: 0, meta: 0 };
@@ -51,41 +52,79 @@ fn in_bytes(blocks: &Blocks<'_>, group: u64, inside: u64) -> u64 {
     (group * blocks.superblock.group_blocks + inside) * blocks.block_bytes()
 }
 
-/// The runs of a group that are free: first block and count.
-fn free_in_group(blocks: &Blocks<'_>, group: u64) -> Result<Vec<(u64, u64)>> {
+/// A run of free blocks: the first and how many.
+fn run(record: &[u8]) -> (u64, u64) {
+    (be32(record, 0).into(), be32(record, 4).into())
+}
+
+/// What two trees with the same records have in common, in any order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Digest {
+    records: u64,
+    blocks: u64,
+    mixed: u64,
+}
+
+impl Digest {
+    fn add(&mut self, (first, count): (u64, u64)) {
+        let mixed = (first << 32 | count).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.records += 1;
+        self.blocks += count;
+        self.mixed = self.mixed.wrapping_add(mixed ^ mixed >> 29);
+    }
+}
+
+/// Verifies that both trees of a group's free blocks are intact and have the same.
+fn check_trees(blocks: &Blocks<'_>, group: u64) -> Result<FreeHeader> {
     let damaged = || super::group_damaged("maps of free blocks, by group", group);
     let header = groups::free_header(blocks, group)?;
     let end = blocks.superblock.blocks_of(group);
-    let (mut free, mut sum, mut behind) = (Vec::new(), 0, 0);
+    let (mut by_block, mut by_length, mut behind) = (Digest::default(), Digest::default(), 0);
     let root = header.by_block;
     tree::walk(blocks, &tree::FREE_BY_BLOCK, group, root.block, root.levels, &mut |found| {
         let Found::Record(record) = found else { return Ok(()) };
-        let (first, count) = (u64::from(be32(record, 0)), u64::from(be32(record, 4)));
+        let (first, count) = run(record);
         if first < behind || count == 0 || first + count > end {
             return Err(damaged());
         }
-        (behind, sum) = (first + count, sum + count);
-        free.push((first, count));
+        behind = first + count;
+        by_block.add((first, count));
         Ok(())
     })?;
-    let mut by_length = Vec::new();
     let root = header.by_length;
     tree::walk(blocks, &tree::FREE_BY_LENGTH, group, root.block, root.levels, &mut |found| {
         if let Found::Record(record) = found {
-            by_length.push((u64::from(be32(record, 0)), u64::from(be32(record, 4))));
+            by_length.add(run(record));
         }
         Ok(())
     })?;
-    by_length.sort_unstable();
-    if sum != header.free_blocks || by_length != free {
+    if by_block.blocks != header.free_blocks || by_length != by_block {
         return Err(damaged());
     }
-    for block in groups::kept_for_trees(blocks, group, &header)? {
-        if u64::from(block) < end {
-            free.push((block.into(), 1));
+    Ok(header)
+}
+
+/// Gives the free runs of a group, whose trees were verified, to `add`.
+fn add_free(
+    blocks: &Blocks<'_>,
+    group: u64,
+    header: &FreeHeader,
+    add: &mut dyn FnMut(u64, u64),
+) -> Result<()> {
+    let end = blocks.superblock.blocks_of(group);
+    let kept_for_trees = groups::kept_for_trees(blocks, group, header)?;
+    let root = header.by_block;
+    tree::walk(blocks, &tree::FREE_BY_BLOCK, group, root.block, root.levels, &mut |found| {
+        if let Found::Record(record) = found {
+            let (first, count) = run(record);
+            add(first, count);
         }
-    }
-    Ok(free)
+        Ok(())
+    })?;
+    kept_for_trees.into_iter().filter(|block| u64::from(*block) < end).for_each(|block| {
+        add(block.into(), 1);
+    });
+    Ok(())
 }
 
 /// What is subtracted from the free bytes.

@@ -9,16 +9,19 @@ mod ring;
 
 mod transactions;
 
-mod items;
+mod newer;
 
 mod inodes;
+
+mod items;
 
 use crate::error::{DiskError, Result};
 use crate::file_system::Unclean;
 
 use super::blocks::{Blocks, Overlay, TooLarge};
 
-use items::{Cancelled, Replayer};
+use items::Replayer;
+use newer::{Cancelled, Newer};
 use ring::{Ring, Span};
 use transactions::Transactions;
 
@@ -65,8 +68,8 @@ fn try_replay(blocks: &Blocks<'_>) -> Result<Option<Replay>, Stop> {
         return Err(Stop::Unclean(Unclean::JournalUnknown));
     }
     let mut cancelled = Cancelled::default();
-    transactions(&ring, span, &mut |transaction| cancelled.take(transaction))?;
-    let mut replayer = Replayer::new(blocks, cancelled);
+    transactions(&ring, span, &mut |one| items::note_cancelled(&mut cancelled, one))?;
+    let mut replayer = Replayer::new(Newer::new(blocks, cancelled));
     transactions(&ring, span, &mut |transaction| replayer.take(transaction))?;
     let (overlay, transactions) = replayer.finish()?;
     Ok(Some(Replay { overlay, transactions }))

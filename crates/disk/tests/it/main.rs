@@ -30,6 +30,8 @@ mod exfat;
 mod btrfs;
 mod ntfs;
 
+mod btrfs_hostile;
+
 mod hostile;
 
 mod image;

@@ -13,6 +13,7 @@ use crate::world::{
     lacks, make_xfs, our_tree, overwrite_free, run,
 };
 
+/// Each is judged unmounted or stopped; the first in both ways.
 const SETS: [&[&str]; 8] = [
     &["-b", "size=4096"],
     &["-b", "size=1024", "-i", "nrext64=1"],
@@ -72,7 +73,7 @@ fn a_volume_that_the_kernel_wrote_is_seen_as_the_kernel_sees_it() {
     }
     let folder = folder();
     let path = folder.path().join("image");
-    for (salt, options) in SETS.into_iter().enumerate() {
+    for (salt, options) in SETS.into_iter().enumerate().step_by(2) {
         let what = format!("{options:?}");
         make_xfs(&path, "110M", options);
         let mounted = Mount::new(&path, "nouuid");
@@ -109,7 +110,8 @@ fn a_dirty_log_is_replayed_as_the_kernel_replays_it() {
     }
     let folder = folder();
     let (path, copy) = (folder.path().join("image"), folder.path().join("copy"));
-    for (salt, options) in SETS.into_iter().enumerate() {
+    let with_default = SETS.into_iter().take(1).chain(SETS.into_iter().skip(1).step_by(2));
+    for (salt, options) in with_default.enumerate() {
         let what = format!("{options:?}");
         make_xfs(&path, "110M", options);
         let mounted = Mount::new(&path, "nouuid");

@@ -6,7 +6,7 @@ use crate::fields::{be16, be32, be64, byte, le16, le32, le64, part};
 use super::super::blocks::SECTOR_BYTES;
 use super::super::inode::{MAGIC, flag2};
 use super::super::mapping;
-use super::items::Replayer;
+use super::newer::Newer;
 use super::transactions::Item;
 use super::{DAMAGED, Stop};
 
@@ -32,19 +32,19 @@ const NEW_INODES_MAX: u32 = 1 << 12;
 
 /// Changes one inode.
 #[expect(clippy::big_endian_bytes, reason = "the byte order of XFS")]
-pub(super) fn change(replayer: &mut Replayer<'_, '_>, item: &Item, lsn: u64) -> Result<(), Stop> {
+pub(super) fn change(newer: &mut Newer<'_, '_>, item: &Item, lsn: u64) -> Result<(), Stop> {
     let head = item.part(0);
     let narrow = if head.len() == NARROW_BYTES { 4 } else { 0 };
     let fields = le32(head, 4);
     let first = le64(head, 40 - narrow);
     let sectors = u64::from(le32(head, 48 - narrow));
-    if replayer.is_cancelled(first, sectors) {
+    if newer.cancelled.contains((first, sectors)) {
         return Ok(());
     }
     let inside = u64::from(le32(head, 52 - narrow));
     let start = first.checked_mul(SECTOR_BYTES).and_then(|start| start.checked_add(inside));
     let start = start.ok_or(DAMAGED)?;
-    let mut inode = replayer.read(start, replayer.blocks.superblock.inode_bytes)?;
+    let mut inode = newer.read(start, newer.blocks.superblock.inode_bytes)?;
     let core = item.part(1);
     if be16(&inode, 0) != MAGIC || le16(core, 0) != MAGIC || core.len() < CORE_BYTES {
         return Err(DAMAGED);
@@ -73,7 +73,7 @@ pub(super) fn change(replayer: &mut Replayer<'_, '_>, item: &Item, lsn: u64) -> 
         let area = inode.get_mut(fork_start..).filter(|_| has_xattrs).ok_or(DAMAGED)?;
         copy_fork(item.part(index), area, fields & field::XATTRS_ROOT != 0)?;
     }
-    replayer.write(start, &inode)
+    newer.write(start, &inode)
 }
 
 #[expect(clippy::big_endian_bytes, reason = "the byte order of XFS")]
@@ -136,11 +136,11 @@ fn copy_fork(logged: &[u8], area: &mut [u8], is_root: bool) -> Result<(), Stop> 
 
 /// Makes inodes that were allocated and are still empty.
 #[expect(clippy::big_endian_bytes, reason = "the byte order of XFS")]
-pub(super) fn create(replayer: &mut Replayer<'_, '_>, item: &Item) -> Result<(), Stop> {
+pub(super) fn create(newer: &mut Newer<'_, '_>, item: &Item) -> Result<(), Stop> {
     let head = item.part(0);
     let (group, first) = (u64::from(be32(head, 4)), u64::from(be32(head, 8)));
     let (count, length) = (be32(head, 12), u64::from(be32(head, 20)));
-    let superblock = &replayer.blocks.superblock;
+    let superblock = &newer.blocks.superblock;
     let (inode_bytes, meta_uuid) = (superblock.inode_bytes, superblock.meta_uuid);
     let (inode_shift, group_shift) = (superblock.inode_shift, superblock.group_shift);
     let is_right = be32(head, 16) as usize == inode_bytes
@@ -151,13 +151,13 @@ pub(super) fn create(replayer: &mut Replayer<'_, '_>, item: &Item) -> Result<(),
     if !is_right {
         return Err(DAMAGED);
     }
-    let block = replayer.blocks.join(group, first);
-    let start = replayer.blocks.place(block, length)?;
-    let per_cluster = cluster_blocks(replayer);
-    let sectors = per_cluster * replayer.blocks.block_bytes() / SECTOR_BYTES;
+    let block = newer.blocks.join(group, first);
+    let start = newer.blocks.place(block, length)?;
+    let per_cluster = cluster_blocks(newer);
+    let sectors = per_cluster * newer.blocks.block_bytes() / SECTOR_BYTES;
     for index in 0..length / per_cluster {
         let at = start / SECTOR_BYTES + index * sectors;
-        if replayer.is_cancelled(at, sectors) {
+        if newer.cancelled.contains((at, sectors)) {
             return Ok(());
         }
     }
@@ -169,18 +169,18 @@ pub(super) fn create(replayer: &mut Replayer<'_, '_>, item: &Item) -> Result<(),
         put(&mut inode, 96, &[0xff; 4]);
         put(&mut inode, 152, &((block << inode_shift) + index).to_be_bytes());
         put(&mut inode, 160, &meta_uuid);
-        replayer.write(start + index * inode_bytes as u64, &inode)?;
+        newer.write(start + index * inode_bytes as u64, &inode)?;
     }
     Ok(())
 }
 
 /// Blocks of the buffers in which the kernel reads and writes inodes.
-fn cluster_blocks(replayer: &Replayer<'_, '_>) -> u64 {
+fn cluster_blocks(newer: &Newer<'_, '_>) -> u64 {
     const BYTES: u64 = 8192;
     const INODE_BYTES_MIN: u64 = 256;
-    let superblock = &replayer.blocks.superblock;
+    let superblock = &newer.blocks.superblock;
     let larger = BYTES * (superblock.inode_bytes as u64 / INODE_BYTES_MIN);
-    let is_aligned = superblock.inode_alignment >= larger / replayer.blocks.block_bytes();
+    let is_aligned = superblock.inode_alignment >= larger / newer.blocks.block_bytes();
     let bytes = if is_aligned { larger } else { BYTES };
-    (bytes / replayer.blocks.block_bytes()).max(1)
+    (bytes / newer.blocks.block_bytes()).max(1)
 }

@@ -1,13 +1,13 @@
 //! The items of a transaction, carried out in memory: parts of blocks, inodes, new inodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use crate::error::DiskError;
 use crate::fields::{be16, be32, be64, le16, le32, le64, part};
 use crate::file_system::Unclean;
-use crate::read::read_vec;
 
-use super::super::blocks::{Blocks, Overlay, SECTOR_BYTES};
+use super::super::blocks::{Overlay, SECTOR_BYTES};
+use super::super::superblock::Superblock;
+use super::newer::{Cancelled, Newer};
 use super::transactions::{Item, Transaction};
 use super::{DAMAGED, Stop, inodes};
 
@@ -42,40 +42,15 @@ mod flag {
 const CHUNK: usize = 128;
 /// Changes that were begun and not completed.
 const INTENTS_MAX: usize = 100_000;
-/// Blocks that were freed; the log has about one for each hundred bytes.
-const CANCELLED_MAX: usize = 1_000_000;
 
-/// Blocks that were freed: how often, by their first sector and length.
-#[derive(Default)]
-pub(super) struct Cancelled(BTreeMap<(u64, u64), u32>);
-
-impl Cancelled {
-    /// The first pass.
-    pub(super) fn take(&mut self, transaction: &Transaction) -> Result<(), Stop> {
-        for item in &transaction.items {
-            if item.kind() == kind::BUFFER && Buffer::of(item).is_cancel() {
-                *self.0.entry(Buffer::of(item).key()).or_insert(0) += 1;
-            }
-        }
-        if self.0.len() > CANCELLED_MAX {
-            return Err(Stop::Unclean(Unclean::JournalTooLarge));
-        }
-        Ok(())
-    }
-
-    fn contains(&self, key: (u64, u64)) -> bool {
-        self.0.contains_key(&key)
-    }
-
-    /// What follows the last time that a block was freed counts again.
-    fn forget_one(&mut self, key: (u64, u64)) {
-        if let Some(count) = self.0.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
-                self.0.remove(&key);
-            }
-        }
-    }
+/// The first pass: notes which blocks a transaction freed.
+pub(super) fn note_cancelled(
+    cancelled: &mut Cancelled,
+    transaction: &Transaction,
+) -> Result<(), Stop> {
+    let buffers = transaction.items.iter().filter(|item| item.kind() == kind::BUFFER);
+    let mut freed = buffers.map(Buffer::of).filter(Buffer::is_cancel);
+    freed.try_for_each(|buffer| cancelled.add(buffer.key()))
 }
 
 /// What an item says of a buffer.
@@ -132,25 +107,22 @@ impl Buffer {
 
 /// The second pass.
 pub(super) struct Replayer<'r, 'a> {
-    pub blocks: &'r Blocks<'a>,
-    cancelled: Cancelled,
-    overlay: Overlay,
+    newer: Newer<'r, 'a>,
     /// Changes of maps, attributes and exchanges that were begun and not completed.
     intents: BTreeSet<(u16, u64)>,
     transactions: u32,
 }
 
 impl<'r, 'a> Replayer<'r, 'a> {
-    pub(super) fn new(blocks: &'r Blocks<'a>, cancelled: Cancelled) -> Self {
-        let (overlay, intents) = (Overlay::default(), BTreeSet::new());
-        Self { blocks, cancelled, overlay, intents, transactions: 0 }
+    pub(super) fn new(newer: Newer<'r, 'a>) -> Self {
+        Self { newer, intents: BTreeSet::new(), transactions: 0 }
     }
 
     pub(super) fn finish(self) -> Result<(Overlay, u32), Stop> {
         if !self.intents.is_empty() {
             return Err(Stop::Unclean(Unclean::JournalUnfinished));
         }
-        Ok((self.overlay, self.transactions))
+        Ok((self.newer.overlay, self.transactions))
     }
 
     pub(super) fn take(&mut self, transaction: &Transaction) -> Result<(), Stop> {
@@ -169,8 +141,8 @@ impl<'r, 'a> Replayer<'r, 'a> {
         let id = le64(item.part(0), 8);
         match item.kind() {
             kind::BUFFER => return self.buffer(&Buffer::of(item), item, lsn),
-            kind::INODE => return inodes::change(self, item, lsn),
-            kind::NEW_INODES => return inodes::create(self, item),
+            kind::INODE => return inodes::change(&mut self.newer, item, lsn),
+            kind::NEW_INODES => return inodes::create(&mut self.newer, item),
             kind::MAP | kind::XATTR | kind::EXCHANGE => {
                 self.intents.insert((item.kind(), id));
             }
@@ -189,24 +161,22 @@ impl<'r, 'a> Replayer<'r, 'a> {
         Ok(())
     }
 
-    pub(super) fn is_cancelled(&self, first: u64, sectors: u64) -> bool {
-        self.cancelled.contains((first, sectors))
-    }
-
     fn buffer(&mut self, buffer: &Buffer, item: &Item, lsn: u64) -> Result<(), Stop> {
         if buffer.is_cancel() {
-            self.cancelled.forget_one(buffer.key());
+            self.newer.cancelled.forget_one(buffer.key());
             return Ok(());
         }
-        if buffer.flags & flag::INODES != 0 || self.cancelled.contains(buffer.key()) {
+        if buffer.flags & flag::INODES != 0 || self.newer.cancelled.contains(buffer.key()) {
             return Ok(());
         }
         let start = buffer.first.checked_mul(SECTOR_BYTES).ok_or(DAMAGED)?;
         let bytes = (buffer.sectors * SECTOR_BYTES) as usize;
-        let old = self.read(start, bytes)?;
+        let old = self.newer.read(start, bytes)?;
         // What is newer in its place than this transaction stays, unless an earlier one was taken.
-        let is_taken = self.overlay.first(start..start + bytes as u64).is_some();
-        if !is_taken && self.lsn_of(&old).is_some_and(|known| known >= lsn) {
+        let is_taken = self.newer.overlay.first(start..start + bytes as u64).is_some();
+        if !is_taken
+            && lsn_of(&self.newer.blocks.superblock, &old).is_some_and(|known| known >= lsn)
+        {
             return Ok(());
         }
         let mut parts = item.parts.iter().skip(1);
@@ -219,60 +189,40 @@ impl<'r, 'a> Replayer<'r, 'a> {
                 if here == 0 || from + length > bytes {
                     return Err(DAMAGED);
                 }
-                self.write(start + from as u64, &part[..length])?;
+                self.newer.write(start + from as u64, &part[..length])?;
                 (first, count) = (first + here, count - here);
             }
         }
         Ok(())
     }
+}
 
-    /// Bytes as they are after what was replayed so far.
-    pub(super) fn read(&self, offset: u64, bytes: usize) -> Result<Vec<u8>, Stop> {
-        let mut found = read_vec(self.blocks.reader, offset, bytes)?;
-        self.overlay.apply(offset, &mut found);
-        Ok(found)
-    }
-
-    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Stop> {
-        let end = offset.checked_add(bytes.len() as u64).map(|end| end.div_ceil(SECTOR_BYTES));
-        let is_there = end.is_some_and(|end| end * SECTOR_BYTES <= self.blocks.reader.size());
-        if !is_there {
-            return Err(Stop::Disk(DiskError::damaged("the log writes behind the end", offset)));
-        }
-        Ok(self.overlay.write(self.blocks.reader, offset, bytes)??)
-    }
-
-    /// The newest change that a block has in its place; `None` if it does not say, or is not of
-    /// this file system: then the log is right.
-    fn lsn_of(&self, block: &[u8]) -> Option<u64> {
-        let (lsn_at, uuid_at) = match (be32(block, 0), be16(block, 8), be16(block, 0)) {
-            // Trees of groups.
-            (0x4142_3342 | 0x4142_3343 | 0x4941_4233 | 0x4649_4233, ..) => (24, 32),
-            (0x524d_4233 | 0x5233_4643, ..) => (24, 32),
-            // Trees of extents.
-            (0x424d_4133, ..) => (32, 40),
-            // Headers of groups: free blocks, their list, inodes.
-            (0x5841_4746, ..) => (208, 64),
-            (0x5841_464c, ..) => (24, 8),
-            (0x5841_4749, ..) => (320, 296),
-            // Symbolic links.
-            (0x5853_4c4d, ..) => (48, 16),
-            // Directories: one block, data, free space.
-            (0x5844_4233 | 0x5844_4433 | 0x5844_4633, ..) => (16, 24),
-            // The superblock.
-            (0x5846_5342, ..) => (240, 32),
-            // Directories: leaves of two kinds. Attributes: leaves. Nodes of both.
-            (_, 0x3df1 | 0x3dff | 0x3bee | 0x3ebe, _) => (24, 32),
-            _ => return None,
-        };
-        let is_superblock = lsn_at == 240;
-        let uuid = if is_superblock {
-            self.blocks.superblock.uuid
-        } else {
-            self.blocks.superblock.meta_uuid
-        };
-        let is_ours = part(block, uuid_at, 16) == uuid;
-        let lsn = be64(block, lsn_at);
-        (is_ours && lsn != 0 && lsn != u64::MAX).then_some(lsn)
-    }
+/// The newest change that a block has in its place; `None` if it does not say, or is not of
+/// this file system: then the log is right.
+fn lsn_of(superblock: &Superblock, block: &[u8]) -> Option<u64> {
+    let (lsn_at, uuid_at) = match (be32(block, 0), be16(block, 8), be16(block, 0)) {
+        // Trees of groups.
+        (0x4142_3342 | 0x4142_3343 | 0x4941_4233 | 0x4649_4233, ..) => (24, 32),
+        (0x524d_4233 | 0x5233_4643, ..) => (24, 32),
+        // Trees of extents.
+        (0x424d_4133, ..) => (32, 40),
+        // Headers of groups: free blocks, their list, inodes.
+        (0x5841_4746, ..) => (208, 64),
+        (0x5841_464c, ..) => (24, 8),
+        (0x5841_4749, ..) => (320, 296),
+        // Symbolic links.
+        (0x5853_4c4d, ..) => (48, 16),
+        // Directories: one block, data, free space.
+        (0x5844_4233 | 0x5844_4433 | 0x5844_4633, ..) => (16, 24),
+        // The superblock.
+        (0x5846_5342, ..) => (240, 32),
+        // Directories: leaves of two kinds. Attributes: leaves. Nodes of both.
+        (_, 0x3df1 | 0x3dff | 0x3bee | 0x3ebe, _) => (24, 32),
+        _ => return None,
+    };
+    let is_superblock = lsn_at == 240;
+    let uuid = if is_superblock { superblock.uuid } else { superblock.meta_uuid };
+    let is_ours = part(block, uuid_at, 16) == uuid;
+    let lsn = be64(block, lsn_at);
+    (is_ours && lsn != 0 && lsn != u64::MAX).then_some(lsn)
 }
