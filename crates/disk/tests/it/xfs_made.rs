@@ -146,7 +146,7 @@ fn changed_bytes_of_xfs_end_in_errors_or_in_other_files() {
         let used: Vec<u64> =
             used(&bytes).into_iter().filter(|line| is_metadata(&bytes, *line)).collect();
         let (mut opened, mut names) = (0, 0);
-        for seed in 0..300 {
+        for seed in 0..200 {
             let mut random = Random::new(seed * 4 + set as u64);
             let mut changed = changes(&mut random, &bytes, &used);
             if random.once_in(2) {
@@ -158,7 +158,7 @@ fn changed_bytes_of_xfs_end_in_errors_or_in_other_files() {
                 names += explore(&*files);
             }
         }
-        assert!(opened > 150 && names > 30_000, "set {set}: {opened} {names}");
+        assert!(opened > 100 && names > 20_000, "set {set}: {opened} {names}");
     }
 }
 
@@ -198,7 +198,7 @@ fn a_log_whose_records_lie_ends() {
         .collect();
     assert!(heads.len() > 2);
     let (mut replayed, mut names) = (0, 0);
-    for seed in 0..400 {
+    for seed in 0..150 {
         let mut random = Random::new(seed);
         let mut bytes = bytes.clone();
         let head = *random.pick(&heads);
@@ -223,7 +223,7 @@ fn a_log_whose_records_lie_ends() {
         replayed += usize::from(matches!(files.facts().state, State::Replayed { .. }));
         names += explore(&*files);
     }
-    assert!(replayed > 50 && names > 1000, "{replayed} {names}");
+    assert!(replayed > 20 && names > 400, "{replayed} {names}");
 }
 
 #[test]
