@@ -12,9 +12,7 @@ mod in_use;
 mod open;
 mod qcow2;
 mod vhd;
-#[cfg(feature = "vhdx")]
 mod vhdx;
-#[cfg(feature = "vmdk")]
 mod vmdk;
 
 use std::fs::File;

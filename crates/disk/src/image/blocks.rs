@@ -3,7 +3,6 @@
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-#[cfg(feature = "vmdk")]
 use std::sync::Arc;
 
 use crate::read::ReadAt;
@@ -19,7 +18,6 @@ pub(super) enum Content {
     /// From this byte of the file on.
     Stored(u64),
     /// In a block that was decompressed, from this byte of it on.
-    #[cfg(feature = "vmdk")]
     Decompressed(Arc<[u8]>, usize),
     Zeros,
 }
@@ -70,7 +68,6 @@ impl<B: Blocks> ReadAt for OfBlocks<B> {
                     }
                     file.read_at(place, now)?;
                 }
-                #[cfg(feature = "vmdk")]
                 Content::Decompressed(block, from) => {
                     let part = block.get(from..).and_then(|rest| rest.get(..now.len()));
                     now.copy_from_slice(part.ok_or(io::ErrorKind::InvalidData)?);

@@ -7,9 +7,7 @@ use super::error::{ImageError, ImageResult};
 use super::format::{Format, Recognized, recognize};
 use super::qcow2::Qcow2;
 use super::vhd::Vhd;
-#[cfg(feature = "vhdx")]
 use super::vhdx::Vhdx;
-#[cfg(feature = "vmdk")]
 use super::vmdk::Vmdk;
 use super::{Image, RawImage};
 
@@ -112,19 +110,7 @@ fn open_as(
         Format::Raw => file,
         Format::Qcow2 => Box::new(Qcow2::in_chain(file, path, chain)?),
         Format::Vhd => Box::new(Vhd::open(file, path, chain)?),
-        #[cfg(feature = "vhdx")]
         Format::Vhdx => Box::new(Vhdx::open(file, path, chain)?),
-        #[cfg(feature = "vmdk")]
         Format::Vmdk => Box::new(Vmdk::open(file, path, chain)?),
-        #[cfg(not(feature = "vhdx"))]
-        Format::Vhdx => return Err(foreign(path, format)),
-        #[cfg(not(feature = "vmdk"))]
-        Format::Vmdk => return Err(foreign(path, format)),
     })
-}
-
-/// This program was built without the format.
-#[cfg(not(all(feature = "vhdx", feature = "vmdk")))]
-fn foreign(path: &Path, format: Format) -> ImageError {
-    ImageError::Foreign { path: path.into(), format: format.name() }
 }

@@ -45,7 +45,6 @@ fn vhd() {
     }
 }
 
-#[cfg(feature = "vmdk")]
 #[test]
 fn vmdk() {
     if skipped(lacks(&TOOLS)) {
@@ -62,7 +61,6 @@ fn vmdk() {
     check("vmdk", "vmdk", "compat6=on", true, &mut random);
 }
 
-#[cfg(feature = "vmdk")]
 #[test]
 fn vmdk_with_a_parent_is_refused() {
     if skipped(lacks(&TOOLS)) {
@@ -75,7 +73,6 @@ fn vmdk_with_a_parent_is_refused() {
     assert!(error.to_string().contains("a parent disk"), "{error}");
 }
 
-#[cfg(feature = "vmdk")]
 #[test]
 fn vmdk_of_several_extents() {
     if skipped(lacks(&TOOLS)) {
@@ -115,7 +112,6 @@ fn vmdk_of_several_extents() {
     }
 }
 
-#[cfg(feature = "vhdx")]
 #[test]
 fn vhdx() {
     if skipped(lacks(&TOOLS)) {
@@ -137,7 +133,6 @@ fn vhdx() {
     assert_eq!(image.next_data(0).unwrap().unwrap().start, 39 << 40);
 }
 
-#[cfg(feature = "vhdx")]
 #[test]
 fn vhdx_with_a_log_is_refused() {
     if skipped(lacks(&TOOLS)) {
