@@ -4,7 +4,12 @@
 //! one_night MONITOR FOLDER STATE [AGENT]
 //! ```
 
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a program for tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a program for tests"
+)]
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +26,7 @@ fn main() {
         parent: None,
         set: "test",
         without: &[],
+        beside: &[],
         store_folder: &arguments[1],
         store_limits: StoreLimits { bytes_max: None, reserve: 0 },
         state_folder: &arguments[2],
@@ -31,6 +37,7 @@ fn main() {
         cancel: Cancel::new(),
     };
     let live = machine.freeze_disks(&night).unwrap();
+    println!("The machine was paused for {:?}.", live.pause);
     for disk in &live.disks {
         let mut bytes = vec![0; disk.image.size() as usize];
         disk.image.read_at(0, &mut bytes).unwrap();

@@ -8,6 +8,11 @@ use crate::description::{DiskBus, device_name, disk_bus, is_cdrom};
 use crate::error::MachineError;
 use crate::qmp::Qmp;
 
+/// At most this many drives are looked at.
+const DRIVES_MAX: usize = 1024;
+/// A device is at most this deep among QEMU's objects.
+const DEPTH_MAX: usize = 16;
+
 /// A disk of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drive {
@@ -101,7 +106,7 @@ impl Drives {
         let mut drives = Self::default();
         let mut places: BTreeMap<DiskBus, usize> = BTreeMap::new();
         let mut names = BTreeSet::new();
-        for block in answer.as_array().into_iter().flatten() {
+        for block in answer.as_array().into_iter().flatten().take(DRIVES_MAX) {
             let Some(qdev) = block["qdev"].as_str().filter(|path| !path.is_empty()) else {
                 // A drive that no device uses.
                 continue;
@@ -192,7 +197,7 @@ impl Device {
         let mut has_iothread = has_iothread(qmp, &path)?;
         let mut controller = None;
         // The devices that the bus belongs to, from the inside out.
-        for (place, _) in bus_path.rmatch_indices('/') {
+        for (place, _) in bus_path.rmatch_indices('/').take(DEPTH_MAX) {
             let above = &bus_path[..place];
             if above.matches('/').count() < 3 {
                 break;

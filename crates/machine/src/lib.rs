@@ -35,7 +35,7 @@ pub use description::{
 pub use drives::{Drive, LeftOut, WhyLeftOut};
 pub use error::{Broken, MachineError};
 pub use live::{
-    Consistency, LiveDisk, LiveDisks, LiveImage, Machine, Night, Parent, Reached, StoreLimits,
-    Undone, undo,
+    Beside, Consistency, LiveDisk, LiveDisks, LiveImage, Machine, Night, Parent, Reached,
+    StoreLimits, Undone, undo,
 };
 pub use qmp::{Event, Qmp, QmpError, Unanswered};

@@ -16,6 +16,7 @@
 
 mod freeze;
 
+mod beside;
 mod export;
 
 mod image;
@@ -40,6 +41,7 @@ use crate::drives::{Drive, Drives, LeftOut, nodes};
 use crate::error::{Broken, MachineError};
 use crate::intent::{Intent, StateFolder};
 use crate::qmp::Qmp;
+pub use beside::Beside;
 use image::Instant;
 pub use image::LiveImage;
 pub use store::StoreLimits;
@@ -108,6 +110,9 @@ pub struct Night<'a> {
     pub set: &'a str,
     /// Disks to leave out.
     pub without: &'a [String],
+    /// Files to read at the same instant: the variables of the UEFI, the state of a TPM. 64 MiB at
+    /// most, all together.
+    pub beside: &'a [PathBuf],
     /// The folder for what the guest overwrites.
     pub store_folder: &'a Path,
     /// How much the store may take.
@@ -145,6 +150,8 @@ pub struct LiveDisks {
     pub disks: Vec<LiveDisk>,
     /// Drives that are not read.
     pub left_out: Vec<LeftOut>,
+    /// The files beside them.
+    pub beside: Vec<Beside>,
     /// How consistent they are.
     pub reached: Reached,
     /// How long the machine was paused.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use strongroom_base::Stopwatch;
 
-use super::export::export;
-use super::export::has_safe_server;
+use super::beside::Beside;
+use super::export::{export, has_safe_server};
 use super::image::Instant;
 use super::store::{self, Store};
 use super::watch::{Watch, Watched};
@@ -56,7 +56,8 @@ impl Machine {
         let asks_agent = is_running && night.consistency != Consistency::None;
         let agent = night.agent.filter(|_| asks_agent);
         let intent = Intent {
-            monitor: self.monitor.clone(),
+            // A later process may be in another folder.
+            monitor: self.monitor.canonicalize().unwrap_or_else(|_| self.monitor.clone()),
             snapshot: night.snapshot.to_owned(),
             agent: agent.map(ToOwned::to_owned),
             is_pausing: is_running,
@@ -76,6 +77,7 @@ impl Machine {
             Ok(begun) => Ok(LiveDisks {
                 disks: begun.disks,
                 left_out: found.left_out,
+                beside: begun.beside,
                 reached: begun.reached,
                 pause: begun.pause,
                 instant: begun.instant,
@@ -139,6 +141,7 @@ impl Machine {
 /// What was begun.
 struct Begun {
     disks: Vec<LiveDisk>,
+    beside: Vec<Beside>,
     reached: Reached,
     pause: Duration,
     instant: Arc<Instant>,
@@ -159,12 +162,12 @@ fn begin(
         store::remove(&disk.store)?;
     }
     let reached = freeze(undoing, night)?;
-    let (reached, pause) = match reached {
-        None => {
-            insert_filters(&qmp, undoing, night)?;
-            (Reached::AtRest, Duration::ZERO)
+    let (reached, beside, pause) = match reached {
+        None => (Reached::AtRest, take_instant(&qmp, undoing, night)?, Duration::ZERO),
+        Some(reached) => {
+            let (beside, pause) = take_instant_paused(&qmp, undoing, night)?;
+            (reached, beside, pause)
         }
-        Some(reached) => (reached, insert_filters_paused(&qmp, undoing, night)?),
     };
     // If the agent hangs now, its thread goes on, and so does the backup.
     let freezer = undoing.freezer.as_ref();
@@ -182,7 +185,7 @@ fn begin(
         qmp,
         intent: undoing.intent.clone(),
     })?;
-    Ok(Begun { disks, reached, pause, instant, watch })
+    Ok(Begun { disks, beside, reached, pause, instant, watch })
 }
 
 fn add_store(qmp: &Qmp, names: &Names, disk: &IntendedDisk) -> Result<(), MachineError> {
@@ -220,21 +223,26 @@ fn reached_without(error: AgentError) -> Reached {
     Reached::Paused { why: Some(error) }
 }
 
-/// Pauses the machine, puts the filters in, and has it run again. Returns how long it was paused.
-fn insert_filters_paused(
+/// Pauses the machine, takes the instant, and has it run again. Returns how long it was paused, too.
+fn take_instant_paused(
     qmp: &Qmp,
     undoing: &Undoing,
     night: &Night<'_>,
-) -> Result<Duration, MachineError> {
+) -> Result<(Vec<Beside>, Duration), MachineError> {
     let paused = Stopwatch::start();
     // If anything fails from here on, what undoes it has the machine run.
     qmp.execute_within("stop", Value::Null, STOP_LIMIT)?;
-    insert_filters(qmp, undoing, night)?;
+    let beside = take_instant(qmp, undoing, night)?;
     qmp.execute("cont", Value::Null)?;
-    Ok(paused.elapsed())
+    Ok((beside, paused.elapsed()))
 }
 
-fn insert_filters(qmp: &Qmp, undoing: &Undoing, night: &Night<'_>) -> Result<(), MachineError> {
+/// Begins the bitmaps, puts the filters in, and reads the files beside the disks.
+fn take_instant(
+    qmp: &Qmp,
+    undoing: &Undoing,
+    night: &Night<'_>,
+) -> Result<Vec<Beside>, MachineError> {
     let name = |drive: &Drive| bitmap_name(night.set, night.snapshot, &drive.name);
     let actions: Vec<Value> =
         undoing.drives.iter().map(|drive| bitmaps::begin(drive, &name(drive))).collect();
@@ -248,7 +256,7 @@ fn insert_filters(qmp: &Qmp, undoing: &Undoing, night: &Night<'_>) -> Result<(),
             other => other,
         })?;
     }
-    Ok(())
+    Ok(Beside::read_all(night.beside))
 }
 
 fn insert_filter(qmp: &Qmp, drive: &Drive, names: &Names) -> Result<(), MachineError> {

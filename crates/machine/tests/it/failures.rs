@@ -300,8 +300,13 @@ fn a_machine_that_is_paused_stays_paused() {
     guest.ask("stop", Value::Null);
     let machine = guest.connect();
     let (folder, state) = (guest.folder().to_owned(), guest.state());
-    let live = machine.freeze_disks(&night("S0", &folder, &state)).unwrap();
+    let beside = [folder.join("bios"), folder.join("none")];
+    let mut tonight = night("S0", &folder, &state);
+    tonight.beside = &beside;
+    let live = machine.freeze_disks(&tonight).unwrap();
     assert!(matches!(live.reached, Reached::AtRest));
+    assert_eq!(live.beside[0].content.as_ref().unwrap().len(), 64 << 10);
+    assert!(live.beside[1].content.is_err());
     check_same(&live.disks[0], &guest.disks["vda"], None);
     live.finish(true).unwrap();
     assert_eq!(guest.status(), "paused");

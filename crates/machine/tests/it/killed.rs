@@ -32,7 +32,7 @@ fn run_until(guest: &Guest, agent: Option<&Path>, is_last: impl Fn(&str) -> bool
     let monitor = guest.monitor();
     let mut command = Command::new(program());
     command.arg(&socket).args([guest.folder(), &guest.state()]).args(agent);
-    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let (stream, _) = listener.accept().unwrap();
     if relay(&stream, &monitor, &is_last) {
         child.kill().unwrap();

@@ -7,7 +7,7 @@ use strongroom_disk::{Image, ReadAt};
 use strongroom_machine::{Broken, DiskBus, Reached, WhyLeftOut};
 use strongroom_testkit::Random;
 
-use crate::world::{GRAIN, Guest, check_same, night, parent, plan, sizes, usual};
+use crate::world::{GRAIN, Guest, check_same, night, parent, plan, read_all, sizes, usual};
 
 #[test]
 fn all_disks_are_of_one_instant() {
@@ -44,12 +44,23 @@ fn all_disks_are_of_one_instant() {
         let live = machine.freeze_disks(&tonight).unwrap();
         assert!(matches!(live.reached, Reached::Paused { why: None }), "{:?}", live.reached);
         assert!(live.pause < Duration::from_secs(5), "{:?}", live.pause);
-        for plan in &plans {
-            guest.scribble(plan.name, &mut random, 10);
-        }
-        for disk in &live.disks {
-            let was = before.as_ref().map(|disks| disks[&disk.name].as_slice());
-            check_same(disk, &then[&disk.name], was);
+        let disks = &live.disks;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for disk in disks {
+                    let was = before.as_ref().map(|disks| disks[&disk.name].as_slice());
+                    check_same(disk, &then[&disk.name], was);
+                }
+            });
+            // While it is read.
+            for _ in 0..3 {
+                for plan in &plans {
+                    guest.scribble(plan.name, &mut random, 4);
+                }
+            }
+        });
+        for disk in disks {
+            assert!(read_all(disk).unwrap() == then[&disk.name], "{} at last", disk.name);
         }
         assert!(live.store_bytes() > 0 && !live.is_broken());
         live.finish(true).unwrap();

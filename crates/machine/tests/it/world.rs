@@ -251,6 +251,7 @@ pub fn night<'a>(snapshot: &'a str, folder: &'a Path, state: &'a Path) -> Night<
         parent: None,
         set: "test",
         without: &[],
+        beside: &[],
         store_folder: folder,
         store_limits: StoreLimits { bytes_max: None, reserve: 0 },
         state_folder: state,
