@@ -7,7 +7,6 @@
 //!
 //! This crate knows nothing of repositories and snapshots: the caller stores what it gives.
 
-mod beside;
 mod describe;
 mod description;
 
@@ -26,7 +25,6 @@ mod qmp;
 mod error;
 
 pub use agent::AgentError;
-pub use beside::Beside;
 pub use bitmaps::bitmap_name;
 pub use description::{
     Cpu, DESCRIPTION_BYTES_MAX, Description, DescriptionError, DiskBus, DiskDescription, Emulator,

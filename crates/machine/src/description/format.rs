@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{DESCRIPTION_BYTES_MAX, Description, DescriptionError};
+use super::{DESCRIPTION_BYTES_MAX, Description, DescriptionError, Firmware, FirmwareFile};
 
 /// The version that is written.
 const VERSION: u32 = 1;
@@ -17,6 +17,14 @@ impl Description {
     /// A description in which nothing is known yet.
     pub fn new() -> Self {
         Self { version: VERSION, ..Self::default() }
+    }
+
+    /// The files of its firmware, which are stored under their names beside the description.
+    pub fn files(&self) -> Vec<&FirmwareFile> {
+        match &self.firmware {
+            Firmware::Bios { file } => file.iter().collect(),
+            Firmware::Uefi { code, variables } => [code].into_iter().chain(variables).collect(),
+        }
     }
 
     /// As it is stored: JSON on several lines.

@@ -13,7 +13,9 @@ use strongroom_engine::{
     BackupOptions, BackupOutcome, Changed, Disk, EngineError, Machine as Stored, MachineBackup,
     MachineOptions,
 };
-use strongroom_machine::{Consistency, LiveDisks, Machine, Night, Parent, Reached, StoreLimits};
+use strongroom_machine::{
+    Beside, Consistency, Description, LiveDisks, Machine, Night, Parent, Reached, StoreLimits,
+};
 use strongroom_repository::Repository;
 
 use super::{MonitorArgs, failed, state_folder};
@@ -22,6 +24,8 @@ use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
 
+/// The file that says what the machine is made of.
+const DESCRIPTION: &str = "machine.json";
 /// Connections to each disk: more wait for the same disk.
 const CONNECTIONS: usize = 4;
 /// How the progress is worded.
@@ -86,7 +90,8 @@ enum ConsistencyArg {
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     // Before a repository is made for it, or a passphrase asked for.
     let machine = Machine::connect(&args.monitor.monitor).map_err(failed)?;
-    let name = args.name.clone().or_else(|| machine.name()).ok_or_else(|| {
+    let description = machine.description().map_err(failed)?;
+    let name = args.name.clone().or_else(|| description.name.clone()).ok_or_else(|| {
         let message = "QEMU does not say what the machine is called";
         CliError::new(Exit::Failed, message, "name it with --name, the same each time")
     })?;
@@ -100,7 +105,13 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let shown = context.terminal.monitor(WORDS);
     let paths = [Path::new("/").join(&name)];
     let monitor = args.storing.recorded(context, &shown, &paths)?;
-    let backup = Backup { context, args, machine: &machine, repository: &repository };
+    let backup = Backup {
+        context,
+        args,
+        machine: &machine,
+        description: &description,
+        repository: &repository,
+    };
     let mut done = backup.once(&stored, &options, !args.read_all, &monitor);
     if let Err(Ended::Doubt(error)) = &done {
         context.terminal.problem(Severity::Warning, &format!("{error}: all of it is read now"));
@@ -123,6 +134,7 @@ struct Backup<'b> {
     context: &'b Context,
     args: &'b Args,
     machine: &'b Machine,
+    description: &'b Description,
     repository: &'b Repository,
 }
 
@@ -182,6 +194,8 @@ impl Backup<'_> {
         let disk_bytes: BTreeMap<String, u64> = begun.parent_disks().into_iter().collect();
         let set = self.repository.config.id.to_string();
         let state = state_folder(&args.monitor.monitor)?;
+        let files = self.description.files().into_iter().map(|file| PathBuf::from(&file.path));
+        let files: Vec<PathBuf> = files.collect();
         let night = Night {
             snapshot: &name,
             parent: parent_name
@@ -189,6 +203,7 @@ impl Backup<'_> {
                 .map(|snapshot| Parent { snapshot, disk_bytes: &disk_bytes }),
             set: &set,
             without: &args.without,
+            beside: &files,
             store_folder: &args.store,
             store_limits: StoreLimits { bytes_max: args.store_limit, reserve: args.store_reserve },
             state_folder: &state,
@@ -211,13 +226,8 @@ impl Backup<'_> {
                 .map(|(ranges, since)| Changed { since, ranges }),
             ..Disk::new(disk.name.clone(), Box::new(disk.image.clone()))
         };
-        let beside = self.machine.beside().map_err(failed)?;
-        for missing in &beside.missing {
-            let message = format!("not stored with the machine: {missing}");
-            self.context.terminal.problem(Severity::Note, &message);
-        }
         let disks = live.disks.iter().map(disk).collect();
-        let machine = Stored { disks, description: beside.files };
+        let machine = Stored { disks, description: self.described(&live.beside) };
         let outcome = begun.store(&machine, monitor, &self.context.cancel);
         let facts = Facts::of(&live);
         let is_committed = outcome.as_ref().is_ok_and(|outcome| outcome.committed);
@@ -227,6 +237,30 @@ impl Backup<'_> {
             Err(error @ EngineError::DiskDenied { .. }) if is_trusting => Err(Ended::Doubt(error)),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+impl Backup<'_> {
+    /// What is stored beside the disks: the description, and the files that it names.
+    fn described(&self, beside: &[Beside]) -> Vec<(String, Vec<u8>)> {
+        let missing = |what: &str| {
+            let message = format!("not stored with the machine: {what}");
+            self.context.terminal.problem(Severity::Note, &message);
+        };
+        let mut files = vec![(DESCRIPTION.to_owned(), self.description.to_json())];
+        for (file, found) in self.description.files().into_iter().zip(beside) {
+            match &found.content {
+                Ok(bytes) => files.push((file.name.clone(), bytes.clone())),
+                Err(why) => missing(&format!("{} ({why})", file.path)),
+            }
+        }
+        if self.description.arguments.is_empty() {
+            missing("the command line of QEMU");
+        }
+        if self.description.tpm.as_ref().is_some_and(|tpm| tpm.state.is_none()) {
+            missing("the state of its TPM");
+        }
+        files
     }
 }
 
