@@ -46,9 +46,9 @@ pub enum TopChild {
     Directory,
     /// A snapshot.
     Snapshot(Arc<Snapshot>),
-    /// A link to a neighbour.
+    /// A link to a snapshot.
     Link {
-        /// The neighbour's name.
+        /// The path from where the link is.
         target: Vec<u8>,
         /// When the snapshot that it leads to began.
         changed: Timestamp,
@@ -69,11 +69,13 @@ impl Layout {
         for snapshot in snapshots {
             let short = snapshot.id.short();
             let id = if shorts[&short] == 1 { short } else { snapshot.id.to_string() };
-            layout.add(&[b"ids"], id.as_bytes(), snapshot);
+            let id = layout.add(&[b"ids"], id.as_bytes(), snapshot);
             let names = MomentNames::new(snapshot.started, zone);
             let series = [b"hosts", &*host_name(&snapshot.host), &*paths_name(&snapshot.paths)];
-            let target = layout.add(&series, &labelled(&names.moment, snapshot), snapshot);
+            layout.add(&series, &labelled(&names.moment, snapshot), snapshot);
             if !snapshot.partial {
+                // Not the neighbour: Samba takes what is among the previous versions for one.
+                let target = [b"../../../ids/", &id[..]].concat();
                 let latest = TopChild::Link { target, changed: snapshot.started };
                 layout.enter(&series, snapshot.started).children.insert(LATEST.to_vec(), latest);
             }
@@ -181,7 +183,7 @@ mod tests {
         let TopChild::Link { target, .. } = &series.children[LATEST] else {
             panic!("latest is a link")
         };
-        assert_eq!(target, b"1970-01-01T00-00-00-2");
+        assert_eq!(target, b"../../../ids/02020202");
     }
 
     #[test]
@@ -196,7 +198,7 @@ mod tests {
         let TopChild::Link { target, .. } = &series.children[LATEST] else {
             panic!("latest is a link")
         };
-        assert_eq!(target, b"1970-01-01T00-00-00");
+        assert_eq!(target, b"../../../ids/01010101");
         assert_eq!(names(&layout, "ids"), ["01010101", "02020202"]);
     }
 
