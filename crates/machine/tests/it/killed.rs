@@ -94,6 +94,17 @@ fn nothing_is_left_after_any_death() {
 }
 
 #[test]
+fn a_death_beside_an_iothread_leaves_nothing() {
+    let more = ["-object", "iothread,id=io", "-device", "virtio-scsi-pci,id=scsi,iothread=io"];
+    let mut guest = Guest::start(&[plan("sda", "scsi-hd,bus=scsi.0", "raw", 1)], &more);
+    for last in ["qom-set", "cont", "block-export-add", "block-export-del", "nbd-server-stop"] {
+        assert!(!run_until(&guest, None, |command| command == last));
+        undo(Some(&guest.monitor()), None, &guest.state()).unwrap();
+        guest.check_healthy();
+    }
+}
+
+#[test]
 fn a_guest_that_was_frozen_is_thawed() {
     let mut guest = Guest::start(&[plan("vda", "virtio-blk-pci", "qcow2", 1)], &[]);
     let agent = Agent::start(guest.folder());

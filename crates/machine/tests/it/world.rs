@@ -55,7 +55,8 @@ pub fn usual() -> Vec<Plan> {
 impl Guest {
     /// Starts a machine that runs.
     pub fn start(plans: &[Plan], more: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        // In memory, so that no test waits for a disk that others keep busy.
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let mut disks = BTreeMap::new();
         let mut arguments = Vec::new();
         for plan in plans {
