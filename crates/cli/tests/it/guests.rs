@@ -6,9 +6,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use strongroom_base::Stopwatch;
 
 use crate::images::disk_with_files;
 use crate::world::World;
@@ -44,7 +45,7 @@ impl Guest {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         while UnixStream::connect(folder.join("side")).is_err() {
             assert!(begun.elapsed() < Duration::from_secs(60), "QEMU does not start");
             std::thread::sleep(Duration::from_millis(20));

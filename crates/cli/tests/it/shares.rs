@@ -6,9 +6,10 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use strongroom_base::Stopwatch;
 
 use crate::images::disk_with_files;
 use crate::mount::{cannot_mount, mounted_by};
@@ -34,7 +35,7 @@ impl Samba {
             .process_group(0)
             .spawn()
             .unwrap();
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             let said = || fs::read_to_string(folder.join("said"));
             assert!(begun.elapsed() < Duration::from_secs(60), "smbd does not start: {:?}", said());
