@@ -14,14 +14,13 @@
 //! directory costs a small record, and if there are too many the kernel is asked to forget.
 
 mod attributes;
-mod chunks;
 mod contents;
 mod directories;
 mod filesystem;
 mod forgetting;
 mod layout;
 mod listing;
-mod naming;
+pub(crate) mod naming;
 mod nodes;
 mod shape;
 mod tops;
@@ -44,8 +43,8 @@ use strongroom_arena::CacheLimits;
 use strongroom_base::Monitor;
 use strongroom_repository::{ChunkReader, Narrowing, Repository, RepositoryError};
 
+use crate::chunks::Chunks;
 use attributes::Owner;
-use chunks::Chunks;
 use filesystem::SnapshotFiles;
 use nodes::Nodes;
 use tops::Tops;

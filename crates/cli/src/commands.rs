@@ -2,6 +2,7 @@
 
 mod audit;
 mod backup;
+mod boot;
 mod cat;
 mod completions;
 mod debug;
@@ -21,6 +22,7 @@ mod ls;
 mod machine;
 mod manpages;
 mod mount;
+mod nbd;
 mod profile;
 mod prune;
 mod repair;
@@ -79,6 +81,10 @@ pub enum Command {
     Mount(mount::Args),
     /// Write a configuration by which Samba offers mounted snapshots, as previous versions
     Share(share::Args),
+    /// Offer the disks of machines, as they were in any night, to QEMU and other programs
+    Nbd(Box<nbd::Args>),
+    /// Start the machine of a snapshot under QEMU, and throw away what it writes
+    Boot(Box<boot::Args>),
     /// Browse, compare and restore snapshots on the whole terminal
     Tui(tui::Args),
     /// Forget snapshots: by name, or all that no rule keeps
@@ -163,6 +169,8 @@ impl Command {
             Self::Restore(args) => restore::run(context, args),
             Self::Dump(args) => dump::run(context, args),
             Self::Mount(args) => mount::run(context, &args),
+            Self::Nbd(args) => nbd::run(context, &args),
+            Self::Boot(args) => boot::run(context, &args),
             Self::Tui(args) => tui::run(context, &args),
             Self::Forget(args) => forget::run(context, &args),
             Self::Hold(args) => hold::run(context, &args),

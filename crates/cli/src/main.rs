@@ -9,6 +9,7 @@
 )]
 
 mod allocator;
+mod boot;
 mod calendar;
 mod child;
 mod columns;
@@ -36,6 +37,7 @@ mod prompt;
 mod replaced;
 mod running;
 mod schedule;
+mod scratch;
 mod snapshot_arg;
 mod terminal;
 

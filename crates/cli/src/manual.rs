@@ -225,6 +225,34 @@ pub fn examples(command: &str) -> &'static [Example] {
                 )]
             }
         }
+        "nbd" => {
+            const {
+                &[
+                    example(
+                        "Offer the disks of all nights, and list their names",
+                        "strongroom nbd & sleep 2; nbdinfo --list nbd://127.0.0.1/; kill $!",
+                    ),
+                    example(
+                        "Offer the disks of one night at a socket, to be written to until it ends",
+                        "strongroom nbd 2026-11-20 --socket /run/user/1000/disks --writable",
+                    ),
+                ]
+            }
+        }
+        "boot" => {
+            const {
+                &[
+                    example(
+                        "Start the machine of the newest snapshot, with its screen in a window",
+                        "strongroom boot latest:/vm1 --display gtk",
+                    ),
+                    example(
+                        "Start it as it was on a day, keep what it writes, and reach its ssh",
+                        "strongroom boot 2026-11-20:/vm1 --keep ~/vm1-of-november --forward 22",
+                    ),
+                ]
+            }
+        }
         "verify" => {
             const {
                 &[
@@ -263,6 +291,10 @@ pub fn examples(command: &str) -> &'static [Example] {
                     example(
                         "Restore a whole folder and let a program judge it",
                         "strongroom drill latest:/var/lib/mail --sample 100% --command 'test -s mail.db'",
+                    ),
+                    example(
+                        "Start a machine without a network, and wait until it answers to ssh",
+                        "strongroom drill --boot latest:/vm1 --expect-port 22",
                     ),
                 ]
             }

@@ -7,6 +7,7 @@
 //!
 //! This crate knows nothing of repositories and snapshots: the caller stores what it gives.
 
+pub mod boot;
 mod describe;
 mod description;
 

@@ -18,6 +18,13 @@ mod key {
     pub const PROVED: u64 = 8;
 }
 
+mod boot_key {
+    pub const TIME: u64 = 0;
+    pub const VERDICT: u64 = 1;
+    pub const MILLISECONDS: u64 = 2;
+    pub const PROVED: u64 = 3;
+}
+
 /// What a drill found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrillVerdict {
@@ -151,6 +158,87 @@ impl Drill {
         match known {
             8 => Ok(drill),
             _ => Err(minicbor::decode::Error::message("a drill without all of its keys")),
+        }
+    }
+}
+
+/// The last start of a machine of the snapshot, by a drill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootDrill {
+    /// When it ended.
+    pub time: Timestamp,
+    /// Whether the machine showed the signs of life that were waited for.
+    pub verdict: DrillVerdict,
+    /// How long that took, or how long was waited for it.
+    pub milliseconds: u64,
+    /// When a start last proved the snapshot; this one, or an earlier one.
+    pub proved: Option<Timestamp>,
+    /// What a newer program added: keys and their values, kept as they are.
+    pub(crate) newer: Vec<(u64, Vec<u8>)>,
+}
+
+impl BootDrill {
+    /// A start that ended at a time. `before` is the one before it.
+    pub fn new(
+        time: Timestamp,
+        verdict: DrillVerdict,
+        milliseconds: u64,
+        before: Option<&Self>,
+    ) -> Self {
+        let proved = match verdict {
+            DrillVerdict::Proved => Some(time),
+            _ => before.and_then(|before| before.proved),
+        };
+        Self { time, verdict, milliseconds, proved, newer: Vec::new() }
+    }
+
+    pub(crate) fn pack(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let count = 3 + usize::from(self.proved.is_some()) + self.newer.len();
+        let mut cbor = Encoder::new(&mut bytes);
+        let mut encode = || -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
+            cbor.map(count as u64)?;
+            cbor.u64(boot_key::TIME)?.i64(self.time.0)?;
+            cbor.u64(boot_key::VERDICT)?.u64(self.verdict.number())?;
+            cbor.u64(boot_key::MILLISECONDS)?.u64(self.milliseconds)?;
+            if let Some(proved) = self.proved {
+                cbor.u64(boot_key::PROVED)?.i64(proved.0)?;
+            }
+            Ok(())
+        };
+        encode().expect("a vector takes all that is written to it");
+        for (key, value) in &self.newer {
+            Encoder::new(&mut bytes).u64(*key).expect("a vector takes all that is written to it");
+            bytes.extend_from_slice(value);
+        }
+        bytes
+    }
+
+    /// Reads one; `all` is what the decoder reads from.
+    pub(crate) fn decode(
+        cbor: &mut Decoder<'_>,
+        all: &[u8],
+    ) -> Result<Self, minicbor::decode::Error> {
+        let mut boot = Self::new(Timestamp(0), DrillVerdict::Incomplete, 0, None);
+        let mut known = 0;
+        decode_map(cbor, |cbor, number| {
+            known += u32::from(number < boot_key::PROVED);
+            match number {
+                boot_key::TIME => boot.time = Timestamp(cbor.i64()?),
+                boot_key::VERDICT => boot.verdict = DrillVerdict::of(cbor.u64()?),
+                boot_key::MILLISECONDS => boot.milliseconds = cbor.u64()?,
+                boot_key::PROVED => boot.proved = Some(Timestamp(cbor.i64()?)),
+                newer => {
+                    let start = cbor.position();
+                    cbor.skip()?;
+                    boot.newer.push((newer, all[start..cbor.position()].to_vec()));
+                }
+            }
+            Ok(())
+        })?;
+        match known {
+            3 => Ok(boot),
+            _ => Err(minicbor::decode::Error::message("a start without all of its keys")),
         }
     }
 }

@@ -40,7 +40,7 @@ pub use collections::{
     ArenaSlots, Collections, End, Forgotten, OpenCollection, SLOTS_BYTES_MAX, SNAPSHOTS_BYTES_MAX,
     Selection, SlotSets, create_plan, create_verdict, finish_collection,
 };
-pub use drills::{Drill, DrillVerdict};
+pub use drills::{BootDrill, Drill, DrillVerdict};
 pub use error::{RepositoryError, SlotError};
 pub use index::chunk_index::{ChunkIndex, Refreshed, whole_arena};
 pub use kind::ErrorKind;

@@ -14,7 +14,7 @@ use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_catalog::format::decode_map;
 use strongroom_catalog::{FormatError, Snapshot};
 
-use crate::drills::Drill;
+use crate::drills::{BootDrill, Drill};
 use crate::error::RepositoryError;
 use crate::names::{REMARKS_FOLDER, numbered_name, numbered_of};
 use crate::repository::Repository;
@@ -26,6 +26,7 @@ mod key {
     pub const HELD_FOR: u64 = 2;
     pub const HELD_UNTIL: u64 = 3;
     pub const DRILL: u64 = 4;
+    pub const BOOT: u64 = 5;
 }
 
 /// A snapshot that no rule and no wish removes.
@@ -48,6 +49,8 @@ pub struct Remark {
     pub hold: Option<Hold>,
     /// What its last drill found.
     pub drill: Option<Drill>,
+    /// What the last start of its machine found.
+    pub boot: Option<BootDrill>,
     /// What a newer program added: keys and their values, kept as they are.
     newer: Vec<(u64, Vec<u8>)>,
 }
@@ -63,6 +66,7 @@ impl Remark {
             self.hold.is_some(),
             until.is_some(),
             self.drill.is_some(),
+            self.boot.is_some(),
         ];
         let count = present.into_iter().filter(|is| *is).count() + self.newer.len();
         let mut cbor = Encoder::new(&mut bytes);
@@ -87,7 +91,8 @@ impl Remark {
         };
         encode().expect("a vector takes all that is written to it");
         let drill = self.drill.as_ref().map(|drill| (key::DRILL, drill.pack()));
-        for (key, value) in drill.iter().chain(&self.newer) {
+        let boot = self.boot.as_ref().map(|boot| (key::BOOT, boot.pack()));
+        for (key, value) in drill.iter().chain(&boot).chain(&self.newer) {
             Encoder::new(&mut bytes).u64(*key).expect("a vector takes all that is written to it");
             bytes.extend_from_slice(value);
         }
@@ -109,6 +114,7 @@ impl Remark {
                 }
                 key::HELD_UNTIL => until = Some(Timestamp(cbor.i64()?)),
                 key::DRILL => remark.drill = Some(Drill::decode(cbor, bytes)?),
+                key::BOOT => remark.boot = Some(BootDrill::decode(cbor, bytes)?),
                 newer => {
                     let start = cbor.position();
                     cbor.skip()?;
@@ -298,7 +304,8 @@ mod tests {
             description: "before the move".to_owned(),
             hold: Some(Hold { reason: "audit".to_owned(), until: Some(Timestamp(-5)) }),
             drill: None,
-            newer: vec![(5, vec![0x01]), (300, vec![0x82, 0x01, 0x02])],
+            boot: None,
+            newer: vec![(6, vec![0x01]), (300, vec![0x82, 0x01, 0x02])],
         }
     }
 
@@ -314,7 +321,11 @@ mod tests {
             newer: vec![(9, vec![0x81, 0x02])],
             ..Drill::new(Timestamp(-1), DrillVerdict::Failed)
         };
-        Remark { drill: Some(drill), ..Remark::default() }
+        let boot = BootDrill {
+            newer: vec![(4, vec![0x01])],
+            ..BootDrill::new(Timestamp(9), DrillVerdict::Proved, 1 << 40, None)
+        };
+        Remark { drill: Some(drill), boot: Some(boot), ..Remark::default() }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use strongroom_base::{ByteCache, Fingerprint};
 use strongroom_catalog::{ChunkRef, Recipe, RecipeCursor};
 
-use super::chunks::{Chunks, Failure};
+use crate::chunks::{Chunks, Failure};
 
 /// Bytes of cursors that are kept: those of some thirty files, or of one with many long nodes.
 const CURSOR_BYTES_MAX: usize = 4 << 20;
@@ -155,7 +155,7 @@ impl Contents {
     fn load(&self, chunk: &ChunkRef) -> Result<Vec<u8>, Failure> {
         let bytes = self.chunks.read_data(chunk)?;
         if bytes.len() as u64 != chunk.stream_bytes {
-            return Err(Failure::damage("a chunk has another length than its recipe says"));
+            return Err(Failure::wrong_length());
         }
         Ok(bytes)
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use strongroom_base::ByteCache;
 use strongroom_catalog::{Recipe, Snapshot};
 
-use super::chunks::Failure;
 use super::listing::Listings;
 use super::nodes::{Nodes, Origin, Parent, Place};
+use crate::chunks::Failure;
 
 /// A directory of a snapshot.
 pub struct Directory {

@@ -11,8 +11,8 @@ use strongroom_base::{ByteCache, Fingerprint};
 use strongroom_catalog::format::unpack_entries;
 use strongroom_catalog::{ChunkRef, Entry, ReadChunk, Recipe, RecipeReader};
 
-use super::chunks::{Chunks, Failure};
 use super::shape::{PageRef, Shape};
+use crate::chunks::{Chunks, Failure};
 
 /// The entries of one chunk of a tree.
 pub struct Page {

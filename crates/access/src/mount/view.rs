@@ -14,7 +14,6 @@ use strongroom_base::{ByteCache, Monitor, Problem, Severity};
 use strongroom_catalog::{Entry, EntryKind};
 
 use super::attributes::{self, Owner};
-use super::chunks::{Chunks, Failure};
 use super::contents::{Contents, Extent, ReadFailure};
 use super::directories::{Directories, Directory, Unopened};
 use super::forgetting::Forgetting;
@@ -22,6 +21,7 @@ use super::layout::{LATEST, Layout, TopChild, join};
 use super::listing::{EntryRef, Listings};
 use super::nodes::{Node, Nodes, Origin, Place};
 use super::tops::{TopKey, Tops};
+use crate::chunks::{Chunks, Failure};
 
 /// How long the kernel may cache stored things: they never change.
 const STORED_LIFETIME: Duration = Duration::from_secs(365 * 86_400);

@@ -49,7 +49,8 @@ fn structures() -> BTreeMap<&'static str, usize> {
 }
 
 /// The structures of CBOR that have a table.
-const MAPS: [&str; 9] = [
+const MAPS: [&str; 10] = [
+    "boot",
     "collection",
     "configuration",
     "drill",

@@ -1,5 +1,7 @@
 //! `strongroom drill`
 
+mod boot;
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -24,6 +26,8 @@ use crate::machine::{host_name, restore_threads};
 use crate::progress::{TerminalMonitor, Words};
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete, from_line};
 use crate::terminal::{name_json, path_json, printable, printable_text, write_wrapped};
+use boot::BootArgs;
+pub use boot::{boot_json, boot_text};
 
 /// What is drilled, and how.
 #[derive(Debug, Clone, clap::Args)]
@@ -62,6 +66,8 @@ pub struct Args {
     /// How many threads read and write [default: one per core, and two]
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
+    #[command(flatten)]
+    booting: BootArgs,
     #[command(flatten)]
     narrowing: NarrowingArgs,
     #[command(flatten)]
@@ -104,12 +110,20 @@ impl Args {
 
 /// Drills it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    let what = SnapshotArg::from(args.what.clone());
+    if args.booting.boot {
+        let around = (&args.narrowing, &args.replicas, !args.no_record);
+        return boot::run(context, &what, &args.booting, around);
+    }
+    if args.booting.is_given() {
+        let message = "how a machine is started was given, but not that it is";
+        return Err(CliError::new(Exit::Usage, message, "add --boot, or leave these options out"));
+    }
     let amount = args.amount();
     if !args.no_record {
         context.check_present()?;
     }
     let repository = context.open_to_read(&args.replicas)?;
-    let what = SnapshotArg::from(args.what.clone());
     let snapshot = what.find(&repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);
     let options = DrillOptions {

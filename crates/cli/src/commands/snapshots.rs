@@ -8,7 +8,7 @@ use strongroom_base::{Severity, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{RepositoryError, Wishes, list_snapshots};
 
-use super::drill::{drill_json, drill_text};
+use super::drill::{boot_json, boot_text, drill_json, drill_text};
 use crate::columns::{output_columns, shorten};
 use crate::context::{Context, ReplicaArgs};
 use crate::dates;
@@ -65,6 +65,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
                 "until": hold.until.map(dates::rfc3339),
             })),
             "proved": list.wishes.remarks().about(snapshot.id).drill.as_ref().map(drill_json),
+            "booted": list.wishes.remarks().about(snapshot.id).boot.as_ref().map(boot_json),
             "parent": snapshot.parent.map(|parent| parent.to_string()),
             "partial": snapshot.partial,
             "files": snapshot.stats.files,
@@ -142,6 +143,7 @@ fn print(
         }
         let remark = wishes.remarks().about(snapshot.id);
         what.extend(remark.drill.as_ref().map(|drill| format!("({})", drill_text(drill))));
+        what.extend(remark.boot.as_ref().map(|boot| format!("({})", boot_text(boot))));
         let description = remark.description;
         if !description.is_empty() {
             what.push(format!("\"{}\"", printable_text(&description)));

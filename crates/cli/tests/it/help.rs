@@ -19,6 +19,8 @@ pub const COMMANDS: &[&str] = &[
     "machine show",
     "machine undo",
     "mount",
+    "nbd",
+    "boot",
     "tui",
     "forget",
     "hold",

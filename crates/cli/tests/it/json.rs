@@ -549,6 +549,15 @@ fn images(book: &mut Book) {
     book.say(&world, "image backup vm1 /nowhere", 1);
     book.say(&world, &format!("image restore latest:/vm1/vda.raw {out}"), 0);
     book.say(&world, &format!("image restore latest {out}"), 1);
+    let socket = world.path("nbd").display().to_string();
+    book.keep_until_stopped(&mut world.command(["--json", "nbd", "--socket", &socket]));
+    book.say(&world, "nbd --socket /nowhere/nbd", 1);
+    book.say(&world, "boot latest:/vm2", 1);
+    book.keep_until_stopped(
+        &mut world.command(["--json", "boot", "--no-kvm", "--memory", "64MiB"]),
+    );
+    book.say(&world, "drill --boot --no-kvm --memory 64MiB --within 1s", 1);
+    book.say(&world, "snapshots", 0);
 }
 
 fn machines(book: &mut Book) {

@@ -24,6 +24,7 @@ mod machine;
 mod mistakes;
 mod mount;
 mod nights;
+mod nights_as_disks;
 mod old_repositories;
 mod output;
 mod packages;

@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lru::LruCache;
-use strongroom_base::{Fingerprint, Stopwatch};
+use strongroom_arena::ArenaContent;
+use strongroom_base::{ArenaId, Fingerprint, Stopwatch};
 use strongroom_catalog::{CatalogError, ChunkRef, FormatError, ReadChunk};
 use strongroom_repository::ChunkReader;
 use strongroom_repository::RepositoryError;
@@ -33,6 +34,11 @@ impl Failure {
     /// Stored data that contradicts itself.
     pub fn damage(message: &str) -> Self {
         Self { is_damage: true, message: message.to_owned() }
+    }
+
+    /// A chunk that is not as long as it was said to be.
+    pub fn wrong_length() -> Self {
+        Self::damage("a chunk has another length than its recipe says")
     }
 }
 
@@ -84,9 +90,20 @@ impl Chunks {
         heals.saturating_sub(self.heals_reported.fetch_max(heals, Ordering::Relaxed))
     }
 
+    /// How many requests at a time the repository's place is good for.
+    pub fn requests_in_flight(&self) -> usize {
+        self.reader.requests_in_flight()
+    }
+
+    /// The block that has a chunk, by its arena and its place there. It opens the arena.
+    pub fn block_of(&self, chunk: &ChunkRef) -> Option<(ArenaId, usize)> {
+        let arena = self.reader.store().arena(chunk.location.arena).ok()?;
+        Some((arena.id, arena.block_of(chunk.location.slot)?))
+    }
+
     /// Brings the chunk's block into the reader's cache, by one thread of all that want it. An
     /// error here occurs again in the read that follows, which reports it.
-    fn open_block_once(&self, chunk: &ChunkRef) {
+    pub fn open_block_once(&self, chunk: &ChunkRef) {
         let Ok(arena) = self.reader.store().arena(chunk.location.arena) else { return };
         let Some(place) = arena.block_of(chunk.location.slot) else { return };
         let lane = usize::from(chunk.location.arena.0[0]).wrapping_add(place) % LANES;
@@ -109,16 +126,40 @@ impl Chunks {
         self.read_with(chunk, ChunkReader::read_data)
     }
 
+    /// Copies a whole chunk of content, verified against its fingerprint, into a buffer of its
+    /// length: from the open block, without a copy between.
+    pub fn read_data_into(&self, chunk: &ChunkRef, buffer: &mut [u8]) -> Result<(), Failure> {
+        self.check_failures(chunk)?;
+        self.open_block_once(chunk);
+        // What fails here fails again below, where other places are tried and failures remembered.
+        if let Ok(block) = self.reader.block_of(chunk.location)
+            && let Some(stored) = block.chunk(chunk.location.slot)
+            && let Ok(bytes) = self.reader.resolve(
+                ArenaContent::Data,
+                &chunk.fingerprint,
+                chunk.location,
+                stored,
+                None,
+            )
+            && bytes.len() == buffer.len()
+        {
+            buffer.copy_from_slice(&bytes);
+            return Ok(());
+        }
+        let bytes = self.read_data(chunk)?;
+        if bytes.len() != buffer.len() {
+            return Err(Failure::wrong_length());
+        }
+        buffer.copy_from_slice(&bytes);
+        Ok(())
+    }
+
     fn read_with(
         &self,
         chunk: &ChunkRef,
         read: impl Fn(&ChunkReader, &ChunkRef) -> Result<Vec<u8>, RepositoryError>,
     ) -> Result<Vec<u8>, Failure> {
-        if let Some((since, message)) = lock(&self.failures).get(&chunk.fingerprint)
-            && since.elapsed() < FAILURE_LIFETIME
-        {
-            return Err(Failure { is_damage: true, message: message.clone() });
-        }
+        self.check_failures(chunk)?;
         self.open_block_once(chunk);
         read(&self.reader, chunk).map_err(|error| {
             let failure = Failure::from(error);
@@ -128,6 +169,16 @@ impl Chunks {
             }
             failure
         })
+    }
+
+    /// Fails if the chunk was found damaged a short time ago.
+    fn check_failures(&self, chunk: &ChunkRef) -> Result<(), Failure> {
+        match lock(&self.failures).get(&chunk.fingerprint) {
+            Some((since, message)) if since.elapsed() < FAILURE_LIFETIME => {
+                Err(Failure { is_damage: true, message: message.clone() })
+            }
+            _ => Ok(()),
+        }
     }
 }
 

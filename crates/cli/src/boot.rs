@@ -1,0 +1,348 @@
+//! A machine is started from a snapshot: what `boot` and `drill --boot` share.
+//!
+//! Its disks are served over a Unix socket by this process, each under an overlay, so the repository
+//! keeps what it has. QEMU runs as a child.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use strongroom_access::{Night, Nights, NightsOptions};
+use strongroom_base::SnapshotId;
+use strongroom_catalog::Snapshot;
+use strongroom_engine::{EngineError, cat};
+use strongroom_machine::boot::{
+    BootDisk, BootError, BootNetwork, BootOptions, BootPlan, Qemu, QemuError, Running, guess, plan,
+};
+use strongroom_machine::{DESCRIPTION_BYTES_MAX, Description, Firmware, FirmwareFile};
+use strongroom_nbd::{Exports, Listener, Server, ServerOptions};
+use strongroom_repository::{Repository, RepositoryError};
+
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+use crate::scratch::ScratchFolder;
+use crate::terminal::{printable, printable_text};
+
+/// The longest file of a firmware.
+const FIRMWARE_BYTES_MAX: u64 = 256 << 20;
+/// The emulator of a machine of which nothing is known.
+const PROGRAM: &str = "qemu-system-x86_64";
+/// Where profiles of starts are, in the cache of a repository.
+const PROFILES: &str = "boots";
+
+/// How a machine is started, for both commands.
+#[derive(Debug, Clone, clap::Args)]
+pub struct MachineArgs {
+    /// Give it this much memory instead of what it had
+    #[arg(long, value_name = "SIZE", value_parser = strongroom_base::units::parse_bytes)]
+    memory: Option<u64>,
+    /// Give it this many processors instead of those that it had
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=255))]
+    cpus: Option<u32>,
+    /// Give it no network card
+    #[arg(long)]
+    no_network: bool,
+    /// Emulate the processor, even if /dev/kvm can be used
+    #[arg(long)]
+    no_kvm: bool,
+    /// Run this emulator instead of the one that the machine had
+    #[arg(long, value_name = "PROGRAM")]
+    qemu: Option<PathBuf>,
+}
+
+impl MachineArgs {
+    /// Whether any of them was given.
+    pub fn is_given(&self) -> bool {
+        self.memory.is_some()
+            || self.cpus.is_some()
+            || self.no_network
+            || self.no_kvm
+            || self.qemu.is_some()
+    }
+}
+
+/// What a start is for.
+pub struct Purpose<'p> {
+    /// How the screen is shown: a value of QEMU's `-display`.
+    pub display: &'p str,
+    /// Where what the machine writes is kept; otherwise it is thrown away.
+    pub keep: Option<&'p Path>,
+    /// Ports of the machine that can be reached from here.
+    pub ports: &'p [u16],
+    /// A guest agent is to be spoken to.
+    pub has_agent: bool,
+}
+
+/// A machine that is ready to be started, and what has to live as long as it.
+pub struct Prepared {
+    /// Its name in the snapshot.
+    pub machine: String,
+    /// What QEMU is to be run with.
+    pub plan: BootPlan,
+    nights: Arc<Nights>,
+    server: Server,
+    _folders: Vec<ScratchFolder>,
+}
+
+impl Prepared {
+    /// Starts it; `words` are looked for on its serial port, whose lines `on_line` hears.
+    pub fn start(
+        &self,
+        words: &[String],
+        on_line: Box<dyn FnMut(&str) + Send>,
+    ) -> Result<Running, CliError> {
+        Running::start(&self.plan, words, on_line).map_err(cannot_start)
+    }
+
+    /// Stops to serve its disks, once it has ended.
+    pub fn close(self) {
+        self.nights.keep_profiles();
+        self.server.stop();
+    }
+}
+
+/// Gets a machine of a snapshot ready: serves its disks and plans how QEMU is run.
+pub fn prepare(
+    context: &Context,
+    repository: Arc<Repository>,
+    (snapshot, path): (&Snapshot, &[u8]),
+    args: &MachineArgs,
+    purpose: &Purpose<'_>,
+) -> Result<Prepared, CliError> {
+    // Paths of sockets must be short.
+    let run = ScratchFolder::make_in_temporary("strongroom-boot")?;
+    let (overlays, scratch) = match purpose.keep {
+        Some(folder) => {
+            make_folder(folder)?;
+            (folder.to_owned(), None)
+        }
+        None => {
+            let scratch = ScratchFolder::make(context, "overlays")?;
+            (scratch.path().to_owned(), Some(scratch))
+        }
+    };
+    let nights = offer(context, repository.clone(), snapshot, &overlays)?;
+    let (machine, disks) = choose(&nights, snapshot.id, path)?;
+    let firmware = run.path().join("firmware");
+    std::fs::create_dir(&firmware)?;
+    let description = describe(&repository, snapshot, &machine, &firmware)?;
+    let description = match description {
+        Some(description) => description,
+        None => {
+            context.terminal.note(format!(
+                "no description of {} is stored: it gets virtio disks, 1 GiB of memory, and what \
+                 its partition table suggests",
+                printable_text(&machine)
+            ));
+            guessed(&nights, &disks)?
+        }
+    };
+    let program = args.qemu.clone().unwrap_or_else(|| program_of(&description));
+    let emulator = Qemu::ask(&program).map_err(no_emulator)?;
+    let socket = run.path().join("nbd");
+    let options = BootOptions {
+        folder: run.path().to_owned(),
+        firmware,
+        socket: socket.clone(),
+        memory_bytes: args.memory,
+        cpus: args.cpus,
+        display: purpose.display.to_owned(),
+        network: match args.no_network {
+            true => BootNetwork::None,
+            false => BootNetwork::Isolated(purpose.ports.iter().map(|port| (0, *port)).collect()),
+        },
+        uses_kvm: !args.no_kvm && has_kvm(),
+        has_agent: purpose.has_agent,
+    };
+    let plan = plan(&description, &disks, &emulator, &options);
+    let server = Server::start(Listener::unix(&socket)?, nights.clone(), ServerOptions::default())?;
+    for note in &plan.notes {
+        context.terminal.note(printable_text(note));
+    }
+    let folders = std::iter::once(run).chain(scratch).collect();
+    Ok(Prepared { machine, plan, nights, server, _folders: folders })
+}
+
+/// Offers the disks of one snapshot, each under an overlay.
+fn offer(
+    context: &Context,
+    repository: Arc<Repository>,
+    snapshot: &Snapshot,
+    overlays: &Path,
+) -> Result<Arc<Nights>, CliError> {
+    let mut options = NightsOptions::new(TimeZone::system());
+    options.only = Some(vec![snapshot.id]);
+    options.overlays = Some(overlays.to_owned());
+    options.profiles = repository.cache_folder().map(|cache| cache.join(PROFILES));
+    if let Some(folder) = &options.profiles {
+        // Without them it only starts more slowly.
+        let _ = make_folder(folder);
+    }
+    let monitor = Arc::new(context.terminal.monitor_of_problems());
+    Ok(Arc::new(Nights::open(repository, options, monitor)?))
+}
+
+/// The machine that a path means, and its disks.
+fn choose(
+    nights: &Nights,
+    snapshot: SnapshotId,
+    path: &[u8],
+) -> Result<(String, Vec<BootDisk>), CliError> {
+    let path = String::from_utf8_lossy(path);
+    let path = path.trim_matches('/');
+    let all = nights.list()?;
+    let split = |night: &Night| {
+        let disk = night.name.rsplit_once('@').map_or(&*night.name, |(disk, _)| disk);
+        disk.split_once('/').map(|(machine, disk)| (machine.to_owned(), disk.to_owned()))
+    };
+    let disks: Vec<(String, String)> = all.iter().filter_map(split).collect();
+    let mut machines: Vec<&str> = disks.iter().map(|(machine, _)| &**machine).collect();
+    machines.dedup();
+    let failed = |message: String, hint: &str| Err(CliError::new(Exit::Failed, message, hint));
+    let machine = match (path, &machines[..]) {
+        (_, []) => {
+            return failed(
+                format!(
+                    "snapshot {} has no machine: no disk such as /vm1/vda.raw",
+                    snapshot.short()
+                ),
+                "`strongroom image backup NAME IMAGE` stores one; `strongroom snapshots` lists what \
+                 there is",
+            );
+        }
+        ("", [machine]) => *machine,
+        ("", several) => {
+            return failed(
+                format!(
+                    "snapshot {} has several machines: {}",
+                    snapshot.short(),
+                    several.join(", ")
+                ),
+                "name one after a colon, such as latest:/vm1",
+            );
+        }
+        (path, machines) if machines.contains(&path) => path,
+        (path, machines) => {
+            return failed(
+                format!("/{} is no machine of snapshot {}", printable_text(path), snapshot.short()),
+                &format!("it has {}", machines.join(", ")),
+            );
+        }
+    };
+    let of_machine = disks.iter().filter(|(of, _)| of == machine);
+    let boot_disks = of_machine.map(|(_, disk)| BootDisk {
+        name: disk.clone(),
+        export: format!("{machine}/{disk}@{snapshot}"),
+    });
+    Ok((machine.to_owned(), boot_disks.collect()))
+}
+
+/// The stored description of a machine; its firmware is put into a folder.
+fn describe(
+    repository: &Repository,
+    snapshot: &Snapshot,
+    machine: &str,
+    firmware: &Path,
+) -> Result<Option<Description>, CliError> {
+    let stored = |name: &str| format!("/{machine}/machine/{name}").into_bytes();
+    let mut json = Bounded { bytes: Vec::new(), bytes_max: DESCRIPTION_BYTES_MAX };
+    match cat(repository, snapshot, &stored("machine.json"), &mut json) {
+        Ok(_) => {}
+        Err(EngineError::Repository(RepositoryError::NoSuchPath { .. })) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let description = Description::from_json(&json.bytes).map_err(|error| {
+        let hint = "`strongroom nbd` offers its disks to a QEMU that you start yourself";
+        CliError::new(Exit::Failed, error.to_string(), hint)
+    })?;
+    for FirmwareFile { name, .. } in files_of(&description.firmware) {
+        if !strongroom_catalog::entry::is_valid_name(name.as_bytes()) {
+            continue;
+        }
+        let mut file = Bounded { bytes: Vec::new(), bytes_max: FIRMWARE_BYTES_MAX };
+        match cat(repository, snapshot, &stored(name), &mut file) {
+            Ok(_) => std::fs::write(firmware.join(name), &file.bytes)?,
+            // The plan says what is used instead.
+            Err(EngineError::Repository(RepositoryError::NoSuchPath { .. })) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Some(description))
+}
+
+fn files_of(firmware: &Firmware) -> Vec<&FirmwareFile> {
+    match firmware {
+        Firmware::Bios { file } => file.iter().collect(),
+        Firmware::Uefi { code, variables } => std::iter::once(code).chain(variables).collect(),
+    }
+}
+
+fn guessed(nights: &Nights, disks: &[BootDisk]) -> Result<Description, CliError> {
+    let mut start = Vec::new();
+    if let Some(disk) = disks.first() {
+        let disk = nights.open(&disk.export)?;
+        start.resize(disk.size().min(Description::GUESS_BYTES as u64) as usize, 0);
+        disk.read_at(0, &mut start)?;
+    }
+    Ok(guess(&start))
+}
+
+/// The emulator of the machine's architecture. Its name may come from another machine, so only its
+/// form is believed.
+fn program_of(description: &Description) -> PathBuf {
+    let is_word =
+        |text: &&str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let architecture = description.emulator.architecture.as_deref().filter(is_word);
+    architecture.map_or_else(|| PROGRAM.into(), |name| format!("qemu-system-{name}").into())
+}
+
+fn has_kvm() -> bool {
+    std::fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
+}
+
+fn make_folder(folder: &Path) -> Result<(), CliError> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
+        let message = format!("cannot make the folder {}: {error}", printable(folder));
+        CliError::new(Exit::Failed, message, "choose another folder, or make room there")
+    })
+}
+
+fn no_emulator(error: QemuError) -> CliError {
+    let hint =
+        "install QEMU (in Debian, the package qemu-system-x86), or name it with --qemu PROGRAM";
+    CliError::new(Exit::Failed, error.to_string(), hint)
+}
+
+fn cannot_start(error: BootError) -> CliError {
+    let hint = match &error {
+        BootError::Ended { .. } => {
+            "--memory, --cpus and --no-kvm change what it is started with; -v shows its arguments"
+        }
+        _ => "`strongroom nbd` offers its disks to a QEMU that you start yourself",
+    };
+    CliError::new(Exit::Failed, error.to_string(), hint)
+}
+
+/// Takes bytes up to a limit.
+struct Bounded {
+    bytes: Vec<u8>,
+    bytes_max: u64,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.bytes.len() as u64 + bytes.len() as u64 > self.bytes_max {
+            return Err(std::io::Error::other("the file is too long to be what it is called"));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

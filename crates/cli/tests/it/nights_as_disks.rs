@@ -1,0 +1,138 @@
+//! Disks of any night for other programs, and machines that start from the archive.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::images::disk_with_files;
+use crate::world::{Run, World};
+
+/// Starts the program, and reads until a line has this; returns that line.
+fn started(world: &World, words: &[&str], until: &str) -> (Child, String) {
+    let mut child =
+        world.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines().map(Result::unwrap);
+    let found = lines.find(|line| line.contains(until));
+    drop(lines);
+    let Some(line) = found else {
+        let run = World::finish(child);
+        panic!("it ended without {until}: {run:?}");
+    };
+    (child, line)
+}
+
+fn interrupt(child: Child) -> Run {
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    World::finish(child)
+}
+
+#[track_caller]
+fn judge(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}\n{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn uri_of(event: &str) -> String {
+    let event: serde_json::Value = serde_json::from_str(event).unwrap();
+    event["uri"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn other_programs_read_the_disk_of_a_night_and_write_beside_it() {
+    let world = World::with_repository();
+    let disk = disk_with_files(&world).display().to_string();
+    world
+        .run(["image", "backup", "vm1", &format!("vda={disk}"), "--keep-free", "--keep-swap"])
+        .exits(0);
+    let socket = world.path("my socket");
+    let socket = socket.to_str().unwrap();
+    let (child, line) = started(&world, &["--json", "nbd", "--socket", socket], "\"disk\"");
+    let uri = uri_of(&line);
+    assert!(uri.starts_with("nbd+unix:///vm1/vda@20") && uri.contains("my%20socket"), "{uri}");
+    judge("qemu-img", &["compare", "-f", "raw", "-F", "raw", &disk, &uri]);
+    // Another server cannot have the same socket.
+    world.run(["nbd", "--socket", socket]).exits(1).warns("something is at this path");
+    interrupt(child).exits(0);
+    assert!(!Path::new(socket).exists());
+
+    // What is written lasts as long as its folder.
+    let overlay = world.path("overlay");
+    let words = ["--json", "nbd", "--listen", "127.0.0.1:0", "--writable", "--overlay"];
+    let words = [&words[..], &[overlay.to_str().unwrap()]].concat();
+    for command in ["write -P 7 1M 64k", "read -P 7 1M 64k"] {
+        let (child, line) = started(&world, &words, "\"disk\"");
+        judge("qemu-io", &["-f", "raw", "-c", command, &uri_of(&line)]);
+        interrupt(child).exits(0);
+    }
+    let (child, line) = started(&world, &["--json", "nbd", "--listen", "127.0.0.1:0"], "\"disk\"");
+    judge("qemu-img", &["compare", "-f", "raw", "-F", "raw", &disk, &uri_of(&line)]);
+    interrupt(child).exits(0);
+}
+
+#[test]
+fn what_cannot_be_offered_or_started_is_said() {
+    let world = World::with_tree(3);
+    world.backup().exits(0);
+    world.run(["nbd"]).exits(1).warns("no snapshot has a disk").warns("image backup");
+    world.run(["boot"]).exits(1).warns("has no machine").warns("image backup");
+    world.run(["nbd", "--listen", "0.0.0.0:10809"]).exits(1);
+    world.run(["nbd", "--overlay", "x"]).exits(2);
+    world.run(["drill", "--no-kvm"]).exits(2).warns("--boot");
+    world.run(["drill", "--expect", "x"]).exits(2);
+    let disk = disk_with_files(&world).display().to_string();
+    let vda = format!("vda={disk}");
+    world.run(["image", "backup", "vm1", &vda]).exits(0);
+    world.run(["boot", "latest:/vm2"]).exits(1).warns("it has vm1");
+    world.run(["boot", "--qemu", "/nowhere"]).exits(1).warns("cannot run /nowhere");
+    world.run(["nbd", "--listen", "0.0.0.0:10809"]).exits(1).warns("ssh -L");
+}
+
+/// A disk whose first sector says so on the serial port, and then waits.
+fn talking_disk(world: &World, words: &str) -> PathBuf {
+    let mut sector = vec![
+        0xfa, 0x31, 0xc0, 0x8e, 0xd8, // cli; xor ax, ax; mov ds, ax
+        0xbe, 0x16, 0x7c, // mov si, 0x7c16
+        0xba, 0xf8, 0x03, // mov dx, 0x3f8
+        0xac, 0x08, 0xc0, // lodsb; or al, al
+        0x74, 0x03, // jz to the halt
+        0xee, // out dx, al
+        0xeb, 0xf8, // jmp to lodsb
+        0xf4, 0xeb, 0xfd, // hlt; jmp back
+    ];
+    sector.extend_from_slice(words.as_bytes());
+    sector.resize(510, 0);
+    sector.extend_from_slice(&[0x55, 0xaa]);
+    sector.resize(1 << 20, 0);
+    let path = world.path("talking.raw");
+    fs::write(&path, sector).unwrap();
+    path
+}
+
+#[test]
+fn a_machine_starts_from_the_archive_and_proves_that_it_lives() {
+    let world = World::with_repository();
+    let disk = talking_disk(&world, "hello\r\nvm1 login: ");
+    world.run(["image", "backup", "vm1", &format!("vda={}", disk.display())]).exits(0);
+    let machine = ["--no-kvm", "--memory", "64MiB"];
+    let boot = [&["boot", "latest:/vm1"][..], &machine].concat();
+    let (child, _) = started(&world, &boot, "hello");
+    interrupt(child).exits(0);
+
+    let drill = |more: &[&str]| world.run([&["drill", "--boot"][..], &machine, more].concat());
+    let picture = world.path("screen.png");
+    let run = drill(&["--picture", picture.to_str().unwrap()]).exits(0);
+    run.says("proved: vm1 started").says("screen.png");
+    assert!(fs::read(&picture).unwrap().starts_with(b"\x89PNG"));
+    world.run(["snapshots"]).exits(0).says("(started ");
+    let run = drill(&["--expect", "hello", "--expect", "good bye", "--within", "3s"]).exits(1);
+    run.says("FAILED: vm1 was started").says("\"good bye\"").says("vm1 login:");
+    world.run(["snapshots"]).exits(0).says("(start failed ");
+    let events = world.run(["--json", "snapshots"]).exits(0).events("snapshot");
+    assert_eq!(events[0]["booted"]["verdict"], "failed");
+    assert!(events[0]["booted"]["last_proved"].is_string(), "{events:?}");
+    assert_eq!(events[0]["proved"], serde_json::Value::Null);
+}

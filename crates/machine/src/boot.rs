@@ -1,0 +1,86 @@
+//! A machine is started again, from disks that an NBD server offers.
+//!
+//! [`plan`] turns a [`Description`](crate::Description) into the arguments of the QEMU that is here
+//! ([`Qemu`]): what this QEMU no longer has becomes the nearest that it has, and a note says so.
+//! [`Running`] is the machine, from its start to its end. [`Sign`]s are what shows that it lives.
+//!
+//! The network is closed: the machine reaches neither this one nor any other, and is reached only by
+//! ports that are forwarded to it.
+
+mod arguments;
+mod console;
+mod disks;
+mod emulator;
+mod guess;
+mod picture;
+mod running;
+mod signs;
+
+use std::path::PathBuf;
+
+pub use arguments::plan;
+pub use console::Console;
+pub use emulator::{Qemu, QemuError};
+pub use guess::guess;
+pub use running::{BootError, Running};
+pub use signs::Sign;
+
+/// A disk that an NBD server offers to the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootDisk {
+    /// What it is called in the description, such as `vda`.
+    pub name: String,
+    /// The name of its export.
+    pub export: String,
+}
+
+/// The network of a machine that is started from the archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BootNetwork {
+    /// It has no card.
+    None,
+    /// It has its cards, and a network of its own that leads nowhere. Connections to some ports of
+    /// this machine lead to ports of it: each pair is a port here, 0 for any that is free, and one
+    /// there.
+    Isolated(Vec<(u16, u16)>),
+}
+
+/// What is decided for this start.
+#[derive(Debug, Clone)]
+pub struct BootOptions {
+    /// A folder of this start: sockets are made in it. Its path must be short, as paths of sockets
+    /// have to be.
+    pub folder: PathBuf,
+    /// The folder with the files of the firmware that are stored beside the description.
+    pub firmware: PathBuf,
+    /// The socket of the server of the disks.
+    pub socket: PathBuf,
+    /// Another size of memory than the description says.
+    pub memory_bytes: Option<u64>,
+    /// Another count of processors.
+    pub cpus: Option<u32>,
+    /// How its screen is shown: the value of `-display`.
+    pub display: String,
+    /// Its network.
+    pub network: BootNetwork,
+    /// Try the processor's help (`/dev/kvm`) first. Without it, or if that is refused, the processor
+    /// is emulated.
+    pub uses_kvm: bool,
+    /// Give it the device over which a guest agent speaks.
+    pub has_agent: bool,
+}
+
+/// What is to be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootPlan {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// What differs from the machine as it was.
+    pub notes: Vec<String>,
+    /// The socket of the monitor.
+    pub monitor: PathBuf,
+    /// The socket of the guest agent, if it may speak.
+    pub agent: Option<PathBuf>,
+}

@@ -1,0 +1,236 @@
+//! Plans of machines, and that QEMU takes them.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::{Cpu, DiskBus, DiskDescription, NetworkDescription, Tpm};
+
+fn options(folder: &Path) -> BootOptions {
+    BootOptions {
+        folder: folder.to_owned(),
+        firmware: folder.join("firmware"),
+        socket: folder.join("nbd"),
+        memory_bytes: None,
+        cpus: None,
+        display: "none".to_owned(),
+        network: BootNetwork::Isolated(vec![(0, 22)]),
+        uses_kvm: false,
+        has_agent: true,
+    }
+}
+
+fn disk(name: &str) -> BootDisk {
+    BootDisk { name: name.to_owned(), export: format!("vm1/{name}@0123") }
+}
+
+fn here() -> Qemu {
+    Qemu::ask(Path::new("qemu-system-x86_64")).unwrap()
+}
+
+fn described(name: &str, bus: DiskBus, device: &str) -> DiskDescription {
+    DiskDescription { name: name.to_owned(), bus, device: device.to_owned(), ..Default::default() }
+}
+
+fn rich() -> Description {
+    let mut scsi = described("sda", DiskBus::Scsi, "scsi-hd");
+    scsi.serial = Some("S,1".to_owned());
+    scsi.boot_index = Some(3);
+    scsi.properties = vec![
+        ("rotation_rate".to_owned(), "1".to_owned()),
+        ("file.filename".to_owned(), "/etc/shadow".to_owned()),
+    ];
+    Description {
+        name: Some("mail,server".to_owned()),
+        machine: Some("pc-q35-1.7".to_owned()),
+        machine_options: vec![
+            ("vmport".to_owned(), "off".to_owned()),
+            ("dumpdtb".to_owned(), "/tmp/x".to_owned()),
+        ],
+        cpu: Cpu { model: Some("host,migratable=off".to_owned()), count: 2, topology: None },
+        memory_bytes: Some(64 << 20),
+        uuid: Some("b1a3ba4d-4f0e-4d2b-9c5a-3d64b0f6b1a2".to_owned()),
+        disks: vec![
+            scsi,
+            described("nvme0", DiskBus::Nvme, "nvme"),
+            described("hda", DiskBus::Ide, "ide-hd"),
+            described("vda", DiskBus::Virtio, "vfio-pci"),
+            described("stick", DiskBus::Usb, "usb-storage"),
+            described("gone", DiskBus::Virtio, "virtio-blk-pci"),
+            DiskDescription { is_cdrom: true, ..described("cd", DiskBus::Ide, "ide-cd") },
+        ],
+        networks: vec![
+            NetworkDescription {
+                device: "e1000".to_owned(),
+                mac: Some("52:54:00:12:34:56".to_owned()),
+                backend: Some("bridge".to_owned()),
+            },
+            NetworkDescription { device: "xen-net".to_owned(), ..Default::default() },
+        ],
+        tpm: Some(Tpm::default()),
+        clock_base: Some("localtime".to_owned()),
+        display: Some("qxl-gone".to_owned()),
+        ..Description::new()
+    }
+}
+
+#[test]
+fn a_machine_keeps_what_its_guest_sees_and_notes_say_what_differs() {
+    let disks = ["vda", "stick", "hda", "nvme0", "sda", "extra"].map(disk);
+    let plan = plan(&rich(), &disks, &here(), &options(Path::new("/run/boot")));
+    let arguments = plan.arguments.join(" ");
+    for part in [
+        "-name guest=mail,,server",
+        ",vmport=off",
+        "-m 64M",
+        "-smp 2",
+        "-cpu max",
+        "-uuid b1a3ba4d-4f0e-4d2b-9c5a-3d64b0f6b1a2",
+        "-rtc base=localtime",
+        "virtio-scsi-pci,id=scsi-disks",
+        "scsi-hd,drive=disk0,id=device0,bus=scsi-disks.0,bootindex=3,serial=S,,1,rotation_rate=1",
+        "nvme,drive=disk1,id=device1,serial=nvme0",
+        "usb-storage,drive=disk4,id=device4,bus=usb-disks.0",
+        "virtio-blk-pci,drive=disk5,id=device5,bootindex=6",
+        "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:0-:22",
+        "e1000,netdev=net0,mac=52:54:00:12:34:56,romfile=",
+        "user,id=net1,restrict=on ",
+        "\"export\":\"vm1/extra@0123\"",
+        "\"reconnect-delay\":30",
+    ] {
+        assert!(arguments.contains(part), "{part}\n{arguments}");
+    }
+    for evil in ["shadow", "dumpdtb", "vfio", "kvm"] {
+        assert!(!arguments.contains(evil), "{evil}\n{arguments}");
+    }
+    let notes = plan.notes.join("\n");
+    let expected = ["pc-q35-1.7", "processor", "vfio-pci", "gone is not stored", "xen-net", "TPM"];
+    for part in expected.iter().chain(&["qxl-gone"]) {
+        assert!(notes.contains(part), "{part}\n{notes}");
+    }
+    assert_eq!(plan.notes.len(), 7, "{notes}");
+}
+
+#[test]
+fn nothing_known_is_a_small_machine() {
+    let mut options = options(Path::new("/run/boot"));
+    options.network = BootNetwork::None;
+    options.memory_bytes = Some((2 << 30) + 1);
+    options.cpus = Some(3);
+    options.uses_kvm = true;
+    options.has_agent = false;
+    let plan = plan(&Description::new(), &[disk("vda")], &here(), &options);
+    let arguments = plan.arguments.join(" ");
+    for part in ["-machine pc", "-m 2049M", "-smp 3", "-accel kvm -accel tcg", "bootindex=1"] {
+        assert!(arguments.contains(part), "{part}\n{arguments}");
+    }
+    assert!(!arguments.contains("netdev") && !arguments.contains("agent"), "{arguments}");
+    assert_eq!(plan.notes, [""; 0]);
+    assert_eq!(plan.agent, None);
+}
+
+#[test]
+fn firmware_that_is_stored_is_used_and_names_do_not_leave_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(folder.path());
+    std::fs::create_dir(&options.firmware).unwrap();
+    std::fs::write(options.firmware.join("code.fd"), "").unwrap();
+    std::fs::write(options.firmware.join("vars.fd"), "").unwrap();
+    std::fs::write(folder.path().join("outside"), "").unwrap();
+    let file = |name: &str, format: &str| FirmwareFile {
+        name: name.to_owned(),
+        path: String::new(),
+        format: format.to_owned(),
+    };
+    let flashes = |code, variables| {
+        let firmware = Firmware::Uefi { code, variables };
+        let description = Description { firmware, ..Description::new() };
+        let plan = plan(&description, &[], &here(), &options);
+        (plan.arguments.join(" "), plan.notes.join(" "))
+    };
+    let (stored, notes) = flashes(file("code.fd", "raw"), Some(file("vars.fd", "qcow2")));
+    assert!(stored.contains("unit=0,format=raw,readonly=on,file="), "{stored}");
+    assert!(stored.contains("unit=1,format=qcow2,readonly=off,file="), "{stored}");
+    assert_eq!(notes, "");
+    let (other, notes) = flashes(file("../outside", "raw"), None);
+    assert!(!other.contains("outside"), "{other}");
+    assert!(notes.contains("UEFI"), "{notes}");
+}
+
+/// A disk whose first sector says so on the serial port.
+fn talking_disk(path: &Path, words: &str) {
+    let mut sector = vec![
+        0xfa, 0x31, 0xc0, 0x8e, 0xd8, // cli; xor ax, ax; mov ds, ax
+        0xbe, 0x16, 0x7c, // mov si, 0x7c16
+        0xba, 0xf8, 0x03, // mov dx, 0x3f8
+        0xac, 0x08, 0xc0, // lodsb; or al, al
+        0x74, 0x03, // jz to the halt
+        0xee, // out dx, al
+        0xeb, 0xf8, // jmp to lodsb
+        0xf4, 0xeb, 0xfd, // hlt; jmp back
+    ];
+    sector.extend_from_slice(words.as_bytes());
+    sector.resize(510, 0);
+    sector.extend_from_slice(&[0x55, 0xaa]);
+    std::fs::write(path, sector).unwrap();
+    std::fs::File::options().write(true).open(path).unwrap().set_len(1 << 20).unwrap();
+}
+
+#[test]
+fn a_machine_of_many_devices_starts_says_its_words_and_is_pictured() {
+    use std::sync::Arc;
+
+    use strongroom_nbd::{Export, Exports, FileExport, Listener, Overlay, Server, ServerOptions};
+
+    use crate::boot::{BootError, Running, Sign};
+
+    struct Disks(PathBuf);
+    impl Exports for Disks {
+        fn names(&self) -> std::io::Result<Vec<String>> {
+            Ok(Vec::new())
+        }
+        fn open(&self, name: &str) -> std::io::Result<Arc<dyn Export>> {
+            let base = Arc::new(FileExport::open(&self.0.join("disk.raw"))?);
+            let path = self.0.join(name.replace('/', "-"));
+            let overlay = Overlay::open(&path, base, [0; 32]).map_err(std::io::Error::other)?;
+            Ok(Arc::new(overlay))
+        }
+    }
+
+    let folder = tempfile::tempdir().unwrap();
+    talking_disk(&folder.path().join("disk.raw"), "it lives\r\n");
+    let options = options(folder.path());
+    let listener = Listener::unix(&options.socket).unwrap();
+    let disks = Arc::new(Disks(folder.path().to_owned()));
+    let _server = Server::start(listener, disks, ServerOptions::default()).unwrap();
+    let mut description = rich();
+    description.disks.retain(|disk| disk.name != "stick");
+    let boot_disks = ["hda", "sda", "nvme0", "vda"].map(disk);
+    let ready = plan(&description, &boot_disks, &here(), &options);
+    let words = ["it lives".to_owned(), "it dies".to_owned()];
+    let mut running = Running::start(&ready, &words, Box::new(|_| {})).unwrap();
+    let lives = Sign::Words("it lives".to_owned());
+    for _ in 0..600 {
+        if running.shows(&lives).unwrap() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(running.shows(&lives).unwrap(), "{}", running.console.text());
+    assert!(!running.shows(&Sign::Words("it dies".to_owned())).unwrap());
+    assert!(!running.shows(&Sign::Port(22)).unwrap(), "QEMU accepts, the guest does not");
+    assert!(!running.is_kvm());
+    let picture = folder.path().join("screen.png");
+    running.picture(&picture).unwrap();
+    assert!(std::fs::read(&picture).unwrap().starts_with(b"\x89PNG"));
+    assert_eq!(running.end(), "");
+
+    // What QEMU refuses is said in its words.
+    let mut wrong = ready;
+    wrong.arguments.extend(["-device".to_owned(), "no-such-device".to_owned()]);
+    let refused = Running::start(&wrong, &[], Box::new(|_| {})).err();
+    assert!(
+        matches!(&refused, Some(BootError::Ended { complaint, .. })
+        if complaint.contains("no-such-device")),
+        "{refused:?}"
+    );
+}
