@@ -15,7 +15,7 @@ from .image import HOUSE, image
 
 # KVM is quicker, but not every machine that has /dev/kvm can run a stock kernel with it.
 ACCELERATOR = os.environ.get("STRONGROOM_TEST_ACCELERATOR", "tcg,thread=multi")
-BOOT_SECONDS = 300
+BOOT_SECONDS = 900
 STOP_SECONDS = 60
 # What the agent gets beyond a command's own deadline, on a machine with other work.
 GRACE_SECONDS = 60
@@ -32,11 +32,14 @@ class GuestError(Exception):
 
 
 class Guest:
+    processors = 2
+    processor = "max"
+
     def __init__(self, memory="1G", disks=()):
         """`disks`: files on this machine that are /dev/vdb, /dev/vdc, … in the guest."""
         self.memory = memory
         self.disks = disks
-        self.image = image()
+        self.find_image()
         forget_old_runs()
         self.folder = HOUSE / f"run-{os.getpid()}-{time.monotonic_ns()}"
         self.process = None
@@ -44,9 +47,7 @@ class Guest:
     def __enter__(self):
         self.folder.mkdir()
         try:
-            subprocess.run(
-                ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", self.image / "disk",
-                 self.folder / "layer"], check=True, timeout=60)
+            self.make_disk()
             self.start()
         except BaseException as failure:
             self.__exit__(type(failure))
@@ -61,11 +62,30 @@ class Guest:
             self.cut_power()
             print(f"guest: its disk and console.log are kept in {self.folder}", file=sys.stderr)
 
+    def find_image(self):
+        """Builds its image, if there is none."""
+        self.image = image()
+
+    def make_disk(self):
+        """Makes the disk that what it writes goes to."""
+        subprocess.run(
+            ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", self.image / "disk",
+             self.folder / "layer"], check=True, timeout=60)
+
+    def acceleration(self):
+        return ["-accel", ACCELERATOR]
+
+    def devices(self):
+        """What QEMU is given besides what all guests have: what it boots, and its disks."""
+        drives = [f"file={self.folder / 'layer'},format=qcow2,cache=unsafe",
+                  *(f"file={os.path.abspath(disk)},format=raw,cache=unsafe" for disk in self.disks)]
+        return ["-kernel", self.image / "kernel", "-initrd", self.image / "initrd",
+                "-append", KERNEL_LINE,
+                *(word for drive in drives for word in ["-drive", f"if=virtio,{drive}"])]
+
     def start(self, clock=None):
         """Boots it and waits until the system is up; `clock` is what its clock shows then (UTC)."""
         began = time.monotonic()
-        drives = [f"file={self.folder / 'layer'},format=qcow2,cache=unsafe",
-                  *(f"file={os.path.abspath(disk)},format=raw,cache=unsafe" for disk in self.disks)]
         # The path of a socket must be short, so it is not in the folder.
         with tempfile.TemporaryDirectory(prefix="guest-") as meeting, socket.socket(
                 socket.AF_UNIX) as listener:
@@ -76,11 +96,9 @@ class Guest:
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",
                  "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-                 "-machine", "pc", "-accel", ACCELERATOR, "-cpu", "max",
-                 "-smp", "2", "-m", self.memory, "-rtc", f"base={clock or 'utc'}",
-                 "-kernel", self.image / "kernel", "-initrd", self.image / "initrd",
-                 "-append", KERNEL_LINE,
-                 *(word for drive in drives for word in ["-drive", f"if=virtio,{drive}"]),
+                 "-machine", "pc", *self.acceleration(), "-cpu", self.processor,
+                 "-smp", str(self.processors), "-m", self.memory, "-rtc", f"base={clock or 'utc'}",
+                 *self.devices(),
                  "-nic", "user,model=virtio-net-pci,restrict=on",
                  "-device", "virtio-rng-pci", "-device", "virtio-serial-pci",
                  "-chardev", f"socket,id=channel,path={meeting}/channel",
@@ -234,5 +252,9 @@ class Channel:
 def forget_old_runs():
     """Deletes what failed runs left, of processes that have ended."""
     for folder in HOUSE.glob("run-*"):
-        if not pathlib.Path("/proc", folder.name.split("-")[1]).exists():
+        if not is_running(folder.name.split("-")[1]):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_running(process):
+    return pathlib.Path("/proc", process).exists()

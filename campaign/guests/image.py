@@ -1,6 +1,7 @@
-"""The disk of a guest: Debian 12 from this machine's own package sources, built once and kept.
+"""Disks of guests: Debian 12 from this machine's own package sources, built once and kept.
 
-It is built again if its recipe changes: this file, `setup`, `early/` or `files/`."""
+`image` is the disk of the guest that `guest.py` runs. A disk is built again if its recipe changes:
+this file, or the scripts and folders that are laid into it."""
 import fcntl, hashlib, os, pathlib, re, shutil, subprocess, tempfile, time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -16,30 +17,73 @@ BUILD_SECONDS = 1200
 APT_SETTINGS = re.compile(r"Acquire::(https?|Check-|Retries|Languages)", re.IGNORECASE)
 
 
+class Recipe:
+    """How a disk is made.
+
+    `name` begins the name of its folder. `early` and `laid` are below this folder: what is in the
+    root before the packages are, and what is laid over it after them; a file is laid where its
+    path below `files/` says. `hooks` are more of mmdebstrap's, and `setup` is a script with its
+    arguments that runs in the root at the end. `finish(out, root, made)` makes what is kept."""
+
+    def __init__(self, name, packages, finish, setup, early=(), laid=(), hooks=(), code=()):
+        self.name, self.packages, self.finish = name, packages, finish
+        self.setup, self.early, self.laid, self.hooks = setup, early, laid, hooks
+        self.code = [HERE / "image.py", *code]
+
+    def digest(self):
+        digest = hashlib.sha256(repr((self.packages, self.setup, self.hooks)).encode())
+        laid = [path for name in [*self.early, *self.laid] for path in files_at(HERE / name)]
+        for path in [*self.code, HERE / self.setup[0], *laid]:
+            mode = path.stat().st_mode & 0o111
+            digest.update(f"{path.relative_to(HERE)} {mode:o} ".encode())
+            digest.update(path.read_bytes())
+        return digest.hexdigest()[:12]
+
+    def words(self):
+        """The hooks, as words of mmdebstrap's command line."""
+        script, *arguments = self.setup
+        yield from (f"--essential-hook=sync-in {HERE / name} /" for name in self.early)
+        for name in self.laid:
+            if (HERE / name).is_dir():
+                yield f"--customize-hook=sync-in {HERE / name} /"
+            else:
+                target = f"/{pathlib.Path(name).relative_to('files')}"
+                yield f"--customize-hook=upload {HERE / name} {target}"
+        yield from (f"--customize-hook={hook}" for hook in self.hooks)
+        yield f"--customize-hook=upload {HERE / script} /setup"
+        yield f'--customize-hook=chroot "$1" sh /setup {" ".join(arguments)}'
+
+
+def files_at(path):
+    return [file for file in sorted(path.rglob("*")) if file.is_file()] if path.is_dir() else [path]
+
+
 def image():
     """The folder with `disk`, `kernel` and `initrd`; builds it if it is not there."""
-    folder = HOUSE / f"image-{recipe()}"
+    return built(Recipe("image", PACKAGES, keep_with_kernel, ["setup"], ["early"], ["files"]))
+
+
+def keep_with_kernel(out, root, made):
+    for name, pattern in [("kernel", "vmlinuz-*"), ("initrd", "initrd.img-*")]:
+        [found] = (root / "boot").glob(pattern)
+        shutil.copy(found, made / name)
+    call(out, "mke2fs", "-q", "-t", "ext4", "-L", "guest", "-d", root, made / "disk", DISK_SIZE)
+
+
+def built(recipe):
+    """The folder that a recipe makes; it is made if it is not there."""
+    folder = HOUSE / f"{recipe.name}-{recipe.digest()}"
     HOUSE.mkdir(parents=True, exist_ok=True)
     with open(HOUSE / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            for old in HOUSE.glob("image-*"):
+            for old in HOUSE.glob(f"{recipe.name}-*"):
                 shutil.rmtree(old)
-            build(folder)
+            build(recipe, folder)
     return folder
 
 
-def recipe():
-    digest = hashlib.sha256()
-    laid = [path for folder in ["early", "files"] for path in sorted((HERE / folder).rglob("*"))]
-    for path in [HERE / "image.py", HERE / "setup", *laid]:
-        if path.is_file():
-            digest.update(f"{path.relative_to(HERE)} {path.stat().st_mode & 0o111:o} ".encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def build(folder):
+def build(recipe, folder):
     for command in ["mmdebstrap", "mke2fs", "qemu-img"]:
         if not shutil.which(command):
             raise SystemExit(f"a guest needs {command}: ./test installs it")
@@ -55,18 +99,10 @@ def build(folder):
         root, made = work / "root", work / "made"
         made.mkdir()
         call(out, "mmdebstrap", "--mode=root", "--variant=minbase",
-             "--include=" + ",".join(PACKAGES),
+             "--include=" + ",".join(recipe.packages),
              *(f"--dpkgopt=path-exclude=/usr/share/{what}/*" for what in ["doc", "locale", "man"]),
-             f"--aptopt={work / 'settings'}",
-             f"--essential-hook=sync-in {HERE / 'early'} /",
-             f"--customize-hook=sync-in {HERE / 'files'} /",
-             f"--customize-hook=upload {HERE / 'setup'} /setup",
-             '--customize-hook=chroot "$1" sh /setup',
-             SUITE, root, work / "sources")
-        for name, pattern in [("kernel", "vmlinuz-*"), ("initrd", "initrd.img-*")]:
-            [found] = (root / "boot").glob(pattern)
-            shutil.copy(found, made / name)
-        call(out, "mke2fs", "-q", "-t", "ext4", "-L", "guest", "-d", root, made / "disk", DISK_SIZE)
+             f"--aptopt={work / 'settings'}", *recipe.words(), SUITE, root, work / "sources")
+        recipe.finish(out, root, made)
         made.rename(folder)
     print(f"guest: built in {time.monotonic() - began:.0f} s", flush=True)
 
