@@ -344,14 +344,15 @@ mod tests {
     /// Frozen bytes.
     #[test]
     fn a_remark_that_was_made_is_read() {
-        let hex = "a6008264676f6c6460016f6265666f726520746865206d6f766502656175646974032405011901\
+        let hex = "a6008264676f6c6460016f6265666f726520746865206d6f766502656175646974032406011901\
             2c820102";
         let packed: String = remark().pack().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(packed, hex);
         let packed: String = drilled().pack().iter().map(|byte| format!("{byte:02x}")).collect();
-        let hex = "a104aa0020010202030\
+        let hex = "a204aa0020010202030\
             31b0000000200000000041905dc051bffffffffffffffff0605075820";
-        assert_eq!(packed, format!("{hex}{}0821098102", "07".repeat(32)));
+        let boot = "05a500090100021b000001000000000003090401";
+        assert_eq!(packed, format!("{hex}{}0821098102{boot}", "07".repeat(32)));
         let end_alone = [0xa1, 0x03, 0x00];
         assert!(Remark::unpack(&end_alone).is_err());
         let drill_without_its_keys = [0xa1, 0x04, 0xa1, 0x00, 0x00];
