@@ -169,7 +169,7 @@ impl From<EngineError> for CliError {
                     .to_owned(),
             ),
             EngineError::DiskBroken { .. } => {
-                let hint = "the machine goes on, and nothing is left in it; see --store";
+                let hint = "nothing of ours is left in the machine; --store names a larger or faster folder";
                 return Self::new(Exit::MachineLost, error.to_string(), hint);
             }
             _ => None,
