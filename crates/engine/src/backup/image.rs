@@ -32,7 +32,9 @@ use std::path::Path;
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, SnapshotId, Stopwatch, Timestamp};
 use strongroom_disk::{Image, ReadAt, Volume, VolumeReader};
-use strongroom_repository::{ChunkReader, ChunkWriter, DISK_SUFFIX, Repository, RepositoryError};
+use strongroom_repository::{
+    ChunkReader, ChunkWriter, DISK_SUFFIX, PackOptions, Repository, RepositoryError,
+};
 
 use super::begun::{Begun, Made};
 use super::profile::Profile;
@@ -51,6 +53,9 @@ use unchanged::{Patched, Unchanged};
 const LOGICAL_VOLUMES: &str = "lvm";
 /// The folder of what describes the machine.
 const DESCRIPTION: &str = "machine";
+/// A block of a disk is closed at this many bytes. A night that is used as a disk is read a few
+/// pages at a time from anywhere, and each miss of the cache opens a block.
+const BLOCK_BYTES: usize = 256 << 10;
 
 /// A disk of a machine.
 pub struct Disk {
@@ -194,7 +199,8 @@ impl<'r> MachineBackup<'r> {
         check_machine(disks, what)?;
         let parent = begun.parent.as_ref();
         let reader = ChunkReader::for_parents(repository, &begun.own, CacheLimits::default());
-        let (pack, dry_run) = (options.pack, options.dry_run);
+        let block_bytes = options.pack.block_bytes.min(BLOCK_BYTES);
+        let (pack, dry_run) = (PackOptions { block_bytes, ..options.pack }, options.dry_run);
         let mut writer =
             ChunkWriter::open(repository, &reader, &begun.session, pack, dry_run, monitor, cancel)?;
         let watch = Stopwatch::start();
