@@ -147,6 +147,11 @@ impl Command {
         }
     }
 
+    /// Whether it stores, or is of a family of commands of which one does.
+    pub fn may_store(&self) -> bool {
+        matches!(self, Self::Backup(_) | Self::Image(_) | Self::Machine(_))
+    }
+
     /// Whether it prints a list that may be longer than a screen.
     pub fn is_list(&self) -> bool {
         matches!(self, Self::Snapshots(_) | Self::Ls(_) | Self::Find(_) | Self::Diff(_))

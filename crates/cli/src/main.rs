@@ -40,6 +40,7 @@ mod schedule;
 mod scratch;
 mod snapshot_arg;
 mod terminal;
+mod yielding;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -95,7 +96,7 @@ fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     paint::choose(cli.global.color);
     allow_open_files();
-    allocator::keep_one_heap(matches!(cli.command, Command::Backup(_)));
+    allocator::keep_one_heap(cli.command.may_store());
     let json = cli.global.json.then(|| cli.command.events());
     if cli.command.is_list() && !cli.global.no_pager && json.is_none() {
         pager::allow();

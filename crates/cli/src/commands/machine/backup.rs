@@ -23,6 +23,7 @@ use crate::commands::storing::StoringArgs;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
+use crate::yielding::Yielding;
 
 /// The file that says what the machine is made of.
 const DESCRIPTION: &str = "machine.json";
@@ -65,6 +66,9 @@ pub struct Args {
     /// Read all of each disk and compare it, and do not believe what QEMU has noted as written
     #[arg(long)]
     read_all: bool,
+    /// Read and compress also while the guest wants the processor
+    #[arg(long)]
+    full_speed: bool,
     /// Store what file systems call free, as it is
     #[arg(long)]
     keep_free: bool,
@@ -228,7 +232,10 @@ impl Backup<'_> {
         };
         let disks = live.disks.iter().map(disk).collect();
         let machine = Stored { disks, description: self.described(&live.beside) };
+        // Not before the machine runs again, and not when it is given back: then it waits for us.
+        let yielding = (!args.full_speed).then(Yielding::begin);
         let outcome = begun.store(&machine, monitor, &self.context.cancel);
+        drop(yielding);
         let facts = Facts::of(&live);
         let is_committed = outcome.as_ref().is_ok_and(|outcome| outcome.committed);
         let leftover = live.finish(is_committed).err().map(failed);
