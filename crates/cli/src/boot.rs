@@ -80,6 +80,8 @@ pub struct Prepared {
     pub machine: String,
     /// What QEMU is to be run with.
     pub plan: BootPlan,
+    /// The same with an emulated processor, if `plan` uses KVM.
+    emulated: Option<BootPlan>,
     nights: Arc<Nights>,
     server: Server,
     _folders: Vec<ScratchFolder>,
@@ -88,11 +90,43 @@ pub struct Prepared {
 impl Prepared {
     /// Starts it; `words` are looked for on its serial port, whose lines `on_line` hears.
     pub fn start(
-        &self,
+        &mut self,
+        context: &Context,
         words: &[String],
-        on_line: Box<dyn FnMut(&str) + Send>,
+        on_line: impl FnMut(&str) + Clone + Send + 'static,
     ) -> Result<Running, CliError> {
-        Running::start(&self.plan, words, on_line).map_err(cannot_start)
+        let started = Running::start(&self.plan, words, Box::new(on_line.clone()));
+        if matches!(started, Err(BootError::Ended { .. })) && self.give_up_kvm(context) {
+            return Running::start(&self.plan, words, Box::new(on_line)).map_err(cannot_start);
+        }
+        started.map_err(cannot_start)
+    }
+
+    /// Starts it once more, with an emulated processor, if KVM gave up on it. Returns whether it did.
+    pub fn emulate_if_kvm_failed(
+        &mut self,
+        context: &Context,
+        running: &mut Running,
+        words: &[String],
+        on_line: impl FnMut(&str) + Clone + Send + 'static,
+    ) -> Result<bool, CliError> {
+        if self.emulated.is_none() || !running.has_kvm_failed() || !self.give_up_kvm(context) {
+            return Ok(false);
+        }
+        running.stop();
+        *running = self.start(context, words, on_line)?;
+        Ok(true)
+    }
+
+    /// Plans to emulate the processor. Returns whether that is another plan.
+    fn give_up_kvm(&mut self, context: &Context) -> bool {
+        let Some(emulated) = self.emulated.take() else { return false };
+        self.plan = emulated;
+        context.terminal.note(
+            "KVM cannot run this machine here: its processor is emulated, which is slow; --no-kvm \
+             does so at once",
+        );
+        true
     }
 
     /// Stops to serve its disks, once it has ended.
@@ -155,13 +189,17 @@ pub fn prepare(
         uses_kvm: !args.no_kvm && has_kvm(),
         has_agent: purpose.has_agent,
     };
+    let emulated = options.uses_kvm.then(|| {
+        let options = BootOptions { uses_kvm: false, ..options.clone() };
+        plan(&description, &disks, &emulator, &options)
+    });
     let plan = plan(&description, &disks, &emulator, &options);
     let server = Server::start(Listener::unix(&socket)?, nights.clone(), ServerOptions::default())?;
     for note in &plan.notes {
         context.terminal.note(printable_text(note));
     }
     let folders = std::iter::once(run).chain(scratch).collect();
-    Ok(Prepared { machine, plan, nights, server, _folders: folders })
+    Ok(Prepared { machine, plan, emulated, nights, server, _folders: folders })
 }
 
 /// Offers the disks of one snapshot, each under an overlay.

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use strongroom_base::Monitor;
+use strongroom_catalog::Snapshot;
+use strongroom_machine::boot::Running;
 
-use crate::boot::{MachineArgs, Purpose, prepare};
+use crate::boot::{MachineArgs, Prepared, Purpose, prepare};
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::CliError;
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
@@ -64,15 +66,44 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         ports: &args.ports,
         has_agent: false,
     };
-    let prepared = prepare(context, repository, (&snapshot, &what.path), &args.machine, &purpose)?;
+    let mut prepared =
+        prepare(context, repository, (&snapshot, &what.path), &args.machine, &purpose)?;
     let monitor = context.terminal.monitor_of_problems();
     monitor.detail(&format!("QEMU gets {}", prepared.plan.arguments.join(" ")));
     let lines = context.terminal;
-    let on_line = Box::new(move |line: &str| {
+    let on_line = move |line: &str| {
         // With `--json`, standard output is for events.
         let _ = lines.line(line);
-    });
-    let mut running = prepared.start(&[], on_line)?;
+    };
+    let mut running = prepared.start(context, &[], on_line)?;
+    announce(context, args, &prepared, &running, &snapshot)?;
+    context.terminal.note("Ctrl-C ends it as if its power failed.");
+    while !context.cancel.is_cancelled() && running.ended()?.is_none() {
+        if prepared.emulate_if_kvm_failed(context, &mut running, &[], on_line)? {
+            announce(context, args, &prepared, &running, &snapshot)?;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let complaint = running.end();
+    prepared.close();
+    if !complaint.is_empty() {
+        context.terminal.note(format!("QEMU said: {}", printable_text(&complaint)));
+    }
+    if let Some(folder) = &args.keep {
+        context.terminal.line(format!("what it wrote is in {}", printable(folder)))?;
+    }
+    context.terminal.line("the machine has ended")?;
+    Ok(exit.into())
+}
+
+/// Says that the machine runs, and how it is reached.
+fn announce(
+    context: &Context,
+    args: &Args,
+    prepared: &Prepared,
+    running: &Running,
+    snapshot: &Snapshot,
+) -> Result<(), CliError> {
     let kvm = running.is_kvm();
     let mut ports = Vec::new();
     for port in &args.ports {
@@ -96,18 +127,5 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     for (port, here) in &ports {
         context.terminal.line(format!("its port {port} is at 127.0.0.1:{here}"))?;
     }
-    context.terminal.note("Ctrl-C ends it as if its power failed.");
-    while !context.cancel.is_cancelled() && running.ended()?.is_none() {
-        std::thread::sleep(LOOK_EVERY);
-    }
-    let complaint = running.end();
-    prepared.close();
-    if !complaint.is_empty() {
-        context.terminal.note(format!("QEMU said: {}", printable_text(&complaint)));
-    }
-    if let Some(folder) = &args.keep {
-        context.terminal.line(format!("what it wrote is in {}", printable(folder)))?;
-    }
-    context.terminal.line("the machine has ended")?;
-    Ok(exit.into())
+    Ok(())
 }

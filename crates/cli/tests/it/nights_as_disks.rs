@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use strongroom_base::Stopwatch;
 
 use crate::images::disk_with_files;
 use crate::world::{Run, World};
@@ -135,4 +139,42 @@ fn a_machine_starts_from_the_archive_and_proves_that_it_lives() {
     assert_eq!(events[0]["booted"]["verdict"], "failed");
     assert!(events[0]["booted"]["last_proved"].is_string(), "{events:?}");
     assert_eq!(events[0]["proved"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_machine_that_kvm_cannot_run_is_emulated() {
+    let world = World::with_repository();
+    let disk = talking_disk(&world, "vm1 login: ");
+    world.run(["image", "backup", "vm1", &format!("vda={}", disk.display())]).exits(0);
+    // As on hosts where /dev/kvm can be opened, and no more.
+    let qemu = world.path("qemu");
+    let refusing = "#!/bin/sh\ncase \"$*\" in *'-accel kvm'*) echo no >&2; exit 1; esac\n\
+                    exec qemu-system-x86_64 \"$@\"\n";
+    fs::write(&qemu, refusing).unwrap();
+    fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).unwrap();
+    let words = ["drill", "--boot", "--memory", "64MiB", "--qemu", qemu.to_str().unwrap()];
+    let run = world.run(words).exits(0).says("proved: vm1 started");
+    // Elsewhere it is not tried.
+    if fs::File::options().read(true).write(true).open("/dev/kvm").is_ok() {
+        run.warns("its processor is emulated");
+    }
+}
+
+#[test]
+fn a_machine_ends_with_the_program_that_started_it() {
+    let world = World::with_repository();
+    let disk = talking_disk(&world, "hello\r\n");
+    world.run(["image", "backup", "vm1", &format!("vda={}", disk.display())]).exits(0);
+    let boot = ["--json", "boot", "--no-kvm", "--memory", "64MiB"];
+    let (mut child, line) = started(&world, &boot, "\"machine\"");
+    let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let monitor = event["monitor"].as_str().unwrap();
+    assert!(UnixStream::connect(monitor).is_ok());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let begun = Stopwatch::start();
+    while UnixStream::connect(monitor).is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "QEMU runs on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -1,11 +1,13 @@
 //! A machine that was started, until its end.
 
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::json;
 use strongroom_base::Stopwatch;
 
@@ -76,7 +78,8 @@ impl Drop for Starting {
 }
 
 impl Running {
-    /// Starts a machine, and looks for `words` on its serial port, whose lines `on_line` hears.
+    /// Starts a machine, and looks for `words` on its serial port, whose lines `on_line` hears. It
+    /// ends with the thread that starts it, however that ends.
     ///
     /// # Errors
     ///
@@ -86,6 +89,9 @@ impl Running {
         let mut command = Command::new(&plan.program);
         command.args(&plan.arguments).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let end_with_us = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
+        // SAFETY: between fork and exec, it makes one system call.
+        unsafe { command.pre_exec(end_with_us) };
         let mut child = command.spawn().map_err(failed)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let mut starting = Starting(Some(child));
@@ -147,6 +153,12 @@ impl Running {
         answer.is_ok_and(|answer| answer["enabled"] == true)
     }
 
+    /// Whether KVM met something that it cannot do. Then the machine is paused for good.
+    pub fn has_kvm_failed(&self) -> bool {
+        let answer = self.qmp.execute("query-status", serde_json::Value::Null);
+        answer.is_ok_and(|answer| answer["status"] == "internal-error")
+    }
+
     /// Asks the machine to power off, as its button does. It need not obey.
     pub fn press_power_button(&self) -> Result<(), BootError> {
         self.qmp.execute("system_powerdown", serde_json::Value::Null)?;
@@ -155,11 +167,12 @@ impl Running {
 
     /// Ends it, and returns what QEMU complained about; empty if nothing.
     pub fn end(mut self) -> String {
-        self.quit();
+        self.stop();
         self.complaint.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
 
-    fn quit(&mut self) {
+    /// Ends it.
+    pub fn stop(&mut self) {
         if self.ended().is_ok_and(|ended| ended.is_some()) {
             return;
         }
@@ -179,7 +192,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.quit();
+        self.stop();
         if let Some(thread) = self.listener.take() {
             let _ = thread.join();
         }

@@ -165,13 +165,13 @@ pub fn run(
         has_agent: signs.has_agent(),
     };
     let place = (&snapshot, &what.path[..]);
-    let prepared = prepare(context, repository.clone(), place, &args.machine, &purpose)?;
+    let mut prepared = prepare(context, repository.clone(), place, &args.machine, &purpose)?;
     let picture = args.picture.clone().or_else(|| {
         let folder = repository.cache_folder()?.join(PICTURES);
         Some(folder.join(format!("{}.png", snapshot.id)))
     });
     let machine = prepared.machine.clone();
-    let found = watch(context, &prepared, signs, args.within, picture);
+    let found = watch(context, &mut prepared, signs, args.within, picture);
     prepared.close();
     let found = found?;
     let not_recorded = match record {
@@ -195,7 +195,7 @@ pub fn run(
 
 fn watch(
     context: &Context,
-    prepared: &Prepared,
+    prepared: &mut Prepared,
     mut signs: Signs,
     within: Option<Duration>,
     picture: Option<PathBuf>,
@@ -207,10 +207,14 @@ fn watch(
         }
     };
     let within = within.unwrap_or(PATIENCE_USUAL);
-    let begun = Stopwatch::start();
-    let mut running = prepared.start(&signs.words(), Box::new(on_line))?;
+    let words = signs.words();
+    let mut begun = Stopwatch::start();
+    let mut running = prepared.start(context, &words, on_line)?;
     let why = loop {
         context.cancel.check().map_err(EngineError::from)?;
+        if prepared.emulate_if_kvm_failed(context, &mut running, &words, on_line)? {
+            begun = Stopwatch::start();
+        }
         let missing = match signs.look(&mut running) {
             // It may have said all that it had to say before it ended.
             Err(_) if running.ended()?.is_some() => break Some("it ended".to_owned()),
