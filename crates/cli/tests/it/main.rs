@@ -10,6 +10,7 @@ mod drill_bad_days;
 mod findings;
 mod fingers;
 mod forget;
+mod guest_trees;
 mod guests;
 mod help;
 mod holds;
