@@ -79,6 +79,7 @@ fn hint_of(error: &MachineError) -> String {
         MachineError::Agent(_) | MachineError::NoAgent => {
             "see that qemu-guest-agent runs in the guest, or use --consistency preferred"
         }
+        MachineError::Broken(_) => "the next backup goes on from the last snapshot",
         MachineError::Room { .. } => "--store names a folder",
         MachineError::NotUndone(_)
         | MachineError::NotThawed(_)

@@ -15,7 +15,7 @@ use super::{Consistency, LiveDisk, LiveDisks, Machine, Night, Reached, Undoing};
 use crate::agent::{AgentError, Freezer, Thaw};
 use crate::bitmaps::{self, bitmap_name};
 use crate::drives::{Drive, Drives, nodes, property};
-use crate::error::MachineError;
+use crate::error::{Broken, MachineError};
 use crate::intent::{IntendedDisk, Intent, StateFolder};
 use crate::qmp::Qmp;
 use crate::remains::Names;
@@ -36,6 +36,16 @@ impl Machine {
     /// Something is missing or fails; then the machine is as it was, as far as the error does not
     /// say otherwise.
     pub fn freeze_disks(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError> {
+        // Whatever failed, it failed because of that.
+        self.freeze(night).map_err(|error| if self.is_gone() { Broken::Gone.into() } else { error })
+    }
+
+    /// True if QEMU has ended since it was connected to.
+    fn is_gone(&self) -> bool {
+        matches!(self.is_running(), Err(MachineError::Qmp(error)) if error.is_gone())
+    }
+
+    fn freeze(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError> {
         let state = StateFolder::lock(night.state_folder)?;
         self.undo_remains(&state)?;
         let found = self.chosen(night)?;

@@ -178,6 +178,8 @@ fn qemu_that_ends_ends_the_backup() {
     live.finish(false).unwrap();
     assert!(!state.join("machine.intent").exists());
     assert!(undo(Some(&guest.monitor()), None, &state).unwrap().is_nothing());
+    let error = machine.freeze_disks(&tonight).map(drop).unwrap_err();
+    assert!(matches!(error, MachineError::Broken(Broken::Gone)), "{error}");
 
     // The bitmap was not stored: everything is read.
     guest.restart(false);
