@@ -36,7 +36,7 @@ impl Machine {
     /// Something is missing or fails; then the machine is as it was, as far as the error does not
     /// say otherwise.
     pub fn freeze_disks(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError> {
-        // Whatever failed, it failed because of that.
+        // Then this is why, and not what was noticed first.
         self.freeze(night).map_err(|error| if self.is_gone() { Broken::Gone.into() } else { error })
     }
 
