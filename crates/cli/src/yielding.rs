@@ -5,25 +5,19 @@
 //! write wakes several threads of QEMU, one after another. Threads of the policy `SCHED_IDLE` have
 //! to go at once. Measured: `docs/design/0032-live-machines.md`.
 
-/// As long as it lives, this thread, and those that it starts, run when no other wants to. What the
-/// system refuses is done without.
-pub struct Yielding(());
-
-impl Yielding {
-    /// Begins to yield.
-    pub fn begin() -> Self {
+/// Does work on a thread that, with those that it starts, runs when no other wants to. This thread
+/// waits for it and stays as it is: without rights, a thread cannot go back. What the system refuses
+/// is done without.
+pub fn yielding<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let yielding = || {
         set_policy(libc::SCHED_IDLE);
-        Self(())
-    }
+        work()
+    };
+    let done = std::thread::scope(|scope| scope.spawn(yielding).join());
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-impl Drop for Yielding {
-    fn drop(&mut self) {
-        set_policy(libc::SCHED_OTHER);
-    }
-}
-
-/// Sets the policy of this thread; its `nice` value stays. Both policies want the priority 0.
+/// Sets the policy of this thread to one that wants the priority 0; its `nice` value stays.
 fn set_policy(policy: libc::c_int) {
     // SAFETY: all fields of the structure are numbers, for which zeros are valid.
     let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
@@ -39,10 +33,9 @@ mod tests {
     fn threads_yield_with_the_one_that_starts_them() {
         // SAFETY: the function takes a number.
         let policy = || unsafe { libc::sched_getscheduler(0) };
-        let yielding = Yielding::begin();
-        assert_eq!(policy(), libc::SCHED_IDLE);
-        assert_eq!(std::thread::spawn(policy).join().unwrap(), libc::SCHED_IDLE);
-        drop(yielding);
-        assert_eq!(policy(), libc::SCHED_OTHER);
+        let before = policy();
+        let (here, below) = yielding(|| (policy(), std::thread::spawn(policy).join().unwrap()));
+        assert_eq!((here, below), (libc::SCHED_IDLE, libc::SCHED_IDLE));
+        assert_eq!(policy(), before);
     }
 }

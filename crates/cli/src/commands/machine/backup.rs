@@ -23,7 +23,7 @@ use crate::commands::storing::StoringArgs;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
-use crate::yielding::Yielding;
+use crate::yielding::yielding;
 
 /// The file that says what the machine is made of.
 const DESCRIPTION: &str = "machine.json";
@@ -233,9 +233,8 @@ impl Backup<'_> {
         let disks = live.disks.iter().map(disk).collect();
         let machine = Stored { disks, description: self.described(&live.beside) };
         // Not before the machine runs again, and not when it is given back: then it waits for us.
-        let yielding = (!args.full_speed).then(Yielding::begin);
-        let outcome = begun.store(&machine, monitor, &self.context.cancel);
-        drop(yielding);
+        let store = || begun.store(&machine, monitor, &self.context.cancel);
+        let outcome = if args.full_speed { store() } else { yielding(store) };
         let facts = Facts::of(&live);
         let is_committed = outcome.as_ref().is_ok_and(|outcome| outcome.committed);
         let leftover = live.finish(is_committed).err().map(failed);
