@@ -22,10 +22,11 @@ The format, in short. Numbers are little-endian; each part has a document beside
   seals       AES-256-GCM with a number as nonce; or HPKE to the repository's public key.
   snapshot    domain and tag, then sealed by HPKE: domain, tag and CBOR: time, host, paths, and the
               recipe of the tree of "/".
-  recipe      [form, depth, refs], form 0: at depth 0 the chunks that make a stream, else nodes:
-              chunks that hold the form and the refs of one depth less.
-  ref         fingerprint (32) | arena (16) | slot (4) | bytes of the stream it stands for (8).
-              A fingerprint of zeros is a hole.
+  recipe      [form, depth, refs]: at depth 0 the chunks that make a stream, else nodes: chunks
+              that hold the form and the refs of one depth less.
+  ref         form 0: fingerprint (32) | arena (16) | slot (4) | bytes of the stream it stands for
+              (8). Form 1, of a repository that compares by value: the same without fingerprint.
+              An arena of zeros is a hole.
   tree        a directory: a stream whose chunks hold entries, CBOR maps with small integer keys.
               A file's entry has the recipe of its content, a directory's that of its tree.
   arena       head (144) | summary | blocks | head. The head has the arena's key, sealed by HPKE.
@@ -33,7 +34,8 @@ The format, in short. Numbers are little-endian; each part has a document beside
   block       frame (16) | sealed: head (16), payload. The payload, perhaps compressed by zstd, is a
               directory of the chunks and then their bytes. Block n is sealed under number n.
   chunk       a run of bytes, named by its keyed BLAKE3-256: its fingerprint. Content and metadata
-              are named under keys of their own, and are in arenas of their own.
+              are named under keys of their own, and are in arenas of their own. By value, the
+              summary has the first 8 bytes of it, and zeros.
 """
 
 import argparse
@@ -59,7 +61,8 @@ from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 # envelope.md
 CONFIG, KEY_SLOT, DATA_ARENA, METADATA_ARENA, SNAPSHOT, SESSION, TOMBSTONE = range(1, 8)
-FILE_TREE, RECIPE_FORM = 0, 0  # snapshot.md, recipe.md
+FILE_TREE, RECIPES_OF_PLACES = 0, 1  # snapshot.md
+NAMING_LOCATION, REF_OF_FORM = 1, {0: "<32s16sIQ", 1: "<16sIQ"}  # repository.md, recipe.md
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, CHAR_DEVICE, BLOCK_DEVICE = range(7)  # tree.md
 
@@ -220,7 +223,9 @@ class Repository:
 
     def open(self, config: bytes, passphrase: bytes):
         fields, signature = split(config, len(config) - 64)
-        self.id = Cbor(fields).value()[0]
+        config_fields = Cbor(fields).value()
+        self.id = config_fields[0]
+        self.by_value = config_fields[5] == NAMING_LOCATION
         self.keys = open_slots(self.path / "keys", passphrase, self.id, fields, signature)
 
     def snapshots(self) -> list:
@@ -260,17 +265,18 @@ class Repository:
             raise Damaged("it is forged: it has the name of another domain")
         if fields.get(13, 0) != sequence:
             raise Damaged("it is forged: its header has another sequence")
-        if fields[0] != FILE_TREE or fields.get(16):
+        if fields[0] != FILE_TREE or set(fields.get(16, [])) - {RECIPES_OF_PLACES}:
             raise Newer("a newer program made it: its kind or a feature of it is not known here")
         return body
 
     def stream(self, kind: int, recipe):
         """The chunks of a stream of data or metadata, in order; None and a length for a hole."""
-        if recipe[0] != RECIPE_FORM:
-            raise Newer(f"a recipe of form {recipe[0]}, which is not known here")
-        _, depth, refs = recipe
-        for fingerprint, arena, slot, stream_bytes in struct.iter_unpack("<32s16sIQ", refs):
-            if not any(fingerprint):
+        form, depth, refs = recipe
+        if form not in REF_OF_FORM:
+            raise Newer(f"a recipe of form {form}, which is not known here")
+        for *fingerprint, arena, slot, stream_bytes in struct.iter_unpack(REF_OF_FORM[form], refs):
+            fingerprint = fingerprint[0] if fingerprint else None
+            if not any(arena):
                 yield None, stream_bytes
             elif depth == 0:
                 yield self.chunk(kind, fingerprint, arena, slot), stream_bytes
@@ -282,6 +288,8 @@ class Repository:
         """A chunk of data or metadata, from where its ref says, else from where a summary says."""
         if kind_of(arena) != kind:
             raise Damaged(f"arena {arena.hex()} is of the other kind, data or metadata")
+        if fingerprint is None:
+            return self.chunk_at(self.arena(arena).slots.get(slot), arena, slot)
         try:
             return self.chunk_at(fingerprint, arena, slot)
         except (Damaged, OSError):
@@ -292,7 +300,10 @@ class Repository:
     def chunk_at(self, fingerprint: bytes, arena: bytes, slot: int) -> bytes:
         stored = self.arena(arena).chunk(slot)
         chunk = self.expand(stored) if stored.bases else stored.data
-        if blake3(chunk, key=self.keys.fingerprint_keys[kind_of(arena)]).digest() != fingerprint:
+        found = blake3(chunk, key=self.keys.fingerprint_keys[kind_of(arena)]).digest()
+        if self.by_value:
+            found = found[:8] + bytes(24)
+        if found != fingerprint:
             raise Damaged(f"slot {slot} of arena {arena.hex()} holds other bytes")
         return chunk
 

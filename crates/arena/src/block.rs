@@ -80,6 +80,21 @@ impl BlockDraft {
         self.next_slot() - 1
     }
 
+    /// The slot of the first chunk.
+    pub fn first_slot(&self) -> u32 {
+        self.first_slot
+    }
+
+    /// The chunk in a slot, if it was gathered.
+    pub fn chunk(&self, slot: u32) -> Option<StoredChunk<'_>> {
+        let place = slot.checked_sub(self.first_slot)? as usize;
+        let (before, rest) = self.entries.split_at_checked(place)?;
+        let entry = rest.first().filter(|entry| !entry.is_absent())?;
+        let stored = before.iter().filter(|entry| !entry.is_absent());
+        let start: usize = stored.map(|entry| entry.stored_bytes as usize).sum();
+        Some(entry.stored_in(&self.data()[start..]))
+    }
+
     /// Leaves out a slot whose chunk is no longer wanted.
     pub fn push_absent(&mut self) {
         self.entries.push(DirectoryEntry::ABSENT);
@@ -368,6 +383,20 @@ impl StoredChunk<'_> {
     }
 }
 
+impl DirectoryEntry {
+    /// The chunk, whose bytes begin here.
+    fn stored_in<'b>(&'b self, bytes: &'b [u8]) -> StoredChunk<'b> {
+        let stored = &bytes[..self.stored_bytes as usize];
+        match self.bases.as_slice() {
+            [] => StoredChunk::Whole(stored),
+            bases => {
+                let chunk_bytes = self.chunk_bytes;
+                StoredChunk::Delta { instructions: stored, bases, chunk_bytes }
+            }
+        }
+    }
+}
+
 impl SummarySlot {
     /// The slot of a stored chunk.
     pub fn of(fingerprint: Fingerprint, chunk: StoredChunk<'_>) -> Self {
@@ -380,17 +409,7 @@ impl OpenBlock {
     pub fn chunk(&self, slot: u32) -> Option<StoredChunk<'_>> {
         let place = slot.checked_sub(self.head.first_slot)? as usize;
         let chunk = self.chunks.get(place).filter(|chunk| !chunk.entry.is_absent())?;
-        let end = chunk.start + chunk.entry.stored_bytes as usize;
-        let stored = &self.payload[chunk.start..end];
-        Some(if chunk.entry.bases.is_empty() {
-            StoredChunk::Whole(stored)
-        } else {
-            StoredChunk::Delta {
-                instructions: stored,
-                bases: &chunk.entry.bases,
-                chunk_bytes: chunk.entry.chunk_bytes,
-            }
-        })
+        Some(chunk.entry.stored_in(&self.payload[chunk.start..]))
     }
 
     /// The head that was sealed with its payload.

@@ -7,7 +7,9 @@ use strongroom_base::{
     ArenaId, ArenaSecret, DomainId, Entropy, Fingerprinter, NamingKeys, WriteKeys,
 };
 
-use crate::block::{PADDING_BYTES_MAX, PADDING_BYTES_MIN, SealedBlock, seal_padding};
+use crate::block::{
+    OpenBlock, PADDING_BYTES_MAX, PADDING_BYTES_MIN, SealedBlock, open_block, seal_padding,
+};
 use crate::decompress::decompress;
 use crate::envelope::format::{ObjectKind, Origin};
 use crate::envelope::{self, HEADROOM, Identity, Redundancy};
@@ -180,6 +182,19 @@ impl ArenaBuilder {
         let (frame, head) = (block.frame, block.head);
         self.summary.blocks.push(SummaryBlock { frame, head, offset });
         self.memory.extend_from_slice(&block.bytes);
+    }
+
+    /// The slot after those of all blocks so far.
+    pub fn next_slot(&self) -> u32 {
+        self.summary.blocks.last().map_or(0, |block| block.head.slots().end)
+    }
+
+    /// The block with a slot, opened again; `None` if there is none, or it was sealed by another key.
+    pub fn open_block_of(&self, slot: u32, key: &SealKey) -> Option<OpenBlock> {
+        let blocks = &self.summary.blocks;
+        let place = blocks.partition_point(|block| block.head.slots().end <= slot);
+        let start = self.room_bytes + blocks.get(place)?.offset as usize;
+        open_block(&self.memory[start..], self.id, key).ok()
     }
 
     /// Bytes of the blocks so far.

@@ -103,6 +103,23 @@ identifier! {
     Fingerprint, 32
 }
 
+impl Fingerprint {
+    /// The name of a chunk in a repository that compares by value: its place, which no other chunk
+    /// has.
+    pub fn of_place(place: Location) -> Self {
+        let mut name = Self::ZERO;
+        name.0[..ArenaId::BYTES].copy_from_slice(&place.arena.0);
+        name.0[ArenaId::BYTES..][..4].copy_from_slice(&place.slot.to_le_bytes());
+        name
+    }
+
+    /// Whether this is the name of the chunk that a summary has in a place, by its fingerprint there
+    /// or by the place.
+    pub fn names(&self, place: Location, in_summary: &Self) -> bool {
+        self == in_summary || (*in_summary != Self::ZERO && *self == Self::of_place(place))
+    }
+}
+
 /// Where a chunk is stored. Slots keep their numbers for ever, so a location never goes stale when
 /// an arena is rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,6 +141,20 @@ mod tests {
         assert_eq!(id.short(), "a7a7a7a7");
         assert!(id.starts_with("A7A"));
         assert!(!id.starts_with("b"));
+    }
+
+    #[test]
+    fn a_place_is_the_name_of_one_chunk() {
+        let name =
+            |arena, slot| Fingerprint::of_place(Location { arena: ArenaId([arena; 16]), slot });
+        assert_eq!(name(1, 5), name(1, 5));
+        assert_ne!(name(1, 5), name(2, 5));
+        assert_ne!(name(1, 5), name(1, 5 << 8));
+        assert_ne!(name(1, 0), Fingerprint::ZERO);
+        let (place, tag) = (Location { arena: ArenaId([1; 16]), slot: 5 }, Fingerprint([9; 32]));
+        assert!(name(1, 5).names(place, &tag) && tag.names(place, &tag));
+        assert!(!name(1, 6).names(place, &tag));
+        assert!(!name(1, 5).names(place, &Fingerprint::ZERO), "nothing is in the place");
     }
 
     #[test]

@@ -27,7 +27,7 @@
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::ids::{ArenaId, DomainId, Fingerprint};
+use crate::ids::{ArenaId, DomainId, Fingerprint, Location};
 use crate::seal::{AuthorityKey, AuthorityPublicKey, PrivateKey, PublicKey};
 
 /// Derivation contexts, frozen.
@@ -175,10 +175,36 @@ impl NamingSecret {
         let derive = |context| blake3::derive_key(context, &self.0);
         let chunker = derive(context::CHUNKER);
         NamingKeys {
-            data: Fingerprinter { key: derive(context::DATA_FINGERPRINT) },
-            metadata: Fingerprinter { key: derive(context::METADATA_FINGERPRINT) },
+            data: Fingerprinter::new(derive(context::DATA_FINGERPRINT)),
+            metadata: Fingerprinter::new(derive(context::METADATA_FINGERPRINT)),
             chunker_key: *chunker.first_chunk().expect("a key is longer than eight bytes"),
             voucher_key: derive(context::VOUCHER),
+        }
+    }
+}
+
+impl NamingKeys {
+    /// The keys of a repository that compares by value (Foundation §3): summaries and the index
+    /// have a tag of each chunk, which says only what to compare, and a chunk's name is its place.
+    /// A repository's tags have [`TAG_BYTES`]; shorter ones, down to a byte, serve tests.
+    #[must_use]
+    pub fn by_value(mut self, tag_bytes: usize) -> Self {
+        assert!((1..=TAG_BYTES).contains(&tag_bytes), "a tag has one to eight bytes");
+        self.data.kept_bytes = tag_bytes;
+        self.metadata.kept_bytes = tag_bytes;
+        self
+    }
+
+    /// Whether chunks are named by their places.
+    pub fn is_by_value(&self) -> bool {
+        self.data.kept_bytes < Fingerprint::BYTES
+    }
+
+    /// How recipes name the chunk that a summary has in this place; zero for none.
+    pub fn name_in(&self, place: Location, in_summary: Fingerprint) -> Fingerprint {
+        match self.is_by_value() && in_summary != Fingerprint::ZERO {
+            true => Fingerprint::of_place(place),
+            false => in_summary,
         }
     }
 }
@@ -238,12 +264,28 @@ impl OwnerKeys {
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct Fingerprinter {
     key: [u8; 32],
+    /// The rest is zeros.
+    kept_bytes: usize,
 }
 
+/// Bytes of a tag: as many as Foundation has (§3), four that lead to a place in its index and four
+/// that are kept there.
+pub const TAG_BYTES: usize = 8;
+
 impl Fingerprinter {
-    /// The fingerprint of a chunk's bytes.
+    fn new(key: [u8; 32]) -> Self {
+        Self { key, kept_bytes: Fingerprint::BYTES }
+    }
+
+    /// The fingerprint of a chunk's bytes; where comparing is by value their tag, and zeros. It is
+    /// never all zeros.
     pub fn fingerprint(&self, chunk: &[u8]) -> Fingerprint {
-        Fingerprint(*blake3::keyed_hash(&self.key, chunk).as_bytes())
+        let mut fingerprint = Fingerprint(*blake3::keyed_hash(&self.key, chunk).as_bytes());
+        fingerprint.0[self.kept_bytes..].fill(0);
+        if fingerprint == Fingerprint::ZERO {
+            fingerprint.0[0] = 1;
+        }
+        fingerprint
     }
 }
 
@@ -293,6 +335,24 @@ mod tests {
     fn data_and_metadata_have_different_names() {
         let keys = NAMING.keys();
         assert_ne!(keys.data.fingerprint(b"x"), keys.metadata.fingerprint(b"x"));
+    }
+
+    #[test]
+    fn by_value_a_fingerprint_is_a_tag_and_a_name_is_a_place() {
+        let keys = NAMING.keys().by_value(TAG_BYTES);
+        let (tag, whole) = (keys.data.fingerprint(b"x"), NAMING.keys().data.fingerprint(b"x"));
+        assert_eq!(
+            (&tag.0[..TAG_BYTES], &tag.0[TAG_BYTES..]),
+            (&whole.0[..TAG_BYTES], &[0; 24][..])
+        );
+        let place = Location { arena: ArenaId([3; 16]), slot: 7 };
+        assert_eq!(keys.name_in(place, tag), Fingerprint::of_place(place));
+        assert_eq!(keys.name_in(place, Fingerprint::ZERO), Fingerprint::ZERO);
+        assert_eq!(NAMING.keys().name_in(place, whole), whole);
+        let short = NAMING.keys().by_value(1);
+        assert!(
+            (0..2000_u16).all(|n| short.data.fingerprint(&n.to_le_bytes()) != Fingerprint::ZERO)
+        );
     }
 
     #[test]

@@ -62,15 +62,92 @@ impl FormatError {
 type Cbor<'b> = Encoder<&'b mut Vec<u8>>;
 const INFALLIBLE: &str = "a vector takes all that is written to it";
 
-/// The form of recipes and nodes that this program knows: references of a fingerprint and a
-/// location.
-const RECIPE_FORM: u8 = 0;
+/// How recipes and nodes name chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RecipeForm {
+    /// By fingerprint and location.
+    Fingerprints = 0,
+    /// By location alone.
+    Places = 1,
+}
+
+impl RecipeForm {
+    /// The form for references: all chunks of a repository are named in the same way. Without any
+    /// chunk, only holes, it is the first.
+    fn of(refs: &[ChunkRef]) -> Self {
+        match refs.iter().any(ChunkRef::is_named_by_place) {
+            true => Self::Places,
+            false => Self::Fingerprints,
+        }
+    }
+
+    fn from_number(number: u64) -> Result<Self, FormatError> {
+        let known = [Self::Fingerprints, Self::Places];
+        let found = known.into_iter().find(|form| *form as u64 == number);
+        found.ok_or(FormatError::Unknown { what: "form of recipe", number })
+    }
+
+    /// Bytes of a reference.
+    const fn ref_bytes(self) -> usize {
+        let place_and_length = ArenaId::BYTES + 4 + 8;
+        match self {
+            Self::Fingerprints => Fingerprint::BYTES + place_and_length,
+            Self::Places => place_and_length,
+        }
+    }
+
+    /// The bytes of references, appended.
+    fn put_refs(self, bytes: &mut Vec<u8>, refs: &[ChunkRef]) {
+        bytes.reserve(refs.len() * self.ref_bytes());
+        for chunk in refs {
+            if self == Self::Fingerprints {
+                bytes.put(&chunk.fingerprint.0);
+            }
+            bytes.put(&chunk.location.arena.0);
+            bytes.put_u32(chunk.location.slot);
+            bytes.put_u64(chunk.stream_bytes);
+        }
+    }
+
+    /// The references in `bytes`, one after another, replacing what a vector held.
+    fn unpack_refs_to(self, bytes: &[u8], refs: &mut Vec<ChunkRef>) -> Result<(), FormatError> {
+        if !bytes.len().is_multiple_of(self.ref_bytes()) {
+            let detail = "its length is no multiple of a reference's";
+            return Err(FormatError::damaged("recipe", detail));
+        }
+        let damaged = |error| FormatError::damaged("recipe", error);
+        let mut fields = LeReader::new(bytes);
+        refs.clear();
+        refs.reserve_exact(bytes.len() / self.ref_bytes());
+        while fields.remaining() > 0 {
+            let fingerprint = match self {
+                Self::Fingerprints => Some(Fingerprint(fields.array().map_err(damaged)?)),
+                Self::Places => None,
+            };
+            let arena = ArenaId(fields.array().map_err(damaged)?);
+            let location = Location { arena, slot: fields.u32().map_err(damaged)? };
+            let stream_bytes = fields.u64().map_err(damaged)?;
+            refs.push(match fingerprint {
+                Some(fingerprint) => ChunkRef { fingerprint, location, stream_bytes },
+                None if location == ChunkRef::hole(0).location => ChunkRef::hole(stream_bytes),
+                None => ChunkRef::in_place(location, stream_bytes),
+            });
+        }
+        match Self::of(refs) == self {
+            true => Ok(()),
+            false => Err(FormatError::damaged("recipe", "it has the form of other references")),
+        }
+    }
+}
+
+const _: () = assert!(RecipeForm::Fingerprints.ref_bytes() == 60);
+const _: () = assert!(RecipeForm::Places.ref_bytes() == 28);
 
 /// The bytes of a node: the number of its form, then its references.
 pub fn pack_node(refs: &[ChunkRef]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(1 + refs.len() * ChunkRef::BYTES);
-    bytes.put_u8(RECIPE_FORM);
-    refs.iter().for_each(|chunk| put_ref(&mut bytes, chunk));
+    let form = RecipeForm::of(refs);
+    let mut bytes = vec![form as u8];
+    form.put_refs(&mut bytes, refs);
     bytes
 }
 
@@ -78,45 +155,10 @@ pub fn pack_node(refs: &[ChunkRef]) -> Vec<u8> {
 pub fn unpack_node(bytes: &[u8]) -> Result<Vec<ChunkRef>, FormatError> {
     let empty = || FormatError::damaged("recipe", "a node of no bytes");
     let (form, packed) = bytes.split_first().ok_or_else(empty)?;
-    check_form(u64::from(*form))?;
     let mut refs = Vec::new();
-    unpack_refs_to(packed, &mut refs)?;
+    RecipeForm::from_number(u64::from(*form))?.unpack_refs_to(packed, &mut refs)?;
     Ok(refs)
 }
-
-fn check_form(number: u64) -> Result<(), FormatError> {
-    let is_known = number == u64::from(RECIPE_FORM);
-    is_known.then_some(()).ok_or(FormatError::Unknown { what: "form of recipe", number })
-}
-
-/// A reference's bytes, appended.
-fn put_ref(bytes: &mut Vec<u8>, chunk: &ChunkRef) {
-    bytes.put(&chunk.fingerprint.0);
-    bytes.put(&chunk.location.arena.0);
-    bytes.put_u32(chunk.location.slot);
-    bytes.put_u64(chunk.stream_bytes);
-}
-
-/// The references in `bytes`, one after another, replacing what a vector held.
-fn unpack_refs_to(bytes: &[u8], refs: &mut Vec<ChunkRef>) -> Result<(), FormatError> {
-    if !bytes.len().is_multiple_of(ChunkRef::BYTES) {
-        return Err(FormatError::damaged("recipe", "its length is no multiple of a reference's"));
-    }
-    let damaged = |error| FormatError::damaged("recipe", error);
-    let mut fields = LeReader::new(bytes);
-    refs.clear();
-    refs.reserve_exact(bytes.len() / ChunkRef::BYTES);
-    while fields.remaining() > 0 {
-        let fingerprint = Fingerprint(fields.array().map_err(damaged)?);
-        let arena = ArenaId(fields.array().map_err(damaged)?);
-        let slot = fields.u32().map_err(damaged)?;
-        let stream_bytes = fields.u64().map_err(damaged)?;
-        refs.push(ChunkRef { fingerprint, location: Location { arena, slot }, stream_bytes });
-    }
-    Ok(())
-}
-
-const _: () = assert!(ChunkRef::BYTES == Fingerprint::BYTES + ArenaId::BYTES + 4 + 8);
 
 /// Keys of an entry's map.
 mod entry_key {
@@ -231,9 +273,10 @@ fn encode_recipe(
     cbor: &mut Cbor<'_>,
     recipe: &Recipe,
 ) -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
-    let mut refs = Vec::with_capacity(recipe.refs.len() * ChunkRef::BYTES);
-    recipe.refs.iter().for_each(|chunk| put_ref(&mut refs, chunk));
-    cbor.array(3)?.u8(RECIPE_FORM)?.u8(recipe.depth)?.bytes(&refs)?;
+    let form = RecipeForm::of(&recipe.refs);
+    let mut refs = Vec::new();
+    form.put_refs(&mut refs, &recipe.refs);
+    cbor.array(3)?.u8(form as u8)?.u8(recipe.depth)?.bytes(&refs)?;
     Ok(())
 }
 
@@ -413,7 +456,7 @@ impl<'b> PackedRecipe<'b> {
         let items = cbor.array()?.filter(|items| *items > 0);
         let items = items.ok_or_else(|| CborError::message("a recipe without a form"))?;
         let form = quick::uint(cbor)?;
-        if form != u64::from(RECIPE_FORM) {
+        if RecipeForm::from_number(form).is_err() {
             for _ in 1..items {
                 cbor.skip()?;
             }
@@ -431,9 +474,9 @@ impl<'b> PackedRecipe<'b> {
 
     /// Unpacks it in the memory of another.
     fn unpack_to(&self, recipe: &mut Recipe) -> Result<(), FormatError> {
-        check_form(self.form)?;
+        let form = RecipeForm::from_number(self.form)?;
         recipe.depth = self.depth;
-        unpack_refs_to(self.refs, &mut recipe.refs)
+        form.unpack_refs_to(self.refs, &mut recipe.refs)
     }
 }
 

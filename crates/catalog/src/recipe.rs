@@ -7,7 +7,7 @@ use crate::store::{CatalogError, Part, ReadChunk, WriteChunk};
 
 /// Makes the recipe of a stream, chunk after chunk, in memory bounded by its depth.
 ///
-/// A node ends where the stream's content decides so (at a fingerprint ending in seven zero bits),
+/// A node ends where the stream's content decides so (after one of 128 chunks),
 /// so an insertion early in a disk image leaves all later nodes unchanged.
 #[derive(Debug, Default)]
 pub struct RecipeBuilder {
@@ -72,7 +72,7 @@ impl RecipeBuilder {
             self.levels.resize_with(level + 1, Level::default);
         }
         let refs = &mut self.levels[level].refs;
-        let ends_node = chunk.fingerprint.0[31] & 0x7f == 0;
+        let ends_node = chunk.may_end_node();
         refs.push(chunk);
         if refs.len() >= NODE_REFS_MAX || (refs.len() >= NODE_REFS_MIN && ends_node) {
             let node = self.take_refs(level);

@@ -28,18 +28,36 @@ pub struct Recipe {
 }
 
 impl ChunkRef {
-    /// Bytes of a reference in a recipe.
-    pub const BYTES: usize = 60;
-
     /// A hole of this length.
     pub fn hole(stream_bytes: u64) -> Self {
         let location = Location { arena: ArenaId::ZERO, slot: 0 };
         Self { fingerprint: Fingerprint::ZERO, location, stream_bytes }
     }
 
+    /// A chunk that is named by its place.
+    pub fn in_place(location: Location, stream_bytes: u64) -> Self {
+        Self { fingerprint: Fingerprint::of_place(location), location, stream_bytes }
+    }
+
     /// True for a hole: zeros without a chunk.
     pub fn is_hole(&self) -> bool {
         self.fingerprint == Fingerprint::ZERO
+    }
+
+    /// True for a chunk that is named by its place, as all are in a repository that compares by
+    /// value.
+    pub fn is_named_by_place(&self) -> bool {
+        !self.is_hole() && self.fingerprint == Fingerprint::of_place(self.location)
+    }
+
+    /// Whether a node of a recipe may end after this reference: after one of 128, which depends on
+    /// the chunk alone.
+    pub(crate) fn may_end_node(&self) -> bool {
+        let byte = match self.is_named_by_place() {
+            true => self.location.arena.0[15] ^ self.location.slot as u8,
+            false => self.fingerprint.0[31],
+        };
+        byte & 0x7f == 0
     }
 }
 

@@ -50,6 +50,7 @@ impl World {
             cost: None,
             label: String::new(),
             agreed: false,
+            by_value: false,
         };
         let passphrase = generate_passphrase(&SeededEntropy::new(2));
         let repository = Repository::init(surroundings, passphrase.as_bytes(), &init).unwrap();

@@ -6,8 +6,9 @@
 //! when it is needed to store something.
 
 use minicbor::{Decoder, Encoder};
+use strongroom_base::keys::TAG_BYTES;
 use strongroom_base::seal::{AuthorityKey, AuthorityPublicKey, SIGNATURE_BYTES};
-use strongroom_base::{RepositoryId, Timestamp};
+use strongroom_base::{NamingKeys, RepositoryId, Timestamp};
 use strongroom_catalog::FormatError;
 use strongroom_catalog::format::{decode_map, expect_array};
 use strongroom_chunk::{AlignedChunker, Chunker, Limits};
@@ -25,7 +26,8 @@ pub struct Config {
     pub arena_bytes: u32,
     /// Parity shards per thousand data shards of an arena.
     pub parity_per_mille: u32,
-    /// The form of new recipes: [`NAMING_FINGERPRINT`] is the only one that this program writes.
+    /// How chunks are named, and with it the form of recipes: [`NAMING_FINGERPRINT`] or
+    /// [`NAMING_LOCATION`].
     pub naming: u8,
     /// Whether arenas are padded, so that their lengths reveal less.
     pub padding: bool,
@@ -61,8 +63,11 @@ pub const ARENA_BYTES_DEFAULT: u32 = 16 << 20;
 pub const ARENA_BYTES_MAX: u32 = 1 << 30;
 /// Chunks of a repository are at most this long, for any configuration.
 pub const CHUNK_BYTES_MAX: usize = 1 << 22;
-/// Recipes hold fingerprints and locations.
+/// Compare-by-hash: recipes hold fingerprints and locations.
 pub const NAMING_FINGERPRINT: u8 = 0;
+/// Compare-by-value: recipes hold locations alone, and what has the tag of a chunk is read and
+/// compared with it.
+pub const NAMING_LOCATION: u8 = 1;
 /// The place creates objects exclusively.
 pub const STORE_EXCLUSIVE: u8 = 1;
 /// It does not: creators agree by notes ([`AgreedBackend`](strongroom_backend::AgreedBackend)).
@@ -95,6 +100,11 @@ impl Config {
             limits: Limits::new(32 << 10, 96 << 10).expect("multiples of a page, in order"),
         };
         [StreamChunker { algorithm: Chunker::ALGORITHM, limits: files }, aligned, aligned]
+    }
+
+    /// The keys that name chunks, as this repository uses them.
+    pub fn naming_keys(&self, keys: NamingKeys) -> NamingKeys {
+        if self.naming == NAMING_LOCATION { keys.by_value(TAG_BYTES) } else { keys }
     }
 
     /// How streams of a kind are cut.

@@ -25,7 +25,8 @@ use strongroom_base::{
 use strongroom_chunk::Limits;
 
 use crate::config::{
-    ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, Config, NAMING_FINGERPRINT, STORE_AGREED, STORE_EXCLUSIVE,
+    ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, Config, NAMING_FINGERPRINT, NAMING_LOCATION,
+    STORE_AGREED, STORE_EXCLUSIVE,
 };
 use crate::error::RepositoryError;
 use crate::keys::{KdfCost, KeySlot, NewSlot, SlotSecret, read_slots_ahead, write_slot};
@@ -103,6 +104,8 @@ pub struct InitOptions {
     pub label: String,
     /// Whether creators agree by notes also if the place creates exclusively.
     pub agreed: bool,
+    /// Whether chunks are compared byte by byte and named by their places (Foundation §3).
+    pub by_value: bool,
 }
 
 impl Default for InitOptions {
@@ -115,6 +118,7 @@ impl Default for InitOptions {
             cost: None,
             label: String::new(),
             agreed: false,
+            by_value: false,
         }
     }
 }
@@ -167,13 +171,14 @@ impl Repository {
             chunkers: Config::chunkers(options.chunk_limits),
             arena_bytes: options.arena_bytes,
             parity_per_mille: options.redundancy.per_mille,
-            naming: NAMING_FINGERPRINT,
+            naming: if options.by_value { NAMING_LOCATION } else { NAMING_FINGERPRINT },
             padding: options.padding,
             store,
         };
         let master = MasterSecret(random_array(entropy));
         let naming = NamingSecret(random_array(entropy));
-        let keys = master.keys(&naming);
+        let mut keys = master.keys(&naming);
+        keys.write.naming = config.naming_keys(keys.write.naming);
         let config_bytes = config.pack(&master.owner_keys().authority);
         let secret = SlotSecret::Full { master, naming };
         let new =
@@ -369,7 +374,8 @@ impl ClosedRepository {
         let mut config_faults = std::mem::take(&mut found.unreadable);
         config_faults.extend(forged);
         surroundings.agree(config.store);
-        let keys = secret.keys();
+        let mut keys = secret.keys();
+        keys.write.naming = config.naming_keys(keys.write.naming);
         let known = slots_known(&surroundings);
         let repository = Repository { surroundings, config, keys, secret, slot, config_faults };
         if let Some(folder) = repository.far_cache().filter(|_| !known.contains(&slot)) {

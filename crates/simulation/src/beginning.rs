@@ -69,6 +69,7 @@ impl Beginning {
             cost: Some(KdfCost::CHEAPEST),
             label: String::new(),
             agreed,
+            by_value: false,
         };
         let repository = Repository::init(surroundings, PASSPHRASE, &options)
             .expect("an empty place in memory takes a repository");

@@ -248,9 +248,7 @@ impl<'c> Copy<'c> {
         by_place.sort_by_key(|chunk| chunk.location);
         for chunk in by_place {
             self.cancel.check()?;
-            if !copies.contains_key(&chunk.fingerprint)
-                && self.writer.usable_place(&chunk)?.is_none()
-            {
+            if !copies.contains_key(&chunk.fingerprint) && self.writer.usable(&chunk)?.is_none() {
                 copies.insert(chunk.fingerprint, self.writer.take_copy(&chunk)?);
             }
         }
@@ -342,8 +340,8 @@ impl<'c> Copy<'c> {
     }
 
     fn chunk(&mut self, chunk: ChunkRef) -> Result<ChunkRef, RepositoryError> {
-        if let Some(location) = self.writer.usable_place(&chunk)? {
-            return Ok(ChunkRef { location, ..chunk });
+        if let Some(usable) = self.writer.usable(&chunk)? {
+            return Ok(usable);
         }
         let copy = self.writer.take_copy(&chunk)?;
         self.writer.put_copy(&chunk, &copy)

@@ -29,6 +29,7 @@ fn structures() -> BTreeMap<&'static str, usize> {
         ("summary base", arena::SUMMARY_BASE_BYTES),
         ("voucher", strongroom_arena::Voucher::BYTES),
         ("chunk reference", 32 + 16 + 4 + 8),
+        ("place reference", 16 + 4 + 8),
         ("full secret", 1 + 32 + 32),
         ("put-only secret", 1 + 16 + 4 * 32),
         ("index segment header", 4096),

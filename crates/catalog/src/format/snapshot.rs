@@ -5,8 +5,8 @@ use minicbor::{Decoder, Encoder};
 use strongroom_base::{SnapshotId, Timestamp};
 
 use super::{
-    Cbor, FormatError, INFALLIBLE, PackedRecipe, decode_array, decode_map, encode_recipe,
-    expect_array,
+    Cbor, FormatError, INFALLIBLE, PackedRecipe, RecipeForm, decode_array, decode_map,
+    encode_recipe, expect_array,
 };
 use crate::reference::Recipe;
 use crate::snapshot::{Origin, Snapshot, SnapshotHead, SnapshotStats};
@@ -40,6 +40,9 @@ mod snapshot_key {
 /// (1), machines (2) and memory regions (3) are reserved.
 const SNAPSHOT_OF_FILE_TREE: u64 = 0;
 
+/// The required feature of a snapshot whose recipes name chunks by their places.
+const RECIPES_OF_PLACES: u64 = 1;
+
 /// Reserved keys that hold references to chunks, and the features without which no snapshot has
 /// them: a collector that did not know of the references would remove what they name.
 const REFERENCES_OF_FEATURES: [(u64, u64); 2] =
@@ -64,6 +67,7 @@ fn encode_snapshot(
         snapshot.root_partial,
         !snapshot.domain.is_empty(),
         !snapshot.features.is_empty(),
+        RecipeForm::of(&snapshot.root.refs) == RecipeForm::Places,
         snapshot.seen > 0,
         snapshot.origin.is_some(),
     ];
@@ -109,6 +113,9 @@ fn encode_snapshot(
             cbor.u64(*feature)?;
         }
     }
+    if RecipeForm::of(&snapshot.root.refs) == RecipeForm::Places {
+        cbor.u64(REQUIRED)?.array(1)?.u64(RECIPES_OF_PLACES)?;
+    }
     if snapshot.seen > 0 {
         cbor.u64(SEEN)?.u64(snapshot.seen)?;
     }
@@ -146,7 +153,7 @@ pub fn unpack_snapshot(id: SnapshotId, bytes: &[u8]) -> Result<Snapshot, FormatE
     if head.kind != SNAPSHOT_OF_FILE_TREE {
         return Err(FormatError::Unknown { what: "kind", number: head.kind });
     }
-    if let Some(number) = head.required.first() {
+    if let Some(number) = head.required.iter().find(|number| **number != RECIPES_OF_PLACES) {
         return Err(FormatError::Unknown { what: "required feature", number: *number });
     }
     let mut unpacked =

@@ -88,12 +88,68 @@ fn a_node_that_lies_is_refused() {
 fn engine_11_a_node_of_another_form_is_unknown_and_no_damage() {
     let node = pack_node(&[chunk(1)]);
     assert_eq!(unpack_node(&node), Ok(vec![chunk(1)]));
-    // References of a location alone are shorter; what they are is not asked.
-    for newer in [vec![1], [&[1], &node[33..]].concat(), vec![255; 90]] {
+    // References of another form may be of any length; what they are is not asked.
+    for newer in [vec![2], [&[2], &node[33..]].concat(), vec![255; 90]] {
         let number = u64::from(newer[0]);
         let unknown = FormatError::Unknown { what: "form of recipe", number };
         assert_eq!(unpack_node(&newer), Err(unknown));
     }
+}
+
+/// The bytes of form 1 are frozen: 28 for a chunk.
+#[test]
+fn chunks_are_named_by_their_places_alone() {
+    let place = |byte, slot| Location { arena: ArenaId([byte; 16]), slot };
+    let refs = vec![
+        ChunkRef::in_place(place(0x11, 0x0203), 0x0405),
+        ChunkRef::hole(6),
+        ChunkRef::in_place(place(0x77, 8), 9),
+    ];
+    let node = pack_node(&refs);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let golden = [
+        "01",
+        "11111111111111111111111111111111",
+        "03020000",
+        "0504000000000000",
+        "00000000000000000000000000000000",
+        "00000000",
+        "0600000000000000",
+        "77777777777777777777777777777777",
+        "08000000",
+        "0900000000000000",
+    ];
+    assert_eq!(hex(&node), golden.concat());
+    assert_eq!(unpack_node(&node), Ok(refs));
+    // Without a chunk, and with a place where a fingerprint belongs, the other form says the same.
+    let holes_alone = [&node[..1], &node[29..57]].concat();
+    let spelt_out =
+        [&[0], &Fingerprint::of_place(place(3, 4)).0[..], &[3; 16], &[4, 0, 0, 0]].concat();
+    for other in [vec![1], holes_alone, [spelt_out, vec![1; 8]].concat()] {
+        assert!(matches!(unpack_node(&other), Err(FormatError::Damaged { .. })), "{other:?}");
+    }
+    assert!(unpack_node(&node[..node.len() - 1]).is_err());
+}
+
+/// A stream of many chunks in places one after another has nodes of about 128, and an insertion
+/// changes few of them.
+#[test]
+fn nodes_of_places_end_where_a_place_says() {
+    let place = |number: u32| {
+        let arena =
+            ArenaId(*blake3::hash(&(number / 256).to_le_bytes()).as_bytes().first_chunk().unwrap());
+        ChunkRef::in_place(Location { arena, slot: number % 256 }, 1000)
+    };
+    let mut chunks: Vec<ChunkRef> = (0..20_000).map(place).collect();
+    let mut before = MemoryChunks::default();
+    build(&chunks, &mut before);
+    let nodes = before.chunks.len();
+    assert!((100..250).contains(&nodes), "{nodes} nodes");
+    chunks.insert(1000, place(1_000_000));
+    let mut after = MemoryChunks::default();
+    build(&chunks, &mut after);
+    let new = after.chunks.keys().filter(|name| !before.chunks.contains_key(name)).count();
+    assert!(new <= 6, "{new} of {nodes} nodes are new");
 }
 
 #[test]

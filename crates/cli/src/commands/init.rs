@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_arena::Redundancy;
-use strongroom_repository::config::STORE_AGREED;
+use strongroom_repository::config::{NAMING_LOCATION, STORE_AGREED};
 use strongroom_repository::keys::KdfCost;
 use strongroom_repository::{InitOptions, Repository};
 
@@ -36,11 +36,23 @@ pub struct NewRepositoryArgs {
     /// Agree by notes who takes a name, also if the place creates objects exclusively
     #[arg(long)]
     agree: bool,
+    /// How chunks are recognised and named. fingerprint: by a keyed hash of 256 bits. location:
+    /// what has the same short tag is read back and compared byte by byte, and a chunk is named
+    /// by its place; each backup reads all that it does not store
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = Naming::Fingerprint)]
+    naming: Naming,
     /// Name of the first passphrase in the list of keys
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     key_label: String,
     #[command(flatten)]
     kdf: KdfArgs,
+}
+
+/// How chunks are recognised and named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Naming {
+    Fingerprint,
+    Location,
 }
 
 /// What opening a key costs, for every command that makes one.
@@ -66,6 +78,7 @@ impl NewRepositoryArgs {
             padding: self.padding,
             arena_bytes: self.arena_size,
             agreed: self.agree,
+            by_value: self.naming == Naming::Location,
             label: self.key_label.clone(),
             cost: self.kdf.cost()?,
             ..InitOptions::default()
@@ -103,6 +116,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "repository": repository.config.id.to_string(),
         "place": repository.backend().describe(),
         "mode": if is_agreed(&repository) { "agreed" } else { "exclusive" },
+        "naming": if is_by_value(&repository) { "location" } else { "fingerprint" },
     }))?;
     report_created(context, &repository)?;
     Ok(Exit::Done.into())
@@ -117,12 +131,19 @@ pub fn report_created(context: &Context, repository: &Repository) -> Result<(), 
             "mode agreed: the place does not refuse a name that is taken, so machines agree by notes",
         )?;
     }
+    if is_by_value(repository) {
+        context.terminal.line("naming location: chunks are compared byte by byte")?;
+    }
     context.terminal.note(KEEP_THE_PASSPHRASE);
     Ok(())
 }
 
 fn is_agreed(repository: &Repository) -> bool {
     repository.config.store == STORE_AGREED
+}
+
+fn is_by_value(repository: &Repository) -> bool {
+    repository.config.naming == NAMING_LOCATION
 }
 
 /// What everybody must know.

@@ -17,21 +17,23 @@ fn shell(folder: &Path, command: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// The folders: of each version a repository that compares by hash, and one by value.
+fn folders() -> impl Iterator<Item = String> {
+    (0..=VERSION).flat_map(|version| [format!("v{version}"), format!("v{version}-location")])
+}
+
 #[test]
-fn every_version_has_its_repository() {
-    for version in 0..=VERSION {
-        let folder = old_repositories().join(format!("v{version}"));
-        assert!(
-            folder.is_dir(),
-            "{folder:?} is missing: testdata/old-repos/make v{version} PROGRAM"
-        );
+fn every_version_has_its_repositories() {
+    for name in folders() {
+        let folder = old_repositories().join(&name);
+        assert!(folder.is_dir(), "{folder:?} is missing: testdata/old-repos/make {name} PROGRAM");
     }
 }
 
 #[test]
 fn old_repositories_are_read() {
-    for version in 0..=VERSION {
-        let old = old_repositories().join(format!("v{version}")).canonicalize().unwrap();
+    for name in folders() {
+        let old = old_repositories().join(&name).canonicalize().unwrap();
         let out = tempfile::tempdir().unwrap();
         let path = std::fs::read_to_string(old.join("path")).unwrap();
         let run = |arguments: &[&str]| {
@@ -43,7 +45,7 @@ fn old_repositories_are_read() {
                 .args(arguments)
                 .status()
                 .unwrap();
-            assert!(status.success(), "v{version} {arguments:?}: {status}");
+            assert!(status.success(), "{name} {arguments:?}: {status}");
         };
         run(&["verify", "--data"]);
         let target = out.path().join("tree");
@@ -51,11 +53,11 @@ fn old_repositories_are_read() {
         let listing = r"find . -type d -printf '%P %y %m %T@\n' -o -printf '%P %y %m %T@ %s %n %l\n' | LC_ALL=C sort";
         let kept =
             String::from_utf8_lossy(&std::fs::read(old.join("listing")).unwrap()).into_owned();
-        assert_eq!(shell(&target, listing), kept, "v{version}");
+        assert_eq!(shell(&target, listing), kept, "{name}");
         shell(&target, &format!("sha256sum --quiet -c '{}'", old.join("sums").display()));
         let before = out.path().join("before");
         let first = format!("latest~1:{}", path.trim());
         run(&["restore", &first, "--target", before.to_str().unwrap()]);
-        assert_eq!(std::fs::read(before.join("sub/file")).unwrap(), b"first", "v{version}");
+        assert_eq!(std::fs::read(before.join("sub/file")).unwrap(), b"first", "{name}");
     }
 }

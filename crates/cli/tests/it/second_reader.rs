@@ -80,12 +80,18 @@ fn restore_py_restores_what_the_program_stored() {
         strongroom_testkit::skip("STRONGROOM_TEST_PYTHON is not set; ./test sets it");
         return;
     };
+    for naming in ["fingerprint", "location"] {
+        restores_what_the_program_stored(&python, naming);
+    }
+}
+
+fn restores_what_the_program_stored(python: &str, naming: &str) {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     let tree = folder.join("tree");
     make_tree(&tree);
     let source = tree.to_str().unwrap();
-    strongroom(&folder, &["init", "--kdf-memory", "32KiB"]);
+    strongroom(&folder, &["init", "--kdf-memory", "32KiB", "--naming", naming]);
     strongroom(&folder, &["backup", source]);
     std::fs::write(tree.join("sub/7"), b"changed").unwrap();
     std::fs::remove_file(tree.join("sub/8")).unwrap();
@@ -97,8 +103,8 @@ fn restore_py_restores_what_the_program_stored() {
     let names = arenas.map(|arena| arena.unwrap().file_name().into_string().unwrap());
     assert!(names.filter(|name| name.ends_with(".1")).count() > 0, "an arena was rewritten");
     let inner = tree.strip_prefix("/").unwrap();
-    assert_same(&tree, &restore_py(&python, &folder, "out").join(inner));
+    assert_same(&tree, &restore_py(python, &folder, "out").join(inner));
     // A lost configuration is read from its copy.
     std::fs::remove_file(folder.join("room/config")).unwrap();
-    assert_same(&tree, &restore_py(&python, &folder, "out again").join(inner));
+    assert_same(&tree, &restore_py(python, &folder, "out again").join(inner));
 }

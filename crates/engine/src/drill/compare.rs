@@ -316,11 +316,10 @@ impl Run<'_> {
                 };
                 buffer.resize(bytes, 0);
                 let is_read = is_read(read, offset, &mut buffer)?;
-                let found = self.reader.naming().data.fingerprint(&buffer);
                 if digests {
-                    self.digest.update(&found.0);
+                    self.digest.update(&self.reader.naming().data.fingerprint(&buffer).0);
                 }
-                is_read && found == chunk.fingerprint
+                is_read && self.reader.is_data(&chunk, &buffer).map_err(EngineError::from)?
             };
             if !same {
                 return Ok(Some(offset));

@@ -18,7 +18,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crossbeam_channel::bounded;
 use lru::LruCache;
 use strongroom_base::{Cancel, Monitor, Progress};
-use strongroom_catalog::ChunkRef;
 use strongroom_repository::ChunkReader;
 use strongroom_source::{TargetError, TargetFile};
 
@@ -298,12 +297,7 @@ impl<'b> Shared<'b> {
 
     /// Writes a chunk that is not where the recipe says.
     fn write_from_elsewhere(&self, want: &Want) {
-        let chunk = ChunkRef {
-            fingerprint: want.fingerprint,
-            location: want.location,
-            stream_bytes: u64::from(want.bytes),
-        };
-        match self.reader.read_data(&chunk) {
+        match self.reader.read_data(&want.chunk()) {
             Ok(bytes) if bytes.len() != want.bytes as usize => {
                 let (is, said) = (bytes.len(), want.bytes);
                 self.lose(want, format!("a chunk has {is} bytes, and the recipe says {said}"));

@@ -243,7 +243,7 @@ impl Work<'_> {
             return Ok(false);
         }
         self.target.read_exact_at(buffer, offset).map_err(EngineError::Output)?;
-        Ok(self.reader.naming().data.fingerprint(buffer) == chunk.fingerprint)
+        Ok(self.reader.is_data(chunk, buffer)?)
     }
 
     /// Sees that a part of the target is zeros; returns how many bytes had to be written.

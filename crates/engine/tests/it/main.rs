@@ -3,6 +3,7 @@
 
 mod audit;
 mod backup;
+mod by_value;
 mod cache;
 mod changing;
 mod clearing;

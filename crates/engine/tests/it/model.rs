@@ -15,9 +15,10 @@ mod steps;
 use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_backend::ObjectName;
+use strongroom_base::keys::TAG_BYTES;
 use strongroom_base::{SlotId, SnapshotId};
-use strongroom_repository::Repository;
 use strongroom_repository::keys::Access;
+use strongroom_repository::{InitOptions, Repository};
 use strongroom_testkit::tree::{TreeOptions, grow};
 use strongroom_testkit::{Image, Random};
 use strongroom_upkeep::{NewAccess, add_key};
@@ -78,10 +79,14 @@ impl Drop for Log {
 
 impl Model {
     fn new(seed: u64) -> Self {
+        // One of three compares by value: with tags as they are, or so short that many chunks share
+        // one.
+        let tag_bytes = [None, Some(TAG_BYTES), None, None, Some(1), None][(seed % 6) as usize];
         let mut world = World::empty(seed);
+        world.tag_bytes = tag_bytes;
         grow(&world.tree(), seed, TREE);
-        let repository =
-            Repository::init(world.surroundings(), PASSPHRASE, &init_options()).unwrap();
+        let options = InitOptions { by_value: tag_bytes.is_some(), ..init_options() };
+        let repository = Repository::init(world.surroundings(), PASSPHRASE, &options).unwrap();
         let passphrase = PASSPHRASE.to_vec();
         let mut keys = vec![Key { slot: repository.slot, passphrase, access: Access::Full }];
         // A put-only machine that remembers its backups.

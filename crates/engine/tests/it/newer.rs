@@ -95,7 +95,7 @@ fn engine_11_a_snapshot_of_a_newer_program_is_unknown_and_no_damage() {
         map[2] = kind;
         if kind == 0 {
             map[0] += 1;
-            map.extend([16, 0x81, 0x01]);
+            map.extend([16, 0x81, 0x04]);
         }
         let name = plant_snapshot(&repository, id, &map);
         let list = list_snapshots(&repository).unwrap();

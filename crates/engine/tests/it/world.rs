@@ -40,6 +40,8 @@ pub struct World {
     pub folder: tempfile::TempDir,
     /// Where caches are kept; `None` at first.
     pub cache: Option<PathBuf>,
+    /// Bytes of the tags of a repository that compares by value; `None` for one by hash.
+    pub tag_bytes: Option<usize>,
     clock: Arc<TickingClock>,
     entropy: Arc<SeededEntropy>,
     _quiet: Option<MutexGuard<'static, ()>>,
@@ -65,6 +67,7 @@ pub fn init_options() -> InitOptions {
         cost: Some(KdfCost::CHEAPEST),
         label: "first".to_owned(),
         agreed: false,
+        by_value: false,
     }
 }
 
@@ -93,6 +96,14 @@ impl World {
         world
     }
 
+    /// A repository that compares by value, with tags of this many bytes, without snapshots and tree.
+    pub fn by_value(seed: u64, tag_bytes: usize) -> Self {
+        let world = Self { tag_bytes: Some(tag_bytes), ..Self::empty(seed) };
+        let options = InitOptions { by_value: true, ..init_options() };
+        Repository::init(world.surroundings(), PASSPHRASE, &options).unwrap();
+        world
+    }
+
     /// A world in a quiet folder.
     pub fn quiet(seed: u64) -> Self {
         let (folder, guard) = quiet_folder();
@@ -108,6 +119,7 @@ impl World {
             objects: Arc::new(MemoryBackend::new()),
             folder: tempfile::tempdir().unwrap(),
             cache: None,
+            tag_bytes: None,
             clock: Arc::new(TickingClock::new()),
             entropy: Arc::new(SeededEntropy::new(seed)),
             _quiet: None,
@@ -158,11 +170,25 @@ impl World {
     }
 
     pub fn open(&self) -> Repository {
-        Repository::open(self.surroundings(), PASSPHRASE).unwrap()
+        self.open_over(self.objects.clone()).unwrap()
     }
 
     pub fn open_over(&self, backend: Arc<dyn Backend>) -> Result<Repository, RepositoryError> {
-        Repository::open(self.over(backend), PASSPHRASE)
+        self.open_with(self.over(backend), PASSPHRASE)
+    }
+
+    /// Opens a repository with a passphrase. One that compares by value has the tags of this world.
+    pub fn open_with(
+        &self,
+        surroundings: Surroundings,
+        passphrase: &[u8],
+    ) -> Result<Repository, RepositoryError> {
+        let mut repository = Repository::open(surroundings, passphrase)?;
+        if let Some(tag_bytes) = self.tag_bytes {
+            let naming = &mut repository.keys.write.naming;
+            *naming = naming.clone().by_value(tag_bytes);
+        }
+        Ok(repository)
     }
 
     /// A repository of these objects, apart from the world's own.

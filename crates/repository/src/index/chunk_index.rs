@@ -24,7 +24,7 @@ use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotI
 use strongroom_index::{Index, IndexError};
 
 use super::arenas::{Arenas, Orphans, SessionTag};
-use super::location::{is_of, pack_location, unpack_location};
+use super::location::{is_of, key_of, pack_location, unpack_location};
 use crate::collections::Collections;
 use crate::error::RepositoryError;
 
@@ -275,9 +275,10 @@ impl ChunkIndex {
     /// Inserts. A cache that can no longer be written is given up, and later insertions stay in
     /// memory.
     fn keep(&mut self, fingerprint: &Fingerprint, ordinal: u32, slot: u32) {
-        let Some(location) = pack_location(fingerprint, ordinal, slot) else { return };
+        let key = key_of(fingerprint);
+        let Some(location) = pack_location(&key, ordinal, slot) else { return };
         // The record was inserted in spite of the error.
-        if self.index.insert(&fingerprint.0, location).is_err() {
+        if self.index.insert(&key, location).is_err() {
             self.broken.store(true, Ordering::Relaxed);
             let index = std::mem::replace(&mut self.index, Index::in_memory());
             self.index = index.with_table_records_max(usize::MAX);
@@ -301,6 +302,13 @@ impl ChunkIndex {
         self.arenas.existing(ordinal).map(|covered| covered.session)
     }
 
+    /// True unless the arena is one that this session has not written yet.
+    pub fn is_written(&self, arena: ArenaId) -> bool {
+        let ordinal = self.arenas.find(arena).filter(|ordinal| *ordinal >= self.own_from);
+        let own = ordinal.and_then(|ordinal| self.arenas.existing(ordinal));
+        own.is_none_or(|own| own.object_bytes > 0)
+    }
+
     /// Notes the size of an arena that this session has written.
     pub fn finish_arena(&mut self, id: ArenaId, object_bytes: u64) {
         let ordinal = self.arenas.find(id).expect("an arena is begun before it is finished");
@@ -321,11 +329,12 @@ impl ChunkIndex {
     /// Where a chunk is, as far as the index can be read: if it is damaged, nothing is known, and
     /// [`ChunkIndex::is_broken`] from then on. A base of it may be gone.
     pub fn lookup(&self, fingerprint: &Fingerprint) -> Option<Location> {
-        let found = self.index.lookup(&fingerprint.0).unwrap_or_else(|_| {
+        let key = key_of(fingerprint);
+        let found = self.index.lookup(&key).unwrap_or_else(|_| {
             self.broken.store(true, Ordering::Relaxed);
             None
         })?;
-        if !is_of(found, fingerprint) {
+        if !is_of(found, &key) {
             self.broken.store(true, Ordering::Relaxed);
             return None;
         }
@@ -432,7 +441,7 @@ impl ChunkIndex {
         place: Location,
         store: &ArenaStore,
     ) -> Result<bool, RepositoryError> {
-        self.is_slot(place, store, |slot| slot.fingerprint == *fingerprint)
+        self.is_slot(place, store, |slot| fingerprint.names(place, &slot.fingerprint))
     }
 
     /// Whether a slot of an arena that exists is as it was, if that is the arena's first generation;
@@ -603,7 +612,7 @@ mod tests {
         let arena = ArenaId([7; 16]);
         index.begin_arena(arena, SnapshotId([9; 16]));
         index.insert(&fingerprint(1), Location { arena, slot: 4 }, false);
-        let other = pack_location(&fingerprint(1), 0, 4).unwrap();
+        let other = pack_location(&fingerprint(1).0, 0, 4).unwrap();
         index.index.insert(&fingerprint(2).0, other).unwrap();
         assert_eq!(index.lookup(&fingerprint(1)), Some(Location { arena, slot: 4 }));
         assert!(!index.is_broken());

@@ -125,6 +125,45 @@ impl ChunkReader {
         &self.naming
     }
 
+    /// Whether bytes of this fingerprint may be a chunk. By value that is no proof.
+    pub fn may_be(&self, chunk: &ChunkRef, fingerprint: &Fingerprint) -> bool {
+        match self.naming.is_by_value() {
+            true => self.in_summary(chunk.location).is_ok_and(|tag| tag == *fingerprint),
+            false => chunk.fingerprint == *fingerprint,
+        }
+    }
+
+    /// Whether these bytes are a chunk of content: by its fingerprint or, by value, compared with
+    /// it byte by byte.
+    pub fn is_data(&self, chunk: &ChunkRef, bytes: &[u8]) -> Result<bool, RepositoryError> {
+        let fingerprint = self.naming.data.fingerprint(bytes);
+        Ok(self.may_be(chunk, &fingerprint)
+            && (!self.naming.is_by_value() || self.holds(chunk.location, bytes)?))
+    }
+
+    /// Whether exactly these bytes are in a place. False if what is there cannot be read.
+    pub fn holds(&self, place: Location, bytes: &[u8]) -> Result<bool, RepositoryError> {
+        let compare = || -> Result<bool, RepositoryError> {
+            let block = self.block_of(place)?;
+            match block.chunk(place.slot) {
+                Some(stored) => Ok(*self.expand(stored)? == *bytes),
+                None => Ok(false),
+            }
+        };
+        match compare() {
+            Err(error) if error.is_damage() || error.is_lost_chunk() => Ok(false),
+            Err(RepositoryError::Arena(ArenaError::PutOnly)) => Ok(false),
+            other => other,
+        }
+    }
+
+    /// What the summary of its arena calls the chunk in a place.
+    pub fn in_summary(&self, place: Location) -> Result<Fingerprint, RepositoryError> {
+        let arena = self.store.arena(place.arena)?;
+        let slot = arena.slot(place.slot).ok_or_else(|| slot_lost(place))?;
+        Ok(slot.fingerprint)
+    }
+
     /// The bytes of a chunk of content, verified against its fingerprint.
     pub fn read_data(&self, chunk: &ChunkRef) -> Result<Vec<u8>, RepositoryError> {
         self.read(ArenaContent::Data, chunk)
@@ -194,6 +233,10 @@ impl ChunkReader {
         fingerprint: &Fingerprint,
         tried: &[Location],
     ) -> Result<Option<Location>, RepositoryError> {
+        // What is named by its place is nowhere else.
+        if self.naming.is_by_value() {
+            return Ok(None);
+        }
         let mut slot = self.known_places()?;
         let known = slot.as_mut().expect("known_places fills it");
         let mut found = known.index.lookup(fingerprint);
@@ -218,6 +261,10 @@ impl ChunkReader {
     /// Brings the places up to date, for a reader beside which others store and collect. Returns
     /// whether any arena has come or gone since.
     fn look_again(&self) -> Result<bool, RepositoryError> {
+        if self.naming.is_by_value() {
+            // Its arena may have been rewritten: that is seen by reading it.
+            return Ok(true);
+        }
         let mut slot = self.known_places()?;
         let known = slot.as_mut().expect("known_places fills it");
         if known.since.elapsed() < PLACES_LIFETIME {
@@ -281,7 +328,12 @@ impl ChunkReader {
                 true => lost(&error.to_string()),
                 false => error,
             })?;
-        if content.fingerprinter(&self.naming).fingerprint(&bytes) == *fingerprint {
+        let is_place = *fingerprint == Fingerprint::of_place(location);
+        let expected = match is_place && self.naming.is_by_value() {
+            true => self.in_summary(location)?,
+            false => *fingerprint,
+        };
+        if content.fingerprinter(&self.naming).fingerprint(&bytes) == expected {
             Ok(bytes)
         } else {
             Err(lost("other bytes are in its place"))

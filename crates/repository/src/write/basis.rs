@@ -73,11 +73,11 @@ impl<'r> StreamBasis<'r> {
         Self { reader, recipe: recipe.clone(), drift: 0, proven_drift: 0, nodes: Vec::new() }
     }
 
-    /// Where the chunk of this name is, if the parent has it in exactly this place.
+    /// Where the chunk of this fingerprint is, if the parent has it in exactly this place.
     pub fn in_place(&mut self, part: Part, fingerprint: &Fingerprint) -> Option<Location> {
         let here = self.in_parent(part.offset);
         let (start, chunk) = *self.parts(part.level, here..here.saturating_add(1)).first()?;
-        if start != here || chunk.fingerprint != *fingerprint {
+        if start != here || !self.reader.may_be(&chunk, fingerprint) {
             return None;
         }
         self.proven_drift = self.drift;
@@ -86,9 +86,9 @@ impl<'r> StreamBasis<'r> {
 
     /// Records that the chunk at `offset`, which differs from the chunk in its place in the parent,
     /// is one that the repository holds already.
-    pub fn saw_known(&mut self, offset: u64, fingerprint: &Fingerprint) {
+    pub fn saw_known(&mut self, offset: u64, name: &Fingerprint) {
         let here = self.in_parent(offset);
-        let is_same = |(_, chunk): &(u64, ChunkRef)| chunk.fingerprint == *fingerprint;
+        let is_same = |(_, chunk): &(u64, ChunkRef)| chunk.fingerprint == *name;
         let (back, ahead) = SEARCH_BYTES;
         let around = here.saturating_sub(back)..here.saturating_add(ahead);
         if let Some((there, _)) = self.parts(0, around).into_iter().find(is_same) {

@@ -1,6 +1,7 @@
 //! Storing chunks, each once: a chunk is looked up and, if it is new, encoded against what it
 //! resembles and packed.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use strongroom_arena::{ArenaContent, StoredChunk};
@@ -54,6 +55,8 @@ pub struct ChunkWriter<'r> {
     deltas: bool,
     /// Chunks in these places are stored again.
     pub(super) again: Places,
+    /// Where those are by now whose places are their names.
+    pub(super) moved: HashMap<Location, Location>,
     neighbours: Neighbours,
     pub(super) stats: WriteStats,
     times: Arc<StageTimes>,
@@ -113,8 +116,20 @@ impl<'r> ChunkWriter<'r> {
         let kept = KeptSessions::of(reader.store(), session);
         let deltas = pack.deltas && reader.can_read_parents() && !dry_run;
         let (neighbours, stats) = (Neighbours::default(), WriteStats::default());
-        let again = Places::default();
-        Ok(Self { reader, index, packer, session, kept, deltas, again, neighbours, stats, times })
+        let (again, moved) = (Places::default(), HashMap::new());
+        Ok(Self {
+            reader,
+            index,
+            packer,
+            session,
+            kept,
+            deltas,
+            again,
+            moved,
+            neighbours,
+            stats,
+            times,
+        })
     }
 
     /// Keeps a chunk of data of this name, which is at `offset` of its stream.
@@ -132,6 +147,7 @@ impl<'r> ChunkWriter<'r> {
             self.stats.data_chunks_new += 1;
             self.stats.data_bytes += chunk.len() as u64;
         }
+        let fingerprint = self.reader.naming().name_in(location, fingerprint);
         Ok(ChunkRef { fingerprint, location, stream_bytes: chunk.len() as u64 })
     }
 
@@ -151,7 +167,8 @@ impl<'r> ChunkWriter<'r> {
         part: Part,
         mut basis: Option<&mut StreamBasis<'_>>,
     ) -> Result<(Location, bool), RepositoryError> {
-        if let Some(location) = self.find_known(fingerprint, part, basis.as_deref_mut())? {
+        let known = self.find_known(content, chunk, fingerprint, part, basis.as_deref_mut())?;
+        if let Some(location) = known {
             self.note_needed(location.arena);
             if content == ArenaContent::Data {
                 self.neighbours = Neighbours { last: Some(location), new_since: 0 };
@@ -198,7 +215,9 @@ impl<'r> ChunkWriter<'r> {
     /// Where a chunk is that the repository holds: in the parent's place first, which needs no
     /// index.
     fn find_known(
-        &self,
+        &mut self,
+        content: ArenaContent,
+        chunk: &[u8],
         fingerprint: Fingerprint,
         part: Part,
         mut basis: Option<&mut StreamBasis<'_>>,
@@ -207,19 +226,56 @@ impl<'r> ChunkWriter<'r> {
         if let Some(location) = in_place
             && self.is_usable(location)
             && self.index.is_present(&fingerprint, location, self.reader.store())?
+            && self.is_same(content, location, chunk)?
         {
             return Ok(in_place);
         }
         let found = self.index.find_known(&fingerprint, self.reader.store())?;
-        let found = found.filter(|found| self.is_usable(*found));
-        if found.is_some()
-            && in_place.is_none()
+        let found = found.filter(|found| self.is_usable(*found) && Some(*found) != in_place);
+        let Some(found) = found else { return Ok(None) };
+        if !self.is_same(content, found, chunk)? {
+            return Ok(None);
+        }
+        if in_place.is_none()
             && part.level == 0
             && let Some(basis) = basis
         {
-            basis.saw_known(part.offset, &fingerprint);
+            let name = self.reader.naming().name_in(found, fingerprint);
+            basis.saw_known(part.offset, &name);
         }
-        Ok(found)
+        Ok(Some(found))
+    }
+
+    /// Whether what has the fingerprint of a chunk is the chunk. If comparing is by value, it is read,
+    /// wherever it is by now: with those that go into the next block, in an arena that is built or
+    /// written, or on the medium.
+    fn is_same(
+        &mut self,
+        content: ArenaContent,
+        place: Location,
+        chunk: &[u8],
+    ) -> Result<bool, RepositoryError> {
+        if !self.reader.naming().is_by_value() {
+            return Ok(true);
+        }
+        // Data and metadata may share a tag, and never a place.
+        if ArenaContent::of(place.arena) != content {
+            return Ok(false);
+        }
+        while !self.index.is_written(place.arena) {
+            let packer = match &mut self.packer {
+                Packing::Packer(packer) => packer,
+                // What a dry run would have stored can be read nowhere.
+                Packing::Nowhere { .. } => return Ok(true),
+            };
+            if packer.is_open(place.arena) {
+                let Some(stored) = packer.chunk(place) else { return Ok(false) };
+                return Ok(*self.reader.expand(stored)? == *chunk);
+            }
+            let written = packer.wait_written()?;
+            note_written(&mut self.index, &mut self.stats, &[written]);
+        }
+        self.reader.holds(place, chunk)
     }
 
     /// Whether a chunk in this place may be named in the snapshot. Metadata must be readable for
@@ -355,7 +411,7 @@ impl WriteChunk for MetadataLane<'_, '_, '_> {
             self.writer.stats.metadata_chunks_new += 1;
             self.writer.stats.metadata_bytes += chunk.len() as u64;
         }
-        Ok((fingerprint, location))
+        Ok((self.writer.reader.naming().name_in(location, fingerprint), location))
     }
 
     fn holds(&self, chunk: &ChunkRef) -> Result<bool, RepositoryError> {

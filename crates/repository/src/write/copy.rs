@@ -40,13 +40,18 @@ impl ChunkWriter<'_> {
         self.again = places;
     }
 
-    /// Where a chunk is that can be named: its own place, or another if that is stored again.
-    pub fn usable_place(&self, chunk: &ChunkRef) -> Result<Option<Location>, RepositoryError> {
+    /// A chunk in a place that can be named: its own, or another if that is stored again.
+    pub fn usable(&self, chunk: &ChunkRef) -> Result<Option<ChunkRef>, RepositoryError> {
         if !self.again.contains(chunk.location) {
-            return Ok(Some(chunk.location));
+            return Ok(Some(*chunk));
+        }
+        if self.reader.naming().is_by_value() {
+            let moved = self.moved.get(&chunk.location);
+            return Ok(moved.map(|place| ChunkRef::in_place(*place, chunk.stream_bytes)));
         }
         let found = self.index.find_known(&chunk.fingerprint, self.reader.store())?;
-        Ok(found.filter(|found| self.is_usable(*found)))
+        let found = found.filter(|found| self.is_usable(*found));
+        Ok(found.map(|location| ChunkRef { location, ..*chunk }))
     }
 
     /// A chunk of data, to be stored again.
@@ -62,7 +67,10 @@ impl ChunkWriter<'_> {
     fn take_delta(&self, chunk: &ChunkRef) -> Option<CopiedChunk> {
         let Location { arena, slot } = chunk.location;
         let arena = self.reader.store().arena(arena).ok()?;
-        let entry = arena.slot(slot).filter(|entry| entry.fingerprint == chunk.fingerprint)?;
+        let entry = arena.slot(slot)?;
+        if !chunk.fingerprint.names(chunk.location, &entry.fingerprint) {
+            return None;
+        }
         let is_delta = !entry.bases.is_empty() && self.can_be_bases(entry.bases);
         // Its bases may be gone.
         let is_present = |fingerprint| {
@@ -91,7 +99,13 @@ impl ChunkWriter<'_> {
         self.stats.data_chunks += 1;
         self.stats.data_chunks_new += 1;
         self.stats.data_bytes += chunk.stream_bytes;
-        let location = self.pack(ArenaContent::Data, chunk.fingerprint, copy.stored())?;
-        Ok(ChunkRef { location, ..*chunk })
+        if !self.reader.naming().is_by_value() {
+            let location = self.pack(ArenaContent::Data, chunk.fingerprint, copy.stored())?;
+            return Ok(ChunkRef { location, ..*chunk });
+        }
+        let tag = self.reader.in_summary(chunk.location)?;
+        let place = self.pack(ArenaContent::Data, tag, copy.stored())?;
+        self.moved.insert(chunk.location, place);
+        Ok(ChunkRef::in_place(place, chunk.stream_bytes))
     }
 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use strongroom_arena::{ArenaContent, ArenaSeed, Origin, StoredChunk};
 use strongroom_backend::BackendError;
-use strongroom_base::{ArenaSecret, Entropy, Fingerprint, WriteKeys};
+use strongroom_base::{ArenaId, ArenaSecret, Entropy, Fingerprint, Location, WriteKeys};
 
 use super::times::StageTimes;
 use crate::repository::Repository;
@@ -82,6 +82,25 @@ impl Packer {
             None => ArenaSeed::draw(content, keys, entropy),
         };
         lane.put(fingerprint, chunk, draw, &self.stages)
+    }
+
+    /// Whether chunks are still added to this arena.
+    pub fn is_open(&self, arena: ArenaId) -> bool {
+        self.data.is_open(arena) || self.metadata.is_open(arena)
+    }
+
+    /// A chunk of the arena to which chunks of its kind are added now.
+    pub fn chunk(&mut self, place: Location) -> Option<StoredChunk<'_>> {
+        let lane = match ArenaContent::of(place.arena) {
+            ArenaContent::Data => &mut self.data,
+            ArenaContent::Metadata => &mut self.metadata,
+        };
+        lane.chunk(place.slot, &self.stages)
+    }
+
+    /// Waits until one more arena is on the medium, of those that get no more chunks.
+    pub fn wait_written(&mut self) -> Result<WrittenArena, BackendError> {
+        self.stages.wait_written()
     }
 
     /// Arenas that were written since the last call; the first failure, if one failed.

@@ -3,7 +3,7 @@
 use strongroom_base::{Fingerprint, Fingerprinter};
 use strongroom_chunk::{AlignedChunker, Chunker, Key, Limits};
 
-use crate::config::{NAMING_FINGERPRINT, StreamChunker, StreamKind};
+use crate::config::{NAMING_FINGERPRINT, NAMING_LOCATION, StreamChunker, StreamKind};
 use crate::error::RepositoryError;
 use crate::repository::Repository;
 
@@ -82,7 +82,7 @@ impl StreamCutter {
     fn of(repository: &Repository, kind: StreamKind) -> Result<Self, RepositoryError> {
         let unknown = |what, number| RepositoryError::Unknown { what, number };
         let config = &repository.config;
-        if config.naming != NAMING_FINGERPRINT {
+        if ![NAMING_FINGERPRINT, NAMING_LOCATION].contains(&config.naming) {
             return Err(unknown("naming of chunks", config.naming.into()));
         }
         repository.check_mode()?;

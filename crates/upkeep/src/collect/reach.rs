@@ -202,7 +202,8 @@ impl<'r> Reach<'r> {
                     let is_listed = sessions.contains(&arena.origin.session);
                     for (slot, entry) in arena.slots() {
                         let place = Location { arena: arena.id, slot };
-                        let is_moved = moved.contains_key(&entry.fingerprint);
+                        let name = reader.naming().name_in(place, entry.fingerprint);
+                        let is_moved = moved.contains_key(&name);
                         if is_listed || is_moved {
                             inventory.need(place)?;
                         }
@@ -215,10 +216,10 @@ impl<'r> Reach<'r> {
                         }
                         match lost {
                             Some(arena) if !is_moved => {
-                                lacking.insert(entry.fingerprint, arena);
+                                lacking.insert(name, arena);
                             }
                             None if is_moved => {
-                                unfound.remove(&entry.fingerprint);
+                                unfound.remove(&name);
                             }
                             _ => {}
                         }

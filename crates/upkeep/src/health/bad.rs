@@ -83,7 +83,7 @@ fn is_at(
     chunk: &ChunkRef,
     location: Location,
 ) -> Result<bool, RepositoryError> {
-    let is_it = |fingerprint: Fingerprint| fingerprint == chunk.fingerprint;
+    let is_it = |fingerprint: Fingerprint| chunk.fingerprint.names(location, &fingerprint);
     match bad.bases_at(reader, location, is_it)? {
         None => Ok(false),
         // A delta does not contain the fingerprints of its bases: a base is the chunk in that

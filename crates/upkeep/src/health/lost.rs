@@ -141,8 +141,9 @@ impl Finder<'_> {
             let arena = self.reader.store().arena(*id)?;
             for (slot, named) in arena.slots() {
                 self.cancel.check()?;
-                let (fingerprint, stream_bytes) = (named.fingerprint, named.chunk_bytes.into());
-                let location = Location { arena: *id, slot };
+                let (location, stream_bytes) =
+                    (Location { arena: *id, slot }, named.chunk_bytes.into());
+                let fingerprint = self.reader.naming().name_in(location, named.fingerprint);
                 let chunk = ChunkRef { fingerprint, location, stream_bytes };
                 let tree = Recipe { depth: 0, refs: vec![chunk] };
                 match TreeReader::new(&tree, self.reader).read_all().map_err(RepositoryError::from)

@@ -122,9 +122,21 @@ fn engine_11_a_root_of_another_form_is_unknown_and_no_damage() {
     let map = plain();
     let root = map.windows(3).position(|bytes| bytes == [8, 0x83, 0]).unwrap();
     let mut newer = map.clone();
-    newer[root + 2] = 1;
-    let unknown = FormatError::Unknown { what: "form of recipe", number: 1 };
+    newer[root + 2] = 2;
+    let unknown = FormatError::Unknown { what: "form of recipe", number: 2 };
     assert_eq!(unpack_snapshot(ID, &newer), Err(unknown));
+}
+
+/// A program that knows only fingerprints passes over such a snapshot as a whole.
+#[test]
+fn recipes_of_places_are_a_required_feature() {
+    let place = Location { arena: ArenaId([3; 16]), slot: 4 };
+    let root = Recipe { depth: 0, refs: vec![ChunkRef::in_place(place, 5)] };
+    let snapshot = Snapshot { root, ..Snapshot::empty(ID) };
+    let map = pack_snapshot(&snapshot);
+    assert_eq!(unpack_head(&map).unwrap().required, [1]);
+    assert_eq!(unpack_snapshot(ID, &map), Ok(snapshot.clone()));
+    assert_eq!(unpack_head(&plain()).unwrap().required, [0; 0]);
 }
 
 /// A collector that passed over such a key would remove what it names.

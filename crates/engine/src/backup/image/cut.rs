@@ -10,7 +10,9 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use strongroom_base::{Cancel, Cancelled, Stopwatch};
 use strongroom_catalog::ChunkRef;
 use strongroom_disk::{Image, ReadAt};
-use strongroom_repository::{PIECE_BYTES, Piece, Stage, StageTimes, StreamCutter, send};
+use strongroom_repository::{
+    ChunkReader, PIECE_BYTES, Piece, Stage, StageTimes, StreamCutter, send,
+};
 
 use super::plan::{Content, Segment};
 use super::unchanged::Patched;
@@ -76,6 +78,8 @@ pub struct Cutting<'d> {
     pub files: StreamCutter,
     /// Cuts everything else.
     pub others: StreamCutter,
+    /// Knows the chunks of the parent.
+    pub reader: &'d ChunkReader,
     /// The request to stop.
     pub cancel: &'d Cancel,
     /// Where the time goes.
@@ -206,10 +210,12 @@ impl Hand<'_, '_> {
         if is_sampled {
             let mut bytes = vec![0; usize::try_from(segment.bytes).expect("a chunk is short")];
             match self.cutting.disk.image().read_at(segment.start, &mut bytes) {
-                Ok(()) if self.cutting.files.fingerprint(&bytes) != chunk.fingerprint => {
-                    return self.give(Cut::Denied { range: segment.range() }, 0);
+                Ok(()) => {
+                    let fingerprint = self.cutting.files.fingerprint(&bytes);
+                    if !self.cutting.reader.may_be(&chunk, &fingerprint) {
+                        return self.give(Cut::Denied { range: segment.range() }, 0);
+                    }
                 }
-                Ok(()) => {}
                 // What cannot be read now was read before.
                 Err(_) => self.check_disk()?,
             }

@@ -87,6 +87,7 @@ impl<'r> Storing<'_, 'r> {
                 disk: &patched[number],
                 files: StreamCutter::of_files(self.repository)?,
                 others: StreamCutter::of_images(self.repository)?,
+                reader: self.reader,
                 cancel: self.cancel,
                 times: writer.times().clone(),
             };

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
-use strongroom_base::{Cancel, Cancelled, Fingerprint};
+use strongroom_base::{Cancel, Cancelled};
 use strongroom_catalog::{ChunkRef, Entry, RecipeReader};
-use strongroom_repository::ChunkReader;
 use strongroom_repository::config::CHUNK_BYTES_MAX;
+use strongroom_repository::{ChunkReader, RepositoryError};
 use strongroom_source::{Existing, ExistingFile, TargetError, TargetFile};
 
 use super::{BatchFile, Making, Shared, Want};
@@ -39,7 +39,7 @@ pub fn is_right(
             true => is_zeros(file, offset, &chunk, &mut buffer, cancel)?,
             false => {
                 let read = |buffer: &mut [u8]| file.read_at(offset, buffer).is_ok();
-                is_chunk(reader, &chunk.fingerprint, chunk.stream_bytes, &mut buffer, read)
+                is_chunk(reader, &chunk, &mut buffer, read)?
             }
         };
         if !right {
@@ -75,16 +75,15 @@ fn is_zeros(
 /// so.
 fn is_chunk(
     reader: &ChunkReader,
-    fingerprint: &Fingerprint,
-    bytes: u64,
+    chunk: &ChunkRef,
     buffer: &mut Vec<u8>,
     read: impl FnOnce(&mut [u8]) -> bool,
-) -> bool {
-    if bytes > CHUNK_BYTES_MAX as u64 {
-        return false;
+) -> Result<bool, RepositoryError> {
+    if chunk.stream_bytes > CHUNK_BYTES_MAX as u64 {
+        return Ok(false);
     }
-    buffer.resize(bytes as usize, 0);
-    read(buffer) && reader.naming().data.fingerprint(buffer) == *fingerprint
+    buffer.resize(chunk.stream_bytes as usize, 0);
+    Ok(read(buffer) && reader.is_data(chunk, buffer)?)
 }
 
 impl<'b> Shared<'b> {
@@ -109,9 +108,12 @@ impl<'b> Shared<'b> {
                     };
                     for want in wants {
                         cancel.check()?;
-                        let copied = old.as_ref().is_some_and(|old| {
-                            self.copy_right(old, &handle, number, want, &mut buffer)
-                        });
+                        let copied = match &old {
+                            Some(old) => {
+                                self.copy_right(old, &handle, number, want, &mut buffer)?
+                            }
+                            None => false,
+                        };
                         needed.extend((!copied).then_some(want));
                     }
                 }
@@ -122,7 +124,7 @@ impl<'b> Shared<'b> {
                     }
                     for want in wants {
                         cancel.check()?;
-                        let right = self.is_right_in(&handle, want, &mut buffer);
+                        let right = self.is_right_in(&handle, want, &mut buffer)?;
                         needed.extend((!right).then_some(want));
                         self.count_right(number, want, right);
                     }
@@ -145,17 +147,16 @@ impl<'b> Shared<'b> {
         number: u32,
         want: &Want,
         buffer: &mut Vec<u8>,
-    ) -> bool {
+    ) -> Result<bool, RepositoryError> {
         let read = |buffer: &mut [u8]| old.read_at(want.offset, buffer).is_ok();
-        let bytes = u64::from(want.bytes);
-        if !is_chunk(self.reader, &want.fingerprint, bytes, buffer, read) {
-            return false;
+        if !is_chunk(self.reader, &want.chunk(), buffer, read)? {
+            return Ok(false);
         }
         let written = new.write_at(want.offset, buffer);
-        self.target.note_waiting(bytes);
+        self.target.note_waiting(u64::from(want.bytes));
         self.check(number, written);
         self.count_right(number, want, true);
-        true
+        Ok(true)
     }
 
     /// Counts a chunk that need not be read.
@@ -166,11 +167,15 @@ impl<'b> Shared<'b> {
         }
     }
 
-    fn is_right_in(&self, file: &TargetFile, want: &Want, buffer: &mut Vec<u8>) -> bool {
+    fn is_right_in(
+        &self,
+        file: &TargetFile,
+        want: &Want,
+        buffer: &mut Vec<u8>,
+    ) -> Result<bool, RepositoryError> {
         let read =
             |buffer: &mut [u8]| file.read_at(want.offset, buffer).is_ok_and(|n| n == buffer.len());
-        let bytes = u64::from(want.bytes);
-        !file.is_fresh() && is_chunk(self.reader, &want.fingerprint, bytes, buffer, read)
+        Ok(!file.is_fresh() && is_chunk(self.reader, &want.chunk(), buffer, read)?)
     }
 
     /// Reads every file of the batch again, before it takes the place of one that exists.
@@ -205,14 +210,13 @@ impl<'b> Shared<'b> {
         opened: &File,
         buffer: &mut Vec<u8>,
         cancel: &Cancel,
-    ) -> Result<usize, Cancelled> {
+    ) -> Result<usize, EngineError> {
         let length = opened.metadata().map_or(0, |stat| stat.len());
         let mut wrong = usize::from(file.is_last && length != file.metadata.size);
         for want in &self.batch.wants[file.first_want..file.first_want + file.wants] {
             cancel.check()?;
             let read = |buffer: &mut [u8]| opened.read_exact_at(buffer, want.offset).is_ok();
-            let bytes = u64::from(want.bytes);
-            let right = is_chunk(self.reader, &want.fingerprint, bytes, buffer, read);
+            let right = is_chunk(self.reader, &want.chunk(), buffer, read)?;
             wrong += usize::from(!right);
         }
         for (offset, bytes) in &file.holes {

@@ -80,6 +80,14 @@ pub struct Want {
     pub(super) offset: u64,
 }
 
+impl Want {
+    /// As its recipe names it.
+    pub(super) fn chunk(&self) -> ChunkRef {
+        let Self { location, fingerprint, bytes, .. } = *self;
+        ChunkRef { fingerprint, location, stream_bytes: u64::from(bytes) }
+    }
+}
+
 /// What is gathered between two flushes.
 #[derive(Default)]
 pub struct Batch {

@@ -50,7 +50,7 @@ impl Model {
         if !losses.is_empty() {
             // Without the cache, which a verification would correct.
             let surroundings = Surroundings { cache: None, ..self.world.surroundings() };
-            let repository = Repository::open(surroundings, PASSPHRASE).unwrap();
+            let repository = self.world.open_with(surroundings, PASSPHRASE).unwrap();
             let outcome = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
             self.check_named(&outcome, losses);
         }

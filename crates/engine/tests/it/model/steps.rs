@@ -65,7 +65,7 @@ impl Model {
 
     /// The repository over what is stored, without faults.
     pub fn open(&self) -> Repository {
-        Repository::open(self.world.surroundings(), &self.keys[0].passphrase).unwrap()
+        self.world.open_with(self.world.surroundings(), &self.keys[0].passphrase).unwrap()
     }
 
     fn edit(&mut self) {
@@ -327,7 +327,9 @@ impl Model {
         if self.random.once_in(2) {
             let passphrase = self.draw_passphrase();
             let surroundings = self.world.surroundings();
-            let slot = Repository::open(surroundings, &key.passphrase)
+            let slot = self
+                .world
+                .open_with(surroundings, &key.passphrase)
                 .and_then(|opened| change_key(&opened, &passphrase, None))
                 .unwrap();
             self.note("change a key");
@@ -338,7 +340,7 @@ impl Model {
         {
             return self.ledger.tear_key();
         }
-        let opened = Repository::open(self.world.surroundings(), &key.passphrase);
+        let opened = self.world.open_with(self.world.surroundings(), &key.passphrase);
         let is_wrong = matches!(opened, Err(RepositoryError::WrongPassphrase { .. }));
         assert!(is_wrong, "seed {}: a removed key still opens", self.log.seed);
     }
@@ -459,7 +461,7 @@ impl Model {
         let key = self.pick_key(needs);
         let before = self.world.objects.snapshot();
         let faulty = Arc::new(FaultyBackend::new(self.world.objects.clone(), plan.clone()));
-        let opened = Repository::open(self.world.over(faulty.clone()), &key);
+        let opened = self.world.open_with(self.world.over(faulty.clone()), &key);
         let result =
             opened.map_err(EngineError::from).and_then(|opened| verb(&opened).map_err(Into::into));
         *fired = faulty.fired();

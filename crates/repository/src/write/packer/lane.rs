@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use strongroom_arena::{
-    ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, StoredChunk, SummarySlot,
+    ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, OpenBlock, SealedBlock, StoredChunk,
+    SummarySlot,
 };
-use strongroom_base::Fingerprint;
-use strongroom_base::Location;
+use strongroom_base::{ArenaId, Fingerprint, Location};
 
 use super::lengths::{Lengths, Measured};
 use super::stages::{ClosedArena, InFlight, Stages, Submitted};
@@ -44,6 +44,8 @@ struct OpenArena {
     blocks: u32,
     /// Submitted blocks that are not in the builder yet, in their order.
     in_flight: VecDeque<InFlight>,
+    /// The block that a chunk was read from last.
+    opened: Option<OpenBlock>,
 }
 
 impl Lane {
@@ -83,6 +85,16 @@ impl Lane {
         Packed { location: Location { arena: arena.seed.id, slot }, begins_arena }
     }
 
+    /// Whether chunks are added to this arena.
+    pub fn is_open(&self, arena: ArenaId) -> bool {
+        self.open.as_ref().is_some_and(|open| open.seed.id == arena)
+    }
+
+    /// A chunk of the arena that chunks are added to.
+    pub fn chunk(&mut self, slot: u32, stages: &Stages) -> Option<StoredChunk<'_>> {
+        self.open.as_mut()?.chunk(slot, stages)
+    }
+
     /// Submits what is left and closes the arena.
     pub fn finish(&mut self, stages: &Stages) {
         self.submit_block(stages);
@@ -117,6 +129,7 @@ impl OpenArena {
             draft_slots: Vec::new(),
             blocks: 0,
             in_flight: VecDeque::new(),
+            opened: None,
         }
     }
 
@@ -142,9 +155,30 @@ impl OpenArena {
                 Err(_) if self.in_flight.len() <= stages.blocks_in_flight() => return,
                 Err(_) => stages.times().receive(&first.block).expect("a worker answers every job"),
             };
-            let first = self.in_flight.pop_front().expect("the queue has a first block");
-            self.builder.push(&block, first.slots);
-            stages.give_back(block.bytes);
+            self.add_first(block, stages);
         }
+    }
+
+    /// Adds the first block in flight, which is ready.
+    fn add_first(&mut self, block: SealedBlock, stages: &Stages) {
+        let first = self.in_flight.pop_front().expect("the queue has a first block");
+        self.builder.push(&block, first.slots);
+        stages.give_back(block.bytes);
+    }
+
+    /// A chunk that was put into the arena; waits for its block if that is in flight.
+    fn chunk(&mut self, slot: u32, stages: &Stages) -> Option<StoredChunk<'_>> {
+        if slot >= self.draft.first_slot() {
+            return self.draft.chunk(slot);
+        }
+        while slot >= self.builder.next_slot() {
+            let first = &self.in_flight.front()?.block;
+            let block = stages.times().receive(first).expect("a worker answers every job");
+            self.add_first(block, stages);
+        }
+        if !self.opened.as_ref().is_some_and(|block| block.slots().contains(&slot)) {
+            self.opened = self.builder.open_block_of(slot, &self.seed.key);
+        }
+        self.opened.as_ref()?.chunk(slot)
     }
 }

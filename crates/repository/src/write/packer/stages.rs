@@ -205,6 +205,12 @@ impl Stages {
         self.written.try_iter().collect()
     }
 
+    /// Waits until one more of the closed arenas is on the medium, or could not be written.
+    pub fn wait_written(&self) -> Result<WrittenArena, BackendError> {
+        // A writer that panicked takes the others with it, and `finish` continues the panic.
+        self.times.receive(&self.written).expect("writers live as long as their queue")
+    }
+
     /// Waits until every closed arena is on the medium.
     pub fn finish(self) -> Result<Vec<WrittenArena>, BackendError> {
         let Self { jobs, closed, written, near, crew, .. } = self;
