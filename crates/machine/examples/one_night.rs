@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use strongroom_base::Cancel;
 use strongroom_disk::ReadAt;
-use strongroom_machine::{Consistency, Machine, Night, StoreLimits};
+use strongroom_machine::{Consistency, Machine, Night, RunningMachine as _, StoreLimits};
 
 fn main() {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();

@@ -27,7 +27,7 @@ impl Machine {
     /// # Errors
     ///
     /// QEMU does not answer.
-    pub fn description(&self) -> Result<Description, MachineError> {
+    pub(crate) fn describe(&self) -> Result<Description, MachineError> {
         let qmp = self.qmp();
         let line = qmp.peer().and_then(|peer| command_line(peer.pid.as_raw_nonzero().get()));
         let (program, arguments) = line.unwrap_or_default();
@@ -44,7 +44,7 @@ impl Machine {
 }
 
 /// The program's name and the arguments of a process, if it is a QEMU.
-fn command_line(process: i32) -> Option<(String, Vec<String>)> {
+pub fn command_line(process: i32) -> Option<(String, Vec<String>)> {
     let file = File::open(format!("/proc/{process}/cmdline")).ok()?;
     let mut bytes = Vec::new();
     file.take(ARGUMENTS_BYTES_MAX).read_to_end(&mut bytes).ok()?;
@@ -124,7 +124,7 @@ fn fill_machine(qmp: &Qmp, description: &mut Description) -> Result<(), MachineE
 
 fn fill_disks(machine: &Machine, description: &mut Description) -> Result<(), MachineError> {
     let mut disks = Vec::new();
-    for drive in machine.disks() {
+    for drive in machine.drives() {
         let known = description.disks.iter().find(|disk| disk.name == drive.name);
         disks.push(disk(machine.qmp(), drive, known)?);
     }

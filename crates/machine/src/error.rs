@@ -7,6 +7,7 @@ use std::time::Duration;
 use strongroom_nbd::NbdError;
 
 use crate::agent::AgentError;
+use crate::live::VirshError;
 use crate::qmp::QmpError;
 
 /// Why the disks of a machine cannot be read while it runs.
@@ -15,6 +16,21 @@ pub enum MachineError {
     /// QEMU's monitor.
     #[error(transparent)]
     Qmp(#[from] QmpError),
+    /// libvirt.
+    #[error(transparent)]
+    Virsh(#[from] VirshError),
+    /// What libvirt says of the machine is no description of one.
+    #[error("libvirt describes the machine in a way that is not understood: {0}")]
+    DomainXml(String),
+    /// The machine does not run.
+    #[error("the machine {name:?} does not run: back up its images by `strongroom image backup`: {}",
+        images.join(", "))]
+    ShutOff {
+        /// The machine.
+        name: String,
+        /// Where its images are.
+        images: Vec<String>,
+    },
     /// The guest agent, if a frozen guest is required.
     #[error("the guest could not be frozen: {0}")]
     Agent(#[from] AgentError),

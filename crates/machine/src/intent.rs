@@ -19,6 +19,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use strongroom_base::Stopwatch;
 
@@ -95,7 +96,7 @@ impl StateFolder {
     }
 
     /// What an earlier run was about to do.
-    pub fn intent(&self) -> Result<Option<Intent>, MachineError> {
+    pub fn intent<I: DeserializeOwned>(&self) -> Result<Option<I>, MachineError> {
         let path = self.intent_path();
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -109,7 +110,7 @@ impl StateFolder {
     }
 
     /// Writes down what is about to be done. When this returns, it is on the medium.
-    pub fn write(&self, intent: &Intent) -> Result<(), MachineError> {
+    pub fn write(&self, intent: &impl Serialize) -> Result<(), MachineError> {
         let path = self.intent_path();
         let beside = self.folder.join("machine.intent.new");
         let write = || {
@@ -217,7 +218,7 @@ mod tests {
         let path = folder.path().join("state");
         let state = StateFolder::lock(&path).unwrap();
         assert!(matches!(StateFolder::lock(&path), Err(MachineError::Running(_))));
-        assert_eq!(state.intent().unwrap(), None);
+        assert_eq!(state.intent::<Intent>().unwrap(), None);
         let intent = Intent {
             monitor: "/run/qmp".into(),
             snapshot: "S".to_owned(),
@@ -228,12 +229,12 @@ mod tests {
         state.write(&intent).unwrap();
         drop(state);
         let state = StateFolder::lock(&path).unwrap();
-        assert_eq!(state.intent().unwrap(), Some(intent));
+        assert_eq!(state.intent::<Intent>().unwrap(), Some(intent));
         state.remove().unwrap();
         state.remove().unwrap();
-        assert_eq!(state.intent().unwrap(), None);
+        assert_eq!(state.intent::<Intent>().unwrap(), None);
         fs::write(path.join("machine.intent"), "{").unwrap();
-        assert!(matches!(state.intent(), Err(MachineError::File { .. })));
+        assert!(matches!(state.intent::<Intent>(), Err(MachineError::File { .. })));
     }
 
     #[test]

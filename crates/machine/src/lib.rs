@@ -1,9 +1,9 @@
 //! Floor 5: machines that run under QEMU.
 //!
 //! A [`Description`] says what a machine is made of, so that it can be started again years later.
-//! [`Machine::freeze_disks`] gives all disks of a running machine as they were at one instant, and
-//! what of them changed since an earlier one; [`undo`] removes what a run has left in a machine if it
-//! died.
+//! [`RunningMachine::freeze_disks`] gives all disks of a running machine as they were at one instant,
+//! and what of them changed since an earlier one; [`undo`] removes what a run has left in a machine if
+//! it died. A machine is reached by QEMU's monitor ([`Machine`]) or by libvirt ([`LibvirtMachine`]).
 //!
 //! This crate knows nothing of repositories and snapshots: the caller stores what it gives.
 
@@ -34,7 +34,7 @@ pub use description::{
 pub use drives::{Drive, LeftOut, WhyLeftOut};
 pub use error::{Broken, MachineError};
 pub use live::{
-    Beside, Consistency, LiveDisk, LiveDisks, LiveImage, Machine, Night, Parent, Reached,
-    StoreLimits, Undone, undo,
+    Beside, Consistency, LibvirtMachine, LiveDisk, LiveDisks, LiveImage, Machine, Night, Parent,
+    Reached, RunningMachine, ShownDisk, StoreLimits, Undone, VirshError, undo, undo_libvirt,
 };
 pub use qmp::{Event, Qmp, QmpError, Unanswered};

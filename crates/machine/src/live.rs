@@ -20,6 +20,7 @@ mod beside;
 mod export;
 
 mod image;
+mod libvirt;
 mod reader;
 mod released;
 mod store;
@@ -37,6 +38,7 @@ use strongroom_base::Cancel;
 use crate::abilities::Abilities;
 use crate::agent::{AgentError, Freezer};
 use crate::bitmaps;
+use crate::description::Description;
 use crate::drives::{Drive, Drives, LeftOut, nodes};
 use crate::error::{Broken, MachineError};
 use crate::intent::{Intent, StateFolder};
@@ -44,6 +46,7 @@ use crate::qmp::Qmp;
 pub use beside::Beside;
 use image::Instant;
 pub use image::LiveImage;
+pub use libvirt::{LibvirtMachine, VirshError, undo_libvirt};
 pub use store::StoreLimits;
 pub use undo::{Undone, undo};
 use watch::Watch;
@@ -53,7 +56,63 @@ pub const GREETING_LIMIT: Duration = Duration::from_secs(10);
 /// How long the end of a backup waits for a guest that does not thaw.
 const THAW_LIMIT: Duration = Duration::from_secs(30);
 
-/// A machine that runs under QEMU.
+/// A machine that runs, however it is reached.
+pub trait RunningMachine {
+    /// Its disks, as they were when it was found.
+    fn disks(&self) -> Vec<ShownDisk>;
+
+    /// Drives that cannot be backed up, and why.
+    fn left_out(&self) -> &[LeftOut];
+
+    /// What the machine is made of.
+    ///
+    /// # Errors
+    ///
+    /// QEMU does not answer.
+    fn description(&self) -> Result<Description, MachineError>;
+
+    /// Further descriptions, in the words of what runs it: names of files, and their content.
+    ///
+    /// # Errors
+    ///
+    /// It does not answer.
+    fn documents(&self) -> Result<Vec<(String, Vec<u8>)>, MachineError> {
+        Ok(Vec::new())
+    }
+
+    /// Brings all disks to one instant. What an earlier run has left is undone first.
+    ///
+    /// # Errors
+    ///
+    /// Something is missing or fails; then the machine is as it was, as far as the error does not
+    /// say otherwise.
+    fn freeze_disks(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError>;
+}
+
+/// A disk that a backup would read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownDisk {
+    /// What it is called; the same each night.
+    pub name: String,
+    /// Its size, if that is known.
+    pub bytes: Option<u64>,
+    /// The format of its image.
+    pub format: String,
+    /// Where the image is on the host.
+    pub file: Option<String>,
+    /// What is written to it is noted, so that the next backup need not read all.
+    pub notes_writes: bool,
+    /// The notes outlive its QEMU.
+    pub keeps_bitmaps: bool,
+}
+
+/// Gives a machine back as it was.
+trait GiveBack: Send {
+    /// With a snapshot that was committed, the notes for earlier ones are removed.
+    fn give_back(&self, is_committed: bool) -> Result<(), MachineError>;
+}
+
+/// A machine that runs under QEMU, reached by its monitor.
 pub struct Machine {
     qmp: Arc<Qmp>,
     monitor: PathBuf,
@@ -158,7 +217,7 @@ pub struct LiveDisks {
     pub pause: Duration,
     instant: Arc<Instant>,
     watch: Option<Watch>,
-    undoing: Option<Undoing>,
+    undoing: Option<Box<dyn GiveBack>>,
 }
 
 /// What is needed to undo.
@@ -186,18 +245,51 @@ impl Machine {
     }
 
     /// Its disks, as they were when it was connected to.
-    pub fn disks(&self) -> &[Drive] {
+    pub fn drives(&self) -> &[Drive] {
         &self.drives.disks
-    }
-
-    /// Drives that cannot be backed up, and why.
-    pub fn left_out(&self) -> &[LeftOut] {
-        &self.drives.left_out
     }
 
     /// The monitor.
     pub fn qmp(&self) -> &Qmp {
         &self.qmp
+    }
+}
+
+impl RunningMachine for Machine {
+    fn disks(&self) -> Vec<ShownDisk> {
+        let shown = |drive: &Drive| ShownDisk {
+            name: drive.name.clone(),
+            bytes: Some(drive.bytes),
+            format: drive.format.clone(),
+            file: drive.file.clone(),
+            notes_writes: true,
+            keeps_bitmaps: drive.keeps_bitmaps,
+        };
+        self.drives.disks.iter().map(shown).collect()
+    }
+
+    fn left_out(&self) -> &[LeftOut] {
+        &self.drives.left_out
+    }
+
+    fn description(&self) -> Result<Description, MachineError> {
+        self.describe()
+    }
+
+    fn freeze_disks(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError> {
+        self.bring_to_an_instant(night)
+    }
+}
+
+impl GiveBack for Undoing {
+    fn give_back(&self, is_committed: bool) -> Result<(), MachineError> {
+        let undone = self.undo();
+        if undone.is_ok() && is_committed {
+            let nodes = nodes(&self.qmp)?;
+            let (set, snapshot) = (&self.set, Some(self.snapshot.as_str()));
+            bitmaps::remove_others(&self.qmp, &self.drives, &nodes, set, snapshot)?;
+        }
+        undone
     }
 }
 
@@ -232,13 +324,7 @@ impl LiveDisks {
         // Clients go first: the server must not be stopped while they are connected.
         drop(self.watch.take());
         self.disks.iter().for_each(|disk| disk.image.close());
-        let undone = undoing.undo();
-        if undone.is_ok() && is_committed {
-            let nodes = nodes(&undoing.qmp)?;
-            let (set, snapshot) = (&undoing.set, Some(undoing.snapshot.as_str()));
-            bitmaps::remove_others(&undoing.qmp, &undoing.drives, &nodes, set, snapshot)?;
-        }
-        undone
+        undoing.give_back(is_committed)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `strongroom machine`: machines that run under QEMU.
+//! `strongroom machine`: machines that run under QEMU, with or without libvirt.
 
 mod backup;
 mod show;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use strongroom_machine::MachineError;
+use strongroom_machine::{LibvirtMachine, Machine, MachineError, RunningMachine, VirshError};
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
@@ -42,17 +42,60 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
 
 /// Where a machine is reached.
 #[derive(Debug, Clone, clap::Args)]
-struct MonitorArgs {
-    /// The socket of QEMU's monitor: `-qmp unix:SOCKET,server=on,wait=off`
-    #[arg(value_name = "QMP-SOCKET")]
-    monitor: PathBuf,
+struct MachineArgs {
+    /// The name of a machine of libvirt, which is reached by `virsh`; or the socket of QEMU's
+    /// monitor, if libvirt does not have the machine: `-qmp unix:SOCKET,server=on,wait=off`
+    #[arg(value_name = "NAME|QMP-SOCKET")]
+    machine: PathBuf,
+    /// Which libvirt, such as qemu:///system [default: as `virsh` has it]
+    #[arg(long, value_name = "URI")]
+    connect: Option<String>,
 }
 
-/// The folder in which it is noted what is done to the machine behind a monitor, until it is undone.
+/// How a machine is reached.
+enum Way<'w> {
+    Monitor(&'w Path),
+    Libvirt { uri: Option<&'w str>, name: &'w str },
+}
+
+impl MachineArgs {
+    /// A name has no slash, and no file has it.
+    fn way(&self) -> Way<'_> {
+        let uri = self.connect.as_deref();
+        match self.machine.to_str().filter(|name| !name.contains('/')) {
+            Some(name) if uri.is_some() || !self.machine.exists() => Way::Libvirt { uri, name },
+            _ => Way::Monitor(&self.machine),
+        }
+    }
+
+    fn find(&self) -> Result<Box<dyn RunningMachine>, CliError> {
+        Ok(match self.way() {
+            Way::Monitor(monitor) => Box::new(Machine::connect(monitor).map_err(failed)?),
+            Way::Libvirt { uri, name } => {
+                Box::new(LibvirtMachine::find(uri, name).map_err(failed)?)
+            }
+        })
+    }
+
+    /// The folder in which it is noted what is done to the machine until it is undone.
+    fn state_folder(&self) -> Result<PathBuf, CliError> {
+        match self.way() {
+            Way::Monitor(monitor) => {
+                state_folder(std::path::absolute(monitor)?.as_os_str().as_bytes())
+            }
+            Way::Libvirt { uri, name } => {
+                // It may be named by its UUID, or be gone.
+                let found = LibvirtMachine::find(uri, name).ok();
+                let name = found.as_ref().map_or(name, |found| found.name());
+                state_folder(format!("libvirt {} {name}", uri.unwrap_or_default()).as_bytes())
+            }
+        }
+    }
+}
+
 /// QEMU's user goes through it to a socket, so it is not below a home.
-fn state_folder(monitor: &Path) -> Result<PathBuf, CliError> {
-    let monitor = std::path::absolute(monitor)?;
-    let name = blake3::hash(monitor.as_os_str().as_bytes()).to_hex();
+fn state_folder(of: &[u8]) -> Result<PathBuf, CliError> {
+    let name = blake3::hash(of).to_hex();
     let of_root = rustix::process::geteuid().is_root().then(|| PathBuf::from("/run"));
     let of_user = || std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let folder = of_root.or_else(of_user).unwrap_or_else(std::env::temp_dir);
@@ -73,6 +116,13 @@ fn hint_of(error: &MachineError) -> String {
             "QEMU is started with -qmp unix:SOCKET,server=on,wait=off; a monitor serves one client \
              at a time"
         }
+        MachineError::Virsh(VirshError::Refused { .. }) => {
+            "`virsh list --all` shows the machines; --connect says of which libvirt"
+        }
+        MachineError::Virsh(_) => {
+            "libvirt's clients bring virsh; a machine without libvirt is named by its QMP socket"
+        }
+        MachineError::ShutOff { .. } => "or start it",
         MachineError::Iothread { .. } | MachineError::Device { .. } => {
             "--without NAME leaves out a disk"
         }

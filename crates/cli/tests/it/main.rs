@@ -19,6 +19,7 @@ mod imports;
 mod imports_bad_days;
 mod interrupt;
 mod json;
+mod libvirt;
 mod listings;
 mod look;
 mod machine;

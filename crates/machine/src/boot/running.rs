@@ -199,6 +199,9 @@ impl Drop for Running {
     }
 }
 
+/// A monitor that greets wrongly this many times is none of QEMU's.
+const FAILURES_MAX: u32 = 100;
+
 /// Why there is no monitor.
 enum Gone {
     Ended(ExitStatus),
@@ -208,6 +211,7 @@ enum Gone {
 
 fn loop_until_monitor(starting: &mut Starting, plan: &BootPlan) -> Result<Qmp, Gone> {
     let begun = Stopwatch::start();
+    let mut failures = 0;
     loop {
         if let Some(child) = &mut starting.0
             && let Some(status) = child.try_wait().map_err(Gone::Io)?
@@ -221,9 +225,14 @@ fn loop_until_monitor(starting: &mut Starting, plan: &BootPlan) -> Result<Qmp, G
                 return Err(Gone::Silent(error));
             }
             Err(QmpError::Connect { .. }) => std::thread::sleep(LOOK_EVERY),
-            // It may have ended while it greeted.
-            Err(error) if left.is_zero() || !error.is_gone() => return Err(Gone::Silent(error)),
-            Err(_) => std::thread::sleep(LOOK_EVERY),
+            // It may be ending, which is the reason then.
+            Err(error) if failures >= FAILURES_MAX || left.is_zero() => {
+                return Err(Gone::Silent(error));
+            }
+            Err(_) => {
+                failures += 1;
+                std::thread::sleep(LOOK_EVERY);
+            }
         }
     }
 }

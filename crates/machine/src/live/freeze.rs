@@ -18,7 +18,7 @@ use crate::drives::{Drive, Drives, nodes, property};
 use crate::error::{Broken, MachineError};
 use crate::intent::{IntendedDisk, Intent, StateFolder};
 use crate::qmp::Qmp;
-use crate::remains::Names;
+use crate::remains::{self, Names};
 
 /// How long a machine may take until it is paused: its requests to the disks end first.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -29,13 +29,8 @@ const FIRST_THAW_LIMIT: Duration = Duration::from_secs(5);
 const STALL_SECONDS: u64 = 3;
 
 impl Machine {
-    /// Brings all disks to one instant. What an earlier run has left is undone first.
-    ///
-    /// # Errors
-    ///
-    /// Something is missing or fails; then the machine is as it was, as far as the error does not
-    /// say otherwise.
-    pub fn freeze_disks(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError> {
+    /// As [`RunningMachine::freeze_disks`](super::RunningMachine::freeze_disks).
+    pub(super) fn bring_to_an_instant(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError> {
         // Then this is why, and not what was noticed first.
         self.freeze(night).map_err(|error| if self.is_gone() { Broken::Gone.into() } else { error })
     }
@@ -92,7 +87,7 @@ impl Machine {
                 pause: begun.pause,
                 instant: begun.instant,
                 watch: Some(begun.watch),
-                undoing: Some(undoing),
+                undoing: Some(Box::new(undoing)),
             }),
             Err(error) => {
                 // The second error says more: it leads to the first one, too.
@@ -188,12 +183,18 @@ fn begin(
     undoing.state.write(&undoing.intent)?;
     let instant = Arc::new(Instant::new(night.cancel.clone()));
     let disks = export(undoing, night, owner, &instant)?;
+    let (intent, folder) = (undoing.intent.clone(), store.folder().to_owned());
+    // The filters go at once, so that the store grows no more. If that fails, the end of the backup
+    // tries it again.
+    let give_up = move || {
+        let answers = store::check_answers(&folder);
+        let _ = answers.and_then(|()| remains::remove(&qmp, Some(&intent)));
+    };
     let watch = Watch::start(Watched {
         store,
         instant: instant.clone(),
         images: disks.iter().map(|disk| disk.image.clone()).collect(),
-        qmp,
-        intent: undoing.intent.clone(),
+        give_up: Box::new(give_up),
     })?;
     Ok(Begun { disks, beside, reached, pause, instant, watch })
 }

@@ -75,6 +75,12 @@ impl Store {
         Ok(())
     }
 
+    /// Counts a file that another program has made for it.
+    pub fn adopt(&mut self, path: &Path) -> Result<(), MachineError> {
+        self.files.push(File::open(path).map_err(file_error(path))?);
+        Ok(())
+    }
+
     /// Where the files are.
     pub fn folder(&self) -> &Path {
         &self.folder

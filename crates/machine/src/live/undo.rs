@@ -48,7 +48,7 @@ pub fn undo(
     state_folder: &Path,
 ) -> Result<Undone, MachineError> {
     let state = StateFolder::lock(state_folder)?;
-    let intent = state.intent()?;
+    let intent: Option<Intent> = state.intent()?;
     let known = intent.as_ref().map(|intent| intent.monitor.as_path());
     let qmp = match monitor.or(known) {
         None => None,
@@ -125,7 +125,7 @@ impl Machine {
     /// Undoes what a dead run left that this state folder knows of. Refuses if there is something that
     /// it does not know of.
     pub(super) fn undo_remains(&self, state: &StateFolder) -> Result<Undone, MachineError> {
-        if let Some(intent) = state.intent()? {
+        if let Some(intent) = state.intent::<Intent>()? {
             let undone = undo_by(Some(&self.qmp), state, Some(&intent), None);
             return match undone {
                 // All else is undone. An agent that answers no more does not stop all backups.

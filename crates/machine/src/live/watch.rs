@@ -7,11 +7,8 @@ use std::time::Duration;
 use strongroom_base::Stopwatch;
 
 use super::image::{Instant, LiveImage};
-use super::store::{self, Store};
+use super::store::Store;
 use crate::error::MachineError;
-use crate::intent::Intent;
-use crate::qmp::Qmp;
-use crate::remains;
 
 /// How often it looks.
 const TICK: Duration = Duration::from_secs(1);
@@ -25,8 +22,8 @@ pub struct Watched {
     pub store: Store,
     pub instant: Arc<Instant>,
     pub images: Vec<LiveImage>,
-    pub qmp: Arc<Qmp>,
-    pub intent: Intent,
+    /// Has the store grow no more.
+    pub give_up: Box<dyn Fn() + Send + Sync>,
 }
 
 /// The thread. Dropping it ends it.
@@ -76,10 +73,7 @@ impl Watched {
             if let Some(trouble) = self.store.trouble() {
                 self.instant.set_broken(trouble);
                 self.images.iter().for_each(LiveImage::close);
-                // The filters go at once, so that the store grows no more. If that fails, the end of
-                // the backup tries it again.
-                let answers = store::check_answers(self.store.folder());
-                let _ = answers.and_then(|()| remains::remove(&self.qmp, Some(&self.intent)));
+                (self.give_up)();
                 return;
             }
             let is_ended = end.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use strongroom_base::{Cancel, Stopwatch};
 use strongroom_disk::{Image, ReadAt};
-use strongroom_machine::{Broken, Consistency, Machine, MachineError, Reached, StoreLimits, undo};
+use strongroom_machine::{
+    Broken, Consistency, Machine, MachineError, Reached, RunningMachine, StoreLimits, undo,
+};
 
 use crate::world::{GRAIN, Guest, check_same, night, parent, plan, read_all, run, sizes, usual};
 

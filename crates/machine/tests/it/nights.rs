@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use strongroom_disk::{Image, ReadAt};
-use strongroom_machine::{Broken, DiskBus, Reached, WhyLeftOut};
+use strongroom_machine::{Broken, DiskBus, Reached, RunningMachine, WhyLeftOut};
 use strongroom_testkit::Random;
 
 use crate::world::{GRAIN, Guest, check_same, night, parent, plan, read_all, sizes, usual};
@@ -25,7 +25,7 @@ fn all_disks_are_of_one_instant() {
         guest.scribble(plan.name, &mut random, 20);
     }
     let machine = guest.connect();
-    let names: Vec<_> = machine.disks().iter().map(|disk| disk.name.as_str()).collect();
+    let names: Vec<_> = machine.drives().iter().map(|disk| disk.name.as_str()).collect();
     let mut expected: Vec<_> = plans.iter().map(|plan| plan.name).collect();
     expected.sort();
     let mut sorted = names.clone();
@@ -84,7 +84,7 @@ fn disks_in_iothreads_do_not_crash_qemu() {
     let more = ["-object", "iothread,id=io", "-device", "virtio-scsi-pci,id=scsi,iothread=io"];
     let mut guest = Guest::start(&plans, &more);
     let machine = guest.connect();
-    assert!(machine.disks().iter().all(|disk| disk.has_iothread));
+    assert!(machine.drives().iter().all(|disk| disk.has_iothread));
     let (folder, state) = (guest.folder().to_owned(), guest.state());
     guest.write("vda", 0, 1 << 20, 1);
     guest.write("sda", 0, 1 << 20, 1);

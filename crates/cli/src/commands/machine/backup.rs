@@ -14,11 +14,12 @@ use strongroom_engine::{
     MachineOptions,
 };
 use strongroom_machine::{
-    Beside, Consistency, Description, LiveDisks, Machine, Night, Parent, Reached, StoreLimits,
+    Beside, Consistency, Description, LiveDisks, Night, Parent, Reached, RunningMachine,
+    StoreLimits,
 };
 use strongroom_repository::Repository;
 
-use super::{MonitorArgs, failed, state_folder};
+use super::{MachineArgs, failed};
 use crate::commands::storing::StoringArgs;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
@@ -36,12 +37,13 @@ const WORDS: Words = Words { new_and_known: Some(("new", "known")), ..Words::fil
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    monitor: MonitorArgs,
+    machine: MachineArgs,
     /// Name of the machine: the folder of the snapshot that holds its disks [default: what QEMU
     /// calls it (`-name`)]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// The socket of the guest agent, which freezes the guest's file systems for an instant
+    /// The socket of the guest agent, which freezes the guest's file systems for an instant; libvirt
+    /// knows its own
     #[arg(long, value_name = "SOCKET")]
     agent: Option<PathBuf>,
     /// Whether the guest must be frozen. If it is not, its disks are as after a power failure
@@ -93,7 +95,7 @@ enum ConsistencyArg {
 /// Stores it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     // Before a repository is made for it, or a passphrase asked for.
-    let machine = Machine::connect(&args.monitor.monitor).map_err(failed)?;
+    let machine = args.machine.find()?;
     let description = machine.description().map_err(failed)?;
     let name = args.name.clone().or_else(|| description.name.clone()).ok_or_else(|| {
         let message = "QEMU does not say what the machine is called";
@@ -112,7 +114,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let backup = Backup {
         context,
         args,
-        machine: &machine,
+        machine: &*machine,
         description: &description,
         repository: &repository,
     };
@@ -137,7 +139,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
 struct Backup<'b> {
     context: &'b Context,
     args: &'b Args,
-    machine: &'b Machine,
+    machine: &'b dyn RunningMachine,
     description: &'b Description,
     repository: &'b Repository,
 }
@@ -197,7 +199,7 @@ impl Backup<'_> {
         let (name, parent_name) = (snapshot.to_string(), parent.map(|parent| parent.to_string()));
         let disk_bytes: BTreeMap<String, u64> = begun.parent_disks().into_iter().collect();
         let set = self.repository.config.id.to_string();
-        let state = state_folder(&args.monitor.monitor)?;
+        let state = args.machine.state_folder()?;
         let files = self.description.files().into_iter().map(|file| PathBuf::from(&file.path));
         let files: Vec<PathBuf> = files.collect();
         let night = Night {
@@ -231,7 +233,10 @@ impl Backup<'_> {
             ..Disk::new(disk.name.clone(), Box::new(disk.image.clone()))
         };
         let disks = live.disks.iter().map(disk).collect();
-        let machine = Stored { disks, description: self.described(&live.beside) };
+        let mut described = self.described(&live.beside);
+        described.extend(self.machine.documents().map_err(failed)?);
+        described.sort();
+        let machine = Stored { disks, description: described };
         // Not before the machine runs again, and not when it is given back: then it waits for us.
         let store = || begun.store(&machine, monitor, &self.context.cancel);
         let outcome = if args.full_speed { store() } else { yielding(store) };

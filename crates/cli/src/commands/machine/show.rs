@@ -4,9 +4,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::units::bytes_text;
-use strongroom_machine::Machine;
 
-use super::{MonitorArgs, failed};
+use super::MachineArgs;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::terminal::{printable_text, table};
@@ -15,12 +14,12 @@ use crate::terminal::{printable_text, table};
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    monitor: MonitorArgs,
+    machine: MachineArgs,
 }
 
 /// Shows it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let machine = Machine::connect(&args.monitor.monitor).map_err(failed)?;
+    let machine = args.machine.find()?;
     let head = ["Disk", "Size", "Format", "Notes writes", "Image"].map(ToString::to_string);
     let mut rows = vec![head.to_vec()];
     for drive in machine.disks() {
@@ -34,10 +33,14 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             "keeps_bitmaps": drive.keeps_bitmaps,
             "left_out": null,
         }))?;
-        let notes = if drive.keeps_bitmaps { "also when it stops" } else { "while it runs" };
+        let notes = match (drive.notes_writes, drive.keeps_bitmaps) {
+            (false, _) => "no",
+            (true, false) => "while it runs",
+            (true, true) => "also when it stops",
+        };
         rows.push(vec![
             drive.name.clone(),
-            bytes_text(drive.bytes),
+            drive.bytes.map(bytes_text).unwrap_or_default(),
             drive.format.clone(),
             notes.to_owned(),
             printable_text(&file),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{MonitorArgs, failed, state_folder};
+use super::{MachineArgs, Way, failed};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 
@@ -13,17 +13,20 @@ use crate::exit::{CliError, Exit};
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    monitor: MonitorArgs,
-    /// The socket of the guest agent, to thaw a guest that was left frozen
+    machine: MachineArgs,
+    /// The socket of the guest agent, to thaw a guest that was left frozen; libvirt knows its own
     #[arg(long, value_name = "SOCKET")]
     agent: Option<PathBuf>,
 }
 
 /// Undoes it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let monitor = &args.monitor.monitor;
-    let (state, agent) = (state_folder(monitor)?, args.agent.as_deref());
-    let undone = strongroom_machine::undo(Some(monitor), agent, &state).map_err(failed)?;
+    let (state, agent) = (args.machine.state_folder()?, args.agent.as_deref());
+    let undone = match args.machine.way() {
+        Way::Monitor(monitor) => strongroom_machine::undo(Some(monitor), agent, &state),
+        Way::Libvirt { uri, name } => strongroom_machine::undo_libvirt(uri, name, &state),
+    };
+    let undone = undone.map_err(failed)?;
     context.terminal.json(&json!({
         "event": "summary",
         "removed": undone.removed,

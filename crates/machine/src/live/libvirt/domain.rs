@@ -1,0 +1,289 @@
+//! What libvirt says of a machine, which it calls a domain: its XML.
+
+use roxmltree::{Document, Node, ParsingOptions};
+
+use crate::description::{Description, DiskBus, DiskDescription};
+use crate::drives::WhyLeftOut;
+use crate::error::MachineError;
+
+/// No domain has more elements.
+const NODES_MAX: u32 = 100_000;
+
+/// A machine, as far as a backup wants to know it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Domain {
+    pub name: String,
+    pub uuid: String,
+    /// The path of its QEMU.
+    pub emulator: Option<String>,
+    pub machine: Option<String>,
+    pub architecture: Option<String>,
+    pub memory_bytes: Option<u64>,
+    pub processors: Option<u32>,
+    pub is_kvm: bool,
+    pub disks: Vec<DomainDisk>,
+    pub left_out: Vec<(String, WhyLeftOut)>,
+}
+
+/// A disk that can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DomainDisk {
+    /// What libvirt calls it, and its users: `vda`.
+    pub target: String,
+    pub bus: DiskBus,
+    /// What its device is called among QEMU's.
+    pub alias: Option<String>,
+    pub serial: Option<String>,
+    /// The format of its image.
+    pub format: String,
+    /// Where its image is.
+    pub source: Option<String>,
+}
+
+impl Domain {
+    /// Reads the XML of a domain.
+    pub fn parse(xml: &str) -> Result<Self, MachineError> {
+        let options = ParsingOptions { nodes_limit: NODES_MAX, ..ParsingOptions::default() };
+        let document = Document::parse_with_options(xml, options)
+            .map_err(|error| MachineError::DomainXml(error.to_string()))?;
+        let root = document.root_element();
+        let text = |path: &[&str]| descend(root, path).and_then(|found| found.text());
+        let name = text(&["name"]).filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| MachineError::DomainXml("it has no name".to_owned()))?;
+        let kind = descend(root, &["os", "type"]);
+        let memory = descend(root, &["memory"]);
+        let mut domain = Self {
+            name: name.to_owned(),
+            uuid: text(&["uuid"]).unwrap_or_default().to_owned(),
+            emulator: text(&["devices", "emulator"]).map(str::to_owned),
+            machine: kind.and_then(|kind| kind.attribute("machine")).map(str::to_owned),
+            architecture: kind.and_then(|kind| kind.attribute("arch")).map(str::to_owned),
+            memory_bytes: memory.and_then(bytes_of),
+            processors: text(&["vcpu"]).and_then(|count| count.trim().parse().ok()),
+            is_kvm: root.attribute("type") == Some("kvm"),
+            ..Self::default()
+        };
+        for disk in descend(root, &["devices"]).into_iter().flat_map(|found| found.children()) {
+            if disk.has_tag_name("disk") {
+                domain.take_disk(disk);
+            }
+        }
+        Ok(domain)
+    }
+
+    fn take_disk(&mut self, disk: Node<'_, '_>) {
+        let attribute = |path: &[&str], name: &str| {
+            descend(disk, path).and_then(|found| found.attribute(name)).map(str::to_owned)
+        };
+        let Some(target) = attribute(&["target"], "dev") else { return };
+        let kind = disk.attribute("device").unwrap_or("disk");
+        let source = descend(disk, &["source"]);
+        let names = ["file", "dev", "name", "dir", "volume"];
+        let place = source.and_then(|source| names.iter().find_map(|name| source.attribute(*name)));
+        let why = match kind {
+            "cdrom" | "floppy" => Some(WhyLeftOut::Removable),
+            "disk" if source.is_none() => Some(WhyLeftOut::Empty),
+            "disk" if descend(disk, &["readonly"]).is_some() => Some(WhyLeftOut::ReadOnly),
+            "disk" => None,
+            _ => Some(WhyLeftOut::NoDisk),
+        };
+        if let Some(why) = why {
+            return self.left_out.push((target, why));
+        }
+        let text = |path: &[&str]| descend(disk, path).and_then(|found| found.text());
+        self.disks.push(DomainDisk {
+            target,
+            bus: bus_of(attribute(&["target"], "bus").as_deref()),
+            alias: attribute(&["alias"], "name"),
+            serial: text(&["serial"]).map(str::to_owned),
+            format: attribute(&["driver"], "type").unwrap_or_else(|| "raw".to_owned()),
+            source: place.map(str::to_owned),
+        });
+    }
+
+    /// Corrects what the command line of its QEMU says by what libvirt does. The disks are called as
+    /// libvirt calls them.
+    pub fn correct(&self, description: &mut Description, sizes: &[Option<u64>]) {
+        description.name = Some(self.name.clone());
+        description.uuid = Some(self.uuid.clone()).filter(|uuid| !uuid.is_empty());
+        description.machine = self.machine.clone().or(description.machine.take());
+        description.memory_bytes = self.memory_bytes.or(description.memory_bytes);
+        description.emulator.is_kvm |= self.is_kvm;
+        description.emulator.architecture.clone_from(&self.architecture);
+        if let Some(count) = self.processors {
+            description.cpu.count = count;
+        }
+        let known = std::mem::take(&mut description.disks);
+        for (disk, bytes) in self.disks.iter().zip(sizes) {
+            let same = known.iter().find(|known| Some(&known.name) == disk.alias.as_ref());
+            let same = same.cloned().unwrap_or_default();
+            description.disks.push(DiskDescription {
+                name: disk.target.clone(),
+                bus: disk.bus,
+                serial: disk.serial.clone().or(same.serial),
+                bytes: *bytes,
+                format: Some(disk.format.clone()),
+                path: disk.source.clone(),
+                ..same
+            });
+        }
+        let is_drive = |disk: &DiskDescription| disk.is_cdrom || disk.bus == DiskBus::Floppy;
+        description.disks.extend(known.into_iter().filter(is_drive));
+    }
+}
+
+/// The element at the end of a path of names.
+fn descend<'a, 'x>(from: Node<'a, 'x>, path: &[&str]) -> Option<Node<'a, 'x>> {
+    path.iter().try_fold(from, |node, name| node.children().find(|child| child.has_tag_name(*name)))
+}
+
+/// A size with its unit, which is KiB if nothing says it.
+fn bytes_of(size: Node<'_, '_>) -> Option<u64> {
+    let unit = match size.attribute("unit").unwrap_or("KiB") {
+        "b" | "bytes" => 1,
+        "KB" => 1000,
+        "k" | "KiB" => 1 << 10,
+        "MB" => 1_000_000,
+        "M" | "MiB" => 1 << 20,
+        "GB" => 1_000_000_000,
+        "G" | "GiB" => 1 << 30,
+        "TB" => 1_000_000_000_000,
+        "T" | "TiB" => 1_u64 << 40,
+        _ => return None,
+    };
+    size.text()?.trim().parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn bus_of(bus: Option<&str>) -> DiskBus {
+    match bus {
+        Some("virtio") => DiskBus::Virtio,
+        Some("scsi") => DiskBus::Scsi,
+        Some("ide" | "sata") => DiskBus::Ide,
+        Some("usb") => DiskBus::Usb,
+        Some("sd") => DiskBus::Sd,
+        Some("fdc") => DiskBus::Floppy,
+        _ => DiskBus::Other,
+    }
+}
+
+/// Text inside an element, or an attribute in single quotes.
+pub fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '\'' => escaped.push_str("&apos;"),
+            '"' => escaped.push_str("&quot;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const XML: &str = "<domain type='kvm' id='3'><name>web &amp; mail</name>
+        <uuid>2161acb5-80ce-4955-9f97-748a33a1a247</uuid>
+        <memory unit='MiB'>2048</memory><vcpu placement='static'>2</vcpu>
+        <os><type arch='x86_64' machine='pc-q35-7.2'>hvm</type></os>
+        <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>
+          <disk type='file' device='disk'><driver name='qemu' type='qcow2'/>
+            <source file='/images/a.qcow2' index='1'/><backingStore/>
+            <target dev='vda' bus='virtio'/><serial>S1</serial><alias name='virtio-disk0'/></disk>
+          <disk type='block' device='disk'><source dev='/dev/vg/b'/>
+            <target dev='sda' bus='sata'/></disk>
+          <disk type='file' device='cdrom'><target dev='sdb' bus='sata'/><readonly/></disk>
+          <disk type='file' device='disk'><source file='/c'/><target dev='vdb' bus='virtio'/>
+            <readonly/></disk>
+          <disk type='block' device='lun'><source dev='/dev/d'/><target dev='sdc' bus='scsi'/></disk>
+        </devices></domain>";
+
+    #[test]
+    fn a_domain_is_read() {
+        let domain = Domain::parse(XML).unwrap();
+        assert_eq!((domain.name.as_str(), domain.is_kvm), ("web & mail", true));
+        assert_eq!((domain.memory_bytes, domain.processors), (Some(2 << 30), Some(2)));
+        let disk = |target: &str,
+                    bus,
+                    alias: Option<&str>,
+                    serial: Option<&str>,
+                    format: &str,
+                    source: &str| {
+            DomainDisk {
+                target: target.to_owned(),
+                bus,
+                alias: alias.map(str::to_owned),
+                serial: serial.map(str::to_owned),
+                format: format.to_owned(),
+                source: Some(source.to_owned()),
+            }
+        };
+        assert_eq!(
+            domain.disks,
+            [
+                disk(
+                    "vda",
+                    DiskBus::Virtio,
+                    Some("virtio-disk0"),
+                    Some("S1"),
+                    "qcow2",
+                    "/images/a.qcow2"
+                ),
+                disk("sda", DiskBus::Ide, None, None, "raw", "/dev/vg/b"),
+            ]
+        );
+        let left_out = [
+            ("sdb".to_owned(), WhyLeftOut::Removable),
+            ("vdb".to_owned(), WhyLeftOut::ReadOnly),
+            ("sdc".to_owned(), WhyLeftOut::NoDisk),
+        ];
+        assert_eq!(domain.left_out, left_out);
+    }
+
+    #[test]
+    fn what_is_no_domain_is_refused() {
+        for xml in ["", "<domain/>", "<domain><name/></domain>", "<domain><name>a</name>", "\u{0}"]
+        {
+            assert!(matches!(Domain::parse(xml), Err(MachineError::DomainXml(_))), "{xml:?}");
+        }
+        // An entity that grows is no way to fill memory.
+        let bomb = "<!DOCTYPE d [<!ENTITY a 'aaaaaaaaaa'>]><domain><name>&a;</name></domain>";
+        assert!(Domain::parse(bomb).is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_corrected() {
+        let arguments: Vec<String> = [
+            "-name",
+            "guest=x",
+            "-machine",
+            "pc-q35-6.0",
+            "-blockdev",
+            r#"{"driver":"file","filename":"/images/a.qcow2","node-name":"f"}"#,
+            "-device",
+            r#"{"driver":"virtio-blk-pci","drive":"f","id":"virtio-disk0","bootindex":1}"#,
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let mut description = Description::from_arguments(&arguments);
+        Domain::parse(XML).unwrap().correct(&mut description, &[Some(5), None]);
+        assert_eq!(description.machine.as_deref(), Some("pc-q35-7.2"));
+        let disks: Vec<_> = description
+            .disks
+            .iter()
+            .map(|disk| (disk.name.as_str(), disk.device.as_str(), disk.boot_index, disk.bytes))
+            .collect();
+        assert_eq!(disks, [("vda", "virtio-blk-pci", Some(1), Some(5)), ("sda", "", None, None)]);
+    }
+
+    #[test]
+    fn text_is_escaped() {
+        let wild = "a<b>&'\"c";
+        let xml = format!("<domain><name>{}</name></domain>", escaped(wild));
+        assert_eq!(Domain::parse(&xml).unwrap().name, wild);
+    }
+}
