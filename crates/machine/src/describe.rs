@@ -1,9 +1,5 @@
 //! The description of a machine that runs: its command line, corrected by what QEMU says.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use crate::description::{
@@ -12,10 +8,9 @@ use crate::description::{
 use crate::drives::{Drive, property, value};
 use crate::error::MachineError;
 use crate::live::Machine;
+use crate::process::command_line;
 use crate::qmp::Qmp;
 
-/// No command line is longer.
-const ARGUMENTS_BYTES_MAX: u64 = 4 << 20;
 /// Where QEMU keeps devices.
 const FOLDERS: [&str; 3] =
     ["/machine/peripheral", "/machine/peripheral-anon", "/machine/unattached"];
@@ -41,20 +36,6 @@ impl Machine {
         fill_networks(qmp, &mut description)?;
         Ok(description)
     }
-}
-
-/// The program's name and the arguments of a process, if it is a QEMU.
-pub fn command_line(process: i32) -> Option<(String, Vec<String>)> {
-    let file = File::open(format!("/proc/{process}/cmdline")).ok()?;
-    let mut bytes = Vec::new();
-    file.take(ARGUMENTS_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
-    let mut words = text.trim_end_matches('\0').split('\0').map(str::to_owned);
-    let program = words.next()?;
-    let name = Path::new(&program).file_name()?.to_str()?.to_owned();
-    // It may be a supervisor that opened the socket for QEMU.
-    let is_qemu = name.starts_with("qemu-system-") || name == "qemu-kvm" || name == "kvm";
-    is_qemu.then(|| (name, words.collect()))
 }
 
 /// The answer to a question that some versions or builds do not know.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use strongroom_nbd::NbdError;
 
 use crate::agent::AgentError;
-use crate::live::VirshError;
 use crate::qmp::QmpError;
+use crate::virsh::VirshError;
 
 /// Why the disks of a machine cannot be read while it runs.
 #[derive(Debug, thiserror::Error)]

@@ -21,7 +21,9 @@ mod remains;
 mod runs;
 
 mod agent;
+mod process;
 mod qmp;
+mod virsh;
 
 mod error;
 
@@ -35,6 +37,7 @@ pub use drives::{Drive, LeftOut, WhyLeftOut};
 pub use error::{Broken, MachineError};
 pub use live::{
     Beside, Consistency, LibvirtMachine, LiveDisk, LiveDisks, LiveImage, Machine, Night, Parent,
-    Reached, RunningMachine, ShownDisk, StoreLimits, Undone, VirshError, undo, undo_libvirt,
+    Reached, RunningMachine, ShownDisk, StoreLimits, Undone, undo, undo_libvirt,
 };
 pub use qmp::{Event, Qmp, QmpError, Unanswered};
+pub use virsh::VirshError;

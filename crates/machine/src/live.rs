@@ -46,7 +46,7 @@ use crate::qmp::Qmp;
 pub use beside::Beside;
 use image::Instant;
 pub use image::LiveImage;
-pub use libvirt::{LibvirtMachine, VirshError, undo_libvirt};
+pub use libvirt::{LibvirtMachine, undo_libvirt};
 pub use store::StoreLimits;
 pub use undo::{Undone, undo};
 use watch::Watch;

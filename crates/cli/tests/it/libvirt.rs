@@ -190,7 +190,7 @@ fn nights_of_a_machine_of_libvirt() {
     let description = world.say("cat latest:/vm1/machine/machine.json").exits(0);
     description.says("\"name\": \"vdb\"").says("virtio-blk-pci").says("guest=vm1");
 
-    // A checkpoint that somebody removed: all is read and compared, and little is stored.
+    // A checkpoint that an administrator removed: all is read and compared, and little is stored.
     libvirt.virsh(&["checkpoint-delete", "vm1", &checkpoints[0]]);
     libvirt.fill(0, 5, 0x55);
     let third = backup(&world, &libvirt);

@@ -9,9 +9,7 @@
 //! have none, and are read as a whole.
 
 mod domain;
-mod virsh;
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,15 +28,14 @@ use super::{
 };
 use crate::agent::AgentError;
 use crate::bitmaps::PREFIX;
-use crate::describe::command_line;
 use crate::description::Description;
 use crate::drives::LeftOut;
 use crate::error::MachineError;
 use crate::intent::StateFolder;
+use crate::process::{command_line, owner, process_of};
 use crate::runs;
+use crate::virsh::{Virsh, VirshError};
 use domain::{Domain, DomainDisk, escaped};
-use virsh::Virsh;
-pub use virsh::VirshError;
 
 /// How long libvirt may take for a question.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -176,26 +173,6 @@ impl LibvirtMachine {
         &self.domain.name
     }
 
-    /// The process of its QEMU, if it can be seen from here.
-    fn process(&self) -> Option<i32> {
-        let uuid = Some(self.domain.uuid.as_str()).filter(|uuid| !uuid.is_empty())?;
-        let entries = std::fs::read_dir("/proc").ok()?;
-        let processes =
-            entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let is_it = |process: &i32| {
-            command_line(*process).is_some_and(|(_, arguments)| {
-                arguments.windows(2).any(|pair| pair[0] == "-uuid" && pair[1] == uuid)
-            })
-        };
-        processes.into_iter().find(is_it)
-    }
-
-    /// The user and the group of its QEMU.
-    fn owner(&self) -> Option<(u32, u32)> {
-        let found = std::fs::metadata(format!("/proc/{}", self.process()?)).ok()?;
-        Some((found.uid(), found.gid()))
-    }
-
     /// Fails if the machine is off.
     fn check_runs(&self) -> Result<(), MachineError> {
         let state = self.connection.ask(&["domstate"], ANSWER_LIMIT)?;
@@ -241,7 +218,7 @@ impl RunningMachine for LibvirtMachine {
     }
 
     fn description(&self) -> Result<Description, MachineError> {
-        let line = self.process().and_then(command_line);
+        let line = process_of(&self.domain.uuid).and_then(command_line);
         let (program, arguments) = line.unwrap_or_default();
         let mut description = Description::from_arguments(&arguments);
         description.emulator.program = match (program.is_empty(), &self.domain.emulator) {
@@ -266,7 +243,7 @@ impl RunningMachine for LibvirtMachine {
         let parent = night.parent.map(|parent| checkpoint_name(night.set, parent.snapshot));
         self.connection.remove_checkpoints(night.set, parent.as_deref())?;
         let store = Store::open(night.store_folder, night.store_limits)?;
-        let owner = self.owner();
+        let owner = process_of(&self.domain.uuid).and_then(owner);
         let socket = state.prepare_socket(owner)?;
         let intent = LibvirtIntent {
             snapshot: night.snapshot.to_owned(),

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
-use strongroom_machine::{MachineError, undo};
+use strongroom_machine::{MachineError, RunningMachine, undo};
 
 use crate::world::{Agent, Guest, check_same, night, plan};
 
