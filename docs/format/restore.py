@@ -26,7 +26,7 @@ The format, in short. Numbers are little-endian; each part has a document beside
               that hold the form and the refs of one depth less.
   ref         form 0: fingerprint (32) | arena (16) | slot (4) | bytes of the stream it stands for
               (8). Form 1, of a repository that compares by value: the same without fingerprint.
-              An arena of zeros is a hole.
+              A fingerprint of zeros is a hole; in form 1 an arena of zeros.
   tree        a directory: a stream whose chunks hold entries, CBOR maps with small integer keys.
               A file's entry has the recipe of its content, a directory's that of its tree.
   arena       head (144) | summary | blocks | head. The head has the arena's key, sealed by HPKE.
@@ -276,7 +276,7 @@ class Repository:
             raise Newer(f"a recipe of form {form}, which is not known here")
         for *fingerprint, arena, slot, stream_bytes in struct.iter_unpack(REF_OF_FORM[form], refs):
             fingerprint = fingerprint[0] if fingerprint else None
-            if not any(arena):
+            if not any(fingerprint if form == 0 else arena):
                 yield None, stream_bytes
             elif depth == 0:
                 yield self.chunk(kind, fingerprint, arena, slot), stream_bytes

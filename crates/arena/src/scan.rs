@@ -145,6 +145,9 @@ fn slots_of(
             };
             let claimed = summary.and_then(|arena| Some(arena.slot(slot)?.fingerprint));
             let has_no_name = |it| it == Fingerprint::ZERO;
+            // By value its place is its name: if the base comes back, it can be read.
+            let is_kept = fingerprinter.makes_tags() && has_no_name(fingerprint);
+            let fingerprint = claimed.filter(|_| is_kept).unwrap_or(fingerprint);
             let is_right = has_no_name(fingerprint)
                 || claimed.is_none_or(|claimed| has_no_name(claimed) || claimed == fingerprint);
             if is_right { SummarySlot::of(fingerprint, stored) } else { SummarySlot::ABSENT }

@@ -197,7 +197,7 @@ impl NamingKeys {
 
     /// Whether chunks are named by their places.
     pub fn is_by_value(&self) -> bool {
-        self.data.kept_bytes < Fingerprint::BYTES
+        self.data.makes_tags()
     }
 
     /// How recipes name the chunk that a summary has in this place; zero for none.
@@ -275,6 +275,11 @@ pub const TAG_BYTES: usize = 8;
 impl Fingerprinter {
     fn new(key: [u8; 32]) -> Self {
         Self { key, kept_bytes: Fingerprint::BYTES }
+    }
+
+    /// Whether comparing is by value.
+    pub fn makes_tags(&self) -> bool {
+        self.kept_bytes < Fingerprint::BYTES
     }
 
     /// The fingerprint of a chunk's bytes; where comparing is by value their tag, and zeros. It is

@@ -75,7 +75,8 @@ impl RecipeForm {
     /// The form for references: all chunks of a repository are named in the same way. Without any
     /// chunk, only holes, it is the first.
     fn of(refs: &[ChunkRef]) -> Self {
-        match refs.iter().any(ChunkRef::is_named_by_place) {
+        let mut chunks = refs.iter().filter(|chunk| !chunk.is_hole()).peekable();
+        match chunks.peek().is_some() && chunks.all(ChunkRef::is_named_by_place) {
             true => Self::Places,
             false => Self::Fingerprints,
         }

@@ -15,7 +15,7 @@ use strongroom_engine::{EngineError, cat};
 use strongroom_machine::boot::{
     BootDisk, BootError, BootNetwork, BootOptions, BootPlan, Qemu, QemuError, Running, guess, plan,
 };
-use strongroom_machine::{DESCRIPTION_BYTES_MAX, Description, Firmware, FirmwareFile};
+use strongroom_machine::{DESCRIPTION_BYTES_MAX, Description, FirmwareFile};
 use strongroom_nbd::{Exports, Listener, Server, ServerOptions};
 use strongroom_repository::{Repository, RepositoryError};
 
@@ -296,7 +296,7 @@ fn describe(
         let hint = "`strongroom nbd` offers its disks to a QEMU that you start yourself";
         CliError::new(Exit::Failed, error.to_string(), hint)
     })?;
-    for FirmwareFile { name, .. } in files_of(&description.firmware) {
+    for FirmwareFile { name, .. } in description.files() {
         if !strongroom_catalog::entry::is_valid_name(name.as_bytes()) {
             continue;
         }
@@ -309,13 +309,6 @@ fn describe(
         }
     }
     Ok(Some(description))
-}
-
-fn files_of(firmware: &Firmware) -> Vec<&FirmwareFile> {
-    match firmware {
-        Firmware::Bios { file } => file.iter().collect(),
-        Firmware::Uefi { code, variables } => std::iter::once(code).chain(variables).collect(),
-    }
 }
 
 fn guessed(nights: &Nights, disks: &[BootDisk]) -> Result<Description, CliError> {

@@ -15,6 +15,7 @@ mod guess;
 mod picture;
 mod running;
 mod signs;
+mod tpm;
 
 use std::path::PathBuf;
 
@@ -70,6 +71,19 @@ pub struct BootOptions {
     pub has_agent: bool,
 }
 
+/// An emulated TPM with the state that it had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TpmPlan {
+    /// The files of its state.
+    pub state: Vec<PathBuf>,
+    /// It is of version 2.
+    pub is_version_2: bool,
+    /// The folder for the state of this start.
+    pub folder: PathBuf,
+    /// Where it listens.
+    pub socket: PathBuf,
+}
+
 /// What is to be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootPlan {
@@ -77,6 +91,8 @@ pub struct BootPlan {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
+    /// The TPM that has to run before it.
+    pub tpm: Option<TpmPlan>,
     /// What differs from the machine as it was.
     pub notes: Vec<String>,
     /// The socket of the monitor.

@@ -8,7 +8,7 @@ use crate::description::{
 use crate::drives::{Drive, property, value};
 use crate::error::MachineError;
 use crate::live::Machine;
-use crate::process::command_line;
+use crate::process::{command_line, fill_tpm_state};
 use crate::qmp::Qmp;
 
 /// Where QEMU keeps devices.
@@ -34,6 +34,7 @@ impl Machine {
         fill_machine(qmp, &mut description)?;
         fill_disks(self, &mut description)?;
         fill_networks(qmp, &mut description)?;
+        fill_tpm_state(&mut description);
         Ok(description)
     }
 }
@@ -98,7 +99,7 @@ fn fill_machine(qmp: &Qmp, description: &mut Description) -> Result<(), MachineE
     let tpm = &ask(qmp, "query-tpm")?[0];
     if let (None, Some(model)) = (&description.tpm, text(&tpm["model"])) {
         let backend = text(&tpm["options"]["type"]).unwrap_or_default();
-        description.tpm = Some(Tpm { device: model, backend, state: None });
+        description.tpm = Some(Tpm { device: model, backend, state: Vec::new() });
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ mod format;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use arguments::tpm_socket;
 pub(crate) use devices::{device_name, disk_bus, is_cdrom, is_network};
 
 /// A longer file is no description.
@@ -137,7 +138,7 @@ impl Default for Firmware {
     }
 }
 
-/// A file of the firmware.
+/// A file of the firmware, or of what belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirmwareFile {
     /// The name under which it is stored beside the description, such as `uefi-code.fd`.
@@ -233,9 +234,10 @@ pub struct Tpm {
     pub device: String,
     /// `emulator` or `passthrough`.
     pub backend: String,
-    /// The folder beside the description with the state of the emulator, if it was stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<String>,
+    /// The files of the emulator's state, if they could be found: what the guest has sealed is only
+    /// opened by a TPM with this state.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub state: Vec<FirmwareFile>,
 }
 
 /// Why a description could not be read.

@@ -22,6 +22,12 @@ pub enum MachineError {
     /// What libvirt says of the machine is no description of one.
     #[error("libvirt describes the machine in a way that is not understood: {0}")]
     DomainXml(String),
+    /// Its disks cannot be read from here.
+    #[error("the libvirt at {uri} is on another host: run the backup there")]
+    Elsewhere {
+        /// Where it is.
+        uri: String,
+    },
     /// The machine does not run.
     #[error("the machine {name:?} does not run: back up its images by `strongroom image backup`: {}",
         images.join(", "))]

@@ -128,6 +128,25 @@ impl StateFolder {
         write().map_err(file_error(&path))
     }
 
+    /// Writes a text for another program, for us to give its path.
+    pub fn write_text(&self, name: &str, text: &str) -> Result<PathBuf, MachineError> {
+        self.remove_text(name)?;
+        let path = self.folder.join(name);
+        let mut options = File::options();
+        let made = options.write(true).create_new(true).mode(0o600).open(&path);
+        made.and_then(|mut file| file.write_all(text.as_bytes())).map_err(file_error(&path))?;
+        Ok(path)
+    }
+
+    /// Removes it, if it is there.
+    pub fn remove_text(&self, name: &str) -> Result<(), MachineError> {
+        let path = self.folder.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(&path)(error)),
+            _ => Ok(()),
+        }
+    }
+
     /// Nothing is left to undo.
     pub fn remove(&self) -> Result<(), MachineError> {
         let path = self.intent_path();

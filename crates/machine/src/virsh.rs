@@ -1,6 +1,7 @@
 //! Runs `virsh`, which every host with libvirt has: no library of libvirt is linked in.
 
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -25,6 +26,12 @@ pub enum VirshError {
         /// Its words.
         said: String,
     },
+    /// It was ended from outside. What it was to do may be done or not.
+    #[error("virsh was ended while libvirt was asked for {command}")]
+    Ended {
+        /// Its subcommand.
+        command: String,
+    },
     /// It took too long.
     #[error("libvirt did not answer {command} within {limit:?}")]
     Slow {
@@ -33,6 +40,16 @@ pub enum VirshError {
         /// How long it could take.
         limit: Duration,
     },
+}
+
+impl VirshError {
+    /// Whether libvirt says one of these things.
+    pub fn says(&self, words: &[&str]) -> bool {
+        match self {
+            Self::Refused { said, .. } => words.iter().any(|words| said.contains(words)),
+            _ => false,
+        }
+    }
 }
 
 /// A connection to libvirt: each command makes its own.
@@ -50,6 +67,8 @@ impl Virsh {
         if let Some(uri) = &self.uri {
             command.args(["--connect", uri]);
         }
+        // A terminal's Ctrl-C is for us: what was begun is undone in order.
+        command.process_group(0);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(VirshError::Start)?;
         let (answer, said) = (read(child.stdout.take()), read(child.stderr.take()));
@@ -68,6 +87,9 @@ impl Virsh {
         let (answer, said) = (answer.join().unwrap_or_default(), said.join().unwrap_or_default());
         if status.success() {
             return Ok(answer);
+        }
+        if status.code().is_none() {
+            return Err(VirshError::Ended { command: name() });
         }
         // What went wrong is in the last line: "error: Domain not found: ...".
         let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());

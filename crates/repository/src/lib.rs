@@ -47,7 +47,7 @@ pub use kind::ErrorKind;
 pub use layout::{Fragmentation, Layout, RUN_BYTES_MAX, Run};
 pub use own::{KeptSession, KeptSnapshot, Needs, OwnRecord};
 pub use places::{Places, SlotBits, SlotWords};
-pub use read::chunk_reader::ChunkReader;
+pub use read::chunk_reader::{ChunkReader, false_if_unreadable};
 pub use read::disks::{DISK_SUFFIX, StoredDisk, find_disks};
 pub use read::lookup::{Found, find_path};
 pub use read::memo::{TreeKey, TreeMemo};

@@ -84,10 +84,8 @@ impl MachineArgs {
                 state_folder(std::path::absolute(monitor)?.as_os_str().as_bytes())
             }
             Way::Libvirt { uri, name } => {
-                // It may be named by its UUID, or be gone.
-                let found = LibvirtMachine::find(uri, name).ok();
-                let name = found.as_ref().map_or(name, |found| found.name());
-                state_folder(format!("libvirt {} {name}", uri.unwrap_or_default()).as_bytes())
+                let found = LibvirtMachine::find(uri, name).map_err(failed)?;
+                state_folder(found.key().as_bytes())
             }
         }
     }
@@ -116,8 +114,11 @@ fn hint_of(error: &MachineError) -> String {
             "QEMU is started with -qmp unix:SOCKET,server=on,wait=off; a monitor serves one client \
              at a time"
         }
-        MachineError::Virsh(VirshError::Refused { .. }) => {
+        MachineError::Virsh(error) if error.says(&["failed to get domain"]) => {
             "`virsh list --all` shows the machines; --connect says of which libvirt"
+        }
+        MachineError::Virsh(VirshError::Refused { .. } | VirshError::Slow { .. }) => {
+            "the log of libvirt says more; `strongroom machine undo` removes what was begun"
         }
         MachineError::Virsh(_) => {
             "libvirt's clients bring virsh; a machine without libvirt is named by its QMP socket"

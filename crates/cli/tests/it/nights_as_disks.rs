@@ -178,3 +178,60 @@ fn a_machine_ends_with_the_program_that_started_it() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// A machine with an emulated TPM: the state is stored with it, and is in the TPM of the machine that
+/// starts from the archive.
+#[test]
+fn a_machine_keeps_its_tpm() {
+    let world = World::with_repository();
+    let (disk, folder) = (talking_disk(&world, "hello\r\n"), world.path("tpm"));
+    fs::create_dir(&folder).unwrap();
+    let (tpm, monitor) = (world.path("tpm.sock"), world.path("qmp"));
+    let mut emulator = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "swtpm", "socket", "--tpm2", "--tpmstate"])
+        .arg(format!("dir={},mode=0600", folder.display()))
+        .arg("--ctrl")
+        .arg(format!("type=unixio,path={}", tpm.display()))
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let waits = |what: &dyn Fn() -> bool, until: &str| {
+        let begun = Stopwatch::start();
+        while !what() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it waits until {until}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    waits(&|| tpm.exists(), "swtpm listens");
+    let mut machine = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "qemu-system-x86_64", "-name", "vm1"])
+        .args(["-machine", "q35,accel=tcg", "-m", "64", "-nodefaults", "-display", "none"])
+        .args(["-qmp", &format!("unix:{},server=on,wait=off", monitor.display())])
+        .args(["-chardev", &format!("socket,id=chrtpm,path={}", tpm.display())])
+        .args(["-tpmdev", "emulator,id=tpm0,chardev=chrtpm", "-device", "tpm-crb,tpmdev=tpm0"])
+        .args(["-drive", &format!("if=virtio,format=raw,file={}", disk.display())])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let state = folder.join("tpm2-00.permall");
+    waits(&|| UnixStream::connect(&monitor).is_ok() && state.exists(), "there is a state");
+    let socket = monitor.to_str().unwrap();
+    let run = world.run(["machine", "backup", socket, "--store-reserve", "1MiB"]).exits(0);
+    assert!(!run.err.contains("TPM"), "{run:?}");
+    let stored = world.run(["cat", "latest:/vm1/machine/tpm2-00.permall"]).exits(0);
+    assert!(!stored.bytes.is_empty());
+    machine.kill().unwrap();
+    machine.wait().unwrap();
+    emulator.kill().unwrap();
+    emulator.wait().unwrap();
+
+    let (child, line) = started(&world, &["--json", "boot", "--no-kvm"], "\"machine\"");
+    let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(event["notes"], serde_json::json!([]), "{event}");
+    // QEMU would not start without its TPM, nor the TPM with a state that it does not understand.
+    let monitor = PathBuf::from(event["monitor"].as_str().unwrap());
+    let state = monitor.with_file_name("tpm").join("tpm2-00.permall");
+    assert!(state.exists(), "{state:?}");
+    interrupt(child).exits(0);
+    assert!(!state.exists(), "nothing is left of a start");
+}

@@ -10,7 +10,9 @@ use std::path::Path;
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::{Entry, Metadata, Recipe, RecipeReader, Snapshot};
-use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, SnapshotEvent};
+use strongroom_repository::{
+    ChunkReader, Found, Repository, RepositoryError, SnapshotEvent, false_if_unreadable,
+};
 use strongroom_source::{DirectoryId, Existing, PathFilter, Target, TargetOptions};
 
 use super::links::Links;
@@ -319,7 +321,8 @@ impl Run<'_> {
                 if digests {
                     self.digest.update(&self.reader.naming().data.fingerprint(&buffer).0);
                 }
-                is_read && self.reader.is_data(&chunk, &buffer).map_err(EngineError::from)?
+                let is_it = false_if_unreadable(self.reader.is_data(&chunk, &buffer));
+                is_read && is_it.map_err(EngineError::from)?
             };
             if !same {
                 return Ok(Some(offset));

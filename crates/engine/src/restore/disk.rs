@@ -8,7 +8,9 @@ use rustix::fs::{FallocateFlags, fallocate};
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::{ChunkRef, Recipe, RecipeReader, Snapshot};
-use strongroom_repository::{ChunkReader, Repository, RepositoryError, StoredDisk, find_disks};
+use strongroom_repository::{
+    ChunkReader, Repository, RepositoryError, StoredDisk, false_if_unreadable, find_disks,
+};
 
 use crate::error::EngineError;
 
@@ -243,7 +245,8 @@ impl Work<'_> {
             return Ok(false);
         }
         self.target.read_exact_at(buffer, offset).map_err(EngineError::Output)?;
-        Ok(self.reader.is_data(chunk, buffer)?)
+        // A chunk that is lost is reported when it is read.
+        Ok(false_if_unreadable(self.reader.is_data(chunk, buffer))?)
     }
 
     /// Sees that a part of the target is zeros; returns how many bytes had to be written.

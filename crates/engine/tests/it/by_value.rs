@@ -6,10 +6,15 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::sync::Mutex;
 
-use strongroom_arena::{ArenaContent, ArenaName, CacheLimits};
+use strongroom_arena::{
+    ArenaBuilder, ArenaContent, ArenaName, ArenaSeed, BlockDraft, BlockSealer, CacheLimits,
+    CompressionLevel, Finishing, Origin, Redundancy, StoredChunk, SummarySlot,
+};
+use strongroom_backend::Backend;
 use strongroom_base::keys::TAG_BYTES;
-use strongroom_base::{Cancel, Silent};
+use strongroom_base::{ArenaId, Cancel, Entropy, SeededEntropy, Silent};
 use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::{Part, WriteChunk};
 use strongroom_engine::BackupOptions;
@@ -183,11 +188,72 @@ fn what_cannot_be_read_is_stored_again() {
             let middle = bytes.len() / 4;
             let end = bytes.len() * 3 / 4;
             bytes[middle..end].fill(0x55);
-            strongroom_backend::Backend::replace(&*world.objects, &name, &bytes).unwrap();
+            world.objects.replace(&name, &bytes).unwrap();
         }
     }
     let again = BackupOptions { force: true, ..options(&world.tree()) };
     let second = run(&world.open(), &again, &Silent).unwrap();
     assert!(second.written.data_bytes > first.written.data_bytes / 2, "{:?}", second.written);
     world.assert_holds(&world.open(), second.snapshot.id, &world.image(), "stored again");
+}
+
+/// Gives the identifier of an arena first, then random bytes.
+struct Named(Mutex<Option<ArenaId>>, SeededEntropy);
+
+impl Entropy for Named {
+    fn fill(&self, bytes: &mut [u8]) {
+        match self.0.lock().unwrap().take() {
+            Some(id) => bytes.copy_from_slice(&id.0),
+            None => self.1.fill(bytes),
+        }
+    }
+}
+
+/// An arena that was rewritten exists in its second generation. A client that may store can create the
+/// first again, with content and tags of its own: no reader takes that for what was stored.
+#[test]
+fn a_planted_generation_is_not_read() {
+    let world = grown(1307, TAG_BYTES);
+    let access = strongroom_upkeep::NewAccess::PutOnly("laptop");
+    strongroom_upkeep::add_key(&world.open(), LAPTOP, "laptop", access, None).unwrap();
+    let first = world.backup().snapshot.id;
+    for name in fs::read_dir(world.tree()).unwrap().flatten().take(10) {
+        let _ = fs::remove_file(name.path());
+    }
+    let kept = world.backup().snapshot.id;
+    let image = world.image();
+    strongroom_upkeep::forget(&world.open(), &[first]).unwrap();
+    let all = strongroom_upkeep::PruneOptions { unused_percent_max: 0, ..Default::default() };
+    strongroom_upkeep::prune(&world.open(), &all, &Silent, &Cancel::new()).unwrap();
+    let attacker = world.open_with(world.surroundings(), LAPTOP).unwrap();
+    let keys = attacker.write_keys();
+    let mut planted = 0;
+    for name in names_in(&world.objects.snapshot(), "arenas") {
+        let name = ArenaName::of(&name).unwrap();
+        if name.generation == 0 || ArenaContent::of(name.id) != ArenaContent::Data {
+            continue;
+        }
+        let reader = ChunkReader::new(&world.open(), CacheLimits::default()).unwrap();
+        let arena = reader.store().arena(name.id).unwrap();
+        let entropy = Named(Mutex::new(Some(name.id)), SeededEntropy::new(7));
+        let seed = ArenaSeed::draw(ArenaContent::Data, keys, &entropy);
+        assert_eq!(seed.id, name.id);
+        let (mut draft, mut slots) = (BlockDraft::new(0, 0), Vec::new());
+        for (_, slot) in arena.slots() {
+            let bytes = vec![0x11; slot.chunk_bytes.max(1) as usize];
+            draft.push(StoredChunk::Whole(&bytes));
+            let tag = keys.naming.data.fingerprint(&bytes);
+            slots.push(SummarySlot::of(tag, StoredChunk::Whole(&bytes)));
+        }
+        let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
+        let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
+        builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
+        let (origin, redundancy) = (Origin::NONE, Redundancy::ARENA);
+        let finished =
+            builder.finish(Finishing { generation: 0, origin, keys, redundancy, padding: None });
+        world.objects.create(&finished.name.object(), finished.object()).unwrap();
+        planted += 1;
+    }
+    assert!(planted > 0, "an arena was rewritten");
+    world.assert_holds(&world.open(), kept, &image, "what was stored");
 }

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::disks::escaped;
-use super::{BootDisk, BootNetwork, BootOptions, BootPlan, Qemu, disks};
+use super::{BootDisk, BootNetwork, BootOptions, BootPlan, Qemu, TpmPlan, disks, tpm};
 use crate::{Description, Firmware, FirmwareFile};
 
 /// The memory of a machine of which nothing is known.
@@ -49,6 +49,8 @@ const SCREENS: [&str; 8] = [
     "vmware-svga",
     "ramfb",
 ];
+/// TPMs that a machine may have.
+const TPMS: [&str; 3] = ["tpm-crb", "tpm-tis", "tpm-spapr"];
 /// Properties of a machine that a guest can notice.
 const MACHINE_OPTIONS: [&str; 12] = [
     "smm",
@@ -82,11 +84,9 @@ pub fn plan(
     let monitor = options.folder.join("qmp");
     let agent = options.has_agent.then(|| options.folder.join("agent"));
     planning.consoles(&monitor, agent.as_deref());
-    if description.tpm.is_some() {
-        planning.notes.push("it had a TPM, and starts without one".to_owned());
-    }
+    let tpm = planning.tpm();
     let Planning { arguments, notes, .. } = planning;
-    BootPlan { program: emulator.program.clone(), arguments, notes, monitor, agent }
+    BootPlan { program: emulator.program.clone(), arguments, tpm, notes, monitor, agent }
 }
 
 struct Planning<'p> {
@@ -210,6 +210,34 @@ impl Planning<'_> {
         }
         let path = self.options.firmware.join(&file.name);
         path.is_file().then(|| path.to_string_lossy().into_owned())
+    }
+
+    /// Its TPM, if the state is stored and something can emulate it.
+    fn tpm(&mut self) -> Option<TpmPlan> {
+        let tpm = self.description.tpm.as_ref()?;
+        let state: Vec<String> = tpm.state.iter().filter_map(|file| self.stored(file)).collect();
+        let is_whole = !state.is_empty() && state.len() == tpm.state.len();
+        let is_known = TPMS.contains(&&*tpm.device) && self.emulator.has_device(&tpm.device);
+        if !is_whole || !is_known || !tpm::is_here() {
+            let why = match (is_whole, is_known) {
+                (false, _) => "its state is not stored",
+                (true, false) => "this QEMU has none like it",
+                (true, true) => "swtpm is not installed",
+            };
+            self.notes.push(format!("it had a TPM, and starts without one: {why}"));
+            return None;
+        }
+        let socket = self.options.folder.join("tpm.sock");
+        let path = escaped(&socket.to_string_lossy());
+        self.add("-chardev", format!("socket,id=tpm,path={path}"));
+        self.add("-tpmdev", "emulator,id=tpm0,chardev=tpm");
+        self.add("-device", format!("{},tpmdev=tpm0", tpm.device));
+        Some(TpmPlan {
+            is_version_2: tpm.state.iter().any(|file| file.name.starts_with("tpm2")),
+            state: state.into_iter().map(Into::into).collect(),
+            folder: self.options.folder.join("tpm"),
+            socket,
+        })
     }
 
     fn disks(&mut self, boot_disks: &[BootDisk]) {

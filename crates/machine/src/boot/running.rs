@@ -12,6 +12,7 @@ use serde_json::json;
 use strongroom_base::Stopwatch;
 
 use super::console::OnLine;
+use super::tpm::RunningTpm;
 use super::{BootPlan, Console, picture};
 use crate::{Qmp, QmpError};
 
@@ -63,6 +64,7 @@ pub struct Running {
     pub console: Console,
     listener: Option<JoinHandle<()>>,
     complaint: Option<JoinHandle<String>>,
+    _tpm: Option<RunningTpm>,
 }
 
 /// An emulator that has no monitor yet: it is ended unless it becomes a [`Running`].
@@ -86,6 +88,8 @@ impl Running {
     /// QEMU cannot be run, or ends at once, or its monitor does not answer.
     pub fn start(plan: &BootPlan, words: &[String], on_line: OnLine) -> Result<Self, BootError> {
         let failed = |error| BootError::Start { program: plan.program.clone(), error };
+        let tpm = plan.tpm.as_ref().map(RunningTpm::start).transpose();
+        let tpm = tpm.map_err(|error| BootError::Start { program: "swtpm".into(), error })?;
         let mut command = Command::new(&plan.program);
         command.args(&plan.arguments).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -114,7 +118,7 @@ impl Running {
             return Err(failed(io::ErrorKind::NotFound.into()));
         };
         let agent = plan.agent.clone();
-        Ok(Self { child, status: None, qmp, agent, console, listener, complaint })
+        Ok(Self { child, status: None, qmp, agent, console, listener, complaint, _tpm: tpm })
     }
 
     /// How it ended, if it did.

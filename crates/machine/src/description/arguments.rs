@@ -30,6 +30,19 @@ impl Description {
     }
 }
 
+/// Where the emulator of a TPM listens, by the arguments of a QEMU.
+pub fn tpm_socket(arguments: &[String]) -> Option<String> {
+    let values = |name: &'static str, first: &'static str| {
+        let named = split(arguments).into_iter().filter(move |argument| argument.name == name);
+        named.map(move |argument| Properties::of(argument.value, first)).collect::<Vec<_>>()
+    };
+    let tpm =
+        values("tpmdev", "type").into_iter().find(|tpm| tpm.get("type") == Some("emulator"))?;
+    let device = tpm.get("chardev")?;
+    let devices = values("chardev", "backend");
+    devices.into_iter().find(|found| found.get("id") == Some(device))?.owned("path")
+}
+
 /// A command line that is being read.
 #[derive(Default)]
 struct Reading {
@@ -288,7 +301,7 @@ impl Reading {
                 self.description.display.get_or_insert(driver);
             } else if let Some(id) = device.get("tpmdev") {
                 let backend = self.tpms.get(id).cloned().unwrap_or_default();
-                self.description.tpm = Some(Tpm { device: driver, backend, state: None });
+                self.description.tpm = Some(Tpm { device: driver, backend, state: Vec::new() });
             } else if is_network(&driver) || device.get("netdev").is_some() {
                 self.has_network_options = true;
                 let backend = device.get("netdev").and_then(|id| self.networks.get(id)).cloned();

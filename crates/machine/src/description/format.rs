@@ -21,10 +21,12 @@ impl Description {
 
     /// The files of its firmware, which are stored under their names beside the description.
     pub fn files(&self) -> Vec<&FirmwareFile> {
-        match &self.firmware {
+        let firmware: Vec<&FirmwareFile> = match &self.firmware {
             Firmware::Bios { file } => file.iter().collect(),
             Firmware::Uefi { code, variables } => [code].into_iter().chain(variables).collect(),
-        }
+        };
+        let of_tpm = self.tpm.iter().flat_map(|tpm| &tpm.state);
+        firmware.into_iter().chain(of_tpm).collect()
     }
 
     /// As it is stored: JSON on several lines.

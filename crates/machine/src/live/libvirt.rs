@@ -9,9 +9,11 @@
 //! have none, and are read as a whole.
 
 mod domain;
+mod thawing;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -32,17 +34,27 @@ use crate::description::Description;
 use crate::drives::LeftOut;
 use crate::error::MachineError;
 use crate::intent::StateFolder;
-use crate::process::{command_line, owner, process_of};
+use crate::process::{command_line, fill_tpm_state, owner, process_of};
 use crate::runs;
 use crate::virsh::{Virsh, VirshError};
-use domain::{Domain, DomainDisk, escaped};
+use domain::{Domain, DomainDisk, checkpoint_description, escaped};
+use thawing::{Thawing, agent_error, thaw};
 
 /// How long libvirt may take for a question.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// How long it may take to begin a backup, to end it, and to remove a checkpoint.
+/// How long it may take to end a backup, and to remove a checkpoint.
 const CHANGE_LIMIT: Duration = Duration::from_secs(120);
-/// How long the guest may take to go on.
-const THAW_LIMIT: Duration = Duration::from_secs(30);
+/// How long it may take to begin a backup: the guest is frozen meanwhile.
+const BEGIN_LIMIT: Duration = Duration::from_secs(20);
+/// How long a backup is waited for that may begin after all, or that is about to end.
+const LATE_LIMIT: Duration = Duration::from_secs(30);
+const LATE_TICK: Duration = Duration::from_millis(100);
+/// What libvirt says if there is no backup.
+const NO_JOB: [&str; 2] = ["no domain backup job", "backup job id not found"];
+/// What it says if the machine is off, or gone.
+const NO_MACHINE: [&str; 3] = ["is not running", "Domain not found", "failed to get domain"];
+/// What it says of a checkpoint that it does not trust.
+const NO_CHECKPOINT: [&str; 2] = ["heckpoint", "itmap"];
 /// The formats of images that keep checkpoints.
 const KEEPS_CHECKPOINTS: &str = "qcow2";
 /// What a bitmap is called in an export.
@@ -56,6 +68,8 @@ pub struct LibvirtMachine {
     domain: Domain,
     /// Bytes of each disk.
     sizes: Vec<Option<u64>>,
+    /// Which libvirt has it.
+    uri: String,
     left_out: Vec<LeftOut>,
 }
 
@@ -116,8 +130,7 @@ impl Connection {
     fn is_at_work(&self, socket: &Path) -> Result<bool, VirshError> {
         match self.ask(&["backup-dumpxml"], ANSWER_LIMIT) {
             Ok(xml) => Ok(xml.contains(&escaped(&socket.to_string_lossy()))),
-            // There is none, or the machine is off.
-            Err(VirshError::Refused { .. }) => Ok(false),
+            Err(error) if error.says(&NO_JOB) || error.says(&NO_MACHINE) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -127,21 +140,18 @@ impl Connection {
         if !self.is_at_work(socket)? {
             return Ok(false);
         }
-        match self.ask(&["domjobabort"], CHANGE_LIMIT) {
-            Ok(_) => Ok(true),
-            Err(error) if self.is_at_work(socket)? => {
-                Err(MachineError::NotUndone(error.to_string()))
+        let asked = self.ask(&["domjobabort"], CHANGE_LIMIT);
+        // It goes on to end when that has been answered.
+        let waited = Stopwatch::start();
+        while self.is_at_work(socket)? {
+            if waited.elapsed() > LATE_LIMIT {
+                let why = asked.err().map(|error| error.to_string());
+                let why = why.unwrap_or_else(|| "libvirt's backup job does not end".to_owned());
+                return Err(MachineError::NotUndone(why));
             }
-            Err(_) => Ok(true),
+            std::thread::sleep(LATE_TICK);
         }
-    }
-
-    /// Has the guest go on. Returns whether file systems were frozen.
-    fn thaw(&self) -> Result<bool, MachineError> {
-        match self.ask(&["domfsthaw"], THAW_LIMIT) {
-            Ok(said) => Ok(first_number(&said).is_some_and(|count| count > 0)),
-            Err(error) => Err(MachineError::NotThawed(agent_error("domfsthaw", error, THAW_LIMIT))),
-        }
+        Ok(true)
     }
 }
 
@@ -155,7 +165,14 @@ impl LibvirtMachine {
         let virsh = Virsh { uri: uri.map(str::to_owned) };
         let mut connection = Connection { virsh, name: name.to_owned() };
         let domain = connection.domain()?;
-        connection.name.clone_from(&domain.name);
+        // A name may be the number of another machine.
+        if !domain.uuid.is_empty() {
+            connection.name.clone_from(&domain.uuid);
+        }
+        let uri = connection.virsh.run(&["uri"], ANSWER_LIMIT)?.trim().to_owned();
+        if uri.split_once("://").is_some_and(|(_, rest)| !rest.starts_with('/')) {
+            return Err(MachineError::Elsewhere { uri });
+        }
         let size = |disk: &DomainDisk| {
             let said = connection.ask(&["domblkinfo", "--device", &disk.target], ANSWER_LIMIT);
             let line = said.ok()?;
@@ -165,12 +182,12 @@ impl LibvirtMachine {
         let sizes = domain.disks.iter().map(size).collect();
         let left_out = domain.left_out.iter();
         let left_out = left_out.map(|(name, why)| LeftOut { name: name.clone(), why: *why });
-        Ok(Self { left_out: left_out.collect(), sizes, connection, domain })
+        Ok(Self { left_out: left_out.collect(), sizes, connection, domain, uri })
     }
 
-    /// What libvirt calls it.
-    pub fn name(&self) -> &str {
-        &self.domain.name
+    /// What it is, however it was named.
+    pub fn key(&self) -> String {
+        format!("{} {}", self.uri, self.domain.uuid)
     }
 
     /// Fails if the machine is off.
@@ -218,7 +235,7 @@ impl RunningMachine for LibvirtMachine {
     }
 
     fn description(&self) -> Result<Description, MachineError> {
-        let line = process_of(&self.domain.uuid).and_then(command_line);
+        let line = process_of(&self.domain.name, &self.domain.uuid).and_then(command_line);
         let (program, arguments) = line.unwrap_or_default();
         let mut description = Description::from_arguments(&arguments);
         description.emulator.program = match (program.is_empty(), &self.domain.emulator) {
@@ -226,6 +243,7 @@ impl RunningMachine for LibvirtMachine {
             _ => program,
         };
         self.domain.correct(&mut description, &self.sizes);
+        fill_tpm_state(&mut description);
         Ok(description)
     }
 
@@ -237,13 +255,17 @@ impl RunningMachine for LibvirtMachine {
 
     fn freeze_disks(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError> {
         let state = StateFolder::lock(night.state_folder)?;
-        undo_by(&self.connection, &state)?;
+        match undo_by(&self.connection, &state) {
+            // All else is undone. An agent that answers no more does not stop all backups.
+            Ok(_) | Err(MachineError::NotThawed(_)) => {}
+            Err(error) => return Err(error),
+        }
         self.check_runs()?;
         let disks = self.chosen(night)?;
         let parent = night.parent.map(|parent| checkpoint_name(night.set, parent.snapshot));
         self.connection.remove_checkpoints(night.set, parent.as_deref())?;
         let store = Store::open(night.store_folder, night.store_limits)?;
-        let owner = process_of(&self.domain.uuid).and_then(owner);
+        let owner = process_of(&self.domain.name, &self.domain.uuid).and_then(owner);
         let socket = state.prepare_socket(owner)?;
         let intent = LibvirtIntent {
             snapshot: night.snapshot.to_owned(),
@@ -258,6 +280,7 @@ impl RunningMachine for LibvirtMachine {
             stores: intent.stores.clone(),
             set: night.set.to_owned(),
             checkpoint: checkpoint_name(night.set, night.snapshot),
+            thawing: Mutex::new(None),
         };
         match self.begin(&undoing, intent, &disks, night, store) {
             Ok(mut live) => {
@@ -281,26 +304,26 @@ impl LibvirtMachine {
         night: &Night<'_>,
         mut store: Store,
     ) -> Result<LiveDisks, MachineError> {
-        let known = self.connection.checkpoints(PREFIX)?;
-        let parent = night.parent.map(|parent| checkpoint_name(night.set, parent.snapshot));
-        let parent = parent.filter(|parent| known.contains(parent));
-        let (reached, frozen) = self.freeze(night)?;
+        let since = self.parent_of(disks, night)?;
+        let Frozen { reached, since: frozen, is_possible } = self.freeze(night)?;
         let beside = Beside::read_all(night.beside);
-        let since = self.begin_job(undoing, disks, parent.as_deref());
-        let pause = frozen.map_or(Duration::ZERO, |frozen| frozen.elapsed());
-        if intent.is_freezing && frozen.is_some() {
-            // If the guest does not go on now, the end of the backup tries it again.
-            intent.is_freezing = self.connection.thaw().is_err();
-            undoing.state.write(&intent)?;
+        let begun = self.begin_job(undoing, disks, since.as_ref());
+        let pause = frozen.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
+        if is_possible {
+            // It goes on until the guest does.
+            *lock(&undoing.thawing) = Some(Thawing::start(self.connection.clone()));
         }
-        let since = since?;
+        intent.is_freezing = is_possible;
+        undoing.state.write(&intent)?;
+        let is_trusted = begun?;
+        let since = since.filter(|_| is_trusted);
         intent.stores.iter().try_for_each(|path| store.adopt(path))?;
         let instant = Arc::new(Instant::new(night.cancel.clone()));
         let mut live = Vec::new();
         for disk in disks {
-            let is_noted = since.is_some() && disk.format == KEEPS_CHECKPOINTS;
             let before = night.parent.and_then(|parent| parent.disk_bytes.get(&disk.target));
-            let bitmap = (is_noted && before.is_some()).then_some(CHANGED);
+            let is_noted = since.as_ref().is_some_and(|since| since.has(disk));
+            let bitmap = is_noted.then_some(CHANGED);
             let offered = Reader::connect(&undoing.socket, &disk.target, bitmap, night.connections);
             let mut offered =
                 offered.map_err(|error| MachineError::Nbd { disk: disk.target.clone(), error })?;
@@ -323,63 +346,132 @@ impl LibvirtMachine {
         Ok(LiveDisks { disks: live, left_out, beside, reached, pause, instant, watch, undoing })
     }
 
-    /// Freezes the guest if it is to be; returns when that was done, if it was.
-    fn freeze(&self, night: &Night<'_>) -> Result<(Reached, Option<Stopwatch>), MachineError> {
+    /// What is noted since the parent: for the disks that the parent's checkpoint is of. libvirt itself
+    /// looks only for a bitmap of that name, which a copy of another image has as well.
+    fn parent_of(
+        &self,
+        disks: &[DomainDisk],
+        night: &Night<'_>,
+    ) -> Result<Option<Since>, MachineError> {
+        let Some(parent) = night.parent else { return Ok(None) };
+        let name = checkpoint_name(night.set, parent.snapshot);
+        if !self.connection.checkpoints(PREFIX)?.contains(&name) {
+            return Ok(None);
+        }
+        let dump = ["checkpoint-dumpxml", "--checkpointname", &name];
+        let xml = self.connection.ask(&dump, ANSWER_LIMIT)?;
+        let known = checkpoint_description(&xml).unwrap_or_default();
+        let is_same = |disk: &&DomainDisk| {
+            disk.format == KEEPS_CHECKPOINTS
+                && parent.disk_bytes.contains_key(&disk.target)
+                && known.lines().any(|line| line.trim() == identity_of(disk))
+        };
+        let targets: Vec<String> =
+            disks.iter().filter(is_same).map(|disk| disk.target.clone()).collect();
+        Ok((!targets.is_empty()).then_some(Since { checkpoint: name, targets }))
+    }
+
+    /// Freezes the guest if it is to be.
+    fn freeze(&self, night: &Night<'_>) -> Result<Frozen, MachineError> {
         if night.consistency == Consistency::None {
-            return Ok((Reached::Paused { why: None }, None));
+            let reached = Reached::Paused { why: None };
+            return Ok(Frozen { reached, since: None, is_possible: false });
         }
         let limit = night.freeze_limit;
         let error = match self.connection.ask(&["domfsfreeze"], limit) {
             Ok(said) => {
-                let count = first_number(&said).unwrap_or_default();
-                return Ok((Reached::Frozen(count), Some(Stopwatch::start())));
+                let reached = Reached::Frozen(first_number(&said).unwrap_or_default());
+                return Ok(Frozen { reached, since: Some(Stopwatch::start()), is_possible: true });
             }
-            Err(error) => agent_error("domfsfreeze", error, limit),
+            Err(error) => error,
+        };
+        let is_impossible = error.says(&thawing::NO_AGENT) || error.says(&ALREADY_FROZEN);
+        let error = match error.says(&ALREADY_FROZEN) {
+            true => AgentError::AlreadyFrozen,
+            false => agent_error("domfsfreeze", error, limit),
         };
         if night.consistency == Consistency::Required {
+            // What undoes it has the guest go on.
             return Err(error.into());
         }
-        // An agent that was slow may freeze the guest yet.
-        let is_late = matches!(error, AgentError::TimedOut(_));
-        Ok((Reached::Paused { why: Some(error) }, is_late.then(Stopwatch::start)))
+        let reached = Reached::Paused { why: Some(error) };
+        // An agent that was slow, or left while it was asked, may have frozen the guest, or may yet.
+        Ok(Frozen { reached, since: None, is_possible: !is_impossible })
     }
 
-    /// Begins the job, with all disks at one instant. Returns the checkpoint since which changes are
-    /// known; if libvirt does not trust that one, everything is to be read.
-    fn begin_job<'c>(
+    /// Begins the job, with all disks at one instant. Returns whether libvirt trusts the parent's
+    /// checkpoint; otherwise everything is to be read.
+    fn begin_job(
         &self,
         undoing: &LibvirtUndoing,
         disks: &[DomainDisk],
-        parent: Option<&'c str>,
-    ) -> Result<Option<&'c str>, MachineError> {
-        let folder = undoing.socket.parent().expect("a socket is in a folder");
-        let (backup, checkpoint) = (folder.join("backup.xml"), folder.join("checkpoint.xml"));
-        let write = |path: &Path, xml: &str| {
-            std::fs::write(path, xml).map_err(crate::error::file_error(path))
-        };
-        let made = checkpoint_xml(&undoing.checkpoint, &self.domain.disks, disks);
-        let begin = |since: Option<&str>| -> Result<(), MachineError> {
-            write(&backup, &backup_xml(undoing, &self.domain.disks, disks, since))?;
-            let (backup, checkpoint) = (backup.to_string_lossy(), checkpoint.to_string_lossy());
+        since: Option<&Since>,
+    ) -> Result<bool, MachineError> {
+        let all = &self.domain.disks;
+        let made = checkpoint_xml(&undoing.checkpoint, all, disks);
+        let made =
+            made.map(|made| undoing.state.write_text("checkpoint.xml", &made)).transpose()?;
+        let begin = |since: Option<&Since>| -> Result<(), MachineError> {
+            let backup = backup_xml(undoing, all, disks, since);
+            let backup = undoing.state.write_text("backup.xml", &backup)?;
+            let backup = backup.to_string_lossy();
+            let made = made.as_ref().map(|made| made.to_string_lossy());
             let mut command = vec!["backup-begin", "--backupxml", &*backup];
-            if let Some(made) = &made {
-                write(Path::new(&*checkpoint), made)?;
-                command.extend(["--checkpointxml", &*checkpoint]);
+            command.extend(made.iter().flat_map(|made| ["--checkpointxml", &**made]));
+            let begun = self.connection.ask(&command, BEGIN_LIMIT);
+            if matches!(begun, Err(VirshError::Slow { .. } | VirshError::Ended { .. })) {
+                // It may begin after all: then it is there to be ended.
+                let waited = Stopwatch::start();
+                while waited.elapsed() < LATE_LIMIT
+                    && !self.connection.is_at_work(&undoing.socket)?
+                {
+                    std::thread::sleep(LATE_TICK);
+                }
             }
-            Ok(self.connection.ask(&command, CHANGE_LIMIT).map(drop)?)
+            Ok(begun.map(drop)?)
         };
-        let begun = match (begin(parent), parent) {
+        let begun = match begin(since) {
             // The checkpoint's bitmap is lost or inconsistent: that is why there is a second way.
-            (Err(MachineError::Virsh(VirshError::Refused { .. })), Some(_)) => {
-                begin(None).map(|()| None)
+            Err(MachineError::Virsh(error)) if since.is_some() && error.says(&NO_CHECKPOINT) => {
+                begin(None).map(|()| false)
             }
-            (begun, parent) => begun.map(|()| parent),
+            begun => begun.map(|()| true),
         };
-        for path in [&backup, &checkpoint] {
-            store::remove(path)?;
+        for name in ["backup.xml", "checkpoint.xml"] {
+            undoing.state.remove_text(name)?;
         }
         begun
     }
+}
+
+/// What is noted since the parent.
+struct Since {
+    checkpoint: String,
+    /// Of these disks.
+    targets: Vec<String>,
+}
+
+impl Since {
+    fn has(&self, disk: &DomainDisk) -> bool {
+        self.targets.contains(&disk.target)
+    }
+}
+
+/// What became of freezing.
+struct Frozen {
+    reached: Reached,
+    /// When it was done, if it was.
+    since: Option<Stopwatch>,
+    /// The guest may be frozen, or become so.
+    is_possible: bool,
+}
+
+/// Which image a disk is: its name, and the file, by its number if it can be seen from here.
+fn identity_of(disk: &DomainDisk) -> String {
+    let source = disk.source.as_deref().unwrap_or_default();
+    let number = std::fs::metadata(source).ok();
+    let number = number.map(|found| format!("{}:{}", found.dev(), found.ino()));
+    format!("{} {} {source}", disk.target, number.unwrap_or_default())
 }
 
 /// The backup: the chosen disks, offered at the socket, and where what is overwritten goes.
@@ -387,7 +479,7 @@ fn backup_xml(
     undoing: &LibvirtUndoing,
     all: &[DomainDisk],
     chosen: &[DomainDisk],
-    since: Option<&str>,
+    since: Option<&Since>,
 ) -> String {
     let mut disks = String::new();
     for disk in all {
@@ -396,10 +488,10 @@ fn backup_xml(
             disks.push_str(&format!("<disk name='{name}' backup='no'/>"));
             continue;
         };
-        let mode = match since.filter(|_| disk.format == KEEPS_CHECKPOINTS) {
+        let mode = match since.filter(|since| since.has(disk)) {
             Some(since) => format!(
                 "backupmode='incremental' incremental='{}' exportbitmap='{CHANGED}'",
-                escaped(since)
+                escaped(&since.checkpoint)
             ),
             None => "backupmode='full'".to_owned(),
         };
@@ -427,8 +519,12 @@ fn checkpoint_xml(name: &str, all: &[DomainDisk], chosen: &[DomainDisk]) -> Opti
             format!("<disk name='{}' checkpoint='{kind}'/>", escaped(&disk.target))
         };
         let disks: String = all.iter().map(disk).collect();
-        let name = escaped(name);
-        format!("<domaincheckpoint><name>{name}</name><disks>{disks}</disks></domaincheckpoint>")
+        let of: Vec<String> = all.iter().filter(|disk| keeps(disk)).map(identity_of).collect();
+        let (name, of) = (escaped(name), escaped(&of.join("\n")));
+        format!(
+            "<domaincheckpoint><name>{name}</name><description>{of}</description>\
+             <disks>{disks}</disks></domaincheckpoint>"
+        )
     })
 }
 
@@ -442,13 +538,8 @@ fn first_number(text: &str) -> Option<u64> {
     text.split_whitespace().find_map(|word| word.parse().ok())
 }
 
-fn agent_error(command: &'static str, error: VirshError, limit: Duration) -> AgentError {
-    match error {
-        VirshError::Slow { .. } => AgentError::TimedOut(limit),
-        VirshError::Refused { said, .. } => AgentError::Refused { command, description: said },
-        VirshError::Start(error) => AgentError::Unanswered { command, why: error.to_string() },
-    }
-}
+/// What an agent says that is asked to freeze a frozen guest: it knows fewer commands then.
+const ALREADY_FROZEN: [&str; 2] = ["has been disabled", "already frozen"];
 
 /// What is needed to undo.
 struct LibvirtUndoing {
@@ -458,10 +549,18 @@ struct LibvirtUndoing {
     stores: Vec<PathBuf>,
     set: String,
     checkpoint: String,
+    // A plain mutex: taken at the beginning and at the end.
+    thawing: Mutex<Option<Thawing>>,
 }
 
 impl GiveBack for LibvirtUndoing {
     fn give_back(&self, is_committed: bool) -> Result<(), MachineError> {
+        let thawing = lock(&self.thawing).take();
+        if thawing.is_some_and(Thawing::finish)
+            && let Some(intent) = self.state.intent::<LibvirtIntent>()?
+        {
+            self.state.write(&LibvirtIntent { is_freezing: false, ..intent })?;
+        }
         undo_by(&self.connection, &self.state)?;
         let kept = is_committed.then_some(self.checkpoint.as_str());
         match is_committed {
@@ -497,24 +596,22 @@ fn undo_by(connection: &Connection, state: &StateFolder) -> Result<Undone, Machi
     let intent: Option<LibvirtIntent> = state.intent()?;
     let snapshot = intent.as_ref().map(|intent| intent.snapshot.clone());
     let mut undone = Undone { snapshot, ..Undone::default() };
+    // What keeps the guest from working goes first.
+    let is_freezing = intent.as_ref().is_some_and(|intent| intent.is_freezing);
+    let thawed = if is_freezing { thaw(connection) } else { Ok(false) };
     let socket = state.socket()?;
     if connection.end(&socket)? {
         undone.removed.push("the backup job of libvirt".to_owned());
     }
-    if let Some(intent) = &intent {
-        if intent.is_freezing {
-            undone.is_thawed = match connection.thaw() {
-                Ok(is_thawed) => is_thawed,
-                // There is no agent, or no machine any more: then nothing is frozen.
-                Err(MachineError::NotThawed(AgentError::Refused { .. })) => false,
-                Err(error) => return Err(error),
-            };
-        }
-        intent.stores.iter().try_for_each(|path| store::remove(path))?;
-    }
+    intent.iter().flat_map(|intent| &intent.stores).try_for_each(|path| store::remove(path))?;
     store::remove(&socket)?;
+    undone.is_thawed = thawed?;
     state.remove()?;
     Ok(undone)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -538,7 +635,7 @@ mod tests {
         let made = checkpoint_xml("strongroom-set-S1", &all, &all[..2]).unwrap();
         assert_eq!(
             made,
-            "<domaincheckpoint><name>strongroom-set-S1</name><disks>\
+            "<domaincheckpoint><name>strongroom-set-S1</name><description>vda  </description><disks>\
              <disk name='vda' checkpoint='bitmap'/><disk name='vdb' checkpoint='no'/>\
              <disk name='vd&amp;c' checkpoint='no'/></disks></domaincheckpoint>"
         );

@@ -33,6 +33,8 @@ pub struct ChunkReader {
     cache: Option<PathBuf>,
     // A plain mutex: taken only when a hint failed.
     index: Mutex<Option<KnownPlaces>>,
+    // The same; by value, when an arena was last read again for a chunk that was not in it.
+    read_again: Mutex<HashMap<ArenaId, Stopwatch>>,
 }
 
 /// Where chunks are, for failed hints.
@@ -59,6 +61,8 @@ impl KnownPlaces {
 
 /// The arenas are not listed more often than this for chunks that are nowhere.
 const PLACES_LIFETIME: Duration = Duration::from_secs(1);
+/// An arena is not read again more often than this for chunks that it has lost.
+const READ_AGAIN_LIFETIME: Duration = Duration::from_secs(60);
 
 impl ChunkReader {
     /// A reader with its own caches.
@@ -66,7 +70,13 @@ impl ChunkReader {
         if !repository.keys.can_read() {
             return Err(RepositoryError::PutOnly);
         }
-        Ok(Self::over(repository, repository.arena_store(limits)))
+        let reader = Self::over(repository, repository.arena_store(limits));
+        if reader.naming.is_by_value() {
+            // A recipe does not say what a chunk is, so nothing would show that a generation of an
+            // arena was planted.
+            reader.store.turn_to_genuine()?;
+        }
+        Ok(reader)
     }
 
     /// A reader for a restore: from a repository far away it reads each block once.
@@ -97,6 +107,7 @@ impl ChunkReader {
             can_read: repository.keys.can_read(),
             cache: repository.cache_folder(),
             index: Mutex::new(None),
+            read_again: Mutex::default(),
         }
     }
 
@@ -126,22 +137,26 @@ impl ChunkReader {
     }
 
     /// Whether bytes of this fingerprint may be a chunk. By value that is no proof.
-    pub fn may_be(&self, chunk: &ChunkRef, fingerprint: &Fingerprint) -> bool {
-        match self.naming.is_by_value() {
-            true => self.in_summary(chunk.location).is_ok_and(|tag| tag == *fingerprint),
+    pub fn may_be(
+        &self,
+        chunk: &ChunkRef,
+        fingerprint: &Fingerprint,
+    ) -> Result<bool, RepositoryError> {
+        Ok(match self.naming.is_by_value() {
+            true => self.in_summary(chunk.location)? == *fingerprint,
             false => chunk.fingerprint == *fingerprint,
-        }
+        })
     }
 
     /// Whether these bytes are a chunk of content: by its fingerprint or, by value, compared with
-    /// it byte by byte.
+    /// it byte by byte. Then it is an error if the chunk cannot be read.
     pub fn is_data(&self, chunk: &ChunkRef, bytes: &[u8]) -> Result<bool, RepositoryError> {
         let fingerprint = self.naming.data.fingerprint(bytes);
-        Ok(self.may_be(chunk, &fingerprint)
-            && (!self.naming.is_by_value() || self.holds(chunk.location, bytes)?))
+        Ok(self.may_be(chunk, &fingerprint)?
+            && (!self.naming.is_by_value() || *self.read_data(chunk)? == *bytes))
     }
 
-    /// Whether exactly these bytes are in a place. False if what is there cannot be read.
+    /// Whether exactly these bytes are in a place, for a writer: what cannot be read is not relied on.
     pub fn holds(&self, place: Location, bytes: &[u8]) -> Result<bool, RepositoryError> {
         let compare = || -> Result<bool, RepositoryError> {
             let block = self.block_of(place)?;
@@ -150,11 +165,12 @@ impl ChunkReader {
                 None => Ok(false),
             }
         };
-        match compare() {
-            Err(error) if error.is_damage() || error.is_lost_chunk() => Ok(false),
-            Err(RepositoryError::Arena(ArenaError::PutOnly)) => Ok(false),
-            other => other,
-        }
+        false_if_unreadable(compare())
+    }
+
+    /// Whether a reference names its chunk as this repository does. Others lead nowhere.
+    pub fn names_as_here(&self, chunk: &ChunkRef) -> bool {
+        chunk.is_named_by_place() == self.naming.is_by_value()
     }
 
     /// What the summary of its arena calls the chunk in a place.
@@ -177,6 +193,13 @@ impl ChunkReader {
 
     /// From the first place that has them.
     fn read(&self, content: ArenaContent, chunk: &ChunkRef) -> Result<Vec<u8>, RepositoryError> {
+        if !self.names_as_here(chunk) {
+            return Err(RepositoryError::ChunkLost {
+                fingerprint: chunk.fingerprint,
+                location: chunk.location,
+                why: "it is named as in a repository of the other naming".to_owned(),
+            });
+        }
         let mut why = match self.read_at(content, &chunk.fingerprint, chunk.location) {
             Err(error) if error.is_lost_chunk() => error,
             other => return other,
@@ -219,7 +242,11 @@ impl ChunkReader {
                 tried.push(place);
                 next = self.elsewhere(&chunk.fingerprint, &tried)?;
             }
-            if is_last || !self.look_again()? {
+            let is_worth_it = match self.naming.is_by_value() {
+                true => self.may_read_again(chunk.location.arena),
+                false => self.look_again()?,
+            };
+            if is_last || !is_worth_it {
                 break;
             }
             tried.iter().for_each(|place| self.store.forget(place.arena));
@@ -258,13 +285,21 @@ impl ChunkReader {
         Ok(places.iter().copied().find(|place| !tried.contains(place)))
     }
 
+    /// By value: whether the arena of a chunk that was not in it is read again. It may have been
+    /// rewritten since; one that is broken is not read for each of its chunks.
+    fn may_read_again(&self, arena: ArenaId) -> bool {
+        let mut before = self.read_again.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent =
+            before.get(&arena).is_some_and(|since| since.elapsed() < READ_AGAIN_LIFETIME);
+        if !is_recent {
+            before.insert(arena, Stopwatch::start());
+        }
+        !is_recent
+    }
+
     /// Brings the places up to date, for a reader beside which others store and collect. Returns
     /// whether any arena has come or gone since.
     fn look_again(&self) -> Result<bool, RepositoryError> {
-        if self.naming.is_by_value() {
-            // Its arena may have been rewritten: that is seen by reading it.
-            return Ok(true);
-        }
         let mut slot = self.known_places()?;
         let known = slot.as_mut().expect("known_places fills it");
         if known.since.elapsed() < PLACES_LIFETIME {
@@ -391,6 +426,17 @@ impl ChunkReader {
             }
         }
         Ok(())
+    }
+}
+
+/// What a writer makes of a comparison with something that cannot be read: it is not relied on.
+pub fn false_if_unreadable(
+    compared: Result<bool, RepositoryError>,
+) -> Result<bool, RepositoryError> {
+    match compared {
+        Err(error) if error.is_damage() || error.is_lost_chunk() => Ok(false),
+        Err(RepositoryError::Arena(ArenaError::PutOnly)) => Ok(false),
+        other => other,
     }
 }
 

@@ -77,7 +77,7 @@ impl<'r> StreamBasis<'r> {
     pub fn in_place(&mut self, part: Part, fingerprint: &Fingerprint) -> Option<Location> {
         let here = self.in_parent(part.offset);
         let (start, chunk) = *self.parts(part.level, here..here.saturating_add(1)).first()?;
-        if start != here || !self.reader.may_be(&chunk, fingerprint) {
+        if start != here || !self.reader.may_be(&chunk, fingerprint).unwrap_or(false) {
             return None;
         }
         self.proven_drift = self.drift;

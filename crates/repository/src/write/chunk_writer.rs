@@ -17,7 +17,7 @@ use crate::error::RepositoryError;
 use crate::index::chunk_index::ChunkIndex;
 use crate::own::Needs;
 use crate::places::Places;
-use crate::read::chunk_reader::ChunkReader;
+use crate::read::chunk_reader::{ChunkReader, false_if_unreadable};
 use crate::repository::Repository;
 use crate::session::Session;
 
@@ -258,24 +258,25 @@ impl<'r> ChunkWriter<'r> {
         if !self.reader.naming().is_by_value() {
             return Ok(true);
         }
-        // Data and metadata may share a tag, and never a place.
-        if ArenaContent::of(place.arena) != content {
-            return Ok(false);
-        }
         while !self.index.is_written(place.arena) {
             let packer = match &mut self.packer {
                 Packing::Packer(packer) => packer,
                 // What a dry run would have stored can be read nowhere.
                 Packing::Nowhere { .. } => return Ok(true),
             };
+            if ArenaContent::of(place.arena) != content {
+                return Ok(false);
+            }
             if packer.is_open(place.arena) {
                 let Some(stored) = packer.chunk(place) else { return Ok(false) };
-                return Ok(*self.reader.expand(stored)? == *chunk);
+                let expanded = self.reader.expand(stored);
+                return false_if_unreadable(expanded.map(|bytes| *bytes == *chunk));
             }
             let written = packer.wait_written()?;
             note_written(&mut self.index, &mut self.stats, &[written]);
         }
-        self.reader.holds(place, chunk)
+        // Data and metadata may share a tag, and never a place.
+        Ok(ArenaContent::of(place.arena) == content && self.reader.holds(place, chunk)?)
     }
 
     /// Whether a chunk in this place may be named in the snapshot. Metadata must be readable for
@@ -335,7 +336,8 @@ impl<'r> ChunkWriter<'r> {
 
     /// True if the chunk that a parent's recipe names still exists.
     pub fn is_present(&self, chunk: &ChunkRef) -> Result<bool, RepositoryError> {
-        let is_present = self.is_usable(chunk.location)
+        let is_present = self.reader.names_as_here(chunk)
+            && self.is_usable(chunk.location)
             && self.index.is_present(&chunk.fingerprint, chunk.location, self.reader.store())?;
         if is_present {
             self.note_needed(chunk.location.arena);

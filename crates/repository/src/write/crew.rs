@@ -18,6 +18,11 @@ impl Crew {
         self.threads.push(std::thread::spawn(work));
     }
 
+    /// Whether a thread has ended. While the queues are open, only a panic ends one.
+    pub fn has_ended(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
     /// Waits for every thread, and continues the panic of one that panicked: what a thread did not
     /// finish must not pass for finished. The queues must be closed.
     pub fn join(mut self) {

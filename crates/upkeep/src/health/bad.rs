@@ -83,6 +83,9 @@ fn is_at(
     chunk: &ChunkRef,
     location: Location,
 ) -> Result<bool, RepositoryError> {
+    if !reader.names_as_here(chunk) {
+        return Ok(false);
+    }
     let is_it = |fingerprint: Fingerprint| chunk.fingerprint.names(location, &fingerprint);
     match bad.bases_at(reader, location, is_it)? {
         None => Ok(false),

@@ -268,7 +268,7 @@ impl Backup<'_> {
         if self.description.arguments.is_empty() {
             missing("the command line of QEMU");
         }
-        if self.description.tpm.as_ref().is_some_and(|tpm| tpm.state.is_none()) {
+        if self.description.tpm.as_ref().is_some_and(|tpm| tpm.state.is_empty()) {
             missing("the state of its TPM");
         }
         files

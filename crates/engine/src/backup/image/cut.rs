@@ -212,7 +212,7 @@ impl Hand<'_, '_> {
             match self.cutting.disk.image().read_at(segment.start, &mut bytes) {
                 Ok(()) => {
                     let fingerprint = self.cutting.files.fingerprint(&bytes);
-                    if !self.cutting.reader.may_be(&chunk, &fingerprint) {
+                    if !self.cutting.reader.may_be(&chunk, &fingerprint)? {
                         return self.give(Cut::Denied { range: segment.range() }, 0);
                     }
                 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use strongroom_base::{Cancel, Cancelled};
 use strongroom_catalog::{ChunkRef, Entry, RecipeReader};
 use strongroom_repository::config::CHUNK_BYTES_MAX;
-use strongroom_repository::{ChunkReader, RepositoryError};
+use strongroom_repository::{ChunkReader, RepositoryError, false_if_unreadable};
 use strongroom_source::{Existing, ExistingFile, TargetError, TargetFile};
 
 use super::{BatchFile, Making, Shared, Want};
@@ -83,7 +83,8 @@ fn is_chunk(
         return Ok(false);
     }
     buffer.resize(chunk.stream_bytes as usize, 0);
-    Ok(read(buffer) && reader.is_data(chunk, buffer)?)
+    // A chunk that is lost is reported when it is read.
+    Ok(read(buffer) && false_if_unreadable(reader.is_data(chunk, buffer))?)
 }
 
 impl<'b> Shared<'b> {

@@ -132,6 +132,14 @@ impl Domain {
     }
 }
 
+/// The description in the XML of a checkpoint.
+pub fn checkpoint_description(xml: &str) -> Option<String> {
+    let options = ParsingOptions { nodes_limit: NODES_MAX, ..ParsingOptions::default() };
+    let document = Document::parse_with_options(xml, options).ok()?;
+    let description = descend(document.root_element(), &["description"])?;
+    description.text().map(str::to_owned)
+}
+
 /// The element at the end of a path of names.
 fn descend<'a, 'x>(from: Node<'a, 'x>, path: &[&str]) -> Option<Node<'a, 'x>> {
     path.iter().try_fold(from, |node, name| node.children().find(|child| child.has_tag_name(*name)))

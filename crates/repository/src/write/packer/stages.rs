@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use strongroom_arena::{
@@ -19,6 +20,9 @@ use crate::near::Near;
 use crate::repository::Repository;
 use crate::write::crew::Crew;
 use crate::write::times::{Stage, StageTimes};
+
+/// How often it is looked whether the threads are alive that an arena is waited for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The caller's ends of all queues.
 pub struct Stages {
@@ -207,8 +211,14 @@ impl Stages {
 
     /// Waits until one more of the closed arenas is on the medium, or could not be written.
     pub fn wait_written(&self) -> Result<WrittenArena, BackendError> {
-        // A writer that panicked takes the others with it, and `finish` continues the panic.
-        self.times.receive(&self.written).expect("writers live as long as their queue")
+        loop {
+            let waited = || self.written.recv_timeout(LOOK_EVERY);
+            match self.times.time(Stage::Wait, waited) {
+                Ok(written) => return written,
+                // They end only when the queues close, or by a panic.
+                Err(_) => assert!(!self.crew.has_ended(), "a thread of the packer has ended"),
+            }
+        }
     }
 
     /// Waits until every closed arena is on the medium.
