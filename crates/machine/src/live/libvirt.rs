@@ -305,7 +305,13 @@ impl LibvirtMachine {
         mut store: Store,
     ) -> Result<LiveDisks, MachineError> {
         let since = self.parent_of(disks, night)?;
-        let Frozen { reached, since: frozen, is_possible } = self.freeze(night)?;
+        let frozen = self.freeze(night);
+        if matches!(frozen, Err(MachineError::Agent(AgentError::AlreadyFrozen))) {
+            // Who froze the guest has it go on.
+            intent.is_freezing = false;
+            undoing.state.write(&intent)?;
+        }
+        let Frozen { reached, since: frozen, is_possible } = frozen?;
         let beside = Beside::read_all(night.beside);
         let begun = self.begin_job(undoing, disks, since.as_ref());
         let pause = frozen.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
