@@ -13,7 +13,8 @@ use strongroom_base::SnapshotId;
 use strongroom_catalog::Snapshot;
 use strongroom_engine::{EngineError, cat};
 use strongroom_machine::boot::{
-    BootDisk, BootError, BootNetwork, BootOptions, BootPlan, Qemu, QemuError, Running, guess, plan,
+    BootDisk, BootError, BootNetwork, BootOptions, BootPlan, Qemu, QemuError, Running,
+    SharedNetwork, guess, plan,
 };
 use strongroom_machine::{DESCRIPTION_BYTES_MAX, Description, FirmwareFile};
 use strongroom_nbd::{Exports, Listener, Server, ServerOptions};
@@ -52,6 +53,17 @@ pub struct MachineArgs {
 }
 
 impl MachineArgs {
+    /// Takes from what was typed for all machines of a set what can be said for all.
+    pub fn complete(&mut self, all: &Self) {
+        self.no_kvm = self.no_kvm || all.no_kvm;
+        self.qemu = self.qemu.take().or_else(|| all.qemu.clone());
+    }
+
+    /// Whether it has no network card.
+    pub fn has_no_network(&self) -> bool {
+        self.no_network
+    }
+
     /// Whether any of them was given.
     pub fn is_given(&self) -> bool {
         self.memory.is_some()
@@ -72,6 +84,8 @@ pub struct Purpose<'p> {
     pub ports: &'p [u16],
     /// A guest agent is to be spoken to.
     pub has_agent: bool,
+    /// Other machines are on its network.
+    pub shared: Option<SharedNetwork>,
 }
 
 /// A machine that is ready to be started, and what has to live as long as it.
@@ -184,7 +198,10 @@ pub fn prepare(
         display: purpose.display.to_owned(),
         network: match args.no_network {
             true => BootNetwork::None,
-            false => BootNetwork::Isolated(purpose.ports.iter().map(|port| (0, *port)).collect()),
+            false => BootNetwork::Isolated {
+                forwards: purpose.ports.iter().map(|port| (0, *port)).collect(),
+                shared: purpose.shared.clone(),
+            },
         },
         uses_kvm: !args.no_kvm && has_kvm(),
         has_agent: purpose.has_agent,

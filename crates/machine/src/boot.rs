@@ -5,24 +5,27 @@
 //! [`Running`] is the machine, from its start to its end. [`Sign`]s are what shows that it lives.
 //!
 //! The network is closed: the machine reaches neither this one nor any other, and is reached only by
-//! ports that are forwarded to it.
+//! ports that are forwarded to it. Several machines of a set can share a [`PrivateNetwork`].
 
 mod arguments;
 mod console;
 mod disks;
 mod emulator;
 mod guess;
+mod network;
 mod picture;
 mod running;
 mod signs;
 mod tpm;
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 pub use arguments::plan;
 pub use console::Console;
 pub use emulator::{Qemu, QemuError};
 pub use guess::guess;
+pub use network::{PrivateNetwork, Wire};
 pub use running::{BootError, Running};
 pub use signs::Sign;
 
@@ -36,14 +39,32 @@ pub struct BootDisk {
 }
 
 /// The network of a machine that is started from the archive.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum BootNetwork {
     /// It has no card.
     None,
-    /// It has its cards, and a network of its own that leads nowhere. Connections to some ports of
-    /// this machine lead to ports of it: each pair is a port here, 0 for any that is free, and one
-    /// there.
-    Isolated(Vec<(u16, u16)>),
+    /// It has its cards, and a network of its own that leads nowhere.
+    Isolated {
+        /// Connections to some ports of this machine lead to ports of it: each pair is a port here,
+        /// 0 for any that is free, and one there.
+        forwards: Vec<(u16, u16)>,
+        /// Other machines are on the network of its first card.
+        shared: Option<SharedNetwork>,
+    },
+}
+
+/// A machine's place on a [`PrivateNetwork`].
+#[derive(Debug, Clone)]
+pub struct SharedNetwork {
+    /// The wire to it.
+    pub wire: Wire,
+    /// Which machine of the set it is. A machine that asks for an address gets 10.0.2.15, the next
+    /// one 10.0.2.16, and so on.
+    pub place: u8,
+    /// The address that it has, if it does not ask for one: ports are forwarded to it.
+    pub address: Option<Ipv4Addr>,
+    /// Addresses of cards that other machines of the set have.
+    pub taken: Vec<String>,
 }
 
 /// What is decided for this start.
@@ -85,7 +106,7 @@ pub struct TpmPlan {
 }
 
 /// What is to be started.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct BootPlan {
     /// The program.
     pub program: PathBuf,
@@ -93,6 +114,10 @@ pub struct BootPlan {
     pub arguments: Vec<String>,
     /// The TPM that has to run before it.
     pub tpm: Option<TpmPlan>,
+    /// The wire that it inherits.
+    pub wire: Option<Wire>,
+    /// The addresses of its network cards.
+    pub card_addresses: Vec<String>,
     /// What differs from the machine as it was.
     pub notes: Vec<String>,
     /// The socket of the monitor.

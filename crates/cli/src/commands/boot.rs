@@ -65,6 +65,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         keep: args.keep.as_deref(),
         ports: &args.ports,
         has_agent: false,
+        shared: None,
     };
     let mut prepared =
         prepare(context, repository, (&snapshot, &what.path), &args.machine, &purpose)?;

@@ -1,6 +1,7 @@
 //! `strongroom drill`
 
 mod boot;
+mod set;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -113,7 +114,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let what = SnapshotArg::from(args.what.clone());
     if args.booting.boot {
         let around = (&args.narrowing, &args.replicas, !args.no_record);
-        return boot::run(context, &what, &args.booting, around);
+        return match &args.booting.set {
+            Some(file) => set::run(context, file, &args.booting, around),
+            None => boot::run(context, &what, &args.booting, around),
+        };
     }
     if args.booting.is_given() {
         let message = "how a machine is started was given, but not that it is";

@@ -557,6 +557,9 @@ fn images(book: &mut Book) {
         &mut world.command(["--json", "boot", "--no-kvm", "--memory", "64MiB"]),
     );
     book.say(&world, "drill --boot --no-kvm --memory 64MiB --within 1s", 1);
+    let set = world.path("set.toml");
+    fs::write(&set, "[[machine]]\nstart = \"latest\"\nmemory = \"64MiB\"\n").unwrap();
+    book.say(&world, &format!("drill --boot --no-kvm --within 1s --set {}", set.display()), 1);
     book.say(&world, "snapshots", 0);
 }
 

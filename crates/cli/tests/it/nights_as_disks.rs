@@ -97,6 +97,10 @@ fn what_cannot_be_offered_or_started_is_said() {
 
 /// A disk whose first sector says so on the serial port, and then waits.
 fn talking_disk(world: &World, words: &str) -> PathBuf {
+    talking_disk_at(world.path("talking.raw"), words)
+}
+
+fn talking_disk_at(path: PathBuf, words: &str) -> PathBuf {
     let mut sector = vec![
         0xfa, 0x31, 0xc0, 0x8e, 0xd8, // cli; xor ax, ax; mov ds, ax
         0xbe, 0x16, 0x7c, // mov si, 0x7c16
@@ -111,7 +115,6 @@ fn talking_disk(world: &World, words: &str) -> PathBuf {
     sector.resize(510, 0);
     sector.extend_from_slice(&[0x55, 0xaa]);
     sector.resize(1 << 20, 0);
-    let path = world.path("talking.raw");
     fs::write(&path, sector).unwrap();
     path
 }
@@ -139,6 +142,48 @@ fn a_machine_starts_from_the_archive_and_proves_that_it_lives() {
     assert_eq!(events[0]["booted"]["verdict"], "failed");
     assert!(events[0]["booted"]["last_proved"].is_string(), "{events:?}");
     assert_eq!(events[0]["proved"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_set_of_machines_starts_in_order() {
+    let world = World::with_repository();
+    for (name, words) in [("db", "ready\r\n"), ("web", "web login: ")] {
+        let disk = talking_disk_at(world.path(&format!("{name}.raw")), words);
+        world.run(["image", "backup", name, &format!("vda={}", disk.display())]).exits(0);
+    }
+    let file = world.path("set.toml");
+    let drill = |set: &str, more: &[&str]| {
+        fs::write(&file, set).unwrap();
+        let words = ["drill", "--boot", "--no-kvm", "--set", file.to_str().unwrap()];
+        world.run([&words[..], more].concat())
+    };
+    let db = "[[machine]]\nstart = \"latest:/db\"\nmemory = \"64MiB\"\n";
+    let web = "[[machine]]\nstart = \"latest:/web\"\nmemory = \"64MiB\"\ncpus = 1\n";
+    let both = format!("{db}expect = [\"ready\"]\n{web}address = \"192.168.1.20\"\n");
+    let run = drill(&both, &[]).exits(0);
+    run.says("proved: db started").says("proved: web started").says("set of 2 machines started");
+    let run = world.run(["snapshots"]).exits(0);
+    assert_eq!(run.out.matches("(started ").count(), 2, "{run:?}");
+
+    // One that does not live ends it, and nothing is said of those behind it.
+    let run = drill(&format!("{db}within = \"2s\"\n{web}"), &["--no-record"]).exits(1);
+    run.says("FAILED: db was started")
+        .says("not tried: web was not started, since db does not live");
+    // What is typed is for all.
+    drill(&format!("{db}{web}"), &["--no-record", "--within", "2s"]).exits(1).says("within 2.0 s");
+
+    // What is wrong is said before anything is started.
+    let wrong = |set: &str| drill(set, &[]).exits(2);
+    wrong("").warns("it lists 0 machines");
+    wrong("[[machines]]").warns("set.toml").warns("machines");
+    wrong("[[machine]]\nexpect = \"x\"\n").warns("machine 1").warns("--start");
+    wrong(&format!("{db}expects = \"x\"\n")).warns("machine 1").warns("--expects");
+    wrong(&format!("{db}{web}address = \"here\"\n")).warns("machine 2").warns("here");
+    wrong(&format!("{db}no-network = true\n")).warns("without a network");
+    drill(&format!("{db}[[machine]]\nstart = \"latest:/mail\"\n"), &[]).exits(1).warns("mail");
+    world.run(["drill", "--set", "x"]).exits(2).warns("--boot");
+    world.run(["drill", "--boot", "--set", "/nowhere"]).exits(2).warns("/nowhere");
+    world.run(["drill", "--boot", "--set", "x", "--expect", "y"]).exits(2);
 }
 
 #[test]

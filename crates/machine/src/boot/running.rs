@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::json;
 use strongroom_base::Stopwatch;
@@ -93,9 +94,15 @@ impl Running {
         let mut command = Command::new(&plan.program);
         command.args(&plan.arguments).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let end_with_us = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
-        // SAFETY: between fork and exec, it makes one system call.
-        unsafe { command.pre_exec(end_with_us) };
+        let wire = plan.wire.clone();
+        let end_with_us_and_keep_the_wire = move || {
+            if let Some(wire) = &wire {
+                fcntl_setfd(wire, FdFlags::empty())?;
+            }
+            Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+        };
+        // SAFETY: between fork and exec, it makes two system calls, and no more.
+        unsafe { command.pre_exec(end_with_us_and_keep_the_wire) };
         let mut child = command.spawn().map_err(failed)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let mut starting = Starting(Some(child));

@@ -10,8 +10,8 @@ use strongroom_base::units::duration_text;
 use strongroom_base::{Severity, Stopwatch};
 use strongroom_catalog::Snapshot;
 use strongroom_engine::EngineError;
-use strongroom_machine::boot::{Running, Sign};
-use strongroom_repository::{BootDrill, DrillVerdict, Repository, RepositoryError, change_remark};
+use strongroom_machine::boot::{Running, SharedNetwork, Sign};
+use strongroom_repository::{BootDrill, DrillVerdict, Repository, change_remark};
 
 use super::verdict_text;
 use crate::boot::{MachineArgs, Prepared, Purpose, prepare};
@@ -40,6 +40,11 @@ pub struct BootArgs {
     /// writing nothing to the repository
     #[arg(long)]
     pub boot: bool,
+    /// Start the machines that this file lists, in its order, on a network of their own
+    #[arg(long, value_name = "FILE", requires = "boot",
+        conflicts_with_all = ["what", "expect", "expect_agent", "expect_port", "picture",
+            "memory", "cpus", "no_network"])]
+    pub set: Option<PathBuf>,
     /// Wait until it says this on its serial port; may be repeated [default: `login:`, or an answer
     /// of the guest agent]
     #[arg(long, value_name = "TEXT", requires = "boot")]
@@ -80,6 +85,23 @@ impl BootArgs {
     /// Whether an option for starting was given.
     pub fn is_given(&self) -> bool {
         self.machine.is_given()
+    }
+
+    /// How a machine is started.
+    pub fn machine(&self) -> &MachineArgs {
+        &self.machine
+    }
+
+    /// What a start is for.
+    pub fn purpose(&self, shared: Option<SharedNetwork>) -> Purpose<'_> {
+        let has_agent = self.signs().has_agent();
+        Purpose { display: "none", keep: None, ports: &self.expect_port, has_agent, shared }
+    }
+
+    /// Takes from what was typed for all machines of a set what is not said of this one.
+    pub fn complete(&mut self, all: &Self) {
+        self.within = self.within.or(all.within);
+        self.machine.complete(&all.machine);
     }
 
     fn signs(&self) -> Signs {
@@ -134,14 +156,46 @@ fn lost(error: impl ToString) -> CliError {
 }
 
 /// What came of it.
-struct Found {
-    verdict: DrillVerdict,
+pub struct Found {
+    /// The machine.
+    pub machine: String,
+    /// Whether it lives.
+    pub verdict: DrillVerdict,
     elapsed: Duration,
     /// Why it is not proved.
     why: Option<String>,
     picture: Option<PathBuf>,
     /// The last lines of the serial port.
     last_lines: Vec<String>,
+}
+
+impl Found {
+    /// Nothing is known, since it was not started.
+    pub fn untried(machine: String, why: String) -> Self {
+        Self {
+            machine,
+            verdict: DrillVerdict::Incomplete,
+            elapsed: Duration::ZERO,
+            why: Some(why),
+            picture: None,
+            last_lines: Vec::new(),
+        }
+    }
+
+    /// It lived, and does no longer.
+    pub fn fail(&mut self, why: &str) {
+        self.verdict = DrillVerdict::Failed;
+        self.why = Some(why.to_owned());
+    }
+
+    /// What the program ends with, if nothing else is wrong.
+    pub fn exit(&self) -> Exit {
+        match self.verdict {
+            DrillVerdict::Proved => Exit::Done,
+            DrillVerdict::Incomplete => Exit::Incomplete,
+            DrillVerdict::Failed => Exit::Failed,
+        }
+    }
 }
 
 /// Starts the machine and waits for signs of life.
@@ -157,56 +211,47 @@ pub fn run(
     let repository = Arc::new(context.open_to_read(replicas)?);
     let snapshot = what.find(&repository, narrowing)?;
     let exit = check_complete(context, &snapshot);
-    let signs = args.signs();
-    let purpose = Purpose {
-        display: "none",
-        keep: None,
-        ports: &args.expect_port,
-        has_agent: signs.has_agent(),
-    };
     let place = (&snapshot, &what.path[..]);
+    let purpose = args.purpose(None);
     let mut prepared = prepare(context, repository.clone(), place, &args.machine, &purpose)?;
-    let picture = args.picture.clone().or_else(|| {
-        let folder = repository.cache_folder()?.join(PICTURES);
-        Some(folder.join(format!("{}.png", snapshot.id)))
+    let picture = picture_path(&repository, &snapshot, "");
+    let started = start(context, &mut prepared, args, picture);
+    let found = started.map(|(running, found)| {
+        end(context, running);
+        found
     });
-    let machine = prepared.machine.clone();
-    let found = watch(context, &mut prepared, signs, args.within, picture);
     prepared.close();
     let found = found?;
-    let not_recorded = match record {
-        true => keep(&repository, &snapshot, &found).err(),
-        false => None,
-    };
-    let recorded = record && not_recorded.is_none();
-    report(context, &snapshot, &machine, &found, recorded)?;
-    if let Some(error) = not_recorded {
-        context.terminal.note(format!(
-            "the result is not kept in the repository: {error}; --no-record does not try to"
-        ));
-    }
-    Ok(match found.verdict {
-        DrillVerdict::Proved => exit,
-        DrillVerdict::Incomplete => Exit::Incomplete,
-        DrillVerdict::Failed => Exit::Failed,
+    let recorded = record && keep(context, &repository, &snapshot, &found);
+    context.terminal.json(&boot_event("summary", &snapshot, &found, recorded))?;
+    report(context, &snapshot, &found)?;
+    Ok(match found.exit() {
+        Exit::Done => exit,
+        other => other,
     }
     .into())
 }
 
-fn watch(
+/// Where the picture of a machine of a snapshot is, if nothing else is said.
+pub fn picture_path(repository: &Repository, snapshot: &Snapshot, suffix: &str) -> Option<PathBuf> {
+    Some(repository.cache_folder()?.join(PICTURES).join(format!("{}{suffix}.png", snapshot.id)))
+}
+
+/// Starts a machine, and waits until it shows signs of life, or has had its time. It goes on.
+pub fn start(
     context: &Context,
     prepared: &mut Prepared,
-    mut signs: Signs,
-    within: Option<Duration>,
+    args: &BootArgs,
     picture: Option<PathBuf>,
-) -> Result<Found, CliError> {
+) -> Result<(Running, Found), CliError> {
+    let within = args.within.unwrap_or(PATIENCE_USUAL);
+    let mut signs = args.signs();
     let terminal = context.terminal;
     let on_line = move |line: &str| {
         if terminal.is_verbose() {
             let _ = terminal.line(format!("  | {line}"));
         }
     };
-    let within = within.unwrap_or(PATIENCE_USUAL);
     let words = signs.words();
     let mut begun = Stopwatch::start();
     let mut running = prepared.start(context, &words, on_line)?;
@@ -231,17 +276,23 @@ fn watch(
         std::thread::sleep(LOOK_EVERY);
     };
     let elapsed = begun.elapsed();
+    let picture = args.picture.clone().or(picture);
     let picture = picture.filter(|path| pictured(context, &running, path));
     let said = running.console.text();
     let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = lines[lines.len().saturating_sub(LINES_SHOWN)..].iter();
     let last_lines = last.map(|line| printable_text(line.trim_end())).collect();
     let verdict = if why.is_none() { DrillVerdict::Proved } else { DrillVerdict::Failed };
+    let machine = prepared.machine.clone();
+    Ok((running, Found { machine, verdict, elapsed, why, picture, last_lines }))
+}
+
+/// Ends a machine, and says what QEMU complained about.
+pub fn end(context: &Context, running: Running) {
     let complaint = running.end();
     if !complaint.is_empty() {
-        terminal.note(format!("QEMU said: {}", printable_text(&complaint)));
+        context.terminal.note(format!("QEMU said: {}", printable_text(&complaint)));
     }
-    Ok(Found { verdict, elapsed, why, picture, last_lines })
 }
 
 /// Whether there is a picture now. That there is none says nothing about the machine.
@@ -256,34 +307,40 @@ fn pictured(context: &Context, running: &Running, path: &Path) -> bool {
     taken.is_ok()
 }
 
-/// Keeps the result in the repository.
-fn keep(
+/// Keeps the result in the repository. Returns whether it could.
+pub fn keep(
+    context: &Context,
     repository: &Repository,
     snapshot: &Snapshot,
     found: &Found,
-) -> Result<(), RepositoryError> {
+) -> bool {
     let time = repository.surroundings.clock.now();
     let milliseconds = u64::try_from(found.elapsed.as_millis()).unwrap_or(u64::MAX);
-    change_remark(repository, snapshot.id, |remark| {
+    let kept = change_remark(repository, snapshot.id, |remark| {
         let before = remark.boot.as_ref();
         // Of two drills, the one that ended last counts.
         if before.is_none_or(|before| before.time <= time) {
             remark.boot = Some(BootDrill::new(time, found.verdict, milliseconds, before));
         }
-    })?;
-    Ok(())
+    });
+    if let Err(error) = &kept {
+        context.terminal.note(format!(
+            "the result is not kept in the repository: {error}; --no-record does not try to"
+        ));
+    }
+    kept.is_ok()
 }
 
-fn report(
-    context: &Context,
+/// What came of a start, for programs.
+pub fn boot_event(
+    event: &str,
     snapshot: &Snapshot,
-    machine: &str,
     found: &Found,
     recorded: bool,
-) -> Result<(), CliError> {
-    context.terminal.json(&json!({
-        "event": "summary",
-        "machine": machine,
+) -> serde_json::Value {
+    json!({
+        "event": event,
+        "machine": found.machine,
         "snapshot": snapshot.id.to_string(),
         "partial": snapshot.partial,
         "verdict": verdict_text(found.verdict),
@@ -292,16 +349,24 @@ fn report(
         "picture": found.picture.as_deref().map(path_json),
         "last_lines": found.last_lines,
         "recorded": recorded,
-    }))?;
+    })
+}
+
+/// What came of a start, for people.
+pub fn report(context: &Context, snapshot: &Snapshot, found: &Found) -> Result<(), CliError> {
     let elapsed = duration_text(found.elapsed);
-    let machine = printable_text(machine);
-    let line = match &found.why {
-        None => format!("proved: {machine} started, and showed signs of life after {elapsed}"),
-        Some(why) => format!("FAILED: {machine} was started, but {}", printable_text(why)),
+    let machine = printable_text(&found.machine);
+    let why = printable_text(found.why.as_deref().unwrap_or_default());
+    let line = match found.verdict {
+        DrillVerdict::Proved => {
+            format!("proved: {machine} started, and showed signs of life after {elapsed}")
+        }
+        DrillVerdict::Incomplete => format!("not tried: {machine} was not started, since {why}"),
+        DrillVerdict::Failed => format!("FAILED: {machine} was started, but {why}"),
     };
     context.terminal.line(line)?;
     context.terminal.line(from_line(snapshot))?;
-    if found.why.is_some() && !found.last_lines.is_empty() {
+    if found.verdict == DrillVerdict::Failed && !found.last_lines.is_empty() {
         context.terminal.line("  the last that it said on its serial port:")?;
         for line in &found.last_lines {
             context.terminal.line(format!("    {line}"))?;

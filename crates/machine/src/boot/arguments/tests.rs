@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
+use crate::boot::PrivateNetwork;
 use crate::{Cpu, DiskBus, DiskDescription, NetworkDescription, Tpm};
 
 fn options(folder: &Path) -> BootOptions {
@@ -13,7 +14,7 @@ fn options(folder: &Path) -> BootOptions {
         memory_bytes: None,
         cpus: None,
         display: "none".to_owned(),
-        network: BootNetwork::Isolated(vec![(0, 22)]),
+        network: BootNetwork::Isolated { forwards: vec![(0, 22)], shared: None },
         uses_kvm: false,
         has_agent: true,
     }
@@ -233,4 +234,101 @@ fn a_machine_of_many_devices_starts_says_its_words_and_is_pictured() {
         if complaint.contains("no-such-device")),
         "{refused:?}"
     );
+}
+
+#[test]
+fn a_machine_of_a_set_has_a_gateway_of_its_own_and_a_wire() {
+    let mut network = PrivateNetwork::default();
+    let folder = Path::new("/run/boot");
+    let mut plan_of = |place, address, taken: &[&str]| {
+        let shared = SharedNetwork {
+            wire: network.wire().unwrap(),
+            place,
+            address,
+            taken: taken.iter().map(|&taken| taken.to_owned()).collect(),
+        };
+        let network = BootNetwork::Isolated { forwards: vec![(0, 80)], shared: Some(shared) };
+        let options = BootOptions { network, ..options(folder) };
+        plan(&rich(), &[], &here(), &options)
+    };
+    let second = plan_of(1, None, &["52:54:00:aa:bb:cc"]);
+    let arguments = second.arguments.join(" ");
+    for part in [
+        "user,id=gateway,restrict=on,ipv6=off,dhcpstart=10.0.2.16,hostfwd=tcp:127.0.0.1:0-:80 ",
+        "hubport,id=net0,hubid=0 ",
+        "e1000,netdev=net0,mac=52:54:00:12:34:56,",
+        "user,id=net1,restrict=on ",
+    ] {
+        assert!(arguments.contains(part), "{part}\n{arguments}");
+    }
+    assert!(second.card_addresses.contains(&"52:54:00:12:34:56".to_owned()));
+    let third = plan_of(2, Some("192.168.1.2".parse().unwrap()), &["52:54:00:12:34:56"]);
+    let arguments = third.arguments.join(" ");
+    for part in [
+        "net=192.168.1.0/24,dhcpstart=192.168.1.2,host=192.168.1.253,dns=192.168.1.252,hostfwd=",
+        "e1000,netdev=net0,mac=52:54:00:5e:02:00,",
+    ] {
+        assert!(arguments.contains(part), "{part}\n{arguments}");
+    }
+    assert!(third.notes.iter().any(|note| note.contains("another machine of the set")));
+}
+
+/// The program that QEMU's cards have for booting from a network gets its address from the gateway,
+/// and then asks a neighbour for a file.
+#[test]
+fn machines_of_a_set_reach_one_another() {
+    use std::time::Duration;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+    use crate::boot::Running;
+
+    const NEIGHBOUR: [u8; 6] = [0x52, 0x54, 0, 0, 0, 9];
+    const NEIGHBOUR_ADDRESS: [u8; 4] = [10, 0, 2, 99];
+    const ASKING: &[u8] = &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1];
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut network = PrivateNetwork::default();
+    let neighbour = network.wire().unwrap();
+    let wire = network.wire().unwrap();
+    let shared = SharedNetwork { wire, place: 1, address: None, taken: Vec::new() };
+    let network_options = BootNetwork::Isolated { forwards: Vec::new(), shared: Some(shared) };
+    let options = BootOptions { network: network_options, ..options(folder.path()) };
+    let mut ready = plan(&Description::new(), &[], &here(), &options);
+    for argument in &mut ready.arguments {
+        if argument.starts_with("user,id=gateway") {
+            argument.push_str(",bootfile=tftp://10.0.2.99/hello");
+        }
+        *argument = argument.replace(",romfile=", "");
+    }
+    ready.arguments.extend(["-boot", "n"].map(str::to_owned));
+    let mut running = Running::start(&ready, &[], Box::new(|_| {})).unwrap();
+    let begun = strongroom_base::Stopwatch::start();
+    let mut buffer = vec![0; 2048];
+    let request = loop {
+        assert!(begun.elapsed() < Duration::from_secs(120), "it asks no neighbour");
+        assert!(running.ended().unwrap().is_none(), "it ended");
+        let soon = Timespec::try_from(Duration::from_secs(1)).unwrap();
+        let mut waiting = [PollFd::new(&neighbour, PollFlags::IN)];
+        if poll(&mut waiting, Some(&soon)).unwrap() == 0 {
+            continue;
+        }
+        let (length, _) = recv(&neighbour, &mut buffer[..], RecvFlags::empty()).unwrap();
+        let frame = &buffer[..length];
+        // ARP: who has the neighbour's address?
+        if frame[12..].starts_with(ASKING) && frame[38..42] == NEIGHBOUR_ADDRESS {
+            let (asker, asker_address) = (&frame[22..28], &frame[28..32]);
+            assert_eq!(asker_address, [10, 0, 2, 16]);
+            let mut answer = [asker, &NEIGHBOUR, ASKING, &NEIGHBOUR, &NEIGHBOUR_ADDRESS].concat();
+            answer[21] = 2;
+            answer.extend_from_slice(&frame[22..32]);
+            send(&neighbour, &answer, SendFlags::empty()).unwrap();
+        }
+        if frame.starts_with(&NEIGHBOUR) {
+            break frame.to_vec();
+        }
+    };
+    assert!(request.windows(5).any(|part| part == b"hello"), "{request:x?}");
+    assert_eq!(running.end(), "");
 }
