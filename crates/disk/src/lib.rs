@@ -14,7 +14,7 @@
 //!   cleanly, its journal is replayed in memory, so that the files are those that the kernel would
 //!   show after a mount.
 //! - [`FileSystem::free`] says which bytes nothing needs.
-//! - [`Swap`] says the same of swap areas.
+//! - [`Swap`] says the same of swap areas, and [`swap_files`] of files that a machine swaps to.
 //!
 //! # What is free
 //!
@@ -70,6 +70,7 @@ mod ntfs;
 mod recognize;
 
 mod swap;
+mod swap_files;
 mod words;
 
 mod checksum;
@@ -99,5 +100,6 @@ pub use ntfs::Ntfs;
 pub use read::ReadAt;
 pub use recognize::open;
 pub use swap::Swap;
+pub use swap_files::swap_files;
 pub use volume::{Place, Run, Volume, VolumeKind, VolumeReader};
 pub use xfs::Xfs;

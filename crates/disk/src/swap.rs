@@ -16,9 +16,7 @@ const HEADER: usize = 1024;
 
 /// A swap area, found by its header.
 ///
-/// A file that has such a header need not be a swap area in use: it can be a copy of one, which its
-/// owner wants to keep. A caller that treats swap files as free also asks whether the machine uses
-/// it: its `/etc/fstab` names it, for example.
+/// A file that has such a header need not be a swap area in use: see [`swap_files`](crate::swap_files).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Swap {
     /// The page size of the machine that made it.

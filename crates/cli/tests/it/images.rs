@@ -22,10 +22,16 @@ fn tool(program: &str, args: &[&str]) {
 
 /// Makes a disk with a partition that holds files, and one for swap.
 pub fn disk_with_files(world: &World) -> PathBuf {
+    disk_with(world, |_| {})
+}
+
+/// The same, with what `fill` puts into the root of its files.
+fn disk_with(world: &World, fill: impl FnOnce(&Path)) -> PathBuf {
     let (tree, disk) = (world.path("guest"), world.path("disk.raw"));
     fs::create_dir_all(tree.join("etc")).unwrap();
     fs::write(tree.join("etc/fstab"), "/dev/vda1 / ext4 defaults 0 1\n").unwrap();
     fs::write(tree.join("noise"), Random::new(14).noise(3 << 20)).unwrap();
+    fill(&tree);
     let image = world.path("files.img");
     let (tree, image) = (tree.display().to_string(), image.display().to_string());
     let size = format!("{FILES_KIB}k");
@@ -170,4 +176,39 @@ fn a_disk_that_does_not_fit_leaves_no_half() {
     run.exits(1).warns("No space left");
     assert!(!left);
     again.exits(1).warns("partly restored");
+}
+
+/// A file that the machine swaps to keeps its header; a copy that it does not swap to keeps all.
+#[test]
+fn what_was_swapped_to_a_file_is_left_out() {
+    let world = World::with_repository();
+    let mut area = Random::new(17).noise(2 << 20);
+    let fill = |tree: &Path| {
+        let file = tree.join("swap file");
+        fs::write(&file, &area).unwrap();
+        tool("mkswap", &["-U", "0123abcd-0000-4000-8000-000000000001", file.to_str().unwrap()]);
+        area = fs::read(&file).unwrap();
+        fs::write(tree.join("copy"), &area).unwrap();
+        let table = "/dev/vda1 / ext4 defaults 0 1\n/swap\\040file none swap sw 0 0\n";
+        fs::write(tree.join("etc/fstab"), table).unwrap();
+    };
+    let disk = disk_with(&world, fill);
+    let out = world.path("out.raw");
+    let backup = |more: &[&str]| {
+        let vda = format!("vda={}", disk.display());
+        world.run([&["image", "backup", "vm1", &vda][..], more].concat()).exits(0);
+        world.run(["image", "restore", "latest:/vm1/vda.raw", out.to_str().unwrap()]).exits(0);
+        let of = |name: &str| world.run(["cat", &format!("latest:/vm1/vda/p1/{name}")]).exits(0);
+        (of("swap file").bytes, of("copy").bytes, fs::read(&out).unwrap())
+    };
+    let (swapped, copy, image) = backup(&[]);
+    assert!(copy == area && swapped.len() == area.len());
+    assert!(swapped[..4096] == area[..4096] && swapped[4096..].iter().all(|byte| *byte == 0));
+    // The disk has the copy alone.
+    let page = &area[1 << 20..(1 << 20) + 4096];
+    let count = |image: &[u8]| image.chunks_exact(4096).filter(|part| *part == page).count();
+    assert_eq!(count(&image), 1);
+    fs::remove_file(&out).unwrap();
+    let (swapped, _, image) = backup(&["--keep-swap"]);
+    assert!(swapped == area && count(&image) == 2);
 }

@@ -28,8 +28,8 @@ pub struct Gathered {
     pub maps: Vec<DiskMap>,
     /// Files that are others than in the parent, and what they were there.
     pub changed: HashMap<FileOnVolume, Recipe>,
-    /// Files whose content is left out: what was swapped out.
-    pub swapped: HashSet<FileOnVolume>,
+    /// Files to which memory was swapped, and the part of each that is left out.
+    pub swapped: HashMap<FileOnVolume, Range<u64>>,
 }
 
 /// The walk through the volumes.
@@ -52,7 +52,7 @@ impl Gathered {
         cancel: &Cancel,
     ) -> Result<Self, EngineError> {
         let maps = disks.iter().map(|_| DiskMap::default()).collect();
-        let gathered = Self { maps, changed: HashMap::new(), swapped: HashSet::new() };
+        let gathered = Self { maps, changed: HashMap::new(), swapped: HashMap::new() };
         let mut gathering = Gathering { mapped, stored, reader, gathered };
         for (number, Mapped { volume, .. }) in mapped.iter().enumerate() {
             let tree = before.tree(disks, volume);
@@ -99,9 +99,10 @@ impl Gathering<'_, '_> {
             }
         };
         if !self.stored.keep_swap && !volume.overlaps {
-            let swapped = files.swap_files().unwrap_or_default();
-            let on_volume = |inode| (u32::try_from(number).unwrap_or(u32::MAX), inode);
-            self.gathered.swapped.extend(swapped.into_iter().map(on_volume));
+            let swapped = strongroom_disk::swap_files(&*files).unwrap_or_default();
+            let volume = u32::try_from(number).unwrap_or(u32::MAX);
+            let on_volume = swapped.into_iter().map(|(inode, free)| ((volume, inode), free));
+            self.gathered.swapped.extend(on_volume);
         }
         let used = self.walk(number, &*files, before, tally, cancel)?;
         if !self.stored.keep_free && !volume.overlaps {
@@ -167,20 +168,27 @@ impl Gathering<'_, '_> {
 
     fn extents(&mut self, file: FileOnVolume, files: &dyn FileSystem, used: &mut Vec<Range<u64>>) {
         let Mapped { volume, .. } = &self.mapped[file.0 as usize];
-        let gathered = &mut self.gathered;
+        let free = self.gathered.swapped.get(&file).cloned().unwrap_or_default();
+        let maps = &mut self.gathered.maps;
         let mut take = |piece: Piece| {
-            if let Source::Volume(start) = piece.source {
-                let range = start..start.saturating_add(piece.bytes);
-                used.push(range.clone());
-                let mut file_offset = piece.offset;
-                let is_swapped = gathered.swapped.contains(&file);
+            let Source::Volume(start) = piece.source else { return ControlFlow::Continue(()) };
+            used.push(start..start.saturating_add(piece.bytes));
+            let end = piece.offset.saturating_add(piece.bytes);
+            let free = free.start.clamp(piece.offset, end)..free.end.clamp(piece.offset, end);
+            for part in [piece.offset..free.start, free.clone(), free.end..end] {
+                let (is_free, mut file_offset) = (part == free, part.start);
+                let at = start.saturating_add(part.start - piece.offset);
+                let range = at..at.saturating_add(part.end.saturating_sub(part.start));
+                if range.is_empty() {
+                    continue;
+                }
                 place(volume, range, &mut |disk, range| {
-                    if is_swapped {
-                        gathered.maps[disk].zeros.push(range);
+                    if is_free {
+                        maps[disk].zeros.push(range);
                         return;
                     }
                     let (start, bytes) = (range.start, range.end - range.start);
-                    gathered.maps[disk].extents.push(Extent { start, bytes, file, file_offset });
+                    maps[disk].extents.push(Extent { start, bytes, file, file_offset });
                     file_offset += bytes;
                 });
             }

@@ -1,12 +1,12 @@
 //! The tree of a machine: its disks as files, the files of its volumes as trees beside them, and what
 //! describes it.
 
-use std::collections::{BTreeMap, HashSet};
-use std::ops::ControlFlow;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::{ControlFlow, Range};
 
 use strongroom_base::{Cancel, Timestamp};
 use strongroom_catalog::{ChunkRef, Entry, EntryKind, Metadata, Recipe, RecipeBuilder, TreeReader};
-use strongroom_disk::{FileSystem, Node, NodeKind, Piece as FilePiece, Source, Volume};
+use strongroom_disk::{DiskError, FileSystem, Node, NodeKind, Piece as FilePiece, Source, Volume};
 use strongroom_repository::{
     ChunkReader, ChunkWriter, Piece, Repository, StreamBasis, StreamCutter,
 };
@@ -36,7 +36,7 @@ pub struct MachineTree<'t, 'r> {
     /// The disks as they were stored.
     pub stored: &'t [Stored],
     /// Files whose content is left out.
-    pub swapped: &'t HashSet<FileOnVolume>,
+    pub swapped: &'t HashMap<FileOnVolume, Range<u64>>,
     /// The parent.
     pub before: &'t Earlier,
     /// Reads it.
@@ -304,12 +304,15 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         size: u64,
         before: Option<&Recipe>,
     ) -> Result<Result<Recipe, String>, EngineError> {
-        if u32::try_from(number).is_ok_and(|volume| self.swapped.contains(&(volume, inode))) {
-            let refs = if size > 0 { vec![ChunkRef::hole(size)] } else { Vec::new() };
-            return Ok(Ok(Recipe { depth: 0, refs }));
-        }
-        if let Some(content) = self.chunks_of_disk(trees, files, number, inode, size)? {
+        let volume = u32::try_from(number).unwrap_or(u32::MAX);
+        let free = self.swapped.get(&(volume, inode)).cloned().unwrap_or_default();
+        if free.is_empty()
+            && let Some(content) = self.chunks_of_disk(trees, files, number, inode, size)?
+        {
             return Ok(Ok(content));
+        }
+        if free.start == 0 && free.end >= size && size > 0 {
+            return Ok(Ok(Recipe { depth: 0, refs: vec![ChunkRef::hole(size)] }));
         }
         // A volume that lies could keep its reader busy for ever.
         let room = self.mapped[number].volume.bytes;
@@ -317,7 +320,7 @@ impl<'t, 'r> MachineTree<'t, 'r> {
             return Ok(Err(format!("it claims {size} bytes, and its volume has {room}")));
         }
         let (mut at, mut failed) = (0, None);
-        let mut read = |buffer: &mut [u8]| match files.read(inode, at, buffer) {
+        let mut read = |buffer: &mut [u8]| match read_beside(files, inode, at, &free, buffer) {
             Ok(count) => {
                 at += count as u64;
                 Ok((count, count < buffer.len() || at >= size))
@@ -419,4 +422,23 @@ impl Place<'_> {
     fn metadata(&self, metadata: Metadata) -> Metadata {
         Metadata { device: self.number as u64 + 1, ..metadata }
     }
+}
+
+/// Reads the content of a file, and zeros where it is left out.
+fn read_beside(
+    files: &dyn FileSystem,
+    inode: u64,
+    at: u64,
+    left_out: &Range<u64>,
+    buffer: &mut [u8],
+) -> Result<usize, DiskError> {
+    let end = at + buffer.len() as u64;
+    if left_out.start <= at && end <= left_out.end {
+        buffer.fill(0);
+        return Ok(buffer.len());
+    }
+    let count = files.read(inode, at, buffer)?;
+    let within = |offset: u64| (offset.clamp(at, at + count as u64) - at) as usize;
+    buffer[within(left_out.start)..within(left_out.end)].fill(0);
+    Ok(count)
 }

@@ -1,0 +1,118 @@
+//! Files that a machine swaps to: what nothing needs of them once it is off.
+//!
+//! A file with the header of a swap area can be a copy that its owner wants to keep. So the volume
+//! must say that it is used: its own `/etc/fstab` names it. Windows' files have names of their own
+//! ([`FileSystem::swap_files`]).
+
+use std::ops::{ControlFlow, Range};
+
+use crate::content::FileContent;
+use crate::error::Result;
+use crate::file_system::{FileSystem, NodeKind};
+use crate::swap::Swap;
+
+/// What a machine mounts, and what it swaps to.
+const TABLE: &[u8] = b"/etc/fstab";
+/// A longer table is read to here.
+const TABLE_BYTES_MAX: usize = 64 << 10;
+/// A machine has few swap files.
+const FILES_MAX: usize = 32;
+
+/// The swap files of a volume, each with the bytes of its content that nothing needs.
+///
+/// # Errors
+///
+/// Unless the volume is clean or its journal was replayed, this is an error.
+pub fn swap_files(files: &dyn FileSystem) -> Result<Vec<(u64, Range<u64>)>> {
+    let named = files.swap_files()?.into_iter().map(|inode| (inode, 0..u64::MAX));
+    let mut found: Vec<(u64, Range<u64>)> = named.collect();
+    for path in in_table(files).unwrap_or_default() {
+        // What cannot be read is stored as it is.
+        let free = find(files, &path).and_then(|inode| match inode {
+            Some(inode) => {
+                Ok(Swap::find(&FileContent::open(files, inode)?)?.map(|it| (inode, it.free)))
+            }
+            None => Ok(None),
+        });
+        if let Ok(Some((inode, free))) = free
+            && !free.is_empty()
+        {
+            found.push((inode, free));
+        }
+    }
+    Ok(found)
+}
+
+/// The paths that `/etc/fstab` names for swapping.
+fn in_table(files: &dyn FileSystem) -> Result<Vec<Vec<u8>>> {
+    let Some(inode) = find(files, TABLE)? else { return Ok(Vec::new()) };
+    let mut table = vec![0; TABLE_BYTES_MAX];
+    let bytes = files.read(inode, 0, &mut table)?;
+    table.truncate(bytes);
+    Ok(swapped_to(&table))
+}
+
+fn swapped_to(table: &[u8]) -> Vec<Vec<u8>> {
+    let named = table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+        let (what, _, kind) = (fields.next()?, fields.next()?, fields.next()?);
+        (what.starts_with(b"/") && kind == b"swap").then(|| unescaped(what))
+    });
+    named.take(FILES_MAX).collect()
+}
+
+/// The table writes blanks as `\040`.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), field);
+    while let Some((&first, others)) = rest.split_first() {
+        let octal = others.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let octal = octal.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match octal.filter(|_| first == b'\\') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &others[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = others;
+            }
+        }
+    }
+    bytes
+}
+
+/// The regular file at a path; links on the way are not followed.
+fn find(files: &dyn FileSystem, path: &[u8]) -> Result<Option<u64>> {
+    let mut inode = files.root();
+    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+        if files.node(inode)?.kind != NodeKind::Directory {
+            return Ok(None);
+        }
+        let mut next = None;
+        files.entries(inode, &mut |entry| {
+            if entry.name == name {
+                next = Some(entry.inode);
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        let Some(found) = next else { return Ok(None) };
+        inode = found;
+    }
+    Ok((files.node(inode)?.kind == NodeKind::File).then_some(inode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_names_what_is_swapped_to() {
+        let table = b"# /swap0 none swap\n/swapfile none swap sw 0 0\nUUID=1 none swap sw\n\
+            /dev/sda2\tnone\tswap\tsw\n/data /mnt ext4\n  /my\\040swap\\\\x  none swap\n/short\n";
+        let expected: [&[u8]; 3] = [b"/swapfile", b"/dev/sda2", b"/my swap\\\\x"];
+        assert_eq!(swapped_to(table), expected);
+        assert_eq!(swapped_to(b"\xff\0").len(), 0);
+        assert_eq!(swapped_to(&b"/a none swap\n".repeat(1000)).len(), FILES_MAX);
+    }
+}
