@@ -3,18 +3,33 @@
 //! A low `nice` value is not enough. Linux lets a thread that runs finish its slice of some
 //! milliseconds before a more important one that has just woken gets the processor, and a guest's
 //! write wakes several threads of QEMU, one after another. Threads of the policy `SCHED_IDLE` have
-//! to go at once. Measured: `docs/design/0032-live-machines.md`.
+//! to go at once; but to be made to go takes time as well, so half of the processors are left alone.
+//! Measured: `docs/design/0032-live-machines.md`.
 
-/// Does work on a thread that, with those that it starts, runs when no other wants to. This thread
-/// waits for it and stays as it is: without rights, a thread cannot go back. What the system refuses
-/// is done without.
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Does work on a thread that, with those that it starts, runs when no other wants to, and on half
+/// of the processors. This thread waits for it and stays as it is: without rights, a thread cannot
+/// go back. What the system refuses is done without.
 pub fn yielding<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let yielding = || {
         set_policy(libc::SCHED_IDLE);
+        if let Ok(processors) = sched_getaffinity(None) {
+            let _ = sched_setaffinity(None, &half_of(&processors));
+        }
         work()
     };
     let done = std::thread::scope(|scope| scope.spawn(yielding).join());
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The last half of these processors; the only one, if there is one.
+fn half_of(processors: &CpuSet) -> CpuSet {
+    let mut half = *processors;
+    let all = (0..CpuSet::MAX_CPU).filter(|processor| processors.is_set(*processor));
+    let others = processors.count() as usize / 2;
+    all.take(others).for_each(|processor| half.unset(processor));
+    half
 }
 
 /// Sets the policy of this thread to one that wants the priority 0; its `nice` value stays.
@@ -37,5 +52,22 @@ mod tests {
         let (here, below) = yielding(|| (policy(), std::thread::spawn(policy).join().unwrap()));
         assert_eq!((here, below), (libc::SCHED_IDLE, libc::SCHED_IDLE));
         assert_eq!(policy(), before);
+    }
+
+    #[test]
+    fn half_of_the_processors_are_left_alone() {
+        let set = |processors: &[usize]| {
+            let mut set = CpuSet::new();
+            processors.iter().for_each(|processor| set.set(*processor));
+            set
+        };
+        assert_eq!(half_of(&set(&[3])), set(&[3]));
+        assert_eq!(half_of(&set(&[0, 1])), set(&[1]));
+        assert_eq!(half_of(&set(&[1, 4, 7])), set(&[4, 7]));
+        let here = sched_getaffinity(None).unwrap();
+        let within = || sched_getaffinity(None).unwrap();
+        let found = yielding(|| (within(), std::thread::spawn(within).join().unwrap()));
+        assert_eq!(found, (half_of(&here), half_of(&here)));
+        assert_eq!(within(), here);
     }
 }

@@ -68,7 +68,7 @@ pub struct Args {
     /// Read all of each disk and compare it, and do not believe what QEMU has noted as written
     #[arg(long)]
     read_all: bool,
-    /// Read and compress also while the guest wants the processor
+    /// Read and compress by all processors, and also while the guest wants them
     #[arg(long)]
     full_speed: bool,
     /// Store what file systems call free, as it is
