@@ -1,7 +1,8 @@
 """The nights of a machine stored by other programs, and other machines stored beside it.
 
 restic, Borg and (if it is installed) Kopia store the raw image of each night, QEMU's increments the
-clusters that changed, with zstd. Ours has to take at most half of the best of them."""
+clusters that changed, as QEMU writes them. Ours has to take at most half of the best of them. What
+the increments take when they are packed with zstd as well is printed beside."""
 import os, pathlib, shutil, subprocess, tempfile
 
 from .archive import Archive
@@ -23,7 +24,7 @@ class Peers:
             os.environ, RESTIC_PASSWORD="x", BORG_PASSPHRASE="x", KOPIA_PASSWORD="x",
             KOPIA_CHECK_FOR_UPDATES="false", HOME=str(self.folder),
             BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK="yes", BORG_RELOCATED_REPO_ACCESS_IS_OK="yes")
-        self.increments = 0
+        self.increments, self.packed = 0, 0
         self.nights = 0
         self.run("restic", "init", "--repository-version", "2", "--repo", self.folder / "restic")
         self.run("borg", "init", "--encryption=repokey-blake2", self.folder / "borg")
@@ -52,8 +53,8 @@ class Peers:
         self.image.rename(self.before)
 
     def increment(self):
-        """What an increment of QEMU takes: a packed qcow2 of the clusters that changed."""
-        changed, packed = self.folder / "changed.raw", self.folder / "changed.qcow2"
+        """What an increment of QEMU takes: a qcow2 of the clusters that changed."""
+        changed, written = self.folder / "changed.raw", self.folder / "changed.qcow2"
         before = open(self.before, "rb") if self.before.exists() else None
         with open(self.image, "rb") as now, open(changed, "wb") as target:
             while block := now.read(CLUSTER):
@@ -61,11 +62,15 @@ class Peers:
                     target.seek(now.tell() - len(block))
                     target.write(block)
             target.truncate(now.tell())
-        self.run("qemu-img", "convert", "-c", "-O", "qcow2", "-o", "compression_type=zstd",
-                 changed, packed)
-        self.increments += packed.stat().st_blocks * 512
-        packed.unlink()
+        self.increments += self.converted(changed, written)
+        self.packed += self.converted(changed, written, "-c", "-o", "compression_type=zstd")
         changed.unlink()
+
+    def converted(self, raw, qcow2, *options):
+        self.run("qemu-img", "convert", "-O", "qcow2", *options, raw, qcow2)
+        size = qcow2.stat().st_blocks * 512
+        qcow2.unlink()
+        return size
 
     def compare(self, machines):
         sizes = {"restic": size_of(self.folder / "restic"), "Borg": size_of(self.folder / "borg"),
@@ -73,7 +78,8 @@ class Peers:
         if self.has_kopia:
             sizes["Kopia"] = size_of(self.folder / "kopia")
         ours = machines.stored_in_nights
-        for name, size in {"Strongroom": ours, **sizes}.items():
+        packed = {"the same, with zstd": self.packed}
+        for name, size in {"Strongroom": ours, **sizes, **packed}.items():
             print(f"{name:>20} {size / MIB:8.1f} MiB over {self.nights} nights", flush=True)
         part = ours / min(sizes.values())
         machines.shown(f"Strongroom takes {100 * part:.0f} % of the best of the others")
