@@ -3,6 +3,7 @@
 //! Its disks are served over a Unix socket by this process, each under an overlay, so the repository
 //! keeps what it has. QEMU runs as a child.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use strongroom_machine::{DESCRIPTION_BYTES_MAX, Description, FirmwareFile};
 use strongroom_nbd::{Exports, Listener, Server, ServerOptions};
 use strongroom_repository::{Repository, RepositoryError};
 
+use crate::archived_emulator::unpack;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::scratch::ScratchFolder;
@@ -50,13 +52,19 @@ pub struct MachineArgs {
     /// Run this emulator instead of the one that the machine had
     #[arg(long, value_name = "PROGRAM")]
     qemu: Option<PathBuf>,
+    /// Run the emulator that a snapshot has, as `machine emulator` stores it
+    #[arg(long, value_name = "SNAPSHOT:PROGRAM", conflicts_with = "qemu")]
+    emulator: Option<OsString>,
 }
 
 impl MachineArgs {
     /// Takes from what was typed for all machines of a set what can be said for all.
     pub fn complete(&mut self, all: &Self) {
         self.no_kvm = self.no_kvm || all.no_kvm;
-        self.qemu = self.qemu.take().or_else(|| all.qemu.clone());
+        if self.qemu.is_none() && self.emulator.is_none() {
+            self.qemu.clone_from(&all.qemu);
+            self.emulator.clone_from(&all.emulator);
+        }
     }
 
     /// Whether it has no network card.
@@ -71,6 +79,7 @@ impl MachineArgs {
             || self.no_network
             || self.no_kvm
             || self.qemu.is_some()
+            || self.emulator.is_some()
     }
 }
 
@@ -186,7 +195,11 @@ pub fn prepare(
             guessed(&nights, &disks)?
         }
     };
-    let program = args.qemu.clone().unwrap_or_else(|| program_of(&description));
+    let unpacked = args.emulator.as_ref().map(|named| unpack(context, &repository, named));
+    let (unpacked, program) = match unpacked.transpose()? {
+        Some((folder, program)) => (Some(folder), program),
+        None => (None, args.qemu.clone().unwrap_or_else(|| program_of(&description))),
+    };
     let emulator = Qemu::ask(&program).map_err(no_emulator)?;
     let socket = run.path().join("nbd");
     let options = BootOptions {
@@ -215,7 +228,7 @@ pub fn prepare(
     for note in &plan.notes {
         context.terminal.note(printable_text(note));
     }
-    let folders = std::iter::once(run).chain(scratch).collect();
+    let folders = std::iter::once(run).chain(scratch).chain(unpacked).collect();
     Ok(Prepared { machine, plan, emulated, nights, server, _folders: folders })
 }
 

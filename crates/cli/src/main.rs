@@ -9,6 +9,7 @@
 )]
 
 mod allocator;
+mod archived_emulator;
 mod boot;
 mod calendar;
 mod child;

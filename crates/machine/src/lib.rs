@@ -16,6 +16,7 @@ mod live;
 mod abilities;
 mod bitmaps;
 mod drives;
+mod emulator_files;
 mod intent;
 mod remains;
 mod runs;
@@ -34,6 +35,7 @@ pub use description::{
     Firmware, FirmwareFile, NetworkDescription, Tpm,
 };
 pub use drives::{Drive, LeftOut, WhyLeftOut};
+pub use emulator_files::emulator_files;
 pub use error::{Broken, MachineError};
 pub use live::{
     Beside, Consistency, LibvirtMachine, LiveDisk, LiveDisks, LiveImage, Machine, Night, Parent,

@@ -1,6 +1,7 @@
 //! `strongroom machine`: machines that run under QEMU, with or without libvirt.
 
 mod backup;
+mod emulator;
 mod show;
 mod undo;
 
@@ -29,6 +30,8 @@ enum What {
     Show(show::Args),
     /// Remove what a backup that was killed has left in a machine
     Undo(undo::Args),
+    /// List the files of an emulator, to store them with the machines that need it
+    Emulator(emulator::Args),
 }
 
 /// Does it.
@@ -37,6 +40,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         What::Backup(args) => backup::run(context, &args),
         What::Show(args) => show::run(context, &args),
         What::Undo(args) => undo::run(context, &args),
+        What::Emulator(args) => emulator::run(context, &args),
     }
 }
 

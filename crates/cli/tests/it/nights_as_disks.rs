@@ -186,6 +186,27 @@ fn a_set_of_machines_starts_in_order() {
     world.run(["drill", "--boot", "--set", "x", "--expect", "y"]).exits(2);
 }
 
+/// The emulator is stored as files, and starts the machine out of the snapshot.
+#[test]
+fn a_machine_starts_under_the_emulator_that_was_stored() {
+    let world = World::with_repository();
+    let disk = talking_disk(&world, "vm1 login: ");
+    world.run(["image", "backup", "vm1", &format!("vda={}", disk.display())]).exits(0);
+    let program = "/usr/bin/qemu-system-x86_64";
+    let listed = world.run(["machine", "emulator"]).exits(0).says(program).out;
+    let list = world.path("emulator");
+    fs::write(&list, listed).unwrap();
+    world.run(["backup", "--files-from", list.to_str().unwrap()]).exits(0);
+    let start = |words: &[&str]| {
+        world.run([&["drill", "--boot", "latest:/vm1", "--no-kvm", "-v"][..], words].concat())
+    };
+    let emulator = format!("latest:{program}");
+    start(&["--memory", "64MiB", "--emulator", &emulator]).exits(0).says("proved: vm1 started");
+    start(&["--emulator", "latest:/usr/bin/gone"]).exits(1).warns("has no emulator /usr/bin/gone");
+    start(&["--emulator", "latest"]).exits(1).warns("SNAPSHOT:/PROGRAM");
+    world.run(["machine", "emulator", "no-such"]).exits(1).warns("no-such");
+}
+
 #[test]
 fn a_machine_that_kvm_cannot_run_is_emulated() {
     let world = World::with_repository();

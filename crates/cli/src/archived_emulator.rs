@@ -1,0 +1,143 @@
+//! An emulator out of a snapshot: its files are put into a folder, and run from there.
+//!
+//! Its loader learns where the libraries are, and the program where its modules and firmware are,
+//! so nothing of this system is used but the kernel and a shell.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use strongroom_engine::{RestoreOptions, RestorePlace, restore};
+use strongroom_repository::Repository;
+use strongroom_source::TargetOptions;
+
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+use crate::machine::restore_threads;
+use crate::scratch::ScratchFolder;
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
+use crate::terminal::printable_text;
+
+/// The folder of an emulator's modules.
+const MODULES: &str = "qemu";
+/// How the files of firmware end.
+const FIRMWARE: [&str; 3] = ["bin", "rom", "fd"];
+
+/// Puts the emulator that a snapshot has into a folder. Returns what runs it.
+pub fn unpack(
+    context: &Context,
+    repository: &Repository,
+    named: &OsString,
+) -> Result<(ScratchFolder, PathBuf), CliError> {
+    let what = SnapshotArg::from(named.clone());
+    let snapshot = what.find(repository, &NarrowingArgs::default())?;
+    let folder = ScratchFolder::make(context, "emulator")?;
+    let options = RestoreOptions {
+        path: Vec::new(),
+        filter: None,
+        place: RestorePlace::Into(folder.path().to_owned()),
+        target: TargetOptions { owner: false, xattrs: false, ..TargetOptions::default() },
+        dry_run: false,
+        verify: false,
+        workers: restore_threads(),
+    };
+    let monitor = context.terminal.monitor_of_problems();
+    let outcome = restore(repository, &snapshot, &options, &monitor, &context.cancel)?;
+    let of_root = what.path.strip_prefix(b"/").unwrap_or(&what.path);
+    let program = folder.path().join(std::ffi::OsStr::from_bytes(of_root));
+    if outcome.problems > 0 || of_root.is_empty() || !program.is_file() {
+        let message = format!(
+            "snapshot {} has no emulator {}",
+            snapshot.id.short(),
+            printable_text(&String::from_utf8_lossy(&what.path)),
+        );
+        let hint = "write SNAPSHOT:/PROGRAM, such as latest:/usr/bin/qemu-system-x86_64; \
+                    `strongroom machine emulator --help` says how it is stored";
+        return Err(CliError::new(Exit::Failed, message, hint));
+    }
+    let mut parts = Parts::default();
+    parts.find(folder.path())?;
+    let run = folder.path().join("run");
+    fs::write(&run, parts.script(&program))?;
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o700))?;
+    Ok((folder, run))
+}
+
+/// What an emulator needs, by what it looks like.
+#[derive(Debug, Default)]
+struct Parts {
+    loader: Option<PathBuf>,
+    libraries: Vec<PathBuf>,
+    modules: Option<PathBuf>,
+    firmware: Vec<PathBuf>,
+}
+
+impl Parts {
+    /// Looks through a folder, and those in it.
+    fn find(&mut self, folder: &Path) -> io::Result<()> {
+        let mut entries = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        let (mut has_libraries, mut has_firmware) = (false, false);
+        for entry in entries {
+            let (name, path) = (entry.file_name(), entry.path());
+            let name = name.to_string_lossy();
+            if entry.file_type()?.is_dir() {
+                self.find(&path)?;
+            } else if name.starts_with("ld-") || name.starts_with("ld64.") {
+                self.loader = Some(path);
+                has_libraries = true;
+            } else if name.contains(".so") {
+                has_libraries = true;
+            } else {
+                let end = path.extension().and_then(std::ffi::OsStr::to_str);
+                has_firmware = has_firmware || end.is_some_and(|end| FIRMWARE.contains(&end));
+            }
+        }
+        match folder.file_name().is_some_and(|name| name == MODULES) {
+            true if has_libraries => self.modules = Some(folder.to_owned()),
+            _ if has_libraries => self.libraries.push(folder.to_owned()),
+            _ => {}
+        }
+        if has_firmware {
+            self.firmware.push(folder.to_owned());
+        }
+        Ok(())
+    }
+
+    /// A script that runs the program with the arguments that the script gets.
+    fn script(&self, program: &Path) -> Vec<u8> {
+        let mut words: Vec<Vec<u8>> = Vec::new();
+        if let Some(modules) = &self.modules {
+            words.push([b"QEMU_MODULE_DIR=", &quoted(modules.as_os_str().as_bytes())[..]].concat());
+        }
+        words.push(b"exec".to_vec());
+        if let Some(loader) = &self.loader {
+            let folders: Vec<&[u8]> =
+                self.libraries.iter().map(|folder| folder.as_os_str().as_bytes()).collect();
+            words.push(quoted(loader.as_os_str().as_bytes()));
+            words.push(b"--library-path".to_vec());
+            words.push(quoted(&folders.join(&b':')));
+        }
+        words.push(quoted(program.as_os_str().as_bytes()));
+        for folder in &self.firmware {
+            words.extend([b"-L".to_vec(), quoted(folder.as_os_str().as_bytes())]);
+        }
+        [b"#!/bin/sh\n", &words.join(&b' ')[..], b" \"$@\"\n"].concat()
+    }
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &[u8]) -> Vec<u8> {
+    let mut quoted = vec![b'\''];
+    for byte in word {
+        match byte {
+            b'\'' => quoted.extend_from_slice(b"'\\''"),
+            byte => quoted.push(*byte),
+        }
+    }
+    quoted.push(b'\'');
+    quoted
+}
