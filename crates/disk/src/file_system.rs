@@ -59,7 +59,7 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     ///
     /// Unless the volume is clean or its journal was replayed, this is an error.
-    fn swap_files(&self) -> Result<Vec<u64>> {
+    fn page_files(&self) -> Result<Vec<u64>> {
         self.facts().state.check_trusted()?;
         Ok(Vec::new())
     }

@@ -100,6 +100,6 @@ pub use ntfs::Ntfs;
 pub use read::ReadAt;
 pub use recognize::open;
 pub use swap::Swap;
-pub use swap_files::swap_files;
+pub use swap_files::{SwapFile, swap_files};
 pub use volume::{Place, Run, Volume, VolumeKind, VolumeReader};
 pub use xfs::Xfs;

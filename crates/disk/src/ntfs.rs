@@ -300,7 +300,7 @@ impl FileSystem for Ntfs<'_> {
         free::map(self)
     }
 
-    fn swap_files(&self) -> Result<Vec<u64>> {
+    fn page_files(&self) -> Result<Vec<u64>> {
         self.facts.state.check_trusted()?;
         // If the machine is hibernated, the volume is not clean.
         self.in_root(&[&PAGE_FILES[..], &[HIBERNATION_FILE]].concat())

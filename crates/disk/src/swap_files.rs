@@ -2,7 +2,7 @@
 //!
 //! A file with the header of a swap area can be a copy that its owner wants to keep. So the volume
 //! must say that it is used: its own `/etc/fstab` names it. Windows' files have names of their own
-//! ([`FileSystem::swap_files`]).
+//! ([`FileSystem::page_files`]).
 
 use std::ops::{ControlFlow, Range};
 
@@ -18,29 +18,39 @@ const TABLE_BYTES_MAX: usize = 64 << 10;
 /// A machine has few swap files.
 const FILES_MAX: usize = 32;
 
-/// The swap files of a volume, each with the bytes of its content that nothing needs.
+/// A file that a machine swaps to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwapFile {
+    /// The file.
+    pub inode: u64,
+    /// Bytes of its content that nothing needs.
+    pub free: Range<u64>,
+    /// It holds the memory of a suspended machine: nothing of it is free.
+    pub hibernated: bool,
+}
+
+/// The swap files of a volume.
 ///
 /// # Errors
 ///
 /// Unless the volume is clean or its journal was replayed, this is an error.
-pub fn swap_files(files: &dyn FileSystem) -> Result<Vec<(u64, Range<u64>)>> {
-    let named = files.swap_files()?.into_iter().map(|inode| (inode, 0..u64::MAX));
-    let mut found: Vec<(u64, Range<u64>)> = named.collect();
+pub fn swap_files(files: &dyn FileSystem) -> Result<Vec<SwapFile>> {
+    let all = |inode| SwapFile { inode, free: 0..u64::MAX, hibernated: false };
+    let mut found: Vec<SwapFile> = files.page_files()?.into_iter().map(all).collect();
     for path in in_table(files).unwrap_or_default() {
         // What cannot be read is stored as it is.
-        let free = find(files, &path).and_then(|inode| match inode {
-            Some(inode) => {
-                Ok(Swap::find(&FileContent::open(files, inode)?)?.map(|it| (inode, it.free)))
-            }
-            None => Ok(None),
-        });
-        if let Ok(Some((inode, free))) = free
-            && !free.is_empty()
-        {
-            found.push((inode, free));
+        if let Ok(Some(file)) = swap_file(files, &path) {
+            found.push(file);
         }
     }
     Ok(found)
+}
+
+/// The swap file at a path, if it is one.
+fn swap_file(files: &dyn FileSystem, path: &[u8]) -> Result<Option<SwapFile>> {
+    let Some(inode) = find(files, path)? else { return Ok(None) };
+    let found = Swap::find(&FileContent::open(files, inode)?)?;
+    Ok(found.map(|Swap { free, hibernated, .. }| SwapFile { inode, free, hibernated }))
 }
 
 /// The paths that `/etc/fstab` names for swapping.

@@ -269,14 +269,14 @@ fn volumes_that_are_dirty_or_hibernated_have_nothing_free() {
         assert_eq!(state(), expected.map_or(State::Clean, State::Dirty));
         let files = open(&image).unwrap().unwrap();
         assert_eq!(files.free().is_ok(), expected.is_none());
-        assert_eq!(files.swap_files().is_ok(), expected.is_none());
+        assert_eq!(files.page_files().is_ok(), expected.is_none());
         assert!(files.node(find(&*files, "pagefile.sys")).is_ok());
         let probe = Command::new("ntfs-3g.probe").arg("--readwrite").arg(&path).output().unwrap();
         assert_eq!(probe.status.code(), Some(verdict), "{expected:?}");
     };
     check(None, 0);
     let files = open(&image).unwrap().unwrap();
-    let mut swap = files.swap_files().unwrap();
+    let mut swap = files.page_files().unwrap();
     swap.sort_unstable();
     let mut expected = [find(&*files, "pagefile.sys"), find(&*files, "hiberfil.sys")];
     expected.sort_unstable();

@@ -209,13 +209,16 @@ impl<'r> MachineBackup<'r> {
         let mut tally = Tally::new(monitor, Totals::of(disks.len() as u64, bytes));
         let before = Earlier::of(parent, what, &reader);
         // What was asked for now may not be what the parent left out.
-        let how = (day_of(started), !what.keep_free && !what.keep_swap);
-        let unchanged = |disk: &Disk| {
+        let holes_stay = !what.keep_free && !what.keep_swap;
+        let unchanged = |disk: &Disk, holes_stay: bool| {
             let changed = disk.changed_since(parent?.id)?;
+            let how = (day_of(started), holes_stay);
             Some(Unchanged::new(before.image(&disk.name)?, changed, &reader, how))
         };
-        let patched: Vec<Patched<'_>> =
-            disks.iter().map(|disk| Patched::new(&*disk.image, unchanged(disk))).collect();
+        let patched: Vec<Patched<'_>> = disks
+            .iter()
+            .map(|disk| Patched::new(&*disk.image, unchanged(disk, holes_stay)))
+            .collect();
         let readers: Vec<&dyn ReadAt> = patched.iter().map(|disk| disk as &dyn ReadAt).collect();
         let layout = strongroom_disk::volumes(&readers);
         let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
@@ -227,8 +230,9 @@ impl<'r> MachineBackup<'r> {
         let mut gathered =
             Gathered::gather(disks, &mapped, what, &before, &reader, &mut tally, cancel)?;
         let swapped = std::mem::take(&mut gathered.swapped);
+        let holes_stay = holes_stay && !gathered.is_hibernated;
         let unchanged = disks.iter().zip(&gathered.maps).map(|(disk, map)| {
-            let mut unchanged = unchanged(disk);
+            let mut unchanged = unchanged(disk, holes_stay);
             if let Some(unchanged) = &mut unchanged {
                 unchanged.settle(Plan::new(map, disk.image.size()), &*disk.image, &writer)?;
             }

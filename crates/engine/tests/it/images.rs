@@ -25,7 +25,7 @@ use crate::world::{TREE, World, options, run, snapshot_ids};
 const PARTITION: usize = 1 << 20;
 
 #[track_caller]
-fn tool(program: &str, args: &[impl AsRef<OsStr> + std::fmt::Debug]) {
+pub fn tool(program: &str, args: &[impl AsRef<OsStr> + std::fmt::Debug]) {
     let output = Command::new(program).args(args).output().unwrap();
     assert!(output.status.success(), "{program} {args:?}\n{output:?}");
 }

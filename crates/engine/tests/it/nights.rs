@@ -3,19 +3,21 @@
 use std::fs;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_disk::{Image, ReadAt};
-use strongroom_engine::{BackupOutcome, Changed, Disk, EngineError, MachineBackup};
+use strongroom_engine::{BackupOutcome, Changed, Disk, EngineError, MachineBackup, cat};
+use strongroom_repository::read_snapshot;
 use strongroom_testkit::tree::{grow, mutate};
 use strongroom_testkit::{Random, skipped};
 
 use crate::images::{
     Machine, assert_same_machine, cannot_mount, described, machine_options, restore_into,
-    restored_files,
+    restored_files, tool,
 };
 use crate::world::{TREE, World, options, snapshot_ids};
 
@@ -108,6 +110,14 @@ fn night(world: &World, bytes: &[u8], changed: Option<Changed>, keep_free: bool)
 
 fn since(snapshot: SnapshotId, before: &[u8], now: &[u8]) -> Option<Changed> {
     Some(Changed { since: snapshot, ranges: written(before, now) })
+}
+
+fn content(world: &World, outcome: &BackupOutcome, path: &str) -> Vec<u8> {
+    let repository = world.open();
+    let snapshot = read_snapshot(&repository, outcome.snapshot.id).unwrap();
+    let mut bytes = Vec::new();
+    cat(&repository, &snapshot, path.as_bytes(), &mut bytes).unwrap();
+    bytes
 }
 
 fn restored(world: &World, outcome: &BackupOutcome) -> Vec<u8> {
@@ -232,4 +242,80 @@ fn an_image_that_is_lost_makes_no_snapshot() {
         assert!(lost.to_string().contains("its store is full"), "{lost}");
     }
     assert_eq!(snapshot_ids(&world.open()), []);
+}
+
+/// Data can reach a disk before it is a file's: an instant between the two calls it free. What of it
+/// was left out is read when it is the content of a file, although it was not written since.
+#[test]
+fn what_was_free_and_is_a_files_content_now_is_read() {
+    if skipped(cannot_mount()) {
+        return;
+    }
+    let world = World::bare(97);
+    let machine = Machine::new(64);
+    machine.mounted(|point| {
+        fs::create_dir(point.join("tree")).unwrap();
+        fs::write(point.join("tree/late"), Random::new(97).noise(3 << 20)).unwrap();
+    });
+    let now = fs::read(machine.disk()).unwrap();
+    let files = machine.files();
+    machine.mounted(|point| fs::remove_file(point.join("tree/late")).unwrap());
+    let before = fs::read(machine.disk()).unwrap();
+    let changed: u64 = written(&before, &now).iter().map(|range| range.end - range.start).sum();
+    assert!(changed < 1 << 20, "the content was not written: {changed}");
+    let first = night(&world, &before, None, false).outcome.snapshot.id;
+    let next = night(&world, &now, since(first, &before, &now), false);
+    restored_files(&world, &next.outcome).assert_same(&files, "the night's files");
+}
+
+/// What is swapped to a file is left out every night, and what was released of it is not read. A
+/// machine that is suspended has all of it.
+#[test]
+fn what_was_swapped_to_a_file_is_left_out_every_night() {
+    if skipped(cannot_mount()) {
+        return;
+    }
+    let world = World::bare(98);
+    let machine = Machine::new(64);
+    let swap = |point: &Path| point.join("tree/swap");
+    machine.mounted(|point| {
+        fs::create_dir_all(point.join("tree")).unwrap();
+        fs::create_dir(point.join("etc")).unwrap();
+        fs::write(point.join("etc/fstab"), "/tree/swap none swap sw 0 0\n").unwrap();
+        fs::write(swap(point), Random::new(98).noise(4 << 20)).unwrap();
+        tool("mkswap", &["-q", swap(point).to_str().unwrap()]);
+    });
+    let swapped_out = |number: u64| {
+        machine.mounted(|point| {
+            let file = fs::File::options().write(true).open(swap(point)).unwrap();
+            file.write_all_at(&Random::new(number).noise(2 << 20), 1 << 20).unwrap();
+        });
+        fs::read(machine.disk()).unwrap()
+    };
+    let has = |image: &[u8], number: u64| {
+        let page = &Random::new(number).noise(2 << 20)[..4096];
+        image.chunks_exact(4096).any(|part| part == page)
+    };
+    let mut before = swapped_out(1);
+    let mut parent = night(&world, &before, None, false).outcome;
+    for number in 2..4 {
+        let now = swapped_out(number);
+        assert!(has(&now, number));
+        let changed = since(parent.snapshot.id, &before, &now);
+        let next = night(&world, &now, changed, false).outcome;
+        assert!(!has(&restored(&world, &next), number));
+        let file = content(&world, &next, "/vm1/vda/p1/tree/swap");
+        assert!(file.len() == 4 << 20 && file[4086..4096] == *b"SWAPSPACE2");
+        assert!(file[4096..].iter().all(|byte| *byte == 0));
+        (before, parent) = (now, next);
+    }
+    // The next night it is suspended: nothing was written but the header.
+    machine.mounted(|point| {
+        let file = fs::File::options().write(true).open(swap(point)).unwrap();
+        file.write_all_at(b"S1SUSPEND\0", 4086).unwrap();
+    });
+    let now = fs::read(machine.disk()).unwrap();
+    let next = night(&world, &now, since(parent.snapshot.id, &before, &now), false).outcome;
+    assert!(has(&restored(&world, &next), 3), "it is needed now");
+    restored_files(&world, &next).assert_same(&machine.files(), "the files");
 }

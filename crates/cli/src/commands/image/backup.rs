@@ -40,7 +40,7 @@ pub struct Args {
     /// Store what file systems call free, as it is
     #[arg(long)]
     keep_free: bool,
-    /// Store the content of swap areas
+    /// Store the content of swap areas and swap files
     #[arg(long)]
     keep_swap: bool,
     #[command(flatten)]

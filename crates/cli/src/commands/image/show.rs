@@ -110,10 +110,15 @@ fn look(volume: &Volume, disks: &[&dyn ReadAt]) -> Found {
     }
 }
 
-/// The bytes that the file system calls free, if it can be trusted.
+/// The bytes that a backup leaves out: what the file system calls free, and what was swapped to a
+/// file. None are known of a volume that cannot be trusted.
 fn free_of(files: &dyn FileSystem, volume: &Volume) -> Option<u64> {
     if volume.overlaps || matches!(files.facts().state, State::Dirty(_)) {
         return None;
     }
-    files.free().ok().map(|free| free.bytes())
+    let swapped = strongroom_disk::swap_files(files).unwrap_or_default().into_iter().map(|file| {
+        let bytes = files.node(file.inode).map_or(0, |node| node.metadata.size);
+        file.free.end.min(bytes) - file.free.start.min(bytes)
+    });
+    files.free().ok().map(|free| free.bytes() + swapped.sum::<u64>())
 }

@@ -30,6 +30,8 @@ pub struct Gathered {
     pub changed: HashMap<FileOnVolume, Recipe>,
     /// Files to which memory was swapped, and the part of each that is left out.
     pub swapped: HashMap<FileOnVolume, Range<u64>>,
+    /// A swap area holds the memory of a suspended machine: what it wakes up with is in all of them.
+    pub is_hibernated: bool,
 }
 
 /// The walk through the volumes.
@@ -38,6 +40,8 @@ struct Gathering<'g, 'r> {
     stored: &'g MachineOptions,
     reader: &'r ChunkReader,
     gathered: Gathered,
+    /// What of each disk was swapped out.
+    swapped_out: Vec<(usize, Range<u64>)>,
 }
 
 impl Gathered {
@@ -52,13 +56,20 @@ impl Gathered {
         cancel: &Cancel,
     ) -> Result<Self, EngineError> {
         let maps = disks.iter().map(|_| DiskMap::default()).collect();
-        let gathered = Self { maps, changed: HashMap::new(), swapped: HashMap::new() };
-        let mut gathering = Gathering { mapped, stored, reader, gathered };
+        let (changed, swapped) = (HashMap::new(), HashMap::new());
+        let gathered = Self { maps, changed, swapped, is_hibernated: false };
+        let mut gathering = Gathering { mapped, stored, reader, gathered, swapped_out: Vec::new() };
         for (number, Mapped { volume, .. }) in mapped.iter().enumerate() {
             let tree = before.tree(disks, volume);
             gathering.volume(number, tree.as_ref(), tally, cancel)?;
         }
-        let mut gathered = gathering.gathered;
+        let Gathering { mut gathered, swapped_out, .. } = gathering;
+        match gathered.is_hibernated {
+            true => gathered.swapped.clear(),
+            false => swapped_out.into_iter().for_each(|(disk, range)| {
+                gathered.maps[disk].zeros.push(range);
+            }),
+        }
         for (disk, map) in disks.iter().zip(&mut gathered.maps) {
             map.extents.sort_unstable();
             if !stored.keep_free {
@@ -81,13 +92,15 @@ impl Gathering<'_, '_> {
         let Mapped { volume, reader } = &self.mapped[number];
         let path = PathBuf::from(&volume.name);
         match Swap::find(reader) {
-            Ok(Some(swap)) if !self.stored.keep_swap && !volume.overlaps => {
-                place(volume, swap.free, &mut |disk, range| {
-                    self.gathered.maps[disk].zeros.push(range);
-                });
+            Ok(Some(swap)) => {
+                self.gathered.is_hibernated |= swap.hibernated;
+                if !self.stored.keep_swap && !volume.overlaps {
+                    let swapped_out = &mut self.swapped_out;
+                    place(volume, swap.free, &mut |disk, range| swapped_out.push((disk, range)));
+                }
                 return Ok(());
             }
-            Ok(_) => {}
+            Ok(None) => {}
             Err(error) => tally.problem(&path, &error.to_string()),
         }
         let files = match strongroom_disk::open(reader) {
@@ -101,7 +114,8 @@ impl Gathering<'_, '_> {
         if !self.stored.keep_swap && !volume.overlaps {
             let swapped = strongroom_disk::swap_files(&*files).unwrap_or_default();
             let volume = u32::try_from(number).unwrap_or(u32::MAX);
-            let on_volume = swapped.into_iter().map(|(inode, free)| ((volume, inode), free));
+            self.gathered.is_hibernated |= swapped.iter().any(|file| file.hibernated);
+            let on_volume = swapped.into_iter().map(|file| ((volume, file.inode), file.free));
             self.gathered.swapped.extend(on_volume);
         }
         let used = self.walk(number, &*files, before, tally, cancel)?;
@@ -168,25 +182,26 @@ impl Gathering<'_, '_> {
 
     fn extents(&mut self, file: FileOnVolume, files: &dyn FileSystem, used: &mut Vec<Range<u64>>) {
         let Mapped { volume, .. } = &self.mapped[file.0 as usize];
-        let free = self.gathered.swapped.get(&file).cloned().unwrap_or_default();
-        let maps = &mut self.gathered.maps;
+        let swapped = self.gathered.swapped.get(&file).cloned().unwrap_or_default();
+        let (maps, swapped_out) = (&mut self.gathered.maps, &mut self.swapped_out);
         let mut take = |piece: Piece| {
+            let end = piece.offset.saturating_add(piece.bytes);
+            let out = swapped.start.clamp(piece.offset, end)..swapped.end.clamp(piece.offset, end);
+            let on_volume = |start: u64, part: &Range<u64>| {
+                let at = start.saturating_add(part.start - piece.offset);
+                at..at.saturating_add(part.end - part.start)
+            };
+            if let Source::Volume(start) | Source::Unwritten(start) = piece.source {
+                // To a file that was allocated and never written, memory is swapped all the same.
+                place(volume, on_volume(start, &out), &mut |disk, range| {
+                    swapped_out.push((disk, range));
+                });
+            }
             let Source::Volume(start) = piece.source else { return ControlFlow::Continue(()) };
             used.push(start..start.saturating_add(piece.bytes));
-            let end = piece.offset.saturating_add(piece.bytes);
-            let free = free.start.clamp(piece.offset, end)..free.end.clamp(piece.offset, end);
-            for part in [piece.offset..free.start, free.clone(), free.end..end] {
-                let (is_free, mut file_offset) = (part == free, part.start);
-                let at = start.saturating_add(part.start - piece.offset);
-                let range = at..at.saturating_add(part.end.saturating_sub(part.start));
-                if range.is_empty() {
-                    continue;
-                }
-                place(volume, range, &mut |disk, range| {
-                    if is_free {
-                        maps[disk].zeros.push(range);
-                        return;
-                    }
+            for part in [piece.offset..out.start, out.end..end] {
+                let mut file_offset = part.start;
+                place(volume, on_volume(start, &part), &mut |disk, range| {
                     let (start, bytes) = (range.start, range.end - range.start);
                     maps[disk].extents.push(Extent { start, bytes, file, file_offset });
                     file_offset += bytes;

@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 
 use strongroom_base::{Cancel, Timestamp};
 use strongroom_catalog::{ChunkRef, Entry, EntryKind, Metadata, Recipe, RecipeBuilder, TreeReader};
-use strongroom_disk::{DiskError, FileSystem, Node, NodeKind, Piece as FilePiece, Source, Volume};
+use strongroom_disk::{FileSystem, Node, NodeKind, Piece as FilePiece, Source, Volume};
 use strongroom_repository::{
     ChunkReader, ChunkWriter, Piece, Repository, StreamBasis, StreamCutter,
 };
@@ -35,7 +35,7 @@ pub struct MachineTree<'t, 'r> {
     pub description: &'t [(String, Vec<u8>)],
     /// The disks as they were stored.
     pub stored: &'t [Stored],
-    /// Files whose content is left out.
+    /// Files of which a part is left out.
     pub swapped: &'t HashMap<FileOnVolume, Range<u64>>,
     /// The parent.
     pub before: &'t Earlier,
@@ -147,20 +147,21 @@ impl<'t, 'r> MachineTree<'t, 'r> {
             rest = &rest[count..];
             Ok((count, rest.is_empty()))
         };
-        self.read_in(trees, bytes.len() as u64, None, &mut read)
+        let mut recipe = RecipeBuilder::new();
+        self.read_in(trees, bytes.len() as u64, &mut recipe, None, &mut read)?;
+        Ok(recipe.finish(&mut trees.writer_mut().metadata(None))?)
     }
 
-    /// Cuts what is read as a file, and stores it.
+    /// Cuts what is read as a file, and stores it as what follows in the recipe.
     fn read_in(
         &self,
         trees: &mut Trees<'r, '_>,
         bytes: u64,
-        before: Option<&Recipe>,
+        recipe: &mut RecipeBuilder,
+        mut basis: Option<&mut StreamBasis<'_>>,
         read: &mut Fill<'_>,
-    ) -> Result<Recipe, EngineError> {
+    ) -> Result<(), EngineError> {
         let cutter = StreamCutter::of_files(self.repository)?;
-        let mut basis = before.map(|content| StreamBasis::new(self.reader, content));
-        let mut recipe = RecipeBuilder::new();
         let writer = trees.writer_mut();
         let mut read = |buffer: &mut [u8]| {
             self.cancel.check()?;
@@ -169,12 +170,11 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         cutter.cut(bytes, &mut read, &mut |piece: Piece| {
             for (chunk, fingerprint) in piece.chunks() {
                 let offset = recipe.stream_bytes();
-                let chunk = writer.put_data(chunk, fingerprint, offset, basis.as_mut())?;
-                recipe.push(chunk, &mut writer.metadata(basis.as_mut()))?;
+                let chunk = writer.put_data(chunk, fingerprint, offset, basis.as_deref_mut())?;
+                recipe.push(chunk, &mut writer.metadata(basis.as_deref_mut()))?;
             }
-            Ok::<_, EngineError>(())
-        })?;
-        Ok(recipe.finish(&mut writer.metadata(basis.as_mut()))?)
+            Ok(())
+        })
     }
 
     /// Writes the tree of a volume, if its file system is known.
@@ -305,32 +305,47 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         before: Option<&Recipe>,
     ) -> Result<Result<Recipe, String>, EngineError> {
         let volume = u32::try_from(number).unwrap_or(u32::MAX);
-        let free = self.swapped.get(&(volume, inode)).cloned().unwrap_or_default();
-        if free.is_empty()
+        let out = self.swapped.get(&(volume, inode)).cloned().unwrap_or_default();
+        if out.is_empty()
             && let Some(content) = self.chunks_of_disk(trees, files, number, inode, size)?
         {
             return Ok(Ok(content));
         }
-        if free.start == 0 && free.end >= size && size > 0 {
-            return Ok(Ok(Recipe { depth: 0, refs: vec![ChunkRef::hole(size)] }));
-        }
+        let out = out.start.min(size)..out.end.min(size);
         // A volume that lies could keep its reader busy for ever.
         let room = self.mapped[number].volume.bytes;
         if size > room {
             return Ok(Err(format!("it claims {size} bytes, and its volume has {room}")));
         }
         let (mut at, mut failed) = (0, None);
-        let mut read = |buffer: &mut [u8]| match read_beside(files, inode, at, &free, buffer) {
-            Ok(count) => {
-                at += count as u64;
-                Ok((count, count < buffer.len() || at >= size))
+        let mut recipe = RecipeBuilder::new();
+        let mut basis = before.map(|content| StreamBasis::new(self.reader, content));
+        // What is left out of the middle is a hole.
+        for end in [out.start, size] {
+            let left = end - at;
+            let mut read = |buffer: &mut [u8]| {
+                let room = buffer.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+                match files.read(inode, at, &mut buffer[..room]) {
+                    Ok(count) => {
+                        at += count as u64;
+                        Ok((count, count < room || at >= end))
+                    }
+                    Err(error) => {
+                        failed = Some(error.to_string());
+                        Ok((0, true))
+                    }
+                }
+            };
+            if left > 0 {
+                self.read_in(trees, left, &mut recipe, basis.as_mut(), &mut read)?;
             }
-            Err(error) => {
-                failed = Some(error.to_string());
-                Ok((0, true))
+            if at == out.start && !out.is_empty() && failed.is_none() {
+                let hole = ChunkRef::hole(out.end - out.start);
+                recipe.push(hole, &mut trees.writer_mut().metadata(basis.as_mut()))?;
+                at = out.end;
             }
-        };
-        let content = self.read_in(trees, size, before, &mut read)?;
+        }
+        let content = recipe.finish(&mut trees.writer_mut().metadata(basis.as_mut()))?;
         Ok(match failed {
             None => Ok(content),
             Some(why) => Err(format!("it cannot be read: {why}")),
@@ -422,23 +437,4 @@ impl Place<'_> {
     fn metadata(&self, metadata: Metadata) -> Metadata {
         Metadata { device: self.number as u64 + 1, ..metadata }
     }
-}
-
-/// Reads the content of a file, and zeros where it is left out.
-fn read_beside(
-    files: &dyn FileSystem,
-    inode: u64,
-    at: u64,
-    left_out: &Range<u64>,
-    buffer: &mut [u8],
-) -> Result<usize, DiskError> {
-    let end = at + buffer.len() as u64;
-    if left_out.start <= at && end <= left_out.end {
-        buffer.fill(0);
-        return Ok(buffer.len());
-    }
-    let count = files.read(inode, at, buffer)?;
-    let within = |offset: u64| (offset.clamp(at, at + count as u64) - at) as usize;
-    buffer[within(left_out.start)..within(left_out.end)].fill(0);
-    Ok(count)
 }

@@ -77,13 +77,16 @@ impl<'r> Unchanged<'r> {
             Some(last) if last.end == range.start => last.end = range.end,
             _ => unread.push(range),
         };
+        let mut chunks = self.chunks();
         for segment in self.keep(plan) {
             let range = segment.range();
             match segment.content {
                 Content::Kept { chunk, .. } if !writer.is_present(&chunk)? => missing.push(range),
                 Content::Kept { is_sampled: true, .. } => {}
                 Content::Kept { .. } | Content::Zeros => release(range),
-                Content::File(..) | Content::Other => self.each_unchanged(range, &mut release),
+                Content::File(..) | Content::Other => {
+                    self.each_in_parent(&mut chunks, range, &mut release);
+                }
             }
         }
         self.changed.append(&mut missing);
@@ -105,10 +108,32 @@ impl<'r> Unchanged<'r> {
         }
     }
 
+    /// Gives the parts of a range that were not written, and that the parent has: of its holes the
+    /// disk itself is asked.
+    fn each_in_parent(
+        &self,
+        chunks: &mut Chunks<'_>,
+        range: Range<u64>,
+        give: &mut dyn FnMut(Range<u64>),
+    ) {
+        let mut at = range.start;
+        while at < range.end {
+            let Some((offset, chunk)) = chunks.behind(at) else { return };
+            let end = (offset + chunk.stream_bytes).min(range.end);
+            if !chunk.is_hole() {
+                self.each_unchanged(at..end, give);
+            }
+            at = end;
+        }
+    }
+
+    fn chunks(&self) -> Chunks<'_> {
+        Chunks { reader: RecipeReader::new(&self.content, self.reader), next: None }
+    }
+
     /// The same plan, in which what the parent has is kept.
     pub fn keep<P: Iterator<Item = Segment>>(&self, plan: P) -> Kept<'_, P> {
-        let chunks = Chunks { reader: RecipeReader::new(&self.content, self.reader), next: None };
-        Kept { unchanged: self, plan, rest: None, chunks }
+        Kept { unchanged: self, plan, rest: None, chunks: self.chunks() }
     }
 
     /// Whether nothing of a range was written.
@@ -224,6 +249,16 @@ impl<P: Iterator<Item = Segment>> Iterator for Kept<'_, P> {
     }
 }
 
+/// What the parent has at a place.
+enum FromParent {
+    /// This many bytes were read.
+    Read(usize),
+    /// This many bytes were left out of it: they need not be zeros on the disk.
+    Hole(usize),
+    /// It cannot be read.
+    Nothing,
+}
+
 /// A disk of which what was not written is read from the parent: where a chunk was written in part
 /// the rest of it, and the file systems' own structures.
 pub struct Patched<'p> {
@@ -246,28 +281,27 @@ impl<'p> Patched<'p> {
         self.image
     }
 
-    /// Reads from the parent, at most up to the end of a chunk. Returns how many bytes it gave;
-    /// `None` if they cannot be read there.
-    fn read_parent(&self, unchanged: &Unchanged<'_>, at: u64, buffer: &mut [u8]) -> Option<usize> {
+    /// Reads from the parent, at most up to the end of a chunk.
+    fn read_parent(&self, unchanged: &Unchanged<'_>, at: u64, buffer: &mut [u8]) -> FromParent {
         if let Some(count) = self.read_kept(at, buffer) {
-            return Some(count);
+            return FromParent::Read(count);
         }
         let mut cursor = RecipeCursor::new(&unchanged.content);
-        cursor.seek_forward(at, unchanged.reader).ok()?;
-        let (start, chunk) = cursor.next_chunk(unchanged.reader).ok()??;
+        let next = cursor.seek_forward(at, unchanged.reader);
+        let next = next.and_then(|()| cursor.next_chunk(unchanged.reader));
+        let Ok(Some((start, chunk))) = next else { return FromParent::Nothing };
         if chunk.is_hole() {
-            let count = (start + chunk.stream_bytes - at).min(buffer.len() as u64) as usize;
-            buffer[..count].fill(0);
-            return Some(count);
+            let left = start + chunk.stream_bytes - at;
+            return FromParent::Hole(left.min(buffer.len() as u64) as usize);
         }
-        let bytes = unchanged.reader.read_data(&chunk).ok()?;
+        let Ok(bytes) = unchanged.reader.read_data(&chunk) else { return FromParent::Nothing };
         let mut chunks = self.chunks.lock().expect("no holder panics");
         if chunks.len() >= CHUNKS_KEPT {
             chunks.remove(0);
         }
         chunks.push((start, bytes));
         drop(chunks);
-        self.read_kept(at, buffer)
+        self.read_kept(at, buffer).map_or(FromParent::Nothing, FromParent::Read)
     }
 
     /// Reads from the chunks that were read last.
@@ -297,10 +331,17 @@ impl ReadAt for Patched<'_> {
             let (end, is_unchanged) = unchanged.part(at);
             let count = (end - at).min(rest.len() as u64) as usize;
             let part = &mut rest[..count];
-            let given = is_unchanged.then(|| self.read_parent(unchanged, at, part)).flatten();
-            let count = match given {
-                Some(count) => count,
-                None => {
+            let parent = match is_unchanged {
+                true => self.read_parent(unchanged, at, part),
+                false => FromParent::Nothing,
+            };
+            let count = match parent {
+                FromParent::Read(count) => count,
+                FromParent::Hole(count) => {
+                    self.image.read_at(at, &mut part[..count])?;
+                    count
+                }
+                FromParent::Nothing => {
                     self.image.read_at(at, part)?;
                     count
                 }
