@@ -21,6 +21,8 @@ use crate::scratch::ScratchFolder;
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
 use crate::terminal::printable_text;
 
+/// More than this is stored with other things than an emulator.
+const EMULATOR_BYTES_MAX: u64 = 4 << 30;
 /// The folder of an emulator's modules.
 const MODULES: &str = "qemu";
 /// How the files of firmware end.
@@ -34,11 +36,18 @@ pub fn unpack(
 ) -> Result<(ScratchFolder, PathBuf), CliError> {
     let what = SnapshotArg::from(named.clone());
     let snapshot = what.find(repository, &NarrowingArgs::default())?;
+    let id = snapshot.id.short();
+    let stored_alone = "`strongroom machine emulator --help` says how an emulator is stored";
+    if snapshot.stats.bytes > EMULATOR_BYTES_MAX {
+        let message = format!("snapshot {id} holds more than an emulator");
+        return Err(CliError::new(Exit::Failed, message, stored_alone));
+    }
     let folder = ScratchFolder::make(context, "emulator")?;
+    let root = folder.path().join("root");
     let options = RestoreOptions {
         path: Vec::new(),
         filter: None,
-        place: RestorePlace::Into(folder.path().to_owned()),
+        place: RestorePlace::Into(root.clone()),
         target: TargetOptions { owner: false, xattrs: false, ..TargetOptions::default() },
         dry_run: false,
         verify: false,
@@ -47,19 +56,20 @@ pub fn unpack(
     let monitor = context.terminal.monitor_of_problems();
     let outcome = restore(repository, &snapshot, &options, &monitor, &context.cancel)?;
     let of_root = what.path.strip_prefix(b"/").unwrap_or(&what.path);
-    let program = folder.path().join(std::ffi::OsStr::from_bytes(of_root));
-    if outcome.problems > 0 || of_root.is_empty() || !program.is_file() {
-        let message = format!(
-            "snapshot {} has no emulator {}",
-            snapshot.id.short(),
-            printable_text(&String::from_utf8_lossy(&what.path)),
-        );
-        let hint = "write SNAPSHOT:/PROGRAM, such as latest:/usr/bin/qemu-system-x86_64; \
-                    `strongroom machine emulator --help` says how it is stored";
-        return Err(CliError::new(Exit::Failed, message, hint));
+    let program = root.join(std::ffi::OsStr::from_bytes(of_root));
+    if outcome.problems > 0 {
+        let message =
+            format!("the emulator of snapshot {id} cannot be put into a folder as a whole");
+        return Err(CliError::new(Exit::Failed, message, "see the warnings above"));
+    }
+    if of_root.is_empty() || !program.is_file() {
+        let named = printable_text(&String::from_utf8_lossy(&what.path));
+        let message = format!("snapshot {id} has no emulator {named}");
+        let hint = "write SNAPSHOT:/PROGRAM, such as latest:/usr/bin/qemu-system-x86_64";
+        return Err(CliError::new(Exit::Failed, message, format!("{hint}; {stored_alone}")));
     }
     let mut parts = Parts::default();
-    parts.find(folder.path())?;
+    parts.find(&root)?;
     let run = folder.path().join("run");
     fs::write(&run, parts.script(&program))?;
     fs::set_permissions(&run, fs::Permissions::from_mode(0o700))?;
@@ -84,10 +94,12 @@ impl Parts {
         for entry in entries {
             let (name, path) = (entry.file_name(), entry.path());
             let name = name.to_string_lossy();
-            if entry.file_type()?.is_dir() {
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
                 self.find(&path)?;
             } else if name.starts_with("ld-") || name.starts_with("ld64.") {
-                self.loader = Some(path);
+                // A link may lead to the loader of this system.
+                self.loader = Some(path).filter(|_| kind.is_file()).or(self.loader.take());
                 has_libraries = true;
             } else if name.contains(".so") {
                 has_libraries = true;
@@ -96,10 +108,10 @@ impl Parts {
                 has_firmware = has_firmware || end.is_some_and(|end| FIRMWARE.contains(&end));
             }
         }
-        match folder.file_name().is_some_and(|name| name == MODULES) {
-            true if has_libraries => self.modules = Some(folder.to_owned()),
-            _ if has_libraries => self.libraries.push(folder.to_owned()),
-            _ => {}
+        if has_libraries && folder.file_name().is_some_and(|name| name == MODULES) {
+            self.modules = Some(folder.to_owned());
+        } else if has_libraries {
+            self.libraries.push(folder.to_owned());
         }
         if has_firmware {
             self.firmware.push(folder.to_owned());
@@ -140,4 +152,42 @@ fn quoted(word: &[u8]) -> Vec<u8> {
     }
     quoted.push(b'\'');
     quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_are_those_in_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |path: &str| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            path
+        };
+        let loader = put("usr/lib/x/ld-linux.so.2");
+        put("usr/lib/x/libc.so.6");
+        put("usr/lib/x/qemu/accel.so");
+        put("usr/share/qemu/bios.bin");
+        let program = put("usr/bin/it's");
+        fs::create_dir(folder.path().join("usr/lib64")).unwrap();
+        let link = folder.path().join("usr/lib64/ld-linux.so.2");
+        std::os::unix::fs::symlink("/lib/x/ld-linux.so.2", link).unwrap();
+        let mut parts = Parts::default();
+        parts.find(folder.path()).unwrap();
+        assert_eq!(parts.loader, Some(loader));
+        let script = String::from_utf8(parts.script(&program)).unwrap();
+        let root = folder.path().display();
+        assert_eq!(
+            script,
+            format!(
+                "#!/bin/sh\nQEMU_MODULE_DIR='{root}/usr/lib/x/qemu' exec \
+                 '{root}/usr/lib/x/ld-linux.so.2' --library-path \
+                 '{root}/usr/lib/x:{root}/usr/lib64' '{root}/usr/bin/it'\\''s' \
+                 -L '{root}/usr/share/qemu' \"$@\"\n"
+            )
+        );
+    }
 }

@@ -22,13 +22,12 @@ const MODULES: &str = "qemu";
 pub fn emulator_files(program: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let program = program.canonicalize()?;
     let mut paths = BTreeSet::from([program.clone()]);
-    let mut folders = BTreeSet::new();
+    let mut folders: BTreeSet<PathBuf> = BTreeSet::new();
     add_libraries(&program, &mut paths, &mut folders)?;
     for folder in &folders {
-        let folder: &PathBuf = folder;
         let Ok(modules) = std::fs::read_dir(folder.join(MODULES)) else { continue };
         for module in modules {
-            // What a module needs is beside what the program needs.
+            // Modules are where the program's own libraries are, not where a module's are.
             add_libraries(&module?.path(), &mut paths, &mut BTreeSet::new())?;
         }
         paths.insert(folder.join(MODULES));

@@ -572,6 +572,7 @@ fn machines(book: &mut Book) {
     book.say(&world, &format!("machine backup {socket} --without sdx"), 1);
     book.say(&world, &format!("machine undo {socket}"), 0);
     book.say(&world, "machine show /nowhere", 1);
+    book.say(&world, "machine emulator", 0);
 }
 
 /// Ctrl-C.

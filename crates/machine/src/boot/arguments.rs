@@ -3,13 +3,12 @@
 //! What a description names is used only if it is on a list here, and its values cannot end a
 //! property: another machine may have written it.
 
-use std::os::fd::{AsFd, AsRawFd};
+mod cards;
+
 use std::path::Path;
 
 use super::disks::escaped;
-use super::{
-    BootDisk, BootNetwork, BootOptions, BootPlan, Qemu, SharedNetwork, TpmPlan, Wire, disks, tpm,
-};
+use super::{BootDisk, BootOptions, BootPlan, Qemu, TpmPlan, disks, tpm};
 use crate::{Description, Firmware, FirmwareFile};
 
 /// The memory of a machine of which nothing is known.
@@ -23,26 +22,8 @@ const UEFI_PLACES: [(&str, &str); 5] = [
     ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
     ("/usr/share/qemu/ovmf-x86_64-code.bin", "/usr/share/qemu/ovmf-x86_64-vars.bin"),
 ];
-/// The end of the address that QEMU's gateway gives to the first machine that asks.
-const FIRST_GUEST: u8 = 15;
 /// Values of `-vga`.
 const VGA_KINDS: [&str; 6] = ["std", "cirrus", "vmware", "qxl", "virtio", "none"];
-/// Network cards that a machine may have, all on the PCI bus. Their programs for booting from the
-/// network are left out.
-const CARDS: [&str; 12] = [
-    "virtio-net-pci",
-    "virtio-net-pci-transitional",
-    "virtio-net-pci-non-transitional",
-    "virtio-net",
-    "e1000",
-    "e1000-82545em",
-    "e1000e",
-    "rtl8139",
-    "vmxnet3",
-    "ne2k_pci",
-    "pcnet",
-    "igb",
-];
 /// Graphics cards that a machine may have as a device.
 const SCREENS: [&str; 8] = [
     "VGA",
@@ -266,89 +247,6 @@ impl Planning<'_> {
         }
     }
 
-    /// The network cards; returns the wire to other machines, and the addresses of the cards.
-    fn network(&mut self) -> (Option<Wire>, Vec<String>) {
-        let BootNetwork::Isolated { forwards, shared } = &self.options.network else {
-            return (None, Vec::new());
-        };
-        let described = &self.description.networks;
-        let cards: Vec<(&str, Option<&str>)> = match described.is_empty() {
-            true => vec![("virtio-net-pci", None)],
-            false => described.iter().map(|card| (&*card.device, card.mac.as_deref())).collect(),
-        };
-        let mut addresses = Vec::new();
-        for (number, (device, described_mac)) in cards.into_iter().enumerate() {
-            // The first card has the address that ports are forwarded to, and is on the wire.
-            match shared {
-                Some(shared) if number == 0 => self.shared_network(shared, forwards),
-                _ => {
-                    let forwards = if number == 0 { &forwards[..] } else { &[] };
-                    let gateway = format!("user,id=net{number},restrict=on");
-                    self.add("-netdev", gateway + &forwarded(forwards));
-                }
-            }
-            let mut card = device;
-            if !CARDS.contains(&device) || !self.emulator.has_device(device) {
-                card = "virtio-net-pci";
-                self.notes.push(format!("a network card was a {device}, and is a {card} now"));
-            }
-            let mut value = format!("{card},netdev=net{number}");
-            if let Some(mac) = self.card_address(shared.as_ref(), number, described_mac) {
-                value.push_str(&format!(",mac={}", escaped(&mac)));
-                addresses.push(mac);
-            }
-            value.push_str(",romfile=");
-            self.add("-device", value);
-        }
-        (shared.as_ref().map(|shared| shared.wire.clone()), addresses)
-    }
-
-    /// A hub within QEMU joins the card, the wire, and a gateway of its own.
-    fn shared_network(&mut self, shared: &SharedNetwork, forwards: &[(u16, u16)]) {
-        let mut gateway = "user,id=gateway,restrict=on,ipv6=off".to_owned();
-        match shared.address {
-            None => {
-                let last = FIRST_GUEST.saturating_add(shared.place);
-                gateway.push_str(&format!(",dhcpstart=10.0.2.{last}"));
-            }
-            Some(address) => {
-                let [a, b, c, d] = address.octets();
-                // Two others of its network.
-                let [host, dns] = if d > 3 { [2, 3] } else { [253, 252] };
-                gateway.push_str(&format!(
-                    ",net={a}.{b}.{c}.0/24,dhcpstart={address},host={a}.{b}.{c}.{host},\
-                     dns={a}.{b}.{c}.{dns}"
-                ));
-            }
-        }
-        self.add("-netdev", gateway + &forwarded(forwards));
-        self.add("-netdev", format!("socket,id=wire,fd={}", shared.wire.as_fd().as_raw_fd()));
-        self.add("-netdev", "hubport,id=port0,hubid=0,netdev=gateway");
-        self.add("-netdev", "hubport,id=port1,hubid=0,netdev=wire");
-        self.add("-netdev", "hubport,id=net0,hubid=0");
-    }
-
-    /// The address of a card: the one that it had, unless another machine of the set has it.
-    fn card_address(
-        &mut self,
-        shared: Option<&SharedNetwork>,
-        number: usize,
-        described: Option<&str>,
-    ) -> Option<String> {
-        let Some(shared) = shared else { return described.map(str::to_owned) };
-        match described {
-            Some(mac) if !shared.taken.iter().any(|taken| taken.eq_ignore_ascii_case(mac)) => {
-                return Some(mac.to_owned());
-            }
-            Some(mac) => self.notes.push(format!(
-                "its network card was {mac}, which another machine of the set has, and is another \
-                 now"
-            )),
-            None => {}
-        }
-        Some(format!("52:54:00:5e:{:02x}:{:02x}", shared.place, number & 0xff))
-    }
-
     fn screen(&mut self) {
         self.add("-display", self.options.display.clone());
         match self.description.display.as_deref() {
@@ -380,12 +278,6 @@ impl Planning<'_> {
             self.add("-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0");
         }
     }
-}
-
-/// Ports of the gateway that lead to those of the machine.
-fn forwarded(forwards: &[(u16, u16)]) -> String {
-    let all = forwards.iter();
-    all.map(|(here, there)| format!(",hostfwd=tcp:127.0.0.1:{here}-:{there}")).collect()
 }
 
 fn flash(unit: u32, path: &str, format: &str, is_read_only: bool) -> String {

@@ -1,15 +1,17 @@
 //! The private network of several machines that are started together.
 //!
-//! Each machine has a [`Wire`] to it, a socket that QEMU gets from us; nothing else can reach it, and
-//! it leads nowhere. What comes from one wire goes to all others, as in a hub. Each machine keeps the
-//! gateway that QEMU gives it, which answers DHCP and forwards ports: so frames from and to a gateway
-//! stay with their machine.
+//! Each machine has a [`Wire`] to it: two sockets that QEMU gets from us, one of its card and one of
+//! its gateway. Nothing else can reach them, and they lead nowhere. What comes from a card goes to all
+//! other cards, as in a hub. The gateway is QEMU's own: it answers DHCP and forwards ports. It hears
+//! and reaches its own card alone, and hears nothing that is meant for other machines: it would
+//! refuse their connections.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send, shutdown,
     socketpair,
@@ -19,22 +21,44 @@ use rustix::net::{
 const FRAME_BYTES_MAX: usize = 68 << 10;
 /// How the addresses of QEMU's gateways begin, those for IPv4 and those for IPv6.
 const GATEWAYS: [[u8; 2]; 2] = [[0x52, 0x55], [0x52, 0x56]];
+const BROADCAST: [u8; 6] = [0xff; 6];
+const ARP: [u8; 2] = [0x08, 0x06];
+const IPV4: [u8; 2] = [0x08, 0x00];
 
-/// QEMU's end of a wire.
+/// QEMU's ends of a wire.
 #[derive(Debug, Clone)]
-pub struct Wire(Arc<OwnedFd>);
+pub struct Wire(Arc<Ends>);
 
-impl AsFd for Wire {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+/// Two ends of a machine's wire: QEMU's, or ours.
+#[derive(Debug)]
+struct Ends {
+    card: OwnedFd,
+    gateway: OwnedFd,
+}
+
+impl Wire {
+    /// The descriptors that QEMU inherits: of its card, and of its gateway.
+    pub fn numbers(&self) -> (RawFd, RawFd) {
+        (self.0.card.as_raw_fd(), self.0.gateway.as_raw_fd())
+    }
+
+    #[cfg(test)]
+    pub(super) fn card(&self) -> &OwnedFd {
+        &self.0.card
+    }
+
+    /// Lets the program that this process becomes have them. It makes two system calls, and no more.
+    pub(super) fn let_inherit(&self) -> io::Result<()> {
+        fcntl_setfd(&self.0.card, FdFlags::empty())?;
+        Ok(fcntl_setfd(&self.0.gateway, FdFlags::empty())?)
     }
 }
 
 /// A network that joins machines. Dropping it cuts its wires.
 #[derive(Debug, Default)]
 pub struct PrivateNetwork {
-    /// Our end of each wire.
-    ends: Arc<Mutex<Vec<Arc<OwnedFd>>>>,
+    /// Our ends of each wire.
+    machines: Arc<Mutex<Vec<Arc<Ends>>>>,
     listeners: Vec<JoinHandle<()>>,
 }
 
@@ -45,22 +69,37 @@ impl PrivateNetwork {
     ///
     /// There can be no more sockets or threads.
     pub fn wire(&mut self) -> io::Result<Wire> {
-        let flags = SocketFlags::CLOEXEC;
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-        let ours = Arc::new(ours);
-        lock(&self.ends).push(ours.clone());
-        let ends = self.ends.clone();
-        let listen = move || listen(&ends, &ours);
-        self.listeners.push(std::thread::Builder::new().spawn(listen)?);
-        Ok(Wire(Arc::new(theirs)))
+        let pair =
+            || socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        let ((card, its_card), (gateway, its_gateway)) = (pair()?, pair()?);
+        let ours = Arc::new(Ends { card, gateway });
+        lock(&self.machines).push(ours.clone());
+        let (own, machines) = (ours.clone(), self.machines.clone());
+        let from_card = move || {
+            each_frame(&own.card, |frame| {
+                if is_for_gateway(frame) {
+                    hand_on(&own.gateway, frame);
+                }
+                if is_for_others(frame) {
+                    let machines = lock(&machines);
+                    let others = machines.iter().filter(|other| !Arc::ptr_eq(other, &own));
+                    others.for_each(|other| hand_on(&other.card, frame));
+                }
+            });
+        };
+        let from_gateway = move || each_frame(&ours.gateway, |frame| hand_on(&ours.card, frame));
+        self.listeners.push(std::thread::Builder::new().spawn(from_card)?);
+        self.listeners.push(std::thread::Builder::new().spawn(from_gateway)?);
+        Ok(Wire(Arc::new(Ends { card: its_card, gateway: its_gateway })))
     }
 }
 
 impl Drop for PrivateNetwork {
     fn drop(&mut self) {
-        for end in &*lock(&self.ends) {
-            // What waits at it is woken.
-            let _ = shutdown(end, Shutdown::Both);
+        for machine in &*lock(&self.machines) {
+            // What waits at them is woken.
+            let _ = shutdown(&machine.card, Shutdown::Both);
+            let _ = shutdown(&machine.gateway, Shutdown::Both);
         }
         for thread in self.listeners.drain(..) {
             let _ = thread.join();
@@ -68,37 +107,51 @@ impl Drop for PrivateNetwork {
     }
 }
 
-/// Hands on what comes from a wire, until it is cut.
-fn listen(ends: &Mutex<Vec<Arc<OwnedFd>>>, own: &Arc<OwnedFd>) {
+/// Takes what comes from an end, until it is cut.
+fn each_frame(end: &OwnedFd, mut take: impl FnMut(&[u8])) {
     let mut buffer = vec![0; FRAME_BYTES_MAX];
     loop {
-        let frame = match recv(own, &mut buffer[..], RecvFlags::empty()) {
+        match recv(end, &mut buffer[..], RecvFlags::empty()) {
             Ok((0, _)) => break,
-            Ok((length, _)) => &buffer[..length],
-            Err(rustix::io::Errno::INTR) => continue,
+            Ok((length, _)) => take(&buffer[..length]),
+            Err(Errno::INTR) => {}
             Err(_) => break,
-        };
-        if !is_for_others(frame) {
-            continue;
-        }
-        for end in lock(ends).iter().filter(|end| !Arc::ptr_eq(end, own)) {
-            // A machine that does not listen loses frames, as on a real wire.
-            let _ = send(end, frame, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
     }
 }
 
-/// Whether a frame is for other machines, and not between a machine and its own gateway.
+/// Who does not listen loses frames, as on a real wire.
+fn hand_on(end: &OwnedFd, frame: &[u8]) {
+    let _ = send(end, frame, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+/// The two addresses of a frame, to and from, and what follows.
+fn parts(frame: &[u8]) -> Option<(&[u8; 6], &[u8; 6], &[u8])> {
+    let (to, rest) = frame.split_first_chunk()?;
+    let (from, rest) = rest.split_first_chunk()?;
+    Some((to, from, rest))
+}
+
+fn is_gateway(address: &[u8; 6]) -> bool {
+    GATEWAYS.iter().any(|start| address.starts_with(start))
+}
+
+/// Whether the machine's own gateway may hear a frame of its card.
+fn is_for_gateway(frame: &[u8]) -> bool {
+    parts(frame).is_some_and(|(to, _, rest)| {
+        is_gateway(to) || *to == BROADCAST && (rest.starts_with(&ARP) || asks_for_address(rest))
+    })
+}
+
+/// Whether other machines may hear a frame of a card.
 fn is_for_others(frame: &[u8]) -> bool {
-    let Some((addresses, rest)) = frame.split_first_chunk::<12>() else { return false };
-    let (to, from) = addresses.split_at(6);
-    let is_gateway = |address: &[u8]| GATEWAYS.iter().any(|start| address.starts_with(start));
-    !is_gateway(to) && !is_gateway(from) && !asks_for_address(rest)
+    parts(frame).is_some_and(|(to, from, rest)| {
+        !is_gateway(to) && !is_gateway(from) && !asks_for_address(rest)
+    })
 }
 
 /// Whether this is a request of DHCP, after the two addresses of a frame: its own gateway answers it.
 fn asks_for_address(rest: &[u8]) -> bool {
-    const IPV4: [u8; 2] = [0x08, 0x00];
     const UDP: u8 = 17;
     const SERVER_PORT: [u8; 2] = [0, 67];
     let Some(packet) = rest.strip_prefix(&IPV4) else { return false };
@@ -123,26 +176,25 @@ mod tests {
 
     const A: [u8; 6] = [0x52, 0x54, 0, 0, 0, 1];
     const B: [u8; 6] = [0x52, 0x54, 0, 0, 0, 2];
-    const ALL: [u8; 6] = [0xff; 6];
     const GATEWAY: [u8; 6] = [0x52, 0x55, 10, 0, 2, 2];
 
     fn frame(to: [u8; 6], from: [u8; 6], rest: &[u8]) -> Vec<u8> {
         [&to[..], &from[..], rest].concat()
     }
 
-    fn send_all(wire: &Wire, frame: &[u8]) {
-        assert_eq!(send(wire, frame, SendFlags::empty()), Ok(frame.len()));
+    fn send_all(end: &OwnedFd, frame: &[u8]) {
+        assert_eq!(send(end, frame, SendFlags::empty()), Ok(frame.len()));
     }
 
     /// What comes next; nothing if nothing comes soon.
-    fn next(wire: &Wire) -> Option<Vec<u8>> {
+    fn next(end: &OwnedFd) -> Option<Vec<u8>> {
         let soon = Timespec::try_from(Duration::from_millis(200)).unwrap();
-        let mut waiting = [PollFd::new(wire, PollFlags::IN)];
+        let mut waiting = [PollFd::new(end, PollFlags::IN)];
         if poll(&mut waiting, Some(&soon)).unwrap() == 0 {
             return None;
         }
         let mut buffer = vec![0; FRAME_BYTES_MAX];
-        let (length, _) = recv(wire, &mut buffer[..], RecvFlags::empty()).unwrap();
+        let (length, _) = recv(end, &mut buffer[..], RecvFlags::empty()).unwrap();
         buffer.truncate(length);
         Some(buffer)
     }
@@ -151,33 +203,44 @@ mod tests {
     fn a_frame_reaches_all_others() {
         let mut network = PrivateNetwork::default();
         let wires = [(); 3].map(|()| network.wire().unwrap());
-        let hello = frame(ALL, A, b"\x08\x06hello");
-        send_all(&wires[0], &hello);
-        assert_eq!(next(&wires[1]), Some(hello.clone()));
-        assert_eq!(next(&wires[2]), Some(hello));
-        assert_eq!(next(&wires[0]), None);
+        let [first, second, third] = wires.each_ref().map(|wire| &wire.0.card);
+        let hello = frame(BROADCAST, A, b"\x08\x06hello");
+        send_all(first, &hello);
+        assert_eq!(next(second), Some(hello.clone()));
+        assert_eq!(next(third), Some(hello.clone()));
+        assert_eq!(next(&wires[0].0.gateway), Some(hello), "it may ask for the gateway");
+        assert_eq!(next(first), None);
+        assert_eq!(next(&wires[1].0.gateway), None);
         let longest = frame(A, B, &[7; 60 << 10]);
-        send_all(&wires[1], &longest);
-        assert_eq!(next(&wires[0]), Some(longest));
+        send_all(second, &longest);
+        assert_eq!(next(first), Some(longest));
+        assert_eq!(next(&wires[1].0.gateway), None, "it would refuse the connection");
     }
 
     #[test]
     fn a_gateway_stays_with_its_machine() {
         let mut network = PrivateNetwork::default();
-        let wires = [(); 2].map(|()| network.wire().unwrap());
-        send_all(&wires[0], &frame(GATEWAY, A, b"\x08\x00"));
-        send_all(&wires[0], &frame(A, GATEWAY, b"\x08\x00"));
+        let [own, other] = [(); 2].map(|()| network.wire().unwrap());
+        let to_gateway = frame(GATEWAY, A, b"\x08\x00");
+        send_all(&own.0.card, &to_gateway);
+        assert_eq!(next(&own.0.gateway), Some(to_gateway));
+        let from_gateway = frame(A, GATEWAY, b"\x08\x00");
+        send_all(&own.0.gateway, &from_gateway);
+        assert_eq!(next(&own.0.card), Some(from_gateway));
         let mut request = vec![0x08, 0, 0x45];
         request.resize(2 + 20, 0);
         request[2 + 9] = 17;
         request.extend_from_slice(&[0, 68, 0, 67]);
-        send_all(&wires[0], &frame(ALL, A, &request));
+        send_all(&own.0.card, &frame(BROADCAST, A, &request));
+        assert!(next(&own.0.gateway).is_some());
         // Too short to be a frame.
-        send_all(&wires[0], b"short");
-        assert_eq!(next(&wires[1]), None);
+        send_all(&own.0.card, b"short");
+        assert_eq!((next(&other.0.card), next(&other.0.gateway)), (None, None));
         request[2 + 20 + 3] = 53;
-        send_all(&wires[0], &frame(ALL, A, &request));
-        assert_eq!(next(&wires[1]), Some(frame(ALL, A, &request)));
+        let other_port = frame(BROADCAST, A, &request);
+        send_all(&own.0.card, &other_port);
+        assert_eq!(next(&other.0.card), Some(other_port));
+        assert_eq!(next(&own.0.gateway), None);
     }
 
     #[test]
@@ -186,9 +249,9 @@ mod tests {
         let wires = [(); 3].map(|()| network.wire().unwrap());
         // More than a socket keeps; the third machine reads none of it.
         for number in 0..2000_u32 {
-            let sent = frame(ALL, A, &number.to_le_bytes());
-            send_all(&wires[0], &sent);
-            assert_eq!(next(&wires[1]), Some(sent));
+            let sent = frame(B, A, &number.to_le_bytes());
+            send_all(&wires[0].0.card, &sent);
+            assert_eq!(next(&wires[1].0.card), Some(sent));
         }
     }
 
@@ -197,8 +260,8 @@ mod tests {
         let mut network = PrivateNetwork::default();
         let [first, second, third] = [(); 3].map(|()| network.wire().unwrap());
         drop(third);
-        let hello = frame(ALL, A, b"\x08\x06");
-        send_all(&first, &hello);
-        assert_eq!(next(&second), Some(hello));
+        let hello = frame(B, A, b"\x08\x06");
+        send_all(&first.0.card, &hello);
+        assert_eq!(next(&second.0.card), Some(hello));
     }
 }

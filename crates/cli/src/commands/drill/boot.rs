@@ -36,8 +36,8 @@ const PICTURES: &str = "boots";
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Starting a machine")]
 pub struct BootArgs {
-    /// Start the machine of the snapshot instead of restoring a sample: without a network, and
-    /// writing nothing to the repository
+    /// Start the machine of the snapshot instead of restoring a sample: on a network that leads
+    /// nowhere, and writing nothing to the repository
     #[arg(long)]
     pub boot: bool,
     /// Start the machines that this file lists, in its order, on a network of their own
@@ -180,6 +180,11 @@ impl Found {
             picture: None,
             last_lines: Vec::new(),
         }
+    }
+
+    /// It could not be started.
+    pub fn failed(machine: String, why: String) -> Self {
+        Self { verdict: DrillVerdict::Failed, ..Self::untried(machine, why) }
     }
 
     /// It lived, and does no longer.

@@ -95,9 +95,10 @@ fn read(path: &Path, defaults: &BootArgs) -> Result<Vec<Member>, CliError> {
     };
     let mut text = String::new();
     let opened = File::open(path);
-    let read = opened.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-    if let Err(error) = read {
-        return wrong(error.to_string(), "name a file that lists machines");
+    match opened.and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)) {
+        Ok(bytes) if bytes as u64 <= FILE_BYTES_MAX => {}
+        Ok(_) => return wrong("it is too long".to_owned(), "name a file that lists machines"),
+        Err(error) => return wrong(error.to_string(), "name a file that lists machines"),
     }
     let example = "write for each machine [[machine]] and start = \"latest:/NAME\"";
     let file: SetFile = match toml::from_str(&text) {
@@ -134,6 +135,11 @@ fn read(path: &Path, defaults: &BootArgs) -> Result<Vec<Member>, CliError> {
                 return wrong(format!("machine {number}: {what}"), hint);
             }
         }
+    }
+    let mut addresses: Vec<Ipv4Addr> = members.iter().filter_map(|member| member.address).collect();
+    addresses.sort_unstable();
+    if let Some(twice) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
+        return wrong(format!("two machines have the address {}", twice[0]), "give each its own");
     }
     Ok(members)
 }
@@ -173,6 +179,7 @@ pub fn run(
             wire: network.wire()?,
             place,
             address: member.address,
+            neighbours: members.iter().filter_map(|member| member.address).collect(),
             taken: taken.collect(),
         };
         let purpose = member.booting.purpose(Some(shared));
@@ -227,10 +234,15 @@ fn start_in_order(
         }
         context.terminal.note(format!("{} starts", printable_text(&name)));
         let picture = picture_path(repository, &machine.snapshot, &format!("-{}", place + 1));
-        let (running, one) =
-            start(context, &mut machine.prepared, &machine.member.booting, picture)?;
-        machine.running = Some(running);
-        found.push(one);
+        match start(context, &mut machine.prepared, &machine.member.booting, picture) {
+            Ok((running, one)) => {
+                machine.running = Some(running);
+                found.push(one);
+            }
+            Err(error) if context.cancel.is_cancelled() => return Err(error),
+            // What is known of the others is reported.
+            Err(error) => found.push(Found::failed(name, error.to_string())),
+        }
     }
     Ok(found)
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use serde_json::json;
 use strongroom_machine::emulator_files;
 
 use crate::context::Context;
@@ -33,7 +34,9 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     };
     let program = in_path(&args.program).ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()));
     for path in emulator_files(&program?).map_err(failed)? {
-        context.terminal.line(path.to_string_lossy())?;
+        let text = path.to_string_lossy();
+        context.terminal.json(&json!({"event": "text", "text": text}))?;
+        context.terminal.line(text)?;
     }
     Ok(Exit::Done.into())
 }

@@ -1,9 +1,10 @@
 //! Plans of machines, and that QEMU takes them.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use super::*;
-use crate::boot::PrivateNetwork;
+use crate::boot::{BootNetwork, PrivateNetwork, SharedNetwork};
 use crate::{Cpu, DiskBus, DiskDescription, NetworkDescription, Tpm};
 
 fn options(folder: &Path) -> BootOptions {
@@ -245,6 +246,7 @@ fn a_machine_of_a_set_has_a_gateway_of_its_own_and_a_wire() {
             wire: network.wire().unwrap(),
             place,
             address,
+            neighbours: vec![Ipv4Addr::new(192, 168, 1, 2), Ipv4Addr::new(192, 168, 1, 253)],
             taken: taken.iter().map(|&taken| taken.to_owned()).collect(),
         };
         let network = BootNetwork::Isolated { forwards: vec![(0, 80)], shared: Some(shared) };
@@ -255,7 +257,7 @@ fn a_machine_of_a_set_has_a_gateway_of_its_own_and_a_wire() {
     let arguments = second.arguments.join(" ");
     for part in [
         "user,id=gateway,restrict=on,ipv6=off,dhcpstart=10.0.2.16,hostfwd=tcp:127.0.0.1:0-:80 ",
-        "hubport,id=net0,hubid=0 ",
+        "socket,id=net0,fd=",
         "e1000,netdev=net0,mac=52:54:00:12:34:56,",
         "user,id=net1,restrict=on ",
     ] {
@@ -265,7 +267,7 @@ fn a_machine_of_a_set_has_a_gateway_of_its_own_and_a_wire() {
     let third = plan_of(2, Some("192.168.1.2".parse().unwrap()), &["52:54:00:12:34:56"]);
     let arguments = third.arguments.join(" ");
     for part in [
-        "net=192.168.1.0/24,dhcpstart=192.168.1.2,host=192.168.1.253,dns=192.168.1.252,hostfwd=",
+        "net=192.168.1.0/24,host=192.168.1.254,dns=192.168.1.252,dhcpstart=192.168.1.2,hostfwd=",
         "e1000,netdev=net0,mac=52:54:00:5e:02:00,",
     ] {
         assert!(arguments.contains(part), "{part}\n{arguments}");
@@ -274,7 +276,7 @@ fn a_machine_of_a_set_has_a_gateway_of_its_own_and_a_wire() {
 }
 
 /// The program that QEMU's cards have for booting from a network gets its address from the gateway,
-/// and then asks a neighbour for a file.
+/// and then asks a neighbour for a file, over a connection.
 #[test]
 fn machines_of_a_set_reach_one_another() {
     use std::time::Duration;
@@ -291,14 +293,16 @@ fn machines_of_a_set_reach_one_another() {
     let folder = tempfile::tempdir().unwrap();
     let mut network = PrivateNetwork::default();
     let neighbour = network.wire().unwrap();
+    let card = neighbour.card();
     let wire = network.wire().unwrap();
-    let shared = SharedNetwork { wire, place: 1, address: None, taken: Vec::new() };
+    let (address, neighbours, taken) = (None, Vec::new(), Vec::new());
+    let shared = SharedNetwork { wire, place: 1, address, neighbours, taken };
     let network_options = BootNetwork::Isolated { forwards: Vec::new(), shared: Some(shared) };
     let options = BootOptions { network: network_options, ..options(folder.path()) };
     let mut ready = plan(&Description::new(), &[], &here(), &options);
     for argument in &mut ready.arguments {
         if argument.starts_with("user,id=gateway") {
-            argument.push_str(",bootfile=tftp://10.0.2.99/hello");
+            argument.push_str(",bootfile=http://10.0.2.99/hello");
         }
         *argument = argument.replace(",romfile=", "");
     }
@@ -306,15 +310,14 @@ fn machines_of_a_set_reach_one_another() {
     let mut running = Running::start(&ready, &[], Box::new(|_| {})).unwrap();
     let begun = strongroom_base::Stopwatch::start();
     let mut buffer = vec![0; 2048];
-    let request = loop {
+    loop {
         assert!(begun.elapsed() < Duration::from_secs(120), "it asks no neighbour");
         assert!(running.ended().unwrap().is_none(), "it ended");
         let soon = Timespec::try_from(Duration::from_secs(1)).unwrap();
-        let mut waiting = [PollFd::new(&neighbour, PollFlags::IN)];
-        if poll(&mut waiting, Some(&soon)).unwrap() == 0 {
+        if poll(&mut [PollFd::new(card, PollFlags::IN)], Some(&soon)).unwrap() == 0 {
             continue;
         }
-        let (length, _) = recv(&neighbour, &mut buffer[..], RecvFlags::empty()).unwrap();
+        let (length, _) = recv(card, &mut buffer[..], RecvFlags::empty()).unwrap();
         let frame = &buffer[..length];
         // ARP: who has the neighbour's address?
         if frame[12..].starts_with(ASKING) && frame[38..42] == NEIGHBOUR_ADDRESS {
@@ -323,12 +326,54 @@ fn machines_of_a_set_reach_one_another() {
             let mut answer = [asker, &NEIGHBOUR, ASKING, &NEIGHBOUR, &NEIGHBOUR_ADDRESS].concat();
             answer[21] = 2;
             answer.extend_from_slice(&frame[22..32]);
-            send(&neighbour, &answer, SendFlags::empty()).unwrap();
+            send(card, &answer, SendFlags::empty()).unwrap();
         }
-        if frame.starts_with(&NEIGHBOUR) {
-            break frame.to_vec();
+        if !frame.starts_with(&NEIGHBOUR) {
+            continue;
         }
-    };
-    assert!(request.windows(5).any(|part| part == b"hello"), "{request:x?}");
+        let (tcp, flags) = (&frame[34..], frame[34 + 13]);
+        assert_eq!(flags & 0b100, 0, "it was refused");
+        if flags & 0b10 != 0 {
+            send(card, &accepting(frame), SendFlags::empty()).unwrap();
+        } else if tcp.windows(10).any(|part| part == b"GET /hello") {
+            break;
+        }
+    }
     assert_eq!(running.end(), "");
+}
+
+/// The second frame of a connection of TCP over IPv4, after the first.
+fn accepting(first: &[u8]) -> Vec<u8> {
+    let mut next = first[38..42].to_vec();
+    for byte in next.iter_mut().rev() {
+        *byte = byte.wrapping_add(1);
+        if *byte != 0 {
+            break;
+        }
+    }
+    let mut answer = [&first[6..12], &first[..6], &[8, 0]].concat();
+    let mut header = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0];
+    header.extend_from_slice(&first[30..34]);
+    header.extend_from_slice(&first[26..30]);
+    let sum = sum_of(&header);
+    header[10..12].copy_from_slice(&sum);
+    let mut tcp = [&first[36..38], &first[34..36], &[0, 0, 0, 7][..]].concat();
+    tcp.extend_from_slice(&next);
+    tcp.extend_from_slice(&[0x50, 0b10010, 0xff, 0xff, 0, 0, 0, 0]);
+    let sum = sum_of(&[&header[12..20], &[0, 6, 0, 20], &tcp[..]].concat());
+    tcp[16..18].copy_from_slice(&sum);
+    answer.extend_from_slice(&header);
+    answer.extend_from_slice(&tcp);
+    answer
+}
+
+/// The sum of the internet: of an even number of bytes.
+fn sum_of(bytes: &[u8]) -> [u8; 2] {
+    let words = bytes.chunks_exact(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    let sum = !sum;
+    [(sum >> 8) as u8, sum as u8]
 }
