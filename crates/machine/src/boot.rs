@@ -63,6 +63,8 @@ pub struct SharedNetwork {
     pub place: u8,
     /// The address that it has, if it does not ask for one: ports are forwarded to it.
     pub address: Option<Ipv4Addr>,
+    /// The addresses that machines of the set have: its gateway has another.
+    pub neighbours: Vec<Ipv4Addr>,
     /// Addresses of cards that other machines of the set have.
     pub taken: Vec<String>,
 }

@@ -8,10 +8,11 @@
 //! What changed since a snapshot is said by a checkpoint of libvirt that is named after it. Raw images
 //! have none, and are read as a whole.
 
+mod connection;
 mod domain;
+mod requests;
 mod thawing;
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,28 +38,17 @@ use crate::intent::StateFolder;
 use crate::process::{command_line, fill_tpm_state, owner, process_of};
 use crate::runs;
 use crate::virsh::{Virsh, VirshError};
-use domain::{Domain, DomainDisk, checkpoint_description, escaped};
+use connection::{ANSWER_LIMIT, CHANGE_LIMIT, Connection, LATE_LIMIT, LATE_TICK};
+use domain::{Domain, DomainDisk, checkpoint_description};
+use requests::{
+    CHANGED, KEEPS_CHECKPOINTS, Since, backup_xml, checkpoint_name, checkpoint_xml, identity_of,
+};
 use thawing::{Thawing, agent_error, thaw};
 
-/// How long libvirt may take for a question.
-const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// How long it may take to end a backup, and to remove a checkpoint.
-const CHANGE_LIMIT: Duration = Duration::from_secs(120);
 /// How long it may take to begin a backup: the guest is frozen meanwhile.
 const BEGIN_LIMIT: Duration = Duration::from_secs(20);
-/// How long a backup is waited for that may begin after all, or that is about to end.
-const LATE_LIMIT: Duration = Duration::from_secs(30);
-const LATE_TICK: Duration = Duration::from_millis(100);
-/// What libvirt says if there is no backup.
-const NO_JOB: [&str; 2] = ["no domain backup job", "backup job id not found"];
-/// What it says if the machine is off, or gone.
-const NO_MACHINE: [&str; 3] = ["is not running", "Domain not found", "failed to get domain"];
 /// What it says of a checkpoint that it does not trust.
 const NO_CHECKPOINT: [&str; 2] = ["heckpoint", "itmap"];
-/// The formats of images that keep checkpoints.
-const KEEPS_CHECKPOINTS: &str = "qcow2";
-/// What a bitmap is called in an export.
-const CHANGED: &str = "changed";
 /// The file with the machine's XML beside its description.
 const XML_FILE: &str = "domain.xml";
 
@@ -73,13 +63,6 @@ pub struct LibvirtMachine {
     left_out: Vec<LeftOut>,
 }
 
-/// What is said to libvirt of one machine.
-#[derive(Debug, Clone)]
-struct Connection {
-    virsh: Virsh,
-    name: String,
-}
-
 /// What a run is about to do; in the state folder, as an [`Intent`](crate::intent::Intent) is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct LibvirtIntent {
@@ -89,70 +72,6 @@ struct LibvirtIntent {
     is_freezing: bool,
     /// The files for what the guest overwrites.
     stores: Vec<PathBuf>,
-}
-
-impl Connection {
-    /// Runs a command about the machine: its name comes behind the command's.
-    fn ask(&self, command: &[&str], limit: Duration) -> Result<String, VirshError> {
-        let (first, rest) = command.split_first().expect("a command has a name");
-        let arguments: Vec<&str> =
-            [*first, "--domain", &self.name].into_iter().chain(rest.iter().copied()).collect();
-        self.virsh.run(&arguments, limit)
-    }
-
-    fn domain(&self) -> Result<Domain, MachineError> {
-        Domain::parse(&self.ask(&["dumpxml"], ANSWER_LIMIT)?)
-    }
-
-    /// The checkpoints of ours.
-    fn checkpoints(&self, start: &str) -> Result<Vec<String>, MachineError> {
-        let listed = self.ask(&["checkpoint-list", "--name"], ANSWER_LIMIT)?;
-        let names = listed.lines().map(str::trim).filter(|name| name.starts_with(start));
-        Ok(names.map(str::to_owned).collect())
-    }
-
-    /// Removes the checkpoints of a set, except one. What cannot be removed stays: it costs the guest
-    /// a little for each write, and is tried again the next night.
-    fn remove_checkpoints(&self, set: &str, kept: Option<&str>) -> Result<(), MachineError> {
-        let start = format!("{PREFIX}{set}-");
-        for name in self.checkpoints(&start)? {
-            if Some(name.as_str()) != kept {
-                match self.ask(&["checkpoint-delete", "--checkpointname", &name], CHANGE_LIMIT) {
-                    Ok(_) | Err(VirshError::Refused { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a backup runs whose disks are offered at this socket.
-    fn is_at_work(&self, socket: &Path) -> Result<bool, VirshError> {
-        match self.ask(&["backup-dumpxml"], ANSWER_LIMIT) {
-            Ok(xml) => Ok(xml.contains(&escaped(&socket.to_string_lossy()))),
-            Err(error) if error.says(&NO_JOB) || error.says(&NO_MACHINE) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Ends the backup at a socket, if it runs. Returns whether it did.
-    fn end(&self, socket: &Path) -> Result<bool, MachineError> {
-        if !self.is_at_work(socket)? {
-            return Ok(false);
-        }
-        let asked = self.ask(&["domjobabort"], CHANGE_LIMIT);
-        // It goes on to end when that has been answered.
-        let waited = Stopwatch::start();
-        while self.is_at_work(socket)? {
-            if waited.elapsed() > LATE_LIMIT {
-                let why = asked.err().map(|error| error.to_string());
-                let why = why.unwrap_or_else(|| "libvirt's backup job does not end".to_owned());
-                return Err(MachineError::NotUndone(why));
-            }
-            std::thread::sleep(LATE_TICK);
-        }
-        Ok(true)
-    }
 }
 
 impl LibvirtMachine {
@@ -418,7 +337,7 @@ impl LibvirtMachine {
         let made =
             made.map(|made| undoing.state.write_text("checkpoint.xml", &made)).transpose()?;
         let begin = |since: Option<&Since>| -> Result<(), MachineError> {
-            let backup = backup_xml(undoing, all, disks, since);
+            let backup = backup_xml(&undoing.socket, &undoing.stores, (all, disks), since);
             let backup = undoing.state.write_text("backup.xml", &backup)?;
             let backup = backup.to_string_lossy();
             let made = made.as_ref().map(|made| made.to_string_lossy());
@@ -450,19 +369,6 @@ impl LibvirtMachine {
     }
 }
 
-/// What is noted since the parent.
-struct Since {
-    checkpoint: String,
-    /// Of these disks.
-    targets: Vec<String>,
-}
-
-impl Since {
-    fn has(&self, disk: &DomainDisk) -> bool {
-        self.targets.contains(&disk.target)
-    }
-}
-
 /// What became of freezing.
 struct Frozen {
     reached: Reached,
@@ -470,73 +376,6 @@ struct Frozen {
     since: Option<Stopwatch>,
     /// The guest may be frozen, or become so.
     is_possible: bool,
-}
-
-/// Which image a disk is: its name, and the file, by its number if it can be seen from here.
-fn identity_of(disk: &DomainDisk) -> String {
-    let source = disk.source.as_deref().unwrap_or_default();
-    let number = std::fs::metadata(source).ok();
-    let number = number.map(|found| format!("{}:{}", found.dev(), found.ino()));
-    format!("{} {} {source}", disk.target, number.unwrap_or_default())
-}
-
-/// The backup: the chosen disks, offered at the socket, and where what is overwritten goes.
-fn backup_xml(
-    undoing: &LibvirtUndoing,
-    all: &[DomainDisk],
-    chosen: &[DomainDisk],
-    since: Option<&Since>,
-) -> String {
-    let mut disks = String::new();
-    for disk in all {
-        let name = escaped(&disk.target);
-        let Some(number) = chosen.iter().position(|other| other.target == disk.target) else {
-            disks.push_str(&format!("<disk name='{name}' backup='no'/>"));
-            continue;
-        };
-        let mode = match since.filter(|since| since.has(disk)) {
-            Some(since) => format!(
-                "backupmode='incremental' incremental='{}' exportbitmap='{CHANGED}'",
-                escaped(&since.checkpoint)
-            ),
-            None => "backupmode='full'".to_owned(),
-        };
-        let file = escaped(&undoing.stores[number].to_string_lossy());
-        disks.push_str(&format!(
-            "<disk name='{name}' backup='yes' type='file' exportname='{name}' {mode}>\
-             <scratch file='{file}'/></disk>"
-        ));
-    }
-    let socket = escaped(&undoing.socket.to_string_lossy());
-    format!(
-        "<domainbackup mode='pull'><server transport='unix' socket='{socket}'/>\
-         <disks>{disks}</disks></domainbackup>"
-    )
-}
-
-/// The checkpoint that begins at the same instant; none if no disk can keep one.
-fn checkpoint_xml(name: &str, all: &[DomainDisk], chosen: &[DomainDisk]) -> Option<String> {
-    let keeps = |disk: &DomainDisk| {
-        disk.format == KEEPS_CHECKPOINTS && chosen.iter().any(|other| other.target == disk.target)
-    };
-    all.iter().any(keeps).then(|| {
-        let disk = |disk: &DomainDisk| {
-            let kind = if keeps(disk) { "bitmap" } else { "no" };
-            format!("<disk name='{}' checkpoint='{kind}'/>", escaped(&disk.target))
-        };
-        let disks: String = all.iter().map(disk).collect();
-        let of: Vec<String> = all.iter().filter(|disk| keeps(disk)).map(identity_of).collect();
-        let (name, of) = (escaped(name), escaped(&of.join("\n")));
-        format!(
-            "<domaincheckpoint><name>{name}</name><description>{of}</description>\
-             <disks>{disks}</disks></domaincheckpoint>"
-        )
-    })
-}
-
-/// The checkpoint that notes what is written after a snapshot.
-fn checkpoint_name(set: &str, snapshot: &str) -> String {
-    format!("{PREFIX}{set}-{snapshot}")
 }
 
 /// "Froze 2 filesystem(s)"
@@ -623,30 +462,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn disk(target: &str, format: &str) -> DomainDisk {
-        DomainDisk {
-            target: target.to_owned(),
-            bus: crate::description::DiskBus::Virtio,
-            alias: None,
-            serial: None,
-            format: format.to_owned(),
-            source: None,
-        }
-    }
-
-    #[test]
-    fn only_disks_that_keep_checkpoints_have_one() {
-        let all = [disk("vda", "qcow2"), disk("vdb", "raw"), disk("vd&c", "qcow2")];
-        let made = checkpoint_xml("strongroom-set-S1", &all, &all[..2]).unwrap();
-        assert_eq!(
-            made,
-            "<domaincheckpoint><name>strongroom-set-S1</name><description>vda  </description><disks>\
-             <disk name='vda' checkpoint='bitmap'/><disk name='vdb' checkpoint='no'/>\
-             <disk name='vd&amp;c' checkpoint='no'/></disks></domaincheckpoint>"
-        );
-        assert_eq!(checkpoint_xml("a", &all, &all[1..2]), None);
-    }
 
     #[test]
     fn numbers_are_found_in_words() {

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Connection, NO_MACHINE, first_number};
+use super::connection::{Connection, NO_MACHINE};
+use super::first_number;
 use crate::agent::AgentError;
 use crate::error::MachineError;
 use crate::virsh::VirshError;
