@@ -6,6 +6,8 @@
 //! to go at once; but to be made to go takes time as well, so half of the processors are left alone.
 //! Measured: `docs/design/0032-live-machines.md`.
 
+use std::collections::BTreeMap;
+
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Does work on a thread that, with those that it starts, runs when no other wants to, and on half
@@ -23,13 +25,27 @@ pub fn yielding<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The last half of these processors; the only one, if there is one.
+/// The last half of these processors, by cores; the only one, if there is one.
 fn half_of(processors: &CpuSet) -> CpuSet {
+    let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|it| processors.is_set(*it)).collect();
+    let mut cores: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    all.iter().for_each(|processor| cores.entry(core_of(*processor)).or_default().push(*processor));
     let mut half = *processors;
-    let all = (0..CpuSet::MAX_CPU).filter(|processor| processors.is_set(*processor));
-    let others = processors.count() as usize / 2;
-    all.take(others).for_each(|processor| half.unset(processor));
+    match cores.len() {
+        1 => all.iter().take(all.len() / 2).for_each(|left_alone| half.unset(*left_alone)),
+        several => cores.values().take(several / 2).flatten().for_each(|left_alone| {
+            half.unset(*left_alone);
+        }),
+    }
     half
+}
+
+/// The first of the processors that are one core with this one.
+fn core_of(processor: usize) -> usize {
+    let path = format!("/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list");
+    let list = std::fs::read_to_string(path).unwrap_or_default();
+    let first = list.split([',', '-']).next().and_then(|first| first.trim().parse().ok());
+    first.unwrap_or(processor)
 }
 
 /// Sets the policy of this thread to one that wants the priority 0; its `nice` value stays.

@@ -30,11 +30,14 @@ use crate::yielding::yielding;
 const DESCRIPTION: &str = "machine.json";
 /// Connections to each disk: more wait for the same disk.
 const CONNECTIONS: usize = 4;
+/// How hard blocks are compressed: a night stores little, and is kept for long.
+const LEVEL: &str = "6";
 /// How the progress is worded.
 const WORDS: Words = Words { new_and_known: Some(("new", "known")), ..Words::files("stored") };
 
 /// The machine, and how it is stored.
 #[derive(Debug, Clone, clap::Args)]
+#[command(mut_arg("compression", |arg| arg.default_value(LEVEL)))]
 pub struct Args {
     #[command(flatten)]
     machine: MachineArgs,
@@ -74,7 +77,7 @@ pub struct Args {
     /// Store what file systems call free, as it is
     #[arg(long)]
     keep_free: bool,
-    /// Store the content of swap areas
+    /// Store the content of swap areas and swap files
     #[arg(long)]
     keep_swap: bool,
     #[command(flatten)]
