@@ -83,7 +83,7 @@ fn explore(files: &dyn FileSystem, volume_bytes: u64) {
             }));
         }
     }
-    drop(files.swap_files());
+    drop(strongroom_disk::swap_files(files));
     if let Ok(free) = files.free() {
         assert!(free.ranges().all(|range| range.start < range.end && range.end <= volume_bytes));
     }
