@@ -97,8 +97,8 @@ impl Gathering<'_, '_> {
                 if !self.stored.keep_swap && !volume.overlaps {
                     let swapped_out = &mut self.swapped_out;
                     place(volume, swap.free, &mut |disk, range| swapped_out.push((disk, range)));
+                    return Ok(());
                 }
-                return Ok(());
             }
             Ok(None) => {}
             Err(error) => tally.problem(&path, &error.to_string()),
