@@ -33,6 +33,7 @@ fn main() {
         agent: arguments.get(3).map(PathBuf::as_path),
         consistency: Consistency::Preferred,
         freeze_limit: Duration::from_secs(5),
+        watched: Duration::ZERO,
         connections: 2,
         cancel: Cancel::new(),
     };

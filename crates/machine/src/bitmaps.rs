@@ -12,12 +12,15 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::drives::{Bitmap, Drive};
+use crate::drives::{Bitmap, Drive, nodes};
 use crate::error::MachineError;
 use crate::qmp::Qmp;
 
 /// What the name of each node, export and bitmap of ours begins with.
 pub const PREFIX: &str = "strongroom-";
+
+/// The bitmap that notes what is written to a disk just before an instant.
+pub const RECENT: &str = "strongroom-recent";
 
 /// The bitmap that notes what is written to a disk after a snapshot.
 pub fn bitmap_name(set: &str, snapshot: &str, disk: &str) -> String {
@@ -67,6 +70,39 @@ pub fn begin(drive: &Drive, name: &str) -> Value {
         "type": "block-dirty-bitmap-add",
         "data": {"node": drive.node, "name": name, "persistent": drive.keeps_bitmaps},
     })
+}
+
+/// Begins to note what is written just before the instant, in units of this many bytes.
+///
+/// # Errors
+///
+/// QEMU does not answer, or refuses.
+pub fn begin_recent(qmp: &Qmp, drive: &Drive, granularity: u64) -> Result<(), MachineError> {
+    let bitmap = json!({"node": drive.node, "name": RECENT, "granularity": granularity});
+    qmp.execute("block-dirty-bitmap-add", bitmap)?;
+    Ok(())
+}
+
+/// The action of a transaction that ends that.
+pub fn end_recent(drive: &Drive) -> Value {
+    json!({
+        "type": "block-dirty-bitmap-disable",
+        "data": {"node": drive.node, "name": RECENT},
+    })
+}
+
+/// Removes a bitmap from each node that has one of this name.
+///
+/// # Errors
+///
+/// QEMU does not answer, or refuses.
+pub fn remove_everywhere(qmp: &Qmp, name: &str) -> Result<(), MachineError> {
+    for (node, bitmaps) in nodes(qmp)? {
+        if bitmaps.iter().any(|bitmap| bitmap.name == name) {
+            qmp.execute("block-dirty-bitmap-remove", json!({"node": node, "name": name}))?;
+        }
+    }
+    Ok(())
 }
 
 /// Lets a refusal pass. Returns true if it was none.

@@ -22,6 +22,7 @@ mod export;
 mod image;
 mod libvirt;
 mod reader;
+mod recent;
 mod released;
 mod store;
 mod undo;
@@ -185,6 +186,9 @@ pub struct Night<'a> {
     pub consistency: Consistency,
     /// How long freezing may take.
     pub freeze_limit: Duration,
+    /// How long the guest is watched before the instant: what it writes in this time is read first,
+    /// because it is going to write there again.
+    pub watched: Duration,
     /// Connections to each disk: as many as there are threads that read it.
     pub connections: usize,
     /// Set when the instant is lost, so that nothing is committed.

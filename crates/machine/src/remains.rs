@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use strongroom_base::Stopwatch;
 
-use crate::bitmaps::{PREFIX, ignore_refusal};
-use crate::drives::nodes;
+use crate::bitmaps::{self, PREFIX, RECENT, ignore_refusal};
+use crate::drives::{Bitmap, nodes};
 use crate::error::MachineError;
 use crate::intent::Intent;
 use crate::qmp::{Qmp, QmpError};
@@ -64,14 +64,20 @@ pub fn is_export(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(EXPORT))
 }
 
-/// A node or export of ours that is in the machine.
+/// A node, an export or a bitmap of ours that is in the machine, other than those of snapshots.
 pub fn find(qmp: &Qmp) -> Result<Option<String>, MachineError> {
     let export = exports(qmp)?.into_iter().find(|id| id.starts_with(PREFIX));
-    let node = || Ok(nodes(qmp)?.into_keys().find(|name| name.starts_with(PREFIX)));
+    let node = || {
+        let of_ours = |(name, bitmaps): (String, Vec<Bitmap>)| match name.starts_with(PREFIX) {
+            true => Some(name),
+            false => bitmaps.into_iter().map(|bitmap| bitmap.name).find(|name| name == RECENT),
+        };
+        Ok(nodes(qmp)?.into_iter().find_map(of_ours))
+    };
     export.map_or_else(node, |id| Ok(Some(id)))
 }
 
-/// Takes everything of ours out of a machine's graph. Bitmaps stay. Returns what was removed.
+/// Takes everything of ours out of a machine's graph. The bitmaps of snapshots stay. Returns what was removed.
 ///
 /// # Errors
 ///
@@ -83,6 +89,7 @@ pub fn remove(qmp: &Qmp, intent: Option<&Intent>) -> Result<Vec<String>, Machine
     removed.extend(give_back(qmp, intent)?);
     removed.extend(remove_nodes(qmp, FILTER)?);
     removed.extend(remove_nodes(qmp, STORE)?);
+    bitmaps::remove_everywhere(qmp, RECENT)?;
     Ok(removed)
 }
 

@@ -59,6 +59,14 @@ pub fn add_tail(ranges: &mut Vec<Range<u64>>, start: u64, end: u64) {
     }
 }
 
+/// Adds ranges to others; both are sorted, and so is the result.
+pub fn add(ranges: &mut Vec<Range<u64>>, more: Vec<Range<u64>>) {
+    let mut all = std::mem::take(ranges);
+    all.extend(more);
+    all.sort_unstable_by_key(|range| range.start);
+    all.into_iter().for_each(|range| push(ranges, range, 0));
+}
+
 /// The next of sorted ranges from `offset` on.
 pub fn next(ranges: &[Range<u64>], offset: u64) -> Option<Range<u64>> {
     let place = ranges.partition_point(|range| range.end <= offset);
@@ -116,6 +124,13 @@ mod tests {
             }
             prop_assert!(few.windows(2).all(|pair| pair[0].end < pair[1].start));
         }
+    }
+
+    #[test]
+    fn added_ranges_are_sorted_and_apart() {
+        let mut ranges = vec![10..20, 30..40];
+        add(&mut ranges, vec![0..5, 15..32, 50..60, 60..61]);
+        assert_eq!(ranges, [0..5, 10..40, 50..61]);
     }
 
     #[test]

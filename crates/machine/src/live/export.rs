@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::image::{Instant, LiveImage};
-use super::reader::{Reader, dirty_of};
+use super::image::{Instant, LiveImage, is_lost};
+use super::reader::{Fuse, Nbd, Reach};
+use super::recent::Recent;
+use super::released::CLUSTER_BYTES;
 use super::{LiveDisk, Night, Undoing};
-use crate::bitmaps::{self, bitmap_name};
+use crate::bitmaps::{self, RECENT, bitmap_name};
 use crate::drives::{Bitmap, Drive, nodes};
-use crate::error::{MachineError, file_error};
+use crate::error::{Broken, MachineError, file_error};
 use crate::intent::give_to;
 use crate::qmp::Qmp;
 use crate::remains::Names;
@@ -21,8 +23,9 @@ use crate::runs;
 
 /// The first version of QEMU whose NBD server does not crash beside an iothread.
 const IOTHREAD_SAFE: u64 = 9;
-/// What the copy of a bitmap is called.
-const MARKS: &str = "marks";
+
+/// The first version of QEMU that reads what was overwritten from the store in any case.
+const ANY_REACH: u64 = 8;
 
 /// True if a client of the NBD server may leave while a disk is served by an iothread.
 pub fn has_safe_server(qmp: &Qmp) -> bool {
@@ -42,7 +45,14 @@ pub fn export(
     let address = json!({"type": "unix", "data": {"path": path}});
     qmp.execute("nbd-server-start", json!({"addr": address}))?;
     let nodes = nodes(qmp)?;
-    let exporting = Exporting { qmp, night, socket: &socket, owner, is_safe: has_safe_server(qmp) };
+    let exporting = Exporting {
+        qmp,
+        night,
+        socket: &socket,
+        owner,
+        is_safe: has_safe_server(qmp),
+        reach: if qmp.version().0 < ANY_REACH { Reach::Cluster } else { Reach::Any },
+    };
     let mut disks = Vec::new();
     for (number, drive) in undoing.drives.iter().enumerate() {
         let names = Names::of(number);
@@ -92,6 +102,7 @@ struct Exporting<'a> {
     socket: &'a Path,
     owner: Option<(u32, u32)>,
     is_safe: bool,
+    reach: Reach,
 }
 
 impl Exporting<'_> {
@@ -103,9 +114,11 @@ impl Exporting<'_> {
         marks: Option<&Marks>,
         instant: &Arc<Instant>,
     ) -> Result<Image, MachineError> {
-        let bitmap = marks.map(|marks| marks.name.as_str());
+        let since = bitmap_name(self.night.set, self.night.snapshot, &drive.name);
+        let of_parent = marks.map(|marks| marks.name.as_str());
+        let bitmaps: Vec<&str> = of_parent.into_iter().chain([RECENT, &since]).collect();
         let shown: Vec<Value> =
-            bitmap.iter().map(|name| json!({"node": drive.node, "name": name})).collect();
+            bitmaps.iter().map(|name| json!({"node": drive.node, "name": name})).collect();
         // Writable, so that ranges can be released; QEMU refuses to write to the image.
         let export = json!({
             "type": "nbd",
@@ -116,11 +129,26 @@ impl Exporting<'_> {
             "bitmaps": shown,
         });
         self.qmp.execute("block-export-add", export)?;
-        let connections = self.night.connections;
-        let offered = Reader::connect(self.socket, &drive.name, bitmap, connections);
-        let mut offered = offered.map_err(nbd_error(drive))?;
-        let changed = offered.changed.take();
-        Ok((LiveImage::new(offered, instant.clone()), changed))
+        let how = (self.night.connections, self.reach);
+        let read = || {
+            let disk = Nbd::connect(self.socket, &drive.name, &bitmaps, how)?;
+            let recent = Recent::read(&disk, &disk.dirty(RECENT)?.unwrap_or_default());
+            let changed = of_parent.map(|name| disk.dirty(name)).transpose()?.flatten();
+            let mut data = disk.data()?;
+            if self.reach == Reach::Cluster {
+                runs::add(&mut data, disk.dirty(&since)?.unwrap_or_default());
+            }
+            recent.release(&disk);
+            Ok((LiveImage::new(Arc::new(disk), data, recent, instant.clone()), changed))
+        };
+        read().map_err(|error| {
+            // The server refuses, or leaves, because the instant is lost?
+            let again = Nbd::connect(self.socket, &drive.name, &[], (1, self.reach));
+            match again {
+                Ok(disk) if is_lost(&disk) => Broken::Store.into(),
+                _ => nbd_error(drive)(error),
+            }
+        })
     }
 
     /// The way for a disk in an iothread: a file for its bytes. Its bitmap is copied to a node that
@@ -132,10 +160,9 @@ impl Exporting<'_> {
         marks: Option<&Marks>,
         instant: &Arc<Instant>,
     ) -> Result<Image, MachineError> {
-        let changed = match marks {
-            Some(marks) => self.copied_marks(drive, names, marks)?,
-            None => None,
-        };
+        let of_parent = marks.map(|marks| (marks.name.as_str(), marks.granularity));
+        let all = of_parent.into_iter().chain([(RECENT, CLUSTER_BYTES)]);
+        let copies = self.copied(drive, names, &all.collect::<Vec<_>>())?;
         let path = self.mount_point(&names.image);
         let file = File::create(&path).and_then(|_| give_to(&path, self.owner));
         file.map_err(file_error(&path))?;
@@ -149,42 +176,48 @@ impl Exporting<'_> {
         self.qmp
             .execute("block-export-add", export)
             .map_err(|error| MachineError::Device { disk: drive.name.clone(), error })?;
-        let offered = Reader::open(&path).map_err(file_error(&path))?;
-        Ok((LiveImage::new(offered, instant.clone()), changed))
+        let disk = Arc::new(Fuse::open(&path, self.reach).map_err(file_error(&path))?);
+        let dirty = |name| copies.dirty(name).map_err(nbd_error(drive));
+        let recent = Recent::read(&*disk, &dirty(RECENT)?.unwrap_or_default());
+        let changed = of_parent.map(|(name, _)| dirty(name)).transpose()?.flatten();
+        let data = disk.data().map_err(file_error(&path))?;
+        recent.release(&*disk);
+        Ok((LiveImage::new(disk, data, recent, instant.clone()), changed))
     }
 
     fn mount_point(&self, name: &str) -> PathBuf {
         self.socket.with_file_name(name)
     }
 
-    /// What a bitmap says, by way of a node that has nothing but a copy of it.
-    fn copied_marks(
+    /// Bitmaps of a disk, with their granularities, by way of a node that has nothing else.
+    fn copied(
         &self,
         drive: &Drive,
         names: &Names,
-        marks: &Marks,
-    ) -> Result<Option<Vec<Range<u64>>>, MachineError> {
+        bitmaps: &[(&str, u64)],
+    ) -> Result<Nbd, MachineError> {
         let qmp = self.qmp;
-        let node = &names.marks;
-        let size = drive.bytes;
+        let (node, size) = (&names.marks, drive.bytes);
         qmp.execute("blockdev-add", json!({"driver": "null-co", "node-name": node, "size": size}))?;
-        let granularity = marks.granularity;
-        let copy = json!({
-            "node": node, "name": MARKS, "disabled": true, "granularity": granularity
-        });
-        qmp.execute("block-dirty-bitmap-add", copy)?;
-        let source = json!({"node": drive.node, "name": marks.name});
-        let merge = json!({"node": node, "target": MARKS, "bitmaps": [source]});
-        qmp.execute("block-dirty-bitmap-merge", merge)?;
+        for (name, granularity) in bitmaps {
+            let empty = json!({
+                "node": node, "name": name, "disabled": true, "granularity": granularity
+            });
+            qmp.execute("block-dirty-bitmap-add", empty)?;
+            let source = json!({"node": drive.node, "name": name});
+            let merge = json!({"node": node, "target": name, "bitmaps": [source]});
+            qmp.execute("block-dirty-bitmap-merge", merge)?;
+        }
+        let copies: Vec<&str> = bitmaps.iter().map(|(name, _)| *name).collect();
         let export = json!({
             "type": "nbd",
             "id": names.marks_export,
             "node-name": node,
             "name": names.marks,
-            "bitmaps": [MARKS],
+            "bitmaps": copies,
         });
         qmp.execute("block-export-add", export)?;
-        dirty_of(self.socket, &names.marks, MARKS).map_err(nbd_error(drive))
+        Nbd::connect(self.socket, &names.marks, &copies, (1, Reach::Any)).map_err(nbd_error(drive))
     }
 }
 

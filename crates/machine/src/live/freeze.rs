@@ -9,6 +9,7 @@ use strongroom_base::Stopwatch;
 use super::beside::Beside;
 use super::export::{export, has_safe_server};
 use super::image::Instant;
+use super::released::CLUSTER_BYTES;
 use super::store::{self, Store};
 use super::watch::{Watch, Watched};
 use super::{Consistency, LiveDisk, LiveDisks, Machine, Night, Reached, Undoing};
@@ -165,6 +166,10 @@ fn begin(
         add_store(&qmp, &Names::of(number), disk)?;
         // QEMU and the store have it open.
         store::remove(&disk.store)?;
+        bitmaps::begin_recent(&qmp, drive, CLUSTER_BYTES)?;
+    }
+    if undoing.intent.is_pausing {
+        std::thread::sleep(night.watched);
     }
     let reached = freeze(undoing, night)?;
     let (reached, beside, pause) = match reached {
@@ -182,7 +187,8 @@ fn begin(
     undoing.intent.is_pausing = false;
     undoing.state.write(&undoing.intent)?;
     let instant = Arc::new(Instant::new(night.cancel.clone()));
-    let disks = export(undoing, night, owner, &instant)?;
+    let disks = export(undoing, night, owner, &instant)
+        .map_err(|error| store.trouble().map_or(error, MachineError::from))?;
     let (intent, folder) = (undoing.intent.clone(), store.folder().to_owned());
     // The filters go at once, so that the store grows no more. If that fails, the end of the backup
     // tries it again.
@@ -255,8 +261,8 @@ fn take_instant(
     night: &Night<'_>,
 ) -> Result<Vec<Beside>, MachineError> {
     let name = |drive: &Drive| bitmap_name(night.set, night.snapshot, &drive.name);
-    let actions: Vec<Value> =
-        undoing.drives.iter().map(|drive| bitmaps::begin(drive, &name(drive))).collect();
+    let actions = |drive| [bitmaps::begin(drive, &name(drive)), bitmaps::end_recent(drive)];
+    let actions: Vec<Value> = undoing.drives.iter().flat_map(actions).collect();
     qmp.execute("transaction", json!({"actions": actions}))?;
     for (number, drive) in undoing.drives.iter().enumerate() {
         let names = Names::of(number);

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use strongroom_base::Cancel;
 use strongroom_disk::{Image, ReadAt};
 
-use super::reader::{Failure, Offered, Reader};
+use super::reader::{Failure, Reader};
+use super::recent::Recent;
 use super::released::Released;
 use crate::error::Broken;
 use crate::runs;
@@ -54,7 +55,8 @@ struct Shared {
     bytes: u64,
     instant: Arc<Instant>,
     /// Absent after [`LiveImage::close`].
-    reader: RwLock<Option<Arc<Reader>>>,
+    reader: RwLock<Option<Arc<dyn Reader>>>,
+    recent: Recent,
     /// Bytes that were read so far.
     read: AtomicU64,
     /// What is not known to be zeros.
@@ -64,14 +66,22 @@ struct Shared {
 }
 
 impl LiveImage {
-    pub(super) fn new(offered: Offered, instant: Arc<Instant>) -> Self {
+    /// `data`: what of it is not known to be zeros.
+    pub(super) fn new(
+        reader: Arc<dyn Reader>,
+        data: Vec<Range<u64>>,
+        recent: Recent,
+        instant: Arc<Instant>,
+    ) -> Self {
+        let bytes = reader.size();
         let shared = Shared {
-            bytes: offered.bytes,
+            bytes,
             instant,
-            reader: RwLock::new(Some(Arc::new(offered.reader))),
-            read: AtomicU64::new(0),
-            data: offered.data,
-            released: Mutex::new(Released::new(offered.bytes)),
+            reader: RwLock::new(Some(reader)),
+            read: AtomicU64::new(recent.bytes()),
+            recent,
+            data,
+            released: Mutex::new(Released::new(bytes)),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -86,7 +96,7 @@ impl LiveImage {
         self.shared.reader.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    fn reader(&self) -> io::Result<Arc<Reader>> {
+    fn reader(&self) -> io::Result<Arc<dyn Reader>> {
         let shared = &self.shared;
         if let Some(broken) = shared.instant.broken() {
             return Err(io::Error::other(broken));
@@ -98,22 +108,21 @@ impl LiveImage {
     }
 
     /// What a failure means for the instant.
-    fn judge(&self, reader: &Reader, failure: Failure) -> io::Error {
+    fn judge(&self, reader: &dyn Reader, failure: Failure) -> io::Error {
         let why = match failure {
-            Failure::Other(error) => return error,
             Failure::Gone => Broken::Gone,
-            Failure::Refused(error) => {
-                // QEMU refuses to read what was released, and everything when the instant is lost,
-                // with the same error. The first bytes are never released.
-                let mut first = vec![0; PROBE_BYTES.min(self.shared.bytes) as usize];
-                if reader.read_at(0, &mut first).is_ok() {
-                    return error;
-                }
-                Broken::Store
-            }
+            Failure::Refused(_) if is_lost(reader) => Broken::Store,
+            Failure::Refused(error) | Failure::Other(error) => return error,
         };
         io::Error::other(self.shared.instant.set_broken(why))
     }
+}
+
+/// True if nothing can be read. QEMU refuses to read what was released, and everything when the
+/// instant is lost, with the same error. The first bytes are never released.
+pub fn is_lost(reader: &dyn Reader) -> bool {
+    let mut first = vec![0; PROBE_BYTES.min(reader.size()) as usize];
+    reader.read_at(0, &mut first).is_err()
 }
 
 impl ReadAt for LiveImage {
@@ -127,8 +136,12 @@ impl ReadAt for LiveImage {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let reader = self.reader()?;
-        self.shared.read.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        reader.read_at(offset, buffer).map_err(|failure| self.judge(&reader, failure))
+        let ask = |offset, part: &mut [u8]| {
+            self.shared.read.fetch_add(part.len() as u64, Ordering::Relaxed);
+            reader.read_at(offset, part)
+        };
+        let filled = self.shared.recent.read_at(offset, buffer, ask);
+        filled.map_err(|failure| self.judge(&*reader, failure))
     }
 }
 

@@ -22,7 +22,8 @@ use strongroom_base::Stopwatch;
 
 use super::beside::Beside;
 use super::image::{Instant, LiveImage};
-use super::reader::Reader;
+use super::reader::{Nbd, Reach, Reader};
+use super::recent::Recent;
 use super::store::{self, Store};
 use super::undo::Undone;
 use super::watch::{Watch, Watched};
@@ -249,14 +250,19 @@ impl LibvirtMachine {
             let before = night.parent.and_then(|parent| parent.disk_bytes.get(&disk.target));
             let is_noted = since.as_ref().is_some_and(|since| since.has(disk));
             let bitmap = is_noted.then_some(CHANGED);
-            let offered = Reader::connect(&undoing.socket, &disk.target, bitmap, night.connections);
-            let mut offered =
-                offered.map_err(|error| MachineError::Nbd { disk: disk.target.clone(), error })?;
-            let (mut changed, bytes) = (offered.changed.take(), offered.bytes);
+            let bitmaps: Vec<&str> = bitmap.into_iter().collect();
+            let read = || {
+                let how = (night.connections, Reach::Any);
+                let read = Nbd::connect(&undoing.socket, &disk.target, &bitmaps, how)?;
+                let changed = bitmap.map(|bitmap| read.dirty(bitmap)).transpose()?.flatten();
+                Ok((read.data()?, changed, read))
+            };
+            let (data, mut changed, read) =
+                read().map_err(|error| MachineError::Nbd { disk: disk.target.clone(), error })?;
             if let (Some(changed), Some(before)) = (&mut changed, before) {
-                runs::add_tail(changed, *before, bytes);
+                runs::add_tail(changed, *before, read.size());
             }
-            let image = LiveImage::new(offered, instant.clone());
+            let image = LiveImage::new(Arc::new(read), data, Recent::default(), instant.clone());
             live.push(LiveDisk { name: disk.target.clone(), image, changed });
         }
         let (connection, socket) = (self.connection.clone(), undoing.socket.clone());

@@ -171,6 +171,9 @@ impl Guest {
             .collect();
         assert!(left.is_empty(), "{left:?}");
         assert!(!self.state().join("machine.intent").exists());
+        for disk in self.disks.keys() {
+            assert!(!self.bitmaps(disk).contains(&"strongroom-recent".to_owned()));
+        }
         for disk in self.disks.keys().cloned().collect::<Vec<_>>() {
             self.write(&disk, 512, 512, 0x5a);
             let answer = self.io(&disk, "read -P 0x5a 512 512");
@@ -259,6 +262,7 @@ pub fn night<'a>(snapshot: &'a str, folder: &'a Path, state: &'a Path) -> Night<
         agent: None,
         consistency: Consistency::Preferred,
         freeze_limit: Duration::from_secs(5),
+        watched: Duration::ZERO,
         connections: 3,
         cancel: Cancel::new(),
     }

@@ -28,6 +28,8 @@ use crate::yielding::yielding;
 
 /// The file that says what the machine is made of.
 const DESCRIPTION: &str = "machine.json";
+/// How long it is watched before the instant, to see where it writes most.
+const WATCHED: Duration = Duration::from_secs(1);
 /// Connections to each disk: more wait for the same disk.
 const CONNECTIONS: usize = 4;
 /// How hard blocks are compressed: a night stores little, and is kept for long.
@@ -219,6 +221,7 @@ impl Backup<'_> {
             agent: args.agent.as_deref(),
             consistency: args.consistency.into(),
             freeze_limit: Duration::from_secs(args.freeze_limit),
+            watched: WATCHED,
             connections: CONNECTIONS,
             // A lost instant is found by who reads it.
             cancel: Cancel::new(),
