@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::image::{Instant, LiveImage, is_lost};
-use super::reader::{Fuse, Nbd, Reach};
+use super::reader::{Fuse, Nbd, Reach, Reader};
 use super::recent::Recent;
 use super::released::CLUSTER_BYTES;
 use super::{LiveDisk, Night, Undoing};
@@ -32,13 +31,13 @@ pub fn has_safe_server(qmp: &Qmp) -> bool {
     qmp.version().0 >= IOTHREAD_SAFE
 }
 
-/// Offers the disks, and connects to them.
+/// Offers the disks, connects to them, and reads what the guest is going to write soon. The guest
+/// may be frozen: nothing is done here that takes longer.
 pub fn export(
     undoing: &Undoing,
     night: &Night<'_>,
     owner: Option<(u32, u32)>,
-    instant: &Arc<Instant>,
-) -> Result<Vec<LiveDisk>, MachineError> {
+) -> Result<Vec<Offered>, MachineError> {
     let qmp = &*undoing.qmp;
     let socket = undoing.state.prepare_socket(owner)?;
     let Some(path) = socket.to_str() else { return Err(MachineError::SocketPath(socket)) };
@@ -50,25 +49,62 @@ pub fn export(
         night,
         socket: &socket,
         owner,
-        is_safe: has_safe_server(qmp),
         reach: if qmp.version().0 < ANY_REACH { Reach::Cluster } else { Reach::Any },
     };
-    let mut disks = Vec::new();
-    for (number, drive) in undoing.drives.iter().enumerate() {
+    let is_safe = has_safe_server(qmp);
+    let offer = |(number, drive): (usize, &Drive)| {
         let names = Names::of(number);
         let marks = trusted(night, drive, &nodes);
-        let (image, changed) = if drive.has_iothread && !exporting.is_safe {
-            exporting.by_fuse(drive, &names, marks.as_ref(), instant)?
-        } else {
-            exporting.by_nbd(drive, &names, marks.as_ref(), instant)?
-        };
-        let mut changed = changed;
-        if let (Some(changed), Some(marks)) = (&mut changed, &marks) {
-            runs::add_tail(changed, marks.bytes_before, drive.bytes);
+        match drive.has_iothread && !is_safe {
+            true => exporting.by_fuse(drive, &names, marks),
+            false => exporting.by_nbd(drive, &names, marks),
         }
-        disks.push(LiveDisk { name: drive.name.clone(), image, changed });
+    };
+    undoing.drives.iter().enumerate().map(offer).collect()
+}
+
+/// A disk that QEMU offers.
+pub struct Offered {
+    drive: Drive,
+    reader: Arc<dyn Reader>,
+    recent: Recent,
+    marks: Option<Marks>,
+    /// Says what is dirty.
+    bitmaps: Arc<Nbd>,
+    /// Says what is data, if anything does.
+    data: Option<Arc<Nbd>>,
+    /// The bitmap of what was written since the instant, where this must be taken for data.
+    since: Option<String>,
+}
+
+impl Offered {
+    /// Finds out what is data and what has changed.
+    pub fn describe(self, instant: &Arc<Instant>) -> Result<LiveDisk, MachineError> {
+        let ask = || {
+            let marks = self.marks.as_ref();
+            let changed = marks.map(|marks| self.bitmaps.dirty(&marks.name)).transpose()?.flatten();
+            let everything = 0..self.reader.size();
+            let Some(data) = &self.data else { return Ok((changed, vec![everything])) };
+            let mut data = data.data(&self.recent.ranges())?;
+            if let Some(since) = &self.since {
+                runs::add(&mut data, self.bitmaps.dirty(since)?.unwrap_or_default());
+            }
+            Ok((changed, data))
+        };
+        let asked = ask();
+        let (mut changed, data) =
+            asked.map_err(|error| lost_or(&*self.reader, nbd_error(&self.drive)(error)))?;
+        if let (Some(changed), Some(marks)) = (&mut changed, &self.marks) {
+            runs::add_tail(changed, marks.bytes_before, self.drive.bytes);
+        }
+        let image = LiveImage::new(self.reader, data, self.recent, instant.clone());
+        Ok(LiveDisk { name: self.drive.name, image, changed })
     }
-    Ok(disks)
+}
+
+/// That the instant is lost, if it is; otherwise the error.
+fn lost_or(reader: &dyn Reader, error: MachineError) -> MachineError {
+    if is_lost(reader) { Broken::Store.into() } else { error }
 }
 
 /// The bitmap of the parent.
@@ -93,15 +129,11 @@ fn trusted(
     Some(Marks { name, granularity, bytes_before })
 }
 
-/// A disk, and what changed of it.
-type Image = (LiveImage, Option<Vec<Range<u64>>>);
-
 struct Exporting<'a> {
     qmp: &'a Qmp,
     night: &'a Night<'a>,
     socket: &'a Path,
     owner: Option<(u32, u32)>,
-    is_safe: bool,
     reach: Reach,
 }
 
@@ -111,11 +143,10 @@ impl Exporting<'_> {
         &self,
         drive: &Drive,
         names: &Names,
-        marks: Option<&Marks>,
-        instant: &Arc<Instant>,
-    ) -> Result<Image, MachineError> {
+        marks: Option<Marks>,
+    ) -> Result<Offered, MachineError> {
         let since = bitmap_name(self.night.set, self.night.snapshot, &drive.name);
-        let of_parent = marks.map(|marks| marks.name.as_str());
+        let of_parent = marks.as_ref().map(|marks| marks.name.as_str());
         let bitmaps: Vec<&str> = of_parent.into_iter().chain([RECENT, &since]).collect();
         let shown: Vec<Value> =
             bitmaps.iter().map(|name| json!({"node": drive.node, "name": name})).collect();
@@ -129,40 +160,47 @@ impl Exporting<'_> {
             "bitmaps": shown,
         });
         self.qmp.execute("block-export-add", export)?;
-        let how = (self.night.connections, self.reach);
-        let read = || {
-            let disk = Nbd::connect(self.socket, &drive.name, &bitmaps, how)?;
-            let recent = Recent::read(&disk, &disk.dirty(RECENT)?.unwrap_or_default());
-            let changed = of_parent.map(|name| disk.dirty(name)).transpose()?.flatten();
-            let mut data = disk.data()?;
-            if self.reach == Reach::Cluster {
-                runs::add(&mut data, disk.dirty(&since)?.unwrap_or_default());
-            }
-            recent.release(&disk);
-            Ok((LiveImage::new(Arc::new(disk), data, recent, instant.clone()), changed))
+        let open = || {
+            let disk = Nbd::connect(
+                self.socket,
+                &drive.name,
+                &bitmaps,
+                (self.night.connections, self.reach),
+            )?;
+            let recent = Recent::take(&disk, &disk.dirty(RECENT)?.unwrap_or_default());
+            Ok((Arc::new(disk), recent))
         };
-        read().map_err(|error| {
-            // The server refuses, or leaves, because the instant is lost?
+        let (disk, recent) = open().map_err(|error| {
+            let error = nbd_error(drive)(error);
+            // Did the server leave or refuse because the instant is lost?
             let again = Nbd::connect(self.socket, &drive.name, &[], (1, self.reach));
             match again {
-                Ok(disk) if is_lost(&disk) => Broken::Store.into(),
-                _ => nbd_error(drive)(error),
+                Ok(again) => lost_or(&again, error),
+                Err(_) => error,
             }
+        })?;
+        Ok(Offered {
+            drive: drive.clone(),
+            reader: disk.clone(),
+            recent,
+            marks,
+            bitmaps: disk.clone(),
+            data: Some(disk),
+            since: (self.reach == Reach::Cluster).then_some(since),
         })
     }
 
-    /// The way for a disk in an iothread: a file for its bytes. Its bitmap is copied to a node that
-    /// is in no iothread.
+    /// The way for a disk in an iothread: a file for its bytes. Its bitmaps are copied to a node that
+    /// is in no iothread. What of it is data is not asked.
     fn by_fuse(
         &self,
         drive: &Drive,
         names: &Names,
-        marks: Option<&Marks>,
-        instant: &Arc<Instant>,
-    ) -> Result<Image, MachineError> {
-        let of_parent = marks.map(|marks| (marks.name.as_str(), marks.granularity));
+        marks: Option<Marks>,
+    ) -> Result<Offered, MachineError> {
+        let of_parent = marks.as_ref().map(|marks| (marks.name.as_str(), marks.granularity));
         let all = of_parent.into_iter().chain([(RECENT, CLUSTER_BYTES)]);
-        let copies = self.copied(drive, names, &all.collect::<Vec<_>>())?;
+        let bitmaps = self.copied(drive, names, &all.collect::<Vec<_>>())?;
         let path = self.mount_point(&names.image);
         let file = File::create(&path).and_then(|_| give_to(&path, self.owner));
         file.map_err(file_error(&path))?;
@@ -176,13 +214,17 @@ impl Exporting<'_> {
         self.qmp
             .execute("block-export-add", export)
             .map_err(|error| MachineError::Device { disk: drive.name.clone(), error })?;
-        let disk = Arc::new(Fuse::open(&path, self.reach).map_err(file_error(&path))?);
-        let dirty = |name| copies.dirty(name).map_err(nbd_error(drive));
-        let recent = Recent::read(&*disk, &dirty(RECENT)?.unwrap_or_default());
-        let changed = of_parent.map(|(name, _)| dirty(name)).transpose()?.flatten();
-        let data = disk.data().map_err(file_error(&path))?;
-        recent.release(&*disk);
-        Ok((LiveImage::new(disk, data, recent, instant.clone()), changed))
+        let disk = Fuse::open(&path, self.reach).map_err(file_error(&path))?;
+        let ranges = bitmaps.dirty(RECENT).map_err(nbd_error(drive))?.unwrap_or_default();
+        Ok(Offered {
+            drive: drive.clone(),
+            recent: Recent::take(&disk, &ranges),
+            reader: Arc::new(disk),
+            marks,
+            bitmaps: Arc::new(bitmaps),
+            data: None,
+            since: None,
+        })
     }
 
     fn mount_point(&self, name: &str) -> PathBuf {

@@ -179,6 +179,9 @@ fn begin(
             (reached, beside, pause)
         }
     };
+    // While the guest is frozen, what it is going to write first is read.
+    let lost = |error| store.trouble().map_or(error, MachineError::from);
+    let offered = export(undoing, night, owner).map_err(lost)?;
     // If the agent hangs now, its thread goes on, and so does the backup.
     let freezer = undoing.freezer.as_ref();
     if freezer.is_some_and(|freezer| matches!(freezer.thaw(FIRST_THAW_LIMIT), Thaw::Thawed)) {
@@ -187,8 +190,8 @@ fn begin(
     undoing.intent.is_pausing = false;
     undoing.state.write(&undoing.intent)?;
     let instant = Arc::new(Instant::new(night.cancel.clone()));
-    let disks = export(undoing, night, owner, &instant)
-        .map_err(|error| store.trouble().map_or(error, MachineError::from))?;
+    let disks = offered.into_iter().map(|disk| disk.describe(&instant));
+    let disks = disks.collect::<Result<Vec<_>, _>>().map_err(lost)?;
     let (intent, folder) = (undoing.intent.clone(), store.folder().to_owned());
     // The filters go at once, so that the store grows no more. If that fails, the end of the backup
     // tries it again.

@@ -255,7 +255,7 @@ impl LibvirtMachine {
                 let how = (night.connections, Reach::Any);
                 let read = Nbd::connect(&undoing.socket, &disk.target, &bitmaps, how)?;
                 let changed = bitmap.map(|bitmap| read.dirty(bitmap)).transpose()?.flatten();
-                Ok((read.data()?, changed, read))
+                Ok((read.data(&[])?, changed, read))
             };
             let (data, mut changed, read) =
                 read().map_err(|error| MachineError::Nbd { disk: disk.target.clone(), error })?;

@@ -11,10 +11,11 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno as SystemErrno;
 use strongroom_nbd::{Cause, Client, ClientOptions, Errno, NbdError, STATUS_ZERO, Stream};
 
@@ -39,7 +40,7 @@ pub trait Reader: Send + Sync {
 }
 
 /// What is read by one request, if nothing forbids it.
-const READ_BYTES_MAX: usize = 1 << 20;
+const READ_BYTES_MAX: usize = 256 << 10;
 
 /// How far a read may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,9 +78,14 @@ pub enum Failure {
     Other(io::Error),
 }
 
-/// Connections to an export. Threads take one in turn.
+/// Connections to an export. Threads take one in turn, and each has one request at a time: while
+/// QEMU answers several at once, the guest waits.
 pub struct Nbd {
-    clients: Vec<Client>,
+    socket: PathBuf,
+    export: String,
+    bytes: u64,
+    // Plain mutexes: held while a part is read, or a status asked.
+    clients: Vec<Mutex<Client>>,
     turn: AtomicUsize,
     reach: Reach,
 }
@@ -93,44 +99,54 @@ impl Nbd {
         bitmaps: &[&str],
         (connections, reach): (usize, Reach),
     ) -> Result<Self, NbdError> {
-        let dirty = bitmaps.iter().map(|bitmap| dirty_context(bitmap));
-        let contexts = [ALLOCATION.to_owned()].into_iter().chain(dirty).collect();
+        let contexts = bitmaps.iter().map(|bitmap| dirty_context(bitmap)).collect();
         let first = connect(socket, export, contexts)?;
         let several = if first.allows_several_connections() { connections } else { 1 };
-        let mut clients = vec![first];
+        let (bytes, mut clients) = (first.size(), vec![Mutex::new(first)]);
         while clients.len() < several {
-            clients.push(connect(socket, export, Vec::new())?);
+            clients.push(Mutex::new(connect(socket, export, Vec::new())?));
         }
-        Ok(Self { clients, turn: AtomicUsize::new(0), reach })
+        let (socket, export) = (socket.to_owned(), export.to_owned());
+        Ok(Self { socket, export, bytes, clients, turn: AtomicUsize::new(0), reach })
+    }
+
+    fn first(&self) -> MutexGuard<'_, Client> {
+        self.clients[0].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), NbdError> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let client = &self.clients[turn % self.clients.len()];
-        let mut begun = Vec::new();
-        for (start, part) in self.reach.parts(offset, buffer) {
-            begun.push((client.begin_read(start, part.len() as u32)?, part));
-        }
-        for (read, part) in begun {
-            part.copy_from_slice(&read.wait()?);
-        }
-        Ok(())
+        let mut parts = self.reach.parts(offset, buffer);
+        parts.try_for_each(|(start, part)| {
+            client.lock().unwrap_or_else(PoisonError::into_inner).read_at(start, part)
+        })
     }
 
-    /// What is not known to be zeros.
-    pub fn data(&self) -> Result<Vec<Range<u64>>, NbdError> {
-        let first = &self.clients[0];
-        let everything = 0..first.size();
-        if !first.has_context(ALLOCATION) {
+    /// What is not known to be zeros. These ranges, which are sorted, are not asked for: they count
+    /// as data.
+    pub fn data(&self, known: &[Range<u64>]) -> Result<Vec<Range<u64>>, NbdError> {
+        // By itself: a server that is asked for one context is asked for all that were agreed on.
+        let client = connect(&self.socket, &self.export, vec![ALLOCATION.to_owned()])?;
+        let everything = 0..client.size();
+        if !client.has_context(ALLOCATION) {
             return Ok(vec![everything]);
         }
-        let status = first.block_status(ALLOCATION, everything)?;
-        runs::gather(status, |flags| flags & STATUS_ZERO == 0, runs::RANGES_MAX)
+        let (mut data, mut at) = (known.to_vec(), 0);
+        for range in known.iter().cloned().chain(std::iter::once(everything.end..everything.end)) {
+            if at < range.start {
+                let status = client.block_status(ALLOCATION, at..range.start)?;
+                let is_data = |flags| flags & STATUS_ZERO == 0;
+                runs::add(&mut data, runs::gather(status, is_data, runs::RANGES_MAX)?);
+            }
+            at = range.end;
+        }
+        Ok(data)
     }
 
     /// What a bitmap calls dirty. `None` if the server does not have it.
     pub fn dirty(&self, bitmap: &str) -> Result<Option<Vec<Range<u64>>>, NbdError> {
-        let (first, context) = (&self.clients[0], dirty_context(bitmap));
+        let (first, context) = (self.first(), dirty_context(bitmap));
         if !first.has_context(&context) {
             return Ok(None);
         }
@@ -141,7 +157,7 @@ impl Nbd {
 
 impl Reader for Nbd {
     fn size(&self) -> u64 {
-        self.clients[0].size()
+        self.bytes
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Failure> {
@@ -155,7 +171,7 @@ impl Reader for Nbd {
     }
 
     fn release(&self, range: Range<u64>) {
-        let _ = self.clients[0].trim(range);
+        let _ = self.first().trim(range);
     }
 }
 
@@ -175,16 +191,6 @@ impl Fuse {
         let file = File::options().read(true).write(true).custom_flags(flags).open(path)?;
         let bytes = file.metadata()?.len();
         Ok(Self { file, bytes, reach })
-    }
-
-    /// What is not known to be zeros.
-    pub fn data(&self) -> io::Result<Vec<Range<u64>>> {
-        let everything = 0..self.bytes;
-        match self.reach {
-            Reach::Any => file_data(&self.file, self.bytes),
-            // What was written since the instant is not known here.
-            Reach::Cluster => Ok(vec![everything]),
-        }
     }
 }
 
@@ -218,44 +224,4 @@ fn connect(socket: &Path, export: &str, contexts: Vec<String>) -> Result<Client,
     let stream = Stream::connect_unix(socket)
         .map_err(|error| NbdError::Open { export: export.to_owned(), cause: error.into() })?;
     Client::open(stream, export, &ClientOptions { contexts, ..ClientOptions::default() })
-}
-
-/// What of a file is no hole.
-fn file_data(file: &File, bytes: u64) -> io::Result<Vec<Range<u64>>> {
-    let mut data: Vec<Range<u64>> = Vec::new();
-    let mut at = 0;
-    while at < bytes {
-        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            Err(SystemErrno::NXIO) => break,
-            Err(error) => return Err(error.into()),
-        };
-        let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(bytes);
-        // A file that says nothing, or too much, is data to its end.
-        if end <= at || data.len() >= runs::RANGES_MAX {
-            data.push(at..bytes);
-            break;
-        }
-        if start < end {
-            data.push(start..end);
-        }
-        at = end;
-    }
-    Ok(data)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn holes_of_a_file_are_no_data() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(10 << 20).unwrap();
-        assert_eq!(file_data(&file, 10 << 20).unwrap(), []);
-        file.write_all_at(&[1; 4096], 1 << 20).unwrap();
-        file.write_all_at(&[1; 4096], 9 << 20).unwrap();
-        let data = file_data(&file, 10 << 20).unwrap();
-        assert_eq!(data, [1 << 20..(1 << 20) + 4096, 9 << 20..(9 << 20) + 4096]);
-    }
 }

@@ -12,7 +12,7 @@ use super::reader::{Failure, Reader};
 use super::released::CLUSTER_BYTES;
 
 /// At most this much is kept of a disk, in memory.
-const KEPT_BYTES_MAX: u64 = 16 << 20;
+const KEPT_BYTES_MAX: u64 = 24 << 20;
 /// Read at once.
 const PART_BYTES: u64 = 256 << 10;
 
@@ -24,9 +24,21 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// Reads the clusters of ranges that are sorted, as far as there is room for them. What cannot be
-    /// read is left to who needs it.
-    pub fn read(reader: &dyn Reader, ranges: &[Range<u64>]) -> Self {
+    /// Reads and releases the clusters of ranges that are sorted, as far as there is room for them.
+    /// What cannot be read is left to who needs it.
+    pub fn take(reader: &dyn Reader, ranges: &[Range<u64>]) -> Self {
+        let recent = Self::read(reader, ranges);
+        for range in recent.ranges() {
+            // By the first cluster one finds out whether the instant still exists.
+            let released = range.start.max(CLUSTER_BYTES)..range.end;
+            if !released.is_empty() {
+                reader.release(released);
+            }
+        }
+        recent
+    }
+
+    fn read(reader: &dyn Reader, ranges: &[Range<u64>]) -> Self {
         let (mut parts, mut room) = (Vec::new(), KEPT_BYTES_MAX);
         let mut at = 0;
         for range in ranges {
@@ -46,15 +58,9 @@ impl Recent {
         Self { parts }
     }
 
-    /// Releases what is kept. QEMU then refuses to say whether it is data.
-    pub fn release(&self, reader: &dyn Reader) {
-        for (start, bytes) in &self.parts {
-            // By the first cluster one finds out whether the instant still exists.
-            let released = (*start).max(CLUSTER_BYTES)..start + bytes.len() as u64;
-            if !released.is_empty() {
-                reader.release(released);
-            }
-        }
+    /// What is kept, sorted. QEMU refuses to say whether it is data.
+    pub fn ranges(&self) -> Vec<Range<u64>> {
+        self.parts.iter().map(|(start, bytes)| *start..start + bytes.len() as u64).collect()
     }
 
     /// How many bytes are kept.
@@ -143,8 +149,7 @@ mod tests {
                 .filter(|range| !range.is_empty())
                 .collect();
             ranges.sort_by_key(|range| range.start);
-            let recent = Recent::read(&disk, &ranges);
-            recent.release(&disk);
+            let recent = Recent::take(&disk, &ranges);
             let released = disk.released.lock().unwrap().clone();
             for range in &ranges {
                 let is_released = |at: u64| released.iter().any(|range| range.contains(&at));
@@ -165,12 +170,11 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let disk = Plain { bytes: vec![7; 20 << 20], released: Mutex::default() };
+        let disk = Plain { bytes: vec![7; 30 << 20], released: Mutex::default() };
         let everything = 0..disk.size();
-        let recent = Recent::read(&disk, std::slice::from_ref(&everything));
-        recent.release(&disk);
+        let recent = Recent::take(&disk, std::slice::from_ref(&everything));
         assert_eq!(recent.bytes(), KEPT_BYTES_MAX);
-        let mut buffer = vec![0; 20 << 20];
+        let mut buffer = vec![0; 30 << 20];
         let ask = |offset, part: &mut [u8]| disk.read_at(offset, part);
         assert!(recent.read_at(0, &mut buffer, ask).is_ok());
         assert!(buffer == disk.bytes);

@@ -108,16 +108,18 @@ fn a_death_beside_an_iothread_leaves_nothing() {
 fn a_guest_that_was_frozen_is_thawed() {
     let mut guest = Guest::start(&[plan("vda", "virtio-blk-pci", "qcow2", 1)], &[]);
     let agent = Agent::start(guest.folder());
-    assert!(!run_until(&guest, Some(&agent.socket), |command| command == "stop"));
-    assert!(agent.is_frozen());
     let monitor = guest.monitor();
-    let undone = undo(Some(&monitor), None, &guest.state()).unwrap();
-    assert!(undone.is_thawed && undone.is_resumed, "{undone:?}");
-    assert!(!agent.is_frozen());
-    guest.check_healthy();
+    for (last, is_paused) in [("stop", true), ("nbd-server-start", false)] {
+        assert!(!run_until(&guest, Some(&agent.socket), |command| command == last));
+        assert!(agent.is_frozen());
+        let undone = undo(Some(&monitor), None, &guest.state()).unwrap();
+        assert_eq!((undone.is_thawed, undone.is_resumed), (true, is_paused), "{undone:?}");
+        assert!(!agent.is_frozen());
+        guest.check_healthy();
+    }
 
-    // It is thawed at the end of a night that goes well, too, and long before its end.
-    assert!(!run_until(&guest, Some(&agent.socket), |command| command == "nbd-server-start"));
+    // In a night that goes well it is thawed long before the end.
+    assert!(!run_until(&guest, Some(&agent.socket), |command| command == "block-export-del"));
     assert!(!agent.is_frozen());
     let undone = undo(Some(&monitor), None, &guest.state()).unwrap();
     assert!(!undone.is_thawed && !undone.is_resumed, "{undone:?}");

@@ -29,8 +29,9 @@ use crate::yielding::yielding;
 /// The file that says what the machine is made of.
 const DESCRIPTION: &str = "machine.json";
 /// How long it is watched before the instant, to see where it writes most.
-const WATCHED: Duration = Duration::from_secs(1);
-/// Connections to each disk: more wait for the same disk.
+const WATCHED: Duration = Duration::from_secs(3);
+/// Connections to each disk at full speed: more wait for the same disk. Otherwise there is one, so
+/// that QEMU answers one request at a time and serves the guest between them.
 const CONNECTIONS: usize = 4;
 /// How hard blocks are compressed: a night stores little, and is kept for long.
 const LEVEL: &str = "6";
@@ -222,7 +223,7 @@ impl Backup<'_> {
             consistency: args.consistency.into(),
             freeze_limit: Duration::from_secs(args.freeze_limit),
             watched: WATCHED,
-            connections: CONNECTIONS,
+            connections: if args.full_speed { CONNECTIONS } else { 1 },
             // A lost instant is found by who reads it.
             cancel: Cancel::new(),
         };
