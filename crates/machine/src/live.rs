@@ -189,7 +189,7 @@ pub struct Night<'a> {
     /// How long the guest is watched before the instant: what it writes in this time is read first,
     /// because it is going to write there again.
     pub watched: Duration,
-    /// Connections to each disk: so many requests does QEMU answer at once.
+    /// Connections to each disk: QEMU answers this many requests at once, at most.
     pub connections: usize,
     /// Set when the instant is lost, so that nothing is committed.
     pub cancel: Cancel,
