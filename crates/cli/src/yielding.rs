@@ -25,6 +25,12 @@ pub fn yielding<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
+/// How much of the processors' time is taken, in processors: of half of them, half.
+pub fn share_of_processors() -> f64 {
+    let own = sched_getaffinity(None).map(|processors| half_of(&processors).count());
+    f64::from(own.unwrap_or(1)) / 2.0
+}
+
 /// The last half of these processors, by cores; the only one, if there is one.
 fn half_of(processors: &CpuSet) -> CpuSet {
     let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|it| processors.is_set(*it)).collect();

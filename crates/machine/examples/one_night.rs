@@ -34,6 +34,7 @@ fn main() {
         consistency: Consistency::Preferred,
         freeze_limit: Duration::from_secs(5),
         watched: Duration::ZERO,
+        share: None,
         connections: 2,
         cancel: Cancel::new(),
     };

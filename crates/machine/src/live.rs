@@ -21,6 +21,7 @@ mod export;
 
 mod image;
 mod libvirt;
+mod pace;
 mod reader;
 mod recent;
 mod released;
@@ -191,6 +192,9 @@ pub struct Night<'a> {
     pub watched: Duration,
     /// Connections to each disk: QEMU answers this many requests at once, at most.
     pub connections: usize,
+    /// How much of the processors' time this process may use meanwhile, in processors; all that there
+    /// is, if there is no limit.
+    pub share: Option<f64>,
     /// Set when the instant is lost, so that nothing is committed.
     pub cancel: Cancel,
 }

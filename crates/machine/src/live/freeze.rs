@@ -189,7 +189,7 @@ fn begin(
     }
     undoing.intent.is_pausing = false;
     undoing.state.write(&undoing.intent)?;
-    let instant = Arc::new(Instant::new(night.cancel.clone()));
+    let instant = Arc::new(Instant::new(night.cancel.clone(), night.share));
     let disks = offered.into_iter().map(|disk| disk.describe(&instant));
     let disks = disks.collect::<Result<Vec<_>, _>>().map_err(lost)?;
     let (intent, folder) = (undoing.intent.clone(), store.folder().to_owned());

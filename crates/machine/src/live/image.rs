@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use strongroom_base::Cancel;
 use strongroom_disk::{Image, ReadAt};
 
+use super::pace::Pace;
 use super::reader::{Failure, Reader};
 use super::recent::Recent;
 use super::released::Released;
@@ -20,15 +21,17 @@ const PROBE_BYTES: u64 = 512;
 /// Whether the instant still exists; one for all disks.
 #[derive(Debug, Default)]
 pub struct Instant {
+    pace: Option<Pace>,
     // A plain mutex: held to look and to set.
     broken: Mutex<Option<Broken>>,
     cancel: Cancel,
 }
 
 impl Instant {
-    /// `cancel` is set when the instant is lost.
-    pub fn new(cancel: Cancel) -> Self {
-        Self { broken: Mutex::new(None), cancel }
+    /// `cancel` is set when the instant is lost. `share` is how much of the processors this process
+    /// may use.
+    pub fn new(cancel: Cancel, share: Option<f64>) -> Self {
+        Self { pace: share.map(Pace::new), broken: Mutex::new(None), cancel }
     }
 
     /// Why it is lost, if it is.
@@ -136,6 +139,9 @@ impl ReadAt for LiveImage {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let reader = self.reader()?;
+        if let Some(pace) = &self.shared.instant.pace {
+            pace.rest();
+        }
         let ask = |offset, part: &mut [u8]| {
             self.shared.read.fetch_add(part.len() as u64, Ordering::Relaxed);
             reader.read_at(offset, part)

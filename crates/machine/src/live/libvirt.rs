@@ -244,7 +244,7 @@ impl LibvirtMachine {
         let is_trusted = begun?;
         let since = since.filter(|_| is_trusted);
         intent.stores.iter().try_for_each(|path| store.adopt(path))?;
-        let instant = Arc::new(Instant::new(night.cancel.clone()));
+        let instant = Arc::new(Instant::new(night.cancel.clone(), night.share));
         let mut live = Vec::new();
         for disk in disks {
             let before = night.parent.and_then(|parent| parent.disk_bytes.get(&disk.target));

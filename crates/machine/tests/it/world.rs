@@ -263,6 +263,7 @@ pub fn night<'a>(snapshot: &'a str, folder: &'a Path, state: &'a Path) -> Night<
         consistency: Consistency::Preferred,
         freeze_limit: Duration::from_secs(5),
         watched: Duration::ZERO,
+        share: None,
         connections: 3,
         cancel: Cancel::new(),
     }

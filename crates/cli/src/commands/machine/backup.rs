@@ -24,7 +24,7 @@ use crate::commands::storing::StoringArgs;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
-use crate::yielding::yielding;
+use crate::yielding::{share_of_processors, yielding};
 
 /// The file that says what the machine is made of.
 const DESCRIPTION: &str = "machine.json";
@@ -74,7 +74,8 @@ pub struct Args {
     /// Read all of each disk and compare it, and do not believe what QEMU has noted as written
     #[arg(long)]
     read_all: bool,
-    /// Read and compress by all processors, and also while the guest wants them
+    /// Do not spare the guest: read and compress by all processors, all the time, and do not look
+    /// first where it writes most
     #[arg(long)]
     full_speed: bool,
     /// Store what file systems call free, as it is
@@ -222,7 +223,8 @@ impl Backup<'_> {
             agent: args.agent.as_deref(),
             consistency: args.consistency.into(),
             freeze_limit: Duration::from_secs(args.freeze_limit),
-            watched: WATCHED,
+            watched: if args.full_speed { Duration::ZERO } else { WATCHED },
+            share: (!args.full_speed).then(share_of_processors),
             connections: if args.full_speed { CONNECTIONS } else { 1 },
             // A lost instant is found by who reads it.
             cancel: Cancel::new(),
