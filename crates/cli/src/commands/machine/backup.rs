@@ -34,7 +34,7 @@ const WATCHED: Duration = Duration::from_secs(3);
 /// that QEMU answers one request at a time and serves the guest between them.
 const CONNECTIONS: usize = 4;
 /// How hard blocks are compressed: a night stores little, and is kept for long.
-const LEVEL: &str = "6";
+const LEVEL: &str = "7";
 /// How the progress is worded.
 const WORDS: Words = Words { new_and_known: Some(("new", "known")), ..Words::files("stored") };
 
