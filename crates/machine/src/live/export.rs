@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::image::{Instant, LiveImage, is_lost};
 use super::reader::{Fuse, Nbd, Reach, Reader};
-use super::recent::Recent;
+use super::recent::{KEPT_BYTES_MAX, Recent};
 use super::released::CLUSTER_BYTES;
 use super::{LiveDisk, Night, Undoing};
 use crate::bitmaps::{self, RECENT, bitmap_name};
@@ -50,6 +50,7 @@ pub fn export(
         socket: &socket,
         owner,
         reach: if qmp.version().0 < ANY_REACH { Reach::Cluster } else { Reach::Any },
+        room: KEPT_BYTES_MAX / undoing.drives.len().max(1) as u64,
     };
     let is_safe = has_safe_server(qmp);
     let offer = |(number, drive): (usize, &Drive)| {
@@ -135,6 +136,8 @@ struct Exporting<'a> {
     socket: &'a Path,
     owner: Option<(u32, u32)>,
     reach: Reach,
+    /// How much of each disk is read first, at most.
+    room: u64,
 }
 
 impl Exporting<'_> {
@@ -167,7 +170,7 @@ impl Exporting<'_> {
                 &bitmaps,
                 (self.night.connections, self.reach),
             )?;
-            let recent = Recent::take(&disk, &disk.dirty(RECENT)?.unwrap_or_default());
+            let recent = Recent::take(&disk, &disk.dirty(RECENT)?.unwrap_or_default(), self.room);
             Ok((Arc::new(disk), recent))
         };
         let (disk, recent) = open().map_err(|error| {
@@ -218,7 +221,7 @@ impl Exporting<'_> {
         let ranges = bitmaps.dirty(RECENT).map_err(nbd_error(drive))?.unwrap_or_default();
         Ok(Offered {
             drive: drive.clone(),
-            recent: Recent::take(&disk, &ranges),
+            recent: Recent::take(&disk, &ranges, self.room),
             reader: Arc::new(disk),
             marks,
             bitmaps: Arc::new(bitmaps),

@@ -11,8 +11,8 @@ use std::ops::Range;
 use super::reader::{Failure, Reader};
 use super::released::CLUSTER_BYTES;
 
-/// At most this much is kept of a disk, in memory.
-const KEPT_BYTES_MAX: u64 = 24 << 20;
+/// At most this much is kept in memory, of all disks together.
+pub const KEPT_BYTES_MAX: u64 = 24 << 20;
 /// Read at once.
 const PART_BYTES: u64 = 256 << 10;
 
@@ -26,8 +26,8 @@ pub struct Recent {
 impl Recent {
     /// Reads and releases the clusters of ranges that are sorted, as far as there is room for them.
     /// What cannot be read is left to who needs it.
-    pub fn take(reader: &dyn Reader, ranges: &[Range<u64>]) -> Self {
-        let recent = Self::read(reader, ranges);
+    pub fn take(reader: &dyn Reader, ranges: &[Range<u64>], room: u64) -> Self {
+        let recent = Self::read(reader, ranges, room);
         for range in recent.ranges() {
             // By the first cluster one finds out whether the instant still exists.
             let released = range.start.max(CLUSTER_BYTES)..range.end;
@@ -38,9 +38,8 @@ impl Recent {
         recent
     }
 
-    fn read(reader: &dyn Reader, ranges: &[Range<u64>]) -> Self {
-        let (mut parts, mut room) = (Vec::new(), KEPT_BYTES_MAX);
-        let mut at = 0;
+    fn read(reader: &dyn Reader, ranges: &[Range<u64>], mut room: u64) -> Self {
+        let (mut parts, mut at) = (Vec::new(), 0);
         for range in ranges {
             at = at.max(range.start - range.start % CLUSTER_BYTES);
             let end = range.end.next_multiple_of(CLUSTER_BYTES).min(reader.size());
@@ -149,7 +148,7 @@ mod tests {
                 .filter(|range| !range.is_empty())
                 .collect();
             ranges.sort_by_key(|range| range.start);
-            let recent = Recent::take(&disk, &ranges);
+            let recent = Recent::take(&disk, &ranges, KEPT_BYTES_MAX);
             let released = disk.released.lock().unwrap().clone();
             for range in &ranges {
                 let is_released = |at: u64| released.iter().any(|range| range.contains(&at));
@@ -172,7 +171,7 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let disk = Plain { bytes: vec![7; 30 << 20], released: Mutex::default() };
         let everything = 0..disk.size();
-        let recent = Recent::take(&disk, std::slice::from_ref(&everything));
+        let recent = Recent::take(&disk, std::slice::from_ref(&everything), KEPT_BYTES_MAX);
         assert_eq!(recent.bytes(), KEPT_BYTES_MAX);
         let mut buffer = vec![0; 30 << 20];
         let ask = |offset, part: &mut [u8]| disk.read_at(offset, part);
