@@ -7,7 +7,7 @@ use strongroom_disk::{Image, ReadAt};
 use strongroom_machine::{Broken, DiskBus, Reached, RunningMachine, WhyLeftOut};
 use strongroom_testkit::Random;
 
-use crate::world::{GRAIN, Guest, check_same, night, parent, plan, read_all, sizes, usual};
+use crate::world::{GRAIN, Guest, Plan, check_same, night, parent, plan, read_all, sizes, usual};
 
 #[test]
 fn all_disks_are_of_one_instant() {
@@ -223,13 +223,19 @@ fn what_is_released_is_not_kept() {
     guest.check_healthy();
 }
 
-#[test]
-fn what_the_guest_writes_most_is_read_first() {
+/// Two full disks, one of them in an iothread: QEMU offers the one by NBD, the other by FUSE.
+fn read_in_both_ways() -> ([Plan; 2], Guest) {
     let plans =
         [plan("vda", "virtio-blk-pci", "qcow2", 4), plan("sda", "scsi-hd,bus=scsi.0", "raw", 4)];
     let more = ["-object", "iothread,id=io", "-device", "virtio-scsi-pci,id=scsi,iothread=io"];
     let mut guest = Guest::start(&plans, &more);
     plans.iter().for_each(|plan| guest.write(plan.name, 0, 4 << 20, 1));
+    (plans, guest)
+}
+
+#[test]
+fn what_the_guest_writes_most_is_read_first() {
+    let (plans, mut guest) = read_in_both_ways();
     let machine = guest.connect();
     let (folder, state) = (guest.folder().to_owned(), guest.state());
     let mut tonight = night("S0", &folder, &state);
@@ -264,11 +270,7 @@ fn what_the_guest_writes_most_is_read_first() {
 /// goes beyond it.
 #[test]
 fn what_is_overwritten_or_freed_meanwhile_is_read_as_it_was() {
-    let plans =
-        [plan("vda", "virtio-blk-pci", "qcow2", 4), plan("sda", "scsi-hd,bus=scsi.0", "raw", 4)];
-    let more = ["-object", "iothread,id=io", "-device", "virtio-scsi-pci,id=scsi,iothread=io"];
-    let mut guest = Guest::start(&plans, &more);
-    plans.iter().for_each(|plan| guest.write(plan.name, 0, 4 << 20, 1));
+    let (plans, mut guest) = read_in_both_ways();
     let machine = guest.connect();
     let (folder, state) = (guest.folder().to_owned(), guest.state());
     let then = guest.disks.clone();
