@@ -28,7 +28,7 @@ use crate::yielding::{share_of_processors, yielding};
 
 /// The file that says what the machine is made of.
 const DESCRIPTION: &str = "machine.json";
-/// How long it is watched before the instant, to see where it writes most.
+/// How long it is watched before the instant, to see what it writes to most.
 const WATCHED: Duration = Duration::from_secs(3);
 /// Connections to each disk at full speed: more wait for the same disk. Otherwise there is one, so
 /// that QEMU answers one request at a time and serves the guest between them.
@@ -74,8 +74,8 @@ pub struct Args {
     /// Read all of each disk and compare it, and do not believe what QEMU has noted as written
     #[arg(long)]
     read_all: bool,
-    /// Do not spare the guest: read and compress by all processors, all the time, and do not look
-    /// first where it writes most
+    /// Do not spare the guest: read and compress by all processors, all the time, and do not read
+    /// first what it writes to most
     #[arg(long)]
     full_speed: bool,
     /// Store what file systems call free, as it is
