@@ -77,7 +77,8 @@ pub fn find(qmp: &Qmp) -> Result<Option<String>, MachineError> {
     export.map_or_else(node, |id| Ok(Some(id)))
 }
 
-/// Takes everything of ours out of a machine's graph. The bitmaps of snapshots stay. Returns what was removed.
+/// Takes everything of ours out of a machine's graph. The bitmaps of snapshots stay. Returns what was
+/// removed.
 ///
 /// # Errors
 ///

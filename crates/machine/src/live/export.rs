@@ -22,7 +22,6 @@ use crate::runs;
 
 /// The first version of QEMU whose NBD server does not crash beside an iothread.
 const IOTHREAD_SAFE: u64 = 9;
-
 /// The first version of QEMU that reads what was overwritten from the store in any case.
 const ANY_REACH: u64 = 8;
 
@@ -50,7 +49,7 @@ pub fn export(
         socket: &socket,
         owner,
         reach: if qmp.version().0 < ANY_REACH { Reach::Cluster } else { Reach::Any },
-        room: KEPT_BYTES_MAX / undoing.drives.len().max(1) as u64,
+        room: KEPT_BYTES_MAX / CLUSTER_BYTES / undoing.drives.len().max(1) as u64 * CLUSTER_BYTES,
     };
     let is_safe = has_safe_server(qmp);
     let offer = |(number, drive): (usize, &Drive)| {
@@ -136,7 +135,7 @@ struct Exporting<'a> {
     socket: &'a Path,
     owner: Option<(u32, u32)>,
     reach: Reach,
-    /// How much of each disk is read first, at most.
+    /// How much of each disk is read first, at most: whole clusters.
     room: u64,
 }
 
