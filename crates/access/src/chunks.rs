@@ -126,31 +126,31 @@ impl Chunks {
         self.read_with(chunk, ChunkReader::read_data)
     }
 
-    /// Copies a whole chunk of content, verified against its fingerprint, into a buffer of its
-    /// length: from the open block, without a copy between.
-    pub fn read_data_into(&self, chunk: &ChunkRef, buffer: &mut [u8]) -> Result<(), Failure> {
+    /// Appends a whole chunk of content, verified against its fingerprint: from the open block,
+    /// without a copy between.
+    pub fn append_data(&self, chunk: &ChunkRef, bytes: &mut Vec<u8>) -> Result<(), Failure> {
         self.check_failures(chunk)?;
         self.open_block_once(chunk);
         // What fails here fails again below, where other places are tried and failures remembered.
         if let Ok(block) = self.reader.block_of(chunk.location)
             && let Some(stored) = block.chunk(chunk.location.slot)
-            && let Ok(bytes) = self.reader.resolve(
+            && let Ok(whole) = self.reader.resolve(
                 ArenaContent::Data,
                 &chunk.fingerprint,
                 chunk.location,
                 stored,
                 None,
             )
-            && bytes.len() == buffer.len()
+            && whole.len() as u64 == chunk.stream_bytes
         {
-            buffer.copy_from_slice(&bytes);
+            bytes.extend_from_slice(&whole);
             return Ok(());
         }
-        let bytes = self.read_data(chunk)?;
-        if bytes.len() != buffer.len() {
+        let whole = self.read_data(chunk)?;
+        if whole.len() as u64 != chunk.stream_bytes {
             return Err(Failure::wrong_length());
         }
-        buffer.copy_from_slice(&bytes);
+        bytes.extend_from_slice(&whole);
         Ok(())
     }
 

@@ -71,7 +71,7 @@ pub struct NightsOptions {
 }
 
 impl NightsOptions {
-    /// Disks that are only read, with 64 MiB of blocks and chunks in memory.
+    /// Disks that are only read, with 120 MiB of blocks and chunks in memory.
     pub fn new(time_zone: TimeZone) -> Self {
         Self {
             narrowing: Narrowing::default(),
@@ -80,7 +80,7 @@ impl NightsOptions {
             refresh: Duration::from_secs(3),
             cache: CacheLimits {
                 summary_bytes: 16 << 20,
-                block_bytes: 40 << 20,
+                block_bytes: 96 << 20,
                 ..CacheLimits::default()
             },
             overlays: None,

@@ -345,8 +345,7 @@ fn guessed(nights: &Nights, disks: &[BootDisk]) -> Result<Description, CliError>
     let mut start = Vec::new();
     if let Some(disk) = disks.first() {
         let disk = nights.open(&disk.export)?;
-        start.resize(disk.size().min(Description::GUESS_BYTES as u64) as usize, 0);
-        disk.read_at(0, &mut start)?;
+        disk.append(0..disk.size().min(Description::GUESS_BYTES as u64), &mut start)?;
     }
     Ok(guess(&start))
 }

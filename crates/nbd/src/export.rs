@@ -38,8 +38,8 @@ pub trait Export: Send + Sync {
         self.is_read_only()
     }
 
-    /// Fills `buffer` with what the disk holds at `offset`.
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+    /// Appends what the disk holds in a range. After an error, what was appended is of no use.
+    fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()>;
 
     /// What the disk holds from `range.start` on: at least one extent, at most 65,536. It may say less
     /// than the whole range; what it says behind `range.end` is ignored.

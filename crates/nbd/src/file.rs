@@ -3,11 +3,10 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::export::{Export, Extent};
-use crate::sparse::extents_of;
+use crate::sparse::{append_of, extents_of};
 
 /// A file whose bytes are those of a disk. It should not change while it is offered.
 #[derive(Debug)]
@@ -31,8 +30,8 @@ impl Export for FileExport {
         self.size
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(buffer, offset)
+    fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
+        append_of(&self.file, range, bytes)
     }
 
     fn extents(&self, range: Range<u64>) -> io::Result<Vec<Extent>> {

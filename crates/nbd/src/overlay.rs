@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::export::{Export, Extent, Zeroing};
-use crate::sparse::extents_of;
+use crate::sparse::{append_of, extents_of};
 pub use error::OverlayError;
 use format::Head;
 use map::Map;
@@ -116,8 +116,8 @@ impl Overlay {
         let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_replaced && !self.map.has(number) {
             let cluster = self.cluster(number);
-            let mut bytes = vec![0; (cluster.end - cluster.start) as usize];
-            self.base.read_at(cluster.start, &mut bytes)?;
+            let mut bytes = Vec::with_capacity((cluster.end - cluster.start) as usize);
+            self.base.append(cluster.clone(), &mut bytes)?;
             self.file.write_all_at(&bytes, cluster.start)?;
         }
         Ok(held)
@@ -185,13 +185,12 @@ impl Export for Overlay {
         true
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        for (run, is_here) in self.runs(offset..offset + buffer.len() as u64) {
-            let part = &mut buffer[(run.start - offset) as usize..(run.end - offset) as usize];
+    fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
+        for (run, is_here) in self.runs(range) {
             if is_here {
-                self.file.read_exact_at(part, run.start)?;
+                append_of(&self.file, run, bytes)?;
             } else {
-                self.base.read_at(run.start, part)?;
+                self.base.append(run, bytes)?;
             }
         }
         Ok(())

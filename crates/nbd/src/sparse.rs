@@ -1,8 +1,9 @@
-//! Which parts of a file are holes, by its file system.
+//! A file that holds the bytes of a disk: what is in a range, and what of it are holes.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
@@ -11,6 +12,13 @@ use crate::export::Extent;
 
 /// The most extents that are looked for at once.
 const EXTENTS_MAX: usize = 4096;
+
+/// Appends the bytes of a range of a file. It fails if the file ends within it.
+pub fn append_of(file: &File, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let begin = bytes.len();
+    bytes.resize(begin + (range.end - range.start) as usize, 0);
+    file.read_exact_at(&mut bytes[begin..], range.start)
+}
 
 /// The data and holes of a range of a file, from its start on: at least one extent, and perhaps not
 /// the whole range. A file system that knows no holes says that all is data. The file's position is

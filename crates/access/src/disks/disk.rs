@@ -85,39 +85,41 @@ impl NightDisk {
         self.shared.fetcher.fetch(&self.map, range.start..end, Holes::Pass);
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Failure> {
-        let end = offset + buffer.len() as u64;
-        let mut filled = 0;
-        self.map.for_each(offset..end, &self.shared.nodes, |start, chunk| {
-            let from = start.max(offset);
-            let to = (start + chunk.stream_bytes).min(end);
-            let part = &mut buffer[(from - offset) as usize..(to - offset) as usize];
-            filled += part.len();
-            self.read_chunk(chunk, from - start, part)
-                .inspect_err(|f| self.report(chunk, from, f))?;
+    fn read(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> Result<(), Failure> {
+        let mut position = range.start;
+        self.map.for_each(range.clone(), &self.shared.nodes, |start, chunk| {
+            let to = (start + chunk.stream_bytes).min(range.end);
+            self.read_chunk(chunk, position - start..to - start, bytes)
+                .inspect_err(|f| self.report(chunk, position, f))?;
+            position = to;
             Ok::<_, Failure>(ControlFlow::Continue(()))
         })?;
-        if filled == buffer.len() {
+        if position == range.end {
             return Ok(());
         }
         Err(Failure::damage("the recipe ends before its disk"))
     }
 
-    /// Fills `part` with the bytes of a chunk, from its byte `skip` on.
-    fn read_chunk(&self, chunk: &ChunkRef, skip: u64, part: &mut [u8]) -> Result<(), Failure> {
+    /// Appends a part of a chunk to `bytes`.
+    fn read_chunk(
+        &self,
+        chunk: &ChunkRef,
+        part: Range<u64>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
         if chunk.is_hole() {
-            part.fill(0);
+            bytes.resize(bytes.len() + (part.end - part.start) as usize, 0);
             return Ok(());
         }
-        if let Some(bytes) = self.shared.recent.get(&chunk.fingerprint) {
-            return copy_part(&bytes, chunk, skip, part);
+        if let Some(whole) = self.shared.recent.get(&chunk.fingerprint) {
+            return append_part(&whole, chunk, part, bytes);
         }
-        if part.len() as u64 == chunk.stream_bytes {
-            return self.shared.chunks.read_data_into(chunk, part);
+        if part == (0..chunk.stream_bytes) {
+            return self.shared.chunks.append_data(chunk, bytes);
         }
-        let bytes = Arc::new(self.shared.chunks.read_data(chunk)?);
-        self.shared.recent.put(chunk.fingerprint, bytes.clone(), bytes.capacity());
-        copy_part(&bytes, chunk, skip, part)
+        let whole = Arc::new(self.shared.chunks.read_data(chunk)?);
+        self.shared.recent.put(chunk.fingerprint, whole.clone(), whole.capacity());
+        append_part(&whole, chunk, part, bytes)
     }
 
     fn report(&self, chunk: &ChunkRef, offset: u64, failure: &Failure) {
@@ -136,13 +138,17 @@ impl NightDisk {
     }
 }
 
-fn copy_part(bytes: &[u8], chunk: &ChunkRef, skip: u64, part: &mut [u8]) -> Result<(), Failure> {
-    if bytes.len() as u64 != chunk.stream_bytes {
+fn append_part(
+    whole: &[u8],
+    chunk: &ChunkRef,
+    part: Range<u64>,
+    bytes: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    if whole.len() as u64 != chunk.stream_bytes {
         return Err(Failure::wrong_length());
     }
     // Within a chunk that is in memory.
-    let skip = skip as usize;
-    part.copy_from_slice(&bytes[skip..skip + part.len()]);
+    bytes.extend_from_slice(&whole[part.start as usize..part.end as usize]);
     Ok(())
 }
 
@@ -155,16 +161,16 @@ impl Export for NightDisk {
         self.map.bytes()
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let range = offset..offset + buffer.len() as u64;
+    fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
         if let Some(profile) = &self.profile {
             profile.lock().unwrap_or_else(PoisonError::into_inner).note(range.clone());
         }
-        let ahead = self.sequence.lock().unwrap_or_else(PoisonError::into_inner).note(range);
+        let ahead =
+            self.sequence.lock().unwrap_or_else(PoisonError::into_inner).note(range.clone());
         if let Some(ahead) = ahead {
             self.shared.fetcher.fetch(&self.map, ahead, Holes::End);
         }
-        self.read(offset, buffer).map_err(as_io)
+        self.read(range, bytes).map_err(as_io)
     }
 
     fn extents(&self, range: Range<u64>) -> io::Result<Vec<Extent>> {

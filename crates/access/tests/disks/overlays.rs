@@ -25,11 +25,12 @@ fn what_a_client_writes_is_kept_beside_the_night() {
         judge("qemu-io", &["-f", "raw", "-c", "read -P 0x5a 1M 100k", &exact]);
     }
     let nights = world.nights(|options| options.overlays = Some(folder.clone()));
-    let mut again = vec![0; expected.len()];
-    nights.open("vm1/vda@2026-11-20").unwrap().read_at(0, &mut again).unwrap();
+    let range = 0..expected.len() as u64;
+    let mut again = Vec::new();
+    nights.open("vm1/vda@2026-11-20").unwrap().append(range.clone(), &mut again).unwrap();
     assert!(again == expected, "it is there the next time");
-    let mut stored = vec![0; expected.len()];
-    world.nights(|_| {}).open("vm1/vda").unwrap().read_at(0, &mut stored).unwrap();
+    let mut stored = Vec::new();
+    world.nights(|_| {}).open("vm1/vda").unwrap().append(range, &mut stored).unwrap();
     assert!(stored == bytes_of(&disk), "the night is as it was");
     // A second process does not write to the same overlay.
     let other = world.nights(|options| options.overlays = Some(folder.clone()));
@@ -48,7 +49,7 @@ fn what_a_start_asks_for_is_recorded_once_and_fetched_later() {
     let start = |offset| {
         let nights = world.nights(|options| options.profiles = Some(folder.clone()));
         let disk = nights.open("vm1/vda").unwrap();
-        disk.read_at(offset, &mut [0; 512]).unwrap();
+        disk.append(offset..offset + 512, &mut Vec::new()).unwrap();
         nights.keep_profiles();
         fs::read(folder.join("vm1%2Fvda")).unwrap()
     };

@@ -196,9 +196,9 @@ fn chunk_bytes((part, is_hole): &(Range<u64>, bool)) -> usize {
 }
 
 fn append(export: &dyn Export, part: Range<u64>, answer: &mut Vec<u8>) -> io::Result<()> {
-    let begin = answer.len();
-    answer.resize(begin + (part.end - part.start) as usize, 0);
-    export.read_at(part.start, &mut answer[begin..])
+    let end = answer.len() + (part.end - part.start) as usize;
+    export.append(part, answer)?;
+    if answer.len() == end { Ok(()) } else { Err(io::Error::other("the disk read another length")) }
 }
 
 /// Cuts a range, which is not empty, into data and holes; neighbours differ.

@@ -83,6 +83,11 @@ fn step(client: &Client, random: &mut Random, range: Range<u64>, expected: &mut 
     }
 }
 
+/// Appends as many of these bytes as a range has.
+fn fill(range: Range<u64>, byte: u8, bytes: &mut Vec<u8>) {
+    bytes.resize(bytes.len() + (range.end - range.start) as usize, byte);
+}
+
 /// A disk that answers for its first half only when it is let.
 #[derive(Clone)]
 struct Slow(Arc<(Mutex<bool>, Condvar)>);
@@ -92,10 +97,10 @@ impl Export for Slow {
         2 << 20
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        buffer.fill(1);
+    fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
+        fill(range.clone(), 1, bytes);
         let mut is_released = self.0.0.lock().unwrap();
-        while offset < self.size() / 2 && !*is_released {
+        while range.start < self.size() / 2 && !*is_released {
             is_released = self.0.1.wait(is_released).unwrap();
         }
         Ok(())
@@ -167,7 +172,7 @@ fn a_disk_that_hangs_cannot_keep_the_server() {
     slow.release();
 }
 
-/// A disk that fails, or panics, depending on the offset.
+/// A disk that fails, panics, or reads nothing, depending on the offset.
 struct Bad;
 
 impl Export for Bad {
@@ -175,14 +180,16 @@ impl Export for Bad {
         1 << 20
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        match offset {
+    fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
+        match range.start {
             0 => Err(io::Error::other("chunk 5 is damaged")),
             4096 => panic!("a test of panics in a disk"),
-            _ => {
-                buffer.fill(2);
+            8192 => {
+                fill(range, 2, bytes);
                 Ok(())
             }
+            // No byte of it.
+            _ => Ok(()),
         }
     }
 }
@@ -209,6 +216,8 @@ fn errors_name_the_export_and_the_request() {
     assert!(matches!(error.cause(), Cause::Outside { .. }), "{error}");
     let Err(error) = client.block_status("qemu:dirty-bitmap:x", 0..4096) else { panic!() };
     assert!(matches!(error.cause(), Cause::NotOffered(_)), "{error}");
+    let error = client.read_at(16384, &mut [0; 512]).unwrap_err();
+    assert!(error.to_string().contains("another length"), "{error}");
     // The connection goes on after all of this.
     let mut read = [0; 16];
     client.read_at(8192, &mut read).unwrap();
@@ -229,9 +238,9 @@ fn many_reads_are_in_flight_at_once() {
         fn size(&self) -> u64 {
             64 << 20
         }
-        fn read_at(&self, _: u64, buffer: &mut [u8]) -> io::Result<()> {
+        fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
             std::thread::sleep(Duration::from_millis(50));
-            buffer.fill(3);
+            fill(range, 3, bytes);
             Ok(())
         }
     }

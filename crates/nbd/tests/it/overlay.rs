@@ -19,8 +19,8 @@ fn open(folder: &Path) -> Result<Overlay, OverlayError> {
 }
 
 fn content(overlay: &Overlay) -> Vec<u8> {
-    let mut content = vec![0; BYTES];
-    overlay.read_at(0, &mut content).unwrap();
+    let mut content = Vec::new();
+    overlay.append(0..BYTES as u64, &mut content).unwrap();
     content
 }
 

@@ -58,8 +58,9 @@ impl Export for Memory {
         false
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        buffer.copy_from_slice(&self.0.read().unwrap()[offset as usize..][..buffer.len()]);
+    fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let held = self.0.read().unwrap();
+        bytes.extend_from_slice(&held[range.start as usize..range.end as usize]);
         Ok(())
     }
 

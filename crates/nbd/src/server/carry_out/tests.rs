@@ -22,8 +22,8 @@ impl Export for Said {
         self.is_read_only
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        buffer.copy_from_slice(&self.bytes[offset as usize..][..buffer.len()]);
+    fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
+        bytes.extend_from_slice(&self.bytes[range.start as usize..range.end as usize]);
         Ok(())
     }
 
