@@ -25,7 +25,6 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::buffer::spare_capacity;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use strongroom_base::aligned::write_aligned;
@@ -229,16 +228,17 @@ impl Backend for LocalBackend {
             // At most the memory that the file can fill, even if a damaged length asks for more.
             let rest = file.metadata()?.len().saturating_sub(offset);
             let length = length.min(usize::try_from(rest).unwrap_or(usize::MAX));
-            let mut bytes = Vec::with_capacity(length);
-            while bytes.len() < length {
-                let at = offset + bytes.len() as u64;
-                match rustix::io::pread(&file, spare_capacity(&mut bytes), at) {
+            let mut bytes = vec![0; length];
+            let mut filled = 0;
+            while filled < length {
+                match file.read_at(&mut bytes[filled..], offset + filled as u64) {
                     Ok(0) => break,
-                    Ok(_) | Err(Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
+                    Ok(count) => filled += count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
                 }
             }
-            bytes.truncate(length);
+            bytes.truncate(filled);
             Ok(bytes)
         };
         read().map_err(|error| BackendError::io(Operation::Read, name, error))
