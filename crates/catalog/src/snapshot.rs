@@ -45,6 +45,62 @@ pub struct Snapshot {
     pub seen: u64,
     /// The snapshot of another program that it was taken over from.
     pub origin: Option<Origin>,
+    /// What is promised of regions of memory in it; nothing is said of anything else.
+    pub guarantee: Option<Guarantee>,
+}
+
+/// What is promised of a region of memory that was stored while it was in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guarantee {
+    /// How much is promised: the more, the greater. A newer program may know more.
+    pub promise: u64,
+    /// How it was brought about.
+    pub method: u64,
+}
+
+impl Guarantee {
+    /// Nothing: its parts are of different times.
+    pub const FUZZY: u64 = 0;
+    /// All bytes were so at one instant; a program may have been in the middle of a change.
+    pub const BYTES: u64 = 1;
+    /// The same, and the programs were stopped at it.
+    pub const FROZEN: u64 = 2;
+    /// The same, and their owner says that no change was under way.
+    pub const EXACT: u64 = 3;
+
+    /// All of it was read twice, and was the same.
+    pub const READ_TWICE: u64 = 0;
+    /// The file system held on to it.
+    pub const HELD: u64 = 1;
+    /// Its programs were in a frozen control group.
+    pub const CONTROL_GROUP: u64 = 2;
+    /// The virtual machine was stopped.
+    pub const MACHINE_STOPPED: u64 = 3;
+    /// Its owner was asked to hold still.
+    pub const OWNER: u64 = 4;
+
+    /// What is promised, in a word.
+    pub fn word(&self) -> &'static str {
+        match self.promise {
+            Self::FUZZY => "fuzzy",
+            Self::BYTES => "bytes",
+            Self::FROZEN => "frozen",
+            Self::EXACT => "exact",
+            _ => "unknown",
+        }
+    }
+
+    /// How it was brought about, in a few words.
+    pub fn how(&self) -> &'static str {
+        match self.method {
+            Self::READ_TWICE => "read twice",
+            Self::HELD => "held by the file system",
+            Self::CONTROL_GROUP => "control group frozen",
+            Self::MACHINE_STOPPED => "machine stopped",
+            Self::OWNER => "by its owner",
+            _ => "in a way that a newer program knows",
+        }
+    }
 }
 
 /// A snapshot of another program.
@@ -132,6 +188,7 @@ impl Snapshot {
             features: Vec::new(),
             seen: 0,
             origin: None,
+            guarantee: None,
         }
     }
 }

@@ -25,6 +25,7 @@ mod mount;
 mod nbd;
 mod profile;
 mod prune;
+mod ram;
 mod repair;
 mod replicate;
 mod restore;
@@ -63,6 +64,8 @@ pub enum Command {
     Image(Box<image::Args>),
     /// Store the disks of a machine while it runs
     Machine(Box<machine::Args>),
+    /// Store regions of memory while they are in use, put them back
+    Ram(Box<ram::Args>),
     /// List the snapshots
     Snapshots(snapshots::Args),
     /// List the files of a snapshot
@@ -149,7 +152,7 @@ impl Command {
 
     /// Whether it stores, or is of a family of commands of which one does.
     pub fn may_store(&self) -> bool {
-        matches!(self, Self::Backup(_) | Self::Image(_) | Self::Machine(_))
+        matches!(self, Self::Backup(_) | Self::Image(_) | Self::Machine(_) | Self::Ram(_))
     }
 
     /// Whether it prints a list that may be longer than a screen.
@@ -164,6 +167,7 @@ impl Command {
             Self::Backup(args) => backup::run(context, *args),
             Self::Image(args) => image::run(context, *args),
             Self::Machine(args) => machine::run(context, *args),
+            Self::Ram(args) => ram::run(context, *args),
             Self::Share(args) => share::run(context, &args),
             Self::Import(args) => import::run(context, &args),
             Self::Snapshots(args) => snapshots::run(context, &args),

@@ -139,6 +139,20 @@ pub fn examples(command: &str) -> &'static [Example] {
                 ]
             }
         }
+        "ram" => {
+            const {
+                &[
+                    example(
+                        "Store a region of shared memory while it is in use",
+                        "strongroom ram store /dev/shm/cache",
+                    ),
+                    example(
+                        "Put it back as it was yesterday",
+                        "strongroom ram load 'yesterday:/dev/shm/cache' --overwrite",
+                    ),
+                ]
+            }
+        }
         "snapshots" => {
             const {
                 &[example(

@@ -13,7 +13,9 @@ mod paths;
 pub mod profile;
 mod racy;
 mod readers;
+pub mod region;
 mod run;
+mod scratch;
 mod tally;
 mod totals;
 mod trees;
@@ -249,8 +251,18 @@ fn backup_in_session(
     let counted = tally.counted;
     // Of another program's snapshot, a part is of no use: that program still has the whole.
     let is_part_worth = counted.stats.files > 0 && options.as_made.is_none();
-    let made =
-        Made { started, paths, root, counted, stopped, is_part_worth, needs, written, profile };
+    let made = Made {
+        started,
+        paths,
+        root,
+        counted,
+        stopped,
+        is_part_worth,
+        needs,
+        written,
+        profile,
+        guarantee: None,
+    };
     begun.end(made, repository, options, monitor)
 }
 
@@ -314,6 +326,7 @@ pub fn backup_reader(
         needs,
         written,
         profile,
+        guarantee: None,
     };
     begun.end(made, repository, options, monitor)
 }

@@ -65,8 +65,28 @@ pub enum EngineError {
         /// Why.
         why: String,
     },
-    /// What a backup of disks keeps on this machine meanwhile could not be written or read.
-    #[error("cannot keep what a backup of disks remembers meanwhile: {0}")]
+    /// A region of memory cannot be read to its end, or is no more what it was.
+    #[error("the region {} cannot be stored: {error}", Printable::path(.path))]
+    Region {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Regions of memory changed each time that they were read.
+    #[error(
+        "{chunks} of the regions' chunks of 64 KiB changed while they were read the last time: what \
+         would be stored is of no instant"
+    )]
+    Fuzzy {
+        /// Chunks that differed when they were read the last time.
+        chunks: u64,
+    },
+    /// The programs that write to regions of memory could not be stopped, or let go on.
+    #[error("{0}")]
+    Still(String),
+    /// What a backup keeps on this machine meanwhile could not be written or read.
+    #[error("cannot keep what a backup remembers meanwhile: {0}")]
     Whereabouts(#[source] std::io::Error),
     /// Writing what is read to a stream failed.
     #[error("cannot write the output: {0}")]
@@ -108,6 +128,9 @@ impl EngineError {
             | Self::Scratch { .. }
             | Self::DiskDenied { .. }
             | Self::DiskBroken { .. }
+            | Self::Region { .. }
+            | Self::Fuzzy { .. }
+            | Self::Still(_)
             | Self::Whereabouts(_)
             | Self::Output(_)
             | Self::Input(_) => ErrorKind::Other,

@@ -19,6 +19,9 @@ pub use backup::image::{
     Changed, Disk, Machine, MachineBackup, MachineOptions, backup_machine, check_machine,
 };
 pub use backup::profile::Profile;
+pub use backup::region::{
+    MARKS_FOLDER, Region, RegionOptions, RegionOutcome, Stillness, StillnessGuard, backup_regions,
+};
 pub use backup::{
     AsMade, BackupOptions, BackupOutcome, BegunWalk, ChangedFiles, backup, backup_reader,
     backup_walk,
@@ -33,7 +36,7 @@ pub use dump::{DumpFormat, DumpOutcome, DumpPart, cat, dump};
 pub use error::EngineError;
 pub use find::{FindOutcome, FindPattern, Sighting, find};
 pub use restore::{
-    DiskOutcome, RestoreOptions, RestoreOutcome, RestorePlace, disks_of, read_disk, restore,
-    restore_disk,
+    DiskOutcome, RestoreOptions, RestoreOutcome, RestorePlace, StoredRegion, disks_of, load_region,
+    read_disk, regions_of, restore, restore_disk,
 };
 pub use wanted::{WantedEvent, WantedWalk};

@@ -10,6 +10,7 @@ mod batch;
 mod behind;
 mod disk;
 mod dry;
+mod region;
 mod report;
 mod scope;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use batch::{Batch, Damaged, Making, NameIn, PendingFile, is_right};
 use behind::FlushedTarget;
 pub use disk::{DiskOutcome, disks_of, read_disk, restore_disk};
+pub use region::{StoredRegion, load_region, regions_of};
 pub(crate) use scope::Scope;
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Progress};

@@ -1,9 +1,10 @@
-//! Floor 4: the file trees of this machine: walked, read, and put back.
+//! Floor 4: the file trees of this machine: walked, read, and put back; and its memory.
 //!
 //! [`TreeSource`] walks the trees below some paths and reads their files; [`Target`] puts entries
 //! back. Both go from directory to directory by file descriptors, one name at a time, and follow
 //! no symbolic link they were not explicitly given. Nothing here stores anything, prints, or
-//! decides what a changed file is: that is for the floors above. Linux only.
+//! decides what a changed file is: that is for the floors above. A region of memory is a
+//! [`Memory`](memory::Memory), and a changed page has another [`Mark`](memory::mark::Mark). Linux only.
 
 mod accounts;
 mod device;
@@ -14,6 +15,7 @@ mod filter;
 mod foreign;
 mod inode;
 mod listing;
+pub mod memory;
 mod options;
 mod plan;
 mod sink;

@@ -123,6 +123,7 @@ fn snapshot(number: u8) -> SnapshotRow {
         },
         program: "strongroom".to_owned(),
         origin: None,
+        guarantee: None,
         features: Vec::new(),
         seen: 0,
     };

@@ -9,7 +9,7 @@ use super::{
     encode_recipe, expect_array,
 };
 use crate::reference::Recipe;
-use crate::snapshot::{Origin, Snapshot, SnapshotHead, SnapshotStats};
+use crate::snapshot::{Guarantee, Origin, Snapshot, SnapshotHead, SnapshotStats};
 
 /// Keys of a snapshot's map.
 mod snapshot_key {
@@ -34,6 +34,7 @@ mod snapshot_key {
     pub const PARTITIONS: u64 = 18;
     pub const PAGE_MAP: u64 = 19;
     pub const ORIGIN: u64 = 20;
+    pub const GUARANTEE: u64 = 21;
 }
 
 /// Number of the only kind of snapshot that this program makes and reads: a file tree. Disk images
@@ -70,6 +71,7 @@ fn encode_snapshot(
         RecipeForm::of(&snapshot.root.refs) == RecipeForm::Places,
         snapshot.seen > 0,
         snapshot.origin.is_some(),
+        snapshot.guarantee.is_some(),
     ];
     cbor.map(10 + optional.into_iter().filter(|present| *present).count() as u64)?;
     cbor.u64(KIND)?.u64(SNAPSHOT_OF_FILE_TREE)?;
@@ -121,6 +123,9 @@ fn encode_snapshot(
     }
     if let Some(Origin { program, repository, snapshot }) = &snapshot.origin {
         cbor.u64(ORIGIN)?.array(3)?.str(program)?.str(repository)?.str(snapshot)?;
+    }
+    if let Some(Guarantee { promise, method }) = snapshot.guarantee {
+        cbor.u64(GUARANTEE)?.array(2)?.u64(promise)?.u64(method)?;
     }
     Ok(())
 }
@@ -225,6 +230,10 @@ impl<'b> Unpacked<'b> {
                     repository: cbor.str()?.to_owned(),
                     snapshot: cbor.str()?.to_owned(),
                 });
+            }
+            GUARANTEE => {
+                expect_array(cbor, 2)?;
+                snapshot.guarantee = Some(Guarantee { promise: cbor.u64()?, method: cbor.u64()? });
             }
             key => {
                 let of_key = REFERENCES_OF_FEATURES.iter().filter(|(other, _)| *other == key);

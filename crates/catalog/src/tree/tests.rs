@@ -8,7 +8,7 @@ use strongroom_base::{ArenaId, Fingerprint, SnapshotId, Timestamp};
 use super::*;
 use crate::entry::{DeviceNumber, EntryKind, Metadata, Xattr};
 use crate::format::{pack_node, pack_snapshot, put_entry, unpack_entries, unpack_snapshot};
-use crate::snapshot::{Origin, Snapshot, SnapshotStats};
+use crate::snapshot::{Guarantee, Origin, Snapshot, SnapshotStats};
 use crate::testing::MemoryChunks;
 use strongroom_base::Location;
 
@@ -219,6 +219,7 @@ proptest! {
         numbers in any::<[u64; 8]>(),
         features in any::<Vec<u64>>(),
         origin in any::<Option<[String; 3]>>(),
+        guarantee in any::<Option<(u64, u64)>>(),
     ) {
         let (host, user, program, labels) = texts;
         let [partial, root_partial] = partial;
@@ -237,6 +238,7 @@ proptest! {
             origin: origin.map(|[program, repository, snapshot]| Origin {
                 program, repository, snapshot,
             }),
+            guarantee: guarantee.map(|(promise, method)| Guarantee { promise, method }),
         };
         let packed = pack_snapshot(&snapshot);
         prop_assert_eq!(unpack_snapshot(snapshot.id, &packed).unwrap(), snapshot);

@@ -68,6 +68,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             "booted": list.wishes.remarks().about(snapshot.id).boot.as_ref().map(boot_json),
             "parent": snapshot.parent.map(|parent| parent.to_string()),
             "partial": snapshot.partial,
+            "guarantee": snapshot.guarantee.map(|guarantee| guarantee.word()),
             "files": snapshot.stats.files,
             "bytes": snapshot.stats.bytes,
             "bytes_new": snapshot.stats.bytes_new,
@@ -148,6 +149,7 @@ fn print(
         if !description.is_empty() {
             what.push(format!("\"{}\"", printable_text(&description)));
         }
+        what.extend(snapshot.guarantee.map(|kept| format!("(memory: {})", kept.word())));
         if snapshot.partial {
             what.insert(0, "(incomplete)".to_owned());
         }

@@ -152,6 +152,7 @@ chapters! {
     book_server: "docs/book/server.md",
     book_s3: "docs/book/s3.md",
     book_machines: "docs/book/machines.md",
+    book_memory: "docs/book/memory.md",
     book_every_night: "docs/book/every-night.md",
     book_restore: "docs/book/restore.md",
     book_disaster: "docs/book/disaster.md",

@@ -210,6 +210,7 @@ fn every_command_prints_what_the_schema_says() {
     mounts(&mut book);
     images(&mut book);
     machines(&mut book);
+    memory(&mut book);
     stopped(&mut book);
 
     let unseen = judge(&book.lines);
@@ -560,6 +561,18 @@ fn images(book: &mut Book) {
     let set = world.path("set.toml");
     fs::write(&set, "[[machine]]\nstart = \"latest\"\nmemory = \"64MiB\"\n").unwrap();
     book.say(&world, &format!("drill --boot --no-kvm --within 1s --set {}", set.display()), 1);
+    book.say(&world, "snapshots", 0);
+}
+
+fn memory(book: &mut Book) {
+    let world = World::with_repository();
+    let region = world.path("region").display().to_string();
+    fs::write(&region, vec![1; 100_000]).unwrap();
+    book.say(&world, &format!("ram store {region}"), 0);
+    book.say(&world, &format!("ram watch {region} --count 1"), 0);
+    book.say(&world, "ram store /nowhere", 1);
+    book.say(&world, "ram load latest", 1);
+    book.say(&world, "ram load latest --overwrite", 0);
     book.say(&world, "snapshots", 0);
 }
 

@@ -34,6 +34,7 @@ mod pager;
 mod places;
 mod profiles;
 mod prompt;
+mod ram;
 mod replicas;
 mod runs;
 mod second_reader;

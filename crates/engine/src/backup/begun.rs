@@ -3,7 +3,7 @@
 
 use strongroom_backend::both;
 use strongroom_base::{Monitor, SnapshotId, Timestamp};
-use strongroom_catalog::{Snapshot, SnapshotStats};
+use strongroom_catalog::{Guarantee, Snapshot, SnapshotStats};
 use strongroom_repository::{Needs, OwnRecord, Repository, Session, WriteStats};
 
 use super::parent::{History, Listed};
@@ -85,6 +85,8 @@ pub struct Made {
     pub written: WriteStats,
     /// How busy each stage was.
     pub profile: Profile,
+    /// What is promised of regions of memory.
+    pub guarantee: Option<Guarantee>,
 }
 
 impl Begun<'_> {
@@ -112,6 +114,7 @@ impl Begun<'_> {
             ..counted.stats
         };
         snapshot.partial = made.stopped;
+        snapshot.guarantee = made.guarantee;
         if let Some(made) = &options.as_made {
             made.describe(&mut snapshot);
         }

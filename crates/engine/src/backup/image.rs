@@ -275,6 +275,7 @@ impl<'r> MachineBackup<'r> {
             needs,
             written,
             profile,
+            guarantee: None,
         };
         begun.end(made, repository, options, monitor)
     }

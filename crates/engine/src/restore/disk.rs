@@ -1,6 +1,7 @@
 //! A disk is put back: into a file or onto a device, and of that only what differs is written.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use crossbeam_channel::bounded;
@@ -16,6 +17,8 @@ use crate::error::EngineError;
 
 /// Chunks that a thread deals with at a time: neighbours are in the same blocks.
 const LOT: usize = 64;
+/// What is written of a chunk that differs.
+const PAGE_BYTES: usize = 4096;
 /// What is compared or written of zeros at a time.
 const ZEROS_BYTES: usize = 1 << 20;
 /// More threads than this wait for the same disk.
@@ -71,11 +74,22 @@ pub fn restore_disk(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<DiskOutcome, EngineError> {
+    restore_stream(repository, &disk.content, target, monitor, cancel)
+}
+
+/// Puts a stream of random access into `target`.
+pub fn restore_stream(
+    repository: &Repository,
+    content: &Recipe,
+    target: &File,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<DiskOutcome, EngineError> {
     let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
-    let bytes = disk.content.stream_bytes();
+    let bytes = content.stream_bytes();
     let existing = prepare(target, bytes)?;
     let work = Work { reader: &reader, target, existing, monitor, cancel };
-    let outcome = work.run(&disk.content)?;
+    let outcome = work.run(content)?;
     target.sync_data().map_err(EngineError::Output)?;
     Ok(DiskOutcome { bytes, ..outcome })
 }
@@ -121,7 +135,7 @@ pub fn read_disk(
 
 fn say_lost(monitor: &dyn Monitor, offset: u64, chunk: &ChunkRef, error: &RepositoryError) {
     let bytes = chunk.stream_bytes;
-    let message = format!("{bytes} bytes from byte {offset} of the disk on are lost: {error}");
+    let message = format!("{bytes} bytes from byte {offset} on are lost: {error}");
     let (severity, path) = (Severity::Damage, None);
     monitor.problem(Problem { severity, path, message: &message });
 }
@@ -215,10 +229,7 @@ impl Work<'_> {
                 continue;
             }
             match self.reader.read_data(chunk) {
-                Ok(bytes) => {
-                    self.target.write_all_at(&bytes, *offset).map_err(EngineError::Output)?;
-                    outcome.bytes_written += bytes.len() as u64;
-                }
+                Ok(bytes) => outcome.bytes_written += self.write(*offset, &bytes, &buffer)?,
                 Err(error) if error.is_damage() => {
                     outcome.bytes_lost += chunk.stream_bytes;
                     say_lost(self.monitor, *offset, chunk, &error);
@@ -229,21 +240,45 @@ impl Work<'_> {
         Ok(outcome)
     }
 
-    /// Whether the target has a chunk already.
+    /// Writes the pages of a chunk that differ from what the target has, if that is known; returns
+    /// how many bytes these were.
+    fn write(&self, offset: u64, bytes: &[u8], existing: &[u8]) -> Result<u64, EngineError> {
+        let is_right =
+            |range: &Range<usize>| existing.get(range.clone()) == bytes.get(range.clone());
+        let (mut at, mut written) = (0, 0);
+        while at < bytes.len() {
+            let page = |at: usize| at..(at + PAGE_BYTES).min(bytes.len());
+            let mut end = at;
+            while end < bytes.len() && !is_right(&page(end)) {
+                end = page(end).end;
+            }
+            if end > at {
+                let to = offset + at as u64;
+                self.target.write_all_at(&bytes[at..end], to).map_err(EngineError::Output)?;
+                written += (end - at) as u64;
+            }
+            // The page here, if there is one, is right.
+            at = page(end).end.max(end + 1);
+        }
+        Ok(written)
+    }
+
+    /// Whether the target has a chunk already. `buffer` is what it has in its place, or empty.
     fn is_right(
         &self,
         offset: u64,
         chunk: &ChunkRef,
         buffer: &mut Vec<u8>,
     ) -> Result<bool, EngineError> {
+        buffer.clear();
         if offset + chunk.stream_bytes > self.existing {
             return Ok(false);
         }
         let bytes = usize::try_from(chunk.stream_bytes).unwrap_or(usize::MAX);
-        buffer.resize(bytes.min(strongroom_repository::config::CHUNK_BYTES_MAX), 0);
-        if buffer.len() < bytes {
+        if bytes > strongroom_repository::config::CHUNK_BYTES_MAX {
             return Ok(false);
         }
+        buffer.resize(bytes, 0);
         self.target.read_exact_at(buffer, offset).map_err(EngineError::Output)?;
         // A chunk that is lost is reported when it is read.
         Ok(false_if_unreadable(self.reader.is_data(chunk, buffer))?)

@@ -28,6 +28,7 @@ mod parents;
 mod prune;
 mod read_back;
 mod refused;
+mod regions;
 mod repair;
 mod repair_from;
 mod replicas;

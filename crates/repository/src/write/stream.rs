@@ -79,6 +79,11 @@ impl StreamCutter {
         Self::of(repository, StreamKind::Images)
     }
 
+    /// The same for memory, of which only the names are used: it is cut at fixed places.
+    pub fn of_memory(repository: &Repository) -> Result<Self, RepositoryError> {
+        Self::of(repository, StreamKind::Memory)
+    }
+
     fn of(repository: &Repository, kind: StreamKind) -> Result<Self, RepositoryError> {
         let unknown = |what, number| RepositoryError::Unknown { what, number };
         let config = &repository.config;

@@ -77,6 +77,20 @@ fn an_origin_is_one_more_key() {
 }
 
 #[test]
+fn a_guarantee_is_one_more_key() {
+    let guarantee = Guarantee { promise: Guarantee::FROZEN, method: 99 };
+    let stored =
+        Snapshot { guarantee: Some(guarantee), features: Vec::new(), seen: 0, ..snapshot() };
+    let packed = with(&plain(), 21, b"\x82\x02\x18\x63");
+    assert_eq!(pack_snapshot(&stored), packed);
+    assert_eq!(unpack_snapshot(ID, &packed), Ok(stored));
+    assert_eq!(
+        (guarantee.word(), guarantee.how()),
+        ("frozen", "in a way that a newer program knows")
+    );
+}
+
+#[test]
 fn what_the_owner_took_over_is_older_than_what_was_made_here() {
     let origin =
         Origin { program: "borg".to_owned(), repository: "r".to_owned(), snapshot: "s".to_owned() };

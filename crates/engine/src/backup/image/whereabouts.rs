@@ -7,9 +7,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{MemfdFlags, Mode, OFlags};
 use strongroom_base::{ArenaId, Fingerprint, Location};
 use strongroom_catalog::ChunkRef;
+
+use crate::backup::scratch::scratch_file;
 
 /// A record: where on the disk, then the reference.
 const RECORD_BYTES: usize = 8 + 32 + 16 + 4 + 8;
@@ -35,16 +36,7 @@ pub struct Whereabouts {
 impl WhereaboutsWriter {
     /// An empty one, in a folder of this machine; in memory if there is none that takes it.
     pub fn begin(folder: Option<&Path>) -> io::Result<Self> {
-        let in_folder = folder.and_then(|folder| {
-            std::fs::create_dir_all(folder).ok()?;
-            let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-            rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR).ok()
-        });
-        let file = match in_folder {
-            Some(file) => file,
-            None => rustix::fs::memfd_create("whereabouts", MemfdFlags::CLOEXEC)?,
-        };
-        Ok(Self::new(File::from(file)))
+        Ok(Self::new(scratch_file(folder)?))
     }
 
     fn new(file: File) -> Self {

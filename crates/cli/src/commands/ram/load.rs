@@ -1,0 +1,173 @@
+//! `strongroom ram load`
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::json;
+use strongroom_base::units::{bytes_text, counted, duration_text};
+use strongroom_catalog::Metadata;
+use strongroom_engine::{StoredRegion, load_region, regions_of};
+
+use crate::context::{Context, ReplicaArgs};
+use crate::exit::{CliError, Exit};
+use crate::progress::Words;
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
+use crate::terminal::{path_json, printable, printable_bytes};
+
+/// Which regions are put back, and where.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The snapshot, and a region or folder of regions in it: `latest:/dev/shm/cache`
+    #[arg(value_name = "SNAPSHOT[:REGION]")]
+    what: OsString,
+    /// A file for one region, a folder for several [default: where they were]
+    target: Option<PathBuf>,
+    /// Write over regions that exist: of those, only pages that differ are written
+    #[arg(long)]
+    overwrite: bool,
+    #[command(flatten)]
+    narrowing: NarrowingArgs,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
+}
+
+/// Puts them back.
+pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
+    let repository = context.open_to_read(&args.replicas)?;
+    let what = SnapshotArg::from(args.what);
+    let snapshot = what.find(&repository, &args.narrowing)?;
+    let exit = check_complete(context, &snapshot);
+    let regions = regions_of(&repository, &snapshot, &what.path)?;
+    if regions.is_empty() {
+        let place = format!("{}:{}", snapshot.id.short(), printable_bytes(&what.path));
+        let hint = "`strongroom snapshots` shows which snapshots have regions of memory";
+        return Err(CliError::new(Exit::Failed, format!("{place} has no region"), hint));
+    }
+    let base = Path::new("/").join(OsStr::from_bytes(&what.path));
+    let mut targets = Vec::new();
+    for region in &regions {
+        let path = match &args.target {
+            None => region.path.clone(),
+            Some(target) if regions.len() == 1 && !target.is_dir() => target.clone(),
+            Some(target) => below(target, &region.path, &base)?,
+        };
+        targets.push(Target::open(path, region, args.overwrite)?);
+    }
+    let words = Words { new_and_known: Some(("written", "up to date")), ..Words::files("loaded") };
+    let monitor = context.terminal.monitor(words);
+    let (mut bytes, mut written, mut lost) = (0, 0, 0);
+    for (region, target) in regions.iter().zip(targets) {
+        let outcome = load_region(&repository, region, &target.file, &monitor, &context.cancel);
+        let outcome = outcome.map_err(|error| target.give_up(error.into()))?;
+        target.finish(&region.metadata)?;
+        bytes += outcome.bytes;
+        written += outcome.bytes_written;
+        lost += outcome.bytes_lost;
+    }
+    monitor.finish();
+    context.terminal.json(&json!({
+        "event": "summary",
+        "snapshot": snapshot.id.to_string(),
+        "regions": regions.iter().map(|region| path_json(&region.path)).collect::<Vec<_>>(),
+        "seconds": monitor.elapsed().as_secs_f64(),
+        "bytes": bytes,
+        "bytes_written": written,
+        "bytes_lost": lost,
+    }))?;
+    context.terminal.line(format!(
+        "loaded {} of snapshot {}: {}, of which {} written, in {}",
+        counted(regions.len() as u64, "region", "regions"),
+        snapshot.id.short(),
+        bytes_text(bytes),
+        bytes_text(written),
+        duration_text(monitor.elapsed()),
+    ))?;
+    Ok(if lost > 0 { Exit::Damaged } else { exit }.into())
+}
+
+/// The place of a region in a folder, as it was below `base`. The folders on the way are made.
+fn below(folder: &Path, region: &Path, base: &Path) -> Result<PathBuf, CliError> {
+    let rest = region.strip_prefix(base).unwrap_or(region);
+    let rest =
+        if rest.as_os_str().is_empty() { region.file_name() } else { Some(rest.as_os_str()) };
+    let path = folder.join(rest.unwrap_or_default());
+    let above = path.parent().unwrap_or(folder);
+    fs::create_dir_all(above).map_err(|error| {
+        let message = format!("cannot make the folder {}: {error}", printable(above));
+        CliError::new(Exit::Failed, message, "name a file, or a folder that you may write to")
+    })?;
+    Ok(path)
+}
+
+/// Where a region is put back to.
+struct Target {
+    path: PathBuf,
+    file: File,
+    /// It did not exist before.
+    is_new: bool,
+}
+
+impl Target {
+    /// Opens it, or makes it.
+    fn open(path: PathBuf, region: &StoredRegion, overwrite: bool) -> Result<Self, CliError> {
+        let failed = |why: String, hint: &str| {
+            let message = format!("cannot load into {}: {why}", printable(&path));
+            Err(CliError::new(Exit::Failed, message, hint))
+        };
+        let bytes = region.content.stream_bytes();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let is_new = match fs::metadata(&path) {
+            Ok(metadata) if !metadata.is_file() => {
+                return failed("it is no file".to_owned(), "name a file, or none for where it was");
+            }
+            Ok(metadata) if metadata.len() > 0 && !overwrite => {
+                let hint = "name a new file, or write over it with --overwrite";
+                return failed("it exists".to_owned(), hint);
+            }
+            // A program that has mapped it would be killed where it is cut off.
+            Ok(metadata) if metadata.len() > 0 && metadata.len() != bytes => {
+                let why = format!("it has {} bytes, and the region {bytes}", metadata.len());
+                return failed(why, "remove it first, if no program uses it, or name another file");
+            }
+            Ok(_) => false,
+            Err(_) => {
+                options.create_new(true);
+                true
+            }
+        };
+        match options.open(&path) {
+            Ok(file) => Ok(Self { path, file, is_new }),
+            Err(error) => {
+                failed(error.to_string(), "name a file in a folder that you may write to")
+            }
+        }
+    }
+
+    /// Gives a new file the rights that the region had.
+    fn finish(&self, metadata: &Metadata) -> Result<(), CliError> {
+        if self.is_new {
+            let mode = Permissions::from_mode(u32::from(metadata.mode) & 0o777);
+            self.file.set_permissions(mode)?;
+            let (uid, gid) = (Some(metadata.uid), Some(metadata.gid));
+            // Only root gives files away. Who loads it has it then.
+            let _ = std::os::unix::fs::fchown(&self.file, uid, gid);
+        }
+        Ok(())
+    }
+
+    /// After a failure: a new file is removed, and of another is said what it is now.
+    fn give_up(&self, error: CliError) -> CliError {
+        if self.is_new {
+            // The failure is what is reported.
+            let _ = fs::remove_file(&self.path);
+            return error;
+        }
+        let path = printable(&self.path);
+        error.with_hint(format!("{path} is partly loaded; the same command goes on from there"))
+    }
+}

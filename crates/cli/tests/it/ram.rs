@@ -1,0 +1,398 @@
+//! Memory that is in use: stored, watched, put back.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use strongroom_testkit::Random;
+
+use crate::world::{World, has_program, is_root, skipped};
+
+/// A folder of shared memory.
+fn shared() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}
+
+fn write_at(path: &Path, bytes: &[u8], at: u64) {
+    File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
+}
+
+#[test]
+fn shared_memory_is_stored_by_what_changed_and_put_back() {
+    let (world, folder) = (World::with_repository(), shared());
+    let region = folder.path().join("cache");
+    let mut bytes = Random::new(1).noise(8 << 20);
+    bytes[2 << 20..4 << 20].fill(0);
+    fs::write(&region, &bytes).unwrap();
+    let name = region.display().to_string();
+    let store = || world.run(["ram", "store", &name]).exits(0);
+    store()
+        .says("of /dev/shm/")
+        .says("512 of 512 pages changed; guarantee: bytes (read twice, 2 readings)");
+    store().says("0 of 512 pages changed").says("0 B of new content").says("1 reading)");
+    write_at(&region, b"changed", 5 << 20);
+    let run = world.run(["ram", "store", &name, "--json"]).exits(0);
+    let summary = run.summary();
+    assert_eq!((&summary["pages_changed"], &summary["guarantee"]), (&1.into(), &"bytes".into()));
+    let listed = world.run(["snapshots", "--json"]).exits(0).events("snapshot");
+    assert!(listed.iter().all(|snapshot| snapshot["guarantee"] == "bytes"), "{listed:?}");
+    let newest = fs::read(&region).unwrap();
+
+    // It is an ordinary file too.
+    world.run(["ls", &format!("latest:{}", folder.path().display())]).exits(0).says("cache");
+    assert!(world.run(["cat", &format!("latest:{name}")]).exits(0).bytes == newest);
+    world.run(["verify", "--data"]).exits(0);
+
+    // In place, with what differs; elsewhere; back in time.
+    let first = ["ram", "load", "latest~2"];
+    world.run(first).exits(1).warns("it exists").warns("--overwrite");
+    world.run([&first[..], &["--overwrite"]].concat()).exits(0).says("of which 4.0 KiB written");
+    assert!(fs::read(&region).unwrap() == bytes);
+    let other = world.path("other").display().to_string();
+    world.run(["ram", "load", &format!("latest:{name}"), &other]).exits(0);
+    assert!(fs::read(&other).unwrap() == newest);
+    File::options().write(true).open(&region).unwrap().set_len(1 << 20).unwrap();
+    let wrong = world.run(["ram", "load", "latest", "--overwrite"]).exits(1);
+    wrong.warns("it has 1048576 bytes, and the region 8388608").warns("remove it first");
+    fs::remove_file(&region).unwrap();
+    world.run(["ram", "load", "latest"]).exits(0).says("loaded 1 region");
+    assert!(fs::read(&region).unwrap() == newest);
+}
+
+#[test]
+fn a_folder_of_regions_and_a_memfd_by_name() {
+    let (world, folder) = (World::with_repository(), shared());
+    fs::create_dir(folder.path().join("deep")).unwrap();
+    for (name, seed) in [("one", 1), ("deep/two", 2)] {
+        fs::write(folder.path().join(name), Random::new(seed).noise(100_000)).unwrap();
+    }
+    let fd = rustix::fs::memfd_create("region", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let memfd = File::from(fd);
+    memfd.write_all_at(&Random::new(3).noise(300_000), 1 << 20).unwrap();
+    let of_memfd = format!("heap=/proc/{}/fd/{}", std::process::id(), memfd.as_raw_fd());
+    let top = folder.path().display().to_string();
+    world.run(["ram", "store", &top, &of_memfd]).exits(0).says("of").says("3 files");
+    // The paths are those that were typed, so regions come and go and the series goes on.
+    fs::remove_file(folder.path().join("one")).unwrap();
+    world.run(["ram", "store", &top, &of_memfd]).exits(0).says("0 of").says("0 B of new content");
+    let target = world.path("all").display().to_string();
+    world.run(["ram", "load", "latest~1", &target]).exits(0).says("3 regions");
+    assert!(fs::read(world.path("all/heap")).unwrap().len() == (1 << 20) + 300_000);
+    world.run(["ram", "load", &format!("latest~1:{top}"), &target]).exits(0).says("2 regions");
+    assert!(fs::read(world.path("all/one")).unwrap() == Random::new(1).noise(100_000));
+    let heap = world.path("heap").display().to_string();
+    world.run(["ram", "load", "latest:/heap", &heap]).exits(0);
+    assert!(fs::read(&heap).unwrap()[1 << 20..] == Random::new(3).noise(300_000));
+    world.run(["ram", "load", "latest:/nowhere"]).exits(1);
+}
+
+#[test]
+fn what_cannot_be_a_region_is_named() {
+    let (world, folder) = (World::with_repository(), shared());
+    let run = |what: &str| world.run(["ram", "store", what]).exits(1);
+    run("/dev/shm/there-is-no-such").warns("cannot read the region").warns("No such file");
+    run("/dev/null").warns("it is a character device, and no region of memory");
+    run(&folder.path().display().to_string()).warns("there is no region in these folders");
+    let region = folder.path().join("r");
+    fs::write(&region, b"x").unwrap();
+    let region = region.display().to_string();
+    let frozen = |folder: &str| world.run(["ram", "store", &region, "--freeze", folder]).exits(1);
+    frozen("/tmp").warns("it is no control group that can be frozen");
+    frozen("/nowhere").warns("cannot freeze /nowhere");
+    world.run(["snapshots"]).exits(0).warns("there are no snapshots yet");
+}
+
+/// A program that writes to a region all the time: two numbers at its ends, one after the other.
+struct Writer(Child);
+
+impl Writer {
+    fn start(region: &Path) -> Self {
+        let program = "
+import mmap, sys
+file = open(sys.argv[1], 'r+b')
+memory = mmap.mmap(file.fileno(), 0)
+count = 0
+print('ready', flush=True)
+while True:
+    count += 1
+    memory[0:8] = count.to_bytes(8, 'little')
+    memory[-8:] = count.to_bytes(8, 'little')
+    at = 8 + count * 4096 % (len(memory) - 16)
+    memory[at:at + 1] = b'x'
+";
+        let mut child = Command::new("python3")
+            .args(["-c", program])
+            .arg(region)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn what_is_written_all_the_time_is_refused_until_it_is_accepted() {
+    let (world, folder) = (World::with_repository(), shared());
+    let region = folder.path().join("busy");
+    fs::write(&region, Random::new(4).noise(16 << 20)).unwrap();
+    let _writer = Writer::start(&region);
+    let region = region.display().to_string();
+    let refused = world.run(["ram", "store", &region, "--passes", "2"]).exits(1);
+    refused.warns("is of no instant").warns("--freeze FOLDER").warns("--accept-fuzzy");
+    world.run(["snapshots"]).exits(0).warns("there are no snapshots yet");
+    let accepted = world.run(["ram", "store", &region, "--accept-fuzzy", "--passes", "2"]).exits(0);
+    accepted.says("guarantee: fuzzy (read twice, 2 readings)");
+}
+
+/// Control groups of version 2: where this machine has them, or in a folder of the test.
+struct ControlGroups {
+    folder: PathBuf,
+    is_ours: bool,
+}
+
+impl ControlGroups {
+    fn find(world: &World) -> Self {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let found = mounts.lines().find_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            let folder = words.next()?;
+            (words.next() == Some("cgroup2")).then(|| PathBuf::from(folder))
+        });
+        if let Some(folder) = found {
+            return Self { folder, is_ours: false };
+        }
+        let folder = world.path("groups");
+        fs::create_dir(&folder).unwrap();
+        let mount = Command::new("mount").args(["-t", "cgroup2", "none"]).arg(&folder).status();
+        assert!(mount.unwrap().success(), "the kernel has control groups of version 2");
+        Self { folder, is_ours: true }
+    }
+}
+
+impl Drop for ControlGroups {
+    fn drop(&mut self) {
+        if self.is_ours {
+            Command::new("umount").arg(&self.folder).status().unwrap();
+        }
+    }
+}
+
+/// A control group that is removed when its programs are gone.
+struct Group(PathBuf);
+
+impl Group {
+    fn with(name: &str, top: &Path, process: u32) -> Self {
+        let folder = top.join(format!("strongroom-{name}-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("cgroup.procs"), process.to_string()).unwrap();
+        Self(folder)
+    }
+
+    fn is_frozen(&self) -> bool {
+        fs::read_to_string(self.0.join("cgroup.events")).unwrap().contains("frozen 1")
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The kernel takes a moment to see that a killed process is gone.
+        while fs::remove_dir(&self.0).is_err() && self.0.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn a_frozen_control_group_is_stored_as_it_was_and_goes_on() {
+    if skipped("control groups", (!is_root()).then_some("only root may make them")) {
+        return;
+    }
+    let (world, folder) = (World::with_repository(), shared());
+    let groups = ControlGroups::find(&world);
+    let region = folder.path().join("busy");
+    fs::write(&region, Random::new(5).noise(32 << 20)).unwrap();
+    // Dropped in this order: the group is empty when the writer is gone.
+    let writer = Writer::start(&region);
+    let group = Group::with("frozen", &groups.folder, writer.0.id());
+    let (name, frozen) = (region.display().to_string(), group.0.display().to_string());
+    for _ in 0..3 {
+        let run = world.run(["ram", "store", &name, "--freeze", &frozen]).exits(0);
+        run.says("guarantee: frozen (control group frozen, 2 readings)");
+        assert!(!group.is_frozen(), "it goes on");
+        let stored = world.run(["cat", &format!("latest:{name}")]).exits(0).bytes;
+        let number = |at: usize| u64::from_le_bytes(stored[at..at + 8].try_into().unwrap());
+        // One store of the writer may be between the two.
+        let (first, last) = (number(0), number(stored.len() - 8));
+        assert!(first == last || first == last + 1, "{first} {last}: not of one instant");
+    }
+    drop(writer);
+    drop(group);
+}
+
+#[test]
+fn a_control_group_goes_on_if_the_program_is_killed() {
+    if skipped("control groups", (!is_root()).then_some("only root may make them")) {
+        return;
+    }
+    let (world, folder) = (World::with_repository(), shared());
+    let groups = ControlGroups::find(&world);
+    let region = folder.path().join("busy");
+    fs::write(&region, Random::new(6).noise(64 << 20)).unwrap();
+    let writer = Writer::start(&region);
+    let group = Group::with("killed", &groups.folder, writer.0.id());
+    let (name, frozen) = (region.display().to_string(), group.0.display().to_string());
+    world.run(["ram", "store", &name, "--freeze", &frozen]).exits(0);
+    let mut seen_frozen = 0;
+    for _ in 0..5 {
+        let mut program =
+            world.command(["ram", "store", &name, "--freeze", &frozen]).spawn().unwrap();
+        let is_frozen = || {
+            let state = fs::read_to_string(group.0.join("cgroup.freeze")).unwrap();
+            state.trim() == "1"
+        };
+        while !is_frozen() && program.try_wait().unwrap().is_none() {}
+        program.kill().unwrap();
+        seen_frozen += u32::from(is_frozen());
+        program.wait().unwrap();
+        while is_frozen() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    assert!(seen_frozen > 0, "it was killed while the group was frozen");
+    world.run(["ram", "store", &name, "--freeze", &frozen]).exits(0);
+    drop(writer);
+    drop(group);
+}
+
+#[test]
+fn regions_are_watched() {
+    let (world, folder) = (World::with_repository(), shared());
+    let region = folder.path().join("cache");
+    fs::write(&region, Random::new(7).noise(1 << 20)).unwrap();
+    let name = region.display().to_string();
+    let run = world.run(["ram", "watch", &name, "--every", "0", "--count", "3"]).exits(0);
+    assert_eq!(run.out.matches("guarantee: bytes").count(), 3, "{}", run.out);
+    assert_eq!(world.run(["snapshots", "--json"]).exits(0).events("snapshot").len(), 3);
+}
+
+/// A memcached that keeps its items in a file.
+struct Memcached {
+    process: Child,
+    socket: PathBuf,
+}
+
+impl Memcached {
+    fn start(items: &Path, socket: PathBuf) -> Self {
+        let _ = fs::remove_file(&socket);
+        let process = Command::new("memcached")
+            .args(["-u", "root", "-m", "64", "-s"])
+            .arg(&socket)
+            .arg("-e")
+            .arg(items)
+            .spawn()
+            .unwrap();
+        let started = Self { process, socket };
+        while UnixStream::connect(&started.socket).is_err() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        started
+    }
+
+    /// Sets items, and waits until the last is set.
+    fn set(&self, items: impl Iterator<Item = (u32, Vec<u8>)>) {
+        let mut stream = UnixStream::connect(&self.socket).unwrap();
+        let mut words = Vec::new();
+        for (key, value) in items {
+            words.extend(format!("set key{key} 0 0 {} noreply\r\n", value.len()).into_bytes());
+            words.extend(value);
+            words.extend(b"\r\n");
+        }
+        words.extend(b"version\r\n");
+        stream.write_all(&words).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        assert!(line.starts_with("VERSION"), "{line}");
+    }
+
+    fn get(&self, key: u32) -> Option<Vec<u8>> {
+        let mut stream = UnixStream::connect(&self.socket).unwrap();
+        stream.write_all(format!("get key{key}\r\n").as_bytes()).unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        let bytes = line.trim().strip_prefix("VALUE ")?.rsplit(' ').next()?.parse().unwrap();
+        let mut value = vec![0; bytes];
+        stream.read_exact(&mut value).unwrap();
+        Some(value)
+    }
+
+    /// Stops it in the way in which it keeps its items.
+    fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::USR1).unwrap();
+        self.process.wait().unwrap();
+        // It takes its items over only in a later second than that in which it ended.
+        std::thread::sleep(Duration::from_millis(1100));
+    }
+}
+
+impl Drop for Memcached {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The recipe of the book: it is stored while it is stopped, is lost, and comes back with all items.
+#[test]
+fn memcached_comes_back_with_its_items() {
+    let missing = (!has_program("memcached")).then_some("memcached is not installed");
+    if skipped("memcached", missing) {
+        return;
+    }
+    let (world, folder) = (World::with_repository(), shared());
+    let (items, meta) = (folder.path().join("items"), folder.path().join("items.meta"));
+    let socket = || world.path("socket");
+    let value = |key: u32, round: u64| Random::new(u64::from(key) << 8 | round).content(300);
+    let first = Memcached::start(&items, socket());
+    first.set((0..2000).map(|key| (key, value(key, 0))));
+    let regions = [&items, &meta].map(|path| path.display().to_string());
+    let store =
+        || world.run([&["ram", "store", "--json"][..], &[&regions[0], &regions[1]]].concat());
+    first.stop();
+    store().exits(0);
+    let second = Memcached::start(&items, socket());
+    second.set((0..2000).step_by(100).map(|key| (key, value(key, 1))));
+    second.stop();
+    let summary = store().exits(0).summary();
+    // One item of a hundred: little of what there is.
+    let (stored, bytes) = (&summary["bytes_stored"], &summary["bytes"]);
+    assert!(stored.as_u64().unwrap() < bytes.as_u64().unwrap() / 50, "{summary}");
+    fs::remove_file(&items).unwrap();
+    fs::remove_file(&meta).unwrap();
+    for (snapshot, round) in [("latest", 1), ("latest~1", 0)] {
+        world.run(["ram", "load", snapshot, "--overwrite"]).exits(0);
+        let again = Memcached::start(&items, socket());
+        for key in 0..2000_u32 {
+            let round = if key.is_multiple_of(100) { round } else { 0 };
+            assert!(again.get(key) == Some(value(key, round)), "{snapshot}: item {key}");
+        }
+        again.stop();
+        // What it wrote when it ended is of another run.
+        fs::remove_file(&meta).unwrap();
+    }
+}

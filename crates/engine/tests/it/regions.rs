@@ -1,0 +1,447 @@
+//! Regions of memory: what comes back is what was there, what did not change is not stored, and what
+//! changes all the time is not called an instant.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use strongroom_base::{Cancel, Silent};
+use strongroom_catalog::{Guarantee, Metadata, Snapshot};
+use strongroom_engine::{
+    BackupOptions, EngineError, Region, RegionOptions, RegionOutcome, Stillness, StillnessGuard,
+    backup, backup_regions, load_region, regions_of,
+};
+use strongroom_repository::Repository;
+use strongroom_source::ForeignRoot;
+use strongroom_source::memory::Memory;
+use strongroom_source::memory::mark::{Detector, Marker, PAGE_BYTES};
+use strongroom_testkit::Random;
+use strongroom_upkeep::{VerifyDepth, verify};
+
+use crate::world::{World, options, snapshot_ids};
+
+const CHUNK: usize = 64 << 10;
+
+/// What writes to a region just before its reading with a number.
+type Writer = dyn FnMut(u64, &mut Vec<u8>) + Send;
+
+/// A region in this process's own memory.
+#[derive(Clone)]
+struct Owned {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    length: u64,
+    readings: Arc<AtomicU64>,
+    writer: Arc<Mutex<Option<Box<Writer>>>>,
+}
+
+impl Owned {
+    fn new(bytes: &[u8]) -> Self {
+        let (readings, writer) = (Arc::default(), Arc::default());
+        let length = bytes.len() as u64;
+        Self { bytes: Arc::new(Mutex::new(bytes.to_vec())), length, readings, writer }
+    }
+
+    fn with(self, writer: impl FnMut(u64, &mut Vec<u8>) + Send + 'static) -> Self {
+        *self.writer.lock().unwrap() = Some(Box::new(writer));
+        self
+    }
+
+    fn at(&self, path: &str) -> Region {
+        Region { path: path.into(), memory: Box::new(self.clone()), is_held: false }
+    }
+}
+
+impl Memory for Owned {
+    fn bytes(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let mut bytes = self.bytes.lock().unwrap();
+        let reading = self.readings.fetch_add(1, Ordering::Relaxed);
+        if let Some(writer) = &mut *self.writer.lock().unwrap() {
+            writer(reading, &mut bytes);
+        }
+        let part = bytes.get(offset as usize..offset as usize + buffer.len());
+        buffer.copy_from_slice(part.ok_or_else(|| io::Error::other("it became shorter"))?);
+        Ok(())
+    }
+
+    fn has_data(&self, range: std::ops::Range<u64>) -> bool {
+        let bytes = self.bytes.lock().unwrap();
+        let part = bytes.get(range.start as usize..range.end as usize);
+        part.is_none_or(|part| part.iter().any(|byte| *byte != 0))
+    }
+
+    fn metadata(&self) -> Metadata {
+        Metadata { mode: 0o600, size: self.length, links: 1, ..Metadata::default() }
+    }
+}
+
+fn plain() -> RegionOptions<'static> {
+    RegionOptions { passes_max: 5, accepts_fuzzy: false, stillness: None }
+}
+
+fn backup_options(paths: &[&str]) -> BackupOptions {
+    BackupOptions { paths: paths.iter().map(PathBuf::from).collect(), ..options(Path::new("/")) }
+}
+
+fn store_as(
+    repository: &Repository,
+    regions: &[Region],
+    what: RegionOptions<'_>,
+) -> Result<RegionOutcome, EngineError> {
+    let paths: Vec<PathBuf> = regions.iter().map(|region| region.path.clone()).collect();
+    let options = BackupOptions { paths, ..options(Path::new("/")) };
+    backup_regions(repository, regions, what, &options, &Silent, &Cancel::new())
+}
+
+fn store(repository: &Repository, regions: &[Region]) -> RegionOutcome {
+    store_as(repository, regions, plain()).unwrap()
+}
+
+#[track_caller]
+fn loaded(repository: &Repository, snapshot: &Snapshot, path: &str, before: &[u8]) -> Vec<u8> {
+    let regions = regions_of(repository, snapshot, path.as_bytes()).unwrap();
+    let [region] = &regions[..] else { panic!("{regions:?}") };
+    assert_eq!(region.path, Path::new(path));
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("region");
+    std::fs::write(&target, before).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(&target).unwrap();
+    let outcome = load_region(repository, region, &file, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(outcome.bytes_lost, 0);
+    let bytes = std::fs::read(&target).unwrap();
+    // Of what was there only pages that differ are written.
+    let differs = |(old, new): (&[u8], &[u8])| if old == new { 0 } else { new.len() as u64 };
+    let most = before.chunks(4096).zip(bytes.chunks(4096)).map(differs).sum::<u64>();
+    if before.len() == bytes.len() {
+        assert!(outcome.bytes_written <= most, "{} {most}", outcome.bytes_written);
+    }
+    bytes
+}
+
+/// Pages that differ between two contents of a region.
+fn pages_changed(before: &[u8], now: &[u8]) -> u64 {
+    let page = |bytes: &[u8], number: usize| {
+        let range = number * PAGE_BYTES..((number + 1) * PAGE_BYTES).min(bytes.len());
+        bytes.get(range).map(<[u8]>::to_vec)
+    };
+    let pages = now.len().div_ceil(PAGE_BYTES);
+    (0..pages).filter(|number| page(before, *number) != page(now, *number)).count() as u64
+}
+
+#[test]
+fn every_night_of_a_region_comes_back() {
+    for (seed, world) in [(1, World::bare(1)), (2, World::by_value(2, 4))] {
+        let repository = world.open();
+        let mut random = Random::new(seed);
+        let mut bytes = random.content(11 * CHUNK + 5000);
+        bytes[3 * CHUNK..6 * CHUNK].fill(0);
+        let mut nights: Vec<(Snapshot, Vec<u8>)> = Vec::new();
+        for night in 0..14 {
+            let before = nights.last().map_or(Vec::new(), |(_, before)| before.clone());
+            let outcome = store(&repository, &[Owned::new(&bytes).at("/dev/shm/cache")]);
+            let what = format!("seed {seed}, night {night}");
+            let snapshot = outcome.backup.snapshot.clone();
+            assert_eq!(snapshot.guarantee.unwrap().promise, Guarantee::BYTES, "{what}");
+            if before.len() == bytes.len() {
+                assert_eq!(outcome.pages_changed, pages_changed(&before, &bytes), "{what}");
+                let is_same = outcome.pages_changed == 0;
+                assert_eq!(outcome.passes == 1, is_same, "{what}");
+                assert!(!is_same || outcome.backup.written.data_chunks_new == 0, "{what}");
+            }
+            nights.push((snapshot, bytes.clone()));
+            match night % 7 {
+                0 => {}
+                1 => bytes.truncate(bytes.len() - random.below(100_000) as usize),
+                2 => bytes.extend(random.content(150_000)),
+                3 => {
+                    let at = random.below(10) as usize * CHUNK;
+                    bytes[at..at + CHUNK].fill(0);
+                }
+                _ => {
+                    for _ in 0..20 {
+                        let at = random.below(bytes.len() as u64) as usize;
+                        bytes[at] ^= 1;
+                    }
+                }
+            }
+        }
+        for (night, (snapshot, bytes)) in nights.iter().enumerate() {
+            let found = loaded(&repository, snapshot, "/dev/shm/cache", &nights[0].1);
+            assert!(found == *bytes, "seed {seed}, night {night}");
+        }
+        let verified = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+        assert!(verified.is_sound(), "{verified:?}");
+    }
+}
+
+#[test]
+fn regions_are_files_at_their_paths_and_marks_are_not_loaded() {
+    let world = World::bare(3);
+    let repository = world.open();
+    let mut random = Random::new(3);
+    let contents = [random.content(3000), random.content(200_000), random.content(70_000)];
+    let paths = ["/a/b", "/a-c/d/e", "/a/c/b"];
+    let regions: Vec<Region> =
+        contents.iter().zip(paths).map(|(bytes, path)| Owned::new(bytes).at(path)).collect();
+    let outcome = store(&repository, &regions);
+    assert_eq!(outcome.backup.files_new, 3);
+    assert_eq!(outcome.backup.snapshot.stats.files, 3, "marks are not counted");
+    let found = regions_of(&repository, &outcome.backup.snapshot, b"").unwrap();
+    let found: Vec<&[u8]> = found.iter().map(|one| one.path.as_os_str().as_bytes()).collect();
+    assert_eq!(found, [&b"/a/b"[..], b"/a/c/b", b"/a-c/d/e"]);
+    for (path, bytes) in paths.iter().zip(&contents) {
+        assert!(loaded(&repository, &outcome.backup.snapshot, path, b"") == *bytes);
+    }
+    assert_eq!(store(&repository, &regions).backup.files_unchanged, 3);
+    // One that takes the place of another, or of the marks, or has no place.
+    for wrong in ["/a", "/a/b/c", "/.strongroom-marks/x", "/", "relative", "/a/../b"] {
+        let region = || Owned::new(b"x").at(wrong);
+        let both = store_as(&repository, &[Owned::new(b"y").at("/a/b"), region()], plain());
+        let error = both.unwrap_err().to_string();
+        assert!(error.contains(wrong), "{wrong}: {error}");
+    }
+    assert!(store_as(&repository, &[], plain()).is_err());
+}
+
+#[test]
+fn what_changes_while_it_is_read_is_read_again() {
+    let world = World::bare(4);
+    let repository = world.open();
+    let bytes = Random::new(4).noise(8 * CHUNK);
+    // In the second reading, before it comes there, the last of eight chunks is changed.
+    let region = Owned::new(&bytes).with(|reading, bytes| {
+        if reading == 9 {
+            bytes[7 * CHUNK] ^= 1;
+        }
+    });
+    let outcome = store(&repository, &[region.at("/r")]);
+    assert_eq!(outcome.passes, 3);
+    let now = region.bytes.lock().unwrap().clone();
+    assert_ne!(now, bytes);
+    assert!(loaded(&repository, &outcome.backup.snapshot, "/r", b"") == now);
+}
+
+#[test]
+fn what_never_stands_still_is_refused_or_said() {
+    let world = World::bare(5);
+    let repository = world.open();
+    let bytes = Random::new(5).content(8 * CHUNK);
+    let region = Owned::new(&bytes).with(|reading, bytes| {
+        let at = reading as usize * 1000 % bytes.len();
+        bytes[at] = bytes[at].wrapping_add(1);
+    });
+    let error = store_as(&repository, &[region.at("/r")], plain()).unwrap_err();
+    assert!(matches!(error, EngineError::Fuzzy { chunks } if chunks > 0), "{error}");
+    assert!(snapshot_ids(&repository).is_empty(), "nothing is committed");
+    let accepting = RegionOptions { accepts_fuzzy: true, ..plain() };
+    let outcome = store_as(&repository, &[region.at("/r")], accepting).unwrap();
+    assert_eq!(outcome.backup.snapshot.guarantee.unwrap().word(), "fuzzy");
+    assert_eq!(outcome.passes, 5);
+    // What a fuzzy parent equals is not of an instant either.
+    *region.writer.lock().unwrap() = None;
+    let outcome = store(&repository, &[region.at("/r")]);
+    assert_eq!(outcome.backup.snapshot.guarantee.unwrap().word(), "bytes");
+    assert!(outcome.passes >= 2);
+}
+
+/// Stops the writer of a region.
+struct Stopped<'s> {
+    is_stopped: &'s Mutex<bool>,
+    ends: Result<(), String>,
+}
+
+struct StoppedGuard<'s>(&'s Stopped<'s>);
+
+impl Stillness for Stopped<'_> {
+    fn begin(&self) -> Result<Box<dyn StillnessGuard + '_>, String> {
+        *self.is_stopped.lock().unwrap() = true;
+        Ok(Box::new(StoppedGuard(self)))
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        Guarantee { promise: Guarantee::FROZEN, method: Guarantee::CONTROL_GROUP }
+    }
+}
+
+impl StillnessGuard for StoppedGuard<'_> {
+    fn end(self: Box<Self>) -> Result<(), String> {
+        self.0.ends.clone()
+    }
+}
+
+impl Drop for StoppedGuard<'_> {
+    fn drop(&mut self) {
+        *self.0.is_stopped.lock().unwrap() = false;
+    }
+}
+
+#[test]
+fn what_is_stopped_for_the_last_reading_is_as_it_was_then() {
+    static IS_STOPPED: Mutex<bool> = Mutex::new(false);
+    let world = World::bare(6);
+    let repository = world.open();
+    let at_the_stop: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let seen = at_the_stop.clone();
+    let region = Owned::new(&Random::new(6).content(8 * CHUNK)).with(move |reading, bytes| {
+        if *IS_STOPPED.lock().unwrap() {
+            *seen.lock().unwrap() = bytes.clone();
+        } else {
+            let at = reading as usize * 1000 % bytes.len();
+            bytes[at] = bytes[at].wrapping_add(1);
+        }
+    });
+    let stopped = Stopped { is_stopped: &IS_STOPPED, ends: Ok(()) };
+    let still = RegionOptions { stillness: Some(&stopped), ..plain() };
+    let outcome = store_as(&repository, &[region.at("/r")], still).unwrap();
+    let guarantee = outcome.backup.snapshot.guarantee.unwrap();
+    assert_eq!((guarantee.word(), guarantee.how()), ("frozen", "control group frozen"));
+    let expected = at_the_stop.lock().unwrap().clone();
+    assert!(loaded(&repository, &outcome.backup.snapshot, "/r", b"") == expected);
+    assert!(!*IS_STOPPED.lock().unwrap(), "it goes on");
+    // Another program let it go on meanwhile: the promise was not kept.
+    let stopped = Stopped { ends: Err("it went on".to_owned()), ..stopped };
+    let still = RegionOptions { stillness: Some(&stopped), ..plain() };
+    let error = store_as(&repository, &[region.at("/r")], still).unwrap_err();
+    assert_eq!(error.to_string(), "it went on");
+    assert_eq!(snapshot_ids(&repository).len(), 1);
+}
+
+#[test]
+fn a_region_that_ends_while_it_is_read_is_no_snapshot() {
+    let world = World::bare(7);
+    let repository = world.open();
+    let bytes = Random::new(7).content(40 * CHUNK);
+    for when in [0, 3, 39, 45] {
+        let region = Owned::new(&bytes).with(move |reading, bytes| {
+            if reading == when {
+                bytes.clear();
+            }
+        });
+        let error = store_as(&repository, &[region.at("/r")], plain()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the region /r cannot be stored: it became shorter",
+            "reading {when}"
+        );
+    }
+    assert!(snapshot_ids(&repository).is_empty());
+    // The next one is not affected.
+    let outcome = store(&repository, &[Owned::new(&bytes).at("/r")]);
+    assert!(loaded(&repository, &outcome.backup.snapshot, "/r", b"") == bytes);
+}
+
+/// A change that no mark shows: the parent says that it has the marks of what is there now.
+#[test]
+fn a_change_that_marks_miss_is_mended_within_the_rotation() {
+    let world = World::bare(8);
+    let repository = world.open();
+    let mut random = Random::new(8);
+    let (old, new) = (random.noise(3000), random.noise(3000));
+    let mut marks = b"SRMARKS\0\0\x40\0\0\0\0\0\0".to_vec();
+    marks.extend(77_u64.to_le_bytes());
+    marks.extend((new.len() as u64).to_le_bytes());
+    marks.extend(Marker { seed: 77 }.mark(&new).0);
+    world.write("r", &old);
+    world.write(".strongroom-marks/r", &marks);
+    let root = ForeignRoot { path: world.tree(), ..ForeignRoot::default() };
+    let options = BackupOptions { paths: vec!["/".into()], ..options(&world.tree()) };
+    let source = strongroom_source::SourceOptions { root: Some(root), ..options.source.clone() };
+    let options = BackupOptions { source, ..options };
+    let parent = backup(&repository, &options, &Silent, &Cancel::new()).unwrap().snapshot.id;
+    let mut options = BackupOptions { parent: Some(parent), ..backup_options(&["/r"]) };
+    let mut missed = 0;
+    loop {
+        let region = [Owned::new(&new).at("/r")];
+        let cancel = Cancel::new();
+        let outcome =
+            backup_regions(&repository, &region, plain(), &options, &Silent, &cancel).unwrap();
+        options.parent = None;
+        let snapshot = &outcome.backup.snapshot;
+        let found = loaded(&repository, snapshot, "/r", b"");
+        if outcome.healed == 1 {
+            assert!(found == new);
+            break;
+        }
+        assert!(found == old, "the marks are believed");
+        missed += 1;
+        assert!(missed < 64, "each chunk has its turn in 64 snapshots");
+    }
+    assert!(missed > 0, "a miss was forced");
+    let outcome = store(&repository, &[Owned::new(&new).at("/r")]);
+    assert_eq!((outcome.healed, outcome.pages_changed), (0, 0));
+}
+
+/// Marks of another size of page, cut short, or of nothing: all is read, and nothing is wrong.
+#[test]
+fn marks_that_are_none_cost_a_reading_and_nothing_else() {
+    for spoil in 0..6 {
+        let world = World::bare(9);
+        let repository = world.open();
+        let bytes = Random::new(9).content(3000);
+        let mut marks = b"SRMARKS\0\0\x40\0\0\0\0\0\0".to_vec();
+        marks.extend(77_u64.to_le_bytes());
+        marks.extend(3000_u64.to_le_bytes());
+        marks.extend(Marker { seed: 77 }.mark(&bytes).0);
+        match spoil {
+            0 => marks[0] ^= 1,
+            1 => marks[9] ^= 1,
+            2 => marks.truncate(20),
+            3 => marks.truncate(40),
+            4 => marks[24..32].fill(0xff),
+            _ => marks.clear(),
+        }
+        world.write("r", &Random::new(10).content(3000));
+        world.write(".strongroom-marks/r", &marks);
+        let root = ForeignRoot { path: world.tree(), ..ForeignRoot::default() };
+        let source = strongroom_source::SourceOptions {
+            root: Some(root),
+            ..options(&world.tree()).source.clone()
+        };
+        let of_tree = BackupOptions { paths: vec!["/".into()], source, ..options(&world.tree()) };
+        let parent = backup(&repository, &of_tree, &Silent, &Cancel::new()).unwrap().snapshot.id;
+        let options = BackupOptions { parent: Some(parent), ..backup_options(&["/r"]) };
+        let region = [Owned::new(&bytes).at("/r")];
+        let cancel = Cancel::new();
+        let outcome =
+            backup_regions(&repository, &region, plain(), &options, &Silent, &cancel).unwrap();
+        assert!(loaded(&repository, &outcome.backup.snapshot, "/r", b"") == bytes, "{spoil}");
+        assert_eq!(outcome.healed, 0);
+    }
+}
+
+/// Of 256 GiB little is there: memory is that of what is there, and time nearly so.
+#[test]
+fn a_region_of_many_zeros_takes_no_memory() {
+    struct Vast;
+    const AT: u64 = (200 << 30) + 12 * CHUNK as u64;
+    impl Memory for Vast {
+        fn bytes(&self) -> u64 {
+            256 << 30
+        }
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+            buffer.fill(u8::from(offset == AT));
+            Ok(())
+        }
+        fn has_data(&self, range: std::ops::Range<u64>) -> bool {
+            range.contains(&AT)
+        }
+        fn metadata(&self) -> Metadata {
+            Metadata::default()
+        }
+    }
+    let world = World::bare(11).with_cache();
+    let repository = world.open();
+    let region = Region { path: "/r".into(), memory: Box::new(Vast), is_held: true };
+    let outcome = store(&repository, &[region]);
+    assert_eq!(
+        outcome.backup.written.data_chunks, 3,
+        "a chunk, its marks, and what they begin with"
+    );
+    let found = regions_of(&repository, &outcome.backup.snapshot, b"/r").unwrap();
+    assert_eq!(found[0].content.stream_bytes(), 256 << 30);
+}
