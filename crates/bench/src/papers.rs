@@ -1,8 +1,9 @@
 //! What the papers behind Strongroom print, beside what Strongroom makes of it: their series of
-//! releases, stored today, in one document; Foundation's evaluation, simulated, in another.
+//! releases, stored today, in one document; Foundation's evaluation, simulated, in another; and that of
+//! SDDS-2002, measured, in a third.
 
 mod foundation;
-
+mod memory;
 mod printed;
 mod series;
 mod store;
@@ -33,7 +34,7 @@ pub struct Args {
     /// Strongroom [default: target/release/strongroom]
     #[arg(long, value_name = "PATH", value_parser = absolute)]
     program: Option<PathBuf>,
-    /// Folder of the documents, papers.md and foundation.md [default: docs]
+    /// Folder of the documents, papers.md, sdds.md and foundation.md [default: docs]
     #[arg(long, value_name = "DIR", value_parser = absolute)]
     out: Option<PathBuf>,
 }
@@ -43,6 +44,8 @@ pub struct Args {
 enum Part {
     /// Series of releases, stored: papers.md
     Series,
+    /// Buckets in memory, stored by what changed: sdds.md
+    Memory,
     /// Foundation's simulator and nights: foundation.md, which needs nothing but time
     Foundation,
 }
@@ -63,7 +66,7 @@ impl Options {
         let documents = args.scale.pick(data.join("scale-small"), root.join("docs"));
         let mut parts = args.part;
         if parts.is_empty() {
-            parts = vec![Part::Foundation, Part::Series];
+            parts = vec![Part::Foundation, Part::Memory, Part::Series];
         }
         let mut series = args.series;
         if series.is_empty() {
@@ -88,7 +91,8 @@ pub fn run(args: Args, root: &Path) -> Done {
     let options = Options::resolve(args, root);
     let is_wanted = |part| options.parts.contains(&part);
     // Before the nights are simulated, which takes minutes.
-    if is_wanted(Part::Series) && !options.program.is_file() {
+    let is_stored = is_wanted(Part::Series) || is_wanted(Part::Memory);
+    if is_stored && !options.program.is_file() {
         let program = options.program.display();
         return Err(Failure::Other(format!(
             "{program} does not exist: build it, or name another with --program"
@@ -98,6 +102,11 @@ pub fn run(args: Args, root: &Path) -> Done {
     if is_wanted(Part::Foundation) {
         let document = foundation::document(options.scale);
         write_document(&options.out.join("foundation.md"), document)?;
+    }
+    if is_wanted(Part::Memory) {
+        let folder = options.data.join("memory");
+        let document = memory::document(&options.program, &folder, options.scale)?;
+        write_document(&options.out.join("sdds.md"), document)?;
     }
     if is_wanted(Part::Series) {
         let document = store_series(&options)?;
