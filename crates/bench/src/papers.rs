@@ -158,7 +158,7 @@ mod tests {
         assert_eq!((options.series.len(), options.out), (3, "/r/docs".into()));
         let options = parse(&["--scale", "small", "--data", "/d"]).unwrap();
         assert_eq!((options.series.len(), options.out), (1, "/d/scale-small".into()));
-        assert_eq!(options.parts, [Part::Foundation, Part::Series]);
+        assert_eq!(options.parts, [Part::Foundation, Part::Memory, Part::Series]);
         let options = parse(&["--part", "foundation"]).unwrap();
         assert_eq!(options.parts, [Part::Foundation]);
         assert!(parse(&["--part", "yuru"]).is_err());

@@ -7,6 +7,7 @@
 
 pub mod freezer;
 pub mod mark;
+pub mod process;
 
 use std::fs::File;
 use std::io;
@@ -50,6 +51,8 @@ pub struct MemoryFile {
     file: File,
     bytes: u64,
     metadata: Metadata,
+    /// It is another file than the owner's.
+    is_held: bool,
 }
 
 impl MemoryFile {
@@ -63,7 +66,7 @@ impl MemoryFile {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = File::from(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?);
         let metadata = metadata_of(&file)?;
-        Ok(Self { path: path.to_owned(), bytes: metadata.size, file, metadata })
+        Ok(Self { path: path.to_owned(), bytes: metadata.size, file, metadata, is_held: false })
     }
 
     /// The same region as it is in this moment, if its file system can hold on to it (XFS, Btrfs):
@@ -77,7 +80,7 @@ impl MemoryFile {
         let file = File::from(held);
         let bytes = file.metadata()?.len();
         let metadata = Metadata { size: bytes, ..self.metadata.clone() };
-        Ok(Self { path: self.path.clone(), file, bytes, metadata })
+        Ok(Self { path: self.path.clone(), file, bytes, metadata, is_held: true })
     }
 }
 
@@ -105,6 +108,9 @@ impl Memory for MemoryFile {
     }
 
     fn check(&self) -> io::Result<()> {
+        if self.is_held {
+            return Ok(());
+        }
         let here = metadata_of(&self.file)?;
         let now = File::open(&self.path).and_then(|file| metadata_of(&file));
         if now.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {

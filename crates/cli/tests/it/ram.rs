@@ -107,6 +107,56 @@ fn what_cannot_be_a_region_is_named() {
     world.run(["snapshots"]).exits(0).warns("there are no snapshots yet");
 }
 
+#[test]
+fn the_private_memory_of_a_process_is_found_in_its_snapshot() {
+    let world = World::with_repository();
+    let program = "
+held = bytearray(b'strongroom'[:10]) + bytearray(5_000_000)
+held[4_000_000:4_000_006] = b'needle'
+print('ready', flush=True)
+input()
+";
+    let mut child = Command::new("python3")
+        .args(["-c", program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    let what = format!("python=pid:{}", child.id());
+    world.run(["ram", "store", &what]).exits(0).says("of /python").says("guarantee: bytes");
+    world.run(["ram", "store", &what]).exits(0).says("0 of");
+    let folder = world.path("loaded").display().to_string();
+    world.run(["ram", "load", "latest:/python", &folder]).exits(0);
+    let holds = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).any(|part| part == what);
+    let is_there = fs::read_dir(&folder).unwrap().any(|entry| {
+        let bytes = fs::read(entry.unwrap().path()).unwrap();
+        holds(&bytes, b"strongroom\0\0\0\0") && holds(&bytes, b"\0\0needle\0\0")
+    });
+    assert!(is_there);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let gone = world.run(["ram", "store", &what]).exits(1);
+    gone.warns("cannot read the memory of the process").warns("there is no process of this number");
+}
+
+#[test]
+fn a_put_only_key_stores_what_changed() {
+    let (world, folder) = (World::with_repository(), shared());
+    let region = folder.path().join("cache");
+    fs::write(&region, Random::new(8).noise(4 << 20)).unwrap();
+    let key = world.path("put-only").display().to_string();
+    world.run(["key", "generate", &key]).exits(0);
+    world.run(["key", "add", "--put-only", "--new-password-file", &key]).exits(0);
+    let name = region.display().to_string();
+    let store = || world.run(["ram", "store", &name, "--password-file", &key]).exits(0);
+    store().says("256 of 256 pages changed");
+    write_at(&region, b"changed", 1 << 20);
+    store().says("1 of 256 pages changed");
+    let stored = world.run(["cat", &format!("latest:{name}")]).exits(0).bytes;
+    assert!(stored == fs::read(&region).unwrap());
+}
+
 /// A program that writes to a region all the time: two numbers at its ends, one after the other.
 struct Writer(Child);
 
@@ -156,6 +206,52 @@ fn what_is_written_all_the_time_is_refused_until_it_is_accepted() {
     world.run(["snapshots"]).exits(0).warns("there are no snapshots yet");
     let accepted = world.run(["ram", "store", &region, "--accept-fuzzy", "--passes", "2"]).exits(0);
     accepted.says("guarantee: fuzzy (read twice, 2 readings)");
+}
+
+/// A file system that can hold on to a file, in an image; it is unmounted when this is dropped.
+struct Xfs(PathBuf);
+
+impl Xfs {
+    fn mount(world: &World) -> Self {
+        let (image, folder) = (world.path("xfs.img"), world.path("xfs"));
+        File::create(&image).unwrap().set_len(400 << 20).unwrap();
+        fs::create_dir(&folder).unwrap();
+        let run = |program: &str, words: &[&Path]| {
+            let output = Command::new(program).args(words).output().unwrap();
+            assert!(output.status.success(), "{program}: {output:?}");
+        };
+        run("mkfs.xfs", &["-q".as_ref(), &image]);
+        run("mount", &["-o".as_ref(), "loop".as_ref(), &image, &folder]);
+        Self(folder)
+    }
+}
+
+impl Drop for Xfs {
+    fn drop(&mut self) {
+        assert!(Command::new("umount").arg(&self.0).status().unwrap().success());
+    }
+}
+
+#[test]
+fn what_a_file_system_holds_on_to_is_of_one_instant() {
+    if skipped("a file system that shares blocks", (!is_root()).then_some("only root may mount")) {
+        return;
+    }
+    let world = World::with_repository();
+    let xfs = Xfs::mount(&world);
+    let region = xfs.0.join("busy");
+    fs::write(&region, Random::new(9).noise(32 << 20)).unwrap();
+    let writer = Writer::start(&region);
+    let name = region.display().to_string();
+    for _ in 0..3 {
+        let run = world.run(["ram", "store", &name]).exits(0);
+        run.says("guarantee: bytes (held by the file system, 1 reading)");
+        let stored = world.run(["cat", &format!("latest:{name}")]).exits(0).bytes;
+        let number = |at: usize| u64::from_le_bytes(stored[at..at + 8].try_into().unwrap());
+        let (first, last) = (number(0), number(stored.len() - 8));
+        assert!(first > 0 && (first == last || first == last + 1), "{first} {last}");
+    }
+    drop(writer);
 }
 
 /// Control groups of version 2: where this machine has them, or in a folder of the test.

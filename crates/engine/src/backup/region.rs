@@ -42,7 +42,7 @@ use super::{BackupOptions, BackupOutcome, in_sessions};
 use crate::error::EngineError;
 use draft::{Draft, Record};
 use map::{MarksHead, MarksReader, write_marks};
-use scan::{Found, Scan};
+use scan::{Found, Part, Scan};
 
 /// Bytes of a chunk.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -231,7 +231,7 @@ fn store(
     for one in &mut storing {
         one.compare_with_parent(&shared, &mut writer, &mut tally)?;
     }
-    let is_as_before = storing.iter().all(|one| one.pages_changed == 0 && one.healed == 0);
+    let is_as_before = storing.iter().all(Storing::is_as_before);
     let guaranteed_before = parent
         .and_then(|parent| parent.guarantee)
         .filter(|before| is_as_before && before.promise >= Guarantee::BYTES);
@@ -257,10 +257,10 @@ fn store(
         changed += one.pages_changed;
         pages += one.region.memory.bytes().div_ceil(PAGE_BYTES as u64);
         tally.done(0);
-        *match (&one.before, one.pages_changed + one.healed) {
-            (None, _) => &mut tally.counted.new,
-            (Some(_), 0) => &mut tally.counted.unchanged,
-            (Some(_), _) => &mut tally.counted.changed,
+        *match one.before {
+            None => &mut tally.counted.new,
+            Some(_) if one.is_as_before() => &mut tally.counted.unchanged,
+            Some(_) => &mut tally.counted.changed,
         } += 1;
         let (path, metadata) = (one.region.path.clone(), one.region.memory.metadata());
         let (content, marks) = one.finish(&shared, &mut writer)?;
@@ -370,6 +370,12 @@ impl<'r> Storing<'r> {
         })
     }
 
+    /// Nothing differs from the parent.
+    fn is_as_before(&self) -> bool {
+        let bytes = self.before.as_ref().map(Recipe::stream_bytes);
+        bytes == Some(self.region.memory.bytes()) && self.pages_changed == 0 && self.healed == 0
+    }
+
     /// The first reading: what equals the parent is named again, the rest is stored.
     fn compare_with_parent(
         &mut self,
@@ -394,36 +400,24 @@ impl<'r> Storing<'r> {
             });
             Ok(records.collect())
         };
-        let draft = &mut self.draft;
+        let draft = &self.draft;
         let (in_place, changed, healed) =
             (&mut self.in_place, &mut self.pages_changed, &mut self.healed);
         scan.run(&mut job, &mut |start, parts| {
             let mut records = Vec::with_capacity(parts.len());
             let mut at = start;
-            for part in parts {
-                let length = part.length;
-                let found = match (part.found, &part.before) {
-                    // It may have been removed since.
-                    (Found::Same, Some(before))
-                        if !before.chunk.is_hole() && !writer.is_present(&before.chunk)? =>
-                    {
-                        scan.read_again(at, length)?
-                    }
-                    (found, _) => found,
-                };
-                let marks_before = part.before.map(|before| before.marks);
-                let is_mended = matches!(found, Found::Mended { .. });
-                *healed += u64::from(is_mended);
-                let record = match found {
-                    Found::Same => part.before.expect("it was compared with what was before"),
-                    Found::Zeros => Record::zeros(length),
-                    Found::Data { bytes, marks, fingerprint }
-                    | Found::Mended { bytes, marks, fingerprint } => {
-                        let chunk = writer.put_data(&bytes, fingerprint, at, in_place.as_mut())?;
-                        Record { chunk, marks }
-                    }
-                };
-                *changed += pages_that_differ(marks_before, &record, length);
+            for mut part in parts {
+                // It may have been removed since.
+                if let (Found::Same, Some(before)) = (&part.found, &part.before)
+                    && !before.chunk.is_hole()
+                    && !writer.is_present(&before.chunk)?
+                {
+                    part.found = scan.read_again(at, part.length)?;
+                }
+                *healed += u64::from(matches!(part.found, Found::Data { is_mended: true, .. }));
+                let (length, before) = (part.length, part.before.map(|before| before.marks));
+                let record = keep(part, at, in_place, writer)?;
+                *changed += pages_that_differ(before, &record, length);
                 records.push(record);
                 at += length as u64;
                 tally.bytes(length as u64, writer.stats());
@@ -452,18 +446,9 @@ impl<'r> Storing<'r> {
             let mut records = Vec::with_capacity(parts.len());
             let mut at = start;
             for part in parts {
-                let length = part.length;
-                let before = part.before.expect("the draft has all of it");
-                let record = match part.found {
-                    Found::Same => before,
-                    Found::Zeros => Record::zeros(length),
-                    Found::Data { bytes, marks, fingerprint }
-                    | Found::Mended { bytes, marks, fingerprint } => {
-                        let chunk = writer.put_data(&bytes, fingerprint, at, in_place.as_mut())?;
-                        Record { chunk, marks }
-                    }
-                };
-                chunks += u64::from(record != before);
+                let (length, before) = (part.length, part.before);
+                let record = keep(part, at, in_place, writer)?;
+                chunks += u64::from(Some(record) != before);
                 records.push(record);
                 at += length as u64;
             }
@@ -518,6 +503,23 @@ impl<'r> Storing<'r> {
         let marks = write_marks(head, &self.draft, before, shared, writer)?;
         Ok((content, marks))
     }
+}
+
+/// What a chunk is from now on: what it was, zeros, or bytes, which are stored.
+fn keep(
+    part: Part,
+    at: u64,
+    in_place: &mut Option<StreamBasis<'_>>,
+    writer: &mut ChunkWriter<'_>,
+) -> Result<Record, EngineError> {
+    Ok(match part.found {
+        Found::Same => part.before.expect("it was compared with what it was"),
+        Found::Zeros => Record::zeros(part.length),
+        Found::Data { bytes, marks, fingerprint, .. } => {
+            let chunk = writer.put_data(&bytes, fingerprint, at, in_place.as_mut())?;
+            Record { chunk, marks }
+        }
+    })
 }
 
 /// How many pages of a chunk have another mark than before; all, if nothing was known of them.

@@ -7,17 +7,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use strongroom_arena::{ArenaContent, ArenaName};
+use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{Cancel, Silent};
 use strongroom_catalog::{Guarantee, Metadata, Snapshot};
 use strongroom_engine::{
     BackupOptions, EngineError, Region, RegionOptions, RegionOutcome, Stillness, StillnessGuard,
     backup, backup_regions, load_region, regions_of,
 };
-use strongroom_repository::Repository;
+use strongroom_repository::{Repository, list_snapshots};
 use strongroom_source::ForeignRoot;
 use strongroom_source::memory::Memory;
 use strongroom_source::memory::mark::{Detector, Marker, PAGE_BYTES};
-use strongroom_testkit::Random;
+use strongroom_testkit::{FaultPlan, FaultyBackend, Random};
 use strongroom_upkeep::{VerifyDepth, verify};
 
 use crate::world::{World, options, snapshot_ids};
@@ -177,6 +179,19 @@ fn every_night_of_a_region_comes_back() {
         let verified = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
         assert!(verified.is_sound(), "{verified:?}");
     }
+}
+
+/// A region that became shorter, and is the same up to there, is not what the parent was.
+#[test]
+fn a_shorter_region_is_read_twice() {
+    let world = World::bare(14);
+    let repository = world.open();
+    let bytes = Random::new(14).noise(4 * CHUNK);
+    store(&repository, &[Owned::new(&bytes).at("/r")]);
+    let outcome = store(&repository, &[Owned::new(&bytes[..2 * CHUNK]).at("/r")]);
+    assert_eq!((outcome.pages_changed, outcome.passes), (0, 2));
+    assert_eq!((outcome.backup.files_changed, outcome.backup.files_unchanged), (1, 0));
+    assert!(loaded(&repository, &outcome.backup.snapshot, "/r", b"") == bytes[..2 * CHUNK]);
 }
 
 #[test]
@@ -444,4 +459,64 @@ fn a_region_of_many_zeros_takes_no_memory() {
     );
     let found = regions_of(&repository, &outcome.backup.snapshot, b"/r").unwrap();
     assert_eq!(found[0].content.stream_bytes(), 256 << 30);
+}
+
+/// Whenever a store dies, the next one finds everything that changed since the last commit.
+#[test]
+fn a_crash_at_any_call_leaves_the_marks_of_what_is_committed() {
+    let world = World::bare(12);
+    let mut random = Random::new(12);
+    let mut contents = [random.noise(6 * CHUNK), Vec::new(), Vec::new()];
+    for number in 1..3 {
+        let mut next = contents[number - 1].clone();
+        for _ in 0..4 {
+            next[random.below(6 * CHUNK as u64) as usize] ^= 1;
+        }
+        contents[number] = next;
+    }
+    store(&world.open(), &[Owned::new(&contents[0]).at("/r")]);
+    let base = world.objects.snapshot();
+    for plan in [FaultPlan::crash, FaultPlan::crash_after] {
+        for at in 0.. {
+            let objects = Arc::new(MemoryBackend::from_snapshot(base.clone()));
+            let faulty = Arc::new(FaultyBackend::new(objects.clone(), plan(at)));
+            if let Ok(repository) = world.open_over(faulty.clone()) {
+                let died = store_as(&repository, &[Owned::new(&contents[1]).at("/r")], plain());
+                assert!(died.is_ok() || faulty.fired() > 0);
+            }
+            let repository = world.open_over(objects).unwrap();
+            let outcome = store(&repository, &[Owned::new(&contents[2]).at("/r")]);
+            let found = loaded(&repository, &outcome.backup.snapshot, "/r", b"");
+            assert!(found == contents[2], "call {at}");
+            for snapshot in list_snapshots(&repository).unwrap().snapshots {
+                let found = loaded(&repository, &snapshot, "/r", b"");
+                assert!(contents.contains(&found), "call {at}");
+            }
+            if faulty.fired() == 0 {
+                assert!(at > 10, "a store makes some calls");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_lost_of_the_parent_is_stored_again() {
+    let world = World::bare(13);
+    let bytes = Random::new(13).noise(20 * CHUNK);
+    store(&world.open(), &[Owned::new(&bytes).at("/r")]);
+    let arenas = world.objects.list("arenas").unwrap();
+    let is_data = |info: &&strongroom_backend::ObjectInfo| {
+        let id = ArenaName::of(&info.name).unwrap().id;
+        ArenaContent::of(id) == ArenaContent::Data
+    };
+    let lost: Vec<_> = arenas.iter().filter(is_data).take(3).collect();
+    assert_eq!(lost.len(), 3);
+    for info in lost {
+        world.objects.remove(&info.name).unwrap();
+    }
+    let repository = world.open();
+    let outcome = store(&repository, &[Owned::new(&bytes).at("/r")]);
+    assert!(outcome.backup.written.data_chunks_new > 0);
+    assert!(loaded(&repository, &outcome.backup.snapshot, "/r", b"") == bytes);
 }

@@ -16,6 +16,7 @@ use strongroom_engine::{
 use strongroom_repository::Repository;
 use strongroom_source::memory::MemoryFile;
 use strongroom_source::memory::freezer::{ControlGroup, Frozen};
+use strongroom_source::memory::process::ProcessMemory;
 
 use crate::commands::storing::StoringArgs;
 use crate::context::Context;
@@ -31,7 +32,7 @@ const WORDS: Words = Words { new_and_known: Some(("new", "known")), ..Words::fil
 #[derive(Debug, Clone, clap::Args)]
 pub struct RegionArgs {
     /// Files of shared memory, of huge pages, or that a program has mapped; folders of such;
-    /// `cache=/proc/123/fd/7` names a memfd
+    /// `cache=/proc/123/fd/7` names a memfd, `shop=pid:123` the private memory of a process
     #[arg(value_name = "[NAME=]REGION", required = true)]
     regions: Vec<OsString>,
     /// Record this host name instead of the machine's
@@ -66,10 +67,7 @@ struct Named {
 impl RegionArgs {
     /// Checks what was typed, before a repository is made or a passphrase asked for.
     pub fn check(&self) -> Result<(), CliError> {
-        let regions = self.regions()?;
-        for Named { path, .. } in &regions {
-            MemoryFile::open(path).map_err(|error| cannot_open(path, &error))?;
-        }
+        self.open(true)?;
         self.control_group()?;
         Ok(())
     }
@@ -97,9 +95,7 @@ impl RegionArgs {
         let group = self.control_group()?;
         let limit = Duration::from_secs(self.freeze_limit);
         let stillness = group.as_ref().map(|group| Freezer { group, limit });
-        let regions = self.regions()?;
-        let opened: Result<Vec<_>, CliError> =
-            regions.into_iter().map(|named| open(named, group.is_some())).collect();
+        let regions = self.open(group.is_some())?;
         let shown = context.terminal.monitor(WORDS);
         let monitor = self.storing.recorded(context, &shown, &options.paths)?;
         let what = RegionOptions {
@@ -108,7 +104,7 @@ impl RegionArgs {
             stillness: stillness.as_ref().map(|freezer| freezer as &dyn Stillness),
         };
         let outcome =
-            backup_regions(repository, &opened?, what, options, &monitor, &context.cancel);
+            backup_regions(repository, &regions, what, options, &monitor, &context.cancel);
         drop(monitor);
         shown.finish();
         let outcome = outcome.map_err(|error| self.explained(error))?;
@@ -157,15 +153,23 @@ impl RegionArgs {
         self.regions.iter().map(|text| Named::parse(text)).collect()
     }
 
-    /// The regions; of folders those that are in them now.
-    fn regions(&self) -> Result<Vec<Named>, CliError> {
+    /// Opens the regions; of folders those that are in them now.
+    fn open(&self, is_frozen: bool) -> Result<Vec<Region>, CliError> {
         let mut regions = Vec::new();
         for named in self.named()? {
+            if let Some(process) = named.process() {
+                regions.extend(named.mappings(process)?);
+                continue;
+            }
+            let mut files = Vec::new();
             let metadata =
                 fs::metadata(&named.path).map_err(|error| cannot_open(&named.path, &error))?;
             match metadata.is_dir() {
-                true => named.list(&mut regions)?,
-                false => regions.push(named),
+                true => named.list(&mut files)?,
+                false => files.push(named),
+            }
+            for file in files {
+                regions.push(open(file, is_frozen)?);
             }
         }
         if regions.is_empty() {
@@ -193,6 +197,33 @@ impl Named {
         }
         let stored_as = Path::new("/").join(OsStr::from_bytes(name));
         Ok(Self { stored_as, path: PathBuf::from(OsString::from_vec(path.to_vec())) })
+    }
+
+    /// The number of the process that it is the memory of.
+    fn process(&self) -> Option<u32> {
+        let number = self.path.to_str()?.strip_prefix("pid:")?;
+        number.parse().ok().filter(|_| fs::symlink_metadata(&self.path).is_err())
+    }
+
+    /// The private memory of a process: a region for each mapping, by where it begins.
+    fn mappings(&self, process: u32) -> Result<Vec<Region>, CliError> {
+        let mappings = ProcessMemory::of(process).map_err(|error| {
+            let message = format!("cannot read the memory of the process {process}: {error}");
+            let hint = match error.kind() {
+                std::io::ErrorKind::NotFound => "there is no process of this number",
+                _ => {
+                    "it takes the right to trace the process: be root, or its user where \
+                     kernel.yama.ptrace_scope is 0"
+                }
+            };
+            CliError::new(Exit::Failed, message, hint)
+        })?;
+        let region = |memory: ProcessMemory| Region {
+            path: self.stored_as.join(format!("{:x}", memory.start())),
+            memory: Box::new(memory),
+            is_held: false,
+        };
+        Ok(mappings.into_iter().map(region).collect())
     }
 
     /// The regular files in a folder and in those below it, by name.

@@ -53,15 +53,8 @@ pub enum Found {
         marks: [Mark; PAGES],
         /// Its name.
         fingerprint: Fingerprint,
-    },
-    /// Its marks are what they were, and its bytes are not.
-    Mended {
-        /// Its bytes.
-        bytes: Vec<u8>,
-        /// Its marks.
-        marks: [Mark; PAGES],
-        /// Its name.
-        fingerprint: Fingerprint,
+        /// Its marks are what they were, and its bytes are not.
+        is_mended: bool,
     },
 }
 
@@ -166,20 +159,20 @@ impl Scan<'_> {
             return Ok(zeros(before));
         }
         // Zeros have marks of zeros, so they are not the same as this.
-        let is_same = before.filter(|before| before.marks == marks);
-        let fingerprint = || self.cutter.fingerprint(buffer);
-        let Some(before) = is_same else {
-            let fingerprint = fingerprint();
-            return Ok(Found::Data { bytes: buffer.clone(), marks, fingerprint });
-        };
+        let same = before.filter(|before| before.marks == marks);
         let has_turn = |turn| start / CHUNK_BYTES as u64 % ROTATION == turn;
-        if self.turn.is_some_and(has_turn)
-            && !false_if_unreadable(self.reader.is_data(&before.chunk, buffer)).unwrap_or(true)
-        {
-            let fingerprint = fingerprint();
-            return Ok(Found::Mended { bytes: buffer.clone(), marks, fingerprint });
+        let is_mended = match same {
+            // What cannot be read now is taken for what it was.
+            Some(before) if self.turn.is_some_and(has_turn) => {
+                !false_if_unreadable(self.reader.is_data(&before.chunk, buffer)).unwrap_or(true)
+            }
+            _ => false,
+        };
+        if same.is_some() && !is_mended {
+            return Ok(Found::Same);
         }
-        Ok(Found::Same)
+        let fingerprint = self.cutter.fingerprint(buffer);
+        Ok(Found::Data { bytes: buffer.clone(), marks, fingerprint, is_mended })
     }
 }
 
