@@ -128,7 +128,7 @@ fn engine_11_a_feature_that_must_be_known_is_unknown_and_another_is_kept() {
     let optional = with(&plain(), 15, &[0x82, 0x05, 0x18, 0x63]);
     assert_eq!(unpack_snapshot(ID, &optional).unwrap().features, [5, 99]);
     // A key without a feature refers to nothing, and is passed over.
-    assert!(unpack_snapshot(ID, &with(&plain(), 21, &[0x05])).is_ok());
+    assert!(unpack_snapshot(ID, &with(&plain(), 22, &[0x05])).is_ok());
 }
 
 #[test]
