@@ -13,9 +13,14 @@ use strongroom_testkit::Random;
 
 use crate::world::{World, has_program, is_root, skipped};
 
-/// A folder of shared memory.
+/// A folder of shared memory; where there is little of it, of files that programs map.
 fn shared() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").unwrap()
+    const NEEDED: u64 = 1 << 30;
+    let room = rustix::fs::statvfs("/dev/shm").map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+    match room >= NEEDED {
+        true => tempfile::tempdir_in("/dev/shm").unwrap(),
+        false => tempfile::tempdir().unwrap(),
+    }
 }
 
 fn write_at(path: &Path, bytes: &[u8], at: u64) {
@@ -372,6 +377,29 @@ fn a_control_group_goes_on_if_the_program_is_killed() {
     world.run(["ram", "store", &name, "--freeze", &frozen]).exits(0);
     drop(writer);
     drop(group);
+}
+
+#[test]
+fn a_store_that_is_stopped_is_no_snapshot_and_a_watch_ends() {
+    let (world, folder) = (World::with_repository(), shared());
+    let region = folder.path().join("cache");
+    fs::write(&region, Random::new(10).noise(256 << 20)).unwrap();
+    let name = region.display().to_string();
+    let interrupt = |words: &[&str], after: Duration| {
+        let mut command = world.command(words);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(after);
+        let process = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+        World::finish(child)
+    };
+    let snapshots = || world.run(["snapshots", "--json"]).exits(0).events("snapshot").len();
+    let stopped = interrupt(&["ram", "store", &name], Duration::from_millis(300));
+    stopped.exits(130);
+    assert_eq!(snapshots(), 0);
+    world.run(["ram", "store", &name]).exits(0);
+    interrupt(&["ram", "watch", &name, "--every", "1"], Duration::from_secs(5)).exits(0);
+    assert!(snapshots() > 1);
 }
 
 #[test]
