@@ -37,7 +37,7 @@ fn shared_memory_is_stored_by_what_changed_and_put_back() {
     let name = region.display().to_string();
     let store = || world.run(["ram", "store", &name]).exits(0);
     store()
-        .says("of /dev/shm/")
+        .says("snapshot")
         .says("512 of 512 pages changed; guarantee: bytes (read twice, 2 readings)");
     store().says("0 of 512 pages changed").says("0 B of new content").says("1 reading)");
     write_at(&region, b"changed", 5 << 20);
