@@ -345,6 +345,36 @@ fn a_frozen_control_group_is_stored_as_it_was_and_goes_on() {
 }
 
 #[test]
+fn a_control_group_that_the_program_is_in_is_refused() {
+    if skipped("control groups", (!is_root()).then_some("only root may make them")) {
+        return;
+    }
+    let (world, folder) = (World::with_repository(), shared());
+    let groups = ControlGroups::find(&world);
+    let region = folder.path().join("region");
+    fs::write(&region, b"x").unwrap();
+    let mut sleeper = Command::new("sleep").arg("100").spawn().unwrap();
+    let group = Group::with("own", &groups.folder, sleeper.id());
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    let inner = Group(group.0.join("inner"));
+    fs::create_dir(&inner.0).unwrap();
+    let program = world.command(["ram", "store"]);
+    let mut shell = Command::new("sh");
+    world.surround(&mut shell);
+    shell
+        .args(["-c", "echo $$ > \"$1\"; shift; exec \"$@\"", "sh"])
+        .arg(inner.0.join("cgroup.procs"))
+        .arg(program.get_program())
+        .args(program.get_args())
+        .args([&region, Path::new("--freeze"), &group.0]);
+    let refused = crate::world::Run::of(shell.output().unwrap()).exits(1);
+    refused.warns("this process is in it, and would stop too");
+    drop(inner);
+    drop(group);
+}
+
+#[test]
 fn a_control_group_goes_on_if_the_program_is_killed() {
     if skipped("control groups", (!is_root()).then_some("only root may make them")) {
         return;

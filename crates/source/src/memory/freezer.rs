@@ -33,19 +33,7 @@ impl ControlGroup {
         if !folder.join("cgroup.freeze").exists() {
             return Err(io::Error::other("it is no control group that can be frozen (cgroup v2)"));
         }
-        // Its own line says where this process is below the mount.
-        let own = fs::read_to_string("/proc/self/cgroup")?;
-        let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-        let is_above = folder.ancestors().any(|top| {
-            folder.strip_prefix(top).is_ok_and(|below| {
-                !below.as_os_str().is_empty() && Path::new(own).starts_with(below)
-            })
-        });
-        if is_above
-            && fs::read_to_string(folder.join("cgroup.procs")).is_ok_and(|processes| {
-                processes.lines().any(|line| line == std::process::id().to_string())
-            })
-        {
+        if holds(&folder, &std::process::id().to_string()) {
             return Err(io::Error::other("this process is in it, and would stop too"));
         }
         Ok(Self { folder })
@@ -86,6 +74,14 @@ impl ControlGroup {
     fn write(&self, state: &str) -> io::Result<()> {
         fs::write(self.folder.join("cgroup.freeze"), state)
     }
+}
+
+/// Whether a process is in a control group or in one below it: all of them are frozen together.
+fn holds(folder: &Path, process: &str) -> bool {
+    let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    let below = || fs::read_dir(folder).into_iter().flatten().flatten();
+    processes.lines().any(|line| line == process)
+        || below().any(|entry| entry.path().is_dir() && holds(&entry.path(), process))
 }
 
 impl Frozen<'_> {
