@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -120,7 +120,8 @@ impl Target {
         };
         let bytes = region.content.stream_bytes();
         let mut options = OpenOptions::new();
-        options.read(true).write(true);
+        // Of others it is none until all of it is there, and then by the rights that it had.
+        options.read(true).write(true).mode(0o600);
         let is_new = match fs::metadata(&path) {
             Ok(metadata) if !metadata.is_file() => {
                 return failed("it is no file".to_owned(), "name a file, or none for where it was");
