@@ -56,9 +56,17 @@ pub struct Guarantee {
     pub promise: u64,
     /// How it was brought about.
     pub method: u64,
+    /// Which of the chunks that were kept have been compared with their fingerprints: one more than
+    /// in the parent, and after the last again 0.
+    pub turn: u64,
 }
 
 impl Guarantee {
+    /// A promise, where nothing has been compared yet.
+    pub const fn new(promise: u64, method: u64) -> Self {
+        Self { promise, method, turn: 0 }
+    }
+
     /// Nothing: its parts are of different times.
     pub const FUZZY: u64 = 0;
     /// All bytes were so at one instant; a program may have been in the middle of a change.

@@ -7,6 +7,7 @@
 
 mod acl;
 mod ahead;
+mod cat;
 mod tar;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use strongroom_source::PathFilter;
 
 use crate::error::EngineError;
 use ahead::{Item, LinkMode, Wanted, read_ahead};
+pub use cat::{ByteRange, cat, cat_range};
 use tar::TarArchive;
 use zip::ZipArchive;
 
@@ -99,46 +101,6 @@ pub fn dump(
     monitor.progress(&dumper.progress);
     advise_repair(&reader, monitor);
     Ok(dumper.outcome)
-}
-
-/// Writes the content of one file, and returns how many bytes. If something of it is lost, it stops
-/// there.
-pub fn cat(
-    repository: &Repository,
-    snapshot: &Snapshot,
-    path: &[u8],
-    out: &mut dyn Write,
-) -> Result<u64, EngineError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
-    let found = find_path(snapshot, path, &reader)?;
-    let kind = match &found {
-        Found::Root { .. } => "a directory",
-        Found::Entry { entry, .. } => kind_text(&entry.kind),
-    };
-    if !matches!(&found, Found::Entry { entry, .. } if entry.content().is_some()) {
-        let path = PathBuf::from(OsStr::from_bytes(path));
-        return Err(RepositoryError::WrongKind { path, found: kind, wanted: "a file" }.into());
-    }
-    let mut bytes = 0;
-    let wanted = Wanted { found: &found, filter: None, links: LinkMode::Each };
-    read_ahead(&reader, wanted, &Cancel::new(), &mut |item| {
-        match item {
-            Item::Entry { .. } => {}
-            Item::Chunk(chunk) => {
-                let chunk = chunk.map_err(|lost| lost.error)?;
-                out.write_all(&chunk).map_err(EngineError::Output)?;
-                bytes += chunk.len() as u64;
-            }
-            Item::Hole(hole) => {
-                write_zeros(hole, &mut |zeros| out.write_all(zeros).map_err(EngineError::Output))?;
-                bytes += hole;
-            }
-            Item::LostNames { error, .. } => return Err(error.into()),
-        }
-        Ok(())
-    })?;
-    out.flush().map_err(EngineError::Output)?;
-    Ok(bytes)
 }
 
 fn kind_text(kind: &EntryKind) -> &'static str {
@@ -224,7 +186,8 @@ impl Dumper<'_> {
         archive: &mut dyn Archive,
     ) -> Result<(), EngineError> {
         let cancel = self.cancel;
-        let wanted = Wanted { found, filter: self.filter, links };
+        let range = ByteRange::default();
+        let wanted = Wanted { found, filter: self.filter, links, range };
         read_ahead(reader, wanted, cancel, &mut |item| match item {
             Item::Entry { path, entry, link } => {
                 let member = Member { path: &path, entry: &entry, link: link.as_deref() };
@@ -243,6 +206,8 @@ impl Dumper<'_> {
                 self.zeros(lost.bytes, archive)
             }
             Item::Hole(bytes) => self.zeros(bytes, archive),
+            // An archive has whole files.
+            Item::Before(_) => Ok(()),
             Item::LostNames { path, error } => {
                 let message = format!("some entries of this directory are lost: {error}");
                 self.damage(&path, &message);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use strongroom_arena::ArenaError;
 use strongroom_backend::BackendError;
-use strongroom_base::units::bytes_text;
+use strongroom_base::units::{bytes_text, counted};
 use strongroom_base::{Cancelled, Printable};
 use strongroom_catalog::{CatalogError, FormatError, TreeWriteError};
 use strongroom_index::IndexError;
@@ -85,6 +85,19 @@ pub enum EngineError {
     /// The programs that write to regions of memory could not be stopped, or let go on.
     #[error("{0}")]
     Still(String),
+    /// A range of a file begins behind its end.
+    #[error(
+        "{} has {}: none of it is at offset {offset}",
+        Printable::path(.path), counted(*.bytes, "byte", "bytes")
+    )]
+    BehindEnd {
+        /// The file, in its snapshot.
+        path: PathBuf,
+        /// Where the range begins.
+        offset: u64,
+        /// The length of the file.
+        bytes: u64,
+    },
     /// What a backup keeps on this machine meanwhile could not be written or read.
     #[error("cannot keep what a backup remembers meanwhile: {0}")]
     Whereabouts(#[source] std::io::Error),
@@ -131,6 +144,7 @@ impl EngineError {
             | Self::Region { .. }
             | Self::Fuzzy { .. }
             | Self::Still(_)
+            | Self::BehindEnd { .. }
             | Self::Whereabouts(_)
             | Self::Output(_)
             | Self::Input(_) => ErrorKind::Other,

@@ -32,7 +32,7 @@ pub use diff::{
 pub use drill::{
     DrillAmount, DrillFinding, DrillOptions, DrillOutcome, FindingKind, SourceCounts, drill,
 };
-pub use dump::{DumpFormat, DumpOutcome, DumpPart, cat, dump};
+pub use dump::{ByteRange, DumpFormat, DumpOutcome, DumpPart, cat, cat_range, dump};
 pub use error::EngineError;
 pub use find::{FindOutcome, FindPattern, Sighting, find};
 pub use restore::{

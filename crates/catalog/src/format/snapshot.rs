@@ -124,8 +124,8 @@ fn encode_snapshot(
     if let Some(Origin { program, repository, snapshot }) = &snapshot.origin {
         cbor.u64(ORIGIN)?.array(3)?.str(program)?.str(repository)?.str(snapshot)?;
     }
-    if let Some(Guarantee { promise, method }) = snapshot.guarantee {
-        cbor.u64(GUARANTEE)?.array(2)?.u64(promise)?.u64(method)?;
+    if let Some(Guarantee { promise, method, turn }) = snapshot.guarantee {
+        cbor.u64(GUARANTEE)?.array(3)?.u64(promise)?.u64(method)?.u64(turn)?;
     }
     Ok(())
 }
@@ -232,8 +232,9 @@ impl<'b> Unpacked<'b> {
                 });
             }
             GUARANTEE => {
-                expect_array(cbor, 2)?;
-                snapshot.guarantee = Some(Guarantee { promise: cbor.u64()?, method: cbor.u64()? });
+                expect_array(cbor, 3)?;
+                let (promise, method) = (cbor.u64()?, cbor.u64()?);
+                snapshot.guarantee = Some(Guarantee { promise, method, turn: cbor.u64()? });
             }
             key => {
                 let of_key = REFERENCES_OF_FEATURES.iter().filter(|(other, _)| *other == key);

@@ -219,7 +219,7 @@ proptest! {
         numbers in any::<[u64; 8]>(),
         features in any::<Vec<u64>>(),
         origin in any::<Option<[String; 3]>>(),
-        guarantee in any::<Option<(u64, u64)>>(),
+        guarantee in any::<Option<(u64, u64, u64)>>(),
     ) {
         let (host, user, program, labels) = texts;
         let [partial, root_partial] = partial;
@@ -238,7 +238,7 @@ proptest! {
             origin: origin.map(|[program, repository, snapshot]| Origin {
                 program, repository, snapshot,
             }),
-            guarantee: guarantee.map(|(promise, method)| Guarantee { promise, method }),
+            guarantee: guarantee.map(|(promise, method, turn)| Guarantee { promise, method, turn }),
         };
         let packed = pack_snapshot(&snapshot);
         prop_assert_eq!(unpack_snapshot(snapshot.id, &packed).unwrap(), snapshot);

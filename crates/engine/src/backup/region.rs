@@ -201,6 +201,8 @@ fn store(
     let paths: Vec<_> = options.paths.iter().map(|path| bytes_of(path).to_vec()).collect();
     let begun = Begun::begin(repository, options, &paths, started, monitor)?;
     let parent = begun.parent.as_ref();
+    let guaranteed = parent.and_then(|parent| parent.guarantee);
+    let turn = (guaranteed.map_or(0, |before| before.turn % ROTATION) + 1) % ROTATION;
     let reader = ChunkReader::for_parents(repository, &begun.own, CacheLimits::default());
     let block_bytes = options.pack.block_bytes.min(BLOCK_BYTES);
     let (pack, dry_run) = (PackOptions { block_bytes, ..options.pack }, options.dry_run);
@@ -214,7 +216,7 @@ fn store(
         repository,
         reader: &reader,
         cutter: StreamCutter::of_memory(repository)?,
-        turn: begun.session.sequence % ROTATION,
+        turn,
         options,
         cancel,
     };
@@ -232,9 +234,8 @@ fn store(
         one.compare_with_parent(&shared, &mut writer, &mut tally)?;
     }
     let is_as_before = storing.iter().all(Storing::is_as_before);
-    let guaranteed_before = parent
-        .and_then(|parent| parent.guarantee)
-        .filter(|before| is_as_before && before.promise >= Guarantee::BYTES);
+    let guaranteed_before =
+        guaranteed.filter(|before| is_as_before && before.promise >= Guarantee::BYTES);
     let settled = match (what.stillness, guaranteed_before) {
         (Some(stillness), _) => {
             let held = stillness.begin().map_err(EngineError::Still)?;
@@ -286,7 +287,7 @@ fn store(
         needs,
         written,
         profile,
-        guarantee: Some(settled.guarantee),
+        guarantee: Some(Guarantee { turn, ..settled.guarantee }),
     };
     let backup = begun.end(made, repository, options, monitor)?;
     let passes = settled.passes;
@@ -307,7 +308,7 @@ fn wait_until_still<'r>(
     writer: &mut ChunkWriter<'r>,
 ) -> Result<Settled, EngineError> {
     if storing.iter().all(|one| one.region.is_held) {
-        let guarantee = Guarantee { promise: Guarantee::BYTES, method: Guarantee::HELD };
+        let guarantee = Guarantee::new(Guarantee::BYTES, Guarantee::HELD);
         return Ok(Settled { guarantee, passes: 1 });
     }
     let method = Guarantee::READ_TWICE;
@@ -316,14 +317,14 @@ fn wait_until_still<'r>(
         passes += 1;
         chunks = settle(storing, shared, writer)?;
         if chunks == 0 {
-            let guarantee = Guarantee { promise: Guarantee::BYTES, method };
+            let guarantee = Guarantee::new(Guarantee::BYTES, method);
             return Ok(Settled { guarantee, passes });
         }
     }
     if !what.accepts_fuzzy {
         return Err(EngineError::Fuzzy { chunks });
     }
-    let guarantee = Guarantee { promise: Guarantee::FUZZY, method };
+    let guarantee = Guarantee::new(Guarantee::FUZZY, method);
     Ok(Settled { guarantee, passes })
 }
 

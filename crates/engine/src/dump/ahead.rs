@@ -16,6 +16,7 @@ use strongroom_catalog::{ChunkRef, Entry, EntryKind, LinkKey, LinkTable, Recipe,
 use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotEvent};
 use strongroom_source::PathFilter;
 
+use super::cat::ByteRange;
 use crate::error::EngineError;
 use crate::wanted::{WantedEvent, WantedWalk};
 
@@ -46,6 +47,8 @@ pub struct Wanted<'w> {
     pub filter: Option<&'w PathFilter>,
     /// How further names are represented.
     pub links: LinkMode,
+    /// Of each file, only the chunks that hold this.
+    pub range: ByteRange,
 }
 
 /// What comes next.
@@ -59,6 +62,8 @@ pub enum Item {
         /// The first name of the same inode, if this is a further one.
         link: Option<Vec<u8>>,
     },
+    /// The range begins this many bytes behind the beginning of the next chunk or hole.
+    Before(u64),
     /// The next bytes of the file.
     Chunk(Result<Vec<u8>, LostChunk>),
     /// This many zeros of the file.
@@ -118,6 +123,7 @@ pub fn read_ahead(
                 reader,
                 cancel,
                 links: wanted.links,
+                range: wanted.range,
                 linked: LinkTable::new(Walker::LINKED_MAX),
                 jobs,
                 batches,
@@ -181,6 +187,7 @@ struct Walker<'w> {
     reader: &'w ChunkReader,
     cancel: &'w Cancel,
     links: LinkMode,
+    range: ByteRange,
     /// The first names of files that have further ones to come.
     linked: LinkTable<LinkKey, Vec<u8>>,
     jobs: Sender<Job>,
@@ -256,24 +263,31 @@ impl Walker<'_> {
 
     fn content(&mut self, content: &Recipe) -> Result<(), Stop> {
         let mut recipe = RecipeReader::new(content, self.reader);
-        let (total, mut read) = (content.stream_bytes(), 0);
-        loop {
-            match recipe.next_chunk().map_err(RepositoryError::from) {
-                Ok(Some((_, hole))) if hole.is_hole() => {
-                    read += hole.stream_bytes;
-                    self.step(Step::Ready(Item::Hole(hole.stream_bytes)))?;
-                }
-                Ok(Some((_, chunk))) => {
-                    read += chunk.stream_bytes;
-                    self.chunk(chunk)?;
-                }
+        let (ByteRange { offset, .. }, end) = (self.range, self.range.end());
+        // Chunks after a lost node have lost their place: all of them are given up.
+        let lost = |read: u64, error| {
+            let bytes = content.stream_bytes().saturating_sub(read);
+            Step::Ready(Item::Chunk(Err(LostChunk { bytes, error })))
+        };
+        if let Err(error) = recipe.seek_forward(offset).map_err(RepositoryError::from) {
+            return if error.is_damage() { self.step(lost(offset, error)) } else { Err(error.into()) };
+        }
+        let mut read = offset;
+        while read < end {
+            let (begin, chunk) = match recipe.next_chunk().map_err(RepositoryError::from) {
+                Ok(Some(next)) => next,
                 Ok(None) => break,
-                Err(error) if error.is_damage() => {
-                    // Chunks after a lost node have lost their place: all of them are given up.
-                    let lost = LostChunk { bytes: total.saturating_sub(read), error };
-                    return self.step(Step::Ready(Item::Chunk(Err(lost))));
-                }
+                Err(error) if error.is_damage() => return self.step(lost(read, error)),
                 Err(error) => return Err(error.into()),
+            };
+            if begin < read {
+                self.step(Step::Ready(Item::Before(read - begin)))?;
+            }
+            read = begin.saturating_add(chunk.stream_bytes);
+            if chunk.is_hole() {
+                self.step(Step::Ready(Item::Hole(chunk.stream_bytes)))?;
+            } else {
+                self.chunk(chunk)?;
             }
         }
         Ok(())

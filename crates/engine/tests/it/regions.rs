@@ -279,7 +279,7 @@ impl Stillness for Stopped<'_> {
     }
 
     fn guarantee(&self) -> Guarantee {
-        Guarantee { promise: Guarantee::FROZEN, method: Guarantee::CONTROL_GROUP }
+        Guarantee::new(Guarantee::FROZEN, Guarantee::CONTROL_GROUP)
     }
 }
 
@@ -371,6 +371,8 @@ fn a_change_that_marks_miss_is_mended_within_the_rotation() {
     let mut options = BackupOptions { parent: Some(parent), ..backup_options(&["/r"]) };
     let mut missed = 0;
     loop {
+        // Other snapshots between do not count as turns.
+        store(&repository, &[Owned::new(&old).at("/other")]);
         let region = [Owned::new(&new).at("/r")];
         let cancel = Cancel::new();
         let outcome =
@@ -386,7 +388,12 @@ fn a_change_that_marks_miss_is_mended_within_the_rotation() {
         missed += 1;
         assert!(missed < 64, "each chunk has its turn in 64 snapshots");
     }
-    assert!(missed > 0, "a miss was forced");
+    assert_eq!(missed, 63, "the first chunk is the last to have its turn");
+    let turn = |outcome: &RegionOutcome| outcome.backup.snapshot.guarantee.unwrap().turn;
+    let first = turn(&store(&repository, &[Owned::new(&new).at("/r")]));
+    store(&repository, &[Owned::new(&old).at("/other")]);
+    let second = turn(&store(&repository, &[Owned::new(&new).at("/r")]));
+    assert_eq!(second, (first + 1) % 64, "it is the next turn of this region");
     let outcome = store(&repository, &[Owned::new(&new).at("/r")]);
     assert_eq!((outcome.healed, outcome.pages_changed), (0, 0));
 }

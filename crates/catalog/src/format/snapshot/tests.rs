@@ -78,10 +78,10 @@ fn an_origin_is_one_more_key() {
 
 #[test]
 fn a_guarantee_is_one_more_key() {
-    let guarantee = Guarantee { promise: Guarantee::FROZEN, method: 99 };
+    let guarantee = Guarantee { promise: Guarantee::FROZEN, method: 99, turn: 7 };
     let stored =
         Snapshot { guarantee: Some(guarantee), features: Vec::new(), seen: 0, ..snapshot() };
-    let packed = with(&plain(), 21, b"\x82\x02\x18\x63");
+    let packed = with(&plain(), 21, b"\x83\x02\x18\x63\x07");
     assert_eq!(pack_snapshot(&stored), packed);
     assert_eq!(unpack_snapshot(ID, &packed), Ok(stored));
     assert_eq!(

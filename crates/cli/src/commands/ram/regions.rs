@@ -283,7 +283,7 @@ impl Stillness for Freezer<'_> {
     }
 
     fn guarantee(&self) -> Guarantee {
-        Guarantee { promise: Guarantee::FROZEN, method: Guarantee::CONTROL_GROUP }
+        Guarantee::new(Guarantee::FROZEN, Guarantee::CONTROL_GROUP)
     }
 }
 
