@@ -6,10 +6,12 @@
 
 mod as_made;
 mod begun;
+pub mod combined;
 pub mod image;
 mod links;
 mod parent;
 mod paths;
+mod present;
 pub mod profile;
 mod racy;
 mod readers;

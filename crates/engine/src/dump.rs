@@ -20,13 +20,14 @@ use std::path::{Path, PathBuf};
 
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
-use strongroom_catalog::{Entry, EntryKind, Snapshot};
+use strongroom_catalog::{Entry, Snapshot};
 use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, find_path};
 use strongroom_source::PathFilter;
 
 use crate::error::EngineError;
+pub use ahead::ByteRange;
 use ahead::{Item, LinkMode, Wanted, read_ahead};
-pub use cat::{ByteRange, cat, cat_range};
+pub use cat::{cat, cat_range};
 use tar::TarArchive;
 use zip::ZipArchive;
 
@@ -101,18 +102,6 @@ pub fn dump(
     monitor.progress(&dumper.progress);
     advise_repair(&reader, monitor);
     Ok(dumper.outcome)
-}
-
-fn kind_text(kind: &EntryKind) -> &'static str {
-    match kind {
-        EntryKind::File { .. } => "a file",
-        EntryKind::Directory { .. } => "a directory",
-        EntryKind::Symlink { .. } => "a symbolic link",
-        EntryKind::Fifo => "a named pipe",
-        EntryKind::Socket => "a socket",
-        EntryKind::CharDevice(_) => "a character device",
-        EntryKind::BlockDevice(_) => "a block device",
-    }
 }
 
 fn advise_repair(reader: &ChunkReader, monitor: &dyn Monitor) {

@@ -82,6 +82,16 @@ pub enum EngineError {
         /// Chunks that differed when they were read the last time.
         chunks: u64,
     },
+    /// A part of another snapshot is no longer there.
+    #[error(
+        "{} is no longer complete in the snapshot that was to be combined: a part of it was removed, \
+         or is damaged",
+        Printable::path(.path)
+    )]
+    PartGone {
+        /// What it is a part of.
+        path: PathBuf,
+    },
     /// The programs that write to regions of memory could not be stopped, or let go on.
     #[error("{0}")]
     Still(String),
@@ -142,6 +152,7 @@ impl EngineError {
             | Self::DiskDenied { .. }
             | Self::DiskBroken { .. }
             | Self::Region { .. }
+            | Self::PartGone { .. }
             | Self::Fuzzy { .. }
             | Self::Still(_)
             | Self::BehindEnd { .. }

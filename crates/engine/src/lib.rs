@@ -15,6 +15,7 @@ mod restore;
 mod testing;
 mod wanted;
 
+pub use backup::combined::{CombinedPart, combine};
 pub use backup::image::{
     Changed, Disk, Machine, MachineBackup, MachineOptions, backup_machine, check_machine,
 };

@@ -19,7 +19,7 @@
 mod draft;
 mod map;
 mod scan;
-mod tree;
+pub mod tree;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -557,10 +557,11 @@ impl ParentChunks<'_> {
 }
 
 /// Where the marks of a region are in a snapshot.
-fn marks_path(region: &Path) -> PathBuf {
+pub fn marks_path(region: &Path) -> PathBuf {
     Path::new("/").join(MARKS_FOLDER).join(region.strip_prefix("/").unwrap_or(region))
 }
 
-fn bytes_of(path: &Path) -> &[u8] {
+/// A path as it is in trees.
+pub fn bytes_of(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }

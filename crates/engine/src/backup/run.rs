@@ -6,17 +6,17 @@
 //!                      └ no ─▶ readers ─────▶   (in the order of the walk)
 //! ```
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use strongroom_base::Cancel;
-use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader, Xattr};
-use strongroom_repository::{ChunkReader, ErrorKind, RepositoryError};
+use strongroom_repository::ChunkReader;
 use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
 
 use super::as_made::AsMade;
 use super::parent::ParentDirectory;
+use super::present::is_present;
 use super::racy::RacyTimes;
 use super::readers::{AHEAD_BYTES, AHEAD_FILES, Readers};
 use super::tally::Tally;
@@ -194,7 +194,7 @@ impl<'r> Run<'r, '_> {
         }
         if let Some(content) = same.and_then(|same| same.entry().content())
             && content.stream_bytes() == metadata.size
-            && self.is_present(content)?
+            && is_present(content, self.reader, self.trees.writer())?
         {
             let content_bytes = content.stream_bytes();
             self.tally.counted.unchanged += 1;
@@ -231,7 +231,7 @@ impl<'r> Run<'r, '_> {
                 .is_some_and(|before| made.is_same_content(&self.path, &metadata, &before.kind));
         let before = before.as_ref().and_then(Entry::content).cloned();
         if let Some(content) = before.as_ref().filter(|_| is_same)
-            && self.is_present(content)?
+            && is_present(content, self.reader, self.trees.writer())?
         {
             metadata.xattrs = self.xattrs(&entry);
             self.tally.counted.unchanged += 1;
@@ -263,22 +263,6 @@ impl<'r> Run<'r, '_> {
     /// True if the parent's times do not prove that an entry is unchanged.
     fn is_racy(&self, metadata: &Metadata) -> bool {
         self.racy.is_some_and(|racy| racy.may_hide_a_change(metadata))
-    }
-
-    /// Whether every chunk that a recipe needs still exists.
-    fn is_present(&self, content: &Recipe) -> Result<bool, EngineError> {
-        let (mut is_present, mut nodes) = (true, HashSet::new());
-        let visited = for_each_chunk(content, self.reader, &mut |chunk, level| {
-            is_present = is_present && self.trees.writer().is_present(chunk)?;
-            let is_new = level == 0 || nodes.insert((level, chunk.fingerprint));
-            Ok::<_, RepositoryError>(if is_present && is_new { Visit::Into } else { Visit::Past })
-        });
-        match visited {
-            // A node that is damaged, or that this machine has no key for.
-            Err(error) if error.is_damage() || error.kind() == ErrorKind::PutOnly => Ok(false),
-            Err(error) => Err(error.into()),
-            Ok(()) => Ok(is_present),
-        }
     }
 
     fn xattrs(&mut self, entry: &EntryHandle) -> Vec<Xattr> {

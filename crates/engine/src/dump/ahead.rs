@@ -16,7 +16,6 @@ use strongroom_catalog::{ChunkRef, Entry, EntryKind, LinkKey, LinkTable, Recipe,
 use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotEvent};
 use strongroom_source::PathFilter;
 
-use super::cat::ByteRange;
 use crate::error::EngineError;
 use crate::wanted::{WantedEvent, WantedWalk};
 
@@ -36,6 +35,22 @@ pub enum LinkMode {
     First,
     /// Each has the content.
     Each,
+}
+
+/// A part of a file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ByteRange {
+    /// Its first byte, from 0.
+    pub offset: u64,
+    /// Its length, which may go past the end of the file; none for all that follows.
+    pub length: Option<u64>,
+}
+
+impl ByteRange {
+    /// Behind its last byte.
+    pub fn end(self) -> u64 {
+        self.length.map_or(u64::MAX, |length| self.offset.saturating_add(length))
+    }
 }
 
 /// What is read.
@@ -270,7 +285,11 @@ impl Walker<'_> {
             Step::Ready(Item::Chunk(Err(LostChunk { bytes, error })))
         };
         if let Err(error) = recipe.seek_forward(offset).map_err(RepositoryError::from) {
-            return if error.is_damage() { self.step(lost(offset, error)) } else { Err(error.into()) };
+            return if error.is_damage() {
+                self.step(lost(offset, error))
+            } else {
+                Err(error.into())
+            };
         }
         let mut read = offset;
         while read < end {

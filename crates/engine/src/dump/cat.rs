@@ -10,28 +10,12 @@ use std::path::PathBuf;
 
 use strongroom_arena::CacheLimits;
 use strongroom_base::Cancel;
-use strongroom_catalog::Snapshot;
+use strongroom_catalog::{EntryKind, Snapshot};
 use strongroom_repository::{ChunkReader, Found, Repository, RepositoryError, find_path};
 
-use super::ahead::{Item, LinkMode, Wanted, read_ahead};
-use super::{kind_text, write_zeros};
+use super::ahead::{ByteRange, Item, LinkMode, Wanted, read_ahead};
+use super::write_zeros;
 use crate::error::EngineError;
-
-/// A part of a file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ByteRange {
-    /// Its first byte, from 0.
-    pub offset: u64,
-    /// Its length, which may go past the end of the file; none for all that follows.
-    pub length: Option<u64>,
-}
-
-impl ByteRange {
-    /// Behind its last byte.
-    pub fn end(self) -> u64 {
-        self.length.map_or(u64::MAX, |length| self.offset.saturating_add(length))
-    }
-}
 
 /// Writes the content of one file, and returns how many bytes. If something of it is lost, it stops
 /// there.
@@ -87,6 +71,18 @@ fn check_range(found: &Found, path: &[u8], range: ByteRange) -> Result<(), Engin
         return Err(EngineError::BehindEnd { path, offset: range.offset, bytes });
     }
     Ok(())
+}
+
+fn kind_text(kind: &EntryKind) -> &'static str {
+    match kind {
+        EntryKind::File { .. } => "a file",
+        EntryKind::Directory { .. } => "a directory",
+        EntryKind::Symlink { .. } => "a symbolic link",
+        EntryKind::Fifo => "a named pipe",
+        EntryKind::Socket => "a socket",
+        EntryKind::CharDevice(_) => "a character device",
+        EntryKind::BlockDevice(_) => "a block device",
+    }
 }
 
 /// What is written of the chunks, which begin before the range and end behind it.

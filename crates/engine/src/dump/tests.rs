@@ -12,7 +12,7 @@ use strongroom_repository::{ChunkReader, Found, RepositoryError, find_path};
 use strongroom_testkit::tree::{set_mtime, sparse};
 use strongroom_testkit::{Content, Image, Kind, Listener, noise};
 
-use super::{DumpFormat, DumpOutcome, DumpPart, cat, dump};
+use super::{ByteRange, DumpFormat, DumpOutcome, DumpPart, cat, cat_range, dump};
 use crate::error::EngineError;
 use crate::testing::World;
 
@@ -305,6 +305,44 @@ fn cat_gives_one_file() {
             other => panic!("{name}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn cat_gives_a_range() {
+    let world = World::new();
+    world.grow(4);
+    let snapshot = world.backup();
+    let path = |name: &str| [&world.path()[..], b"/", name.as_bytes()].concat();
+    for name in ["large", "sparse", "hole", "empty"] {
+        let whole = fs::read(world.tree().join(name)).unwrap();
+        let size = whole.len() as u64;
+        let offsets = [0, 1, size / 3, size / 2 + 1, size.saturating_sub(1), size];
+        for offset in offsets.into_iter().filter(|offset| *offset <= size) {
+            for length in [None, Some(0), Some(1), Some(size / 3), Some(size), Some(u64::MAX)] {
+                let (range, mut out) = (ByteRange { offset, length }, Vec::new());
+                let bytes = cat_range(&world.repository, &snapshot, &path(name), range, &mut out);
+                let end = offset.saturating_add(length.unwrap_or(size)).min(size);
+                assert_eq!(bytes.unwrap(), end - offset);
+                assert!(out == whole[offset as usize..end as usize], "{name}: {range:?}");
+            }
+        }
+        let range = ByteRange { offset: size + 1, length: Some(0) };
+        match cat_range(&world.repository, &snapshot, &path(name), range, &mut Vec::new()) {
+            Err(EngineError::BehindEnd { offset, bytes, .. }) => {
+                assert_eq!((offset, bytes), (size + 1, size));
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_range_that_is_lost_is_an_error() {
+    let (world, snapshot) = damaged_world();
+    let path = [world.path(), b"/large".to_vec()].concat();
+    let (range, mut out) = (ByteRange { offset: 150_000, length: Some(1) }, Vec::new());
+    let error = cat_range(&world.repository, &snapshot, &path, range, &mut out).unwrap_err();
+    assert!(error.is_damage() && out.is_empty(), "{error}");
 }
 
 /// A stream that ends early.

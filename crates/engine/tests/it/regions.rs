@@ -24,6 +24,8 @@ use strongroom_upkeep::{VerifyDepth, verify};
 
 use crate::world::{World, options, snapshot_ids};
 
+mod combined;
+
 const CHUNK: usize = 64 << 10;
 
 /// What writes to a region just before its reading with a number.
