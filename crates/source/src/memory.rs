@@ -12,7 +12,7 @@ pub mod process;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -47,12 +47,15 @@ pub trait Memory: Send + Sync {
 /// mapped, or a memfd by its name below `/proc`.
 #[derive(Debug)]
 pub struct MemoryFile {
-    path: PathBuf,
+    /// Its name; none of a file that another process has handed over.
+    path: Option<PathBuf>,
     file: File,
     bytes: u64,
     metadata: Metadata,
     /// It is another file than the owner's.
     is_held: bool,
+    /// The owner has the same position in it, which is left alone.
+    is_shared: bool,
 }
 
 impl MemoryFile {
@@ -66,21 +69,49 @@ impl MemoryFile {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = File::from(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?);
         let metadata = metadata_of(&file)?;
-        Ok(Self { path: path.to_owned(), bytes: metadata.size, file, metadata, is_held: false })
+        Ok(Self {
+            path: Some(path.to_owned()),
+            bytes: metadata.size,
+            file,
+            metadata,
+            is_held: false,
+            is_shared: false,
+        })
+    }
+
+    /// The first `bytes` of a file that another process has handed over.
+    ///
+    /// # Errors
+    ///
+    /// It is no regular file, or is shorter.
+    pub fn of(file: File, bytes: u64) -> io::Result<Self> {
+        let metadata = metadata_of(&file)?;
+        if metadata.size < bytes {
+            let message = format!("it has {} bytes, and {bytes} were announced", metadata.size);
+            return Err(io::Error::other(message));
+        }
+        let metadata = Metadata { size: bytes, ..metadata };
+        let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let (file, is_shared) = match File::open(name) {
+            Ok(own) => (own, false),
+            Err(_) => (file, true),
+        };
+        Ok(Self { path: None, bytes, file, metadata, is_held: false, is_shared })
     }
 
     /// The same region as it is in this moment, if its file system can hold on to it (XFS, Btrfs):
     /// a file without a name that shares its blocks. The kernel stops writers to a mapping until it
     /// has it, so it is the region at one instant.
     pub fn hold_on(&self) -> io::Result<Self> {
-        let folder = self.path.parent().ok_or(Errno::NOENT)?;
+        let folder = self.path.as_deref().and_then(Path::parent).ok_or(Errno::NOENT)?;
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         let held = rustix::fs::open(folder, flags, rustix::fs::Mode::RUSR)?;
         rustix::fs::ioctl_ficlone(&held, &self.file)?;
         let file = File::from(held);
         let bytes = file.metadata()?.len();
         let metadata = Metadata { size: bytes, ..self.metadata.clone() };
-        Ok(Self { path: self.path.clone(), file, bytes, metadata, is_held: true })
+        let path = self.path.clone();
+        Ok(Self { path, file, bytes, metadata, is_held: true, is_shared: false })
     }
 }
 
@@ -99,6 +130,9 @@ impl Memory for MemoryFile {
     }
 
     fn has_data(&self, range: Range<u64>) -> bool {
+        if self.is_shared {
+            return true;
+        }
         // The position of the file is used for nothing else. What knows no holes is all data.
         match rustix::fs::seek(&self.file, SeekFrom::Data(range.start)) {
             Ok(data) => data < range.end,
@@ -112,7 +146,11 @@ impl Memory for MemoryFile {
             return Ok(());
         }
         let here = metadata_of(&self.file)?;
-        let now = File::open(&self.path).and_then(|file| metadata_of(&file));
+        let Some(path) = &self.path else {
+            let is_whole = here.size >= self.bytes;
+            return is_whole.then_some(()).ok_or_else(|| io::Error::other("it became shorter"));
+        };
+        let now = File::open(path).and_then(|file| metadata_of(&file));
         if now.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             return Err(io::Error::other("it was removed while it was read"));
         }
