@@ -84,8 +84,8 @@ impl MemoryFile {
     /// # Errors
     ///
     /// It is no regular file, or is shorter.
-    pub fn of(file: File, bytes: u64) -> io::Result<Self> {
-        let metadata = metadata_of(&file)?;
+    pub fn of(file: &File, bytes: u64) -> io::Result<Self> {
+        let metadata = metadata_of(file)?;
         if metadata.size < bytes {
             let message = format!("it has {} bytes, and {bytes} were announced", metadata.size);
             return Err(io::Error::other(message));
@@ -94,7 +94,7 @@ impl MemoryFile {
         let name = format!("/proc/self/fd/{}", file.as_raw_fd());
         let (file, is_shared) = match File::open(name) {
             Ok(own) => (own, false),
-            Err(_) => (file, true),
+            Err(_) => (file.try_clone()?, true),
         };
         Ok(Self { path: None, bytes, file, metadata, is_held: false, is_shared })
     }

@@ -16,6 +16,7 @@ mod random;
 mod recording;
 mod refusing;
 pub mod relay;
+pub mod rp;
 pub mod servers;
 mod skip;
 pub mod tree;

@@ -5,8 +5,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use serde_json::json;
+use strongroom_base::units::parse_bytes;
 use strongroom_base::{Cancel, Cancelled};
-use strongroom_engine::cat;
+use strongroom_engine::{ByteRange, EngineError, cat_range};
 
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
@@ -23,6 +24,13 @@ pub struct Args {
     narrowing: NarrowingArgs,
     #[command(flatten)]
     replicas: ReplicaArgs,
+    /// Begin at this byte of the file, counted from 0, such as 4096 or 64MiB
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0",
+        hide_default_value = true)]
+    offset: u64,
+    /// Write at most this many bytes
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    length: Option<u64>,
 }
 
 /// Writes it.
@@ -37,10 +45,14 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     what.report(context, &snapshot);
     let exit = check_complete(context, &snapshot);
     let mut out = Stoppable { out: std::io::stdout().lock(), cancel: &context.cancel };
-    let written = cat(&repository, &snapshot, &what.path, &mut out);
-    let bytes = written.map_err(|error| match context.cancel.is_cancelled() {
-        true => Cancelled.into(),
-        false => error,
+    let range = ByteRange { offset: args.offset, length: args.length };
+    let written = cat_range(&repository, &snapshot, &what.path, range, &mut out);
+    let bytes = written.map_err(|error| match error {
+        _ if context.cancel.is_cancelled() => EngineError::from(Cancelled).into(),
+        EngineError::BehindEnd { bytes, .. } => {
+            CliError::from(error).with_hint(format!("give an --offset of at most {bytes}"))
+        }
+        error => error.into(),
     })?;
     context.terminal.json(&json!({
         "event": "summary",

@@ -1,5 +1,7 @@
 //! `strongroom ram`: memory that is in use.
 
+mod agent;
+mod cluster;
 mod load;
 mod regions;
 mod store;
@@ -10,7 +12,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use crate::context::Context;
-use crate::exit::CliError;
+use crate::exit::{CliError, Exit};
 
 /// What is done with memory.
 #[derive(Debug, Clone, clap::Args)]
@@ -27,6 +29,10 @@ enum What {
     Load(load::Args),
     /// Store regions again and again
     Watch(Box<watch::Args>),
+    /// Store and load buckets for the programs of this node, and for a cluster
+    Agent(Box<agent::Args>),
+    /// Store and load files whose buckets are in the memory of many nodes
+    Cluster(cluster::Args),
 }
 
 /// Does it.
@@ -35,5 +41,13 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         What::Store(args) => store::run(context, &args),
         What::Load(args) => load::run(context, args),
         What::Watch(args) => watch::run(context, &args),
+        What::Agent(args) => agent::run(context, &args),
+        What::Cluster(args) => cluster::run(context, args),
     }
+}
+
+/// Why the files of a cluster are of no use.
+fn cluster_failed(error: strongroom_ram::files::FilesError) -> CliError {
+    let hint = "`strongroom ram cluster add FOLDER NODE=ADDRESS:PORT` makes these files";
+    CliError::new(Exit::Failed, error.to_string(), hint)
 }

@@ -19,7 +19,7 @@ use super::init;
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
-use crate::machine::user_name;
+use crate::machine::{host_name, user_name};
 use crate::progress::TerminalMonitor;
 use crate::running::{RecordedMonitor, RunningRecord};
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
@@ -58,6 +58,54 @@ pub struct StoringArgs {
     new_repository: init::NewRepositoryArgs,
 }
 
+/// How snapshots are stored by what runs for long.
+#[derive(Debug, Clone, clap::Args)]
+pub struct PlainStoringArgs {
+    /// Add this label to the snapshots; may be given several times
+    #[arg(long = "label", visible_alias = "tag", value_name = "TEXT")]
+    labels: Vec<String>,
+    /// Record this host name instead of the machine's
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Compression: a zstd level from -7 (fastest) to 22 (smallest), or "auto" for as much as the
+    /// processor has time for
+    #[arg(long, value_name = "LEVEL", allow_hyphen_values = true, default_value = "3",
+        value_parser = parse_compression)]
+    compression: Compression,
+}
+
+impl PlainStoringArgs {
+    /// The options of each backup.
+    pub fn options(&self, context: &Context) -> BackupOptions {
+        let pack = PackOptions { compression: self.compression, ..PackOptions::default() };
+        let host = self.host.clone().unwrap_or_else(host_name);
+        let readers = std::thread::available_parallelism().map_or(1, usize::from);
+        let labels = self.labels.clone();
+        BackupOptions { labels, readers, pack, ..options_of(context, host) }
+    }
+}
+
+/// What is the same in every backup of this program.
+fn options_of(context: &Context, host: String) -> BackupOptions {
+    BackupOptions {
+        paths: Vec::new(),
+        source: SourceOptions::default(),
+        host,
+        user: user_name(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        labels: Vec::new(),
+        force: false,
+        dry_run: false,
+        parent: None,
+        readers: threads_that_read(),
+        count_first: context.terminal.shows_progress(),
+        pack: PackOptions::default(),
+        program: concat!("strongroom ", env!("CARGO_PKG_VERSION")).to_owned(),
+        as_made: None,
+    }
+}
+
 impl StoringArgs {
     /// The repository, which is created if there is none.
     pub fn open_or_init(&self, context: &Context) -> Result<Repository, CliError> {
@@ -84,23 +132,8 @@ impl StoringArgs {
         let (compression, deltas) = (self.compression, !self.no_deltas);
         let mut pack = PackOptions { compression, deltas, ..PackOptions::default() };
         pack.workers = self.threads.unwrap_or(pack.workers);
-        Ok(BackupOptions {
-            paths: Vec::new(),
-            source: SourceOptions::default(),
-            host,
-            user: user_name(),
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            labels: self.labels.clone(),
-            force: false,
-            dry_run: self.dry_run,
-            parent,
-            readers: threads_that_read(),
-            count_first: context.terminal.shows_progress(),
-            pack,
-            program: concat!("strongroom ", env!("CARGO_PKG_VERSION")).to_owned(),
-            as_made: None,
-        })
+        let (labels, dry_run) = (self.labels.clone(), self.dry_run);
+        Ok(BackupOptions { labels, dry_run, parent, pack, ..options_of(context, host) })
     }
 
     /// A monitor that also writes down how far the backup is, for `status` and `tui`.

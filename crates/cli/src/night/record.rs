@@ -15,6 +15,7 @@ use strongroom_base::{Printable, Timestamp};
 
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::machine::state_folder;
 use crate::replaced::replace_private;
 
 /// At most this many runs are remembered.
@@ -132,7 +133,7 @@ impl Records {
     ///
     /// If there is no folder for them.
     pub fn of(profile: &str) -> Result<Self, CliError> {
-        let folder = folder().ok_or_else(|| {
+        let folder = state_folder().ok_or_else(|| {
             let message = "there is no folder in which to remember runs";
             CliError::new(Exit::Failed, message, "set HOME or XDG_STATE_HOME")
         })?;
@@ -253,16 +254,6 @@ fn read_at_most(path: &Path) -> std::io::Result<Vec<u8>> {
 fn open_lock(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
-}
-
-fn folder() -> Option<PathBuf> {
-    let absolute = |name| {
-        std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute())
-    };
-    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
-    // A service of the machine has no home.
-    let of_root = || rustix::process::geteuid().is_root().then(|| PathBuf::from("/var/lib"));
-    Some(state.or_else(of_root)?.join("strongroom"))
 }
 
 impl Record {

@@ -5,6 +5,7 @@
 mod book;
 mod crash;
 mod damage;
+mod doors;
 mod drill;
 mod drill_bad_days;
 mod findings;

@@ -71,7 +71,7 @@ fn the_position_of_a_file_that_was_handed_over_is_left_alone() {
     owner.set_len(1 << 20).unwrap();
     owner.write_all_at(b"x", 512 << 10).unwrap();
     rustix::fs::seek(&owner, SeekFrom::Start(77)).unwrap();
-    let region = MemoryFile::of(owner.try_clone().unwrap(), 600 << 10).unwrap();
+    let region = MemoryFile::of(&owner, 600 << 10).unwrap();
     assert_eq!((region.bytes(), region.metadata().size), (600 << 10, 600 << 10));
     assert!(!region.has_data(0..512 << 10) && region.has_data(0..600 << 10));
     assert!(region.hold_on().is_err(), "it has no name beside which a copy could be");
@@ -80,6 +80,6 @@ fn the_position_of_a_file_that_was_handed_over_is_left_alone() {
     assert_eq!(rustix::fs::seek(&owner, SeekFrom::Current(0)).unwrap(), 77);
     owner.set_len(512 << 10).unwrap();
     assert_eq!(region.check().unwrap_err().to_string(), "it became shorter");
-    let error = MemoryFile::of(owner, 600 << 10).unwrap_err().to_string();
+    let error = MemoryFile::of(&owner, 600 << 10).unwrap_err().to_string();
     assert_eq!(error, "it has 524288 bytes, and 614400 were announced");
 }

@@ -1,0 +1,165 @@
+//! Agents that end, refuse, or were never there; and programs that end.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::agent::{Archive, FakeAgent, Manners};
+use strongroom_bucket::{AREAS_MAX, Bucket, BucketError};
+
+use crate::world::{FILE, Record, Recorder, Shared, World, eventually, register_private};
+
+#[test]
+fn without_an_agent_the_error_says_what_to_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = Bucket::open(Some(&folder.path().join("ram.sock")), FILE, 0).unwrap_err();
+    assert!(matches!(error, BucketError::NoAgent { .. }), "{error}");
+    assert!(error.to_string().contains("strongroom ram agent"), "{error}");
+}
+
+#[test]
+fn an_agent_may_refuse_a_bucket() {
+    let world = World::new();
+    let refusal = Some("another program has it".to_owned());
+    world.agent().behave(Manners { refusal, ..Manners::default() });
+    let error = Bucket::open(Some(&world.socket()), FILE, 5).unwrap_err();
+    assert!(error.to_string().ends_with("refuses bucket 5 of orders: another program has it"));
+}
+
+#[test]
+fn calls_that_wait_return_when_the_agent_ends() {
+    let mut world = World::new();
+    let slow = Manners { commit_time: Duration::from_secs(1), ..Manners::default() };
+    world.agent().behave(slow);
+    let mut heap = vec![2; 70_000];
+    let bucket = world.open(0);
+    register_private(&bucket, "heap", &mut heap);
+    bucket.store("n", 1).unwrap();
+    let agent = world.agent.take();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| bucket.wait("n", 1));
+        thread::sleep(Duration::from_millis(100));
+        drop(agent);
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, BucketError::AgentGone | BucketError::NoAgent { .. }), "{error}");
+    });
+}
+
+#[test]
+fn the_next_call_connects_and_registers_again() {
+    let mut world = World::new();
+    let mut heap = vec![2; 70_000];
+    let shared = Shared::new(&[4; 100]);
+    let bucket = world.open(0);
+    register_private(&bucket, "heap", &mut heap);
+    shared.register(&bucket, "data", 100);
+    bucket.store("n", 1).unwrap();
+    bucket.wait("n", 1).unwrap();
+    world.restart();
+    heap[0] = 3;
+    assert!(eventually(|| bucket.store("n", 2).is_ok()));
+    bucket.wait("n", 2).unwrap();
+    let areas = world.archive.areas(FILE, 0, "n", 2).unwrap();
+    assert_eq!((areas["heap"].clone(), areas["data"].clone()), (heap.clone(), vec![4; 100]));
+    bucket.load("n", 1).unwrap();
+    assert_eq!(heap[0], 2);
+}
+
+#[test]
+fn as_many_areas_as_a_bucket_may_have_are_registered_again() {
+    let mut world = World::new();
+    let mut heap = vec![2; AREAS_MAX * 10];
+    let bucket = world.open(0);
+    for (number, part) in heap.chunks_mut(10).enumerate() {
+        part.fill(number as u8);
+        register_private(&bucket, &number.to_string(), part);
+    }
+    let one_more = Shared::new(&[0]);
+    let error = bucket.region("more", one_more.0.as_fd(), None, 1).unwrap_err();
+    assert!(matches!(error, BucketError::TooManyAreas), "{error}");
+    world.restart();
+    assert!(eventually(|| bucket.store("n", 1).is_ok()));
+    bucket.wait("n", 1).unwrap();
+    let areas = world.archive.areas(FILE, 0, "n", 1).unwrap();
+    assert_eq!((areas.len(), &areas["300"]), (AREAS_MAX, &vec![44; 10]));
+    heap.fill(0);
+    bucket.load("n", 1).unwrap();
+    assert_eq!(heap[3001], 44);
+}
+
+#[test]
+fn a_program_that_calls_nothing_is_found_by_the_next_agent() {
+    let mut world = World::new();
+    let record = Arc::new(Record::default());
+    let mut heap = vec![2; 70_000];
+    let bucket = world.open(0);
+    register_private(&bucket, "heap", &mut heap);
+    bucket.on_quiesce(Box::new(Recorder(record.clone()))).unwrap();
+    assert!(world.agent().await_owner(FILE, 0));
+    world.restart();
+    assert!(world.agent().await_owner(FILE, 0));
+    world.agent().store(FILE, 0, "n", 1).unwrap();
+    assert_eq!(world.archive.areas(FILE, 0, "n", 1).unwrap()["heap"], heap);
+}
+
+#[test]
+fn a_program_goes_on_when_the_agent_ends() {
+    let mut world = World::new();
+    let record = Arc::new(Record::default());
+    let mut heap = vec![2; 70_000];
+    let bucket = world.open(0);
+    register_private(&bucket, "heap", &mut heap);
+    bucket.on_quiesce(Box::new(Recorder(record.clone()))).unwrap();
+    assert!(world.agent().await_owner(FILE, 0));
+    world.agent().quiesce(FILE, 0).unwrap();
+    assert_eq!(Record::count(&record.resumed), 0);
+    world.agent = None;
+    assert!(eventually(|| Record::count(&record.resumed) == 1));
+    // And it can store with the next one: nothing is held for the old one.
+    world.restart();
+    assert!(eventually(|| bucket.store("n", 1).is_ok()));
+    bucket.wait("n", 1).unwrap();
+}
+
+#[test]
+fn a_store_that_the_agent_never_captured_is_reported() {
+    let mut world = World::new();
+    let slow = Manners { capture_time: Duration::from_secs(1), ..Manners::default() };
+    world.agent().behave(slow);
+    let mut heap = vec![2; 70_000];
+    let bucket = world.open(0);
+    register_private(&bucket, "heap", &mut heap);
+    bucket.store("n", 1).unwrap();
+    world.agent = None;
+    assert!(eventually(|| {
+        let error = bucket.wait("n", 1).unwrap_err();
+        error.to_string().contains("before it had captured it")
+    }));
+}
+
+#[test]
+fn shared_memory_outlives_a_program_that_held_still() {
+    let world = World::new();
+    let record = Arc::new(Record::default());
+    let shared = Shared::new(&[4; 100]);
+    let bucket = world.open(0);
+    shared.register(&bucket, "data", 100);
+    bucket.on_quiesce(Box::new(Recorder(record.clone()))).unwrap();
+    assert!(world.agent().await_owner(FILE, 0));
+    world.agent().quiesce(FILE, 0).unwrap();
+    drop(bucket);
+    // A closed bucket does not leave its program stopped.
+    assert_eq!(Record::count(&record.resumed), 1);
+    assert!(world.agent().store(FILE, 0, "n", 1).is_err());
+}
+
+#[test]
+fn only_one_agent_listens_on_a_socket() {
+    let world = World::new();
+    let second = FakeAgent::start(&world.socket(), Arc::new(Archive::default()));
+    assert!(second.unwrap_err().to_string().contains("another agent listens"));
+    std::fs::write(world.folder().join("file"), b"").unwrap();
+    let third = FakeAgent::start(&world.folder().join("file"), Arc::new(Archive::default()));
+    assert!(third.unwrap_err().to_string().contains("is no socket"));
+}

@@ -1,0 +1,64 @@
+//! `strongroom ram cluster evict`
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use serde_json::json;
+use strongroom_cluster::{Acknowledgement, Cut, Outcome, State, Task};
+
+use super::{
+    FileArgs, LimitArgs, NoCaller, ask, eviction_json, find_cut, keeper, parts, report_eviction,
+    run_task,
+};
+use crate::commands::storing::PlainStoringArgs;
+use crate::context::Context;
+use crate::exit::{CliError, Exit};
+
+/// Which file is evicted, and what holds it.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    file: FileArgs,
+    /// The snapshot that holds it [default: the newest one of the file]
+    #[arg(long, value_name = "SNAPSHOT")]
+    snapshot: Option<OsString>,
+    #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
+    storing: PlainStoringArgs,
+}
+
+/// Frees what is still as it was stored.
+pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    let (controller, file) = (args.file.controller()?, &args.file.file);
+    let keeper = keeper(context, &args.storing)?;
+    let cut = find_cut(&keeper, file, args.snapshot.as_ref())?;
+    let limits = args.limits.limits();
+    let (answers, _) = ask(context, &controller, file, limits)?;
+    let is_stored = |answer: &Acknowledgement| {
+        let is_stored = answer.state == State::Stored && answer.epoch == cut.epoch;
+        answer.snapshot.filter(|_| is_stored)
+    };
+    let (parts, _) = parts(&cut, &answers, is_stored);
+    if parts.is_empty() {
+        let message = format!(
+            "no node has a bucket of {file} that it stored for snapshot {}",
+            cut.snapshot.short()
+        );
+        let hint = "store it again: `strongroom ram cluster store FILE --evict`";
+        return Err(CliError::new(Exit::Failed, message, hint));
+    }
+    let wanted = Cut { epoch: cut.epoch, snapshot: cut.snapshot };
+    let task = Task::Evict { cut: wanted, parts };
+    let outcome = run_task(context, &controller, file, task, limits, &mut NoCaller)?;
+    let Outcome::Evicted(eviction) = outcome else { return Ok(Exit::Failed.into()) };
+    let exit = report_eviction(context, &controller, &eviction)?;
+    context.terminal.json(&json!({
+        "event": "summary",
+        "file": file.as_str(),
+        "snapshot": cut.snapshot.to_string(),
+        "epoch": cut.epoch.0,
+        "eviction": eviction_json(&controller, &eviction),
+    }))?;
+    Ok(exit.into())
+}

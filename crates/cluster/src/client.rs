@@ -1,0 +1,454 @@
+//! What the client of a cluster does in one run: a machine without I/O. [`Client`] takes
+//! acknowledgements, results of effects and the time, and gives back [`ClientEffect`]s, which the
+//! caller carries out in their order. It ends with [`ClientEffect::Finish`].
+//!
+//! ```text
+//! Status ▶ own epoch on disk ▶ PREPARE… ▶ union of ready is whole ▶ CUT… ▶ all captured ▶ all stored
+//!    ▲                            │                                  │
+//!    └──── ABORT, wait, next ◀────┴── a bucket failed or refused ◀───┘     ▶ Commit ▶ EVICT, next epoch
+//! ```
+//!
+//! # Invariants
+//!
+//! - CUT is sent only when the ranges that are ready in this epoch cover all keys exactly once.
+//! - A cut is committed only if each bucket of that union was stored in this epoch, with the range
+//!   that it was ready with.
+//! - EVICT is sent only for a cut that is committed, and lists the parts of that cut.
+//! - An acknowledgement counts only if it is of this run and, once there is one, of this epoch.
+//! - A range is recovered at most once in a run.
+
+mod effects;
+mod listed;
+mod storing;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use strongroom_bucket::KeyRange;
+
+use crate::chance::Chance;
+use crate::message::{
+    Acknowledgement, BucketNumber, Command, Cut, Epoch, FileName, NodeId, Part, RunId, State, Verb,
+};
+use crate::union::{Claim, Holder, Overlap, Union};
+pub use effects::{
+    ClientEffect, ClientInput, ClusterError, Eviction, Outcome, Problem, StoredPart,
+};
+
+/// The first pause between two commands, and the longest.
+const BACKOFF_MS: (u32, u32) = (50, 2_000);
+/// How far the epoch of a node may be ahead of all that is known. One node that claims more, by a
+/// mistake or on purpose, would use up the epochs of all.
+const EPOCH_LEAP_MAX: u64 = 1 << 32;
+
+/// What a client is made with.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// Random, for this run alone.
+    pub run: RunId,
+    /// Random: it spreads commands over time.
+    pub seed: u64,
+    /// The highest epoch that an earlier client of this file kept; zero if there was none.
+    pub known_epoch: Epoch,
+    /// How long nodes are asked for their epochs and ranges at first, unless all keys are known
+    /// earlier.
+    pub ask_ms: u32,
+    /// How long programs may be stopped, and how long the client waits until all is captured.
+    pub deadline_ms: u32,
+    /// How long nodes may take to store, to evict, or to load.
+    pub store_ms: u32,
+    /// How many deadlines the client waits for. Behind each but the last, what is missing is
+    /// recovered.
+    pub periods: u32,
+}
+
+/// What a run is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Task {
+    /// Ask all nodes what they have.
+    Status,
+    /// Store all buckets at one instant.
+    Store {
+        /// Whether to free their memory once the cut is committed.
+        evicts: bool,
+    },
+    /// Free the memory of buckets that a committed cut holds.
+    Evict {
+        /// The cut.
+        cut: Cut,
+        /// Its buckets.
+        parts: Vec<Part>,
+    },
+    /// Load the buckets of a cut.
+    Load {
+        /// The cut.
+        cut: Cut,
+        /// Its buckets, each with the node that is to load it.
+        parts: Vec<Part>,
+    },
+}
+
+/// One run of a client.
+#[derive(Debug)]
+pub struct Client {
+    file: FileName,
+    task: Task,
+    options: ClientOptions,
+    chance: Chance,
+    now_ms: u64,
+    phase: Phase,
+    epoch: Epoch,
+    highest: Epoch,
+    /// What was answered to `Status`, by node and bucket.
+    known: BTreeMap<(NodeId, Option<BucketNumber>), Acknowledgement>,
+    /// The best answers of this epoch.
+    answers: BTreeMap<Holder, Acknowledgement>,
+    /// What buckets claimed in this period, in any round of it.
+    heard: BTreeMap<Holder, Claim>,
+    /// Why buckets or nodes did not do what was asked, last.
+    problems: BTreeMap<(NodeId, Option<BucketNumber>), Problem>,
+    overlaps: Vec<Overlap>,
+    recovered: BTreeSet<KeyRange>,
+    periods_left: u32,
+    /// The deadline; `u64::MAX` until the first round of the period begins.
+    period_end_ms: u64,
+    /// When the present round began.
+    begun_at_ms: u64,
+    send_at_ms: u64,
+    backoff_ms: u32,
+    rest_ms: u32,
+    /// How many times PREPARE was sent while claims contradicted each other.
+    doubtful_sends: u32,
+    committed: Option<(Cut, Vec<StoredPart>)>,
+    effects: Vec<ClientEffect>,
+}
+
+/// Where a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nodes say what they have, until then.
+    Asking {
+        until_ms: u64,
+    },
+    /// The epoch is on its way to the disk.
+    Keeping,
+    Preparing,
+    Cutting,
+    Storing,
+    Committing,
+    Evicting,
+    Loading,
+    /// A round was given up; the next one begins then.
+    Resting {
+        until_ms: u64,
+    },
+    Finished,
+}
+
+impl Client {
+    /// Begins a run. The first [`Client::tick`] sends the first command.
+    pub fn new(file: FileName, task: Task, options: ClientOptions, now_ms: u64) -> Self {
+        Self {
+            file,
+            task,
+            chance: Chance::new(options.seed),
+            now_ms,
+            phase: Phase::Asking { until_ms: now_ms + u64::from(options.ask_ms) },
+            epoch: Epoch::default(),
+            highest: options.known_epoch,
+            known: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            problems: BTreeMap::new(),
+            overlaps: Vec::new(),
+            recovered: BTreeSet::new(),
+            periods_left: options.periods.max(1),
+            period_end_ms: u64::MAX,
+            begun_at_ms: now_ms,
+            send_at_ms: now_ms,
+            backoff_ms: BACKOFF_MS.0,
+            rest_ms: BACKOFF_MS.0,
+            doubtful_sends: 0,
+            committed: None,
+            effects: Vec::new(),
+            options,
+        }
+    }
+
+    /// Takes an acknowledgement that was opened with its node's key.
+    pub fn receive(&mut self, now_ms: u64, answer: &Acknowledgement) -> Vec<ClientEffect> {
+        self.go_to(now_ms);
+        if answer.run == self.options.run && self.phase != Phase::Finished {
+            self.take(answer);
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Takes the result of an effect.
+    pub fn input(&mut self, now_ms: u64, input: ClientInput) -> Vec<ClientEffect> {
+        self.go_to(now_ms);
+        match (input, self.phase) {
+            (ClientInput::EpochKept(epoch), Phase::Keeping) if epoch == self.epoch => self.begin(),
+            (ClientInput::EpochNotKept { reason }, Phase::Keeping) => {
+                self.give_up(ClusterError::EpochNotKept { file: self.file.clone(), reason });
+            }
+            (ClientInput::Committed(snapshot), Phase::Committing) => self.committed(snapshot),
+            (ClientInput::NotCommitted { reason }, Phase::Committing) => {
+                let (file, epoch) = (self.file.clone(), self.epoch);
+                self.give_up(ClusterError::NotCommitted { file, epoch, reason });
+            }
+            (ClientInput::Moved { bucket, node }, _) => self.moved(bucket, node),
+            _ => {}
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Takes the time: repeats commands, and looks at deadlines.
+    pub fn tick(&mut self, now_ms: u64) -> Vec<ClientEffect> {
+        self.go_to(now_ms);
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When [`Client::tick`] has something to do; `None` while it waits for a result, or if the run
+    /// is over.
+    pub fn wake_at_ms(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Keeping | Phase::Committing | Phase::Finished => None,
+            Phase::Asking { until_ms } => Some(until_ms.min(self.send_at_ms)),
+            Phase::Resting { until_ms } => Some(until_ms.min(self.period_end_ms)),
+            _ => Some(self.period_end_ms.min(self.send_at_ms)),
+        }
+    }
+
+    fn go_to(&mut self, now_ms: u64) {
+        self.now_ms = self.now_ms.max(now_ms);
+        let is_over = self.now_ms >= self.period_end_ms;
+        match self.phase {
+            Phase::Asking { until_ms } if self.now_ms >= until_ms => self.asked(),
+            Phase::Preparing | Phase::Cutting | Phase::Loading | Phase::Resting { .. }
+                if is_over && self.is_before_eviction() =>
+            {
+                self.end_period();
+            }
+            Phase::Storing if is_over => self.not_stored(),
+            Phase::Evicting | Phase::Resting { .. } if is_over => self.end_eviction(),
+            Phase::Resting { until_ms } if self.now_ms >= until_ms => self.take_epoch(),
+            _ => {}
+        }
+        self.repeat();
+    }
+
+    /// Sends the command of the phase, if it is time.
+    fn repeat(&mut self) {
+        if self.now_ms < self.send_at_ms {
+            return;
+        }
+        match self.phase {
+            Phase::Asking { .. } => {
+                let shown = self.known.keys().filter_map(|(_, bucket)| *bucket).collect();
+                self.send(Verb::Status, self.options.deadline_ms, shown);
+            }
+            Phase::Preparing => self.send_prepare(),
+            Phase::Cutting => self.send_cut(State::Captured),
+            Phase::Storing => self.send_cut(State::Stored),
+            Phase::Evicting | Phase::Loading => self.send_parts(),
+            _ => return,
+        }
+        let spread = self.chance.up_to(self.backoff_ms / 2);
+        self.send_at_ms = self.now_ms + u64::from(self.backoff_ms) + spread;
+        self.backoff_ms = (self.backoff_ms * 2).min(BACKOFF_MS.1);
+    }
+
+    fn send(&mut self, verb: Verb, deadline_ms: u32, answered: Vec<BucketNumber>) {
+        let epoch = if verb == Verb::Status { Epoch::default() } else { self.epoch };
+        let (file, run) = (self.file.clone(), self.options.run);
+        self.effects.push(ClientEffect::Send(Command {
+            file,
+            run,
+            epoch,
+            verb,
+            deadline_ms,
+            answered,
+        }));
+    }
+
+    /// A command of a new kind is sent at once.
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.send_at_ms = self.now_ms;
+        self.backoff_ms = BACKOFF_MS.0;
+        self.repeat();
+    }
+
+    fn take(&mut self, answer: &Acknowledgement) {
+        if answer.highest.0 > self.highest.0.saturating_add(EPOCH_LEAP_MAX) {
+            let reason = format!("it claims epoch {}, which is out of reach", answer.highest);
+            return self.note(answer, reason);
+        }
+        self.highest = self.highest.max(answer.highest);
+        if let Phase::Asking { .. } = self.phase {
+            self.known.insert((answer.node, answer.bucket), answer.clone());
+            if self.task != Task::Status && Union::of(&self.present(|_| true)).is_whole() {
+                self.asked();
+            }
+            return;
+        }
+        if answer.epoch != self.epoch {
+            return;
+        }
+        self.heard.extend(claim_of(answer).map(|claim| (claim.holder, claim)));
+        match self.phase {
+            Phase::Preparing => self.take_ready(answer),
+            Phase::Cutting | Phase::Storing => self.take_stored(answer),
+            Phase::Evicting | Phase::Loading => self.take_listed(answer),
+            _ => {}
+        }
+    }
+
+    /// What buckets in memory claimed when they were asked for their status.
+    fn present(&self, is_wanted: impl Fn(BucketNumber) -> bool) -> Vec<Claim> {
+        let present = self.known.values().filter(|answer| answer.state != State::Evicted);
+        let wanted = present.filter(|answer| answer.bucket.is_some_and(&is_wanted));
+        wanted.filter_map(claim_of).collect()
+    }
+
+    /// Nodes had their time to say what they have.
+    fn asked(&mut self) {
+        if self.task == Task::Status {
+            let union = Union::of(&self.present(|_| true));
+            let answers = std::mem::take(&mut self.known).into_values().collect();
+            return self.finish(Outcome::Status { answers, union });
+        }
+        self.take_epoch();
+    }
+
+    fn period_ms(&self) -> u32 {
+        match self.task {
+            Task::Status | Task::Store { .. } if self.committed.is_none() => {
+                self.options.deadline_ms
+            }
+            _ => self.options.store_ms,
+        }
+    }
+
+    fn is_before_eviction(&self) -> bool {
+        self.committed.is_none() && !matches!(self.task, Task::Evict { .. })
+    }
+
+    /// Takes an epoch above all that are known. It is on the disk before it is used.
+    fn take_epoch(&mut self) {
+        let Some(next) = self.highest.max(self.epoch).0.checked_add(1) else {
+            return self.give_up(ClusterError::EpochsUsedUp { file: self.file.clone() });
+        };
+        self.epoch = Epoch(next);
+        self.phase = Phase::Keeping;
+        self.effects.push(ClientEffect::KeepEpoch(self.epoch));
+    }
+
+    /// The epoch is kept: its round begins.
+    fn begin(&mut self) {
+        self.answers.clear();
+        self.begun_at_ms = self.now_ms;
+        if self.period_end_ms == u64::MAX {
+            self.period_end_ms = self.now_ms + u64::from(self.period_ms());
+        }
+        self.doubtful_sends = 0;
+        let phase = match self.task {
+            Task::Evict { .. } => Phase::Evicting,
+            Task::Load { .. } => Phase::Loading,
+            Task::Status | Task::Store { .. } if self.committed.is_some() => Phase::Evicting,
+            Task::Status | Task::Store { .. } => Phase::Preparing,
+        };
+        self.enter(phase);
+    }
+
+    /// Gives a round up, and begins another one after a while.
+    fn begin_again(&mut self) {
+        if self.is_before_eviction() {
+            self.send(Verb::Abort, 0, Vec::new());
+        }
+        let wait_ms = u64::from(self.rest_ms) + self.chance.up_to(self.rest_ms);
+        let rest_max_ms = BACKOFF_MS.1.min(self.options.deadline_ms / 4);
+        self.rest_ms = (self.rest_ms * 2).min(rest_max_ms);
+        self.phase = Phase::Resting { until_ms: self.now_ms + wait_ms };
+    }
+
+    /// The deadline passed: what is missing is recovered if another one follows.
+    fn end_period(&mut self) {
+        let missing = self.missing();
+        if self.periods_left <= 1 {
+            let problems = std::mem::take(&mut self.problems).into_values().collect();
+            let overlaps = std::mem::take(&mut self.overlaps);
+            let file = self.file.clone();
+            return self.give_up(ClusterError::Incomplete { file, missing, overlaps, problems });
+        }
+        self.periods_left -= 1;
+        for range in missing {
+            if self.recovered.insert(range.clone()) {
+                self.effects.push(ClientEffect::Recover(range));
+            }
+        }
+        self.rest_ms = BACKOFF_MS.0;
+        self.begin_again();
+        self.heard.clear();
+        self.period_end_ms = u64::MAX;
+    }
+
+    /// Keys that were not heard of in this period; if all were, those that the present round lacks,
+    /// unless it is young.
+    fn missing(&self) -> Vec<KeyRange> {
+        if self.phase == Phase::Loading || matches!(self.task, Task::Load { .. }) {
+            return self.not_loaded();
+        }
+        let heard: Vec<Claim> = self.heard.values().cloned().collect();
+        let unheard = Union::unclaimed(&heard);
+        let age_ms = self.now_ms - self.begun_at_ms;
+        let is_young = age_ms < u64::from(self.options.deadline_ms / 2);
+        if !unheard.is_empty() || is_young {
+            return unheard;
+        }
+        match self.phase {
+            Phase::Preparing => Union::of(&self.claims(|_| true)).gaps,
+            Phase::Cutting => Union::of(&self.claims(is_captured)).gaps,
+            _ => Vec::new(),
+        }
+    }
+
+    fn claims(&self, is_wanted: impl Fn(&Acknowledgement) -> bool) -> Vec<Claim> {
+        self.answers.values().filter(|answer| is_wanted(answer)).filter_map(claim_of).collect()
+    }
+
+    fn note(&mut self, answer: &Acknowledgement, reason: String) {
+        let (node, bucket, state) = (answer.node, answer.bucket, answer.state);
+        self.problems.insert((node, bucket), Problem { node, bucket, state, reason });
+    }
+
+    /// Ends the run without a cut. Programs that are stopped go on.
+    fn give_up(&mut self, error: ClusterError) {
+        if self.epoch > Epoch::default() {
+            self.send(Verb::Abort, 0, Vec::new());
+        }
+        self.finish(Outcome::Failed(error));
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        self.phase = Phase::Finished;
+        self.effects.push(ClientEffect::Finish(outcome));
+    }
+}
+
+fn is_captured(answer: &Acknowledgement) -> bool {
+    matches!(answer.state, State::Captured | State::Stored)
+}
+
+fn holder_of(answer: &Acknowledgement) -> Option<Holder> {
+    answer.bucket.map(|bucket| Holder { bucket, node: answer.node })
+}
+
+fn claim_of(answer: &Acknowledgement) -> Option<Claim> {
+    let range = answer.description.range.clone()?;
+    let split_version = answer.description.split_version;
+    Some(Claim { holder: holder_of(answer)?, range, split_version })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Bytes and back, bytes of strangers, and bytes that are frozen.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn file() -> FileName {
+    FileName::new("orders").unwrap()
+}
+
+fn part(number: u32) -> Part {
+    let bucket = BucketNumber(number);
+    Part { bucket, node: NodeId([2; 16]), snapshot: SnapshotId([3; 16]) }
+}
+
+fn cut() -> Cut {
+    Cut { epoch: Epoch(7), snapshot: SnapshotId([4; 16]) }
+}
+
+fn command(verb: Verb, answered: u32) -> Command {
+    Command {
+        file: file(),
+        run: RunId(0x0102_0304_0506_0708),
+        epoch: Epoch(9),
+        verb,
+        deadline_ms: 500,
+        answered: (0..answered).map(BucketNumber).collect(),
+    }
+}
+
+fn acknowledgement() -> Acknowledgement {
+    let range = KeyRange { low: b"a".to_vec(), high: Some(b"m".to_vec()) };
+    Acknowledgement {
+        run: RunId(5),
+        epoch: Epoch(9),
+        node: NodeId([2; 16]),
+        highest: Epoch(9),
+        bucket: Some(BucketNumber(3)),
+        state: State::Stored,
+        description: Description { range: Some(range), split_version: 2, bytes: 4_096 },
+        snapshot: Some(SnapshotId([3; 16])),
+        root: [1, 2, 3, 4],
+        reason: String::new(),
+    }
+}
+
+fn record() -> Record {
+    let kept = [
+        Kept::Stored { epoch: Epoch(7), snapshot: SnapshotId([3; 16]) },
+        Kept::Evicted(cut()),
+        Kept::Loaded(cut()),
+    ];
+    let numbered = (1..).map(BucketNumber).zip(kept);
+    Record { epoch: Epoch(9), kept: numbered.collect() }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn commands_come_back_as_they_were() {
+    let parts: Vec<Part> = (0..24).map(part).collect();
+    let verbs = [
+        Verb::Status,
+        Verb::Prepare,
+        Verb::Cut,
+        Verb::Abort,
+        Verb::Evict { cut: cut(), parts: parts.clone() },
+        Verb::Load { cut: cut(), parts },
+    ];
+    for verb in verbs {
+        let is_listing = matches!(verb, Verb::Evict { .. } | Verb::Load { .. });
+        let command = command(verb, if is_listing { 0 } else { 200 });
+        assert_eq!(Command::unpack(&command.pack()), Ok(command));
+    }
+}
+
+#[test]
+fn what_is_too_long_is_cut_off_and_refused() {
+    let sent = Command::unpack(&command(Verb::Prepare, 201).pack()).unwrap();
+    assert_eq!(sent.answered.len(), ANSWERED_MAX);
+    let parts: Vec<Part> = (0..25).map(part).collect();
+    let sent = Command::unpack(&command(Verb::Load { cut: cut(), parts }, 3).pack()).unwrap();
+    assert!(matches!(sent.verb, Verb::Load { parts, .. } if parts.len() == PARTS_MAX));
+    assert!(sent.answered.is_empty());
+    let reason = "ä".repeat(200);
+    let sent = Acknowledgement { reason, ..acknowledgement() };
+    let came = Acknowledgement::unpack(sent.node, &sent.pack()).unwrap();
+    assert_eq!(came.reason, "ä".repeat(REASON_BYTES_MAX / 2));
+    let mut long = command(Verb::Cut, 0).pack();
+    let count = long.len() - 2;
+    long[count..].copy_from_slice(&201_u16.to_le_bytes());
+    long.extend([0; 201 * 4]);
+    let what = FormatError::Field("number of buckets that answered");
+    assert_eq!(Command::unpack(&long), Err(what));
+}
+
+#[test]
+fn acknowledgements_come_back_as_they_were() {
+    for state in STATES {
+        for range in [None, Some(KeyRange::whole()), acknowledgement().description.range] {
+            let mut sent = Acknowledgement { state, ..acknowledgement() };
+            sent.description.range = range;
+            assert_eq!(Acknowledgement::unpack(sent.node, &sent.pack()), Ok(sent));
+        }
+    }
+    let own = Acknowledgement { bucket: None, snapshot: None, ..acknowledgement() };
+    assert_eq!(Acknowledgement::unpack(own.node, &own.pack()), Ok(own));
+}
+
+#[test]
+fn a_range_without_keys_is_not_sent_and_not_taken() {
+    let mut sent = acknowledgement();
+    sent.description.range = Some(KeyRange { low: vec![9; 300], high: None });
+    let came = Acknowledgement::unpack(sent.node, &sent.pack()).unwrap();
+    assert_eq!(came.description.range, None);
+    let mut bytes = acknowledgement().pack();
+    let at = bytes.windows(4).position(|bytes| bytes == [1, b'a', 1, b'm']).unwrap();
+    bytes[at + 3] = b'a';
+    let came = Acknowledgement::unpack(sent.node, &bytes);
+    assert_eq!(came, Err(FormatError::Field("range")));
+}
+
+#[test]
+fn a_record_comes_back_and_damage_is_seen() {
+    let bytes = record().pack();
+    assert_eq!(Record::unpack(&bytes), Ok(record()));
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x10;
+        assert_eq!(Record::unpack(&damaged), Err(FormatError::Checksum), "byte {at}");
+        assert!(Record::unpack(&bytes[..at]).is_err());
+    }
+}
+
+/// Frozen: nodes of different releases understand each other, and a node its own disk.
+#[test]
+fn bytes_are_frozen() {
+    let evict = command(Verb::Evict { cut: cut(), parts: vec![part(6)] }, 0);
+    let golden = [
+        (command(Verb::Prepare, 2).pack(), COMMAND),
+        (evict.pack(), EVICT),
+        (acknowledgement().pack(), ACKNOWLEDGEMENT),
+        (record().pack(), RECORD),
+    ];
+    for (bytes, golden) in golden {
+        assert_eq!(hex(&bytes), golden.concat());
+    }
+}
+
+const COMMAND: &[&str] = &["X"];
+const EVICT: &[&str] = &["X"];
+const ACKNOWLEDGEMENT: &[&str] = &["X"];
+const RECORD: &[&str] = &["X"];
+
+proptest! {
+    /// Any bytes are refused or come back as they were: no panic, no other meaning.
+    #[test]
+    fn bytes_of_strangers_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..1_200)) {
+        if let Ok(command) = Command::unpack(&bytes) {
+            prop_assert_eq!(Command::unpack(&command.pack()), Ok(command));
+        }
+        if let Ok(answer) = Acknowledgement::unpack(NodeId([0; 16]), &bytes) {
+            prop_assert_eq!(answer.pack(), bytes.clone());
+        }
+        prop_assert!(Record::unpack(&bytes).is_err());
+    }
+
+    /// The same for bytes that differ little from a message.
+    #[test]
+    fn messages_that_were_changed_do_no_harm(at in 0_usize..400, byte: u8, end in 0_usize..400) {
+        let evict = command(Verb::Evict { cut: cut(), parts: vec![part(6)] }, 0);
+        for mut bytes in [command(Verb::Cut, 3).pack(), evict.pack()] {
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let end = bytes.len() - end % 3;
+            if let Ok(command) = Command::unpack(&bytes[..end]) {
+                prop_assert_eq!(command.pack(), &bytes[..end]);
+            }
+        }
+        let mut bytes = acknowledgement().pack();
+        let at = at % bytes.len();
+        bytes[at] = byte;
+        let end = bytes.len() - end % 3;
+        if let Ok(answer) = Acknowledgement::unpack(NodeId([0; 16]), &bytes[..end]) {
+            prop_assert!(!answer.pack().is_empty());
+        }
+    }
+}

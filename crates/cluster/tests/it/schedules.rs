@@ -1,0 +1,131 @@
+//! Many schedules, and what is expected at the end of each.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use strongroom_cluster::{Outcome, Task};
+
+use crate::programs::{KEYS, range_of};
+use crate::world::{Event, Weather, World};
+
+/// How long the weather lasts.
+const STORM_MS: u64 = 4_000;
+/// How long all that was begun may take to end in good weather.
+const REST_MS: u64 = 10_000;
+
+/// What schedules came to: a simulation in which nothing happens finds nothing.
+#[derive(Default)]
+struct Tally {
+    cuts: AtomicU64,
+    images: AtomicU64,
+    evicted: AtomicU64,
+    loads: AtomicU64,
+}
+
+/// One schedule, to its end.
+fn run(seed: u64, tally: &Tally) -> Result<(), String> {
+    let mut world = World::new(seed);
+    world.run_until(STORM_MS);
+    let has_cut = !world.cuts.is_empty();
+    world.weather = Weather::calm();
+    world.is_calm = true;
+    world.sent.clear();
+    for host in 0..world.hosts.len() {
+        world.push(10, Event::Restart { host });
+    }
+    world.run_until(STORM_MS + REST_MS);
+    world.judge_rest();
+    for seat in 0..world.seats.len() {
+        if world.seats[seat].client.is_some() {
+            world.blame(format!("client {seat} does not end"));
+        }
+    }
+    // What was evicted as a whole comes back as a whole; what was lost, by the hook.
+    if world.programs.is_empty() && has_cut && world.fault.is_none() {
+        let task = world.last_load_task();
+        let outcome = finish(&mut world, task);
+        if !matches!(outcome, Some(Outcome::Loaded { .. })) {
+            world.blame(format!("a load in good weather ended with {outcome:?}"));
+        }
+        tally.loads.fetch_add(1, Ordering::Relaxed);
+    }
+    let outcome = finish(&mut world, Task::Store { evicts: seed.is_multiple_of(2) });
+    match outcome {
+        Some(Outcome::Stored { eviction, .. }) => {
+            let evicted = eviction.map_or(0, |eviction| eviction.evicted.len());
+            tally.evicted.fetch_add(evicted as u64, Ordering::Relaxed);
+        }
+        other => world.blame(format!("a store in good weather ended with {other:?}")),
+    }
+    world.run_until(world.now_ms + REST_MS / 4);
+    world.judge_rest();
+    tally.cuts.fetch_add(world.cuts.len() as u64, Ordering::Relaxed);
+    tally.images.fetch_add(world.images.len() as u64, Ordering::Relaxed);
+    world.fault.map_or(Ok(()), Err)
+}
+
+/// Runs one client until it ends.
+fn finish(world: &mut World, task: Task) -> Option<Outcome> {
+    world.start(0, task);
+    for _ in 0..300 {
+        if world.seats[0].client.is_none() {
+            break;
+        }
+        world.run_until(world.now_ms + 200);
+    }
+    world.seats[0].outcome.take()
+}
+
+/// Runs schedules on two threads, until one fails.
+fn run_all(first: u64, count: u64) -> Tally {
+    let (tally, next) = (Tally::default(), AtomicU64::new(first));
+    let end = first + count;
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        return;
+                    }
+                    if let Err(fault) = run(seed, &tally) {
+                        next.store(end, Ordering::Relaxed);
+                        panic!("seed {seed}: {fault}");
+                    }
+                }
+            });
+        }
+    });
+    tally
+}
+
+fn count(tally: &AtomicU64) -> u64 {
+    tally.load(Ordering::Relaxed)
+}
+
+/// At least the seeds that were found to be interesting, and a few thousand.
+#[test]
+fn no_schedule_breaks_a_promise() {
+    let tally = run_all(0, 3_000);
+    let (cuts, evicted) = (count(&tally.cuts), count(&tally.evicted));
+    assert!(cuts > 3_000, "only {cuts} cuts were committed: the schedules are too bad");
+    assert!(evicted > 1_000, "only {evicted} buckets were evicted");
+    assert!(count(&tally.images) > cuts && count(&tally.loads) > 0);
+}
+
+/// For a night, or for a change of the protocol.
+#[test]
+#[ignore = "takes a minute"]
+fn no_schedule_of_a_hundred_thousand_breaks_a_promise() {
+    run_all(1_000_000, 100_000);
+}
+
+#[test]
+fn a_schedule_is_its_seed() {
+    let trace = |seed| {
+        let mut world = World::new(seed);
+        world.run_until(STORM_MS);
+        (world.stamp, world.cuts.len(), world.images.len(), world.totals)
+    };
+    assert_eq!(trace(17), trace(17));
+    assert_eq!(range_of(0, KEYS), strongroom_bucket::KeyRange::whole());
+}

@@ -1,0 +1,90 @@
+//! The cut: a snapshot of all buckets of a file at one instant, made of what each agent has stored of
+//! its own.
+
+use std::path::{Path, PathBuf};
+
+use strongroom_base::SnapshotId;
+use strongroom_catalog::Guarantee;
+use strongroom_cluster::{Epoch, FileName, StoredPart};
+use strongroom_engine::{BackupOptions, CombinedPart, combine, regions_of};
+use strongroom_repository::{RepositoryError, read_snapshot};
+
+use crate::about::{ABOUT_NAME, About};
+use crate::keeper::{BucketName, KeepError, Keeper};
+
+/// What is promised of a cut: each owner held still, and all at the same time.
+const EXACT: Guarantee = Guarantee::new(Guarantee::EXACT, Guarantee::OWNER);
+
+/// A cut that is looked into.
+#[derive(Debug, Clone)]
+pub struct StoredCut {
+    /// Its snapshot.
+    pub snapshot: SnapshotId,
+    /// The round that it was made in.
+    pub epoch: Epoch,
+    /// Its buckets.
+    pub buckets: Vec<About>,
+}
+
+impl Keeper {
+    /// Commits the cut of a round.
+    ///
+    /// # Errors
+    ///
+    /// A part is not there, or the repository fails.
+    pub fn commit_cut(
+        &self,
+        file: &FileName,
+        epoch: Epoch,
+        parts: &[StoredPart],
+    ) -> Result<SnapshotId, KeepError> {
+        let folder = |number: u32| BucketName { file: file.as_str().to_owned(), number }.path();
+        let combined: Result<Vec<CombinedPart>, RepositoryError> = parts
+            .iter()
+            .map(|StoredPart { part, .. }| {
+                let snapshot = read_snapshot(&self.repository, part.snapshot)?;
+                Ok(CombinedPart { snapshot, path: folder(part.bucket.0) })
+            })
+            .collect();
+        let options = BackupOptions {
+            paths: vec![Path::new("/").join(file.as_str())],
+            labels: [self.options.labels.clone(), vec![format!("epoch {epoch}")]].concat(),
+            ..self.options.clone()
+        };
+        let (repository, monitor) = (&self.repository, &*self.monitor);
+        let outcome = combine(repository, &combined?, EXACT, &options, monitor, &self.cancel)?;
+        Ok(outcome.snapshot.id)
+    }
+
+    /// Looks into a cut of a file.
+    ///
+    /// # Errors
+    ///
+    /// It is no cut of this file, or cannot be read.
+    pub fn cut(&self, file: &FileName, snapshot: SnapshotId) -> Result<StoredCut, KeepError> {
+        let stored = read_snapshot(&self.repository, snapshot)?;
+        let folder = PathBuf::from(format!("/{file}"));
+        let unfit =
+            |why: &str| KeepError::NoCut { file: file.to_string(), snapshot, why: why.to_owned() };
+        if stored.paths != [folder.as_os_str().as_encoded_bytes()] {
+            return Err(unfit("it is a snapshot of something else"));
+        }
+        let regions = regions_of(&self.repository, &stored, folder.as_os_str().as_encoded_bytes())?;
+        let mut buckets = Vec::new();
+        for region in regions {
+            let is_about = region.path.file_name().is_some_and(|name| name == ABOUT_NAME);
+            let number = region.path.parent().and_then(|bucket| bucket.file_name()?.to_str());
+            if let (true, Some(number)) = (is_about, number.and_then(|text| text.parse().ok())) {
+                let bucket = BucketName { file: file.as_str().to_owned(), number };
+                buckets.push(self.about(&bucket, snapshot)?);
+            }
+        }
+        let epochs: Vec<Option<u64>> = buckets.iter().map(|about| about.epoch).collect();
+        match epochs.first() {
+            Some(Some(epoch)) if epochs.iter().all(|other| *other == Some(*epoch)) => {
+                Ok(StoredCut { snapshot, epoch: Epoch(*epoch), buckets })
+            }
+            _ => Err(unfit("its buckets are not of one round")),
+        }
+    }
+}

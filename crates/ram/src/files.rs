@@ -1,0 +1,304 @@
+//! The files of a cluster: one for its controller, one for each node. Each has secrets, so it is for
+//! its owner alone. Of the node's file, the controller has all but its place on that node.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use strongroom_base::Entropy;
+use strongroom_base::entropy::random_array;
+use strongroom_base::seal::{AuthorityKey, AuthorityPublicKey};
+use strongroom_cluster::NodeId;
+use strongroom_cluster::{GroupKey, NodeKey};
+
+/// The name of the controller's file in the folder of a cluster.
+const CONTROLLER_NAME: &str = "controller.json";
+
+/// Why the files of a cluster are of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// A file cannot be read or written.
+    #[error("cannot use {}: {error}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Others can read its secrets.
+    #[error("{} can be read by others, and has secrets: chmod 600", .0.display())]
+    Open(PathBuf),
+    /// It is no such file.
+    #[error("{} is no file of a cluster: {why}", .path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        why: String,
+    },
+    /// Two nodes cannot have one name.
+    #[error("the cluster in {} has a node \"{name}\"", .folder.display())]
+    Taken {
+        /// The folder of the cluster.
+        folder: PathBuf,
+        /// The name.
+        name: String,
+    },
+}
+
+/// What the controller knows.
+pub struct ControllerFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Signs commands.
+    pub controller: AuthorityKey,
+    /// Hides commands.
+    pub group: GroupKey,
+    /// A group that all nodes listen to, instead of commands to each of them.
+    pub multicast: Option<SocketAddr>,
+    /// The nodes.
+    pub nodes: Vec<ClusterNode>,
+}
+
+/// A node, as the controller knows it.
+#[derive(Clone)]
+pub struct ClusterNode {
+    /// What people call it.
+    pub name: String,
+    /// What messages call it.
+    pub id: NodeId,
+    /// Hides what it says.
+    pub key: NodeKey,
+    /// Where its agent listens.
+    pub address: SocketAddr,
+}
+
+/// What a node knows.
+pub struct NodeFile {
+    /// What people call it.
+    pub name: String,
+    /// What messages call it.
+    pub id: NodeId,
+    /// Hides what it says.
+    pub key: NodeKey,
+    /// Where its agent listens.
+    pub address: SocketAddr,
+    /// A group that it listens to as well.
+    pub multicast: Option<SocketAddr>,
+    /// Hides commands.
+    pub group: GroupKey,
+    /// Whose commands are carried out.
+    pub controller: AuthorityPublicKey,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ControllerText {
+    controller: String,
+    group: String,
+    multicast: Option<SocketAddr>,
+    nodes: Vec<NodeText>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NodeText {
+    name: String,
+    id: String,
+    key: String,
+    address: SocketAddr,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NodeFileText {
+    #[serde(flatten)]
+    node: NodeText,
+    multicast: Option<SocketAddr>,
+    group: String,
+    controller: String,
+}
+
+impl ControllerFile {
+    /// Reads it from the folder of a cluster; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, others can read it, or it is no such file.
+    pub fn read(folder: &Path) -> Result<Option<Self>, FilesError> {
+        let path = folder.join(CONTROLLER_NAME);
+        if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return Ok(None);
+        }
+        let text: ControllerText = read(&path)?;
+        let wrong = |what: &str| wrong(&path, what);
+        let nodes = text.nodes.iter().map(|node| node.node().ok_or_else(|| wrong("a node")));
+        Ok(Some(Self {
+            controller: AuthorityKey::new(unhex(&text.controller).ok_or_else(|| wrong("its key"))?),
+            group: GroupKey(unhex(&text.group).ok_or_else(|| wrong("the key of its group"))?),
+            multicast: text.multicast,
+            nodes: nodes.collect::<Result<_, _>>()?,
+            path,
+        }))
+    }
+
+    /// Adds nodes to the cluster in a folder, and makes both if they are not there: writes a file for
+    /// each node, `NAME.json`, and then the controller's.
+    ///
+    /// # Errors
+    ///
+    /// A node of that name exists, or a file cannot be written.
+    pub fn add(
+        folder: &Path,
+        nodes: &[(String, SocketAddr)],
+        multicast: Option<SocketAddr>,
+        entropy: &dyn Entropy,
+    ) -> Result<Vec<PathBuf>, FilesError> {
+        let path = folder.join(CONTROLLER_NAME);
+        let mut text: ControllerText = match Self::read(folder)? {
+            Some(_) => read(&path)?,
+            None => ControllerText {
+                controller: hex(&random_array::<32>(entropy)),
+                group: hex(&random_array::<32>(entropy)),
+                multicast: None,
+                nodes: Vec::new(),
+            },
+        };
+        text.multicast = multicast.or(text.multicast);
+        let secret = unhex(&text.controller).ok_or_else(|| wrong(&path, "its key"))?;
+        let mut written = Vec::new();
+        for (name, address) in nodes {
+            if text.nodes.iter().any(|node| node.name == *name) {
+                let (folder, name) = (folder.to_owned(), name.clone());
+                return Err(FilesError::Taken { folder, name });
+            }
+            let (id, key) = (hex(&random_array::<16>(entropy)), hex(&random_array::<32>(entropy)));
+            let (name, address) = (name.clone(), *address);
+            let node =
+                || NodeText { name: name.clone(), id: id.clone(), key: key.clone(), address };
+            let file = NodeFileText {
+                node: node(),
+                multicast: text.multicast,
+                group: text.group.clone(),
+                controller: hex(&AuthorityKey::new(secret).public().0),
+            };
+            let path = folder.join(format!("{name}.json"));
+            write(&path, &file)?;
+            written.push(path);
+            text.nodes.push(node());
+        }
+        write(&path, &text)?;
+        Ok(written)
+    }
+}
+
+impl NodeFile {
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, others can read it, or it is no such file.
+    pub fn read(path: &Path) -> Result<Self, FilesError> {
+        let text: NodeFileText = read(path)?;
+        let wrong = |what: &str| wrong(path, what);
+        let ClusterNode { name, id, key, address } =
+            text.node.node().ok_or_else(|| wrong("the node"))?;
+        let group = GroupKey(unhex(&text.group).ok_or_else(|| wrong("the key of its group"))?);
+        let controller = unhex(&text.controller).ok_or_else(|| wrong("the controller's key"))?;
+        let controller = AuthorityPublicKey(controller);
+        Ok(Self { name, id, key, address, multicast: text.multicast, group, controller })
+    }
+}
+
+impl NodeText {
+    fn node(&self) -> Option<ClusterNode> {
+        let (id, key) = (NodeId(unhex(&self.id)?), NodeKey(unhex(&self.key)?));
+        Some(ClusterNode { name: self.name.clone(), id, key, address: self.address })
+    }
+}
+
+fn wrong(path: &Path, what: &str) -> FilesError {
+    FilesError::Form { path: path.to_owned(), why: format!("{what} is not as it is written") }
+}
+
+fn read<T: for<'t> Deserialize<'t>>(path: &Path) -> Result<T, FilesError> {
+    let io = |error| FilesError::Io { path: path.to_owned(), error };
+    let file = File::open(path).map_err(io)?;
+    if file.metadata().map_err(io)?.permissions().mode() & 0o077 != 0 {
+        return Err(FilesError::Open(path.to_owned()));
+    }
+    let bytes = io::read_to_string(file).map_err(io)?;
+    serde_json::from_str(&bytes)
+        .map_err(|error| FilesError::Form { path: path.to_owned(), why: error.to_string() })
+}
+
+fn write(path: &Path, value: &impl Serialize) -> Result<(), FilesError> {
+    let mut bytes = serde_json::to_vec_pretty(value).expect("it consists of texts and numbers");
+    bytes.push(b'\n');
+    replace(path, &bytes).map_err(|error| FilesError::Io { path: path.to_owned(), error })
+}
+
+/// Replaces a file that is for its owner alone: after a crash it is what it was or what it is to be.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder)?;
+    let beside = path.with_extension(format!("new-{}", std::process::id()));
+    let _ = fs::remove_file(&beside);
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&beside, path))
+        .and_then(|()| File::open(folder)?.sync_all());
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|digit| Some(digit.to_digit(16)? as u8)).collect();
+    let digits = digits.filter(|digits| digits.len() == 2 * N)?;
+    let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+    bytes.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_grows_and_its_files_fit_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("cluster");
+        assert!(ControllerFile::read(&folder).unwrap().is_none());
+        let entropy = strongroom_base::OsEntropy;
+        let address: SocketAddr = "10.0.0.1:7420".parse().unwrap();
+        let one = [("one".to_owned(), address)];
+        ControllerFile::add(&folder, &one, None, &entropy).unwrap();
+        let two = [("two".to_owned(), address)];
+        let written = ControllerFile::add(&folder, &two, None, &entropy).unwrap();
+        assert_eq!(written, [folder.join("two.json")]);
+        let controller = ControllerFile::read(&folder).unwrap().unwrap();
+        assert_eq!(controller.nodes.len(), 2);
+        for node in &controller.nodes {
+            let file = NodeFile::read(&folder.join(format!("{}.json", node.name))).unwrap();
+            assert_eq!((&file.name, file.id, file.key.0), (&node.name, node.id, node.key.0));
+            assert_eq!(file.controller.0, controller.controller.public().0);
+            assert_eq!(file.group.0, controller.group.0);
+        }
+        let error = ControllerFile::add(&folder, &one, None, &entropy);
+        assert!(matches!(error, Err(FilesError::Taken { .. })));
+        let path = folder.join("one.json");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(NodeFile::read(&path), Err(FilesError::Open(_))));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, "{}").unwrap();
+        assert!(matches!(NodeFile::read(&path), Err(FilesError::Form { .. })));
+    }
+}
