@@ -186,7 +186,7 @@ fn a_damaged_bucket_is_not_served() {
     assert!(matches!(client(&servers).get(b"key"), Err(RpError::NoServer { .. })));
     server.quiesce().unwrap();
     agent.load(&good);
-    server.loaded().unwrap();
+    // An agent that dies in a load says nothing of it: what is there is looked at in any case.
     server.resume();
     assert_eq!(workload.check(&mut client(&servers)).unwrap().equal, 200);
 }
