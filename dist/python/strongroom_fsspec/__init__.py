@@ -19,7 +19,7 @@ What a write becomes
     The bytes go to `strongroom backup --stdin` while they are written: there is no copy in a
     temporary folder. The snapshot is made when the file is closed. Before that, or if the writer
     fails, is killed, or leaves a `with` block by an exception, there is no file: the stream has an
-    end only if this package says so in a second pipe (`program.py`).
+    end only if this package says so in a second pipe (`streams.py`).
 
     Why a snapshot for each file, and not one for each checkpoint: ranks write from processes of
     their own, often on other machines, and only the last write (`.metadata`) says that a

@@ -12,7 +12,8 @@ from fsspec.utils import isfilelike, stringify_path
 
 from .files import StoredFile, WrittenFile, WrittenText
 from .naming import Naming
-from .program import Download, Program, StrongroomError, Upload
+from .program import Program, StrongroomError
+from .streams import Download, Upload, read_all
 from .table import COMMITTED, FILE, PENDING, URL, Table, check_path, labels_of_paths
 from .transaction import StrongroomTransaction
 
@@ -185,11 +186,11 @@ class StrongroomFileSystem(Naming, AbstractFileSystem):
 
         if outfile is not None:
             target = outfile
-            self.program.read(cat_words(stored), take)
+            read_all(self.program, cat_words(stored), take)
             return
         os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
         with open(lpath, "wb") as target:
-            self.program.read(cat_words(stored), take)
+            read_all(self.program, cat_words(stored), take)
 
     def read_stored(self, stored, start, end):
         """The bytes of a range of a file."""
@@ -197,7 +198,7 @@ class StrongroomFileSystem(Naming, AbstractFileSystem):
             return b""
         pieces = []
         words = [*cat_words(stored), "--offset", str(start), "--length", str(end - start)]
-        self.program.read(words, pieces.append)
+        read_all(self.program, words, pieces.append)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def stream_stored(self, stored, start):

@@ -1,9 +1,10 @@
 """A stand-in for PyTorch's distributed checkpoint, whose wheel is too large for a test.
 
-It makes the calls that FsspecWriter and FsspecReader make of a file system (PyTorch 2.5 to 2.9,
-torch/distributed/checkpoint), in their order: one file for each rank, with tensors one behind the
-other, each a zip archive as `torch.save` writes it; then `.metadata` by way of `.metadata.tmp`. A
-tensor is an array of bytes here, and a folder takes the place of the network between the ranks.
+It makes the calls that FsspecWriter and FsspecReader make of a file system, in their order, as they
+are written in torch/distributed/checkpoint (with and without transformed streams): one file for
+each rank, with tensors one behind the other, each a zip archive as `torch.save` writes it; then
+`.metadata` by way of `.metadata.tmp`. A tensor is an array of bytes here, and a folder takes the
+place of the network between the ranks.
 
     python standin.py save URL RANK RANKS SEED FOLDER [--hang]
     python standin.py load URL RANK RANKS SEED
@@ -72,6 +73,7 @@ def save(url, rank, ranks, seed, folder, hang):
             with zipfile.ZipFile(archive, "w") as packed:
                 packed.writestr("data", tensor(seed, number)[begin:end])
             stream.write(archive.getbuffer())
+            stream.flush()
             results.append((number, (begin, end), name, offset, stream.tell() - offset))
             if hang and number == TENSORS // 2:
                 Path(folder, "hangs").touch()
@@ -147,6 +149,7 @@ def load(url, rank, ranks, seed):
         if not overlaps:
             continue
         with create_stream(fs, os.path.join(url, name), "rb") as stream:
+            assert stream.readable() and stream.seekable()
             for number, (begin, end), _, offset, length in overlaps:
                 data = zipfile.ZipFile(View(stream, offset, length)).read("data")
                 first, last = max(begin, wanted_begin), min(end, wanted_end)
