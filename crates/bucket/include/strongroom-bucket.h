@@ -9,8 +9,9 @@
  *     sr_wait(bucket, "nightly", 7);       // it is stored
  *
  * Functions return SR_OK, or a negative number; sr_error() then says what failed and what to do next.
- * They may be called from any thread. A child made by fork() must not use the handle, not even to
- * close it. All text is UTF-8.
+ * They may be called from any thread. The library has two threads for each bucket, which take none of
+ * the program's signals. A child made by fork() must not use the handle, not even to close it. All text
+ * is UTF-8.
  */
 
 #ifndef STRONGROOM_BUCKET_H

@@ -8,11 +8,14 @@ use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use rustix::fs::{FileType, fstat};
+
 use crate::callbacks::{Callbacks, Owner, SharedOwner};
 use crate::error::{AreaFault, BucketError};
 use crate::link::Link;
 use crate::message::{AreaSize, FromProgram};
 use crate::name;
+use crate::quiet;
 use crate::range::KeyRange;
 use crate::region::{Memory, Region};
 use crate::shadow::Shadow;
@@ -84,6 +87,7 @@ impl Bucket {
         if bytes == 0 || i64::try_from(bytes).is_err() {
             return Err(BucketError::area(area, AreaFault::Length));
         }
+        check_length(descriptor, bytes).map_err(|fault| BucketError::area(area, fault))?;
         let file = descriptor.try_clone_to_owned();
         let file = file.map_err(|error| BucketError::area(area, AreaFault::Descriptor(error)))?;
         let memory = Memory::Shared { file, bytes };
@@ -171,7 +175,7 @@ impl Bucket {
         name: &str,
         run: impl FnOnce() + Send + 'static,
     ) -> Result<(), BucketError> {
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
+        let thread = quiet::start(name, run);
         self.threads.push(thread.map_err(BucketError::Thread)?);
         Ok(())
     }
@@ -212,6 +216,17 @@ impl fmt::Debug for Bucket {
             .field("number", &self.link.number)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether a file is as long as its area. Devices have no length of their own.
+fn check_length(descriptor: BorrowedFd<'_>, registered: u64) -> Result<(), AreaFault> {
+    let stat = fstat(descriptor).map_err(|error| AreaFault::Descriptor(error.into()))?;
+    let file = u64::try_from(stat.st_size).unwrap_or(0);
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if is_file && file < registered {
+        return Err(AreaFault::FileShort { registered, file });
+    }
+    Ok(())
 }
 
 /// Checks a name.

@@ -93,7 +93,13 @@ impl Callbacks {
                 let outcome = self.evict(epoch);
                 self.link.answer(connection, &FromProgram::Evicted { epoch, outcome });
             }
-            What::Lost => self.go_on(),
+            What::Lost => {
+                // The connection may have ended while the program was being asked.
+                if let Some(epoch) = self.quiesced {
+                    self.link.release(Held::Epoch(epoch));
+                }
+                self.go_on();
+            }
         }
     }
 

@@ -18,7 +18,7 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// If private memory cannot be copied, or the agent does not capture the areas.
+    /// If there are no areas, private memory cannot be copied, or the agent does not capture them.
     pub fn store(&self, name: &str, version: u64) -> Result<(), BucketError> {
         self.store_areas(name, version, &[])
     }
@@ -37,7 +37,7 @@ impl Bucket {
         check_name(name, name::check_version_name)?;
         let connection = self.ready()?;
         self.link.hold(Held::Call);
-        let captured = self.link.regions().capture(areas);
+        let captured = self.capture(areas);
         let is_copy = captured.inspect_err(|_| self.link.release(Held::Call))?;
         let request = self.claim();
         let mut state = self.link.state();
@@ -206,6 +206,12 @@ impl Bucket {
     pub(crate) fn check_thread(&self) -> Result<(), BucketError> {
         let is_callback = self.link.state().callback_thread == Some(thread::current().id());
         if is_callback { Err(BucketError::WithinCallback) } else { Ok(()) }
+    }
+
+    /// Copies the chosen areas that are private. Returns whether all of them are.
+    fn capture(&self, areas: &[String]) -> Result<bool, BucketError> {
+        let mut regions = self.link.regions();
+        if regions.0.is_empty() { Err(BucketError::NoAreas) } else { regions.capture(areas) }
     }
 
     /// Whether areas can be stored or loaded now, and on which connection.

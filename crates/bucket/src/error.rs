@@ -53,6 +53,9 @@ pub enum BucketError {
         /// What is wrong with it.
         fault: AreaFault,
     },
+    /// There is nothing to store.
+    #[error("no area is registered: register the areas of the bucket first")]
+    NoAreas,
     /// Nothing has this name.
     #[error("there is no version {version} of {name}")]
     NoVersion {
@@ -103,14 +106,24 @@ pub enum AreaFault {
         /// Bytes that were stored.
         stored: u64,
     },
+    /// Its file ends before it.
+    #[error(
+        "its file has {file} bytes, and it is registered with {registered}: make the file longer"
+    )]
+    FileShort {
+        /// Bytes that are registered.
+        registered: u64,
+        /// Bytes of the file.
+        file: u64,
+    },
     /// It is not in the version.
     #[error("it was not stored in this version")]
     NotStored,
     /// The memory file could not be made or written.
     #[error("its copy in memory failed: {0}. Free memory, or register it as shared memory")]
     Shadow(std::io::Error),
-    /// The descriptor could not be copied.
-    #[error("its descriptor could not be duplicated: {0}")]
+    /// The descriptor could not be looked at or duplicated.
+    #[error("its descriptor is of no use: {0}")]
     Descriptor(std::io::Error),
     /// After the agent was started again it did not take the area.
     #[error("the agent that was started again refuses it: {0}. Register it again")]

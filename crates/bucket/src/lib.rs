@@ -12,8 +12,8 @@
 //! this library keeps a *shadow*: a memory file into which it copies what differs while the program
 //! holds still. So the program goes on before anything is stored.
 //!
-//! The library is loaded into other people's programs. It has two threads for each bucket, no handler
-//! of signals, and no panic leaves it. `crates/bucket/include/strongroom-bucket.h` is its face in C,
+//! The library is loaded into other people's programs. It has two threads for each bucket, which take
+//! no signals ([`quiet`]), and no panic leaves it. `crates/bucket/include/strongroom-bucket.h` is its face in C,
 //! `crates/bucket/python/strongroom_bucket.py` in Python. The messages are described in
 //! `docs/format/bucket.md`.
 //!
@@ -29,6 +29,7 @@ mod format;
 mod link;
 mod message;
 mod name;
+pub mod quiet;
 mod range;
 mod region;
 pub mod served;

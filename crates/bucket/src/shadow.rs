@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, ftruncate, memfd_create, seek};
 use rustix::io::{Errno, pwrite};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -17,6 +17,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 pub const PAGE_BYTES: usize = 16_384;
 /// Neighbouring pages are copied together, up to this many, while the cache still holds them.
 const RUN_PAGES_MAX: usize = 16;
+
+/// What a hole reads as.
+static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 
 /// Private memory and its shadow.
 #[derive(Debug)]
@@ -91,30 +94,57 @@ impl Shadow {
 
     /// Copies into the memory what differs.
     pub fn put_back(&mut self) {
+        // If the file cannot say, holes are read as if they had been written.
+        if let Ok(written) = self.find_written() {
+            self.written = written;
+        }
         for page in 0..self.bytes.div_ceil(PAGE_BYTES) {
             let part = self.part(page);
+            let is_hole = !self.is_written(page);
             // SAFETY: both ranges are within what is mapped, as `part` ends at `bytes`. The maker of
             // the shadow promised that no other thread uses the memory now.
             let (memory, shadow) = unsafe {
+                let memory = self.memory.add(part.start).as_ptr();
+                let shadow = self.map.add(part.start).as_ptr();
                 (
-                    std::slice::from_raw_parts_mut(
-                        self.memory.add(part.start).as_ptr(),
-                        part.len(),
-                    ),
-                    std::slice::from_raw_parts(self.map.add(part.start).as_ptr(), part.len()),
+                    std::slice::from_raw_parts_mut(memory, part.len()),
+                    std::slice::from_raw_parts(shadow, part.len()),
                 )
             };
+            let shadow = if is_hole { &ZEROS[..part.len()] } else { shadow };
             if memory != shadow {
                 memory.copy_from_slice(shadow);
             }
         }
     }
 
+    /// Which pages of the file are no holes. The file's position changes: it means nothing.
+    fn find_written(&self) -> Result<Vec<u64>, Errno> {
+        let mut written = vec![0; self.written.len()];
+        let mut at = 0;
+        while at < self.bytes as u64 {
+            let start = match seek(&self.file, SeekFrom::Data(at)) {
+                Err(Errno::NXIO) => break,
+                start => start?,
+            };
+            at = seek(&self.file, SeekFrom::Hole(start))?;
+            let pages = start as usize / PAGE_BYTES..(at as usize).div_ceil(PAGE_BYTES);
+            for page in pages {
+                written[page / 64] |= 1 << (page % 64);
+            }
+        }
+        Ok(written)
+    }
+
+    fn is_written(&self, page: usize) -> bool {
+        self.written[page / 64] & 1 << (page % 64) != 0
+    }
+
     fn differs(&self, page: usize) -> bool {
         let part = self.part(page);
         let memory = self.memory(part.clone());
-        if self.written[page / 64] & 1 << (page % 64) == 0 {
-            return memory.iter().any(|&byte| byte != 0);
+        if !self.is_written(page) {
+            return memory != &ZEROS[..part.len()];
         }
         // SAFETY: the range is within the mapping, which lives as long as `self`. The agent writes to
         // the file only while the program waits for it to load.

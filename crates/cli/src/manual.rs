@@ -150,6 +150,10 @@ pub fn examples(command: &str) -> &'static [Example] {
                         "Put it back as it was yesterday",
                         "strongroom ram load 'yesterday:/dev/shm/cache' --overwrite",
                     ),
+                    example(
+                        "Store a file that is spread over the memory of many nodes, at one instant",
+                        "strongroom ram cluster store sales --cluster ~/cluster",
+                    ),
                 ]
             }
         }

@@ -19,6 +19,7 @@
 
 mod effects;
 mod listed;
+mod periods;
 mod storing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,11 +28,12 @@ use strongroom_bucket::KeyRange;
 
 use crate::chance::Chance;
 use crate::message::{
-    Acknowledgement, BucketNumber, Command, Cut, Epoch, FileName, NodeId, Part, RunId, State, Verb,
+    Acknowledgement, BucketNumber, Command, Cut, Epoch, FileName, NodeId, State, Verb,
 };
 use crate::union::{Claim, Holder, Overlap, Union};
 pub use effects::{
-    ClientEffect, ClientInput, ClusterError, Eviction, Outcome, Problem, StoredPart,
+    ClientEffect, ClientInput, ClientOptions, ClusterError, Eviction, Outcome, Problem, StoredPart,
+    Task,
 };
 
 /// The first pause between two commands, and the longest.
@@ -39,53 +41,6 @@ const BACKOFF_MS: (u32, u32) = (50, 2_000);
 /// How far the epoch of a node may be ahead of all that is known. One node that claims more, by a
 /// mistake or on purpose, would use up the epochs of all.
 const EPOCH_LEAP_MAX: u64 = 1 << 32;
-
-/// What a client is made with.
-#[derive(Debug, Clone)]
-pub struct ClientOptions {
-    /// Random, for this run alone.
-    pub run: RunId,
-    /// Random: it spreads commands over time.
-    pub seed: u64,
-    /// The highest epoch that an earlier client of this file kept; zero if there was none.
-    pub known_epoch: Epoch,
-    /// How long nodes are asked for their epochs and ranges at first, unless all keys are known
-    /// earlier.
-    pub ask_ms: u32,
-    /// How long programs may be stopped, and how long the client waits until all is captured.
-    pub deadline_ms: u32,
-    /// How long nodes may take to store, to evict, or to load.
-    pub store_ms: u32,
-    /// How many deadlines the client waits for. Behind each but the last, what is missing is
-    /// recovered.
-    pub periods: u32,
-}
-
-/// What a run is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Task {
-    /// Ask all nodes what they have.
-    Status,
-    /// Store all buckets at one instant.
-    Store {
-        /// Whether to free their memory once the cut is committed.
-        evicts: bool,
-    },
-    /// Free the memory of buckets that a committed cut holds.
-    Evict {
-        /// The cut.
-        cut: Cut,
-        /// Its buckets.
-        parts: Vec<Part>,
-    },
-    /// Load the buckets of a cut.
-    Load {
-        /// The cut.
-        cut: Cut,
-        /// Its buckets, each with the node that is to load it.
-        parts: Vec<Part>,
-    },
-}
 
 /// One run of a client.
 #[derive(Debug)]
@@ -319,98 +274,6 @@ impl Client {
             return self.finish(Outcome::Status { answers, union });
         }
         self.take_epoch();
-    }
-
-    fn period_ms(&self) -> u32 {
-        match self.task {
-            Task::Status | Task::Store { .. } if self.committed.is_none() => {
-                self.options.deadline_ms
-            }
-            _ => self.options.store_ms,
-        }
-    }
-
-    fn is_before_eviction(&self) -> bool {
-        self.committed.is_none() && !matches!(self.task, Task::Evict { .. })
-    }
-
-    /// Takes an epoch above all that are known. It is on the disk before it is used.
-    fn take_epoch(&mut self) {
-        let Some(next) = self.highest.max(self.epoch).0.checked_add(1) else {
-            return self.give_up(ClusterError::EpochsUsedUp { file: self.file.clone() });
-        };
-        self.epoch = Epoch(next);
-        self.phase = Phase::Keeping;
-        self.effects.push(ClientEffect::KeepEpoch(self.epoch));
-    }
-
-    /// The epoch is kept: its round begins.
-    fn begin(&mut self) {
-        self.answers.clear();
-        self.begun_at_ms = self.now_ms;
-        if self.period_end_ms == u64::MAX {
-            self.period_end_ms = self.now_ms + u64::from(self.period_ms());
-        }
-        self.doubtful_sends = 0;
-        let phase = match self.task {
-            Task::Evict { .. } => Phase::Evicting,
-            Task::Load { .. } => Phase::Loading,
-            Task::Status | Task::Store { .. } if self.committed.is_some() => Phase::Evicting,
-            Task::Status | Task::Store { .. } => Phase::Preparing,
-        };
-        self.enter(phase);
-    }
-
-    /// Gives a round up, and begins another one after a while.
-    fn begin_again(&mut self) {
-        if self.is_before_eviction() {
-            self.send(Verb::Abort, 0, Vec::new());
-        }
-        let wait_ms = u64::from(self.rest_ms) + self.chance.up_to(self.rest_ms);
-        let rest_max_ms = BACKOFF_MS.1.min(self.options.deadline_ms / 4);
-        self.rest_ms = (self.rest_ms * 2).min(rest_max_ms);
-        self.phase = Phase::Resting { until_ms: self.now_ms + wait_ms };
-    }
-
-    /// The deadline passed: what is missing is recovered if another one follows.
-    fn end_period(&mut self) {
-        let missing = self.missing();
-        if self.periods_left <= 1 {
-            let problems = std::mem::take(&mut self.problems).into_values().collect();
-            let overlaps = std::mem::take(&mut self.overlaps);
-            let file = self.file.clone();
-            return self.give_up(ClusterError::Incomplete { file, missing, overlaps, problems });
-        }
-        self.periods_left -= 1;
-        for range in missing {
-            if self.recovered.insert(range.clone()) {
-                self.effects.push(ClientEffect::Recover(range));
-            }
-        }
-        self.rest_ms = BACKOFF_MS.0;
-        self.begin_again();
-        self.heard.clear();
-        self.period_end_ms = u64::MAX;
-    }
-
-    /// Keys that were not heard of in this period; if all were, those that the present round lacks,
-    /// unless it is young.
-    fn missing(&self) -> Vec<KeyRange> {
-        if self.phase == Phase::Loading || matches!(self.task, Task::Load { .. }) {
-            return self.not_loaded();
-        }
-        let heard: Vec<Claim> = self.heard.values().cloned().collect();
-        let unheard = Union::unclaimed(&heard);
-        let age_ms = self.now_ms - self.begun_at_ms;
-        let is_young = age_ms < u64::from(self.options.deadline_ms / 2);
-        if !unheard.is_empty() || is_young {
-            return unheard;
-        }
-        match self.phase {
-            Phase::Preparing => Union::of(&self.claims(|_| true)).gaps,
-            Phase::Cutting => Union::of(&self.claims(is_captured)).gaps,
-            _ => Vec::new(),
-        }
     }
 
     fn claims(&self, is_wanted: impl Fn(&Acknowledgement) -> bool) -> Vec<Claim> {

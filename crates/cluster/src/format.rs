@@ -103,7 +103,9 @@ impl Command {
             Some(_) => Verb::Load { cut: take_cut(&mut fields)?, parts: take_parts(&mut fields)? },
             None => return Err(FormatError::Field("verb")),
         };
-        let count = take_count(&mut fields, ANSWERED_MAX, "number of buckets that answered")?;
+        let is_listing = matches!(verb, Verb::Evict { .. } | Verb::Load { .. });
+        let max = if is_listing { 0 } else { ANSWERED_MAX };
+        let count = take_count(&mut fields, max, "number of buckets that answered")?;
         let answered = (0..count).map(|_| fields.u32().map(BucketNumber));
         let answered = answered.collect::<Result<_, _>>()?;
         fields.finish()?;
@@ -138,7 +140,7 @@ impl Acknowledgement {
         let epoch = Epoch(fields.u64()?);
         let highest = Epoch(fields.u64()?);
         let has_bucket = take_bool(&mut fields)?;
-        let bucket = BucketNumber(fields.u32()?);
+        let number = fields.u32()?;
         let state = STATES.get(usize::from(fields.u8()?)).ok_or(FormatError::Field("state"))?;
         let description = take_description(&mut fields)?;
         let has_snapshot = take_bool(&mut fields)?;
@@ -149,12 +151,15 @@ impl Acknowledgement {
             return Err(FormatError::Field("reason"));
         }
         fields.finish()?;
+        if !has_bucket && number != 0 || !has_snapshot && snapshot != SnapshotId::ZERO {
+            return Err(FormatError::Field("field that should be zero"));
+        }
         Ok(Self {
             run,
             epoch,
             node,
             highest,
-            bucket: has_bucket.then_some(bucket),
+            bucket: has_bucket.then_some(BucketNumber(number)),
             state: *state,
             description,
             snapshot: has_snapshot.then_some(snapshot),

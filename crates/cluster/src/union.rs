@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn gaps_and_overlaps_are_named() {
-        let cases: [(&[Claim], &str, &str); 8] = [
+        let cases: [(&[Claim], &str, &str); 9] = [
             (&[], "[, )", ""),
             (&[claim(1, "", "", 0)], "", ""),
             (&[claim(2, "m", "", 0), claim(1, "", "m", 7)], "", ""),
@@ -167,6 +167,12 @@ mod tests {
             // A split of which the source has not heard.
             (&[claim(1, "", "", 1), claim(2, "m", "", 2)], "[, m)", "2>1 [m, )"),
             (&[claim(1, "", "p", 3), claim(2, "m", "", 3)], "[, )", "2>1 [m, p) 1>2 [m, p)"),
+            // A bucket that came back after all of it was loaded elsewhere.
+            (
+                &[claim(1, "", "", 1), claim(2, "", "m", 2), claim(3, "m", "", 2)],
+                "",
+                "2>1 [, m) 3>1 [m, )",
+            ),
             // The same bucket on two nodes, with ranges that do not meet.
             (&[claim(1, "", "m", 1), claim(1, "m", "", 2)], "[, m)", "1>1 [, m)"),
             // A range without keys claims nothing.

@@ -11,6 +11,7 @@ mod error;
 mod find;
 mod own;
 mod restore;
+mod stored_regions;
 #[cfg(test)]
 mod testing;
 mod wanted;
@@ -21,7 +22,7 @@ pub use backup::image::{
 };
 pub use backup::profile::Profile;
 pub use backup::region::{
-    MARKS_FOLDER, Region, RegionOptions, RegionOutcome, Stillness, StillnessGuard, backup_regions,
+    Region, RegionOptions, RegionOutcome, Stillness, StillnessGuard, backup_regions,
 };
 pub use backup::{
     AsMade, BackupOptions, BackupOutcome, BegunWalk, ChangedFiles, backup, backup_reader,
@@ -37,7 +38,8 @@ pub use dump::{ByteRange, DumpFormat, DumpOutcome, DumpPart, cat, cat_range, dum
 pub use error::EngineError;
 pub use find::{FindOutcome, FindPattern, Sighting, find};
 pub use restore::{
-    DiskOutcome, RestoreOptions, RestoreOutcome, RestorePlace, StoredRegion, disks_of, load_region,
-    read_disk, regions_of, restore, restore_disk,
+    DiskOutcome, RestoreOptions, RestoreOutcome, RestorePlace, disks_of, load_region, read_disk,
+    restore, restore_disk,
 };
+pub use stored_regions::{MARKS_FOLDER, StoredRegion, regions_of};
 pub use wanted::{WantedEvent, WantedWalk};

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use batch::{Batch, Damaged, Making, NameIn, PendingFile, is_right};
 use behind::FlushedTarget;
 pub use disk::{DiskOutcome, disks_of, read_disk, restore_disk};
-pub use region::{StoredRegion, load_region, regions_of};
+pub use region::load_region;
 pub(crate) use scope::Scope;
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Progress};

@@ -1,7 +1,7 @@
 //! What a bucket is, beside its areas: the file `bucket.json` of its folder in a snapshot.
 //!
 //! It is written once the program holds still, when its range is known, but its place in the snapshot
-//! is known before: so it is always as long as one chunk, filled up with spaces.
+//! is known before: so it always has the same length, filled up with spaces.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use strongroom_source::memory::Memory;
 /// The name of the file.
 pub const ABOUT_NAME: &str = "bucket.json";
 /// Bytes of the file: more than a bucket with as many areas as it may have needs.
-const ABOUT_BYTES: usize = 64 << 10;
+const ABOUT_BYTES: usize = 512 << 10;
 
 /// What a bucket is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let range = KeyRange { low: b"a\xff".to_vec(), high: Some(b"b".to_vec()) };
-        let area = AreaText { name: "n".repeat(64), bytes: u64::MAX, base: Some(u64::MAX) };
+        let area = AreaText { name: "\u{1}".repeat(64), bytes: u64::MAX, base: Some(u64::MAX) };
         let about = About {
             file: "cache".to_owned(),
             bucket: 7,
@@ -154,7 +154,7 @@ mod tests {
             split_version: 3,
             epoch: Some(9),
             version: Some(VersionText { name: "v".repeat(128), version: 4 }),
-            areas: vec![area; 128],
+            areas: vec![area; 512],
         };
         let file = AboutFile::default();
         let mut bytes = vec![1; ABOUT_BYTES];

@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
-use strongroom_bucket::{Bucket, BucketError};
+use strongroom_bucket::{Bucket, BucketError, quiet};
 
 use crate::error::VelocError;
 
@@ -32,7 +32,7 @@ impl Pending {
             }
             Ok(())
         };
-        let thread = thread::Builder::new().name("veloc-wait".to_owned()).spawn(wait);
+        let thread = quiet::start("veloc-wait", wait);
         self.0.push(thread.map_err(BucketError::Thread)?);
         Ok(())
     }

@@ -73,8 +73,9 @@ fn code_of(error: &BucketError) -> c_int {
         BucketError::WithinCallback => code::IN_CALLBACK,
         BucketError::Thread(_) => code::SYSTEM,
         BucketError::Name { .. } | BucketError::Range | BucketError::TooManyAreas => code::INVALID,
+        BucketError::NoAreas => code::MISMATCH,
         BucketError::Area { fault, .. } => match fault {
-            AreaFault::Length => code::INVALID,
+            AreaFault::Length | AreaFault::FileShort { .. } => code::INVALID,
             AreaFault::Unknown | AreaFault::Differs { .. } | AreaFault::NotStored => code::MISMATCH,
             AreaFault::Shadow(_) | AreaFault::Descriptor(_) => code::SYSTEM,
             AreaFault::NotTaken(_) => code::REFUSED,

@@ -1,3 +1,5 @@
+//! The bytes of each message, and bytes that are none.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Shadows and the memory that they copy.
+
 use rustix::fs::fstat;
 use rustix::io::pread;
 
@@ -56,6 +58,20 @@ fn what_was_filled_comes_back() {
     let mut expected = vec![7; 3 * PAGE_BYTES + 1];
     expected[PAGE_BYTES - 1..PAGE_BYTES + 1].fill(9);
     assert_eq!(memory, expected);
+}
+
+#[test]
+fn what_was_filled_sparsely_stays_sparse() {
+    let mut memory = vec![7; 100 * PAGE_BYTES];
+    let mut shadow = shadow_of(&mut memory);
+    shadow.expect_writes();
+    assert_eq!(pwrite(shadow.file(), &[9], 60 * PAGE_BYTES as u64).unwrap(), 1);
+    shadow.put_back();
+    let mut expected = vec![0; 100 * PAGE_BYTES];
+    expected[60 * PAGE_BYTES] = 9;
+    assert_eq!(memory, expected);
+    assert_eq!(shadow.capture().unwrap(), 0);
+    assert!(fstat(shadow.file()).unwrap().st_blocks <= PAGE_BYTES as i64 / 512);
 }
 
 #[test]

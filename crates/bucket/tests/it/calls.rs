@@ -1,5 +1,6 @@
 //! What a program calls at its safe points.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,11 +144,16 @@ fn names_and_ranges_are_checked_before_anything_is_sent() {
     let bucket = world.open(0);
     let shared = Shared::new(&[1]);
     for area in ["", "a/b", "..", "bucket.json", &"x".repeat(65)] {
-        let error = bucket.region(area, std::os::fd::AsFd::as_fd(&shared.0), None, 1).unwrap_err();
+        let error = bucket.region(area, shared.0.as_fd(), None, 1).unwrap_err();
         assert!(matches!(error, BucketError::Name { .. }), "{error}");
     }
-    let error = bucket.region("a", std::os::fd::AsFd::as_fd(&shared.0), None, 0).unwrap_err();
+    let error = bucket.region("a", shared.0.as_fd(), None, 0).unwrap_err();
     assert!(matches!(error, BucketError::Area { fault: AreaFault::Length, .. }), "{error}");
+    let error = bucket.region("a", shared.0.as_fd(), None, 2).unwrap_err();
+    assert!(
+        matches!(error, BucketError::Area { fault: AreaFault::FileShort { .. }, .. }),
+        "{error}"
+    );
     assert!(bucket.store("", 1).is_err());
     let empty = KeyRange { low: b"b".to_vec(), high: Some(b"a".to_vec()) };
     assert!(matches!(bucket.range(&empty, 1), Err(BucketError::Range)));
@@ -197,5 +203,5 @@ fn without_callbacks_the_caller_frees_what_is_evicted() {
     let areas = world.archive.areas(FILE, 0, "evicted", 1).unwrap();
     assert_eq!(areas["heap"], vec![5; 30_000]);
     // No area is registered any more, so nothing of the freed memory is read.
-    bucket.store("n", 1).unwrap();
+    assert!(matches!(bucket.store("n", 1), Err(BucketError::NoAreas)));
 }

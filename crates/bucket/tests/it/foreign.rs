@@ -94,6 +94,15 @@ fn a_program_in_c_makes_every_call() {
 }
 
 #[test]
+fn the_header_is_of_use_in_cpp() {
+    let header = source("include/strongroom-bucket.h");
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]);
+    let compiled = compiler.args(["-x", "c++"]).arg(header).output().unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+}
+
+#[test]
 fn a_program_in_python_makes_every_call() {
     let world = World::new();
     let folder = installed(&world);

@@ -1,9 +1,10 @@
-//! Programs that do not keep to the protocol: the agent's side ends their connections.
+//! Programs and agents that do not keep to the protocol: the other side ends the connection.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use rustix::net::{
@@ -11,7 +12,9 @@ use rustix::net::{
     SocketType, connect, sendmsg, socket,
 };
 use strongroom_bucket::served::{Connection, Listener, Received};
-use strongroom_bucket::{FromProgram, PROTOCOL};
+use strongroom_bucket::{Bucket, BucketError, FromProgram, PROTOCOL};
+
+use crate::world::Shared;
 
 fn connected(path: &Path, listener: &Listener) -> (OwnedFd, Connection) {
     let client = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
@@ -72,12 +75,55 @@ fn a_connection_says_who_is_there_and_when_it_ends() {
     assert_eq!(connection.peer().pid, std::process::id() as i32);
     let nothing = connection.receive(Some(Duration::ZERO)).unwrap();
     assert!(matches!(nothing, Received::Nothing));
-    let file = std::fs::File::open(folder.path()).unwrap();
-    send(&client, &region(), &[file.as_fd()]);
+    let memory = Shared::new(b"content");
+    send(&client, &region(), &[memory.0.as_fd()]);
     let received = connection.receive(None).unwrap();
-    assert!(matches!(received, Received::Message(FromProgram::Region { .. }, Some(_))));
-    drop(client);
+    let Received::Message(FromProgram::Region { .. }, Some(file)) = received else {
+        panic!("{received:?}");
+    };
+    drop((client, memory));
     assert!(matches!(connection.receive(None).unwrap(), Received::End));
+    // The memory of a program that is gone can still be read.
+    assert_eq!(Shared(file).read(7), b"content");
     drop(listener);
     assert!(!path.exists());
+}
+
+/// An agent that answers the first message with some bytes, and then sends others.
+fn bad_agent(listener: Listener, greeting: &'static [u8], then: &'static [u8]) {
+    let connection = listener.accept(None).unwrap().unwrap();
+    connection.receive(None).unwrap();
+    let send = |bytes: &[u8]| {
+        let mut beside = SendAncillaryBuffer::default();
+        sendmsg(&connection, &[IoSlice::new(bytes)], &mut beside, SendFlags::empty()).unwrap();
+    };
+    send(greeting);
+    if !then.is_empty() {
+        connection.receive(None).unwrap();
+        send(then);
+        // Until the program ends it.
+        while !matches!(connection.receive(None), Ok(Received::End) | Err(_)) {}
+    }
+}
+
+#[test]
+fn an_agent_that_sends_no_messages_is_left() {
+    let welcome = b"\xa2\x00\x18\x40\x03\x01";
+    let newer = b"\xa2\x00\x18\x40\x03\x02";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ram.sock");
+    let open_with = |greeting: &'static [u8], then: &'static [u8]| {
+        let listener = Listener::bind(&path, 0o600).unwrap();
+        let agent = thread::spawn(move || bad_agent(listener, greeting, then));
+        let opened = Bucket::open(Some(&path), "f", 0);
+        let tested = opened.map(|bucket| bucket.test("n").map(drop));
+        agent.join().unwrap();
+        tested
+    };
+    assert!(matches!(open_with(b"\xff", b""), Err(BucketError::Refused { .. })));
+    let refused = open_with(newer, b"").unwrap_err().to_string();
+    assert!(refused.contains("speaks version 2 and this library version 1"), "{refused}");
+    for then in [b"\xff".as_slice(), b"\xa1\x00\x01"] {
+        assert!(matches!(open_with(welcome, then), Ok(Err(BucketError::AgentGone))));
+    }
 }

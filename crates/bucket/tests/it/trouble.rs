@@ -2,11 +2,13 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use crate::agent::{Archive, FakeAgent, Manners};
-use strongroom_bucket::{AREAS_MAX, Bucket, BucketError};
+use strongroom_bucket::{AREAS_MAX, Bucket, BucketError, Owner};
 
 use crate::world::{FILE, Record, Recorder, Shared, World, eventually, register_private};
 
@@ -117,6 +119,45 @@ fn a_program_goes_on_when_the_agent_ends() {
     world.agent = None;
     assert!(eventually(|| Record::count(&record.resumed) == 1));
     // And it can store with the next one: nothing is held for the old one.
+    world.restart();
+    assert!(eventually(|| bucket.store("n", 1).is_ok()));
+    bucket.wait("n", 1).unwrap();
+}
+
+#[test]
+fn a_program_goes_on_when_the_agent_ends_while_it_asks() {
+    struct Slow(Arc<Record>, Sender<()>, Receiver<()>);
+    impl Owner for Slow {
+        fn quiesce(&mut self) -> Result<(), String> {
+            self.1.send(()).unwrap();
+            self.2.recv().unwrap();
+            Ok(())
+        }
+        fn resume(&mut self) {
+            self.0.resumed.fetch_add(1, Ordering::SeqCst);
+        }
+        fn evict(&mut self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+    let mut world = World::new();
+    let record = Arc::new(Record::default());
+    let mut heap = vec![2; 70_000];
+    let bucket = world.open(0);
+    register_private(&bucket, "heap", &mut heap);
+    let ((asked, is_asked), (holds_still, still)) = (channel(), channel());
+    bucket.on_quiesce(Box::new(Slow(record.clone(), asked, still))).unwrap();
+    assert!(world.agent().await_owner(FILE, 0));
+    let agent = world.agent.take().unwrap();
+    thread::scope(|scope| {
+        let storing = scope.spawn(|| agent.store(FILE, 0, "n", 1));
+        is_asked.recv().unwrap();
+        agent.end();
+        assert!(storing.join().unwrap().is_err());
+        holds_still.send(()).unwrap();
+    });
+    drop(agent);
+    assert!(eventually(|| Record::count(&record.resumed) == 1));
     world.restart();
     assert!(eventually(|| bucket.store("n", 1).is_ok()));
     bucket.wait("n", 1).unwrap();

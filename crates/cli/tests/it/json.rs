@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use strongroom_bucket::{Bucket, KeyRange, Owner};
 use strongroom_testkit::Random;
 use strongroom_testkit::damage::files_below;
 
@@ -211,6 +213,7 @@ fn every_command_prints_what_the_schema_says() {
     images(&mut book);
     machines(&mut book);
     memory(&mut book);
+    clusters(&mut book);
     stopped(&mut book);
 
     let unseen = judge(&book.lines);
@@ -574,6 +577,63 @@ fn memory(book: &mut Book) {
     book.say(&world, "ram load latest", 1);
     book.say(&world, "ram load latest --overwrite", 0);
     book.say(&world, "snapshots", 0);
+}
+
+/// A bucket in this process, an agent that is a node, and a client.
+fn clusters(book: &mut Book) {
+    let world = World::with_repository();
+    let folder = world.path("cluster").display().to_string();
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    drop(socket);
+    book.say(&world, &format!("ram cluster add {folder} one={address}"), 0);
+    book.say(&world, &format!("ram cluster add {folder} one={address}"), 1);
+    let socket = world.path("ram.sock");
+    let mut command = world.command(["--json", "ram", "agent", "--socket"]);
+    command.arg(&socket).arg("--state").arg(world.path("state"));
+    command.arg("--node").arg(world.path("cluster/one.json"));
+    let mut agent = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(agent.stdout.take().unwrap());
+    let mut said = String::new();
+    out.read_line(&mut said).unwrap();
+    let say = |book: &mut Book, words: &str, code| {
+        book.say(&world, &format!("ram cluster {words} --cluster {folder}"), code);
+    };
+    say(book, "status sales", 3);
+    let bucket = Bucket::open(Some(&socket), "sales", 0).unwrap();
+    let memory = rustix::fs::memfd_create("sales", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&memory, 100_000).unwrap();
+    bucket.region("records", memory.as_fd(), None, 100_000).unwrap();
+    bucket.range(&KeyRange::whole(), 0).unwrap();
+    bucket.on_quiesce(Box::new(Still)).unwrap();
+    say(book, "status sales", 0);
+    say(book, "store sales", 0);
+    say(book, "load sales", 1);
+    say(book, "evict sales", 0);
+    bucket.region("records", memory.as_fd(), None, 100_000).unwrap();
+    say(book, "load sales", 0);
+    say(book, "store sales --evict", 0);
+    say(book, "evict others", 1);
+    drop(bucket);
+    kill_process(Pid::from_child(&agent), Signal::TERM).unwrap();
+    out.read_to_string(&mut said).unwrap();
+    let code = agent.wait().unwrap().code();
+    book.keep(Run { code, out: said, err: String::new(), bytes: Vec::new() }, 0);
+}
+
+/// A program that always holds still.
+struct Still;
+
+impl Owner for Still {
+    fn quiesce(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn resume(&mut self) {}
+
+    fn evict(&mut self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 fn machines(book: &mut Book) {

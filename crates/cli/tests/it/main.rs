@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
 
 mod book;
+mod cluster;
 mod crash;
 mod damage;
 mod doors;

@@ -1,4 +1,5 @@
-//! What a client asks its caller to do, what the caller reports, and how a run ends.
+//! What a client is made with, what it asks its caller to do, what the caller reports, and how a run
+//! ends.
 
 use std::fmt;
 
@@ -6,9 +7,57 @@ use strongroom_base::SnapshotId;
 use strongroom_bucket::KeyRange;
 
 use crate::message::{
-    Acknowledgement, BucketNumber, Command, Cut, Description, Epoch, FileName, NodeId, Part, State,
+    Acknowledgement, BucketNumber, Command, Cut, Description, Epoch, FileName, NodeId, Part, RunId,
+    State,
 };
 use crate::union::{Overlap, Union};
+
+/// What a client is made with.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// Random, for this run alone.
+    pub run: RunId,
+    /// Random: it spreads commands over time.
+    pub seed: u64,
+    /// The highest epoch that an earlier client of this file kept; zero if there was none.
+    pub known_epoch: Epoch,
+    /// How long nodes are asked for their epochs and ranges at first, unless all keys are known
+    /// earlier.
+    pub ask_ms: u32,
+    /// How long programs may be stopped, and how long the client waits until all is captured.
+    pub deadline_ms: u32,
+    /// How long nodes may take to store, to evict, or to load.
+    pub store_ms: u32,
+    /// How many deadlines the client waits for. Behind each but the last, what is missing is
+    /// recovered.
+    pub periods: u32,
+}
+
+/// What a run is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Task {
+    /// Ask all nodes what they have.
+    Status,
+    /// Store all buckets at one instant.
+    Store {
+        /// Whether to free their memory once the cut is committed.
+        evicts: bool,
+    },
+    /// Free the memory of buckets that a committed cut holds.
+    Evict {
+        /// The cut.
+        cut: Cut,
+        /// Its buckets.
+        parts: Vec<Part>,
+    },
+    /// Load the buckets of a cut.
+    Load {
+        /// The cut.
+        cut: Cut,
+        /// Its buckets, each with the node that is to load it.
+        parts: Vec<Part>,
+    },
+}
 
 /// What the caller must do.
 #[derive(Debug, Clone, PartialEq, Eq)]

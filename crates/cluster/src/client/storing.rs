@@ -24,7 +24,9 @@ impl Client {
             }
         }
         let doubted = union.doubted();
-        let believed = self.answers.keys().filter(|holder| !doubted.contains(holder));
+        // By number: another node may claim the same bucket.
+        let is_doubted = |bucket| doubted.iter().any(|holder| holder.bucket == bucket);
+        let believed = self.answers.keys().filter(|holder| !is_doubted(holder.bucket));
         let answered: Vec<BucketNumber> = believed.map(|holder| holder.bucket).collect();
         self.overlaps = union.overlaps;
         let left_ms = self.period_end_ms.saturating_sub(self.now_ms);

@@ -3,7 +3,7 @@
 use strongroom_base::SnapshotId;
 
 use super::*;
-use crate::message::Description;
+use crate::message::{Cut, Description, Part, RunId};
 
 fn range(low: &str, high: &str) -> KeyRange {
     let high = (!high.is_empty()).then(|| high.as_bytes().to_vec());

@@ -134,6 +134,20 @@ fn a_record_comes_back_and_damage_is_seen() {
     }
 }
 
+/// The sizes of `docs/format/cluster.md`.
+#[test]
+fn sizes_are_those_of_the_document() {
+    let command_bytes = 1 + file().as_str().len() + 8 + 8 + 4 + 1 + 2;
+    assert_eq!(command(Verb::Cut, 0).pack().len(), command_bytes);
+    assert_eq!(command(Verb::Cut, 3).pack().len(), command_bytes + 3 * 4);
+    let evict = command(Verb::Evict { cut: cut(), parts: vec![part(6); 2] }, 0);
+    assert_eq!(evict.pack().len(), command_bytes + 24 + 2 + 2 * 36);
+    let mut bare = Acknowledgement { bucket: None, snapshot: None, ..acknowledgement() };
+    bare.description.range = None;
+    assert_eq!(bare.pack().len(), 3 * 8 + 1 + 4 + 1 + 2 * 8 + 1 + 1 + 16 + 4 + 1);
+    assert_eq!(record().pack().len(), 8 + 4 + 8 + 4 + 3 * 29 + 32);
+}
+
 /// Frozen: nodes of different releases understand each other, and a node its own disk.
 #[test]
 fn bytes_are_frozen() {
@@ -149,10 +163,23 @@ fn bytes_are_frozen() {
     }
 }
 
-const COMMAND: &[&str] = &["X"];
-const EVICT: &[&str] = &["X"];
-const ACKNOWLEDGEMENT: &[&str] = &["X"];
-const RECORD: &[&str] = &["X"];
+const COMMAND: &[&str] =
+    &["066f726465727308070605040302010900000000000000f40100000102000000000001000000"];
+const EVICT: &[&str] = &[
+    "066f726465727308070605040302010900000000000000f40100000407000000000000000404040404040404",
+    "0404040404040404010006000000020202020202020202020202020202020303030303030303030303030303",
+    "03030000",
+];
+const ACKNOWLEDGEMENT: &[&str] = &[
+    "0500000000000000090000000000000009000000000000000103000000040200000000000000001000000000",
+    "0000020161016d01030303030303030303030303030303030102030400",
+];
+const RECORD: &[&str] = &[
+    "5352434c55535400000000000900000000000000030000000100000000070000000000000003030303030303",
+    "0303030303030303030200000001070000000000000004040404040404040404040404040404030000000207",
+    "00000000000000040404040404040404040404040404044a368cad4290847671e52a0369005afa67c00dc0af",
+    "7b91a0825cad1e8a10dca9",
+];
 
 proptest! {
     /// Any bytes are refused or come back as they were: no panic, no other meaning.

@@ -59,14 +59,18 @@ pub enum NodeEffect {
         /// What this node stored it as.
         snapshot: SnapshotId,
     },
-    /// Free the bucket's memory, then [`NodeInput::Freed`].
+    /// Free the bucket's memory, then [`NodeInput::Freed`]. If its program ended or went on since the
+    /// comparison, free nothing and report [`NodeInput::Failed`]. No other round has the bucket
+    /// before one of the two is reported.
     Free {
         /// The bucket.
         bucket: BucketNumber,
         /// The round.
         epoch: Epoch,
     },
-    /// Load a bucket that is not in memory, then [`NodeInput::Loaded`].
+    /// Load a bucket that is not in memory, then [`NodeInput::Loaded`]. If it cannot be loaded, leave
+    /// nothing of it and report [`NodeInput::Failed`]. No other round has the bucket before one of
+    /// the two is reported.
     Load {
         /// The bucket.
         bucket: BucketNumber,

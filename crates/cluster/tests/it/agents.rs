@@ -148,9 +148,14 @@ impl World {
                     NodeInput::Compared { bucket, epoch, is_equal }
                 })
             }
+            NodeEffect::Free { bucket, epoch } if self.went_on(bucket, token) => {
+                let reason = "its program went on before it was freed".to_owned();
+                Some(NodeInput::Failed { bucket, epoch, reason })
+            }
             NodeEffect::Free { bucket, epoch } => {
                 self.on_program(token, bucket, epoch, fails, |world| {
                     world.judge_eviction(bucket.0);
+                    world.evictions += 1;
                     world.remove_program(bucket.0);
                     NodeInput::Freed { bucket, epoch }
                 })
@@ -185,6 +190,10 @@ impl World {
             return None;
         }
         Some(if fails { failed("the effect failed") } else { work(self) })
+    }
+
+    fn went_on(&self, bucket: BucketNumber, token: u64) -> bool {
+        self.programs.get(&bucket.0).is_some_and(|program| program.token != token)
     }
 
     fn stop(&mut self, bucket: BucketNumber, epoch: Epoch) -> NodeInput {
@@ -238,6 +247,7 @@ impl World {
             return NodeInput::Failed { bucket, epoch, reason };
         }
         self.judge_load(bucket.0, snapshot);
+        self.loads += 1;
         let program = image.to_program(host, self.stamp);
         let description = program.describe();
         self.change_total(program.sum());
@@ -269,8 +279,7 @@ impl World {
         for program in self.programs.values_mut().filter(|program| program.host == host) {
             program.go_on();
         }
-        let wait_ms = self.dice.between(5, 1_500);
-        self.push(wait_ms, Event::Restart { host });
+        self.restart_later(host);
     }
 
     /// A machine dies: its agent, and the memory of its programs.
@@ -289,7 +298,13 @@ impl World {
         self.hosts[host].captures.clear();
         self.hosts[host].written_at_ms = 0;
         self.hosts[host].tick_at_ms = 0;
-        let wait_ms = self.dice.between(5, 1_500);
+        self.restart_later(host);
+    }
+
+    /// Half of the time at once, so that the round it died in still goes on.
+    fn restart_later(&mut self, host: usize) {
+        let most_ms = if self.dice.permille(500) { 30 } else { 1_500 };
+        let wait_ms = self.dice.between(1, most_ms);
         self.push(wait_ms, Event::Restart { host });
     }
 

@@ -13,7 +13,7 @@ use strongroom_cluster::{
 use crate::world::{Datagram, Event, World};
 
 /// Replays go back at most so far.
-const SENT_MAX: usize = 48;
+const SENT_MAX: usize = 24;
 
 /// The keys of a schedule that seals.
 pub struct Keys {
@@ -87,7 +87,7 @@ impl World {
     fn travel(&mut self, event: Event) {
         if self.sent.len() < SENT_MAX {
             self.sent.push(event.clone());
-        } else if self.dice.permille(100) {
+        } else if self.dice.permille(300) {
             let at = self.dice.below(SENT_MAX);
             self.sent[at] = event.clone();
         }

@@ -257,6 +257,7 @@ impl World {
             let data = data.collect();
             let host = self.dice.below(self.hosts.len());
             self.versions += 1;
+            self.recoveries += 1;
             let version = self.versions;
             self.add_program(host, keys[0], keys[keys.len() - 1] + 1, version, data, None);
         }

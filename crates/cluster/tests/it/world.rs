@@ -101,6 +101,10 @@ pub struct World {
     /// What was sent, for replays.
     pub sent: Vec<Event>,
     pub keys: Option<Rc<Keys>>,
+    /// Buckets that were freed, loaded, and recovered by the hook.
+    pub evictions: u64,
+    pub loads: u64,
+    pub recoveries: u64,
     pub fault: Option<String>,
 }
 
@@ -127,6 +131,9 @@ impl World {
             totals: vec![(0, 0)],
             sent: Vec::new(),
             keys,
+            evictions: 0,
+            loads: 0,
+            recoveries: 0,
             fault: None,
             dice,
         };

@@ -11,12 +11,12 @@ use strongroom_repository::{ChunkReader, ChunkWriter, Repository, RepositoryErro
 use super::begun::{Begun, Made};
 use super::present::is_present;
 use super::profile::Profile;
-use super::region::{MARKS_FOLDER, bytes_of, marks_path, tree};
+use super::region::{bytes_of, tree};
 use super::tally::Tally;
 use super::totals::Totals;
 use super::{BackupOptions, BackupOutcome, in_sessions};
 use crate::error::EngineError;
-use crate::restore::{StoredRegion, regions_of};
+use crate::stored_regions::{MARKS_FOLDER, StoredRegion, marks_path, regions_of};
 
 /// What is taken from another snapshot: the files at a path and below it, with their marks.
 #[derive(Debug, Clone)]

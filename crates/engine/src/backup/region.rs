@@ -40,6 +40,7 @@ use super::tally::Tally;
 use super::totals::Totals;
 use super::{BackupOptions, BackupOutcome, in_sessions};
 use crate::error::EngineError;
+use crate::stored_regions::{MARKS_FOLDER, marks_path};
 use draft::{Draft, Record};
 use map::{MarksHead, MarksReader, write_marks};
 use scan::{Found, Part, Scan};
@@ -52,8 +53,6 @@ const PAGES: usize = CHUNK_BYTES / PAGE_BYTES;
 const ROTATION: u64 = 64;
 /// A block is closed at this many bytes: chunks of a region are read from anywhere.
 const BLOCK_BYTES: usize = 256 << 10;
-/// The folder of a snapshot that has the marks of its regions, at their paths.
-pub const MARKS_FOLDER: &str = ".strongroom-marks";
 
 /// A region of memory, and where it is in the snapshot.
 pub struct Region {
@@ -554,11 +553,6 @@ impl ParentChunks<'_> {
         }
         (offset == start && chunk.stream_bytes == length).then_some(chunk)
     }
-}
-
-/// Where the marks of a region are in a snapshot.
-pub fn marks_path(region: &Path) -> PathBuf {
-    Path::new("/").join(MARKS_FOLDER).join(region.strip_prefix("/").unwrap_or(region))
 }
 
 /// A path as it is in trees.

@@ -1,5 +1,7 @@
-//! A bucket that a program has registered: what it is, and what is being done with it. One thing is
-//! done at a time; what else is asked for waits.
+//! A bucket that a program has registered: what it is, and what is being done with it. Its program
+//! has one call carried out at a time, and it takes part in one round at a time; what else is asked
+//! for waits. A program may need a store to reach its safe point, so that is carried out also while a
+//! round asks it to hold still; what else changes or frees memory has the bucket for itself.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,12 +27,14 @@ pub struct Bucket {
     pub split_version: u64,
     /// It can be asked to hold still.
     pub has_callbacks: bool,
-    /// The node was told of it.
+    /// The node knows of it.
     pub is_attached: bool,
     /// Its program was asked to hold still by this question, and has not been let go since.
     pub quiesced: Option<u64>,
-    /// What is done with it now.
-    pub doing: Option<Doing>,
+    /// What a round does with it now.
+    pub round: Option<Doing>,
+    /// What its program has done with it now.
+    pub call: Option<Doing>,
     /// What is done next, and whether its areas are shadows that do not change until then.
     pub waiting: VecDeque<(Work, bool)>,
     /// The snapshot that differs least from it.
@@ -133,7 +137,8 @@ impl Bucket {
             has_callbacks: false,
             is_attached: false,
             quiesced: None,
-            doing: None,
+            round: None,
+            call: None,
             waiting: VecDeque::new(),
             newest: None,
             versions: BTreeMap::new(),
@@ -199,10 +204,47 @@ impl Bucket {
         }
     }
 
+    /// What can begin now, of what waits.
+    pub fn next(&mut self) -> Option<(Work, bool)> {
+        let can_begin = |work: &Work| match work {
+            Work::Version { .. } => self.call.is_none(),
+            _ => self.call.is_none() && self.round.is_none(),
+        };
+        let at = self.waiting.iter().position(|(work, _)| can_begin(work))?;
+        self.waiting.remove(at)
+    }
+
+    /// Begins it.
+    pub fn begin(&mut self, doing: Doing) {
+        match doing.work.is_of_round() {
+            true => self.round = Some(doing),
+            false => self.call = Some(doing),
+        }
+    }
+
+    /// What a job does.
+    pub fn doing(&mut self, job: u64) -> Option<&mut Doing> {
+        [&mut self.round, &mut self.call].into_iter().flatten().find(|doing| doing.job == job)
+    }
+
+    /// Ends what a job does.
+    pub fn take(&mut self, job: u64) -> Option<Doing> {
+        let slots = [&mut self.round, &mut self.call].into_iter();
+        let mut of_job = slots.filter(|slot| slot.as_ref().is_some_and(|doing| doing.job == job));
+        of_job.next()?.take()
+    }
+
     /// Ends what is done with it.
     pub fn give_up(&self) {
-        if let Some(doing) = &self.doing {
+        for doing in [&self.round, &self.call].into_iter().flatten() {
             doing.gate.close();
         }
+    }
+}
+
+impl Work {
+    /// Whether a round wants it, and not the program.
+    pub fn is_of_round(&self) -> bool {
+        matches!(self, Self::Round(_) | Self::HoldStill(_) | Self::RoundLoad { .. })
     }
 }

@@ -155,26 +155,22 @@ impl Agent {
         self.go_on(name);
     }
 
-    /// Begins what waits, if nothing is being done.
+    /// Begins what can begin of what waits.
     fn go_on(&mut self, name: &BucketName) {
         let number = self.number();
         let (keeper, events) = (self.keeper.clone(), self.events.clone());
+        let now = u64::try_from(keeper.now().0).unwrap_or_default();
         let Some(bucket) = self.buckets.get_mut(name) else { return };
-        if bucket.doing.is_some() {
-            return;
-        }
-        let Some((work, is_copy)) = bucket.waiting.pop_front() else { return };
+        let Some((work, is_copy)) = bucket.next() else { return };
         let gate = Arc::new(Gate::default());
-        let begun = work.clone();
-        let doing = Doing::new(number, work, gate.clone(), is_copy);
-        bucket.doing = Some(doing);
+        bucket.begin(Doing::new(number, work.clone(), gate.clone(), is_copy));
         let job = |areas: Areas| Job { keeper, bucket: name.clone(), areas, number, events };
         let newest = bucket.newest;
-        match begun {
+        match work {
             Work::Version { version, areas, .. } => {
                 let areas = match bucket.chosen(&areas) {
                     Ok(areas) => areas,
-                    Err(reason) => return self.ended(name, Err(reason)),
+                    Err(reason) => return self.ended(name, number, Err(reason)),
                 };
                 let label = version_label(&version.name, version.version);
                 let about = bucket.about(name, &areas, None, Some(version));
@@ -182,9 +178,8 @@ impl Agent {
             }
             Work::Evict { .. } => {
                 // The newest is the one of the latest time.
-                let time = u64::try_from(self.keeper.now().0).unwrap_or_default();
-                let label = version_label(EVICTED, time);
-                let version = VersionText { name: EVICTED.to_owned(), version: time };
+                let version = VersionText { name: EVICTED.to_owned(), version: now };
+                let label = version_label(EVICTED, now);
                 let areas = bucket.areas.clone();
                 let about = bucket.about(name, &areas, None, Some(version));
                 job(areas).store_version(about, newest, vec![label]);
@@ -193,91 +188,90 @@ impl Agent {
                 job(bucket.areas.clone()).load_version(version.name, version.version, areas);
             }
             Work::Round(epoch) => job(bucket.areas.clone()).store_round(gate, epoch, newest),
-            Work::HoldStill(_) | Work::RoundLoad { .. } => self.ask_to_hold_still(name),
+            Work::HoldStill(_) | Work::RoundLoad { .. } => self.ask_to_hold_still(name, number),
         }
+        // A call and a round may both be able to begin.
+        self.go_on(name);
     }
 
-    /// Asks the program of a bucket to hold still.
-    pub(super) fn ask_to_hold_still(&mut self, name: &BucketName) {
+    /// Asks the program of a bucket to hold still for a round.
+    fn ask_to_hold_still(&mut self, name: &BucketName, job: u64) {
         let epoch = self.number();
         let Some(bucket) = self.buckets.get_mut(name) else { return };
         if !bucket.has_callbacks {
             let reason = "its program has no callback, so it cannot be asked to hold still";
-            return self.ended(name, Err(reason.to_owned()));
+            return self.ended(name, job, Err(reason.to_owned()));
         }
+        let Some(doing) = bucket.doing(job) else { return };
+        doing.question = Some(epoch);
         bucket.quiesced = Some(epoch);
-        if let Some(doing) = &mut bucket.doing {
-            doing.question = Some(epoch);
-        }
         bucket.tell(&ToProgram::Quiesce { epoch });
     }
 
     /// A job has come further.
     pub(super) fn job(&mut self, name: &BucketName, number: u64, event: JobEvent) {
         let Some(bucket) = self.buckets.get_mut(name) else { return };
-        let Some(doing) = bucket.doing.as_mut().filter(|doing| doing.job == number) else { return };
+        let Some(doing) = bucket.doing(number) else { return };
         match event {
-            JobEvent::Scanned => self.ask_to_hold_still(name),
+            JobEvent::Scanned => self.ask_to_hold_still(name, number),
             JobEvent::Captured => {
                 doing.is_captured = true;
-                let (work, is_copy) = (doing.work.clone(), doing.is_copy);
-                match work {
+                match doing.work {
                     Work::Version { request, .. } => bucket.tell(&ToProgram::Captured { request }),
-                    Work::Round(epoch) => self.round_captured(name, epoch, is_copy),
+                    Work::Round(epoch) => {
+                        let (question, is_copy) = (doing.question, doing.is_copy);
+                        self.round_captured(name, epoch, question.filter(|_| is_copy));
+                    }
                     _ => {}
                 }
             }
-            JobEvent::Stored(outcome) => self.stored(name, outcome),
-            JobEvent::Compared(outcome) => self.compared(name, outcome),
-            JobEvent::Loaded(outcome) => match outcome {
-                Ok(about) => self.filled(name, about),
-                Err(reason) => self.ended(name, Err(reason)),
-            },
+            JobEvent::Stored(outcome) => self.stored(name, number, outcome),
+            JobEvent::Compared(outcome) => self.compared(name, number, outcome),
+            JobEvent::Loaded(Ok(about)) => self.filled(name, number, about),
+            JobEvent::Loaded(Err(reason)) => self.ended(name, number, Err(reason)),
         }
     }
 
-    fn stored(&mut self, name: &BucketName, outcome: Result<SnapshotId, String>) {
+    fn stored(&mut self, name: &BucketName, job: u64, outcome: Result<SnapshotId, String>) {
         let Some(bucket) = self.buckets.get_mut(name) else { return };
-        let Some(doing) = &mut bucket.doing else { return };
         let snapshot = match outcome {
             Ok(snapshot) => snapshot,
-            Err(reason) => return self.ended(name, Err(reason)),
+            Err(reason) => return self.ended(name, job, Err(reason)),
         };
         bucket.newest = Some(snapshot);
+        let Some(doing) = bucket.doing(job) else { return };
         doing.stored = Some(snapshot);
         // What is stored whole is compared before it is freed.
         if let Work::Evict { .. } = doing.work {
-            return self.compare(name, snapshot);
+            return self.compare(name, job, snapshot);
         }
-        self.ended(name, Ok(()));
+        self.ended(name, job, Ok(()));
     }
 
     /// Compares a bucket that holds still with what was stored of it.
-    pub(super) fn compare(&mut self, name: &BucketName, stored: SnapshotId) {
+    pub(super) fn compare(&mut self, name: &BucketName, number: u64, stored: SnapshotId) {
         let (keeper, events) = (self.keeper.clone(), self.events.clone());
         let Some(bucket) = self.buckets.get(name) else { return };
-        let Some(doing) = &bucket.doing else { return };
-        let (areas, number) = (bucket.areas.clone(), doing.job);
+        let areas = bucket.areas.clone();
         let about = bucket.about(name, &areas, None, None);
         Job { keeper, bucket: name.clone(), areas, number, events }.compare(stored, about);
     }
 
-    fn compared(&mut self, name: &BucketName, outcome: Result<bool, String>) {
-        let Some(doing) = self.buckets.get(name).and_then(|bucket| bucket.doing.as_ref()) else {
-            return;
-        };
+    fn compared(&mut self, name: &BucketName, job: u64, outcome: Result<bool, String>) {
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        let Some(doing) = bucket.doing(job) else { return };
         match (doing.work.clone(), outcome) {
             (Work::HoldStill(epoch), outcome) => self.round_compared(name, epoch, outcome),
-            (Work::Evict { .. }, Ok(true)) => self.free(name),
-            (_, Ok(_)) => {
+            (_, Ok(true)) => self.free(name),
+            (_, Ok(false)) => {
                 let reason = "its memory changed while it was stored: nothing was freed";
-                self.ended(name, Err(reason.to_owned()));
+                self.ended(name, job, Err(reason.to_owned()));
             }
-            (_, Err(reason)) => self.ended(name, Err(reason)),
+            (_, Err(reason)) => self.ended(name, job, Err(reason)),
         }
     }
 
-    /// Asks a program to free its memory.
+    /// Asks a program, which holds still, to free its memory.
     pub(super) fn free(&mut self, name: &BucketName) {
         let question = self.number();
         let Some(bucket) = self.buckets.get_mut(name) else { return };
@@ -287,47 +281,53 @@ impl Agent {
 
     fn freed(&mut self, name: &BucketName, epoch: u64, outcome: Result<(), String>) {
         let Some(bucket) = self.buckets.get_mut(name) else { return };
-        if bucket.quiesced != Some(epoch) {
+        let doing = bucket.round.as_ref().or(bucket.call.as_ref());
+        let Some(job) = doing.map(|doing| doing.job).filter(|_| bucket.quiesced == Some(epoch))
+        else {
             return;
-        }
+        };
         if let Err(reason) = outcome {
-            return self.ended(name, Err(format!("its program keeps its memory: {reason}")));
+            let reason = format!("its program keeps its memory: {reason}");
+            return self.ended(name, job, Err(reason));
         }
         // It was let go by being asked to free its memory.
         bucket.quiesced = None;
         bucket.areas.clear();
         bucket.range = None;
-        self.ended(name, Ok(()));
+        self.ended(name, job, Ok(()));
     }
 
-    /// The areas of a bucket were filled: its program is to look at them.
-    fn filled(&mut self, name: &BucketName, about: Box<About>) {
+    /// The areas of a bucket were filled. In a round, its program is to look at them.
+    fn filled(&mut self, name: &BucketName, job: u64, about: Box<About>) {
         let Some(bucket) = self.buckets.get_mut(name) else { return };
-        let Some(doing) = &mut bucket.doing else { return };
-        match (&doing.work, bucket.quiesced) {
+        let quiesced = bucket.quiesced;
+        let Some(doing) = bucket.doing(job) else { return };
+        match (&doing.work, quiesced) {
             (Work::RoundLoad { snapshot, .. }, Some(epoch)) => {
-                bucket.newest = Some(*snapshot);
+                let snapshot = *snapshot;
                 doing.loaded = Some(about);
+                bucket.newest = Some(snapshot);
                 bucket.tell(&ToProgram::Load { epoch });
             }
             // The program called, and looks by itself.
-            _ => self.ended(name, Ok(())),
+            _ => self.ended(name, job, Ok(())),
         }
     }
 
     /// A program has looked at what was loaded.
     fn used(&mut self, name: &BucketName, epoch: u64, outcome: Result<(), String>) {
         let Some(bucket) = self.buckets.get_mut(name) else { return };
-        if bucket.quiesced != Some(epoch) {
+        let Some(doing) = bucket.round.as_mut().filter(|_| bucket.quiesced == Some(epoch)) else {
             return;
-        }
-        let about = bucket.doing.as_mut().and_then(|doing| doing.loaded.take());
+        };
+        let (job, about) = (doing.job, doing.loaded.take());
         // A program that knows of no ranges has the one that was stored.
         if let (Some(about), None) = (about, &bucket.range) {
             bucket.range = about.range.and_then(|range| range.range());
             bucket.split_version = about.split_version;
         }
-        self.ended(name, outcome.map_err(|why| format!("its program cannot use it: {why}")));
+        let outcome = outcome.map_err(|why| format!("its program cannot use it: {why}"));
+        self.ended(name, job, outcome);
     }
 
     /// A program holds still, or does not.
@@ -340,16 +340,16 @@ impl Agent {
     ) {
         let (keeper, events) = (self.keeper.clone(), self.events.clone());
         let Some(bucket) = self.buckets.get_mut(name) else { return };
-        if bucket.quiesced != Some(epoch) {
+        let Some(doing) = bucket.round.as_mut().filter(|_| bucket.quiesced == Some(epoch)) else {
             return;
-        }
-        let Some(doing) = &mut bucket.doing else { return };
+        };
+        let number = doing.job;
         if let Err(reason) = outcome {
             bucket.quiesced = None;
-            return self.ended(name, Err(format!("its program does not hold still: {reason}")));
+            let reason = format!("its program does not hold still: {reason}");
+            return self.ended(name, number, Err(reason));
         }
         doing.is_copy = is_copy;
-        let number = doing.job;
         match doing.work.clone() {
             Work::RoundLoad { snapshot, .. } => {
                 let areas = bucket.areas.clone();
@@ -361,21 +361,25 @@ impl Agent {
         }
     }
 
-    /// What was being done with a bucket has ended: its program goes on, and hears of it if it asked.
-    pub(super) fn ended(&mut self, name: &BucketName, outcome: Result<(), String>) {
+    /// What a job did has ended: the program goes on, and hears of it if it asked.
+    pub(super) fn ended(&mut self, name: &BucketName, job: u64, outcome: Result<(), String>) {
         let Some(bucket) = self.buckets.get_mut(name) else { return };
-        let Some(doing) = bucket.doing.take() else { return };
+        let Some(doing) = bucket.take(job) else { return };
         doing.gate.close();
-        bucket.resume(false);
         match &doing.work {
             Work::Version { request, version, .. } => {
                 let (request, is_captured) = (*request, doing.is_captured);
                 self.version_ended(name, request, version, is_captured, outcome);
             }
             Work::Load { request, .. } | Work::Evict { request } => {
+                // Of an eviction, the program was asked to free its memory, and not to hold still.
+                bucket.quiesced = None;
                 bucket.tell(&answer(*request, outcome));
             }
-            work => self.round_ended(name, work, doing.stored, outcome),
+            work => {
+                bucket.resume(false);
+                self.round_ended(name, work, doing.stored, outcome);
+            }
         }
         self.go_on(name);
     }

@@ -11,10 +11,10 @@ use std::time::Duration;
 use strongroom_base::entropy::random_array;
 use strongroom_base::{OsEntropy, Severity, SnapshotId};
 use strongroom_bucket::ToProgram;
-use strongroom_cluster::Record;
-use strongroom_cluster::{BucketNumber, Epoch, FileName, State};
-use strongroom_cluster::{Node, NodeEffect, NodeInput, NodeOptions};
-use strongroom_cluster::{open_command, seal_acknowledgement};
+use strongroom_cluster::{
+    BucketNumber, Description, Epoch, FileName, Node, NodeEffect, NodeInput, NodeOptions, Record,
+    Verb, open_command, seal_acknowledgement,
+};
 
 use super::bucket::Work;
 use super::{Agent, AgentError, bind_datagrams};
@@ -32,6 +32,8 @@ pub struct Rounds {
     folder: PathBuf,
     socket: UdpSocket,
     files: BTreeMap<FileName, Node>,
+    /// The newest epoch of each file in which it is evicted, and not stored.
+    evictions: BTreeMap<FileName, Epoch>,
 }
 
 impl Rounds {
@@ -42,7 +44,8 @@ impl Rounds {
         let failed =
             move |why: io::Error| AgentError::Record { path: path.clone(), why: why.to_string() };
         fs::create_dir_all(&folder).map_err(&failed)?;
-        let mut rounds = Self { node, folder, socket, files: BTreeMap::new() };
+        let mut rounds =
+            Self { node, folder, socket, files: BTreeMap::new(), evictions: BTreeMap::new() };
         // What cannot be read is found out before programs connect.
         for entry in fs::read_dir(&rounds.folder).map_err(&failed)? {
             let name = entry.map_err(&failed)?.file_name();
@@ -105,6 +108,9 @@ impl Agent {
                 return monitor.detail(&format!("a datagram from {from} is ignored: {error}"));
             }
         };
+        if let Verb::Evict { .. } = command.verb {
+            rounds.evictions.insert(command.file.clone(), command.epoch);
+        }
         match rounds.file(&command.file) {
             Ok(node) => {
                 let effects = node.receive(now, from, &command);
@@ -167,11 +173,8 @@ impl Agent {
                     let reason = "its program ended".to_owned();
                     return Some(NodeInput::Failed { bucket, epoch, reason });
                 }
-                let node = self.rounds.as_ref()?.files.get(file)?;
-                let is_evicting = node
-                    .states()
-                    .any(|(other, state, _)| other == bucket && state == State::Evicting);
-                let work = if is_evicting { Work::HoldStill(epoch) } else { Work::Round(epoch) };
+                let evicts = self.rounds.as_ref()?.evictions.get(file) == Some(&epoch);
+                let work = if evicts { Work::HoldStill(epoch) } else { Work::Round(epoch) };
                 self.enqueue(&name, work, false);
             }
             NodeEffect::Capture { bucket, epoch } => return self.capture(&name(bucket), epoch),
@@ -183,7 +186,13 @@ impl Agent {
             }
             // The job goes on by itself.
             NodeEffect::Store { .. } => {}
-            NodeEffect::Compare { bucket, snapshot, .. } => self.compare(&name(bucket), snapshot),
+            NodeEffect::Compare { bucket, snapshot, .. } => {
+                let name = name(bucket);
+                let doing = self.buckets.get(&name).and_then(|bucket| bucket.round.as_ref());
+                if let Some(job) = doing.map(|doing| doing.job) {
+                    self.compare(&name, job, snapshot);
+                }
+            }
             NodeEffect::Free { bucket, .. } => self.free(&name(bucket)),
             NodeEffect::Load { bucket, epoch, snapshot, .. } => {
                 let name = name(bucket);
@@ -209,7 +218,7 @@ impl Agent {
     fn capture(&mut self, name: &BucketName, epoch: Epoch) -> Option<NodeInput> {
         let bucket = self.buckets.get_mut(name)?;
         let about = bucket.about(name, &bucket.areas, Some(epoch), None);
-        let doing = bucket.doing.as_ref()?;
+        let doing = bucket.round.as_ref()?;
         doing.gate.open(about);
         doing.is_copy.then(|| captured(name, epoch, bucket.description()))
     }
@@ -218,7 +227,7 @@ impl Agent {
     fn let_go(&mut self, name: &BucketName) {
         let Some(bucket) = self.buckets.get_mut(name) else { return };
         bucket.waiting.retain(|(work, _)| !matches!(work, Work::Round(_) | Work::HoldStill(_)));
-        let Some(doing) = &bucket.doing else { return };
+        let Some(doing) = &bucket.round else { return };
         match doing.work {
             Work::Round(_) => {
                 let is_reading = doing.is_copy && doing.gate.is_open() && !doing.is_captured;
@@ -226,7 +235,10 @@ impl Agent {
                 doing.gate.close();
                 bucket.resume(is_reading);
             }
-            Work::HoldStill(_) => self.ended(name, Err("it was let go".to_owned())),
+            Work::HoldStill(_) => {
+                let job = doing.job;
+                self.ended(name, job, Err("it was let go".to_owned()));
+            }
             _ => {}
         }
     }
@@ -255,14 +267,13 @@ impl Agent {
         self.report(name, NodeInput::Quiesced { bucket: number, epoch, description });
     }
 
-    /// What a bucket held is captured.
-    pub(super) fn round_captured(&mut self, name: &BucketName, epoch: Epoch, is_copy: bool) {
+    /// What a bucket held is captured. Of a copy, the node knows it already, and the program hears that
+    /// its shadows may change, by the question to which it made them.
+    pub(super) fn round_captured(&mut self, name: &BucketName, epoch: Epoch, copy: Option<u64>) {
         let Some(bucket) = self.buckets.get(name) else { return };
-        if !is_copy {
-            return self.report(name, captured(name, epoch, bucket.description()));
-        }
-        if let Some(question) = bucket.doing.as_ref().and_then(|doing| doing.question) {
-            bucket.tell(&ToProgram::EpochCaptured { epoch: question });
+        match copy {
+            Some(epoch) => bucket.tell(&ToProgram::EpochCaptured { epoch }),
+            None => self.report(name, captured(name, epoch, bucket.description())),
         }
     }
 
@@ -316,11 +327,7 @@ impl Agent {
     }
 }
 
-fn captured(
-    name: &BucketName,
-    epoch: Epoch,
-    description: strongroom_cluster::Description,
-) -> NodeInput {
+fn captured(name: &BucketName, epoch: Epoch, description: Description) -> NodeInput {
     // The marks of a snapshot have the signatures of its pages; nothing is gained by their sum here.
     let root = [0; 4];
     NodeInput::Captured { bucket: BucketNumber(name.number), epoch, description, root }

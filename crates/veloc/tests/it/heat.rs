@@ -71,10 +71,11 @@ impl Run<'_> {
     /// Runs until each rank has checkpoints, and kills the last rank.
     fn kill(&self) {
         let mut child = self.start("10000");
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // Kept to the end: a program whose output is closed would end.
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let last = format!("rank {} is process ", self.ranks() - 1);
         let mut process = None;
-        for line in lines {
+        for line in lines.by_ref() {
             let line = line.unwrap();
             process = line.strip_prefix(&last).map(|number| number.parse().unwrap());
             if process.is_some() {

@@ -3,9 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
 
-#[path = "../../../bucket/tests/it/agent/mod.rs"]
+#[path = "../../../bucket/tests/it/agent.rs"]
 #[expect(dead_code, reason = "the programs of the library ask for more of the agent")]
 mod agent;
 mod functions;
 mod heat;
+mod originals;
 mod world;

@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-use rustix::io::{pread, pwrite};
-
+use super::area::Area;
 use super::{Areas, BucketName, Shared, TICK, lock};
 use strongroom_bucket::served::{Connection, Received};
 use strongroom_bucket::{AreaSize, FromProgram, KeyRange, PROTOCOL, ToProgram};
@@ -44,12 +43,6 @@ struct State {
     /// How stores ended.
     stores: BTreeMap<(String, u64), Option<Result<(), String>>>,
     is_gone: bool,
-}
-
-#[derive(Debug)]
-struct Area {
-    file: OwnedFd,
-    bytes: u64,
 }
 
 impl Program {
@@ -311,32 +304,5 @@ impl Program {
     fn send(&self, message: &ToProgram) {
         // A program that is gone is noticed by the thread that reads.
         drop(self.connection.send(message));
-    }
-}
-
-impl Area {
-    fn read(&self, name: &str) -> Result<Vec<u8>, String> {
-        let mut bytes = vec![0; self.bytes as usize];
-        let mut done = 0;
-        while done < bytes.len() {
-            match pread(&self.file, &mut bytes[done..], done as u64) {
-                Ok(0) => return Err(format!("area {name} is shorter than it was registered")),
-                Ok(count) => done += count,
-                Err(error) => return Err(format!("area {name} cannot be read: {error}")),
-            }
-        }
-        Ok(bytes)
-    }
-
-    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
-        if bytes.len() as u64 != self.bytes {
-            return Err(format!("area {name} has another length than what was stored"));
-        }
-        let mut done = 0;
-        while done < bytes.len() {
-            let count = pwrite(&self.file, &bytes[done..], done as u64);
-            done += count.map_err(|error| format!("area {name} cannot be written: {error}"))?;
-        }
-        Ok(())
     }
 }

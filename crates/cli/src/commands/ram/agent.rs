@@ -73,7 +73,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         // A reader that is gone is noticed when the agent ends.
         let _ = context.terminal.line(format!("{at}serving {}", printable(&args.socket)));
         let _ = context.terminal.json(&json!({
-            "event": "serving",
+            "event": "attending",
             "socket": path_json(&args.socket),
             "node": name.as_ref().map(|(name, _)| name),
             "address": name.as_ref().map(|(_, address)| address.to_string()),

@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use serde_json::json;
-use strongroom_base::Stopwatch;
 use strongroom_base::units::{bytes_text, counted, duration_text};
-use strongroom_cluster::{Cut, Outcome, Task};
+use strongroom_base::{Severity, Stopwatch};
+use strongroom_cluster::{Acknowledgement, Cut, FileName, Outcome, Part, State, Task};
+use strongroom_ram::files::ControllerFile;
 
 use super::{FileArgs, LimitArgs, NoCaller, ask, find_cut, keeper, name_of, parts, run_task};
 use crate::commands::storing::PlainStoringArgs;
@@ -35,27 +36,20 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let limits = args.limits.limits();
     let watch = Stopwatch::start();
     let (answers, _) = ask(context, &controller, file, limits)?;
-    let is_empty = |answer: &strongroom_cluster::Acknowledgement| {
-        answer.description.range.is_none().then_some(cut.snapshot)
+    let to_load = |answer: &Acknowledgement| {
+        let is_empty = answer.description.range.is_none() || answer.state == State::Evicted;
+        is_empty.then_some(cut.snapshot)
     };
-    let (parts, missing) = parts(&cut, &answers, is_empty);
-    if let Some(bucket) = missing.first() {
-        let present =
-            answers.iter().find(|answer| answer.bucket.is_some_and(|other| other.0 == *bucket));
-        let (message, hint) = match present {
-            Some(answer) => (
-                format!(
-                    "bucket {bucket} of {file} is in the memory of {} already",
-                    name_of(&controller, answer.node)
-                ),
-                "evict it first, or end its program",
-            ),
-            None => (
-                format!("no node has registered bucket {bucket} of {file}"),
-                "start its program, without data, on the node that is to have it",
-            ),
-        };
-        return Err(CliError::new(Exit::Failed, message, hint));
+    let (parts, missing) = parts(&cut, &answers, to_load);
+    check(&controller, file, &answers, &parts, &missing)?;
+    if !missing.is_empty() {
+        let numbers: Vec<String> = missing.iter().map(ToString::to_string).collect();
+        let message = format!(
+            "in memory already, and left as they are, maybe newer than the snapshot: {} {}",
+            if missing.len() == 1 { "bucket" } else { "buckets" },
+            numbers.join(", ")
+        );
+        context.terminal.problem(Severity::Note, &message);
     }
     let wanted = Cut { epoch: cut.epoch, snapshot: cut.snapshot };
     let task = Task::Load { cut: wanted, parts };
@@ -86,4 +80,30 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "seconds": watch.elapsed().as_secs_f64(),
     }))?;
     Ok(Exit::Done.into())
+}
+
+/// Fails if there is nothing to load, or a bucket is neither in memory nor registered to be loaded.
+fn check(
+    controller: &ControllerFile,
+    file: &FileName,
+    answers: &[Acknowledgement],
+    parts: &[Part],
+    missing: &[u32],
+) -> Result<(), CliError> {
+    let is_unknown = |bucket: &&u32| {
+        !answers.iter().any(|answer| answer.bucket.is_some_and(|other| other.0 == **bucket))
+    };
+    if let Some(bucket) = missing.iter().find(is_unknown) {
+        let message = format!("no node has registered bucket {bucket} of {file}");
+        let hint = "start its program, without data, on the node that is to have it";
+        return Err(CliError::new(Exit::Failed, message, hint));
+    }
+    if parts.is_empty() {
+        let holder = answers.iter().find(|answer| answer.bucket.is_some());
+        let holder = holder.map_or_else(String::new, |answer| name_of(controller, answer.node));
+        let message = format!("all buckets of {file} are in memory already, such as on {holder}");
+        let hint = "evict them first, or end their programs, to have them as they were";
+        return Err(CliError::new(Exit::Failed, message, hint));
+    }
+    Ok(())
 }

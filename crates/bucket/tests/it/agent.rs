@@ -2,8 +2,12 @@
 //! and is no model for speed: each program has a thread, and what takes long has one more.
 //!
 //! It is no feature of the library: with other features Cargo would write another library to the same
-//! place, since libraries for C have no hash in their names. `crates/veloc` includes this file.
+//! place, since libraries for C have no hash in their names. `crates/veloc` includes this file,
+//! so the files below it are named by their paths.
 
+#[path = "agent/area.rs"]
+mod area;
+#[path = "agent/program.rs"]
 mod program;
 
 use std::collections::BTreeMap;
@@ -79,6 +83,11 @@ impl FakeAgent {
         let attending = shared.clone();
         let listening = thread::spawn(move || attending.attend(&listener));
         Ok(Self { shared, listening: Some(listening) })
+    }
+
+    /// Ends all connections, and lets no program in.
+    pub fn end(&self) {
+        self.shared.is_ending.store(true, Ordering::SeqCst);
     }
 
     /// Changes its manners.
@@ -167,7 +176,7 @@ impl FakeAgent {
 /// Ends it as a crash would: programs find their connection closed.
 impl Drop for FakeAgent {
     fn drop(&mut self) {
-        self.shared.is_ending.store(true, Ordering::SeqCst);
+        self.end();
         if let Some(listening) = self.listening.take() {
             // A thread that panicked has said so.
             drop(listening.join());
