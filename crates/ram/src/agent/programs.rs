@@ -135,6 +135,10 @@ impl Agent {
         };
         if let Some(bucket) = self.buckets.remove(&name) {
             bucket.give_up();
+            if let Some(doing) = &bucket.round {
+                let ended = Err("its program ended".to_owned());
+                self.round_ended(&name, &doing.work, None, ended);
+            }
             if bucket.is_attached {
                 self.detached(&name);
             }

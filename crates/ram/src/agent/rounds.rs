@@ -193,7 +193,15 @@ impl Agent {
                     self.compare(&name, job, snapshot);
                 }
             }
-            NodeEffect::Free { bucket, .. } => self.free(&name(bucket)),
+            NodeEffect::Free { bucket, epoch } => {
+                let name = name(bucket);
+                let here = self.buckets.get(&name);
+                if here.is_none_or(|bucket| bucket.quiesced.is_none() || bucket.round.is_none()) {
+                    let reason = "its program went on or ended: nothing was freed".to_owned();
+                    return Some(NodeInput::Failed { bucket, epoch, reason });
+                }
+                self.free(&name);
+            }
             NodeEffect::Load { bucket, epoch, snapshot, .. } => {
                 let name = name(bucket);
                 if !self.buckets.contains_key(&name) {
@@ -307,17 +315,20 @@ impl Agent {
         else {
             return;
         };
-        let Some(here) = self.buckets.get_mut(name) else { return };
+        let here = self.buckets.get_mut(name);
         let input = match (work, outcome, stored) {
             (_, Err(reason), _) => NodeInput::Failed { bucket, epoch, reason },
             (Work::Round(_), Ok(()), Some(snapshot)) => {
                 NodeInput::Stored { bucket, epoch, snapshot }
             }
             (Work::HoldStill(_), Ok(()), _) => {
-                here.is_attached = false;
+                if let Some(here) = here {
+                    here.is_attached = false;
+                }
                 NodeInput::Freed { bucket, epoch }
             }
             (_, Ok(()), _) => {
+                let Some(here) = here else { return };
                 here.is_attached = true;
                 let description = here.description();
                 NodeInput::Loaded { bucket, epoch, description }

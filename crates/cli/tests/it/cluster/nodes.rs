@@ -91,13 +91,13 @@ impl Net {
         command
     }
 
-    /// From now on a share of all packets is lost on their way to each node and to clients.
+    /// From now on a share of the datagrams is lost on their way to each node and to clients. Streams
+    /// repeat by themselves, which tests the kernel.
     pub fn lose(&self, percent: u32) {
         for at in 1..=self.nodes + 1 {
             let rules = format!(
                 "add table inet t; add chain inet t c {{ type filter hook input priority 0; }}; \
-                 add rule inet t c ip daddr 10.77.0.0/16 numgen random mod 100 < {percent} drop; \
-                 add rule inet t c ip daddr 224.0.0.0/4 numgen random mod 100 < {percent} drop"
+                 add rule inet t c meta l4proto udp numgen random mod 100 < {percent} drop"
             );
             must(Command::new("ip").args(["netns", "exec", &self.space(at), "nft", &rules]));
         }
