@@ -9,7 +9,7 @@ use strongroom_catalog::{Guarantee, Snapshot};
 use strongroom_repository::{ChunkReader, ChunkWriter, Repository, RepositoryError};
 
 use super::begun::{Begun, Made};
-use super::present::is_present;
+use super::present::is_whole;
 use super::profile::Profile;
 use super::region::{bytes_of, tree};
 use super::tally::Tally;
@@ -78,7 +78,7 @@ fn combine_in_session(
     let bytes = regions.clone().map(|region| region.content.stream_bytes()).sum();
     let mut tally = Tally::new(monitor, Totals::of(regions.count() as u64, bytes));
     for StoredRegion { path, content, .. } in files {
-        if !is_present(content, &reader, &writer)? {
+        if !is_whole(content, &reader, &|chunk| writer.is_there(chunk))? {
             return Err(EngineError::PartGone { path: path.clone() });
         }
     }

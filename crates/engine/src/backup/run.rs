@@ -16,7 +16,7 @@ use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
 
 use super::as_made::AsMade;
 use super::parent::ParentDirectory;
-use super::present::is_present;
+use super::present::is_whole;
 use super::racy::RacyTimes;
 use super::readers::{AHEAD_BYTES, AHEAD_FILES, Readers};
 use super::tally::Tally;
@@ -194,7 +194,7 @@ impl<'r> Run<'r, '_> {
         }
         if let Some(content) = same.and_then(|same| same.entry().content())
             && content.stream_bytes() == metadata.size
-            && is_present(content, self.reader, self.trees.writer())?
+            && self.is_present(content)?
         {
             let content_bytes = content.stream_bytes();
             self.tally.counted.unchanged += 1;
@@ -231,7 +231,7 @@ impl<'r> Run<'r, '_> {
                 .is_some_and(|before| made.is_same_content(&self.path, &metadata, &before.kind));
         let before = before.as_ref().and_then(Entry::content).cloned();
         if let Some(content) = before.as_ref().filter(|_| is_same)
-            && is_present(content, self.reader, self.trees.writer())?
+            && self.is_present(content)?
         {
             metadata.xattrs = self.xattrs(&entry);
             self.tally.counted.unchanged += 1;
@@ -263,6 +263,12 @@ impl<'r> Run<'r, '_> {
     /// True if the parent's times do not prove that an entry is unchanged.
     fn is_racy(&self, metadata: &Metadata) -> bool {
         self.racy.is_some_and(|racy| racy.may_hide_a_change(metadata))
+    }
+
+    /// Whether every chunk that a recipe needs still exists.
+    fn is_present(&self, content: &Recipe) -> Result<bool, EngineError> {
+        let writer = self.trees.writer();
+        is_whole(content, self.reader, &|chunk| writer.is_present(chunk))
     }
 
     fn xattrs(&mut self, entry: &EntryHandle) -> Vec<Xattr> {

@@ -31,7 +31,7 @@ const SERVER: &[u8] =
     b"strongroom-key-3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3cd814f45f";
 
 /// A put-only repository of the domain of this name.
-fn put_only(world: &World, name: &str, passphrase: &[u8]) -> Repository {
+pub fn put_only(world: &World, name: &str, passphrase: &[u8]) -> Repository {
     add_key(&world.open(), passphrase, name, NewAccess::PutOnly(name), None).unwrap();
     Repository::open(world.surroundings(), passphrase).unwrap()
 }

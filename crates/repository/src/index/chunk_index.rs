@@ -433,6 +433,39 @@ impl ChunkIndex {
         Ok(self.is_in_place(fingerprint, location, store)? && self.has_bases(location, store)?)
     }
 
+    /// Whether the chunk of a reference still exists, also in an arena that is not trusted: what another
+    /// domain has stored for itself may be named for it again, and is no worse than its own snapshot.
+    pub fn is_there(
+        &self,
+        fingerprint: &Fingerprint,
+        location: Location,
+        store: &ArenaStore,
+    ) -> Result<bool, RepositoryError> {
+        if self.is_trusted(location.arena) {
+            return self.is_present(fingerprint, location, store);
+        }
+        if !self.exists(location.arena) || self.excludes(location) {
+            return Ok(false);
+        }
+        let arena = match store.arena(location.arena) {
+            Ok(arena) => arena,
+            Err(error) if error.is_unreadable() => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let Some(slot) = arena.slot(location.slot) else { return Ok(false) };
+        if !fingerprint.names(location, &slot.fingerprint) {
+            return Ok(false);
+        }
+        for base in slot.bases {
+            let is_whole =
+                |slot: SlotRef<'_>| slot.fingerprint != Fingerprint::ZERO && slot.bases.is_empty();
+            if self.excludes(*base) || !self.is_slot(*base, store, is_whole)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether a slot of an arena that exists still holds this chunk: for a rewritten one, its
     /// summary says it.
     fn is_in_place(

@@ -2,7 +2,11 @@
 
 use strongroom_engine::{CombinedPart, combine};
 
+use strongroom_upkeep::{PruneOptions, forget, prune};
+
 use super::*;
+use crate::domains::put_only;
+use crate::world::LAPTOP;
 
 const EXACT: Guarantee = Guarantee::new(Guarantee::EXACT, Guarantee::OWNER);
 
@@ -71,4 +75,32 @@ fn a_part_that_lost_its_chunks_makes_no_snapshot() {
     let error = combined(&repository, &[part(&first, "/file/1")]).unwrap_err();
     assert!(matches!(error, EngineError::PartGone { .. }), "{error}");
     assert_eq!(snapshot_ids(&repository), [first.id]);
+}
+
+/// A node may only store. Its snapshot is named by the owner's, and goes; what it stored stays.
+#[test]
+fn a_part_of_a_node_that_can_only_store_outlives_its_snapshot() {
+    let world = World::bare(35);
+    let node = put_only(&world, "laptop", LAPTOP);
+    let mut bytes = Random::new(35).content(20 * CHUNK);
+    store(&node, &[Owned::new(&bytes).at("/file/1/data")]);
+    // The second is stored as deltas against the first.
+    for at in 0..20 {
+        bytes[at * CHUNK + 7] ^= 1;
+    }
+    store(&node, &[Owned::new(&bytes).at("/file/1/data")]);
+    let owner = world.open();
+    let parts = list_snapshots(&owner).unwrap().snapshots;
+    let cut = combined(&owner, &[part(&parts[1], "/file/1")]).unwrap();
+    assert_eq!(cut.stats.bytes_new, 0, "it only names what is there");
+    let ids: Vec<_> = parts.iter().map(|snapshot| snapshot.id).collect();
+    forget(&owner, &ids).unwrap();
+    let all = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+    for _ in 0..3 {
+        prune(&owner, &all, &Silent, &Cancel::new()).unwrap();
+    }
+    assert_eq!(snapshot_ids(&owner), [cut.id]);
+    assert!(loaded(&world.open(), &cut, "/file/1/data", b"") == bytes);
+    let verified = verify(&world.open(), VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+    assert!(verified.is_sound(), "{verified:?}");
 }
