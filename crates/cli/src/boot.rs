@@ -33,6 +33,8 @@ const FIRMWARE_BYTES_MAX: u64 = 256 << 20;
 const PROGRAM: &str = "qemu-system-x86_64";
 /// Where profiles of starts are, in the cache of a repository.
 const PROFILES: &str = "boots";
+/// Where the state of the devices is, beside the description of the machine.
+pub const DEVICE_STATE: &str = "device-state";
 
 /// How a machine is started, for both commands.
 #[derive(Debug, Clone, clap::Args)]

@@ -16,11 +16,13 @@ mod testing;
 mod wanted;
 
 pub use backup::image::{
-    Changed, Disk, Machine, MachineBackup, MachineOptions, backup_machine, check_machine,
+    Changed, Disk, Machine, MachineBackup, MachineOptions, MachineOutcome, backup_machine,
+    check_machine, memory_path,
 };
 pub use backup::profile::Profile;
 pub use backup::region::{
-    MARKS_FOLDER, Region, RegionOptions, RegionOutcome, Stillness, StillnessGuard, backup_regions,
+    MARKS_FOLDER, Region, RegionCounts, RegionOptions, RegionOutcome, Stillness, StillnessGuard,
+    backup_regions,
 };
 pub use backup::{
     AsMade, BackupOptions, BackupOutcome, BegunWalk, ChangedFiles, backup, backup_reader,

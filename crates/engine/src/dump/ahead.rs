@@ -270,7 +270,11 @@ impl Walker<'_> {
             Step::Ready(Item::Chunk(Err(LostChunk { bytes, error })))
         };
         if let Err(error) = recipe.seek_forward(offset).map_err(RepositoryError::from) {
-            return if error.is_damage() { self.step(lost(offset, error)) } else { Err(error.into()) };
+            return if error.is_damage() {
+                self.step(lost(offset, error))
+            } else {
+                Err(error.into())
+            };
         }
         let mut read = offset;
         while read < end {
