@@ -17,6 +17,7 @@ mod format;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use arguments::tpm_socket;
+pub(crate) use command_line::{Argument, Properties, split};
 pub(crate) use devices::{device_name, disk_bus, is_cdrom, is_network};
 
 /// A longer file is no description.

@@ -40,8 +40,8 @@ pub use emulator_files::emulator_files;
 pub use error::{Broken, MachineError};
 pub use live::{
     Beside, Consistency, LibvirtMachine, LiveDisk, LiveDisks, LiveImage, Machine, Night, Parent,
-    Reached, RunningMachine, Settle, SharedMemory, ShownDisk, StoreLimits, Undone, undo,
-    undo_libvirt,
+    Reached, RunningMachine, STATE_BYTES_MAX, Settle, SharedMemory, ShownDisk, StoreLimits, Undone,
+    undo, undo_libvirt,
 };
 pub use qmp::{Event, Qmp, QmpError, Unanswered};
 pub use virsh::VirshError;

@@ -48,6 +48,7 @@ use crate::error::{Broken, MachineError};
 use crate::intent::{Intent, StateFolder};
 use crate::qmp::Qmp;
 pub use beside::Beside;
+pub use device_state::STATE_BYTES_MAX;
 use image::Instant;
 pub use image::LiveImage;
 pub use libvirt::{LibvirtMachine, undo_libvirt};

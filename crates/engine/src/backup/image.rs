@@ -240,6 +240,8 @@ impl<'r> MachineBackup<'r> {
         let Self { repository, stored: what, options, started, paths, begun } = self;
         let has_memory = !regions.is_empty();
         if has_memory {
+            // What the guest knows in memory, its disk may not say yet.
+            assert!(what.keep_free && what.keep_swap, "all of its disks is stored with its memory");
             check_regions(regions)?;
         }
         let parent = begun.parent.as_ref();
@@ -320,7 +322,9 @@ fn store_disks<'r>(
     let Night { what, started, parent, description, memory } = *night;
     let Storing { repository, reader, before, cancel, .. } = *storing;
     // What was asked for now may not be what the parent left out.
-    let holes_stay = !what.keep_free && !what.keep_swap;
+    let leaves_out = !what.keep_free && !what.keep_swap;
+    // A parent with memory left nothing out, so its holes are zeros.
+    let holes_stay = leaves_out || parent.is_some_and(|parent| parent.guarantee.is_some());
     let unchanged = |disk: &Disk, holes_stay: bool| {
         let changed = disk.changed_since(parent?.id)?;
         let how = (day_of(started), holes_stay);

@@ -72,9 +72,7 @@ impl Gathered {
         }
         for (disk, map) in disks.iter().zip(&mut gathered.maps) {
             map.extents.sort_unstable();
-            if !stored.keep_free {
-                map.zeros.extend(holes_of(disk));
-            }
+            map.zeros.extend(holes_of(disk));
             map.zeros.sort_unstable_by_key(|range| range.start);
         }
         Ok(gathered)

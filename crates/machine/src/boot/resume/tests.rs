@@ -1,0 +1,1 @@
+//! Plans of machines that are resumed.
