@@ -36,6 +36,7 @@ mod profiles;
 mod prompt;
 mod ram;
 mod replicas;
+mod resumes;
 mod runs;
 mod second_reader;
 mod shares;

@@ -15,6 +15,8 @@
 
 use std::io::{self, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -48,33 +50,28 @@ pub fn take(
     };
     let listener = listen().map_err(file_error(&socket))?;
     let uri = format!("unix:{}", socket.display());
-    let begun = Stopwatch::start();
-    qmp.execute("migrate", json!({"uri": uri}))?;
-    let taken = receive(qmp, &listener, &begun);
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let ended = has_ended.clone();
+    // QEMU answers nothing while what it sends is not read.
+    let receiver = std::thread::spawn(move || receive(&listener, &ended));
+    let sent = qmp.execute("migrate", json!({"uri": uri})).map_err(MachineError::from);
+    let sent = sent.and_then(|_| await_end(qmp));
+    has_ended.store(true, Ordering::Release);
+    let received = receiver.join().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
     let _ = std::fs::remove_file(&socket);
-    let taken = taken?.map_err(file_error(&socket))?;
+    sent?;
+    let received = received.map_err(file_error(&socket))?.ok_or_else(state_is_missing)?;
     wake(qmp, nodes)?;
-    Ok(taken)
+    Ok(received)
 }
 
-/// Receives what QEMU sends, until its migration has ended well.
-fn receive(
-    qmp: &Qmp,
-    listener: &UnixListener,
-    begun: &Stopwatch,
-) -> Result<io::Result<Vec<u8>>, MachineError> {
-    let mut receiver = None;
+/// Waits until the migration has ended well.
+fn await_end(qmp: &Qmp) -> Result<(), MachineError> {
+    let begun = Stopwatch::start();
     loop {
-        if receiver.is_none() {
-            match listener.accept() {
-                Ok((stream, _)) => receiver = Some(std::thread::spawn(move || read_all(stream))),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Ok(Err(error)),
-            }
-        }
         let migration = qmp.execute("query-migrate", Value::Null)?;
         match migration["status"].as_str() {
-            Some("completed") => break,
+            Some("completed") => return Ok(()),
             Some("failed" | "cancelled") => {
                 let reason = migration["error-desc"].as_str();
                 let reason = reason.unwrap_or("it gives no reason, its log may").to_owned();
@@ -86,8 +83,19 @@ fn receive(
             _ => std::thread::sleep(LOOK_EVERY),
         }
     }
-    let receiver = receiver.ok_or_else(state_is_missing)?;
-    Ok(receiver.join().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into())))
+}
+
+/// Receives what QEMU sends; nothing, if it has not come until all has ended.
+fn receive(listener: &UnixListener, has_ended: &AtomicBool) -> io::Result<Option<Vec<u8>>> {
+    loop {
+        let is_last = has_ended.load(Ordering::Acquire);
+        match listener.accept() {
+            Ok((stream, _)) => return read_all(stream).map(Some),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            Err(_) if is_last => return Ok(None),
+            Err(_) => std::thread::sleep(LOOK_EVERY),
+        }
+    }
 }
 
 fn state_is_missing() -> QmpError {
