@@ -20,6 +20,7 @@ mod draft;
 mod map;
 mod regions;
 mod scan;
+mod shared;
 mod storing;
 mod tree;
 

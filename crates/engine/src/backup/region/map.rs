@@ -8,7 +8,7 @@ use strongroom_repository::{ChunkReader, ChunkWriter, StreamBasis};
 use strongroom_source::memory::mark::{Mark, PAGE_BYTES};
 
 use super::draft::Draft;
-use super::storing::Shared;
+use super::shared::Shared;
 use super::{CHUNK_BYTES, PAGES};
 use crate::error::EngineError;
 

@@ -9,7 +9,8 @@ use strongroom_repository::{
 };
 use strongroom_source::memory::mark::PAGE_BYTES;
 
-use super::storing::{Shared, Storing};
+use super::shared::Shared;
+use super::storing::Storing;
 use super::{ROTATION, Region, bytes_of, marks_path};
 use crate::backup::BackupOptions;
 use crate::backup::tally::Tally;

@@ -1,15 +1,14 @@
 //! One region while it is stored: what each reading of it finds, and what becomes of that.
 
-use strongroom_base::Cancel;
 use strongroom_catalog::{ChunkRef, Recipe, RecipeBuilder, RecipeReader};
-use strongroom_repository::{ChunkReader, ChunkWriter, Repository, StreamBasis, StreamCutter};
+use strongroom_repository::{ChunkReader, ChunkWriter, StreamBasis};
 use strongroom_source::memory::mark::{Mark, Marker, PAGE_BYTES};
 
 use super::draft::{Draft, Record};
 use super::map::{MarksHead, MarksReader, write_marks};
 use super::scan::{Found, Part, Scan};
+use super::shared::Shared;
 use super::{PAGES, Region};
-use crate::backup::BackupOptions;
 use crate::backup::tally::Tally;
 use crate::error::EngineError;
 
@@ -28,22 +27,6 @@ pub struct Storing<'r> {
     pub pages_changed: u64,
     /// Chunks whose marks are what they were and whose bytes are not.
     pub healed: u64,
-}
-
-/// What all regions share.
-pub struct Shared<'s, 'r> {
-    /// The repository.
-    pub repository: &'r Repository,
-    /// Reads the parent.
-    pub reader: &'r ChunkReader,
-    /// Names chunks.
-    pub cutter: StreamCutter,
-    /// Which kept chunks are compared with their fingerprints.
-    pub turn: u64,
-    /// How it is stored.
-    pub options: &'s BackupOptions,
-    /// The request to stop.
-    pub cancel: &'s Cancel,
 }
 
 impl<'r> Storing<'r> {
