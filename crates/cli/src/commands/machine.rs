@@ -2,6 +2,7 @@
 
 mod backup;
 mod emulator;
+mod facts;
 mod memory;
 mod show;
 mod undo;

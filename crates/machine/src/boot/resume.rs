@@ -8,6 +8,7 @@
 
 mod backends;
 mod disks;
+mod known;
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,7 @@ use super::{BootDisk, BootOptions, BootPlan, Qemu};
 use crate::description::{Argument, Properties, split};
 use crate::{Description, FirmwareFile};
 use disks::Disks;
+use known::{is_device, is_dropped, is_kept, names_host};
 
 /// Why a machine cannot be resumed.
 #[derive(Debug, thiserror::Error)]
@@ -56,152 +58,6 @@ pub enum ResumeError {
     #[error("it ran by KVM, and /dev/kvm cannot be used here")]
     Kvm,
 }
-
-/// Options without effect on what the guest sees: of the host, or of how the machine was started.
-const DROPPED: [&str; 36] = [
-    "qmp",
-    "qmp-pretty",
-    "monitor",
-    "mon",
-    "daemonize",
-    "pidfile",
-    "D",
-    "d",
-    "dfilter",
-    "trace",
-    "sandbox",
-    "runas",
-    "run-with",
-    "chroot",
-    "S",
-    "s",
-    "gdb",
-    "incoming",
-    "msg",
-    "only-migratable",
-    "enable-kvm",
-    "accel",
-    "display",
-    "vnc",
-    "spice",
-    "nographic",
-    "curses",
-    "full-screen",
-    "k",
-    "L",
-    "overcommit",
-    "mem-prealloc",
-    "mem-path",
-    "seed",
-    "no-shutdown",
-    "async-teardown",
-];
-/// Options that say only what the guest sees.
-const KEPT: [&str; 19] = [
-    "nodefaults",
-    "no-user-config",
-    "no-hpet",
-    "no-acpi",
-    "usb",
-    "no-fd-bootchk",
-    "win2k-hack",
-    "no-reboot",
-    "cpu",
-    "smp",
-    "m",
-    "uuid",
-    "rtc",
-    "global",
-    "vga",
-    "numa",
-    "boot",
-    "smbios",
-    "icount",
-];
-/// Properties that name something of the host.
-const OF_THE_HOST: [&str; 16] = [
-    "romfile", "file", "filename", "path", "mem-path", "logfile", "sysfsdev", "host", "hostaddr",
-    "hostbus", "rootdir", "evdev", "vhostfd", "fd", "splash", "initrd",
-];
-/// Devices, or the beginnings of their names, behind `-device`.
-const DEVICES: [&str; 55] = [
-    "virtio-blk",
-    "virtio-scsi",
-    "virtio-net",
-    "virtio-rng",
-    "virtio-balloon",
-    "virtio-serial",
-    "virtio-gpu",
-    "virtio-vga",
-    "virtio-keyboard",
-    "virtio-mouse",
-    "virtio-tablet",
-    "virtio-iommu",
-    "virtio-mem",
-    "virtio-crypto",
-    "virtserialport",
-    "virtconsole",
-    "scsi-hd",
-    "scsi-cd",
-    "ide-hd",
-    "ide-cd",
-    "nvme",
-    "usb-storage",
-    "usb-tablet",
-    "usb-kbd",
-    "usb-mouse",
-    "usb-hub",
-    "usb-ehci",
-    "piix3-usb",
-    "piix4-usb",
-    "ich9-usb",
-    "nec-usb-xhci",
-    "qemu-xhci",
-    "ahci",
-    "ich9-ahci",
-    "lsi",
-    "megasas",
-    "mptsas1068",
-    "pvscsi",
-    "e1000",
-    "rtl8139",
-    "vmxnet3",
-    "ne2k_pci",
-    "pcnet",
-    "igb",
-    "pci-bridge",
-    "pcie-",
-    "pxb",
-    "ioh3420",
-    "isa-serial",
-    "pci-serial",
-    "VGA",
-    "bochs-display",
-    "cirrus-vga",
-    "qxl",
-    "pvpanic",
-];
-/// More of them.
-const MORE_DEVICES: [&str; 18] = [
-    "vmware-svga",
-    "ramfb",
-    "vmgenid",
-    "vmcoreinfo",
-    "intel-hda",
-    "ich9-intel-hda",
-    "hda-",
-    "AC97",
-    "i6300esb",
-    "ib700",
-    "isa-debugcon",
-    "isa-parallel",
-    "pc-dimm",
-    "intel-iommu",
-    "i82801b11",
-    "x3130",
-    "xio3130",
-    "floppy",
-];
 
 /// What has to be started for a machine to go on where it was. Its memory is expected in files in a
 /// folder, each under its id.
@@ -287,8 +143,7 @@ impl Resuming<'_> {
             "device" => {
                 let device = Properties::of(value, "driver");
                 let driver = device.get("driver").unwrap_or_default();
-                let mut known = DEVICES.iter().chain(&MORE_DEVICES);
-                if !known.any(|known| driver.starts_with(known)) || names_host(&device) {
+                if !is_device(driver) || names_host(&device) {
                     return Err(refused());
                 }
                 self.add("-device", value);
@@ -311,8 +166,8 @@ impl Resuming<'_> {
                 let id = Properties::of(value, "driver").owned("id").ok_or_else(refused)?;
                 self.add("-audiodev", format!("none,id={}", escaped(&id)));
             }
-            _ if DROPPED.contains(&name) => {}
-            _ if KEPT.contains(&name) => {
+            _ if is_dropped(name) => {}
+            _ if is_kept(name) => {
                 if value.contains('/') || names_host(&Properties::of(value, "")) {
                     return Err(refused());
                 }
@@ -414,14 +269,6 @@ impl Resuming<'_> {
 pub fn memory_file(folder: &Path, id: &str) -> Option<PathBuf> {
     let is_name = !id.is_empty() && !id.contains('/') && !id.starts_with('.');
     is_name.then(|| folder.join(id))
-}
-
-/// Whether a property names something of the host.
-fn names_host(properties: &Properties) -> bool {
-    properties.0.iter().any(|(key, value)| {
-        let last = key.rsplit('.').next().unwrap_or(key);
-        value.contains('/') || (OF_THE_HOST.contains(&last) && !value.is_empty())
-    })
 }
 
 /// Properties as text, each after a comma.

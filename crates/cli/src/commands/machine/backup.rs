@@ -6,19 +6,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use serde_json::json;
-use strongroom_base::units::{bytes_text, count_text, counted, parse_bytes};
+use strongroom_base::units::parse_bytes;
 use strongroom_base::{Cancel, Monitor, Severity, SnapshotId};
 use strongroom_engine::{
     BackupOptions, BackupOutcome, Changed, Disk, EngineError, Machine as Stored, MachineBackup,
-    MachineOptions, MachineOutcome, RegionCounts,
+    MachineOptions, MachineOutcome,
 };
 use strongroom_machine::{
-    Beside, Consistency, Description, LiveDisks, Night, Parent, Reached, RunningMachine,
-    StoreLimits,
+    Beside, Consistency, Description, LiveDisks, Night, Parent, RunningMachine, StoreLimits,
 };
 use strongroom_repository::Repository;
 
+use super::facts::Facts;
 use super::memory::{self, MachineMemory};
 use super::{MachineArgs, failed};
 use crate::boot::DEVICE_STATE;
@@ -170,15 +169,6 @@ struct Done {
     facts: Facts,
     /// What could not be undone in the machine.
     leftover: Option<CliError>,
-}
-
-/// What a report says besides.
-struct Facts {
-    reached: Reached,
-    pause: Duration,
-    bytes_read: u64,
-    store_bytes: u64,
-    memory: Option<RegionCounts>,
 }
 
 /// Why there is no snapshot.
@@ -370,62 +360,6 @@ impl Backup<'_> {
             missing("the state of its TPM");
         }
         files
-    }
-}
-
-impl Facts {
-    fn of(live: &LiveDisks, outcome: Option<&MachineOutcome>) -> Self {
-        Self {
-            memory: outcome.and_then(|outcome| outcome.memory),
-            reached: live.reached.clone(),
-            pause: live.pause,
-            bytes_read: live.disks.iter().map(|disk| disk.image.bytes_read()).sum(),
-            store_bytes: live.store_bytes(),
-        }
-    }
-
-    fn line(&self) -> String {
-        let reached = match &self.reached {
-            Reached::Frozen(1) => "1 file system of the guest was frozen".to_owned(),
-            Reached::Frozen(count) => format!("{count} file systems of the guest were frozen"),
-            Reached::Paused { why: None } if self.memory.is_some() => {
-                "its memory and its disks are of one instant".to_owned()
-            }
-            Reached::Paused { why: None } => {
-                "the guest was not frozen: its disks are as after a power failure".to_owned()
-            }
-            Reached::Paused { why: Some(why) } => format!(
-                "the guest could not be frozen ({why}): its disks are as after a power failure"
-            ),
-            Reached::AtRest => "the machine was not running".to_owned(),
-        };
-        let memory = self.memory.map(|memory| {
-            let pages = counted(memory.pages, "page", "pages");
-            format!("; {} of {pages} of its memory changed", count_text(memory.pages_changed))
-        });
-        format!(
-            "{reached}; paused for {} ms; {} read, {} kept of what the guest overwrote{}",
-            self.pause.as_millis(),
-            bytes_text(self.bytes_read),
-            bytes_text(self.store_bytes),
-            memory.unwrap_or_default(),
-        )
-    }
-
-    fn json(&self) -> serde_json::Value {
-        let consistency = match self.reached {
-            Reached::Frozen(_) => "frozen",
-            Reached::Paused { .. } => "paused",
-            Reached::AtRest => "at rest",
-        };
-        json!({
-            "consistency": consistency,
-            "pause_seconds": self.pause.as_secs_f64(),
-            "bytes_read": self.bytes_read,
-            "store_bytes": self.store_bytes,
-            "memory_pages": self.memory.map(|memory| memory.pages),
-            "memory_pages_changed": self.memory.map(|memory| memory.pages_changed),
-        })
     }
 }
 

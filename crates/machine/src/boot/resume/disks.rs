@@ -6,7 +6,8 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::{ResumeError, Resuming, names_host};
+use super::known::names_host;
+use super::{ResumeError, Resuming};
 use crate::Description;
 use crate::boot::BootDisk;
 use crate::boot::disks::escaped;
