@@ -341,6 +341,9 @@ fn store_disks<'r>(
     let map = |volume| Mapped { volume, reader: VolumeReader::new(volume, &readers) };
     let mapped: Vec<Mapped<'_>> = layout.volumes.iter().map(map).collect();
     let mut gathered = Gathered::gather(disks, &mapped, what, before, reader, tally, cancel)?;
+    if !memory.is_empty() {
+        gathered.add_holes(disks);
+    }
     let swapped = std::mem::take(&mut gathered.swapped);
     let holes_stay = holes_stay && !gathered.is_hibernated;
     let unchanged = disks.iter().zip(&gathered.maps).map(|(disk, map)| {
