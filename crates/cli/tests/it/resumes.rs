@@ -142,6 +142,23 @@ fn what_cannot_be_stored_or_resumed_is_said() {
     other.warns("which machines it has");
 }
 
+#[test]
+fn a_machine_of_which_something_is_damaged_is_not_resumed() {
+    let world = World::with_repository();
+    let guest = Counting::start(&world, "qcow2", &[]);
+    backup(&world, &guest);
+    drop(guest);
+    // The state of the devices is the longest of what is not zeros.
+    let files = strongroom_testkit::damage::files_below(&world.repository().join("arenas"));
+    let longest = files.iter().max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let bytes = longest.metadata().unwrap().len();
+    let file = fs::File::options().write(true).open(longest).unwrap();
+    file.write_all_at(&vec![0x5a; bytes as usize / 2], bytes / 4).unwrap();
+    let run = world.say("boot --resume");
+    assert!(!run.out.contains("vm1 runs"), "{run:?}");
+    assert!(run.code != Some(0) && run.err.contains("damaged"), "{run:?}");
+}
+
 /// Backs up by a relay that does something when a command passes.
 fn backup_until(
     world: &World,
