@@ -3,6 +3,8 @@
 //! Its disks are served over a Unix socket by this process, each under an overlay, so the repository
 //! keeps what it has. QEMU runs as a child.
 
+mod resume;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +17,7 @@ use strongroom_catalog::Snapshot;
 use strongroom_engine::{EngineError, cat};
 use strongroom_machine::boot::{
     BootDisk, BootError, BootNetwork, BootOptions, BootPlan, Qemu, QemuError, Running,
-    SharedNetwork, guess, plan,
+    SharedNetwork, guess, plan, plan_resume,
 };
 use strongroom_machine::{DESCRIPTION_BYTES_MAX, Description, FirmwareFile};
 use strongroom_nbd::{Exports, Listener, Server, ServerOptions};
@@ -26,6 +28,7 @@ use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::scratch::ScratchFolder;
 use crate::terminal::{printable, printable_text};
+use resume::LoadedMemory;
 
 /// The longest file of a firmware.
 const FIRMWARE_BYTES_MAX: u64 = 256 << 20;
@@ -33,6 +36,8 @@ const FIRMWARE_BYTES_MAX: u64 = 256 << 20;
 const PROGRAM: &str = "qemu-system-x86_64";
 /// Where profiles of starts are, in the cache of a repository.
 const PROFILES: &str = "boots";
+/// Where the state of the devices is, beside the description of the machine.
+pub const DEVICE_STATE: &str = "device-state";
 
 /// How a machine is started, for both commands.
 #[derive(Debug, Clone, clap::Args)]
@@ -91,6 +96,8 @@ pub struct Purpose<'p> {
     pub keep: Option<&'p Path>,
     /// Ports of the machine that can be reached from here.
     pub ports: &'p [u16],
+    /// It goes on where it was, by its memory.
+    pub resumes: bool,
     /// A guest agent is to be spoken to.
     pub has_agent: bool,
     /// Other machines are on its network.
@@ -105,6 +112,8 @@ pub struct Prepared {
     pub plan: BootPlan,
     /// The same with an emulated processor, if `plan` uses KVM.
     emulated: Option<BootPlan>,
+    /// From where it goes on, if it does not start.
+    memory: Option<LoadedMemory>,
     nights: Arc<Nights>,
     server: Server,
     _folders: Vec<ScratchFolder>,
@@ -119,6 +128,9 @@ impl Prepared {
         on_line: impl FnMut(&str) + Clone + Send + 'static,
     ) -> Result<Running, CliError> {
         let started = Running::start(&self.plan, words, Box::new(on_line.clone()));
+        if let Some(memory) = &self.memory {
+            return memory.resume(started.map_err(cannot_start)?);
+        }
         if matches!(started, Err(BootError::Ended { .. })) && self.give_up_kvm(context) {
             return Running::start(&self.plan, words, Box::new(on_line)).map_err(cannot_start);
         }
@@ -219,17 +231,28 @@ pub fn prepare(
         uses_kvm: !args.no_kvm && has_kvm(),
         has_agent: purpose.has_agent,
     };
-    let emulated = options.uses_kvm.then(|| {
-        let options = BootOptions { uses_kvm: false, ..options.clone() };
-        plan(&description, &disks, &emulator, &options)
-    });
-    let plan = plan(&description, &disks, &emulator, &options);
+    let (plan, emulated, memory) = match purpose.resumes {
+        true => {
+            let mut memory = LoadedMemory::folder_for(context, &description)?;
+            let plan = plan_resume(&description, &disks, &emulator, &options, memory.folder());
+            let plan = plan.map_err(resume::cannot_resume)?;
+            memory.load(context, &repository, (snapshot, &machine), &description)?;
+            (plan, None, Some(memory))
+        }
+        false => {
+            let emulated = options.uses_kvm.then(|| {
+                let options = BootOptions { uses_kvm: false, ..options.clone() };
+                plan(&description, &disks, &emulator, &options)
+            });
+            (plan(&description, &disks, &emulator, &options), emulated, None)
+        }
+    };
     let server = Server::start(Listener::unix(&socket)?, nights.clone(), ServerOptions::default())?;
     for note in &plan.notes {
         context.terminal.note(printable_text(note));
     }
     let folders = std::iter::once(run).chain(scratch).chain(unpacked).collect();
-    Ok(Prepared { machine, plan, emulated, nights, server, _folders: folders })
+    Ok(Prepared { machine, plan, emulated, memory, nights, server, _folders: folders })
 }
 
 /// Offers the disks of one snapshot, each under an overlay.

@@ -36,7 +36,8 @@ impl ScratchFolder {
         })
     }
 
-    fn make_in(parent: &Path, purpose: &str) -> io::Result<Self> {
+    /// Makes one in another folder.
+    pub fn make_in(parent: &Path, purpose: &str) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
         let process = std::process::id();
         for number in 0..TRIES {

@@ -25,6 +25,32 @@ pub fn yielding<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
+/// Does work on this thread, and on those that it starts, as others do, although the thread yields.
+/// What the system refuses is done without.
+pub fn urgently<T>(work: impl FnOnce() -> T) -> T {
+    let yields = policy() == libc::SCHED_IDLE;
+    let processors = sched_getaffinity(None);
+    if yields {
+        set_policy(libc::SCHED_OTHER);
+        // Those that this process must not have are left out by the system.
+        let mut all = CpuSet::new();
+        (0..CpuSet::MAX_CPU).for_each(|processor| all.set(processor));
+        let _ = sched_setaffinity(None, &all);
+    }
+    let done = work();
+    if yields {
+        set_policy(libc::SCHED_IDLE);
+        let _ = processors.map(|processors| sched_setaffinity(None, &processors));
+    }
+    done
+}
+
+/// Whether the system lets a thread that yields be as others again.
+pub fn can_be_urgent() -> bool {
+    let is_urgent = || urgently(|| policy() != libc::SCHED_IDLE);
+    yielding(is_urgent)
+}
+
 /// How much of the processors' time is taken, in processors: of half of them, half.
 pub fn share_of_processors() -> f64 {
     let own = sched_getaffinity(None).map(|processors| half_of(&processors).count());
@@ -54,6 +80,11 @@ fn core_of(processor: usize) -> usize {
     first.unwrap_or(processor)
 }
 
+fn policy() -> libc::c_int {
+    // SAFETY: the function takes a number.
+    unsafe { libc::sched_getscheduler(0) }
+}
+
 /// Sets the policy of this thread to one that wants the priority 0; its `nice` value stays.
 fn set_policy(policy: libc::c_int) {
     // SAFETY: all fields of the structure are numbers, for which zeros are valid.
@@ -68,12 +99,13 @@ mod tests {
 
     #[test]
     fn threads_yield_with_the_one_that_starts_them() {
-        // SAFETY: the function takes a number.
-        let policy = || unsafe { libc::sched_getscheduler(0) };
         let before = policy();
         let (here, below) = yielding(|| (policy(), std::thread::spawn(policy).join().unwrap()));
         assert_eq!((here, below), (libc::SCHED_IDLE, libc::SCHED_IDLE));
         assert_eq!(policy(), before);
+        let nested = yielding(|| (urgently(policy), policy()));
+        let urgent = if can_be_urgent() { before } else { libc::SCHED_IDLE };
+        assert_eq!(nested, (urgent, libc::SCHED_IDLE));
     }
 
     #[test]

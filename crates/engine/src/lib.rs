@@ -18,11 +18,12 @@ mod wanted;
 
 pub use backup::combined::{CombinedPart, combine};
 pub use backup::image::{
-    Changed, Disk, Machine, MachineBackup, MachineOptions, backup_machine, check_machine,
+    Changed, Disk, Machine, MachineBackup, MachineOptions, MachineOutcome, backup_machine,
+    check_machine, memory_path,
 };
 pub use backup::profile::Profile;
 pub use backup::region::{
-    Region, RegionOptions, RegionOutcome, Stillness, StillnessGuard, backup_regions,
+    Region, RegionCounts, RegionOptions, RegionOutcome, Stillness, StillnessGuard, backup_regions,
 };
 pub use backup::{
     AsMade, BackupOptions, BackupOutcome, BegunWalk, ChangedFiles, backup, backup_reader,

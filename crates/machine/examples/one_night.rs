@@ -1,7 +1,7 @@
 //! Backs up the disks of a machine to nowhere: for tests that kill it.
 //!
 //! ```sh
-//! one_night MONITOR FOLDER STATE [AGENT]
+//! one_night MONITOR FOLDER STATE [AGENT | memory]
 //! ```
 
 #![expect(
@@ -21,6 +21,7 @@ use strongroom_machine::{Consistency, Machine, Night, RunningMachine as _, Store
 fn main() {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let machine = Machine::connect(&arguments[0]).unwrap();
+    let has_memory = arguments.get(3).is_some_and(|word| word.as_os_str() == "memory");
     let night = Night {
         snapshot: "killed",
         parent: None,
@@ -30,7 +31,7 @@ fn main() {
         store_folder: &arguments[1],
         store_limits: StoreLimits { bytes_max: None, reserve: 0 },
         state_folder: &arguments[2],
-        agent: arguments.get(3).map(PathBuf::as_path),
+        agent: arguments.get(3).map(PathBuf::as_path).filter(|_| !has_memory),
         consistency: Consistency::Preferred,
         freeze_limit: Duration::from_secs(5),
         watched: Duration::ZERO,
@@ -38,7 +39,10 @@ fn main() {
         connections: 2,
         cancel: Cancel::new(),
     };
-    let live = machine.freeze_disks(&night).unwrap();
+    let live = match has_memory {
+        true => machine.freeze_with_memory(&night, &mut || Ok(())).unwrap(),
+        false => machine.freeze_disks(&night).unwrap(),
+    };
     println!("The machine was paused for {:?}.", live.pause);
     for disk in &live.disks {
         let mut bytes = vec![0; disk.image.size() as usize];

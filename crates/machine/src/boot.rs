@@ -2,6 +2,7 @@
 //!
 //! [`plan`] turns a [`Description`](crate::Description) into the arguments of the QEMU that is here
 //! ([`Qemu`]): what this QEMU no longer has becomes the nearest that it has, and a note says so.
+//! [`plan_resume`] takes the arguments over as they were, for a machine that goes on where it was.
 //! [`Running`] is the machine, from its start to its end. [`Sign`]s are what shows that it lives.
 //!
 //! The network is closed: the machine reaches neither this one nor any other, and is reached only by
@@ -12,8 +13,10 @@ mod console;
 mod disks;
 mod emulator;
 mod guess;
+mod incoming;
 mod network;
 mod picture;
+mod resume;
 mod running;
 mod signs;
 mod tpm;
@@ -26,6 +29,7 @@ pub use console::Console;
 pub use emulator::{Qemu, QemuError};
 pub use guess::guess;
 pub use network::{PrivateNetwork, Wire};
+pub use resume::{ResumeError, memory_file, plan_resume};
 pub use running::{BootError, Running};
 pub use signs::Sign;
 

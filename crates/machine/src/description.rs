@@ -17,6 +17,7 @@ mod format;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use arguments::tpm_socket;
+pub(crate) use command_line::{Argument, Properties, split};
 pub(crate) use devices::{device_name, disk_bus, is_cdrom, is_network};
 
 /// A longer file is no description.
@@ -47,6 +48,9 @@ pub struct Description {
     /// The size of its memory in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// The files of its memory that are stored, if it was stored with its memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<MemoryPart>,
     /// The UUID that the guest sees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
@@ -71,6 +75,15 @@ pub struct Description {
     /// The arguments of the emulator's process as they were, without the program.
     #[serde(default)]
     pub arguments: Vec<String>,
+}
+
+/// A part of the memory that is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryPart {
+    /// The id of its object; it is stored as `/NAME/memory/ID`.
+    pub id: String,
+    /// How long it is.
+    pub bytes: u64,
 }
 
 /// The program that ran a machine.

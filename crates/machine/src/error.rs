@@ -58,6 +58,54 @@ pub enum MachineError {
         /// QEMU's word for the state.
         state: String,
     },
+    /// A part of the memory is in no file.
+    #[error(
+        "the machine's memory {id:?} is in no file that QEMU shares; start the machine with \
+         `-object memory-backend-file,id=ram0,size={}M,mem-path=/dev/shm/NAME,share=on \
+         -machine memory-backend=ram0`",
+        bytes >> 20
+    )]
+    MemoryNotShared {
+        /// Its id.
+        id: String,
+        /// How long it is.
+        bytes: u64,
+    },
+    /// The file that QEMU shares is not there any more.
+    #[error(
+        "the file of the machine's memory {id:?} is not found: it was removed or replaced since QEMU \
+         opened it, or QEMU's process cannot be seen from here"
+    )]
+    MemoryNotFound {
+        /// Its id.
+        id: String,
+    },
+    /// libvirt has its monitor.
+    #[error(
+        "the memory of a machine of libvirt cannot be stored: libvirt has its monitor for itself"
+    )]
+    NoMemory,
+    /// After its state is taken, it would be in another state than it was.
+    #[error(
+        "the machine is paused: its memory is stored while it runs; let it go on, or store it without \
+         its memory"
+    )]
+    NotRunning,
+    /// A device keeps the machine from being migrated, or resumed.
+    #[error("the state of the machine's devices cannot be stored: {reason}")]
+    StateBlocked {
+        /// QEMU's words.
+        reason: String,
+    },
+    /// QEMU began to give the state of the devices, and failed.
+    #[error("QEMU did not give the state of its devices: {reason}")]
+    DeviceState {
+        /// QEMU's words.
+        reason: String,
+    },
+    /// The caller could not read the memory.
+    #[error("the machine's memory could not be stored: {0}")]
+    Memory(String),
     /// There is nothing to read.
     #[error("the machine has no disk that can be read while it runs")]
     NoDisks,

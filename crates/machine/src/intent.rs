@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use strongroom_base::Stopwatch;
 
 use crate::error::{MachineError, file_error};
+use crate::migration::MigrationSettings;
 
 /// A longer file is no intent.
 const INTENT_BYTES_MAX: u64 = 4 << 20;
@@ -44,6 +45,9 @@ pub struct Intent {
     pub agent: Option<PathBuf>,
     /// The machine was running and may be paused by us.
     pub is_pausing: bool,
+    /// What is changed of QEMU's migration while the state of the devices is taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration: Option<MigrationSettings>,
     /// The disks whose devices may be given a filter.
     pub disks: Vec<IntendedDisk>,
 }
@@ -159,8 +163,16 @@ impl StateFolder {
     /// Creates the folder for QEMU's socket, which is for `owner` alone, and returns the socket's
     /// path. There is no such socket yet.
     pub fn prepare_socket(&self, owner: Option<(u32, u32)>) -> Result<PathBuf, MachineError> {
+        self.prepare(self.socket()?, owner)
+    }
+
+    /// The same for our socket to which QEMU sends the state of its devices. Its path is shorter.
+    pub fn prepare_state_socket(&self, owner: Option<(u32, u32)>) -> Result<PathBuf, MachineError> {
+        self.prepare(self.socket()?.with_file_name("state"), owner)
+    }
+
+    fn prepare(&self, socket: PathBuf, owner: Option<(u32, u32)>) -> Result<PathBuf, MachineError> {
         let folder = self.folder.join("run");
-        let socket = self.socket()?;
         let prepare = || {
             match DirBuilder::new().mode(0o700).create(&folder) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -243,6 +255,7 @@ mod tests {
             snapshot: "S".to_owned(),
             agent: None,
             is_pausing: true,
+            migration: None,
             disks: Vec::new(),
         };
         state.write(&intent).unwrap();

@@ -18,6 +18,7 @@ mod bitmaps;
 mod drives;
 mod emulator_files;
 mod intent;
+mod migration;
 mod remains;
 mod runs;
 
@@ -32,14 +33,15 @@ pub use agent::AgentError;
 pub use bitmaps::bitmap_name;
 pub use description::{
     Cpu, DESCRIPTION_BYTES_MAX, Description, DescriptionError, DiskBus, DiskDescription, Emulator,
-    Firmware, FirmwareFile, NetworkDescription, Tpm,
+    Firmware, FirmwareFile, MemoryPart, NetworkDescription, Tpm,
 };
 pub use drives::{Drive, LeftOut, WhyLeftOut};
 pub use emulator_files::emulator_files;
 pub use error::{Broken, MachineError};
 pub use live::{
     Beside, Consistency, LibvirtMachine, LiveDisk, LiveDisks, LiveImage, Machine, Night, Parent,
-    Reached, RunningMachine, ShownDisk, StoreLimits, Undone, undo, undo_libvirt,
+    Reached, RunningMachine, STATE_BYTES_MAX, Settle, SharedMemory, ShownDisk, StoreLimits, Undone,
+    undo, undo_libvirt,
 };
 pub use qmp::{Event, Qmp, QmpError, Unanswered};
 pub use virsh::VirshError;

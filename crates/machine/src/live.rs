@@ -17,10 +17,12 @@
 mod freeze;
 
 mod beside;
+mod device_state;
 mod export;
 
 mod image;
 mod libvirt;
+mod memory;
 mod pace;
 mod reader;
 mod recent;
@@ -46,9 +48,11 @@ use crate::error::{Broken, MachineError};
 use crate::intent::{Intent, StateFolder};
 use crate::qmp::Qmp;
 pub use beside::Beside;
+pub use device_state::STATE_BYTES_MAX;
 use image::Instant;
 pub use image::LiveImage;
 pub use libvirt::{LibvirtMachine, undo_libvirt};
+pub use memory::SharedMemory;
 pub use store::StoreLimits;
 pub use undo::{Undone, undo};
 use watch::Watch;
@@ -59,7 +63,7 @@ pub const GREETING_LIMIT: Duration = Duration::from_secs(10);
 const THAW_LIMIT: Duration = Duration::from_secs(30);
 
 /// A machine that runs, however it is reached.
-pub trait RunningMachine {
+pub trait RunningMachine: Sync {
     /// Its disks, as they were when it was found.
     fn disks(&self) -> Vec<ShownDisk>;
 
@@ -82,6 +86,29 @@ pub trait RunningMachine {
         Ok(Vec::new())
     }
 
+    /// All its memory, if it is in files that QEMU shares.
+    ///
+    /// # Errors
+    ///
+    /// It is not, or its files are not found.
+    fn memory(&self) -> Result<Vec<SharedMemory>, MachineError> {
+        Err(MachineError::NoMemory)
+    }
+
+    /// As [`freeze_disks`](Self::freeze_disks), and takes the state of the devices. `settle` is called
+    /// while the machine is paused: its memory is as it is to be resumed.
+    ///
+    /// # Errors
+    ///
+    /// Those of `freeze_disks`, and what `settle` says.
+    fn freeze_with_memory(
+        &self,
+        _night: &Night<'_>,
+        _settle: Settle<'_>,
+    ) -> Result<LiveDisks, MachineError> {
+        Err(MachineError::NoMemory)
+    }
+
     /// Brings all disks to one instant. What an earlier run has left is undone first.
     ///
     /// # Errors
@@ -90,6 +117,9 @@ pub trait RunningMachine {
     /// say otherwise.
     fn freeze_disks(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError>;
 }
+
+/// Reads the memory of a machine once more while it is paused; an error is in words.
+pub type Settle<'s> = &'s mut dyn FnMut() -> Result<(), String>;
 
 /// A disk that a backup would read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -223,6 +253,8 @@ pub struct LiveDisks {
     pub reached: Reached,
     /// How long the machine was paused.
     pub pause: Duration,
+    /// The state of its devices, if its memory is stored, too.
+    pub device_state: Option<Vec<u8>>,
     instant: Arc<Instant>,
     watch: Option<Watch>,
     undoing: Option<Box<dyn GiveBack>>,
@@ -284,8 +316,20 @@ impl RunningMachine for Machine {
         self.describe()
     }
 
+    fn memory(&self) -> Result<Vec<SharedMemory>, MachineError> {
+        memory::find(&self.qmp)
+    }
+
     fn freeze_disks(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError> {
-        self.bring_to_an_instant(night)
+        self.bring_to_an_instant(night, None)
+    }
+
+    fn freeze_with_memory(
+        &self,
+        night: &Night<'_>,
+        settle: Settle<'_>,
+    ) -> Result<LiveDisks, MachineError> {
+        self.bring_to_an_instant(night, Some(settle))
     }
 }
 

@@ -29,7 +29,8 @@ fn any_command_line(process: i32) -> Option<(String, Vec<String>)> {
     Some((name, words.collect()))
 }
 
-fn processes() -> impl Iterator<Item = i32> {
+/// All processes that can be seen from here.
+pub fn processes() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }

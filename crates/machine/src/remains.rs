@@ -101,7 +101,8 @@ pub fn remove(qmp: &Qmp, intent: Option<&Intent>) -> Result<Vec<String>, Machine
 /// QEMU does not answer, or refuses.
 pub fn resume(qmp: &Qmp) -> Result<bool, MachineError> {
     let status = qmp.execute("query-status", Value::Null)?;
-    if status["status"] != "paused" {
+    // After a migration of ours, it does not say that it is paused.
+    if status["status"] != "paused" && status["status"] != "postmigrate" {
         return Ok(false);
     }
     qmp.execute("cont", Value::Null)?;

@@ -24,6 +24,9 @@ pub struct Args {
     /// The snapshot, and the machine if it has several: `latest:/vm1`
     #[arg(value_name = "SNAPSHOT[:/MACHINE]", default_value = "latest")]
     what: OsString,
+    /// Go on where the machine was at the instant of the snapshot, by its memory
+    #[arg(long, conflicts_with_all = ["keep", "memory", "cpus", "no_network", "no_kvm"])]
+    resume: bool,
     /// Keep what the machine writes in this folder, and go on with it the next time
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
@@ -64,6 +67,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         display: &args.display,
         keep: args.keep.as_deref(),
         ports: &args.ports,
+        resumes: args.resume,
         has_agent: false,
         shared: None,
     };

@@ -2,6 +2,8 @@
 
 mod backup;
 mod emulator;
+mod facts;
+mod memory;
 mod show;
 mod undo;
 
@@ -134,6 +136,14 @@ fn hint_of(error: &MachineError) -> String {
         MachineError::Agent(_) | MachineError::NoAgent => {
             "see that qemu-guest-agent runs in the guest, or use --consistency preferred"
         }
+        MachineError::DeviceState { .. } => {
+            "a QEMU that was started with -daemonize needs the absolute paths of its images; without \
+             --memory only its disks are stored"
+        }
+        MachineError::MemoryNotShared { .. }
+        | MachineError::MemoryNotFound { .. }
+        | MachineError::NoMemory
+        | MachineError::StateBlocked { .. } => "without --memory only its disks are stored",
         MachineError::Broken(_) => "the next backup goes on from the last snapshot",
         MachineError::Room { .. } => "--store names a folder",
         MachineError::NotUndone(_)

@@ -26,11 +26,13 @@ mod unchanged;
 mod walk;
 mod whereabouts;
 
+use std::borrow::Borrow;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, SnapshotId, Stopwatch, Timestamp};
+use strongroom_catalog::{Guarantee, Snapshot};
 use strongroom_disk::{Image, ReadAt, Volume, VolumeReader};
 use strongroom_repository::{
     ChunkReader, ChunkWriter, DISK_SUFFIX, PackOptions, Repository, RepositoryError,
@@ -38,8 +40,10 @@ use strongroom_repository::{
 
 use super::begun::{Begun, Made};
 use super::profile::Profile;
+use super::region::{Region, RegionCounts, RegionFile, Regions, check_regions};
 use super::tally::Tally;
 use super::totals::Totals;
+use super::trees::RootTree;
 use super::{BackupOptions, BackupOutcome, in_sessions};
 use crate::error::EngineError;
 use earlier::Earlier;
@@ -53,6 +57,8 @@ use unchanged::{Patched, Unchanged};
 const LOGICAL_VOLUMES: &str = "lvm";
 /// The folder of what describes the machine.
 const DESCRIPTION: &str = "machine";
+/// The folder of its memory.
+const MEMORY: &str = "memory";
 /// A block of a disk is closed at this many bytes. A night that is used as a disk is read a few
 /// pages at a time from anywhere, and each miss of the cache opens a block.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -107,6 +113,24 @@ pub struct MachineOptions {
     pub keep_free: bool,
     /// Store the content of swap areas.
     pub keep_swap: bool,
+}
+
+/// What storing a machine did.
+#[derive(Debug, Clone)]
+pub struct MachineOutcome {
+    /// The snapshot.
+    pub backup: BackupOutcome,
+    /// What was found of its memory.
+    pub memory: Option<RegionCounts>,
+}
+
+/// Stops a machine and gives its disks; meanwhile it calls what reads the rest of its memory.
+pub type Take<'t, M, E> =
+    &'t mut dyn FnMut(&mut dyn FnMut() -> Result<(), EngineError>) -> Result<M, E>;
+
+/// Where a part of a machine's memory is in the snapshot.
+pub fn memory_path(machine: &str, id: &str) -> PathBuf {
+    Path::new("/").join(machine).join(MEMORY).join(id)
 }
 
 /// A volume of the machine.
@@ -194,76 +218,72 @@ impl<'r> MachineBackup<'r> {
         monitor: &dyn Monitor,
         cancel: &Cancel,
     ) -> Result<BackupOutcome, EngineError> {
+        check_machine(&machine.disks, self.stored)?;
+        let stored = self.store_with_memory(&[], &mut |_| Ok(machine), monitor, cancel);
+        stored.map(|outcome| outcome.backup)
+    }
+
+    /// Stores the machine and its memory, whose regions are at [`memory_path`], and commits the
+    /// snapshot. The memory is read while the machine runs; then `take` stops it, reads the rest of
+    /// the memory by what it is given, and gives the disks as they are at the same instant.
+    ///
+    /// # Errors
+    ///
+    /// Those of `take` and of [`store`](Self::store).
+    pub fn store_with_memory<M: Borrow<Machine>, E: From<EngineError>>(
+        self,
+        regions: &[Region],
+        take: Take<'_, M, E>,
+        monitor: &dyn Monitor,
+        cancel: &Cancel,
+    ) -> Result<MachineOutcome, E> {
         let Self { repository, stored: what, options, started, paths, begun } = self;
-        let Machine { disks, description } = machine;
-        check_machine(disks, what)?;
+        let has_memory = !regions.is_empty();
+        if has_memory {
+            // What the guest knows in memory, its disk may not say yet.
+            assert!(what.keep_free && what.keep_swap, "all of its disks is stored with its memory");
+            check_regions(regions)?;
+        }
         let parent = begun.parent.as_ref();
         let reader = ChunkReader::for_parents(repository, &begun.own, CacheLimits::default());
         let block_bytes = options.pack.block_bytes.min(BLOCK_BYTES);
         let (pack, dry_run) = (PackOptions { block_bytes, ..options.pack }, options.dry_run);
         let mut writer =
-            ChunkWriter::open(repository, &reader, &begun.session, pack, dry_run, monitor, cancel)?;
+            ChunkWriter::open(repository, &reader, &begun.session, pack, dry_run, monitor, cancel)
+                .map_err(EngineError::from)?;
         let watch = Stopwatch::start();
         let times = writer.times().clone();
-        let bytes = disks.iter().map(|disk| disk.image.size()).sum();
-        let mut tally = Tally::new(monitor, Totals::of(disks.len() as u64, bytes));
         let before = Earlier::of(parent, what, &reader);
-        // What was asked for now may not be what the parent left out.
-        let holes_stay = !what.keep_free && !what.keep_swap;
-        let unchanged = |disk: &Disk, holes_stay: bool| {
-            let changed = disk.changed_since(parent?.id)?;
-            let how = (day_of(started), holes_stay);
-            Some(Unchanged::new(before.image(&disk.name)?, changed, &reader, how))
-        };
-        let patched: Vec<Patched<'_>> = disks
-            .iter()
-            .map(|disk| Patched::new(&*disk.image, unchanged(disk, holes_stay)))
-            .collect();
-        let readers: Vec<&dyn ReadAt> = patched.iter().map(|disk| disk as &dyn ReadAt).collect();
-        let layout = strongroom_disk::volumes(&readers);
-        let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
-        for finding in &layout.findings {
-            tally.note(Path::new(&what.name), &finding.describe(&names));
+        let of_memory: u64 = regions.iter().map(|region| region.memory.bytes()).sum();
+        let known = before.disks().iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let mut tally = Tally::new(monitor, Totals::of(regions.len() as u64, of_memory + known));
+        let mut memory = Regions::begin((repository, &reader), regions, parent, options, cancel)?;
+        memory.compare_with_parent(&mut writer, &mut tally)?;
+        if has_memory {
+            // What changed meanwhile need not be stored while the machine is paused.
+            memory.settle(&mut writer)?;
         }
-        let map = |volume| Mapped { volume, reader: VolumeReader::new(volume, &readers) };
-        let mapped: Vec<Mapped<'_>> = layout.volumes.iter().map(map).collect();
-        let mut gathered =
-            Gathered::gather(disks, &mapped, what, &before, &reader, &mut tally, cancel)?;
-        let swapped = std::mem::take(&mut gathered.swapped);
-        let holes_stay = holes_stay && !gathered.is_hibernated;
-        let unchanged = disks.iter().zip(&gathered.maps).map(|(disk, map)| {
-            let mut unchanged = unchanged(disk, holes_stay);
-            if let Some(unchanged) = &mut unchanged {
-                unchanged.settle(Plan::new(map, disk.image.size()), &*disk.image, &writer)?;
-            }
-            Ok::<_, EngineError>(unchanged)
-        });
-        let unchanged = unchanged.collect::<Result<Vec<_>, _>>()?;
+        let machine = take(&mut || memory.settle(&mut writer).map(|_| ()))?;
+        let Machine { disks, description } = machine.borrow();
+        check_machine(disks, what)?;
+        let bytes: u64 = disks.iter().map(|disk| disk.image.size()).sum();
+        tally.expect(Totals::of((regions.len() + disks.len()) as u64, of_memory + bytes));
+        let (turn, memory) = (memory.turn(), memory.finish(&mut writer, &mut tally)?);
         let storing = Storing { repository, reader: &reader, before: &before, options, cancel };
-        let stored =
-            storing.store(disks, &patched, gathered, unchanged, &mut writer, &mut tally)?;
-        let root = MachineTree {
-            repository,
-            disks,
-            mapped: &mapped,
-            name: &what.name,
-            description,
-            stored: &stored,
-            swapped: &swapped,
-            before: &before,
-            reader: &reader,
-            started,
-            cancel,
-        }
-        .write(&mut writer, &mut tally)?;
+        let night = Night { what, started, parent, description, memory: &memory.files };
+        let root = store_disks(&storing, disks, &night, &mut writer, &mut tally)?;
+        // They were not asked for.
+        tally.counted.stats.bytes -= memory.marks_bytes;
+        tally.counted.stats.files -= regions.len() as u64;
         let needs = writer.needs();
-        let written = writer.finish(monitor)?;
+        let written = writer.finish(monitor).map_err(EngineError::from)?;
         let profile = Profile::new(watch.elapsed(), &times, options.readers, options.pack.workers);
         for disk in disks {
             if let Some(why) = disk.image.broken() {
-                return Err(EngineError::DiskBroken { disk: disk.name.clone(), why });
+                return Err(EngineError::DiskBroken { disk: disk.name.clone(), why }.into());
             }
         }
+        let stopped = Guarantee::new(Guarantee::EXACT, Guarantee::MACHINE_STOPPED);
         let made = Made {
             started,
             paths,
@@ -275,10 +295,81 @@ impl<'r> MachineBackup<'r> {
             needs,
             written,
             profile,
-            guarantee: None,
+            guarantee: has_memory.then_some(Guarantee { turn, ..stopped }),
         };
-        begun.end(made, repository, options, monitor)
+        let backup = begun.end(made, repository, options, monitor)?;
+        Ok(MachineOutcome { backup, memory: has_memory.then_some(memory.counts) })
     }
+}
+
+/// What a snapshot of a machine has besides its disks.
+struct Night<'n> {
+    what: &'n MachineOptions,
+    started: Timestamp,
+    parent: Option<&'n Snapshot>,
+    description: &'n [(String, Vec<u8>)],
+    memory: &'n [RegionFile],
+}
+
+/// Stores the disks, and writes the trees.
+fn store_disks<'r>(
+    storing: &Storing<'_, 'r>,
+    disks: &[Disk],
+    night: &Night<'_>,
+    writer: &mut ChunkWriter<'r>,
+    tally: &mut Tally<'_>,
+) -> Result<RootTree, EngineError> {
+    let Night { what, started, parent, description, memory } = *night;
+    let Storing { repository, reader, before, cancel, .. } = *storing;
+    // What was asked for now may not be what the parent left out.
+    let leaves_out = !what.keep_free && !what.keep_swap;
+    // A parent with memory left nothing out, so its holes are zeros.
+    let holes_stay = leaves_out || parent.is_some_and(|parent| parent.guarantee.is_some());
+    let unchanged = |disk: &Disk, holes_stay: bool| {
+        let changed = disk.changed_since(parent?.id)?;
+        let how = (day_of(started), holes_stay);
+        Some(Unchanged::new(before.image(&disk.name)?, changed, reader, how))
+    };
+    let patched: Vec<Patched<'_>> =
+        disks.iter().map(|disk| Patched::new(&*disk.image, unchanged(disk, holes_stay))).collect();
+    let readers: Vec<&dyn ReadAt> = patched.iter().map(|disk| disk as &dyn ReadAt).collect();
+    let layout = strongroom_disk::volumes(&readers);
+    let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
+    for finding in &layout.findings {
+        tally.note(Path::new(&what.name), &finding.describe(&names));
+    }
+    let map = |volume| Mapped { volume, reader: VolumeReader::new(volume, &readers) };
+    let mapped: Vec<Mapped<'_>> = layout.volumes.iter().map(map).collect();
+    let mut gathered = Gathered::gather(disks, &mapped, what, before, reader, tally, cancel)?;
+    if !memory.is_empty() {
+        gathered.add_holes(disks);
+    }
+    let swapped = std::mem::take(&mut gathered.swapped);
+    let holes_stay = holes_stay && !gathered.is_hibernated;
+    let unchanged = disks.iter().zip(&gathered.maps).map(|(disk, map)| {
+        let mut unchanged = unchanged(disk, holes_stay);
+        if let Some(unchanged) = &mut unchanged {
+            unchanged.settle(Plan::new(map, disk.image.size()), &*disk.image, writer)?;
+        }
+        Ok::<_, EngineError>(unchanged)
+    });
+    let unchanged = unchanged.collect::<Result<Vec<_>, _>>()?;
+    let stored = storing.store(disks, &patched, gathered, unchanged, writer, tally)?;
+    MachineTree {
+        repository,
+        disks,
+        mapped: &mapped,
+        name: &what.name,
+        description,
+        memory,
+        stored: &stored,
+        swapped: &swapped,
+        before,
+        reader,
+        started,
+        cancel,
+    }
+    .write(writer, tally)
 }
 
 /// Which day it is, for what takes turns by day.
@@ -298,7 +389,7 @@ pub fn check_machine(disks: &[Disk], stored: &MachineOptions) -> Result<(), Engi
     if disks.is_empty() {
         return wrong("a machine without a disk: name its images".to_owned());
     }
-    let mut taken = vec![LOGICAL_VOLUMES.to_owned(), DESCRIPTION.to_owned()];
+    let mut taken = [LOGICAL_VOLUMES, DESCRIPTION, MEMORY].map(str::to_owned).to_vec();
     for disk in disks {
         let own = [disk.name.clone(), raw_name(&disk.name)];
         if !is_name(&disk.name) || own.iter().any(|name| taken.contains(name)) {

@@ -40,6 +40,11 @@ impl<'r> Tally<'r> {
         Self { monitor, counted: Counted::default(), progress: Progress::default(), totals }
     }
 
+    /// This is what there is to do.
+    pub fn expect(&mut self, totals: Totals) {
+        self.totals = totals;
+    }
+
     /// Something that is not a directory is finished, all of it or the `rest` of its bytes.
     pub fn done(&mut self, rest: u64) {
         self.progress.files += 1;

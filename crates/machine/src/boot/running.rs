@@ -12,6 +12,7 @@ use serde_json::json;
 use strongroom_base::Stopwatch;
 
 use super::console::OnLine;
+use super::incoming::{self, Incoming};
 use super::tpm::RunningTpm;
 use super::{BootPlan, Console, picture};
 use crate::{Qmp, QmpError};
@@ -50,6 +51,12 @@ pub enum BootError {
     /// The monitor does not do what it is asked to.
     #[error(transparent)]
     Qmp(#[from] QmpError),
+    /// What was stored of the machine's devices does not fit this QEMU.
+    #[error("QEMU does not take the state of the machine's devices: {complaint}")]
+    State {
+        /// What it said.
+        complaint: String,
+    },
     /// The picture of the screen cannot be made.
     #[error("cannot make a picture of the screen: {0}")]
     Picture(io::Error),
@@ -61,6 +68,7 @@ pub struct Running {
     /// How it ended, once it did.
     status: Option<ExitStatus>,
     pub(super) qmp: Qmp,
+    monitor: PathBuf,
     pub(super) agent: Option<PathBuf>,
     /// Its serial port.
     pub console: Console,
@@ -126,7 +134,45 @@ impl Running {
             return Err(failed(io::ErrorKind::NotFound.into()));
         };
         let agent = plan.agent.clone();
-        Ok(Self { child, status: None, qmp, agent, console, listener, complaint, _tpm: tpm })
+        let monitor = plan.monitor.clone();
+        Ok(Self {
+            child,
+            status: None,
+            qmp,
+            monitor,
+            agent,
+            console,
+            listener,
+            complaint,
+            _tpm: tpm,
+        })
+    }
+
+    /// Gives a machine that waits for it the state of its devices, and has it go on. Its memory is what
+    /// it was.
+    ///
+    /// # Errors
+    ///
+    /// QEMU refuses the state: then it has ended, and says why.
+    pub fn resume(&mut self, state: &[u8]) -> Result<(), BootError> {
+        let socket = self.monitor.with_file_name("state");
+        match incoming::load(&self.qmp, &socket, state) {
+            Ok(()) => Ok(()),
+            Err(Incoming::Refused(error)) => Err(BootError::State { complaint: error.to_string() }),
+            Err(Incoming::Io(error)) => Err(BootError::State { complaint: self.last_words(error) }),
+        }
+    }
+
+    /// What QEMU complained about before it ended, or else an error.
+    fn last_words(&mut self, error: io::Error) -> String {
+        let begun = Stopwatch::start();
+        while matches!(self.ended(), Ok(None)) && begun.elapsed() < QUIT_LIMIT {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let has_ended = matches!(self.ended(), Ok(Some(_)));
+        let complaint = self.complaint.take().filter(|_| has_ended);
+        let words = complaint.and_then(|thread| thread.join().ok()).unwrap_or_default();
+        if words.is_empty() { error.to_string() } else { words }
     }
 
     /// How it ended, if it did.

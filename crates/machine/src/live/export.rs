@@ -30,6 +30,15 @@ pub fn has_safe_server(qmp: &Qmp) -> bool {
     qmp.version().0 >= IOTHREAD_SAFE
 }
 
+/// Starts the server of the disks, which offers nothing yet.
+pub fn start_server(undoing: &Undoing, owner: Option<(u32, u32)>) -> Result<(), MachineError> {
+    let socket = undoing.state.prepare_socket(owner)?;
+    let Some(path) = socket.to_str() else { return Err(MachineError::SocketPath(socket)) };
+    let address = json!({"type": "unix", "data": {"path": path}});
+    undoing.qmp.execute("nbd-server-start", json!({"addr": address}))?;
+    Ok(())
+}
+
 /// Offers the disks, connects to them, and reads what the guest is going to write soon. The guest
 /// may be frozen: nothing is done here that takes longer.
 pub fn export(
@@ -38,10 +47,7 @@ pub fn export(
     owner: Option<(u32, u32)>,
 ) -> Result<Vec<Offered>, MachineError> {
     let qmp = &*undoing.qmp;
-    let socket = undoing.state.prepare_socket(owner)?;
-    let Some(path) = socket.to_str() else { return Err(MachineError::SocketPath(socket)) };
-    let address = json!({"type": "unix", "data": {"path": path}});
-    qmp.execute("nbd-server-start", json!({"addr": address}))?;
+    let socket = undoing.state.socket()?;
     let nodes = nodes(qmp)?;
     let exporting = Exporting {
         qmp,

@@ -7,17 +7,19 @@ use serde_json::{Value, json};
 use strongroom_base::Stopwatch;
 
 use super::beside::Beside;
-use super::export::{export, has_safe_server};
+use super::device_state;
+use super::export::{export, has_safe_server, start_server};
 use super::image::Instant;
 use super::released::CLUSTER_BYTES;
 use super::store::{self, Store};
 use super::watch::{Watch, Watched};
-use super::{Consistency, LiveDisk, LiveDisks, Machine, Night, Reached, Undoing};
+use super::{Consistency, LiveDisk, LiveDisks, Machine, Night, Reached, Settle, Undoing};
 use crate::agent::{AgentError, Freezer, Thaw};
 use crate::bitmaps::{self, bitmap_name};
 use crate::drives::{Drive, Drives, nodes, property};
 use crate::error::{Broken, MachineError};
 use crate::intent::{IntendedDisk, Intent, StateFolder};
+use crate::migration::MigrationSettings;
 use crate::qmp::Qmp;
 use crate::remains::{self, Names};
 
@@ -31,9 +33,14 @@ const STALL_SECONDS: u64 = 3;
 
 impl Machine {
     /// As [`RunningMachine::freeze_disks`](super::RunningMachine::freeze_disks).
-    pub(super) fn bring_to_an_instant(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError> {
+    pub(super) fn bring_to_an_instant(
+        &self,
+        night: &Night<'_>,
+        settle: Option<Settle<'_>>,
+    ) -> Result<LiveDisks, MachineError> {
         // Then this is why, and not what was noticed first.
-        self.freeze(night).map_err(|error| if self.is_gone() { Broken::Gone.into() } else { error })
+        self.freeze(night, settle)
+            .map_err(|error| if self.is_gone() { Broken::Gone.into() } else { error })
     }
 
     /// True if QEMU has ended since it was connected to.
@@ -41,11 +48,18 @@ impl Machine {
         matches!(self.is_running(), Err(MachineError::Qmp(error)) if error.is_gone())
     }
 
-    fn freeze(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError> {
+    fn freeze(
+        &self,
+        night: &Night<'_>,
+        settle: Option<Settle<'_>>,
+    ) -> Result<LiveDisks, MachineError> {
         let state = StateFolder::lock(night.state_folder)?;
         self.undo_remains(&state)?;
         let found = self.chosen(night)?;
         let is_running = self.is_running()?;
+        if settle.is_some() && !is_running {
+            return Err(MachineError::NotRunning);
+        }
         if night.consistency == Consistency::Required && night.agent.is_none() {
             return Err(MachineError::NoAgent);
         }
@@ -53,6 +67,7 @@ impl Machine {
         let parent = night.parent.map(|parent| parent.snapshot);
         bitmaps::remove_others(&self.qmp, &found.disks, &nodes, night.set, parent)?;
         let store = Store::open(night.store_folder, night.store_limits)?;
+        let migration = settle.is_some().then(|| MigrationSettings::of(&self.qmp)).transpose()?;
         let intended = |drive: &Drive| IntendedDisk {
             name: drive.name.clone(),
             device: drive.device.clone(),
@@ -67,6 +82,7 @@ impl Machine {
             snapshot: night.snapshot.to_owned(),
             agent: agent.map(ToOwned::to_owned),
             is_pausing: is_running,
+            migration,
             disks: found.disks.iter().map(intended).collect(),
         };
         let mut undoing = Undoing {
@@ -79,13 +95,14 @@ impl Machine {
             snapshot: night.snapshot.to_owned(),
         };
         undoing.state.write(&undoing.intent)?;
-        match begin(&mut undoing, store, night) {
+        match begin(&mut undoing, store, night, settle) {
             Ok(begun) => Ok(LiveDisks {
                 disks: begun.disks,
                 left_out: found.left_out,
                 beside: begun.beside,
                 reached: begun.reached,
                 pause: begun.pause,
+                device_state: begun.device_state,
                 instant: begun.instant,
                 watch: Some(begun.watch),
                 undoing: Some(Box::new(undoing)),
@@ -150,6 +167,7 @@ struct Begun {
     beside: Vec<Beside>,
     reached: Reached,
     pause: Duration,
+    device_state: Option<Vec<u8>>,
     instant: Arc<Instant>,
     watch: Watch,
 }
@@ -158,6 +176,7 @@ fn begin(
     undoing: &mut Undoing,
     mut store: Store,
     night: &Night<'_>,
+    settle: Option<Settle<'_>>,
 ) -> Result<Begun, MachineError> {
     let qmp = undoing.qmp.clone();
     let owner = qmp.peer().map(|peer| (peer.uid.as_raw(), peer.gid.as_raw()));
@@ -168,17 +187,26 @@ fn begin(
         store::remove(&disk.store)?;
         bitmaps::begin_recent(&qmp, drive, CLUSTER_BYTES)?;
     }
+    start_server(undoing, owner)?;
+    if let Some(migration) = &undoing.intent.migration {
+        migration.change(&qmp)?;
+    }
     if undoing.intent.is_pausing {
         std::thread::sleep(night.watched);
     }
     let reached = freeze(undoing, night)?;
-    let (reached, beside, pause) = match reached {
-        None => (Reached::AtRest, take_instant(&qmp, undoing, night)?, Duration::ZERO),
+    let taking = Taking { qmp: &qmp, undoing, night, owner };
+    let (reached, taken, pause) = match reached {
+        None => (Reached::AtRest, taking.take(settle)?, Duration::ZERO),
         Some(reached) => {
-            let (beside, pause) = take_instant_paused(&qmp, undoing, night)?;
-            (reached, beside, pause)
+            let (taken, pause) = taking.take_paused(settle)?;
+            (reached, taken, pause)
         }
     };
+    if let Some(migration) = &undoing.intent.migration {
+        migration.restore(&qmp)?;
+    }
+    undoing.intent.migration = None;
     // While the guest is frozen, what it is going to write first is read.
     let lost = |error| store.trouble().map_or(error, MachineError::from);
     let offered = export(undoing, night, owner).map_err(lost)?;
@@ -205,7 +233,8 @@ fn begin(
         images: disks.iter().map(|disk| disk.image.clone()).collect(),
         give_up: Box::new(give_up),
     })?;
-    Ok(Begun { disks, beside, reached, pause, instant, watch })
+    let Taken { beside, device_state } = taken;
+    Ok(Begun { disks, beside, reached, pause, device_state, instant, watch })
 }
 
 fn add_store(qmp: &Qmp, names: &Names, disk: &IntendedDisk) -> Result<(), MachineError> {
@@ -243,40 +272,63 @@ fn reached_without(error: AgentError) -> Reached {
     Reached::Paused { why: Some(error) }
 }
 
-/// Pauses the machine, takes the instant, and has it run again. Returns how long it was paused, too.
-fn take_instant_paused(
-    qmp: &Qmp,
-    undoing: &Undoing,
-    night: &Night<'_>,
-) -> Result<(Vec<Beside>, Duration), MachineError> {
-    let paused = Stopwatch::start();
-    // If anything fails from here on, what undoes it has the machine run.
-    qmp.execute_within("stop", Value::Null, STOP_LIMIT)?;
-    let beside = take_instant(qmp, undoing, night)?;
-    qmp.execute("cont", Value::Null)?;
-    Ok((beside, paused.elapsed()))
+/// Takes the instant.
+struct Taking<'t> {
+    qmp: &'t Qmp,
+    undoing: &'t Undoing,
+    night: &'t Night<'t>,
+    owner: Option<(u32, u32)>,
 }
 
-/// Begins the bitmaps, puts the filters in, and reads the files beside the disks.
-fn take_instant(
-    qmp: &Qmp,
-    undoing: &Undoing,
-    night: &Night<'_>,
-) -> Result<Vec<Beside>, MachineError> {
-    let name = |drive: &Drive| bitmap_name(night.set, night.snapshot, &drive.name);
-    let actions = |drive| [bitmaps::begin(drive, &name(drive)), bitmaps::end_recent(drive)];
-    let actions: Vec<Value> = undoing.drives.iter().flat_map(actions).collect();
-    qmp.execute("transaction", json!({"actions": actions}))?;
-    for (number, drive) in undoing.drives.iter().enumerate() {
-        let names = Names::of(number);
-        insert_filter(qmp, drive, &names).map_err(|error| match error {
-            MachineError::Qmp(error) if error.is_refused() => {
-                MachineError::Device { disk: drive.name.clone(), error }
-            }
-            other => other,
-        })?;
+/// What is of the instant besides the disks.
+struct Taken {
+    beside: Vec<Beside>,
+    device_state: Option<Vec<u8>>,
+}
+
+impl Taking<'_> {
+    /// Pauses the machine, takes the instant, and has it run again. Returns how long it was paused,
+    /// too.
+    fn take_paused(&self, settle: Option<Settle<'_>>) -> Result<(Taken, Duration), MachineError> {
+        let paused = Stopwatch::start();
+        // If anything fails from here on, what undoes it has the machine run.
+        self.qmp.execute_within("stop", Value::Null, STOP_LIMIT)?;
+        let taken = self.take(settle)?;
+        self.qmp.execute("cont", Value::Null)?;
+        Ok((taken, paused.elapsed()))
     }
-    Ok(Beside::read_all(night.beside))
+
+    /// Takes the state of the devices, begins the bitmaps, puts the filters in, and reads the files
+    /// beside the disks.
+    fn take(&self, settle: Option<Settle<'_>>) -> Result<Taken, MachineError> {
+        let Self { qmp, undoing, night, .. } = self;
+        let device_state = settle.map(|settle| self.take_memory(settle)).transpose()?;
+        let name = |drive: &Drive| bitmap_name(night.set, night.snapshot, &drive.name);
+        let actions = |drive| [bitmaps::begin(drive, &name(drive)), bitmaps::end_recent(drive)];
+        let actions: Vec<Value> = undoing.drives.iter().flat_map(actions).collect();
+        qmp.execute("transaction", json!({"actions": actions}))?;
+        for (number, drive) in undoing.drives.iter().enumerate() {
+            let names = Names::of(number);
+            insert_filter(qmp, drive, &names).map_err(|error| match error {
+                MachineError::Qmp(error) if error.is_refused() => {
+                    MachineError::Device { disk: drive.name.clone(), error }
+                }
+                other => other,
+            })?;
+        }
+        Ok(Taken { beside: Beside::read_all(night.beside), device_state })
+    }
+
+    /// The state of the devices; then nothing writes to the memory any more.
+    fn take_memory(&self, settle: Settle<'_>) -> Result<Vec<u8>, MachineError> {
+        let Self { qmp, undoing, owner, .. } = self;
+        let of_drive =
+            |(number, drive): (usize, &Drive)| [drive.node.clone(), Names::of(number).store];
+        let nodes: Vec<String> = undoing.drives.iter().enumerate().flat_map(of_drive).collect();
+        let state = device_state::take(qmp, &undoing.state, *owner, &nodes)?;
+        settle().map_err(MachineError::Memory)?;
+        Ok(state)
+    }
 }
 
 fn insert_filter(qmp: &Qmp, drive: &Drive, names: &Names) -> Result<(), MachineError> {

@@ -274,7 +274,19 @@ impl LibvirtMachine {
             give_up: Box::new(move || drop(connection.end(&socket))),
         })?;
         let (left_out, undoing, watch) = (self.left_out.clone(), None, Some(watch));
-        Ok(LiveDisks { disks: live, left_out, beside, reached, pause, instant, watch, undoing })
+        let device_state = None;
+        let disks = live;
+        Ok(LiveDisks {
+            disks,
+            left_out,
+            beside,
+            reached,
+            pause,
+            device_state,
+            instant,
+            watch,
+            undoing,
+        })
     }
 
     /// What is noted since the parent: for the disks that the parent's checkpoint is of. libvirt itself

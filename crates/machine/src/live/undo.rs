@@ -74,6 +74,9 @@ fn undo_by(
     match qmp {
         Some(qmp) => {
             // What keeps the guest from working goes first.
+            if let Some(migration) = intent.and_then(|intent| intent.migration.as_ref()) {
+                migration.restore(qmp)?;
+            }
             if intent.is_some_and(|intent| intent.is_pausing) {
                 undone.is_resumed = remains::resume(qmp)?;
             }
@@ -144,6 +147,9 @@ impl Undoing {
     /// Undoes a run that is alive.
     pub fn undo(&self) -> Result<(), MachineError> {
         let removed = || -> Result<(), MachineError> {
+            if let Some(migration) = &self.intent.migration {
+                migration.restore(&self.qmp)?;
+            }
             if self.intent.is_pausing {
                 remains::resume(&self.qmp)?;
             }

@@ -94,6 +94,43 @@ fn nothing_is_left_after_any_death() {
 }
 
 #[test]
+fn a_machine_runs_on_after_a_death_while_its_memory_is_stored() {
+    let plans = [plan("vda", "virtio-blk-pci", "qcow2", 1), plan("sda", "ide-hd", "raw", 1)];
+    let mut guest = Guest::start(&plans, &[]);
+    guest.write("vda", 0, 1 << 20, 3);
+    let capabilities = guest.ask("query-migrate-capabilities", Value::Null);
+    let bandwidth = guest.ask("query-migrate-parameters", Value::Null)["max-bandwidth"].clone();
+    let memory = Path::new("memory");
+    let mut count = 1;
+    while !run_until(&guest, Some(memory), changes(count)) {
+        guest.write("vda", 4096, 4096, count as u8 + 1);
+        if count % 2 == 0 {
+            undo(Some(&guest.monitor()), None, &guest.state()).unwrap();
+        } else {
+            let (folder, state) = (guest.folder().to_owned(), guest.state());
+            let then = guest.disks["vda"].clone();
+            let (night, mut settled) = (night("S", &folder, &state), 0);
+            let mut settle = || {
+                settled += 1;
+                Ok(())
+            };
+            let live = guest.connect().freeze_with_memory(&night, &mut settle).unwrap();
+            assert!(live.device_state.as_ref().is_some_and(|state| state.len() > 10_000));
+            check_same(&live.disks[0], &then, None);
+            live.finish(false).unwrap();
+            assert_eq!(settled, 1);
+        }
+        guest.check_healthy();
+        assert_eq!(guest.ask("query-migrate-capabilities", Value::Null), capabilities);
+        let parameters = guest.ask("query-migrate-parameters", Value::Null);
+        assert_eq!(parameters["max-bandwidth"], bandwidth);
+        count += 1;
+    }
+    assert!(count > 25, "{count}");
+    assert!(undo(Some(&guest.monitor()), None, &guest.state()).unwrap().is_nothing());
+}
+
+#[test]
 fn a_death_beside_an_iothread_leaves_nothing() {
     let more = ["-object", "iothread,id=io", "-device", "virtio-scsi-pci,id=scsi,iothread=io"];
     let mut guest = Guest::start(&[plan("sda", "scsi-hd,bus=scsi.0", "raw", 1)], &more);

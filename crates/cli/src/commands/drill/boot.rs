@@ -95,7 +95,8 @@ impl BootArgs {
     /// What a start is for.
     pub fn purpose(&self, shared: Option<SharedNetwork>) -> Purpose<'_> {
         let has_agent = self.signs().has_agent();
-        Purpose { display: "none", keep: None, ports: &self.expect_port, has_agent, shared }
+        let (display, ports) = ("none", &self.expect_port[..]);
+        Purpose { display, keep: None, ports, resumes: false, has_agent, shared }
     }
 
     /// Takes from what was typed for all machines of a set what is not said of this one.

@@ -6,25 +6,26 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use serde_json::json;
-use strongroom_base::units::{bytes_text, parse_bytes};
-use strongroom_base::{Cancel, Monitor, Severity};
+use strongroom_base::units::parse_bytes;
+use strongroom_base::{Cancel, Monitor, Severity, SnapshotId};
 use strongroom_engine::{
     BackupOptions, BackupOutcome, Changed, Disk, EngineError, Machine as Stored, MachineBackup,
-    MachineOptions,
+    MachineOptions, MachineOutcome,
 };
 use strongroom_machine::{
-    Beside, Consistency, Description, LiveDisks, Night, Parent, Reached, RunningMachine,
-    StoreLimits,
+    Beside, Consistency, Description, LiveDisks, Night, Parent, RunningMachine, StoreLimits,
 };
 use strongroom_repository::Repository;
 
+use super::facts::Facts;
+use super::memory::{self, MachineMemory};
 use super::{MachineArgs, failed};
+use crate::boot::DEVICE_STATE;
 use crate::commands::storing::StoringArgs;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
-use crate::yielding::{share_of_processors, yielding};
+use crate::yielding::{can_be_urgent, share_of_processors, urgently, yielding};
 
 /// The file that says what the machine is made of.
 const DESCRIPTION: &str = "machine.json";
@@ -84,6 +85,11 @@ pub struct Args {
     /// Store the content of swap areas and swap files
     #[arg(long)]
     keep_swap: bool,
+    /// Store its memory and the state of its devices, too, so that `boot --resume` goes on at the
+    /// instant. Its memory must be in a file (`-object memory-backend-file,share=on`); its disks are
+    /// stored with what file systems call free, and with swap
+    #[arg(long, conflicts_with_all = ["agent", "consistency"])]
+    memory: bool,
     #[command(flatten)]
     storing: StoringArgs,
 }
@@ -103,7 +109,7 @@ enum ConsistencyArg {
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     // Before a repository is made for it, or a passphrase asked for.
     let machine = args.machine.find()?;
-    let description = machine.description().map_err(failed)?;
+    let mut description = machine.description().map_err(failed)?;
     let name = args.name.clone().or_else(|| description.name.clone()).ok_or_else(|| {
         let message = "QEMU does not say what the machine is called";
         CliError::new(Exit::Failed, message, "name it with --name, the same each time")
@@ -113,7 +119,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         false => context.open_for_backup(|_| ())?.0,
     };
     let options = args.storing.options(context, &repository, name.clone())?;
-    let (keep_free, keep_swap) = (args.keep_free, args.keep_swap);
+    // What the guest knows in memory, its disk may not say yet: a block that is free there may have data.
+    let keep_free = args.keep_free || args.memory;
+    let keep_swap = args.keep_swap || args.memory;
+    let memory = args.memory.then(|| MachineMemory::open(&*machine, &name)).transpose()?;
+    description.memory = memory.iter().flat_map(|memory| memory.parts.clone()).collect();
     let stored = MachineOptions { name: name.clone(), keep_free, keep_swap };
     let shown = context.terminal.monitor(WORDS);
     let paths = [Path::new("/").join(&name)];
@@ -123,6 +133,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         args,
         machine: &*machine,
         description: &description,
+        memory: memory.as_ref(),
         repository: &repository,
     };
     let mut done = backup.once(&stored, &options, !args.read_all, &monitor);
@@ -148,6 +159,7 @@ struct Backup<'b> {
     args: &'b Args,
     machine: &'b dyn RunningMachine,
     description: &'b Description,
+    memory: Option<&'b MachineMemory>,
     repository: &'b Repository,
 }
 
@@ -157,14 +169,6 @@ struct Done {
     facts: Facts,
     /// What could not be undone in the machine.
     leftover: Option<CliError>,
-}
-
-/// What a report says besides.
-struct Facts {
-    reached: Reached,
-    pause: Duration,
-    bytes_read: u64,
-    store_bytes: u64,
 }
 
 /// Why there is no snapshot.
@@ -221,7 +225,11 @@ impl Backup<'_> {
             store_limits: StoreLimits { bytes_max: args.store_limit, reserve: args.store_reserve },
             state_folder: &state,
             agent: args.agent.as_deref(),
-            consistency: args.consistency.into(),
+            // A guest that is frozen would be resumed frozen.
+            consistency: match self.memory {
+                Some(_) => Consistency::None,
+                None => args.consistency.into(),
+            },
             freeze_limit: Duration::from_secs(args.freeze_limit),
             watched: if args.full_speed { Duration::ZERO } else { WATCHED },
             share: (!args.full_speed).then(share_of_processors),
@@ -229,7 +237,70 @@ impl Backup<'_> {
             // A lost instant is found by who reads it.
             cancel: Cancel::new(),
         };
-        let live = self.machine.freeze_disks(&night).map_err(failed)?;
+        let (outcome, live) = match self.memory {
+            None => {
+                let live = self.machine.freeze_disks(&night).map_err(failed)?;
+                let machine = self.stored(&live, parent, monitor)?;
+                // Not before the machine runs again, and not when it is given back: then it waits
+                // for us.
+                let store = || begun.store(&machine, monitor, &self.context.cancel);
+                let outcome = if args.full_speed { store() } else { yielding(store) };
+                let outcome = outcome.map(|backup| MachineOutcome { backup, memory: None });
+                (outcome.map_err(Stopped::from), live)
+            }
+            Some(memory) => self.with_memory(memory, begun, &night, parent, monitor)?,
+        };
+        let facts = Facts::of(&live, outcome.as_ref().ok());
+        let is_committed = outcome.as_ref().is_ok_and(|outcome| outcome.backup.committed);
+        let leftover = live.finish(is_committed).err().map(failed);
+        match outcome {
+            Ok(outcome) => Ok(Done { outcome: outcome.backup, facts, leftover }),
+            Err(Stopped::Engine(error @ EngineError::DiskDenied { .. })) if is_trusting => {
+                Err(Ended::Doubt(error))
+            }
+            Err(Stopped::Engine(error)) => Err(error.into()),
+            Err(Stopped::Other(error)) => Err(error.into()),
+        }
+    }
+
+    /// Stores the machine with its memory; without the disks, if the machine was not stopped.
+    fn with_memory(
+        &self,
+        memory: &MachineMemory,
+        begun: MachineBackup<'_>,
+        night: &Night<'_>,
+        parent: Option<SnapshotId>,
+        monitor: &dyn Monitor,
+    ) -> Result<(Result<MachineOutcome, Stopped>, LiveDisks), Ended> {
+        let mut live = None;
+        let store = || {
+            let mut take = |settle: &mut dyn FnMut() -> Result<(), EngineError>| {
+                // The machine waits for it.
+                let freeze = || memory::freeze(self.machine, &self.args.machine, night, settle);
+                let frozen = urgently(freeze)?;
+                let machine = self.stored(&frozen, parent, monitor);
+                live = Some(frozen);
+                Ok::<_, Stopped>(machine?)
+            };
+            begun.store_with_memory(&memory.regions, &mut take, monitor, &self.context.cancel)
+        };
+        let is_yielding = !self.args.full_speed && can_be_urgent();
+        let outcome = if is_yielding { yielding(store) } else { store() };
+        match (outcome, live) {
+            (outcome, Some(live)) => Ok((outcome, live)),
+            (Err(Stopped::Engine(error)), None) => Err(error.into()),
+            (Err(Stopped::Other(error)), None) => Err(error.into()),
+            (Ok(_), None) => unreachable!("the disks are taken before they are stored"),
+        }
+    }
+
+    /// What is stored of a machine at the instant.
+    fn stored(
+        &self,
+        live: &LiveDisks,
+        parent: Option<SnapshotId>,
+        monitor: &dyn Monitor,
+    ) -> Result<Stored, CliError> {
         for drive in &live.left_out {
             monitor.detail(&format!("{}: left out, {}", drive.name, drive.why));
         }
@@ -244,19 +315,27 @@ impl Backup<'_> {
         let disks = live.disks.iter().map(disk).collect();
         let mut described = self.described(&live.beside);
         described.extend(self.machine.documents().map_err(failed)?);
+        described.extend(live.device_state.clone().map(|state| (DEVICE_STATE.to_owned(), state)));
         described.sort();
-        let machine = Stored { disks, description: described };
-        // Not before the machine runs again, and not when it is given back: then it waits for us.
-        let store = || begun.store(&machine, monitor, &self.context.cancel);
-        let outcome = if args.full_speed { store() } else { yielding(store) };
-        let facts = Facts::of(&live);
-        let is_committed = outcome.as_ref().is_ok_and(|outcome| outcome.committed);
-        let leftover = live.finish(is_committed).err().map(failed);
-        match outcome {
-            Ok(outcome) => Ok(Done { outcome, facts, leftover }),
-            Err(error @ EngineError::DiskDenied { .. }) if is_trusting => Err(Ended::Doubt(error)),
-            Err(error) => Err(error.into()),
-        }
+        Ok(Stored { disks, description: described })
+    }
+}
+
+/// Why nothing was stored.
+enum Stopped {
+    Engine(EngineError),
+    Other(CliError),
+}
+
+impl From<EngineError> for Stopped {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<CliError> for Stopped {
+    fn from(error: CliError) -> Self {
+        Self::Other(error)
     }
 }
 
@@ -281,51 +360,6 @@ impl Backup<'_> {
             missing("the state of its TPM");
         }
         files
-    }
-}
-
-impl Facts {
-    fn of(live: &LiveDisks) -> Self {
-        Self {
-            reached: live.reached.clone(),
-            pause: live.pause,
-            bytes_read: live.disks.iter().map(|disk| disk.image.bytes_read()).sum(),
-            store_bytes: live.store_bytes(),
-        }
-    }
-
-    fn line(&self) -> String {
-        let reached = match &self.reached {
-            Reached::Frozen(1) => "1 file system of the guest was frozen".to_owned(),
-            Reached::Frozen(count) => format!("{count} file systems of the guest were frozen"),
-            Reached::Paused { why: None } => {
-                "the guest was not frozen: its disks are as after a power failure".to_owned()
-            }
-            Reached::Paused { why: Some(why) } => format!(
-                "the guest could not be frozen ({why}): its disks are as after a power failure"
-            ),
-            Reached::AtRest => "the machine was not running".to_owned(),
-        };
-        format!(
-            "{reached}; paused for {} ms; {} read, {} kept of what the guest overwrote",
-            self.pause.as_millis(),
-            bytes_text(self.bytes_read),
-            bytes_text(self.store_bytes),
-        )
-    }
-
-    fn json(&self) -> serde_json::Value {
-        let consistency = match self.reached {
-            Reached::Frozen(_) => "frozen",
-            Reached::Paused { .. } => "paused",
-            Reached::AtRest => "at rest",
-        };
-        json!({
-            "consistency": consistency,
-            "pause_seconds": self.pause.as_secs_f64(),
-            "bytes_read": self.bytes_read,
-            "store_bytes": self.store_bytes,
-        })
     }
 }
 

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::json;
+use strongroom_machine::MachineError;
 
+use super::memory::was_killed;
 use super::{MachineArgs, Way, failed};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
@@ -17,15 +19,31 @@ pub struct Args {
     /// The socket of the guest agent, to thaw a guest that was left frozen; libvirt knows its own
     #[arg(long, value_name = "SOCKET")]
     agent: Option<PathBuf>,
+    /// Wait until standard input ends, and do nothing if something was written to it
+    #[arg(long, hide = true)]
+    when_input_ends: bool,
 }
+
+/// How often it is tried while the process that was killed is still ending.
+const TRIES: u32 = 20;
 
 /// Undoes it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
+    if args.when_input_ends && !was_killed() {
+        return Ok(Exit::Done.into());
+    }
     let (state, agent) = (args.machine.state_folder()?, args.agent.as_deref());
-    let undone = match args.machine.way() {
+    let undo = || match args.machine.way() {
         Way::Monitor(monitor) => strongroom_machine::undo(Some(monitor), agent, &state),
         Way::Libvirt { uri, name } => strongroom_machine::undo_libvirt(uri, name, &state),
     };
+    let mut undone = undo();
+    for _ in 0..if args.when_input_ends { TRIES } else { 0 } {
+        if !matches!(undone, Err(MachineError::Running(_))) {
+            break;
+        }
+        undone = undo();
+    }
     let undone = undone.map_err(failed)?;
     context.terminal.json(&json!({
         "event": "summary",

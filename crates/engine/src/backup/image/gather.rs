@@ -79,6 +79,14 @@ impl Gathered {
         }
         Ok(gathered)
     }
+
+    /// Counts as zeros what the images do not have, although what file systems call free is stored.
+    pub fn add_holes(&mut self, disks: &[Disk]) {
+        for (disk, map) in disks.iter().zip(&mut self.maps) {
+            map.zeros.extend(holes_of(disk));
+            map.zeros.sort_unstable_by_key(|range| range.start);
+        }
+    }
 }
 
 impl Gathering<'_, '_> {

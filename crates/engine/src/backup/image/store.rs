@@ -40,7 +40,7 @@ pub struct Storing<'s, 'r> {
     /// Threads, and how chunks are packed.
     pub options: &'s BackupOptions,
     /// The request to stop.
-    pub cancel: &'s Cancel,
+    pub cancel: &'r Cancel,
 }
 
 /// One disk while it is stored.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
+use std::path::{Path, PathBuf};
 
 use strongroom_base::{Cancel, Timestamp};
 use strongroom_catalog::{ChunkRef, Entry, EntryKind, Metadata, Recipe, RecipeBuilder, TreeReader};
@@ -15,11 +16,14 @@ use super::earlier::{Earlier, folder_of};
 use super::map::{FileOnVolume, place, shown};
 use super::store::Stored;
 use super::walk::{Found, Walk};
-use super::{DESCRIPTION, Disk, Mapped, raw_name};
+use super::{DESCRIPTION, Disk, MEMORY, Mapped, raw_name};
 use crate::backup::parent::ParentDirectory;
+use crate::backup::region::RegionFile;
+use crate::backup::region::tree::push;
 use crate::backup::tally::Tally;
 use crate::backup::trees::{Before, RootTree, Trees};
 use crate::error::EngineError;
+use crate::stored_regions::MARKS_FOLDER;
 
 /// Writes the tree.
 pub struct MachineTree<'t, 'r> {
@@ -33,6 +37,8 @@ pub struct MachineTree<'t, 'r> {
     pub name: &'t str,
     /// What describes it.
     pub description: &'t [(String, Vec<u8>)],
+    /// Files of its memory and of its marks, by their paths in the snapshot.
+    pub memory: &'t [RegionFile],
     /// The disks as they were stored.
     pub stored: &'t [Stored],
     /// Files of which a part is left out.
@@ -58,6 +64,8 @@ enum Top<'t> {
     Volumes(BTreeMap<&'t str, usize>),
     /// What describes the machine.
     Description,
+    /// Its memory.
+    Memory,
 }
 
 impl<'t, 'r> MachineTree<'t, 'r> {
@@ -73,6 +81,11 @@ impl<'t, 'r> MachineTree<'t, 'r> {
             Some(Before { tree, partial: false, stored: None })
         };
         trees.enter(Vec::new(), self.folder(), before(&self.before.root));
+        // Folders are sorted by their names.
+        let are_marks_first = MARKS_FOLDER < self.name;
+        if are_marks_first {
+            self.regions(&mut trees, Path::new("/"), Path::new("/").join(MARKS_FOLDER), tally)?;
+        }
         let name = self.name.as_bytes().to_vec();
         trees.enter(name, self.folder(), before(&self.before.folder));
         for (name, top) in self.tops() {
@@ -89,17 +102,43 @@ impl<'t, 'r> MachineTree<'t, 'r> {
                         self.volume(&mut trees, volume, tally)?;
                     }
                 }
+                Top::Memory => {
+                    let machine = Path::new("/").join(self.name);
+                    self.regions(&mut trees, &machine, machine.join(name), tally)?;
+                    continue;
+                }
                 Top::Description => {
                     self.enter(&mut trees, name);
                     for (name, bytes) in self.description {
-                        let content = self.content_of(&mut trees, bytes)?;
+                        let content = self.content_of(&mut trees, name, bytes)?;
                         trees.push(self.file(name.clone(), content), tally)?;
                     }
                 }
             }
             trees.leave(tally)?;
         }
+        trees.leave(tally)?;
+        if !are_marks_first {
+            self.regions(&mut trees, Path::new("/"), Path::new("/").join(MARKS_FOLDER), tally)?;
+        }
+        trees.leave(tally)?;
         trees.finish(tally)
+    }
+
+    /// Writes what is of the memory in a folder, of which `open` is being written.
+    fn regions(
+        &self,
+        trees: &mut Trees<'r, '_>,
+        open: &Path,
+        folder: PathBuf,
+        tally: &mut Tally<'_>,
+    ) -> Result<(), EngineError> {
+        let within = self.memory.iter().filter(|(path, ..)| path.starts_with(&folder));
+        let files = within.map(|(path, content, metadata)| {
+            let path = path.strip_prefix(open).unwrap_or(path);
+            (path.to_owned(), content.clone(), metadata.clone())
+        });
+        push(trees, files.collect(), self.started, tally)
     }
 
     /// What is in the machine's folder, sorted.
@@ -117,6 +156,9 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         }
         if !self.description.is_empty() {
             tops.insert(DESCRIPTION.to_owned(), Top::Description);
+        }
+        if !self.memory.is_empty() {
+            tops.insert(MEMORY.to_owned(), Top::Memory);
         }
         tops
     }
@@ -138,8 +180,16 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         Entry { name: name.into_bytes(), kind: EntryKind::File { content }, metadata }
     }
 
-    /// Stores a few bytes.
-    fn content_of(&self, trees: &mut Trees<'r, '_>, bytes: &[u8]) -> Result<Recipe, EngineError> {
+    /// Stores a few bytes, as what differs from the same file of the parent.
+    fn content_of(
+        &self,
+        trees: &mut Trees<'r, '_>,
+        name: &str,
+        bytes: &[u8],
+    ) -> Result<Recipe, EngineError> {
+        let path = format!("{DESCRIPTION}/{name}");
+        let before = self.before.known.get(path.as_bytes()).and_then(Entry::content);
+        let mut basis = before.map(|content| StreamBasis::new(self.reader, content));
         let mut rest = bytes;
         let mut read = |buffer: &mut [u8]| {
             let count = buffer.len().min(rest.len());
@@ -148,8 +198,8 @@ impl<'t, 'r> MachineTree<'t, 'r> {
             Ok((count, rest.is_empty()))
         };
         let mut recipe = RecipeBuilder::new();
-        self.read_in(trees, bytes.len() as u64, &mut recipe, None, &mut read)?;
-        Ok(recipe.finish(&mut trees.writer_mut().metadata(None))?)
+        self.read_in(trees, bytes.len() as u64, &mut recipe, basis.as_mut(), &mut read)?;
+        Ok(recipe.finish(&mut trees.writer_mut().metadata(basis.as_mut()))?)
     }
 
     /// Cuts what is read as a file, and stores it as what follows in the recipe.

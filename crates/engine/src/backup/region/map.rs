@@ -8,7 +8,8 @@ use strongroom_repository::{ChunkReader, ChunkWriter, StreamBasis};
 use strongroom_source::memory::mark::{Mark, PAGE_BYTES};
 
 use super::draft::Draft;
-use super::{CHUNK_BYTES, PAGES, Shared};
+use super::shared::Shared;
+use super::{CHUNK_BYTES, PAGES};
 use crate::error::EngineError;
 
 /// What the file begins with: the magic, the bytes of a page, the seed, the bytes of the region.

@@ -1,31 +1,40 @@
 //! The trees of a snapshot of regions: each is a file at its path.
 
 use std::collections::BTreeMap;
-use std::path::{Component, PathBuf};
+use std::path::Component;
 
 use strongroom_base::{Cancel, Timestamp};
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe};
 use strongroom_repository::{ChunkReader, ChunkWriter};
 
-use super::bytes_of;
+use super::{RegionFile, bytes_of};
 use crate::backup::tally::Tally;
 use crate::backup::trees::{RootTree, Trees};
 use crate::error::EngineError;
 
 /// Writes the trees of these files: paths, contents, metadata. No path is above another.
 pub fn write<'r>(
-    files: Vec<(PathBuf, Recipe, Metadata)>,
+    files: Vec<RegionFile>,
     started: Timestamp,
     reader: &'r ChunkReader,
     writer: &mut ChunkWriter<'r>,
     tally: &mut Tally<'_>,
     cancel: &'r Cancel,
 ) -> Result<RootTree, EngineError> {
-    let folder = || {
-        let metadata =
-            Metadata { mode: 0o755, mtime: started, ctime: started, ..Metadata::default() };
-        Box::new(Metadata { links: 1, ..metadata })
-    };
+    let mut trees = Trees::new(reader, writer, cancel);
+    trees.enter(Vec::new(), folder(started), None);
+    push(&mut trees, files, started, tally)?;
+    trees.leave(tally)?;
+    trees.finish(tally)
+}
+
+/// Writes these files below the folder that is open, by their paths from there.
+pub fn push(
+    trees: &mut Trees<'_, '_>,
+    files: Vec<RegionFile>,
+    started: Timestamp,
+    tally: &mut Tally<'_>,
+) -> Result<(), EngineError> {
     // Sorted by the names on the way, as trees are.
     let sorted: BTreeMap<Vec<Vec<u8>>, (Recipe, Metadata)> = files
         .into_iter()
@@ -37,8 +46,6 @@ pub fn write<'r>(
             (names.collect(), (content, metadata))
         })
         .collect();
-    let mut trees = Trees::new(reader, writer, cancel);
-    trees.enter(Vec::new(), folder(), None);
     let mut open: Vec<Vec<u8>> = Vec::new();
     for (mut names, (content, metadata)) in sorted {
         let name = names.pop().expect("a region has a name");
@@ -48,14 +55,16 @@ pub fn write<'r>(
             trees.leave(tally)?;
         }
         for name in names.drain(common..) {
-            trees.enter(name.clone(), folder(), None);
+            trees.enter(name.clone(), folder(started), None);
             open.push(name);
         }
         let metadata = Metadata { size: content.stream_bytes(), ..metadata };
         trees.push(Entry { name, kind: EntryKind::File { content }, metadata }, tally)?;
     }
-    for _ in 0..=open.len() {
-        trees.leave(tally)?;
-    }
-    trees.finish(tally)
+    open.iter().try_for_each(|_| trees.leave(tally))
+}
+
+fn folder(started: Timestamp) -> Box<Metadata> {
+    let metadata = Metadata { mode: 0o755, mtime: started, ctime: started, ..Metadata::default() };
+    Box::new(Metadata { links: 1, ..metadata })
 }

@@ -1,0 +1,69 @@
+//! The state of a machine's devices, given to a QEMU that waits for it (`-incoming defer`).
+
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use strongroom_base::Stopwatch;
+
+use crate::migration::IGNORE_SHARED;
+use crate::{Qmp, QmpError};
+
+/// How long QEMU may take to read it.
+const LIMIT: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Why the state was not taken.
+pub enum Incoming {
+    /// QEMU refused a command.
+    Refused(QmpError),
+    /// QEMU did not read it to its end. It ends when the state does not fit.
+    Io(io::Error),
+}
+
+impl From<QmpError> for Incoming {
+    fn from(error: QmpError) -> Self {
+        match error.is_refused() {
+            true => Self::Refused(error),
+            false => Self::Io(io::Error::other(error)),
+        }
+    }
+}
+
+impl From<io::Error> for Incoming {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Gives QEMU the state by a socket that it makes, and has the machine run.
+pub fn load(qmp: &Qmp, socket: &Path, state: &[u8]) -> Result<(), Incoming> {
+    let leaves_out = json!([{"capability": IGNORE_SHARED, "state": true}]);
+    qmp.execute("migrate-set-capabilities", json!({"capabilities": leaves_out}))?;
+    let uri = format!("unix:{}", socket.display());
+    qmp.execute("migrate-incoming", json!({"uri": uri}))?;
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_write_timeout(Some(LIMIT))?;
+    stream.write_all(state)?;
+    drop(stream);
+    let begun = Stopwatch::start();
+    loop {
+        let status = qmp.execute("query-status", Value::Null)?;
+        let migration = qmp.execute("query-migrate", Value::Null)?;
+        if migration["status"] == "failed" {
+            let why = migration["error-desc"].as_str().unwrap_or("it gives no reason").to_owned();
+            return Err(io::Error::other(why).into());
+        }
+        if status["status"] != "inmigrate" {
+            break;
+        }
+        if begun.elapsed() > LIMIT {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    qmp.execute("cont", Value::Null)?;
+    Ok(())
+}
