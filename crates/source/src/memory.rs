@@ -6,6 +6,7 @@
 //! own mapping is in none that we could ask (`docs/design/0035-memory.md`).
 
 pub mod freezer;
+pub mod huge;
 pub mod mark;
 pub mod process;
 

@@ -96,6 +96,74 @@ fn a_folder_of_regions_and_a_memfd_by_name() {
     world.run(["ram", "load", "latest:/nowhere"]).exits(1);
 }
 
+/// Huge pages of this machine, mounted for a test.
+struct HugeMount {
+    folder: tempfile::TempDir,
+    pages_before: String,
+}
+
+const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
+
+impl HugeMount {
+    fn new(pages: u64) -> Self {
+        let pages_before = fs::read_to_string(HUGE_PAGES).unwrap();
+        let wanted = pages_before.trim().parse::<u64>().unwrap() + pages;
+        fs::write(HUGE_PAGES, wanted.to_string()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "hugetlbfs", "none"]).arg(folder.path());
+        assert!(mount.status().unwrap().success());
+        Self { folder, pages_before }
+    }
+}
+
+impl Drop for HugeMount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.folder.path()).status();
+        let _ = fs::write(HUGE_PAGES, &self.pages_before);
+    }
+}
+
+#[test]
+fn huge_pages_are_stored_and_put_back() {
+    if skipped("huge pages", (!is_root()).then_some("only root reserves huge pages")) {
+        return;
+    }
+    let (world, huge) = (World::with_repository(), HugeMount::new(6));
+    let region = huge.folder.path().join("heap");
+    let name = region.display().to_string();
+    let file = File::options().read(true).write(true).create_new(true).open(&region).unwrap();
+    file.set_len(4 << 20).unwrap();
+    let pages = strongroom_source::memory::huge::HugePages::of(&file).unwrap().unwrap();
+    let bytes = Random::new(4).noise(1 << 20);
+    pages.write_all_at(&bytes, 3 << 20).unwrap();
+    world.run(["ram", "store", &name]).exits(0).says("256 of 256 pages changed");
+    pages.write_all_at(b"changed", (3 << 20) + 50_000).unwrap();
+    pages.write_all_at(b"new", 77).unwrap();
+    world.run(["ram", "store", &name]).exits(0).says("2 of 256 pages changed");
+    let load = ["ram", "load", "latest~1", "--overwrite"];
+    world.run(load).exits(0).says("4.0 KiB written");
+    let mut found = vec![1; 4 << 20];
+    file.read_exact_at(&mut found, 0).unwrap();
+    assert!(found[3 << 20..] == bytes && found[..3 << 20].iter().all(|byte| *byte == 0));
+    // Into a new file of huge pages, and into one of another kind.
+    let copy = huge.folder.path().join("copy").display().to_string();
+    world.run(["ram", "load", &format!("latest:{name}"), &copy]).exits(0);
+    let mut copied = vec![0; 7];
+    File::open(&copy).unwrap().read_exact_at(&mut copied, (3 << 20) + 50_000).unwrap();
+    assert_eq!(copied, b"changed");
+    let plain = world.path("plain").display().to_string();
+    world.run(["ram", "load", &format!("latest~1:{name}"), &plain]).exits(0);
+    assert!(fs::read(&plain).unwrap() == found);
+    // As many as there are: nothing kills the program.
+    drop((pages, file));
+    let more = huge.folder.path().join("more").display().to_string();
+    fs::write(HUGE_PAGES, "0").unwrap();
+    let none = world.run(["ram", "load", &format!("latest:{name}"), &more]).exits(1);
+    none.warns("there are too few huge pages: raise vm.nr_hugepages");
+    assert!(!Path::new(&more).exists());
+}
+
 #[test]
 fn what_cannot_be_a_region_is_named() {
     let (world, folder) = (World::with_repository(), shared());

@@ -13,6 +13,8 @@ use strongroom_repository::{
     ChunkReader, Repository, RepositoryError, StoredDisk, false_if_unreadable, find_disks,
 };
 
+use strongroom_source::memory::huge::HugePages;
+
 use crate::error::EngineError;
 
 /// Chunks that a thread deals with at a time: neighbours are in the same blocks.
@@ -41,6 +43,8 @@ type Part = (u64, ChunkRef);
 struct Work<'w> {
     reader: &'w ChunkReader,
     target: &'w File,
+    /// The target, if it consists of huge pages.
+    huge: Option<HugePages>,
     /// Bytes that the target had before: what is behind them is zeros.
     existing: u64,
     monitor: &'w dyn Monitor,
@@ -88,7 +92,8 @@ pub fn restore_stream(
     let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
     let bytes = content.stream_bytes();
     let existing = prepare(target, bytes)?;
-    let work = Work { reader: &reader, target, existing, monitor, cancel };
+    let huge = HugePages::of(target).map_err(EngineError::Output)?;
+    let work = Work { reader: &reader, target, huge, existing, monitor, cancel };
     let outcome = work.run(content)?;
     target.sync_data().map_err(EngineError::Output)?;
     Ok(DiskOutcome { bytes, ..outcome })
@@ -254,13 +259,22 @@ impl Work<'_> {
             }
             if end > at {
                 let to = offset + at as u64;
-                self.target.write_all_at(&bytes[at..end], to).map_err(EngineError::Output)?;
+                self.put(&bytes[at..end], to)?;
                 written += (end - at) as u64;
             }
             // The page here, if there is one, is right.
             at = page(end).end.max(end + 1);
         }
         Ok(written)
+    }
+
+    /// Writes into the target.
+    fn put(&self, bytes: &[u8], at: u64) -> Result<(), EngineError> {
+        let written = match &self.huge {
+            Some(huge) => huge.write_all_at(bytes, at),
+            None => self.target.write_all_at(bytes, at),
+        };
+        written.map_err(EngineError::Output)
     }
 
     /// Whether the target has a chunk already. `buffer` is what it has in its place, or empty.
@@ -302,7 +316,7 @@ impl Work<'_> {
             buffer.resize(step, 0);
             self.target.read_exact_at(buffer, at).map_err(EngineError::Output)?;
             if buffer.iter().any(|byte| *byte != 0) {
-                self.target.write_all_at(&ZEROS[..step], at).map_err(EngineError::Output)?;
+                self.put(&ZEROS[..step], at)?;
                 written += step as u64;
             }
             at += step as u64;
