@@ -98,6 +98,20 @@ struct LimitArgs {
     tries: u32,
 }
 
+/// A snapshot of a file, and how it is used.
+#[derive(Debug, Clone, clap::Args)]
+struct CutArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// A snapshot of the file [default: the newest one]
+    #[arg(long, value_name = "SNAPSHOT")]
+    snapshot: Option<OsString>,
+    #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
+    storing: PlainStoringArgs,
+}
+
 impl LimitArgs {
     fn limits(&self) -> RunLimits {
         RunLimits {

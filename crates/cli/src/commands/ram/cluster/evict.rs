@@ -1,16 +1,13 @@
 //! `strongroom ram cluster evict`
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_cluster::{Acknowledgement, Cut, Outcome, State, Task};
 
 use super::{
-    FileArgs, LimitArgs, NoCaller, ask, eviction_json, find_cut, keeper, parts, report_eviction,
-    run_task,
+    CutArgs, NoCaller, ask, eviction_json, find_cut, keeper, parts, report_eviction, run_task,
 };
-use crate::commands::storing::PlainStoringArgs;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 
@@ -18,22 +15,15 @@ use crate::exit::{CliError, Exit};
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    file: FileArgs,
-    /// The snapshot that holds it [default: the newest one of the file]
-    #[arg(long, value_name = "SNAPSHOT")]
-    snapshot: Option<OsString>,
-    #[command(flatten)]
-    limits: LimitArgs,
-    #[command(flatten)]
-    storing: PlainStoringArgs,
+    cut: CutArgs,
 }
 
 /// Frees what is still as it was stored.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let (controller, file) = (args.file.controller()?, &args.file.file);
-    let keeper = keeper(context, &args.storing)?;
-    let cut = find_cut(&keeper, file, args.snapshot.as_ref())?;
-    let limits = args.limits.limits();
+    let CutArgs { file: of, snapshot, limits, storing } = &args.cut;
+    let (controller, file, limits) = (of.controller()?, &of.file, limits.limits());
+    let keeper = keeper(context, storing)?;
+    let cut = find_cut(&keeper, file, snapshot.as_ref())?;
     let (answers, _) = ask(context, &controller, file, limits)?;
     let is_stored = |answer: &Acknowledgement| {
         let is_stored = answer.state == State::Stored && answer.epoch == cut.epoch;

@@ -1,6 +1,5 @@
 //! `strongroom ram cluster load`
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -9,8 +8,7 @@ use strongroom_base::{Severity, Stopwatch};
 use strongroom_cluster::{Acknowledgement, Cut, FileName, Outcome, Part, State, Task};
 use strongroom_ram::files::ControllerFile;
 
-use super::{FileArgs, LimitArgs, NoCaller, ask, find_cut, keeper, name_of, parts, run_task};
-use crate::commands::storing::PlainStoringArgs;
+use super::{CutArgs, NoCaller, ask, find_cut, keeper, name_of, parts, run_task};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 
@@ -18,22 +16,15 @@ use crate::exit::{CliError, Exit};
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    file: FileArgs,
-    /// The snapshot to load from [default: the newest one of the file]
-    #[arg(long, value_name = "SNAPSHOT")]
-    snapshot: Option<OsString>,
-    #[command(flatten)]
-    limits: LimitArgs,
-    #[command(flatten)]
-    storing: PlainStoringArgs,
+    cut: CutArgs,
 }
 
 /// Loads it. A bucket that is in memory stays as it is.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let (controller, file) = (args.file.controller()?, &args.file.file);
-    let keeper = keeper(context, &args.storing)?;
-    let cut = find_cut(&keeper, file, args.snapshot.as_ref())?;
-    let limits = args.limits.limits();
+    let CutArgs { file: of, snapshot, limits, storing } = &args.cut;
+    let (controller, file, limits) = (of.controller()?, &of.file, limits.limits());
+    let keeper = keeper(context, storing)?;
+    let cut = find_cut(&keeper, file, snapshot.as_ref())?;
     let watch = Stopwatch::start();
     let (answers, _) = ask(context, &controller, file, limits)?;
     let to_load = |answer: &Acknowledgement| {
