@@ -90,6 +90,8 @@ pub struct Agent {
     events: Sender<Event>,
     programs: BTreeMap<u64, Program>,
     buckets: BTreeMap<BucketName, Bucket>,
+    /// Programs that want a bucket whose program has ended, but is still heard.
+    successors: Vec<(u64, BucketName)>,
     rounds: Option<Rounds>,
     /// Numbers programs, jobs and questions to programs.
     numbers: u64,
@@ -121,6 +123,7 @@ pub fn run(
         events: events.clone(),
         programs: BTreeMap::new(),
         buckets: BTreeMap::new(),
+        successors: Vec::new(),
         rounds,
         numbers: 0,
         watch: Stopwatch::start(),

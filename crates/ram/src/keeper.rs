@@ -13,12 +13,13 @@ use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_engine::{
     BackupOptions, EngineError, Region, RegionOptions, RegionOutcome, Stillness, StoredRegion,
-    backup_regions, cat, load_region, regions_of,
+    backup_regions, cat, regions_of,
 };
 use strongroom_repository::{Repository, RepositoryError, list_snapshots, read_snapshot};
 use strongroom_source::memory::MemoryFile;
 
 use crate::about::{ABOUT_NAME, About, AboutFile};
+use crate::fill::fill;
 
 /// Which bucket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,6 +84,17 @@ pub enum KeepError {
     /// An area cannot be read at all.
     #[error("the area {area} cannot be read: {error}")]
     Area {
+        /// The area.
+        area: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// An area cannot be written.
+    #[error(
+        "the area {area} cannot be written: {error}. Register it with a descriptor that is open for \
+         writing, of a file that is not sealed"
+    )]
+    Unwritten {
         /// The area.
         area: String,
         /// Why.
@@ -238,9 +250,13 @@ impl Keeper {
         }
         for (name, area, region) in loading {
             let (monitor, cancel) = (&*self.monitor, &self.cancel);
-            let outcome = load_region(&self.repository, region, &area.file, monitor, cancel)?;
-            if outcome.bytes_lost > 0 {
-                return Err(KeepError::Lost { area: name.clone(), bytes: outcome.bytes_lost });
+            let filled = fill(&self.repository, &stored, region, &area.file, monitor, cancel);
+            let bytes = filled.map_err(|error| match error {
+                EngineError::Output(error) => KeepError::Unwritten { area: name.clone(), error },
+                error => error.into(),
+            })?;
+            if bytes > 0 {
+                return Err(KeepError::Lost { area: name.clone(), bytes });
             }
         }
         Ok(about)

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strongroom_base::SnapshotId;
 use strongroom_bucket::served::Connection;
 use strongroom_bucket::{KeyRange, ToProgram};
@@ -195,6 +196,14 @@ impl Bucket {
         if self.connection.send(message).is_err() {
             self.connection.end();
         }
+    }
+
+    /// Whether its program has closed the connection or died. What it said before may not be heard yet.
+    pub fn is_left(&self) -> bool {
+        // The end is reported without being asked for.
+        let mut polled = [PollFd::new(&*self.connection, PollFlags::empty())];
+        let is_polled = poll(&mut polled, Some(&Timespec::default())).is_ok();
+        is_polled && polled[0].revents().contains(PollFlags::HUP)
     }
 
     /// Lets its program go on.

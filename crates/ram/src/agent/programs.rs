@@ -83,6 +83,9 @@ impl Agent {
         let refusal = if protocol != PROTOCOL {
             Some(format!("it speaks version {PROTOCOL} of the protocol, not {protocol}"))
         } else if let Some(other) = self.buckets.get(&name) {
+            if other.is_left() {
+                return self.successors.push((number, name));
+            }
             let pid = other.connection.peer().pid;
             Some(format!("the process {pid} has it; end that first"))
         } else {
@@ -128,7 +131,8 @@ impl Agent {
         bucket.tell(&taken);
     }
 
-    /// The program of a connection is gone: so are its bucket, and what was waiting for it.
+    /// The program of a connection is gone: so are its bucket, and what was waiting for it. A program
+    /// that waited for the bucket has it now.
     pub(super) fn lose(&mut self, number: u64) {
         let Some(Program { bucket: Some(name), .. }) = self.programs.remove(&number) else {
             return;
@@ -142,6 +146,10 @@ impl Agent {
             if bucket.is_attached {
                 self.detached(&name);
             }
+        }
+        let successors = self.successors.extract_if(.., |(_, wanted)| *wanted == name);
+        for (number, name) in successors.collect::<Vec<_>>() {
+            self.hello(number, PROTOCOL, name);
         }
     }
 
