@@ -78,20 +78,22 @@ pub fn restore_disk(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<DiskOutcome, EngineError> {
-    restore_stream(repository, &disk.content, target, monitor, cancel)
+    let existing = prepare(target, disk.content.stream_bytes())?;
+    restore_stream(repository, &disk.content, target, existing, monitor, cancel)
 }
 
-/// Puts a stream of random access into `target`.
+/// Puts a stream of random access into `target`, which is as long or longer, and of which what is
+/// behind `existing` bytes is zeros.
 pub fn restore_stream(
     repository: &Repository,
     content: &Recipe,
     target: &File,
+    existing: u64,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<DiskOutcome, EngineError> {
     let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
     let bytes = content.stream_bytes();
-    let existing = prepare(target, bytes)?;
     let huge = HugePages::of(target).map_err(EngineError::Output)?;
     let work = Work { reader: &reader, target, huge, existing, monitor, cancel };
     let outcome = work.run(content)?;

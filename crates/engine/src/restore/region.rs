@@ -9,8 +9,8 @@ use super::disk::{DiskOutcome, restore_stream};
 use crate::error::EngineError;
 use crate::stored_regions::StoredRegion;
 
-/// Puts a region into `target`, a file that is open for reading and writing, and as long as the
-/// region or empty.
+/// Puts a region into `target`, a file that is open for reading and writing. What a longer one has
+/// behind the region stays as it is.
 ///
 /// # Errors
 ///
@@ -23,5 +23,10 @@ pub fn load_region(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<DiskOutcome, EngineError> {
-    restore_stream(repository, &region.content, target, monitor, cancel)
+    let bytes = region.content.stream_bytes();
+    let found = target.metadata().map_err(EngineError::Output)?.len();
+    if found < bytes {
+        target.set_len(bytes).map_err(EngineError::Output)?;
+    }
+    restore_stream(repository, &region.content, target, found.min(bytes), monitor, cancel)
 }
