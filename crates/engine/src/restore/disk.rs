@@ -85,13 +85,24 @@ pub fn restore_stream(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<DiskOutcome, EngineError> {
+    let existing = prepare(target, content.stream_bytes())?;
+    fill_stream(repository, content, (target, existing), monitor, cancel)
+}
+
+/// Puts a stream of random access into a target that is long enough, and of which the first `existing`
+/// bytes are compared with it.
+pub fn fill_stream(
+    repository: &Repository,
+    content: &Recipe,
+    (target, existing): (&File, u64),
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<DiskOutcome, EngineError> {
     let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
-    let bytes = content.stream_bytes();
-    let existing = prepare(target, bytes)?;
     let work = Work { reader: &reader, target, existing, monitor, cancel };
     let outcome = work.run(content)?;
     target.sync_data().map_err(EngineError::Output)?;
-    Ok(DiskOutcome { bytes, ..outcome })
+    Ok(DiskOutcome { bytes: content.stream_bytes(), ..outcome })
 }
 
 /// Gives the content of a disk to `write`, from its beginning to its end, holes left out.

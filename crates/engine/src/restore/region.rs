@@ -5,12 +5,13 @@ use std::fs::File;
 use strongroom_base::{Cancel, Monitor};
 use strongroom_repository::Repository;
 
-use super::disk::{DiskOutcome, restore_stream};
+use super::disk::{DiskOutcome, fill_stream};
 use crate::error::EngineError;
 use crate::stored_regions::StoredRegion;
 
-/// Puts a region into `target`, a file that is open for reading and writing, and as long as the
-/// region or empty.
+/// Puts a region into `target`, a file that is open for reading and writing. One that is shorter becomes
+/// as long as the region. What is behind the region is left alone: it is its owner's, who would die
+/// of it (SIGBUS) if it were cut off.
 ///
 /// # Errors
 ///
@@ -23,5 +24,10 @@ pub fn load_region(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<DiskOutcome, EngineError> {
-    restore_stream(repository, &region.content, target, monitor, cancel)
+    let bytes = region.content.stream_bytes();
+    let length = target.metadata().map_err(EngineError::Output)?.len();
+    if length < bytes {
+        target.set_len(bytes).map_err(EngineError::Output)?;
+    }
+    fill_stream(repository, &region.content, (target, length.min(bytes)), monitor, cancel)
 }
