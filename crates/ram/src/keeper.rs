@@ -72,6 +72,8 @@ pub struct Storing<'s> {
     pub parent: Option<SnapshotId>,
     /// How the snapshot is labelled.
     pub labels: Vec<String>,
+    /// Ends it.
+    pub cancel: &'s Cancel,
 }
 
 /// Why a bucket was not stored, loaded or compared.
@@ -132,7 +134,7 @@ pub struct Keeper {
     pub options: BackupOptions,
     /// Hears of everything.
     pub monitor: Box<dyn Monitor>,
-    /// Ends everything.
+    /// Ends the agent. A job has one of its own.
     pub cancel: Cancel,
 }
 
@@ -159,7 +161,7 @@ impl Keeper {
         let what =
             RegionOptions { passes_max: 2, accepts_fuzzy: false, stillness: Some(*stillness) };
         let (repository, monitor) = (&self.repository, &*self.monitor);
-        Ok(backup_regions(repository, &regions, what, &options, monitor, &self.cancel)?)
+        Ok(backup_regions(repository, &regions, what, &options, monitor, storing.cancel)?)
     }
 
     /// Whether the areas of a bucket, which holds still, differ from what a snapshot has of them.
@@ -168,6 +170,7 @@ impl Keeper {
         bucket: &BucketName,
         areas: &Areas,
         stored: SnapshotId,
+        cancel: &Cancel,
     ) -> Result<bool, KeepError> {
         let regions = regions(bucket, areas, true)?;
         let paths = vec![bucket.path()];
@@ -175,7 +178,7 @@ impl Keeper {
         let options = BackupOptions { paths, parent, dry_run: true, ..self.options.clone() };
         let what = RegionOptions { passes_max: 2, accepts_fuzzy: false, stillness: None };
         let (repository, monitor) = (&self.repository, &*self.monitor);
-        let outcome = backup_regions(repository, &regions, what, &options, monitor, &self.cancel)?;
+        let outcome = backup_regions(repository, &regions, what, &options, monitor, cancel)?;
         Ok(outcome.backup.files_unchanged != regions.len() as u64)
     }
 
@@ -207,6 +210,7 @@ impl Keeper {
         areas: &Areas,
         wanted: &[String],
         snapshot: SnapshotId,
+        cancel: &Cancel,
     ) -> Result<About, KeepError> {
         let unfit = |why: String| KeepError::Unfit { bucket: bucket.clone(), snapshot, why };
         let stored = read_snapshot(&self.repository, snapshot)?;
@@ -237,7 +241,7 @@ impl Keeper {
             return Err(unfit(format!("the area \"{missing}\" was not stored")));
         }
         for (name, area, region) in loading {
-            let (monitor, cancel) = (&*self.monitor, &self.cancel);
+            let monitor = &*self.monitor;
             let outcome = load_region(&self.repository, region, &area.file, monitor, cancel)?;
             if outcome.bytes_lost > 0 {
                 return Err(KeepError::Lost { area: name.clone(), bytes: outcome.bytes_lost });
