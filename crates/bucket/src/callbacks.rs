@@ -133,16 +133,21 @@ impl Callbacks {
     }
 
     /// Has the memory freed. Areas are forgotten first: the program may free or reuse the addresses at
-    /// once.
+    /// once. So is the range: with the next agent the bucket would pass for one that has its keys, and
+    /// a cut for complete that has none of them.
     fn evict(&mut self, epoch: u64) -> Result<(), String> {
         let is_evicting = self.link.state().is_evicting;
         if self.quiesced != Some(epoch) && !is_evicting {
             return Err(NOT_STILL.to_owned());
         }
-        let has_owner = self.link.state().has_owner;
         let regions = std::mem::take(&mut *self.link.regions());
+        let mut state = self.link.state();
+        let (has_owner, range) = (state.has_owner, state.range.take());
+        drop(state);
         if has_owner && let Err(reason) = self.call(|owner| owner.evict()).flatten() {
             *self.link.regions() = regions;
+            let mut state = self.link.state();
+            state.range = state.range.take().or(range);
             return Err(reason);
         }
         self.quiesced = None;

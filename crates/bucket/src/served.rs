@@ -203,6 +203,11 @@ impl Connection {
         }
     }
 
+    /// Whether the program has ended the connection. What it sent before may still be there.
+    pub fn is_over(&self) -> bool {
+        wire::is_over(self.socket.as_fd())
+    }
+
     /// Ends the connection for all threads that use it.
     pub fn end(&self) {
         // The program may have ended it before.

@@ -33,6 +33,14 @@ pub fn wait_readable(socket: BorrowedFd<'_>, time: Option<Duration>) -> Result<b
     wait(socket, PollFlags::IN, time)
 }
 
+/// Whether the other side has closed its end.
+pub fn is_over(socket: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // What cannot be asked is found out when it is read.
+    poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().contains(PollFlags::HUP)
+}
+
 /// Sends a message, waiting as long as the other side takes to read what was sent before.
 pub fn send(
     socket: BorrowedFd<'_>,

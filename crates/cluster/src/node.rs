@@ -162,6 +162,21 @@ impl Node {
         self.highest
     }
 
+    /// Whether the present round is this one, and evicts.
+    pub fn is_evicting(&self, epoch: Epoch) -> bool {
+        let round = self.round.as_ref();
+        round.is_some_and(|round| round.epoch == epoch && matches!(round.kind, Kind::Evict(_)))
+    }
+
+    /// Whether a new node knows as much as this one.
+    pub fn is_unused(&self) -> bool {
+        self.record == Record::default()
+            && self.round.is_none()
+            && self.writes.is_empty()
+            && self.replies.earliest_ms().is_none()
+            && !self.buckets.values().any(|bucket| bucket.is_attached)
+    }
+
     /// Each bucket that is here or was freed, its state, and the epoch of that.
     pub fn states(&self) -> impl Iterator<Item = (BucketNumber, State, Epoch)> + '_ {
         let shown = self.buckets.iter().filter(|(_, bucket)| bucket.is_shown());

@@ -1,35 +1,49 @@
 //! The agent of a node: one thread takes what happens, one event at a time, and answers. What takes
 //! long is a job on a thread of its own ([`jobs`]), and reports back as an event.
+//!
+//! - Its thread waits for no program: each is listened to and spoken to by threads of its own.
+//! - What programs and datagrams may take of it is bounded (`limits.rs`).
 
+mod answers;
 mod bucket;
+mod calls;
+mod doing;
+mod effects;
+mod gate;
 mod jobs;
+mod limits;
+mod listening;
 mod programs;
 mod rounds;
+mod speaker;
+mod versions;
+mod waits;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use strongroom_base::{Monitor, Problem, Severity, Stopwatch};
 use strongroom_bucket::FromProgram;
-use strongroom_bucket::served::{Connection, Listener, Received, ServedError};
+use strongroom_bucket::served::{Connection, Listener, ServedError};
+use strongroom_cluster::Command;
 
 use crate::files::NodeFile;
 use crate::keeper::{BucketName, Keeper};
 use bucket::Bucket;
 use jobs::JobEvent;
+use limits::{EVENTS_MAX, Lines, OpenLimits};
+use listening::{accept_programs, listen, listen_to_datagrams};
 use rounds::Rounds;
 
 /// How often the agent looks whether it is to end, at least.
 const TICK: Duration = Duration::from_millis(200);
-/// More than a datagram of the cluster may have: longer ones are seen as such.
-const DATAGRAM_BYTES: usize = 2048;
 
 /// What an agent is made with.
 pub struct AgentOptions {
@@ -71,23 +85,29 @@ pub enum AgentError {
 /// What happens.
 enum Event {
     Connected(Arc<Connection>),
-    Program(u64, FromProgram, Option<OwnedFd>),
-    Gone(u64, Option<ServedError>),
-    Datagram(Vec<u8>, SocketAddr),
+    Program(u64, FromProgram, Option<Taken>),
+    Gone(u64, Option<String>),
+    Command(Box<Command>, SocketAddr),
     Job(BucketName, u64, JobEvent),
 }
+
+/// What a program has handed over as an area, or why that is none.
+struct Taken(Result<File, String>);
 
 /// A program that is connected.
 struct Program {
     connection: Arc<Connection>,
     /// What it says that it holds, once it has said so.
     bucket: Option<BucketName>,
+    /// Its connection was ended, and why is logged.
+    is_ended: bool,
 }
 
 /// The agent.
 pub struct Agent {
     keeper: Arc<Keeper>,
-    events: Sender<Event>,
+    events: SyncSender<Event>,
+    limits: OpenLimits,
     programs: BTreeMap<u64, Program>,
     buckets: BTreeMap<BucketName, Bucket>,
     /// Programs that want a bucket whose program has ended, but is still heard.
@@ -95,7 +115,11 @@ pub struct Agent {
     rounds: Option<Rounds>,
     /// Numbers programs, jobs and questions to programs.
     numbers: u64,
+    /// Jobs that have not ended.
+    jobs: usize,
     watch: Stopwatch,
+    /// What is logged of programs, which cause as many lines as they like.
+    lines: Lines,
 }
 
 /// Runs an agent until the keeper's cancel is set. `ready` is called once programs can connect.
@@ -108,95 +132,41 @@ pub fn run(
     options: AgentOptions,
     ready: &mut dyn FnMut(),
 ) -> Result<(), AgentError> {
-    let (events, happened) = channel();
+    let (events, happened) = sync_channel(EVENTS_MAX);
     let rounds = match options.node {
         None => None,
-        Some((node, folder)) => {
-            let rounds = Rounds::open(node, folder)?;
-            listen_to_datagrams(rounds.socket(), events.clone())?;
-            Some(rounds)
-        }
+        Some((node, folder)) => Some(Rounds::open(node, folder)?),
     };
     let listener = Listener::bind(&options.socket, options.socket_mode)?;
+    let listening = match &rounds {
+        None => None,
+        Some(rounds) => Some(listen_to_datagrams(rounds, keeper.clone(), events.clone())?),
+    };
+    let accepting = accept_programs(listener, keeper.clone(), events.clone())?;
     let agent = Agent {
-        keeper: keeper.clone(),
-        events: events.clone(),
+        keeper,
+        events,
+        limits: OpenLimits::raise(),
         programs: BTreeMap::new(),
         buckets: BTreeMap::new(),
         successors: Vec::new(),
         rounds,
         numbers: 0,
+        jobs: 0,
         watch: Stopwatch::start(),
+        lines: Lines::default(),
     };
-    let stop = keeper.cancel.clone();
-    let accepting = thread::Builder::new().name("accept".to_owned()).spawn(move || {
-        while !stop.is_cancelled() {
-            // What fails for one program is not the end for the others.
-            if let Ok(Some(connection)) = listener.accept(Some(TICK))
-                && events.send(Event::Connected(Arc::new(connection))).is_err()
-            {
-                break;
-            }
-        }
-    });
-    let accepting = accepting.map_err(AgentError::Thread)?;
     ready();
-    agent.attend(&happened);
-    // It removes the socket.
-    let _ = accepting.join();
+    agent.attend(happened);
+    // These end with the agent, and free the socket and the address.
+    for thread in [Some(accepting), listening].into_iter().flatten() {
+        let _ = thread.join();
+    }
     Ok(())
 }
 
-/// The socket of a node, as a member of its group.
-pub fn bind_datagrams(node: &NodeFile) -> Result<UdpSocket, AgentError> {
-    let failed = |address| move |error| AgentError::Address { address, error };
-    let socket = match node.multicast {
-        None => UdpSocket::bind(node.address).map_err(failed(node.address))?,
-        Some(group) => {
-            // A socket that is bound to one address hears nothing of a group.
-            let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), node.address.port());
-            let socket = UdpSocket::bind(any).map_err(failed(any))?;
-            if let (IpAddr::V4(group_ip), IpAddr::V4(own)) = (group.ip(), node.address.ip()) {
-                socket.join_multicast_v4(&group_ip, &own).map_err(failed(group))?;
-            }
-            socket
-        }
-    };
-    socket.set_read_timeout(Some(TICK)).map_err(failed(node.address))?;
-    Ok(socket)
-}
-
-fn listen_to_datagrams(socket: &UdpSocket, events: Sender<Event>) -> Result<(), AgentError> {
-    let socket = socket.try_clone().map_err(AgentError::Thread)?;
-    let listen = move || {
-        let mut bytes = vec![0; DATAGRAM_BYTES];
-        loop {
-            match socket.recv_from(&mut bytes) {
-                Ok((length, from)) => {
-                    let datagram = bytes[..length].to_vec();
-                    if events.send(Event::Datagram(datagram, from)).is_err() {
-                        break;
-                    }
-                }
-                Err(error) if is_passing(&error) => {}
-                // A client that is gone is reported on the next receive. It is nothing to us.
-                Err(_) => thread::sleep(Duration::from_millis(10)),
-            }
-        }
-    };
-    let started = thread::Builder::new().name("datagrams".to_owned()).spawn(listen);
-    started.map(drop).map_err(AgentError::Thread)
-}
-
-fn is_passing(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-    )
-}
-
 impl Agent {
-    fn attend(mut self, happened: &Receiver<Event>) {
+    fn attend(mut self, happened: Receiver<Event>) {
         while !self.keeper.cancel.is_cancelled() {
             let wait = self.rounds.as_ref().map_or(TICK, |rounds| rounds.wait(self.now_ms(), TICK));
             match happened.recv_timeout(wait) {
@@ -211,52 +181,50 @@ impl Agent {
             program.connection.end();
         }
         for bucket in self.buckets.values() {
-            bucket.give_up();
+            bucket.end();
         }
     }
 
     fn take(&mut self, event: Event) {
         match event {
             Event::Connected(connection) => self.connected(connection),
-            Event::Program(program, message, descriptor) => {
-                self.hear(program, message, descriptor);
-            }
+            Event::Program(program, message, taken) => self.hear(program, message, taken),
             Event::Gone(program, error) => {
-                if let Some(error) = error {
-                    self.say(Severity::Warning, &error.to_string());
+                // Why the agent ended a connection is logged already.
+                let is_ended = self.programs.get(&program).is_some_and(|known| known.is_ended);
+                if let (Some(error), false) = (error, is_ended) {
+                    self.say_of_programs(Severity::Warning, &error);
                 }
                 self.lose(program);
             }
-            Event::Datagram(bytes, from) => self.receive(&bytes, from),
+            Event::Command(command, from) => self.receive(&command, from),
             Event::Job(bucket, job, event) => self.job(&bucket, job, event),
         }
     }
 
     /// A thread reads what the program says.
     fn connected(&mut self, connection: Arc<Connection>) {
+        let connections_max = self.limits.connections;
+        if self.programs.len() >= connections_max {
+            let reason = format!("it has {connections_max} programs, and takes no more");
+            self.say_of_programs(Severity::Warning, &format!("a program is not heard: {reason}"));
+            return programs::turn_away(&connection, reason);
+        }
         let number = self.number();
         let (events, reading) = (self.events.clone(), connection.clone());
         let read = move || {
-            let error = loop {
-                match reading.receive(None) {
-                    Ok(Received::Message(message, descriptor)) => {
-                        if events.send(Event::Program(number, message, descriptor)).is_err() {
-                            break None;
-                        }
-                    }
-                    Ok(Received::Nothing) => {}
-                    Ok(Received::End) => break None,
-                    Err(error) => break Some(error),
-                }
-            };
+            let error = listen(&reading, number, &events);
             // The agent may have ended before.
             let _ = events.send(Event::Gone(number, error));
         };
         match thread::Builder::new().name("program".to_owned()).spawn(read) {
             Ok(_) => {
-                self.programs.insert(number, Program { connection, bucket: None });
+                self.programs.insert(number, Program { connection, bucket: None, is_ended: false });
             }
-            Err(error) => self.say(Severity::Warning, &format!("a program is not heard: {error}")),
+            Err(error) => {
+                let message = format!("a program is not heard: {error}");
+                self.say_of_programs(Severity::Warning, &message);
+            }
         }
     }
 
@@ -269,11 +237,10 @@ impl Agent {
         u64::try_from(self.watch.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn say(&self, severity: Severity, message: &str) {
-        self.monitor().problem(Problem { severity, path: None, message });
-    }
-
-    fn monitor(&self) -> &dyn Monitor {
-        &*self.keeper.monitor
+    /// Logs what programs cause. Of a flood, the first are logged, and how many there were.
+    fn say_of_programs(&mut self, severity: Severity, message: &str) {
+        let Some(beside) = self.lines.admit() else { return };
+        let monitor: &dyn Monitor = &*self.keeper.monitor;
+        monitor.problem(Problem { severity, path: None, message: &format!("{message}{beside}") });
     }
 }

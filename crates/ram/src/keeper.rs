@@ -13,13 +13,12 @@ use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_engine::{
     BackupOptions, EngineError, Region, RegionOptions, RegionOutcome, Stillness, StoredRegion,
-    backup_regions, cat, regions_of,
+    backup_regions, cat, load_region, regions_of,
 };
 use strongroom_repository::{Repository, RepositoryError, list_snapshots, read_snapshot};
 use strongroom_source::memory::MemoryFile;
 
 use crate::about::{ABOUT_NAME, About, AboutFile};
-use crate::fill::fill;
 
 /// Which bucket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,6 +72,8 @@ pub struct Storing<'s> {
     pub parent: Option<SnapshotId>,
     /// How the snapshot is labelled.
     pub labels: Vec<String>,
+    /// Ends it.
+    pub cancel: &'s Cancel,
 }
 
 /// Why a bucket was not stored, loaded or compared.
@@ -144,7 +145,7 @@ pub struct Keeper {
     pub options: BackupOptions,
     /// Hears of everything.
     pub monitor: Box<dyn Monitor>,
-    /// Ends everything.
+    /// Ends the agent. A job has one of its own.
     pub cancel: Cancel,
 }
 
@@ -171,7 +172,7 @@ impl Keeper {
         let what =
             RegionOptions { passes_max: 2, accepts_fuzzy: false, stillness: Some(*stillness) };
         let (repository, monitor) = (&self.repository, &*self.monitor);
-        Ok(backup_regions(repository, &regions, what, &options, monitor, &self.cancel)?)
+        Ok(backup_regions(repository, &regions, what, &options, monitor, storing.cancel)?)
     }
 
     /// Whether the areas of a bucket, which holds still, differ from what a snapshot has of them.
@@ -180,6 +181,7 @@ impl Keeper {
         bucket: &BucketName,
         areas: &Areas,
         stored: SnapshotId,
+        cancel: &Cancel,
     ) -> Result<bool, KeepError> {
         let regions = regions(bucket, areas, true)?;
         let paths = vec![bucket.path()];
@@ -187,7 +189,7 @@ impl Keeper {
         let options = BackupOptions { paths, parent, dry_run: true, ..self.options.clone() };
         let what = RegionOptions { passes_max: 2, accepts_fuzzy: false, stillness: None };
         let (repository, monitor) = (&self.repository, &*self.monitor);
-        let outcome = backup_regions(repository, &regions, what, &options, monitor, &self.cancel)?;
+        let outcome = backup_regions(repository, &regions, what, &options, monitor, cancel)?;
         Ok(outcome.backup.files_unchanged != regions.len() as u64)
     }
 
@@ -219,6 +221,7 @@ impl Keeper {
         areas: &Areas,
         wanted: &[String],
         snapshot: SnapshotId,
+        cancel: &Cancel,
     ) -> Result<About, KeepError> {
         let unfit = |why: String| KeepError::Unfit { bucket: bucket.clone(), snapshot, why };
         let stored = read_snapshot(&self.repository, snapshot)?;
@@ -249,14 +252,14 @@ impl Keeper {
             return Err(unfit(format!("the area \"{missing}\" was not stored")));
         }
         for (name, area, region) in loading {
-            let (monitor, cancel) = (&*self.monitor, &self.cancel);
-            let filled = fill(&self.repository, &stored, region, &area.file, monitor, cancel);
-            let bytes = filled.map_err(|error| match error {
+            let monitor = &*self.monitor;
+            let filled = load_region(&self.repository, region, &area.file, monitor, cancel);
+            let outcome = filled.map_err(|error| match error {
                 EngineError::Output(error) => KeepError::Unwritten { area: name.clone(), error },
                 error => error.into(),
             })?;
-            if bytes > 0 {
-                return Err(KeepError::Lost { area: name.clone(), bytes });
+            if outcome.bytes_lost > 0 {
+                return Err(KeepError::Lost { area: name.clone(), bytes: outcome.bytes_lost });
             }
         }
         Ok(about)

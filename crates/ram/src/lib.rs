@@ -18,5 +18,4 @@ pub mod agent;
 pub mod client;
 pub mod cut;
 pub mod files;
-mod fill;
 pub mod keeper;

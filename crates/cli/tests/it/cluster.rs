@@ -1,6 +1,7 @@
 //! Files whose buckets are in the memory of many nodes: an RP* file on nodes in network namespaces,
 //! with a network that loses, stored at one instant, loaded elsewhere, evicted.
 
+mod bad_days;
 mod nodes;
 
 use std::fs;

@@ -6,6 +6,9 @@ use super::{Node, NodeEffect, NodeInput, Then};
 use crate::message::{BucketNumber, Description, Epoch, State};
 use crate::record::Kept;
 
+/// Buckets of one file on a node at most: a round remembers each that took part in it.
+const BUCKETS_MAX: usize = 4_096;
+
 impl Node {
     pub(super) fn take(&mut self, input: NodeInput) {
         match input {
@@ -83,6 +86,9 @@ impl Node {
     }
 
     fn attached(&mut self, number: BucketNumber, description: Description) {
+        if self.buckets.len() >= BUCKETS_MAX && !self.buckets.contains_key(&number) {
+            return;
+        }
         if self.buckets.get(&number).is_some_and(|bucket| bucket.is_attached) {
             self.detached(number);
         }
@@ -121,6 +127,18 @@ impl Node {
         if bucket.step.is_timed() {
             self.fail(number, "its program ended");
         }
+        self.forget_gone();
+    }
+
+    /// Programs may come and go with any number of buckets: of those that are gone, only what a round
+    /// or the record knows is kept.
+    pub(super) fn forget_gone(&mut self) {
+        let epoch = self.round.as_ref().map(|round| round.epoch);
+        let kept = &self.record.kept;
+        self.buckets.retain(|number, bucket| {
+            let is_of_round = epoch == Some(bucket.epoch) || bucket.step.is_busy();
+            bucket.is_attached || is_of_round || kept.contains_key(number)
+        });
     }
 
     fn quiesced(&mut self, number: BucketNumber, description: Description) {

@@ -135,6 +135,7 @@ impl Node {
         let (kind, parts) = (round.kind, round.parts.clone());
         let (from, run, epoch) = (round.controller, round.run, round.epoch);
         self.round = Some(round);
+        self.forget_gone();
         self.expire();
         if kind != Kind::Store {
             return self.join(&parts);

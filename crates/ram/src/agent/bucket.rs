@@ -2,24 +2,30 @@
 //! has one call carried out at a time, and it takes part in one round at a time; what else is asked
 //! for waits. A program may need a store to reach its safe point, so that is carried out also while a
 //! round asks it to hold still; what else changes or frees memory has the bucket for itself.
+//!
+//! - A round fills or frees memory only when no store reads it, and no store begins meanwhile.
+//! - A program that itself loads or evicts while a round asks it to hold still would wait for the
+//!   round, and the round for it: the round gives way.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strongroom_base::SnapshotId;
-use strongroom_bucket::served::Connection;
 use strongroom_bucket::{KeyRange, ToProgram};
 use strongroom_cluster::{Description, Epoch};
 
-use super::jobs::Gate;
+use super::doing::{Doing, Next, Work};
+use super::jobs::Look;
+use super::limits::{CALLS_MAX, WAITS_MAX};
+use super::speaker::Speaker;
+use super::versions::Versions;
 use crate::about::{About, AreaText, RangeText, VersionText};
 use crate::keeper::{Areas, BucketName};
 
 /// A bucket.
 pub struct Bucket {
     /// How its program is spoken to.
-    pub connection: Arc<Connection>,
+    pub speaker: Arc<Speaker>,
     /// Its areas.
     pub areas: Areas,
     /// The keys that it holds.
@@ -41,97 +47,18 @@ pub struct Bucket {
     /// The snapshot that differs least from it.
     pub newest: Option<SnapshotId>,
     /// Versions that its program had stored since it connected, and how that ended.
-    pub versions: BTreeMap<(String, u64), Version>,
-}
-
-/// How far a version is.
-pub enum Version {
-    /// It is being stored. These requests wait for it.
-    Storing(Vec<u32>),
-    /// It is committed, or failed for this reason.
-    Ended(Result<(), String>),
-}
-
-/// What can be done with a bucket.
-#[derive(Debug, Clone)]
-pub enum Work {
-    /// Its program wants a version stored.
-    Version {
-        /// The number of its request.
-        request: u32,
-        /// What it is called.
-        version: VersionText,
-        /// The areas; all if there are none.
-        areas: Vec<String>,
-    },
-    /// Its program wants areas filled.
-    Load {
-        /// The number of its request.
-        request: u32,
-        /// From this version.
-        version: VersionText,
-        /// The areas; all if there are none.
-        areas: Vec<String>,
-    },
-    /// Its program wants to be rid of it.
-    Evict {
-        /// The number of its request.
-        request: u32,
-    },
-    /// A round stores it.
-    Round(Epoch),
-    /// A round wants its program to hold still, to evict it.
-    HoldStill(Epoch),
-    /// A round loads it.
-    RoundLoad {
-        /// The round.
-        epoch: Epoch,
-        /// From this snapshot.
-        snapshot: SnapshotId,
-    },
-}
-
-/// What is done with a bucket.
-pub struct Doing {
-    /// Which job does it.
-    pub job: u64,
-    /// What it is.
-    pub work: Work,
-    /// Lets the job go on, or ends it.
-    pub gate: Arc<Gate>,
-    /// The areas are shadows that do not change until they are captured.
-    pub is_copy: bool,
-    /// By this question its program was asked to hold still.
-    pub question: Option<u64>,
-    /// It was captured.
-    pub is_captured: bool,
-    /// What was stored, for an eviction.
-    pub stored: Option<SnapshotId>,
-    /// What was loaded.
-    pub loaded: Option<Box<About>>,
-}
-
-impl Doing {
-    /// A beginning.
-    pub fn new(job: u64, work: Work, gate: Arc<Gate>, is_copy: bool) -> Self {
-        Self {
-            job,
-            work,
-            gate,
-            is_copy,
-            question: None,
-            is_captured: false,
-            stored: None,
-            loaded: None,
-        }
-    }
+    pub versions: Versions,
+    /// What its program asks of the repository, one after the other.
+    pub looks: VecDeque<Look>,
+    /// The job that looks now.
+    pub looking: Option<u64>,
 }
 
 impl Bucket {
     /// A bucket without anything.
-    pub fn new(connection: Arc<Connection>) -> Self {
+    pub fn new(speaker: Arc<Speaker>) -> Self {
         Self {
-            connection,
+            speaker,
             areas: Areas::new(),
             range: None,
             split_version: 0,
@@ -142,7 +69,9 @@ impl Bucket {
             call: None,
             waiting: VecDeque::new(),
             newest: None,
-            versions: BTreeMap::new(),
+            versions: Versions::default(),
+            looks: VecDeque::new(),
+            looking: None,
         }
     }
 
@@ -151,8 +80,19 @@ impl Bucket {
         Description {
             range: self.range.clone(),
             split_version: self.split_version,
-            bytes: self.areas.values().map(|area| area.bytes).sum(),
+            bytes: self.bytes(),
         }
+    }
+
+    /// How long its areas are together.
+    pub fn bytes(&self) -> u64 {
+        self.areas.values().fold(0, |sum, area| sum.saturating_add(area.bytes))
+    }
+
+    /// Whether its program asks for more than it could wait for.
+    pub fn is_flooded(&self) -> bool {
+        let calls = self.waiting.iter().filter(|(work, _)| !work.is_of_round()).count();
+        calls > CALLS_MAX || self.versions.waiting() + self.looks.len() > WAITS_MAX
     }
 
     /// What is written beside some of its areas.
@@ -180,7 +120,14 @@ impl Bucket {
     }
 
     /// The areas of these names; all if there are none.
+    ///
+    /// # Errors
+    ///
+    /// One is not registered, or none is.
     pub fn chosen(&self, names: &[String]) -> Result<Areas, String> {
+        if self.areas.is_empty() {
+            return Err("it has no areas: register one first".to_owned());
+        }
         if names.is_empty() {
             return Ok(self.areas.clone());
         }
@@ -191,32 +138,25 @@ impl Bucket {
         names.iter().map(area).collect()
     }
 
-    /// Speaks to its program. One that is gone is noticed by the thread that reads.
-    pub fn tell(&self, message: &ToProgram) {
-        if self.connection.send(message).is_err() {
-            self.connection.end();
-        }
-    }
-
-    /// Whether its program has closed the connection or died. What it said before may not be heard yet.
-    pub fn is_left(&self) -> bool {
-        // The end is reported without being asked for.
-        let mut polled = [PollFd::new(&*self.connection, PollFlags::empty())];
-        let is_polled = poll(&mut polled, Some(&Timespec::default())).is_ok();
-        is_polled && polled[0].revents().contains(PollFlags::HUP)
+    /// Speaks to its program.
+    pub fn tell(&self, message: ToProgram) {
+        self.speaker.say(message);
     }
 
     /// Lets its program go on.
     pub fn resume(&mut self, is_reading: bool) {
         if let Some(epoch) = self.quiesced.take() {
-            self.tell(&ToProgram::Resume { epoch, is_reading });
+            self.tell(ToProgram::Resume { epoch, is_reading });
         }
     }
 
     /// What can begin now, of what waits.
     pub fn next(&mut self) -> Option<(Work, bool)> {
+        let is_taken = |doing: &Doing| !matches!(doing.work, Work::Round(_)) && doing.is_still;
         let can_begin = |work: &Work| match work {
-            Work::Version { .. } => self.call.is_none(),
+            Work::Version { .. } => {
+                self.call.is_none() && !self.round.as_ref().is_some_and(is_taken)
+            }
             _ => self.call.is_none() && self.round.is_none(),
         };
         let at = self.waiting.iter().position(|(work, _)| can_begin(work))?;
@@ -243,17 +183,32 @@ impl Bucket {
         of_job.next()?.take()
     }
 
-    /// Ends what is done with it.
+    /// What a round is to do with its areas, if no store reads them now.
+    pub fn take_next(&mut self) -> Option<(u64, Next)> {
+        let is_read = self.call.as_ref().is_some_and(|call| !call.is_captured);
+        let doing = self.round.as_mut().filter(|_| !is_read)?;
+        Some((doing.job, doing.next.take()?))
+    }
+
+    /// What a round wants of it: what is done, and what waits.
+    pub fn of_round(&self) -> Vec<Work> {
+        let doing = self.round.iter().map(|doing| &doing.work);
+        let waiting = self.waiting.iter().map(|(work, _)| work);
+        doing.chain(waiting.filter(|work| work.is_of_round())).cloned().collect()
+    }
+
+    /// Ends what is done with it, unless all is read.
     pub fn give_up(&self) {
         for doing in [&self.round, &self.call].into_iter().flatten() {
             doing.gate.close();
         }
     }
-}
 
-impl Work {
-    /// Whether a round wants it, and not the program.
-    pub fn is_of_round(&self) -> bool {
-        matches!(self, Self::Round(_) | Self::HoldStill(_) | Self::RoundLoad { .. })
+    /// Ends what is done with it.
+    pub fn end(&self) {
+        for doing in [&self.round, &self.call].into_iter().flatten() {
+            doing.gate.end();
+        }
+        self.speaker.end();
     }
 }

@@ -1,17 +1,24 @@
 //! What takes long: storing, comparing and loading, each on a thread of its own.
 
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::thread;
 
 use strongroom_base::SnapshotId;
+use strongroom_bucket::{AreaSize, ToProgram};
 use strongroom_catalog::Guarantee;
 use strongroom_cluster::Epoch;
 use strongroom_engine::{Stillness, StillnessGuard};
 
 use super::Event;
-use crate::about::{About, AboutFile};
-use crate::keeper::{Areas, BucketName, KeepError, Keeper, Storing};
+use super::gate::Gate;
+use crate::about::{About, AboutFile, VersionText};
+use crate::keeper::{Areas, BucketName, KeepError, Keeper, Storing, version_label};
+
+/// The name of the version as which a program's own eviction stores its bucket.
+const EVICTED: &str = "evicted";
 
 /// How a job is getting on.
 pub enum JobEvent {
@@ -25,63 +32,37 @@ pub enum JobEvent {
     Compared(Result<bool, String>),
     /// It was filled.
     Loaded(Result<Box<About>, String>),
+    /// What a program asked of the repository.
+    Looked(ToProgram),
+    /// It ended in a way that no code of ours foresees.
+    Broke,
 }
 
-/// Holds a job up until the program holds still everywhere.
-#[derive(Default)]
-pub struct Gate {
-    state: Mutex<GateState>,
-    changed: Condvar,
+impl JobEvent {
+    /// Whether the job has ended by this. Each job reports one such event.
+    pub fn is_last(&self) -> bool {
+        !matches!(self, Self::Scanned | Self::Captured)
+    }
 }
 
-#[derive(Default)]
-enum GateState {
-    #[default]
-    Waiting,
-    Open(Option<Box<About>>),
-    Closed,
-}
-
-impl Gate {
-    /// Lets the job go on, and gives it what is written beside the areas.
-    pub fn open(&self, about: About) {
-        self.become_(GateState::Open(Some(Box::new(about))));
-    }
-
-    /// Ends the job, unless it has gone on.
-    pub fn close(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*state, GateState::Waiting) {
-            *state = GateState::Closed;
-        }
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    fn become_(&self, new: GateState) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = new;
-        self.changed.notify_all();
-    }
-
-    /// Whether the job has gone on.
-    pub fn is_open(&self) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(*state, GateState::Open(_))
-    }
-
-    /// Waits until it is open; `None` if it was closed.
-    fn pass(&self) -> Option<About> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match &mut *state {
-                GateState::Waiting => {
-                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                }
-                GateState::Open(about) => return about.take().map(|about| *about),
-                GateState::Closed => return None,
-            }
-        }
-    }
+/// What a program asks of the repository.
+pub enum Look {
+    /// Whether a version that it did not store on this connection is committed.
+    Wait {
+        /// The number of its request.
+        request: u32,
+        /// The version.
+        version: VersionText,
+    },
+    /// Which version of a name is the newest.
+    Test {
+        /// The number of its request.
+        request: u32,
+        /// The name.
+        name: String,
+        /// The version is not above this.
+        at_most: Option<u64>,
+    },
 }
 
 /// A job: what it works on, and how it reports.
@@ -94,67 +75,98 @@ pub struct Job {
     pub areas: Areas,
     /// Its number.
     pub number: u64,
+    /// Lets it go on, or ends it.
+    pub gate: Arc<Gate>,
     /// Where it reports.
-    pub(super) events: Sender<Event>,
+    pub(super) events: SyncSender<Event>,
 }
 
 impl Job {
     /// Stores the bucket of a program that holds still from the beginning.
-    pub fn store_version(self, about: About, parent: Option<SnapshotId>, labels: Vec<String>) {
+    pub fn store_version(self, about: About, parent: Option<SnapshotId>) -> io::Result<()> {
+        self.spawn(move |job| JobEvent::Stored(job.store_called(&about, parent)))
+    }
+
+    /// Stores the bucket of a program that wants to be rid of it. Its version is above all that were
+    /// stored like this, even if the clock was set back, and above `now`.
+    pub fn store_evicted(
+        self,
+        about: About,
+        now: u64,
+        parent: Option<SnapshotId>,
+    ) -> io::Result<()> {
         self.spawn(move |job| {
-            let file = AboutFile::default();
-            file.write(&about);
-            let stillness = Called { job };
-            JobEvent::Stored(job.store(&file, &stillness, true, parent, labels))
-        });
+            let store = || {
+                let newest = job.keeper.newest(&job.bucket, EVICTED, None);
+                let newest = newest.map_err(|error| error.to_string())?;
+                let next = newest.map_or(0, |(version, _)| version.saturating_add(1));
+                let version = VersionText { name: EVICTED.to_owned(), version: next.max(now) };
+                job.store_called(&About { version: Some(version), ..about }, parent)
+            };
+            JobEvent::Stored(store())
+        })
     }
 
     /// Stores the bucket in a round: reads it once while its program goes on, then again when the gate
     /// opens.
-    pub fn store_round(self, gate: Arc<Gate>, epoch: Epoch, parent: Option<SnapshotId>) {
+    pub fn store_round(self, epoch: Epoch, parent: Option<SnapshotId>) -> io::Result<()> {
         self.spawn(move |job| {
             let file = AboutFile::default();
-            let stillness = Asked { job, gate: &gate, about: &file };
+            let stillness = Asked { job, about: &file };
             let labels = vec![format!("epoch {epoch}")];
             JobEvent::Stored(job.store(&file, &stillness, false, parent, labels))
-        });
+        })
     }
 
     /// Compares the bucket, which holds still, with what was stored of it. `about` is what it is now.
-    pub fn compare(self, stored: SnapshotId, about: About) {
+    pub fn compare(self, stored: SnapshotId, about: About) -> io::Result<()> {
         self.spawn(move |job| {
             let compare = || {
                 let before = job.keeper.about(&job.bucket, stored)?;
                 let is_same = (&before.range, before.split_version, &before.areas)
                     == (&about.range, about.split_version, &about.areas);
-                Ok(is_same && !job.keeper.differs(&job.bucket, &job.areas, stored)?)
+                let (areas, cancel) = (&job.areas, &job.gate.cancel);
+                Ok(is_same && !job.keeper.differs(&job.bucket, areas, stored, cancel)?)
             };
             JobEvent::Compared(compare().map_err(|error: KeepError| error.to_string()))
-        });
+        })
     }
 
     /// Fills areas from a snapshot: those named, or all.
-    pub fn load(self, wanted: Vec<String>, snapshot: SnapshotId) {
-        self.spawn(move |job| {
-            let loaded = job.keeper.load(&job.bucket, &job.areas, &wanted, snapshot);
-            JobEvent::Loaded(loaded.map(Box::new).map_err(|error| error.to_string()))
-        });
+    pub fn load(self, wanted: Vec<String>, snapshot: SnapshotId) -> io::Result<()> {
+        self.spawn(move |job| JobEvent::Loaded(job.fill(&wanted, snapshot)))
     }
 
     /// Fills areas from a version, if there is one.
-    pub fn load_version(self, name: String, version: u64, wanted: Vec<String>) {
+    pub fn load_version(self, version: VersionText, wanted: Vec<String>) -> io::Result<()> {
         self.spawn(move |job| {
+            let VersionText { name, version } = version;
             let load = || {
                 let found = job.keeper.newest(&job.bucket, &name, Some(version));
                 let found = found.map_err(|error| error.to_string())?;
                 let Some((_, snapshot)) = found.filter(|(found, _)| *found == version) else {
                     return Err(format!("there is no version {version} of {name}"));
                 };
-                let loaded = job.keeper.load(&job.bucket, &job.areas, &wanted, snapshot);
-                loaded.map(Box::new).map_err(|error| error.to_string())
+                job.fill(&wanted, snapshot)
             };
             JobEvent::Loaded(load())
-        });
+        })
+    }
+
+    /// Answers a program after a look into the repository.
+    pub fn look(self, look: Look) -> io::Result<()> {
+        self.spawn(move |job| JobEvent::Looked(answer_to(&job.keeper, &job.bucket, look)))
+    }
+
+    fn store_called(
+        &self,
+        about: &About,
+        parent: Option<SnapshotId>,
+    ) -> Result<SnapshotId, String> {
+        let file = AboutFile::default();
+        file.write(about);
+        let labels = about.version.iter().map(|it| version_label(&it.name, it.version)).collect();
+        self.store(&file, &Called { job: self }, true, parent, labels)
     }
 
     fn store(
@@ -165,10 +177,16 @@ impl Job {
         parent: Option<SnapshotId>,
         labels: Vec<String>,
     ) -> Result<SnapshotId, String> {
-        let (bucket, areas) = (&self.bucket, &self.areas);
-        let storing = Storing { bucket, areas, about, stillness, is_still, parent, labels };
+        let (bucket, areas, cancel) = (&self.bucket, &self.areas, &self.gate.cancel);
+        let storing = Storing { bucket, areas, about, stillness, is_still, parent, labels, cancel };
         let stored = self.keeper.store(&storing);
         stored.map(|outcome| outcome.backup.snapshot.id).map_err(|error| error.to_string())
+    }
+
+    fn fill(&self, wanted: &[String], snapshot: SnapshotId) -> Result<Box<About>, String> {
+        let (areas, cancel) = (&self.areas, &self.gate.cancel);
+        let loaded = self.keeper.load(&self.bucket, areas, wanted, snapshot, cancel);
+        loaded.map(Box::new).map_err(|error| error.to_string())
     }
 
     fn report(&self, event: JobEvent) {
@@ -176,16 +194,39 @@ impl Job {
         let _ = self.events.send(Event::Job(self.bucket.clone(), self.number, event));
     }
 
-    fn spawn(self, work: impl FnOnce(&Self) -> JobEvent + Send + 'static) {
-        let (bucket, number, events) = (self.bucket.clone(), self.number, self.events.clone());
-        let name = format!("{}/{}", bucket.file, bucket.number);
-        let started = thread::Builder::new().name(name).spawn(move || {
-            let event = work(&self);
-            self.report(event);
-        });
-        if let Err(error) = started {
-            let event = JobEvent::Stored(Err(format!("no thread could be started: {error}")));
-            let _ = events.send(Event::Job(bucket, number, event));
+    fn spawn(self, work: impl FnOnce(&Self) -> JobEvent + Send + 'static) -> io::Result<()> {
+        let name = format!("{}/{}", self.bucket.file, self.bucket.number);
+        let run = move || {
+            // A job that ends without a report would leave its program stopped.
+            let event = catch_unwind(AssertUnwindSafe(|| work(&self)));
+            self.report(event.unwrap_or(JobEvent::Broke));
+        };
+        thread::Builder::new().name(name).spawn(run).map(drop)
+    }
+}
+
+fn answer_to(keeper: &Keeper, bucket: &BucketName, look: Look) -> ToProgram {
+    match look {
+        Look::Wait { request, version: VersionText { name, version } } => {
+            let found = keeper.newest(bucket, &name, Some(version));
+            let reason = match found {
+                Ok(Some((found, _))) if found == version => return ToProgram::Done { request },
+                Ok(_) => "it was never stored".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            ToProgram::Failed { request, reason }
+        }
+        Look::Test { request, name, at_most } => {
+            let found = keeper.newest(bucket, &name, at_most).and_then(|found| {
+                let Some((version, snapshot)) = found else { return Ok((None, Vec::new())) };
+                let areas = keeper.about(bucket, snapshot)?.areas.into_iter();
+                let areas = areas.map(|area| AreaSize { area: area.name, bytes: area.bytes });
+                Ok((Some(version), areas.collect()))
+            });
+            match found {
+                Ok((version, areas)) => ToProgram::Found { request, version, areas },
+                Err(error) => ToProgram::Failed { request, reason: error.to_string() },
+            }
         }
     }
 }
@@ -198,7 +239,6 @@ struct Called<'j> {
 /// The program is asked to hold still when all is read once, and by the others of its round.
 struct Asked<'j> {
     job: &'j Job,
-    gate: &'j Gate,
     about: &'j AboutFile,
 }
 
@@ -206,11 +246,18 @@ struct Still<'j> {
     job: &'j Job,
 }
 
+const WENT_ON: &str = "its program went on, or ended, before all was read";
+
 const BY_OWNER: Guarantee = Guarantee::new(Guarantee::EXACT, Guarantee::OWNER);
 
 impl Stillness for Called<'_> {
     fn begin(&self) -> Result<Box<dyn StillnessGuard + '_>, String> {
-        Ok(Box::new(Still { job: self.job }))
+        // If a session was lost after that, all is read again, and is not what it was.
+        if self.job.gate.is_open() {
+            Ok(Box::new(Still { job: self.job }))
+        } else {
+            Err(WENT_ON.to_owned())
+        }
     }
 
     fn guarantee(&self) -> Guarantee {
@@ -220,8 +267,10 @@ impl Stillness for Called<'_> {
 
 impl Stillness for Asked<'_> {
     fn begin(&self) -> Result<Box<dyn StillnessGuard + '_>, String> {
-        self.job.report(JobEvent::Scanned);
-        let about = self.gate.pass().ok_or("the round was given up")?;
+        if self.job.gate.is_waiting() {
+            self.job.report(JobEvent::Scanned);
+        }
+        let about = self.job.gate.pass().ok_or("the round was given up")?;
         self.about.write(&about);
         Ok(Box::new(Still { job: self.job }))
     }
@@ -233,6 +282,9 @@ impl Stillness for Asked<'_> {
 
 impl StillnessGuard for Still<'_> {
     fn end(self: Box<Self>) -> Result<(), String> {
+        if !self.job.gate.capture() {
+            return Err(WENT_ON.to_owned());
+        }
         self.job.report(JobEvent::Captured);
         Ok(())
     }

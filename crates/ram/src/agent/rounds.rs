@@ -6,19 +6,20 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use strongroom_base::entropy::random_array;
 use strongroom_base::{OsEntropy, Severity, SnapshotId};
-use strongroom_bucket::ToProgram;
 use strongroom_cluster::{
-    BucketNumber, Description, Epoch, FileName, Node, NodeEffect, NodeInput, NodeOptions, Record,
-    Verb, open_command, seal_acknowledgement,
+    Acknowledgement, BucketNumber, Command, Description, Epoch, FileName, Node, NodeEffect,
+    NodeInput, NodeOptions, Record, seal_acknowledgement,
 };
 
-use super::bucket::Work;
-use super::{Agent, AgentError, bind_datagrams};
-use crate::files::{NodeFile, replace};
+use super::doing::Work;
+use super::listening::bind_datagrams;
+use super::{Agent, AgentError};
+use crate::files::NodeFile;
 use crate::keeper::BucketName;
 
 /// An answer waits up to this long, so that not all nodes answer at once.
@@ -28,12 +29,13 @@ const STOPPED_MS_MAX: u32 = 60_000;
 
 /// The rounds of all files.
 pub struct Rounds {
-    node: NodeFile,
+    node: Arc<NodeFile>,
     folder: PathBuf,
     socket: UdpSocket,
     files: BTreeMap<FileName, Node>,
-    /// The newest epoch of each file in which it is evicted, and not stored.
-    evictions: BTreeMap<FileName, Epoch>,
+    /// What is reported while effects are carried out: they come first.
+    inputs: VecDeque<(FileName, NodeInput)>,
+    is_carrying_out: bool,
 }
 
 impl Rounds {
@@ -44,8 +46,14 @@ impl Rounds {
         let failed =
             move |why: io::Error| AgentError::Record { path: path.clone(), why: why.to_string() };
         fs::create_dir_all(&folder).map_err(&failed)?;
-        let mut rounds =
-            Self { node, folder, socket, files: BTreeMap::new(), evictions: BTreeMap::new() };
+        let mut rounds = Self {
+            node: Arc::new(node),
+            folder,
+            socket,
+            files: BTreeMap::new(),
+            inputs: VecDeque::new(),
+            is_carrying_out: false,
+        };
         // What cannot be read is found out before programs connect.
         for entry in fs::read_dir(&rounds.folder).map_err(&failed)? {
             let name = entry.map_err(&failed)?.file_name();
@@ -62,6 +70,11 @@ impl Rounds {
         &self.socket
     }
 
+    /// The file of the node.
+    pub fn node(&self) -> &Arc<NodeFile> {
+        &self.node
+    }
+
     /// How long nothing is due, at most `limit`.
     pub fn wait(&self, now_ms: u64, limit: Duration) -> Duration {
         let wake = self.files.values().filter_map(Node::wake_at_ms).min();
@@ -69,7 +82,19 @@ impl Rounds {
         wait.min(limit)
     }
 
-    fn record_path(&self, file: &FileName) -> PathBuf {
+    /// Whether the present round of a file is this one, and evicts.
+    pub fn is_evicting(&self, file: &FileName, epoch: Epoch) -> bool {
+        self.files.get(file).is_some_and(|node| node.is_evicting(epoch))
+    }
+
+    /// Sends an acknowledgement. One that is lost is asked for again.
+    pub fn answer(&self, to: SocketAddr, acknowledgement: &Acknowledgement) {
+        let datagram = seal_acknowledgement(acknowledgement, &self.node.key, &OsEntropy);
+        let _ = self.socket.send_to(&datagram, to);
+    }
+
+    /// What it remembers of a file is here.
+    pub fn record_path(&self, file: &FileName) -> PathBuf {
         self.folder.join(format!("{file}.rounds"))
     }
 
@@ -97,26 +122,16 @@ impl Rounds {
 }
 
 impl Agent {
-    /// A datagram arrived, from whom ever.
-    pub(super) fn receive(&mut self, datagram: &[u8], from: SocketAddr) {
+    /// A command arrived, whose signature is that of the controller. It may have been recorded.
+    pub(super) fn receive(&mut self, command: &Command, from: SocketAddr) {
         let now = self.now_ms();
         let Some(rounds) = &mut self.rounds else { return };
-        let command = match open_command(datagram, &rounds.node.controller, &rounds.node.group) {
-            Ok(command) => command,
-            Err(error) => {
-                let monitor = &self.keeper.monitor;
-                return monitor.detail(&format!("a datagram from {from} is ignored: {error}"));
-            }
-        };
-        if let Verb::Evict { .. } = command.verb {
-            rounds.evictions.insert(command.file.clone(), command.epoch);
-        }
         match rounds.file(&command.file) {
             Ok(node) => {
-                let effects = node.receive(now, from, &command);
+                let effects = node.receive(now, from, command);
                 self.carry_out(&command.file, effects);
             }
-            Err(error) => self.say(Severity::Warning, &error.to_string()),
+            Err(error) => self.say_of_programs(Severity::Warning, &error.to_string()),
         }
     }
 
@@ -124,8 +139,9 @@ impl Agent {
     pub(super) fn tick_rounds(&mut self) {
         let now = self.now_ms();
         let Some(rounds) = &mut self.rounds else { return };
-        let ticked: Vec<_> =
-            rounds.files.iter_mut().map(|(file, node)| (file.clone(), node.tick(now))).collect();
+        let due = |node: &Node| node.wake_at_ms().is_some_and(|at| at <= now);
+        let due = rounds.files.iter_mut().filter(|(_, node)| due(node));
+        let ticked: Vec<_> = due.map(|(file, node)| (file.clone(), node.tick(now))).collect();
         for (file, effects) in ticked {
             self.carry_out(&file, effects);
         }
@@ -133,121 +149,42 @@ impl Agent {
 
     /// Reports to the state machine of a bucket's file.
     fn report(&mut self, name: &BucketName, input: NodeInput) {
-        let now = self.now_ms();
         let Some(rounds) = &mut self.rounds else { return };
         let Ok(file) = FileName::new(&name.file) else { return };
-        match rounds.file(&file) {
-            Ok(node) => {
-                let effects = node.input(now, input);
-                self.carry_out(&file, effects);
-            }
-            Err(error) => self.say(Severity::Warning, &error.to_string()),
+        rounds.inputs.push_back((file.clone(), input));
+        if !rounds.is_carrying_out {
+            self.carry_out(&file, Vec::new());
         }
     }
 
+    /// Carries out effects in their order, and then what is reported meanwhile.
     fn carry_out(&mut self, file: &FileName, effects: Vec<NodeEffect>) {
-        let mut effects = VecDeque::from(effects);
-        while let Some(effect) = effects.pop_front() {
-            let Some(input) = self.effect(file, effect) else { continue };
+        let Some(rounds) = &mut self.rounds else { return };
+        rounds.is_carrying_out = true;
+        let mut todo: VecDeque<_> =
+            effects.into_iter().map(|effect| (file.clone(), effect)).collect();
+        loop {
+            while let Some((file, effect)) = todo.pop_front() {
+                let input = self.effect(&file, effect);
+                if let (Some(input), Some(rounds)) = (input, &mut self.rounds) {
+                    rounds.inputs.push_back((file, input));
+                }
+            }
             let now = self.now_ms();
-            let node = self.rounds.as_mut().and_then(|rounds| rounds.files.get_mut(file));
-            effects.extend(node.map(|node| node.input(now, input)).unwrap_or_default());
-        }
-    }
-
-    /// Carries out one effect. What is known at once is returned.
-    fn effect(&mut self, file: &FileName, effect: NodeEffect) -> Option<NodeInput> {
-        let name =
-            |bucket: BucketNumber| BucketName { file: file.as_str().to_owned(), number: bucket.0 };
-        match effect {
-            NodeEffect::Persist { number, record } => {
-                let path = self.rounds.as_ref()?.record_path(file);
-                return Some(match replace(&path, &record.pack()) {
-                    Ok(()) => NodeInput::Persisted { number },
-                    Err(error) => NodeInput::NotPersisted { number, reason: error.to_string() },
-                });
-            }
-            NodeEffect::Quiesce { bucket, epoch } => {
-                let name = name(bucket);
-                if !self.buckets.contains_key(&name) {
-                    let reason = "its program ended".to_owned();
-                    return Some(NodeInput::Failed { bucket, epoch, reason });
+            let Some(rounds) = &mut self.rounds else { return };
+            let Some((file, input)) = rounds.inputs.pop_front() else { break };
+            match rounds.file(&file) {
+                Ok(node) => {
+                    let effects = node.input(now, input);
+                    todo.extend(effects.into_iter().map(|effect| (file.clone(), effect)));
                 }
-                let evicts = self.rounds.as_ref()?.evictions.get(file) == Some(&epoch);
-                let work = if evicts { Work::HoldStill(epoch) } else { Work::Round(epoch) };
-                self.enqueue(&name, work, false);
-            }
-            NodeEffect::Capture { bucket, epoch } => return self.capture(&name(bucket), epoch),
-            NodeEffect::Resume { bucket } => self.let_go(&name(bucket)),
-            NodeEffect::Drop { bucket, .. } => {
-                if let Some(bucket) = self.buckets.get(&name(bucket)) {
-                    bucket.give_up();
-                }
-            }
-            // The job goes on by itself.
-            NodeEffect::Store { .. } => {}
-            NodeEffect::Compare { bucket, snapshot, .. } => {
-                let name = name(bucket);
-                let doing = self.buckets.get(&name).and_then(|bucket| bucket.round.as_ref());
-                if let Some(job) = doing.map(|doing| doing.job) {
-                    self.compare(&name, job, snapshot);
-                }
-            }
-            NodeEffect::Free { bucket, epoch } => {
-                let name = name(bucket);
-                let here = self.buckets.get(&name);
-                if here.is_none_or(|bucket| bucket.quiesced.is_none() || bucket.round.is_none()) {
-                    let reason = "its program went on or ended: nothing was freed".to_owned();
-                    return Some(NodeInput::Failed { bucket, epoch, reason });
-                }
-                self.free(&name);
-            }
-            NodeEffect::Load { bucket, epoch, snapshot, .. } => {
-                let name = name(bucket);
-                if !self.buckets.contains_key(&name) {
-                    let reason = "no program on this node has registered it".to_owned();
-                    return Some(NodeInput::Failed { bucket, epoch, reason });
-                }
-                self.enqueue(&name, Work::RoundLoad { epoch, snapshot }, false);
-            }
-            NodeEffect::Acknowledge { to, acknowledgement } => {
-                let rounds = self.rounds.as_ref()?;
-                let key = &rounds.node.key;
-                let datagram = seal_acknowledgement(&acknowledgement, key, &OsEntropy);
-                // What is lost is asked for again.
-                let _ = rounds.socket.send_to(&datagram, to);
+                Err(error) => self.say_of_programs(Severity::Warning, &error.to_string()),
             }
         }
-        None
-    }
-
-    /// All programs of the round hold still: what this bucket holds is captured. Shadows do not change
-    /// any more, so their program can go on before they are read.
-    fn capture(&mut self, name: &BucketName, epoch: Epoch) -> Option<NodeInput> {
-        let bucket = self.buckets.get_mut(name)?;
-        let about = bucket.about(name, &bucket.areas, Some(epoch), None);
-        let doing = bucket.round.as_ref()?;
-        doing.gate.open(about);
-        doing.is_copy.then(|| captured(name, epoch, bucket.description()))
-    }
-
-    /// Lets the program of a bucket go on, or gives up to stop it.
-    fn let_go(&mut self, name: &BucketName) {
-        let Some(bucket) = self.buckets.get_mut(name) else { return };
-        bucket.waiting.retain(|(work, _)| !matches!(work, Work::Round(_) | Work::HoldStill(_)));
-        let Some(doing) = &bucket.round else { return };
-        match doing.work {
-            Work::Round(_) => {
-                let is_reading = doing.is_copy && doing.gate.is_open() && !doing.is_captured;
-                // Unless it was captured, the job ends by this.
-                doing.gate.close();
-                bucket.resume(is_reading);
-            }
-            Work::HoldStill(_) => {
-                let job = doing.job;
-                self.ended(name, job, Err("it was let go".to_owned()));
-            }
-            _ => {}
+        if let Some(rounds) = &mut self.rounds {
+            rounds.is_carrying_out = false;
+            // Programs may name any number of files, one after the other.
+            rounds.files.retain(|_, node| !node.is_unused());
         }
     }
 
@@ -275,14 +212,10 @@ impl Agent {
         self.report(name, NodeInput::Quiesced { bucket: number, epoch, description });
     }
 
-    /// What a bucket held is captured. Of a copy, the node knows it already, and the program hears that
-    /// its shadows may change, by the question to which it made them.
-    pub(super) fn round_captured(&mut self, name: &BucketName, epoch: Epoch, copy: Option<u64>) {
+    /// What a bucket held is captured.
+    pub(super) fn round_captured(&mut self, name: &BucketName, epoch: Epoch) {
         let Some(bucket) = self.buckets.get(name) else { return };
-        match copy {
-            Some(epoch) => bucket.tell(&ToProgram::EpochCaptured { epoch }),
-            None => self.report(name, captured(name, epoch, bucket.description())),
-        }
+        self.report(name, captured(name, epoch, bucket.description()));
     }
 
     /// A bucket was compared with what was stored of it.
@@ -338,7 +271,8 @@ impl Agent {
     }
 }
 
-fn captured(name: &BucketName, epoch: Epoch, description: Description) -> NodeInput {
+/// What is said of a bucket that is captured.
+pub(super) fn captured(name: &BucketName, epoch: Epoch, description: Description) -> NodeInput {
     // The marks of a snapshot have the signatures of its pages; nothing is gained by their sum here.
     let root = [0; 4];
     NodeInput::Captured { bucket: BucketNumber(name.number), epoch, description, root }

@@ -160,13 +160,18 @@ impl Net {
     }
 
     fn client(&self, nodes: &[Node], verb: &str) -> Output {
+        self.client_command(nodes, verb).output().unwrap()
+    }
+
+    fn client_command(&self, nodes: &[Node], verb: &str) -> Command {
         let servers: Vec<String> =
             nodes.iter().map(|node| format!("10.77.0.{}:5000", number(node.name))).collect();
         let updates: Vec<String> = self.updates.borrow().iter().map(ToString::to_string).collect();
         let mut command = self.inside(self.nodes + 1, &example("rp_client"));
         command.args(["--servers", &servers.join(","), "--updated", &updates.join(",")]);
         command.args(["--records", &self.records.borrow().to_string()]);
-        command.args(verb.split(' ')).output().unwrap()
+        command.args(verb.split(' '));
+        command
     }
 
     fn must_client(&self, nodes: &[Node], verb: &str) {
@@ -181,6 +186,18 @@ impl Net {
     /// Changes a share of the records.
     pub fn update(&self, nodes: &[Node], percent: u32) {
         self.must_client(nodes, &format!("update {percent}"));
+        self.updates.borrow_mut().push(percent);
+    }
+
+    /// Changes a share of the records while something else happens.
+    pub fn start_update(&self, nodes: &[Node], percent: u32) -> Child {
+        let mut command = self.client_command(nodes, &format!("update {percent}"));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Waits until the records are changed.
+    pub fn end_update(&self, updating: Child, percent: u32) {
+        World::finish(updating).exits(0);
         self.updates.borrow_mut().push(percent);
     }
 

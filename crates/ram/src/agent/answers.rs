@@ -1,0 +1,82 @@
+//! What a program answers when it was asked to hold still, to look at what was loaded, or to free its
+//! memory. Answers to what was not asked are ignored.
+
+use super::Agent;
+use super::doing::{Next, Work};
+use crate::keeper::BucketName;
+
+impl Agent {
+    /// A program has freed its memory, or keeps it.
+    pub(super) fn freed(&mut self, name: &BucketName, epoch: u64, outcome: Result<(), String>) {
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        let is_asked = bucket.quiesced == Some(epoch);
+        let freeing = [&bucket.round, &bucket.call]
+            .into_iter()
+            .flatten()
+            .find(|doing| is_asked && doing.is_freeing)
+            .map(|doing| (doing.job, doing.work.is_of_round()));
+        let Some((job, is_of_round)) = freeing else { return };
+        if let Err(reason) = outcome {
+            let reason = format!("its program keeps its memory: {reason}");
+            return self.ended(name, job, Err(reason));
+        }
+        // It was let go by being asked to free its memory.
+        bucket.quiesced = None;
+        bucket.areas.clear();
+        bucket.range = None;
+        // A round reports it by itself.
+        if !is_of_round && bucket.is_attached {
+            self.attach(name);
+        }
+        self.ended(name, job, Ok(()));
+    }
+
+    /// A program has looked at what was loaded.
+    pub(super) fn used(&mut self, name: &BucketName, epoch: u64, outcome: Result<(), String>) {
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        let Some(doing) = bucket.round.as_mut().filter(|_| bucket.quiesced == Some(epoch)) else {
+            return;
+        };
+        let Some(about) = doing.loaded.take() else { return };
+        let job = doing.job;
+        // A program that knows of no ranges has the one that was stored.
+        if bucket.range.is_none() && outcome.is_ok() {
+            bucket.range = about.range.and_then(|range| range.range());
+            bucket.split_version = about.split_version;
+        }
+        let outcome = outcome.map_err(|why| format!("its program cannot use it: {why}"));
+        self.ended(name, job, outcome);
+    }
+
+    /// A program holds still, or does not.
+    pub(super) fn quiesced(
+        &mut self,
+        name: &BucketName,
+        epoch: u64,
+        is_copy: bool,
+        outcome: Result<(), String>,
+    ) {
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        let is_asked = bucket.quiesced == Some(epoch);
+        let Some(doing) = bucket.round.as_mut().filter(|doing| is_asked && !doing.is_still) else {
+            return;
+        };
+        let number = doing.job;
+        if let Err(reason) = outcome {
+            bucket.quiesced = None;
+            let reason = format!("its program does not hold still: {reason}");
+            return self.ended(name, number, Err(reason));
+        }
+        (doing.is_still, doing.is_copy) = (true, is_copy);
+        match doing.work.clone() {
+            // It may have been given keys since it was asked, and they are nowhere else.
+            Work::RoundLoad { .. } if bucket.range.is_some() => {
+                let reason = "it is in memory already: evict it first";
+                self.ended(name, number, Err(reason.to_owned()));
+            }
+            Work::RoundLoad { snapshot, .. } => self.after_stores(name, Next::Fill(snapshot)),
+            Work::Round(epoch) | Work::HoldStill(epoch) => self.round_quiesced(name, epoch),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What is done with a bucket, for its program or for a round: how it begins, how it goes on with each
+//! report of a job, and how it ends. What the program answers is in `answers.rs`.
+
+use std::io;
+use std::sync::Arc;
+
+use strongroom_base::SnapshotId;
+use strongroom_bucket::ToProgram;
+
+use super::Agent;
+use super::doing::{Doing, Next, Work};
+use super::gate::Gate;
+use super::jobs::{Job, JobEvent};
+use super::limits::JOBS_MAX;
+use super::waits::answer;
+use crate::about::About;
+use crate::keeper::{Areas, BucketName};
+
+impl Agent {
+    /// Something is to be done with a bucket, after what is being done.
+    pub(super) fn enqueue(&mut self, name: &BucketName, work: Work, is_copy: bool) {
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        bucket.waiting.push_back((work, is_copy));
+        self.go_on(name);
+    }
+
+    /// A program is about to load or evict by itself: a round that asks it to hold still would wait for
+    /// it, and it for the round.
+    pub(super) fn give_way(&mut self, name: &BucketName) {
+        let doing = self.buckets.get(name).and_then(|bucket| bucket.round.as_ref());
+        if let Some(job) = doing.filter(|doing| !doing.is_still).map(|doing| doing.job) {
+            let reason = "its program loads or evicts it by itself at the same time";
+            self.ended(name, job, Err(reason.to_owned()));
+        }
+    }
+
+    /// Begins what can begin of what waits.
+    pub(super) fn go_on(&mut self, name: &BucketName) {
+        self.proceed(name);
+        let number = self.number();
+        let now = u64::try_from(self.keeper.now().0).unwrap_or_default();
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        let Some((work, is_copy)) = bucket.next() else { return };
+        let gate = match work {
+            Work::Version { .. } | Work::Evict { .. } => Arc::new(Gate::opened()),
+            _ => Arc::new(Gate::default()),
+        };
+        bucket.begin(Doing::new(number, work.clone(), gate, is_copy));
+        let (newest, areas) = (bucket.newest, bucket.areas.clone());
+        match work {
+            Work::Version { version, areas: chosen, .. } => match bucket.chosen(&chosen) {
+                Ok(areas) => {
+                    let about = bucket.about(name, &areas, None, Some(version));
+                    self.start(name, number, areas, |job| job.store_version(about, newest));
+                }
+                Err(reason) => self.ended(name, number, Err(reason)),
+            },
+            Work::Evict { .. } => match bucket.chosen(&[]) {
+                Ok(areas) => {
+                    let about = bucket.about(name, &areas, None, None);
+                    self.start(name, number, areas, |job| job.store_evicted(about, now, newest));
+                }
+                Err(reason) => self.ended(name, number, Err(reason)),
+            },
+            Work::Load { version, areas: chosen, .. } => {
+                self.start(name, number, areas, |job| job.load_version(version, chosen));
+            }
+            Work::Round(epoch) => {
+                self.start(name, number, areas, |job| job.store_round(epoch, newest));
+            }
+            Work::HoldStill(_) | Work::RoundLoad { .. } => self.ask_to_hold_still(name, number),
+        }
+        // A call and a round may both be able to begin.
+        self.go_on(name);
+    }
+
+    /// Begins a job of what is done. If it cannot begin, it has failed.
+    fn start(
+        &mut self,
+        name: &BucketName,
+        number: u64,
+        areas: Areas,
+        begin: impl FnOnce(Job) -> io::Result<()>,
+    ) {
+        let doing = self.buckets.get_mut(name).and_then(|bucket| bucket.doing(number));
+        let Some(gate) = doing.map(|doing| doing.gate.clone()) else { return };
+        if let Err(reason) = self.begin_job(name, number, areas, gate, begin) {
+            self.ended(name, number, Err(reason));
+        }
+    }
+
+    pub(super) fn begin_job(
+        &mut self,
+        name: &BucketName,
+        number: u64,
+        areas: Areas,
+        gate: Arc<Gate>,
+        begin: impl FnOnce(Job) -> io::Result<()>,
+    ) -> Result<(), String> {
+        if self.jobs >= JOBS_MAX {
+            return Err(format!("the agent is at work on {JOBS_MAX} others: try again later"));
+        }
+        let (keeper, events, bucket) = (self.keeper.clone(), self.events.clone(), name.clone());
+        begin(Job { keeper, bucket, areas, number, gate, events })
+            .map_err(|error| format!("no thread could be started: {error}"))?;
+        self.jobs += 1;
+        Ok(())
+    }
+
+    /// Asks the program of a bucket to hold still for a round.
+    fn ask_to_hold_still(&mut self, name: &BucketName, job: u64) {
+        let epoch = self.number();
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        if !bucket.has_callbacks {
+            let reason = "its program has no callback, so it cannot be asked to hold still";
+            return self.ended(name, job, Err(reason.to_owned()));
+        }
+        bucket.quiesced = Some(epoch);
+        bucket.tell(ToProgram::Quiesce { epoch });
+    }
+
+    /// A job has come further.
+    pub(super) fn job(&mut self, name: &BucketName, number: u64, event: JobEvent) {
+        if event.is_last() {
+            self.jobs -= 1;
+        }
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        if bucket.looking == Some(number) {
+            bucket.looking = None;
+            match event {
+                JobEvent::Looked(answer) => bucket.tell(answer),
+                _ => bucket.speaker.end(),
+            }
+            return self.look_on(name);
+        }
+        let Some(doing) = bucket.doing(number) else { return };
+        match event {
+            // If the round was given up meanwhile, its program is left alone.
+            JobEvent::Scanned if !doing.gate.is_waiting() => {}
+            JobEvent::Scanned => self.ask_to_hold_still(name, number),
+            JobEvent::Captured => self.captured(name, number),
+            JobEvent::Stored(outcome) => self.stored(name, number, outcome),
+            JobEvent::Compared(outcome) => self.compared(name, number, outcome),
+            JobEvent::Loaded(Ok(about)) => self.filled(name, number, about),
+            JobEvent::Loaded(Err(reason)) => self.ended(name, number, Err(reason)),
+            JobEvent::Looked(_) => {}
+            JobEvent::Broke => {
+                let reason = "a mistake in the agent ended it: please report what it logged";
+                self.ended(name, number, Err(reason.to_owned()));
+            }
+        }
+    }
+
+    fn captured(&mut self, name: &BucketName, number: u64) {
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        let Some(doing) = bucket.doing(number) else { return };
+        doing.is_captured = true;
+        match doing.work {
+            Work::Version { request, .. } => {
+                bucket.tell(ToProgram::Captured { request });
+                self.go_on(name);
+            }
+            Work::Round(epoch) => match (doing.is_copy, doing.reading.take()) {
+                (false, _) => self.round_captured(name, epoch),
+                // The node knows of copies already.
+                (true, Some(epoch)) => bucket.tell(ToProgram::EpochCaptured { epoch }),
+                (true, None) => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn stored(&mut self, name: &BucketName, job: u64, outcome: Result<SnapshotId, String>) {
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        let snapshot = match outcome {
+            Ok(snapshot) => snapshot,
+            Err(reason) => return self.ended(name, job, Err(reason)),
+        };
+        bucket.newest = Some(snapshot);
+        let Some(doing) = bucket.doing(job) else { return };
+        doing.stored = Some(snapshot);
+        // What is stored whole is compared before it is freed.
+        if let Work::Evict { .. } = doing.work {
+            return self.compare(name, job, snapshot);
+        }
+        self.ended(name, job, Ok(()));
+    }
+
+    /// Compares a bucket that holds still with what was stored of it.
+    pub(super) fn compare(&mut self, name: &BucketName, number: u64, stored: SnapshotId) {
+        let Some(bucket) = self.buckets.get(name) else { return };
+        let areas = bucket.areas.clone();
+        let about = bucket.about(name, &areas, None, None);
+        self.start(name, number, areas, |job| job.compare(stored, about));
+    }
+
+    fn compared(&mut self, name: &BucketName, job: u64, outcome: Result<bool, String>) {
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        let Some(doing) = bucket.doing(job) else { return };
+        match (doing.work.clone(), outcome) {
+            (Work::HoldStill(epoch), outcome) => self.round_compared(name, epoch, outcome),
+            (Work::Evict { .. }, Ok(true)) => self.free(name, job),
+            (_, Ok(_)) => {
+                let reason = "its memory changed while it was stored: nothing was freed";
+                self.ended(name, job, Err(reason.to_owned()));
+            }
+            (_, Err(reason)) => self.ended(name, job, Err(reason)),
+        }
+    }
+
+    /// A round fills or frees areas as soon as no store reads them.
+    pub(super) fn after_stores(&mut self, name: &BucketName, next: Next) {
+        let round = self.buckets.get_mut(name).and_then(|bucket| bucket.round.as_mut());
+        if let Some(doing) = round {
+            doing.next = Some(next);
+            self.proceed(name);
+        }
+    }
+
+    fn proceed(&mut self, name: &BucketName) {
+        let next = self.buckets.get_mut(name).and_then(|bucket| bucket.take_next());
+        match next {
+            Some((job, Next::Free)) => self.free(name, job),
+            Some((job, Next::Fill(snapshot))) => {
+                let areas = self.buckets.get(name).map(|bucket| bucket.areas.clone());
+                self.start(name, job, areas.unwrap_or_default(), |job| {
+                    job.load(Vec::new(), snapshot)
+                });
+            }
+            None => {}
+        }
+    }
+
+    /// Asks a program, which holds still, to free its memory.
+    fn free(&mut self, name: &BucketName, job: u64) {
+        let question = self.number();
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        let epoch = *bucket.quiesced.get_or_insert(question);
+        let Some(doing) = bucket.doing(job) else { return };
+        doing.is_freeing = true;
+        bucket.tell(ToProgram::Evict { epoch });
+    }
+
+    /// The areas of a bucket were filled. In a round, its program is to look at them.
+    fn filled(&mut self, name: &BucketName, job: u64, about: Box<About>) {
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        let quiesced = bucket.quiesced;
+        let Some(doing) = bucket.doing(job) else { return };
+        match (&doing.work, quiesced) {
+            (Work::RoundLoad { snapshot, .. }, Some(epoch)) => {
+                let snapshot = *snapshot;
+                doing.loaded = Some(about);
+                bucket.newest = Some(snapshot);
+                bucket.tell(ToProgram::Load { epoch });
+            }
+            (Work::RoundLoad { .. }, None) => {
+                self.ended(name, job, Err("its program went on meanwhile".to_owned()));
+            }
+            // The program called, and looks by itself.
+            _ => self.ended(name, job, Ok(())),
+        }
+    }
+
+    /// What a job did has ended: the program goes on, and hears of it if it asked.
+    pub(super) fn ended(&mut self, name: &BucketName, job: u64, outcome: Result<(), String>) {
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        let Some(doing) = bucket.take(job) else { return };
+        doing.gate.close();
+        match &doing.work {
+            Work::Version { request, version, .. } => {
+                let (request, is_captured) = (*request, doing.is_captured);
+                self.version_ended(name, request, version, is_captured, outcome);
+            }
+            Work::Load { request, .. } | Work::Evict { request } => {
+                // Of an eviction, the program was asked to free its memory, and not to hold still.
+                bucket.quiesced = None;
+                bucket.tell(answer(*request, outcome));
+            }
+            work => {
+                if let Some(epoch) = doing.reading {
+                    bucket.tell(ToProgram::EpochCaptured { epoch });
+                }
+                bucket.resume(false);
+                self.round_ended(name, work, doing.stored, outcome);
+            }
+        }
+        self.go_on(name);
+    }
+}

@@ -1,0 +1,290 @@
+//! Rounds of a node whose datagrams are recorded, forged, repeated and out of order, and programs that
+//! do something else at the same time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use strongroom_base::OsEntropy;
+use strongroom_bucket::{FromProgram, KeyRange, ToProgram};
+use strongroom_cluster::{State, Verb, seal_command};
+use strongroom_testkit::noise;
+
+use crate::controller::{Controller, OTHER};
+use crate::raw::Raw;
+use crate::world::{Memory, Willing, World, eventually, in_time, whole};
+
+struct Scene {
+    world: World,
+    controller: Controller,
+    _agent: crate::world::Running,
+}
+
+fn scene() -> Scene {
+    let world = World::new();
+    let controller = Controller::new(&world, "cluster");
+    let agent = world.node(&controller.node_file());
+    Scene { world, controller, _agent: agent }
+}
+
+#[test]
+fn recorded_and_forged_commands_do_nothing() {
+    let Scene { world, controller, _agent } = scene();
+    let memory = Memory::new(&noise(1, 1 << 20));
+    let bucket = whole(&world, 1, &memory);
+    let mut recorded = Vec::new();
+    let mut send = |run, epoch, verb: Verb| {
+        let datagram = controller.seal(&controller.command(run, epoch, verb));
+        controller.throw(&datagram);
+        recorded.push(datagram);
+    };
+    send(1, 1, Verb::Prepare);
+    controller.until(1, (1, 1), &Verb::Prepare, &[State::Ready]);
+    send(1, 1, Verb::Cut);
+    let snapshot = controller.until(1, (1, 1), &Verb::Cut, &[State::Stored]).snapshot.unwrap();
+    let evict = controller.evict(1, 1, snapshot);
+    send(2, 2, evict.clone());
+    controller.until(1, (2, 2), &evict, &[State::Evicted]);
+    // The bucket is back, as it was, and every old command comes again, in any order, thrice.
+    memory.register(&bucket, "data");
+    bucket.range(&KeyRange::whole(), 0).unwrap();
+    for datagram in recorded.iter().rev().chain(&recorded).chain(&recorded) {
+        controller.throw(datagram);
+    }
+    // So do commands that another signed, or that are not what was signed.
+    let other = Controller::new(&world, "other");
+    let command = controller.command(9, 9, evict.clone());
+    let (own, group) = (&controller.files, &other.files.group);
+    controller.throw(&seal_command(&command, &other.files.controller, &own.group, &OsEntropy));
+    controller.throw(&seal_command(&command, &own.controller, group, &OsEntropy));
+    let right = controller.seal(&command);
+    for at in (0..right.len()).step_by(7) {
+        let mut wrong = right.clone();
+        wrong[at] ^= 1;
+        controller.throw(&wrong);
+    }
+    controller.throw(&right[..right.len() - 1]);
+    controller.throw(&[]);
+    let status = controller.until(1, (10, 0), &Verb::Status, &[State::Idle, State::Stored]);
+    assert_eq!(status.highest.0, 2, "no epoch was taken");
+    bucket.store("v", 1).unwrap();
+    bucket.wait("v", 1).unwrap();
+    controller.store(1, 3);
+}
+
+#[test]
+fn an_eviction_that_is_refused_leaves_a_store_what_it_is() {
+    let Scene { world, controller, _agent } = scene();
+    let memory = Memory::new(&noise(1, 1 << 20));
+    let _one = whole(&world, 1, &memory);
+    controller.until(1, (1, 5), &Verb::Prepare, &[State::Ready]);
+    // Another client took the same epoch, for something else.
+    controller.send(2, 5, controller.evict(1, 1, OTHER));
+    let _two = whole(&world, 2, &memory);
+    controller.until(2, (1, 5), &Verb::Prepare, &[State::Ready]);
+    controller.until(2, (1, 5), &Verb::Cut, &[State::Stored]);
+    controller.until(1, (1, 5), &Verb::Cut, &[State::Stored]);
+}
+
+#[test]
+fn a_recorded_eviction_leaves_the_present_one_what_it_is() {
+    let Scene { world, controller, _agent } = scene();
+    let memory = Memory::new(&noise(1, 1 << 20));
+    let (one, two) = (Raw::with_memory(&world, 1, &memory), Raw::with_memory(&world, 2, &memory));
+    one.whole();
+    two.whole();
+    controller.send(1, 1, Verb::Prepare);
+    one.hold_still(false);
+    two.hold_still(false);
+    controller.until(1, (1, 1), &Verb::Prepare, &[State::Ready]);
+    controller.until(2, (1, 1), &Verb::Prepare, &[State::Ready]);
+    let first = controller.until(1, (1, 1), &Verb::Cut, &[State::Stored]).snapshot.unwrap();
+    let second = controller.until(2, (1, 1), &Verb::Cut, &[State::Stored]).snapshot.unwrap();
+    let old = controller.seal(&controller.command(2, 2, controller.evict(1, 1, OTHER)));
+    controller.throw(&old);
+    controller.until(1, (2, 2), &controller.evict(1, 1, OTHER), &[State::Failed]);
+    controller.send(3, 3, controller.evict(1, 1, first));
+    one.hold_still(false);
+    one.hear_until("evict", |it| matches!(it, ToProgram::Evict { .. }));
+    controller.throw(&old);
+    // The second part of the present one comes in a datagram of its own.
+    controller.send(3, 3, controller.evict(2, 1, second));
+    let epoch = two.hold_still(false);
+    two.hear_until("evict", |it| *it == ToProgram::Evict { epoch });
+    two.say(&FromProgram::Evicted { epoch, outcome: Ok(()) });
+    controller.until(2, (3, 3), &controller.evict(2, 1, second), &[State::Evicted]);
+}
+
+#[test]
+fn a_bucket_that_its_program_evicted_can_be_loaded() {
+    let Scene { world, controller, _agent } = scene();
+    let memory = Memory::new(&noise(1, 1 << 20));
+    let bucket = whole(&world, 1, &memory);
+    let snapshot = controller.store(1, 1);
+    bucket.evict().unwrap();
+    memory.write(&vec![0; 1 << 20]);
+    memory.register(&bucket, "data");
+    controller.until(1, (3, 3), &controller.load(1, 1, snapshot), &[State::Loaded]);
+    assert!(memory.read() == noise(1, 1 << 20));
+}
+
+#[test]
+fn a_bucket_that_was_evicted_has_no_keys_with_the_next_agent_either() {
+    let world = World::new();
+    let controller = Controller::new(&world, "cluster");
+    let agent = world.node(&controller.node_file());
+    let memory = Memory::new(&noise(1, 1 << 20));
+    let bucket = whole(&world, 1, &memory);
+    let snapshot = controller.store(1, 1);
+    let evict = controller.evict(1, 1, snapshot);
+    controller.until(1, (2, 2), &evict, &[State::Evicted]);
+    memory.write(&vec![0; 1 << 20]);
+    memory.register(&bucket, "data");
+    drop(agent);
+    let _agent = world.node(&controller.node_file());
+    eventually("the library connects again", || bucket.test("v").is_ok());
+    let status = controller.until(1, (3, 0), &Verb::Status, &[State::Idle]);
+    assert_eq!(status.description.range, None, "a cut would have an empty bucket for all keys");
+    controller.until(1, (4, 4), &controller.load(1, 1, snapshot), &[State::Loaded]);
+    assert!(memory.read() == noise(1, 1 << 20));
+}
+
+#[test]
+fn a_load_whose_program_ends_before_it_begins_has_failed() {
+    let Scene { world, controller, _agent } = scene();
+    let memory = Memory::new(&noise(1, 1 << 20));
+    let bucket = whole(&world, 1, &memory);
+    let snapshot = controller.store(1, 1);
+    drop(bucket);
+    // The load waits for a store that is not answered yet.
+    let large = Memory::new(&noise(2, 48 << 20));
+    let raw = Raw::with_memory(&world, 1, &large);
+    let load = controller.load(1, 1, snapshot);
+    raw.store(1, 1, false);
+    raw.settle();
+    controller.until(1, (2, 2), &load, &[State::Loading]);
+    drop(raw);
+    controller.until(1, (2, 2), &load, &[State::Failed]);
+    let bucket = world.open(1);
+    memory.write(&vec![0; 1 << 20]);
+    memory.register(&bucket, "data");
+    bucket.on_quiesce(Box::new(Willing)).unwrap();
+    // Once this is answered, the agent has heard of the callbacks.
+    bucket.test("v").unwrap();
+    controller.until(1, (3, 3), &load, &[State::Loaded]);
+    assert!(memory.read() == noise(1, 1 << 20));
+}
+
+#[test]
+fn a_load_spares_a_bucket_that_was_given_keys_meanwhile() {
+    let Scene { world, controller, _agent } = scene();
+    let memory = Memory::new(&noise(1, 1 << 20));
+    let bucket = whole(&world, 1, &memory);
+    let snapshot = controller.store(1, 1);
+    drop(bucket);
+    memory.write(&noise(2, 1 << 20));
+    let raw = Raw::with_memory(&world, 1, &memory);
+    let load = controller.load(1, 1, snapshot);
+    controller.until(1, (2, 2), &load, &[State::Loading]);
+    let epoch = raw.asked();
+    // A split gave it keys before it held still.
+    raw.whole();
+    raw.say(&FromProgram::Quiesced { epoch, is_copy: false, outcome: Ok(()) });
+    raw.hear_until("resume", |it| *it == ToProgram::Resume { epoch, is_reading: false });
+    let failed = controller.until(1, (2, 2), &load, &[State::Failed]);
+    assert!(failed.reason.contains("in memory already"), "{failed:?}");
+    assert!(memory.read() == noise(2, 1 << 20), "records that are nowhere else are lost");
+}
+
+#[test]
+fn a_load_waits_for_a_store_that_its_program_needs() {
+    let Scene { world, controller, _agent } = scene();
+    let content = noise(1, 32 << 20);
+    let memory = Memory::new(&content);
+    let bucket = whole(&world, 1, &memory);
+    let snapshot = controller.store(1, 1);
+    drop(bucket);
+    memory.write(&noise(2, 32 << 20));
+    let raw = Raw::with_memory(&world, 1, &memory);
+    let load = controller.load(1, 1, snapshot);
+    controller.until(1, (2, 2), &load, &[State::Loading]);
+    let epoch = raw.asked();
+    raw.store(1, 1, true);
+    raw.say(&FromProgram::Quiesced { epoch, is_copy: true, outcome: Ok(()) });
+    // And one that comes while it is filled is stored as it is afterwards.
+    raw.store(2, 2, true);
+    raw.hear_until("captured", |it| *it == ToProgram::Captured { request: 1 });
+    raw.hear_until("load", |it| *it == ToProgram::Load { epoch });
+    raw.say(&FromProgram::Loaded { epoch, outcome: Ok(()) });
+    raw.hear_until("captured", |it| *it == ToProgram::Captured { request: 2 });
+    raw.wait(3, 1);
+    raw.wait(4, 2);
+    raw.hear_until("done", |it| *it == ToProgram::Done { request: 4 });
+    drop(raw);
+    let bucket = world.open(1);
+    memory.register(&bucket, "data");
+    for (version, content) in [(1, noise(2, 32 << 20)), (2, content)] {
+        bucket.load("v", version).unwrap();
+        assert!(memory.read() == content, "version {version} has parts of both");
+    }
+}
+
+#[test]
+fn a_program_that_loads_by_itself_does_not_wait_for_a_round_for_ever() {
+    let Scene { world, controller, _agent } = scene();
+    let memory = Memory::new(&noise(1, 1 << 20));
+    let bucket = Arc::new(whole(&world, 1, &memory));
+    let snapshot = controller.store(1, 1);
+    bucket.store("v", 1).unwrap();
+    bucket.wait("v", 1).unwrap();
+    drop(bucket);
+    let raw = Raw::with_memory(&world, 1, &memory);
+    controller.send(2, 2, controller.load(1, 1, snapshot));
+    let epoch = raw.asked();
+    // Its thread holds what the callback needs, as the library's does.
+    let (name, areas) = ("v".to_owned(), Vec::new());
+    raw.say(&FromProgram::Load { request: 7, name, version: 1, areas });
+    raw.hear_until("resume", |it| *it == ToProgram::Resume { epoch, is_reading: false });
+    raw.hear_until("done", |it| *it == ToProgram::Done { request: 7 });
+    controller.until(1, (2, 2), &controller.load(1, 1, snapshot), &[State::Failed]);
+}
+
+#[test]
+fn answers_to_what_was_not_asked_are_ignored() {
+    let Scene { world, controller, _agent } = scene();
+    let memory = Memory::new(&noise(1, 1 << 20));
+    let raw = Raw::with_memory(&world, 1, &memory);
+    raw.whole();
+    controller.send(1, 1, Verb::Prepare);
+    let epoch = raw.hold_still(false);
+    controller.until(1, (1, 1), &Verb::Prepare, &[State::Ready]);
+    raw.say(&FromProgram::Evicted { epoch, outcome: Ok(()) });
+    raw.say(&FromProgram::Loaded { epoch, outcome: Ok(()) });
+    raw.say(&FromProgram::Quiesced { epoch, is_copy: true, outcome: Err("no".to_owned()) });
+    raw.say(&FromProgram::Quiesced { epoch: epoch + 1, is_copy: true, outcome: Ok(()) });
+    let early = raw.hear_within(Duration::from_millis(500));
+    assert_eq!(early, Err(()), "it is still to hold still");
+    controller.until(1, (1, 1), &Verb::Cut, &[State::Stored]);
+    raw.hear_until("resume", |it| *it == ToProgram::Resume { epoch, is_reading: false });
+}
+
+#[test]
+fn a_node_that_restarts_refuses_the_epochs_before_and_lets_programs_go_on() {
+    let world = World::new();
+    let controller = Controller::new(&world, "cluster");
+    let agent = world.node(&controller.node_file());
+    let memory = Memory::new(&noise(1, 1 << 20));
+    let bucket = whole(&world, 1, &memory);
+    let snapshot = controller.store(1, 3);
+    controller.until(1, (4, 4), &Verb::Prepare, &[State::Ready]);
+    drop(agent);
+    let _agent = world.node(&controller.node_file());
+    eventually("the library connects again", || bucket.test("v").is_ok());
+    let status = controller.until(1, (5, 0), &Verb::Status, &[State::Stored]);
+    assert_eq!((status.highest.0, status.snapshot), (4, Some(snapshot)));
+    controller.send(4, 4, Verb::Cut);
+    let refused = std::iter::repeat_with(|| controller.hear()).flatten().next().unwrap();
+    assert_eq!(refused.state, State::Refused);
+    // What was stored before is what an eviction compares with.
+    controller.until(1, (6, 6), &controller.evict(1, 3, snapshot), &[State::Evicted]);
+    in_time("it is closed", move || drop(bucket));
+}
