@@ -117,7 +117,10 @@ fn loaded(repository: &Repository, snapshot: &Snapshot, path: &str, before: &[u8
     let file = std::fs::File::options().read(true).write(true).open(&target).unwrap();
     let outcome = load_region(repository, region, &file, &Silent, &Cancel::new()).unwrap();
     assert_eq!(outcome.bytes_lost, 0);
-    let bytes = std::fs::read(&target).unwrap();
+    let mut bytes = std::fs::read(&target).unwrap();
+    // What is behind the region is left alone.
+    let behind = bytes.split_off(usize::try_from(region.content.stream_bytes()).unwrap());
+    assert!(behind == before.get(bytes.len()..).unwrap_or_default());
     // Of what was there only pages that differ are written.
     let differs = |(old, new): (&[u8], &[u8])| if old == new { 0 } else { new.len() as u64 };
     let most = before.chunks(4096).zip(bytes.chunks(4096)).map(differs).sum::<u64>();
