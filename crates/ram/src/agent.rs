@@ -140,7 +140,10 @@ pub fn run(
     let listener = Listener::bind(&options.socket, options.socket_mode)?;
     let listening = match &rounds {
         None => None,
-        Some(rounds) => Some(listen_to_datagrams(rounds, keeper.clone(), events.clone())?),
+        Some(rounds) => {
+            let (node, socket) = (rounds.node().clone(), rounds.socket());
+            Some(listen_to_datagrams(node, socket, keeper.clone(), events.clone())?)
+        }
     };
     let accepting = accept_programs(listener, keeper.clone(), events.clone())?;
     let agent = Agent {

@@ -12,7 +12,6 @@ use strongroom_bucket::served::{Connection, Listener, Received};
 use strongroom_cluster::open_command;
 
 use super::limits::{GREETING, Lines};
-use super::rounds::Rounds;
 use super::{AgentError, Event, TICK, programs};
 use crate::files::NodeFile;
 use crate::keeper::Keeper;
@@ -98,12 +97,12 @@ pub(super) fn bind_datagrams(node: &NodeFile) -> Result<UdpSocket, AgentError> {
 /// Commands are opened here, so that what is not the controller's takes none of the agent's time. If
 /// there are more than it can take, some are lost, as on any network.
 pub(super) fn listen_to_datagrams(
-    rounds: &Rounds,
+    node: Arc<NodeFile>,
+    socket: &UdpSocket,
     keeper: Arc<Keeper>,
     events: SyncSender<Event>,
 ) -> Result<JoinHandle<()>, AgentError> {
-    let socket = rounds.socket().try_clone().map_err(AgentError::Thread)?;
-    let node = rounds.node().clone();
+    let socket = socket.try_clone().map_err(AgentError::Thread)?;
     let listen = move || {
         let mut bytes = vec![0; DATAGRAM_BYTES];
         let mut lines = Lines::default();
