@@ -18,7 +18,7 @@ use strongroom_cluster::{open_acknowledgement, seal_command};
 use crate::files::{ControllerFile, replace};
 
 /// How long nodes are asked what they have, unless all keys are known earlier.
-const ASK_MS: u32 = 2_000;
+const ASK_MS: u32 = 1_000;
 /// How often it looks whether it is to end, at least.
 const TICK: Duration = Duration::from_millis(100);
 /// Hops that a datagram to a group may take.

@@ -29,11 +29,11 @@ fn agents_that_are_killed_while_memory_is_freed_lose_no_record() {
     let (world, net) = (World::with_repository(), Net::new(3));
     let mut nodes = three_nodes(&world, &net, false);
     net.run(&world, "store sales").exits(0);
-    for round in 0..6_u32 {
+    for round in 0..4_u32 {
         let share = 1 + round % 3;
         let writing = net.start_update(&nodes, share);
         let store = net.start(&world, "store sales --evict --deadline 2 --tries 3");
-        thread::sleep(Duration::from_millis(10 + 75 * u64::from(round)));
+        thread::sleep(Duration::from_millis(10 + 110 * u64::from(round)));
         nodes[round as usize % 3].restart_agent(&world, &net);
         let stored = World::finish(store);
         assert!(matches!(stored.code, Some(0 | 1 | 3)), "{stored:?}");
@@ -54,10 +54,10 @@ fn clients_that_are_killed_while_memory_is_freed_lose_no_record() {
     let nodes = three_nodes(&world, &net, true);
     net.lose(5);
     net.run(&world, "store sales").exits(0);
-    for round in 0..8_u32 {
+    for round in 0..4_u32 {
         let writing = net.start_update(&nodes, 2);
         let mut store = net.start(&world, "store sales --evict --deadline 2 --tries 3");
-        thread::sleep(Duration::from_millis(20 + 70 * u64::from(round)));
+        thread::sleep(Duration::from_millis(20 + 130 * u64::from(round)));
         store.kill().unwrap();
         store.wait().unwrap();
         bring_back(&world, &net);
