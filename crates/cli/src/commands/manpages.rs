@@ -87,10 +87,12 @@ fn write_pages(folder: &Path, command: &Command, name: &str) -> Result<(), Error
     if name.is_empty() {
         write_places(&mut page)?;
     }
-    let above = name.rsplit_once('-').map_or("", |(above, _)| above);
+    let above = name_above(name);
     writeln!(page, ".SH EXAMPLES")?;
-    let own = examples(name);
-    for example in if own.is_empty() { examples(above) } else { own } {
+    // Its own, or those of the command above that has some: the program itself does.
+    let mut above_all = std::iter::successors(Some(name), |name| Some(name_above(name)));
+    let with_examples = above_all.find(|name| !examples(name).is_empty()).unwrap_or_default();
+    for example in examples(with_examples) {
         writeln!(page, ".TP\n{}\n\\fB{}\\fR", escaped(example.what), escaped(example.line))?;
     }
     write_list(&mut page, "ENVIRONMENT", &ENVIRONMENT)?;
@@ -134,6 +136,11 @@ fn write_places(page: &mut Vec<u8>) -> Result<(), Error> {
         writeln!(page, ".TP\n\\fB{}\\fR\n{}", escaped(place), escaped(variables))?;
     }
     Ok(())
+}
+
+/// `ram-cluster` of `ram-cluster-store`; empty for the program itself.
+fn name_above(name: &str) -> &str {
+    name.rsplit_once('-').map_or("", |(above, _)| above)
 }
 
 fn write_list(page: &mut Vec<u8>, title: &str, items: &[(&str, &str)]) -> Result<(), Error> {
