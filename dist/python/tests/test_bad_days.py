@@ -42,8 +42,10 @@ class BadDays(RepositoryCase):
 
     def test_a_writer_that_is_killed_leaves_no_file(self):
         script = textwrap.dedent("""
-            import sys, time
+            import signal, time
             from support import StrongroomFileSystem
+            # What runs in the background of a shell ignores it.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             with StrongroomFileSystem().open("d/killed", "wb") as file:
                 file.write(bytes(3_000_000))
                 print("written", flush=True)
