@@ -198,8 +198,13 @@ fn an_agent_that_ends_lets_all_calls_return() {
     thread::sleep(Duration::from_millis(20));
     drop(agent);
     let outcome = in_time("the call returns", move || call.join().unwrap());
-    assert!(matches!(outcome, Err(BucketError::AgentGone)), "{outcome:?}");
+    assert!(matches!(outcome, Ok(()) | Err(BucketError::AgentGone)), "{outcome:?}");
     let _agent = world.agent();
     eventually("it is another agent's", || bucket.test("v").is_ok());
-    assert_eq!(bucket.test("v").unwrap(), None);
+    // It is not known whether it was carried out; if it was, then as a whole.
+    if bucket.test("v").unwrap().is_some() {
+        let found = memory.read();
+        bucket.load("v", 1).unwrap();
+        assert!(memory.read() == found);
+    }
 }
