@@ -146,7 +146,7 @@ fn a_guest_that_was_frozen_is_thawed() {
     let mut guest = Guest::start(&[plan("vda", "virtio-blk-pci", "qcow2", 1)], &[]);
     let agent = Agent::start(guest.folder());
     let monitor = guest.monitor();
-    for (last, is_paused) in [("stop", true), ("nbd-server-start", false)] {
+    for (last, is_paused) in [("stop", true), ("block-export-add", false)] {
         assert!(!run_until(&guest, Some(&agent.socket), |command| command == last));
         assert!(agent.is_frozen());
         let undone = undo(Some(&monitor), None, &guest.state()).unwrap();
