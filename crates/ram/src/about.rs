@@ -11,6 +11,8 @@ use strongroom_bucket::KeyRange;
 use strongroom_catalog::Metadata;
 use strongroom_source::memory::Memory;
 
+use crate::hex::{hex, unhex};
+
 /// The name of the file.
 pub const ABOUT_NAME: &str = "bucket.json";
 /// Bytes of the file: more than a bucket with as many areas as it may have needs.
@@ -78,17 +80,6 @@ impl RangeText {
         };
         Some(KeyRange { low: unhex(&self.low)?, high }).filter(KeyRange::is_valid)
     }
-}
-
-fn hex(key: &[u8]) -> String {
-    key.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> =
-        text.chars().map(|digit| Some(digit.to_digit(16)? as u8)).collect();
-    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
-    Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 impl About {

@@ -3,17 +3,16 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use strongroom_base::entropy::random_array;
 use strongroom_base::{Cancel, Cancelled, Monitor, OsEntropy, SnapshotId, Stopwatch};
 use strongroom_bucket::KeyRange;
 use strongroom_cluster::{
-    Client, ClientEffect, ClientInput, ClientOptions, Outcome, StoredPart, Task,
+    Acknowledgement, Client, ClientEffect, ClientInput, ClientOptions, Command, Epoch, FileName,
+    NodeId, Outcome, RunId, StoredPart, Task, open_acknowledgement, seal_command,
 };
-use strongroom_cluster::{Command, Epoch, FileName, NodeId, RunId};
-use strongroom_cluster::{open_acknowledgement, seal_command};
 
 use crate::files::{ControllerFile, replace};
 
@@ -141,8 +140,8 @@ pub fn run(
     }
 }
 
-fn read_epoch(path: &PathBuf) -> Result<Epoch, RunError> {
-    let failed = |why: String| RunError::Epoch { path: path.clone(), why };
+fn read_epoch(path: &Path) -> Result<Epoch, RunError> {
+    let failed = |why: String| RunError::Epoch { path: path.to_owned(), why };
     match fs::read_to_string(path) {
         Ok(text) => {
             text.trim().parse().map(Epoch).map_err(|_| failed("it is no number".to_owned()))
@@ -152,7 +151,7 @@ fn read_epoch(path: &PathBuf) -> Result<Epoch, RunError> {
     }
 }
 
-fn keep_epoch(path: &std::path::Path, epoch: Epoch) -> ClientInput {
+fn keep_epoch(path: &Path, epoch: Epoch) -> ClientInput {
     match replace(path, format!("{epoch}\n").as_bytes()) {
         Ok(()) => ClientInput::EpochKept(epoch),
         Err(error) => ClientInput::EpochNotKept { reason: error.to_string() },
@@ -189,11 +188,7 @@ impl<'w> Wire<'w> {
     }
 
     /// The next acknowledgement that opens.
-    fn receive(
-        &self,
-        wait: Duration,
-        monitor: &dyn Monitor,
-    ) -> Option<strongroom_cluster::Acknowledgement> {
+    fn receive(&self, wait: Duration, monitor: &dyn Monitor) -> Option<Acknowledgement> {
         let key_of = |id: NodeId| {
             let node = self.files.nodes.iter().find(|node| node.id == id);
             node.map(|node| node.key.clone())

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use strongroom_base::Entropy;
 use strongroom_base::entropy::random_array;
 use strongroom_base::seal::{AuthorityKey, AuthorityPublicKey};
-use strongroom_cluster::NodeId;
-use strongroom_cluster::{GroupKey, NodeKey};
+use strongroom_cluster::{GroupKey, NodeId, NodeKey};
+
+use crate::hex::{hex, unhex_array};
 
 /// The name of the controller's file in the folder of a cluster.
 const CONTROLLER_NAME: &str = "controller.json";
@@ -134,8 +135,10 @@ impl ControllerFile {
         let wrong = |what: &str| wrong(&path, what);
         let nodes = text.nodes.iter().map(|node| node.node().ok_or_else(|| wrong("a node")));
         Ok(Some(Self {
-            controller: AuthorityKey::new(unhex(&text.controller).ok_or_else(|| wrong("its key"))?),
-            group: GroupKey(unhex(&text.group).ok_or_else(|| wrong("the key of its group"))?),
+            controller: AuthorityKey::new(
+                unhex_array(&text.controller).ok_or_else(|| wrong("its key"))?,
+            ),
+            group: GroupKey(unhex_array(&text.group).ok_or_else(|| wrong("the key of its group"))?),
             multicast: text.multicast,
             nodes: nodes.collect::<Result<_, _>>()?,
             path,
@@ -165,7 +168,7 @@ impl ControllerFile {
             },
         };
         text.multicast = multicast.or(text.multicast);
-        let secret = unhex(&text.controller).ok_or_else(|| wrong(&path, "its key"))?;
+        let secret = unhex_array(&text.controller).ok_or_else(|| wrong(&path, "its key"))?;
         let mut written = Vec::new();
         for (name, address) in nodes {
             if text.nodes.iter().any(|node| node.name == *name) {
@@ -203,8 +206,10 @@ impl NodeFile {
         let wrong = |what: &str| wrong(path, what);
         let ClusterNode { name, id, key, address } =
             text.node.node().ok_or_else(|| wrong("the node"))?;
-        let group = GroupKey(unhex(&text.group).ok_or_else(|| wrong("the key of its group"))?);
-        let controller = unhex(&text.controller).ok_or_else(|| wrong("the controller's key"))?;
+        let group =
+            GroupKey(unhex_array(&text.group).ok_or_else(|| wrong("the key of its group"))?);
+        let controller =
+            unhex_array(&text.controller).ok_or_else(|| wrong("the controller's key"))?;
         let controller = AuthorityPublicKey(controller);
         Ok(Self { name, id, key, address, multicast: text.multicast, group, controller })
     }
@@ -212,7 +217,7 @@ impl NodeFile {
 
 impl NodeText {
     fn node(&self) -> Option<ClusterNode> {
-        let (id, key) = (NodeId(unhex(&self.id)?), NodeKey(unhex(&self.key)?));
+        let (id, key) = (NodeId(unhex_array(&self.id)?), NodeKey(unhex_array(&self.key)?));
         Some(ClusterNode { name: self.name.clone(), id, key, address: self.address })
     }
 }
@@ -254,18 +259,6 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&beside);
     }
     written
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits: Option<Vec<u8>> =
-        text.chars().map(|digit| Some(digit.to_digit(16)? as u8)).collect();
-    let digits = digits.filter(|digits| digits.len() == 2 * N)?;
-    let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-    bytes.try_into().ok()
 }
 
 #[cfg(test)]

@@ -18,4 +18,5 @@ pub mod agent;
 pub mod client;
 pub mod cut;
 pub mod files;
+mod hex;
 pub mod keeper;

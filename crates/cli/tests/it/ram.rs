@@ -13,7 +13,7 @@ use strongroom_testkit::Random;
 
 use crate::world::{World, has_program, is_root, skipped};
 
-/// A folder of shared memory; where there is little of it, of files that programs map.
+/// A folder of shared memory; if there is little of it, of files that programs map.
 fn shared() -> tempfile::TempDir {
     const NEEDED: u64 = 1 << 30;
     let room = rustix::fs::statvfs("/dev/shm").map_or(0, |stat| stat.f_bavail * stat.f_frsize);
