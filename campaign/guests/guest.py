@@ -32,6 +32,7 @@ class GuestError(Exception):
 
 
 class Guest:
+    emulator = "qemu-system-x86_64"
     processors = 2
     processor = "max"
 
@@ -94,7 +95,7 @@ class Guest:
             listener.settimeout(BOOT_SECONDS)
             # The kernel ends the guest if this process is killed.
             self.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",
+                ["setpriv", "--pdeathsig", "KILL", self.emulator,
                  "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
                  "-machine", "pc", *self.acceleration(), "-cpu", self.processor,
                  "-smp", str(self.processors), "-m", self.memory, "-rtc", f"base={clock or 'utc'}",
