@@ -11,7 +11,8 @@ use strongroom_machine::boot::{BootError, ResumeError, Running, memory_file};
 use strongroom_machine::{Description, STATE_BYTES_MAX};
 use strongroom_repository::{Repository, RepositoryError};
 
-use super::{Bounded, DEVICE_STATE};
+use super::DEVICE_STATE;
+use super::stored::Bounded;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
