@@ -80,6 +80,17 @@ pub enum MachineError {
         /// Its id.
         id: String,
     },
+    /// The file has something else besides.
+    #[error(
+        "the file of the machine's memory {id:?} is not its {bytes} bytes alone: it has another length, \
+         or the memory begins later (offset=)"
+    )]
+    MemoryNotAlone {
+        /// Its id.
+        id: String,
+        /// How long the memory is.
+        bytes: u64,
+    },
     /// libvirt has its monitor.
     #[error(
         "the memory of a machine of libvirt cannot be stored: libvirt has its monitor for itself"

@@ -57,14 +57,14 @@ impl MigrationSettings {
 
     /// Sets what was set before. A migration of ours that is under way is ended.
     pub fn restore(&self, qmp: &Qmp) -> Result<(), MachineError> {
-        let begun = Stopwatch::start();
-        while is_under_way(&qmp.execute("query-migrate", Value::Null)?) {
-            if begun.elapsed() > LIMIT {
-                return Err(MachineError::Slow { what: "end its migration", limit: LIMIT });
+        let ended = await_some(LIMIT, || {
+            let is_under_way = is_under_way(&qmp.execute("query-migrate", Value::Null)?);
+            if is_under_way {
+                qmp.execute("migrate_cancel", Value::Null)?;
             }
-            qmp.execute("migrate_cancel", Value::Null)?;
-            std::thread::sleep(LOOK_EVERY);
-        }
+            Ok::<_, MachineError>((!is_under_way).then_some(()))
+        })?;
+        ended.ok_or(MachineError::Slow { what: "end its migration", limit: LIMIT })?;
         set_capabilities(qmp, &[IGNORE_SHARED.to_owned()], &self.capabilities)?;
         if let Some(bandwidth) = self.bandwidth {
             qmp.execute("migrate-set-parameters", json!({"max-bandwidth": bandwidth}))?;
@@ -80,6 +80,21 @@ fn set_capabilities(qmp: &Qmp, off: &[String], on: &[String]) -> Result<(), Mach
     let all: Vec<Value> = off.chain(on.iter().map(|name| set(name, true))).collect();
     qmp.execute("migrate-set-capabilities", json!({"capabilities": all}))?;
     Ok(())
+}
+
+/// Looks again and again until there is something to see; `None` if there is nothing in time.
+pub fn await_some<T, E>(
+    limit: Duration,
+    mut look: impl FnMut() -> Result<Option<T>, E>,
+) -> Result<Option<T>, E> {
+    let begun = Stopwatch::start();
+    loop {
+        let found = look()?;
+        if found.is_some() || begun.elapsed() > limit {
+            return Ok(found);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
 }
 
 fn is_under_way(migration: &Value) -> bool {

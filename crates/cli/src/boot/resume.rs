@@ -34,10 +34,13 @@ pub struct LoadedMemory {
 impl LoadedMemory {
     /// Finds room for it: in shared memory if it fits, otherwise in the cache.
     pub fn folder_for(context: &Context, description: &Description) -> Result<Self, CliError> {
-        let bytes: u64 = description.memory.iter().map(|part| part.bytes).sum();
-        let has_room = |folder: &Path| room(folder).is_none_or(|room| room >= bytes + RESERVE);
+        // The description may come from another machine, and say anything.
+        let lengths = description.memory.iter().map(|part| part.bytes);
+        let bytes = lengths.fold(0, u64::saturating_add);
+        let needed = bytes.saturating_add(RESERVE);
+        let has_room = |folder: &Path| room(folder).is_none_or(|room| room >= needed);
         let in_memory = Path::new(SHARED_MEMORY);
-        let fits = has_room(in_memory) && free_memory().is_some_and(|free| free >= bytes + RESERVE);
+        let fits = has_room(in_memory) && free_memory().is_some_and(|free| free >= needed);
         let shared = || ScratchFolder::make_in(in_memory, "strongroom-boot").ok();
         let folder = match fits.then(shared).flatten() {
             Some(folder) => folder,
@@ -83,6 +86,9 @@ impl LoadedMemory {
             let path = path.as_os_str().as_encoded_bytes();
             let found = regions_of(repository, snapshot, path)?;
             let [region] = &found[..] else { return Err(missing()) };
+            if region.content.stream_bytes() != part.bytes {
+                return Err(missing());
+            }
             let mut options = File::options();
             let file = options.read(true).write(true).create_new(true).mode(0o600).open(&target)?;
             let outcome = load_region(repository, region, &file, &monitor, &context.cancel)?;

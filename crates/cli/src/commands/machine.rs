@@ -142,6 +142,7 @@ fn hint_of(error: &MachineError) -> String {
         }
         MachineError::MemoryNotShared { .. }
         | MachineError::MemoryNotFound { .. }
+        | MachineError::MemoryNotAlone { .. }
         | MachineError::NoMemory
         | MachineError::StateBlocked { .. } => "without --memory only its disks are stored",
         MachineError::Broken(_) => "the next backup goes on from the last snapshot",

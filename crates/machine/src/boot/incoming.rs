@@ -6,14 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use strongroom_base::Stopwatch;
 
-use crate::migration::IGNORE_SHARED;
+use crate::migration::{IGNORE_SHARED, await_some};
 use crate::{Qmp, QmpError};
 
 /// How long QEMU may take to read it.
 const LIMIT: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Why the state was not taken.
 pub enum Incoming {
@@ -25,10 +23,7 @@ pub enum Incoming {
 
 impl From<QmpError> for Incoming {
     fn from(error: QmpError) -> Self {
-        match error.is_refused() {
-            true => Self::Refused(error),
-            false => Self::Io(io::Error::other(error)),
-        }
+        if error.is_refused() { Self::Refused(error) } else { Self::Io(io::Error::other(error)) }
     }
 }
 
@@ -48,22 +43,16 @@ pub fn load(qmp: &Qmp, socket: &Path, state: &[u8]) -> Result<(), Incoming> {
     stream.set_write_timeout(Some(LIMIT))?;
     stream.write_all(state)?;
     drop(stream);
-    let begun = Stopwatch::start();
-    loop {
+    let ended = await_some(LIMIT, || {
         let status = qmp.execute("query-status", Value::Null)?;
         let migration = qmp.execute("query-migrate", Value::Null)?;
         if migration["status"] == "failed" {
             let why = migration["error-desc"].as_str().unwrap_or("it gives no reason").to_owned();
-            return Err(io::Error::other(why).into());
+            return Err(Incoming::Io(io::Error::other(why)));
         }
-        if status["status"] != "inmigrate" {
-            break;
-        }
-        if begun.elapsed() > LIMIT {
-            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
+        Ok((status["status"] != "inmigrate").then_some(()))
+    })?;
+    ended.ok_or(io::Error::from(io::ErrorKind::TimedOut))?;
     qmp.execute("cont", Value::Null)?;
     Ok(())
 }

@@ -137,6 +137,9 @@ impl Resuming<'_> {
     fn take(&mut self, argument: &Argument<'_>) -> Result<(), ResumeError> {
         let Argument { name, value } = *argument;
         let refused = || ResumeError::Option { name: name.to_owned(), value: value.to_owned() };
+        if !Properties::are_all_of(value) {
+            return Err(refused());
+        }
         match name {
             "name" => {}
             "machine" | "M" => self.machine(value).ok_or_else(refused)?,

@@ -94,6 +94,14 @@ impl Properties {
         properties
     }
 
+    /// Whether all of a value is read here as QEMU reads it: nothing of it is cut off, and what QEMU
+    /// takes for JSON is JSON, which is more than QEMU asks for.
+    pub fn are_all_of(value: &str) -> bool {
+        let is_json = value.starts_with('{');
+        let is_read = !is_json || serde_json::from_str::<Value>(value).is_ok();
+        is_read && Self::of(value, "").0.len() < PROPERTIES_MAX
+    }
+
     /// What a property is. The last one counts.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_str())

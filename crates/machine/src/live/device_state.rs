@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use strongroom_base::Stopwatch;
 
 use crate::bitmaps::{PREFIX, ignore_refusal};
 use crate::error::{MachineError, file_error};
 use crate::intent::{StateFolder, give_to};
+use crate::migration::await_some;
 use crate::qmp::{Qmp, QmpError};
 
 /// How long all of it may take: the machine is paused.
@@ -56,6 +56,10 @@ pub fn take(
     let receiver = std::thread::spawn(move || receive(&listener, &ended));
     let sent = qmp.execute("migrate", json!({"uri": uri})).map_err(MachineError::from);
     let sent = sent.and_then(|_| await_end(qmp));
+    if sent.is_err() {
+        // Or the receiver would wait for what a migration that hangs does not send.
+        let _ = qmp.execute("migrate_cancel", Value::Null);
+    }
     has_ended.store(true, Ordering::Release);
     let received = receiver.join().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
     let _ = std::fs::remove_file(&socket);
@@ -67,22 +71,19 @@ pub fn take(
 
 /// Waits until the migration has ended well.
 fn await_end(qmp: &Qmp) -> Result<(), MachineError> {
-    let begun = Stopwatch::start();
-    loop {
+    let ended = await_some(LIMIT, || {
         let migration = qmp.execute("query-migrate", Value::Null)?;
         match migration["status"].as_str() {
-            Some("completed") => return Ok(()),
+            Some("completed") => Ok(Some(())),
             Some("failed" | "cancelled") => {
                 let reason = migration["error-desc"].as_str();
                 let reason = reason.unwrap_or("it gives no reason, its log may").to_owned();
-                return Err(MachineError::DeviceState { reason });
+                Err(MachineError::DeviceState { reason })
             }
-            _ if begun.elapsed() > LIMIT => {
-                return Err(MachineError::Slow { what: "give its devices' state", limit: LIMIT });
-            }
-            _ => std::thread::sleep(LOOK_EVERY),
+            _ => Ok(None),
         }
-    }
+    })?;
+    ended.ok_or(MachineError::Slow { what: "give its devices' state", limit: LIMIT })
 }
 
 /// Receives what QEMU sends; nothing, if it has not come until all has ended.
@@ -107,10 +108,10 @@ fn read_all(stream: UnixStream) -> io::Result<Vec<u8>> {
     stream.set_read_timeout(Some(LIMIT))?;
     let mut bytes = Vec::new();
     stream.take(STATE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > STATE_BYTES_MAX {
-        true => Err(io::Error::other("the state of the devices is longer than 512 MiB")),
-        false => Ok(bytes),
+    if bytes.len() as u64 > STATE_BYTES_MAX {
+        return Err(io::Error::other("the state of the devices is longer than 512 MiB"));
     }
+    Ok(bytes)
 }
 
 /// Has QEMU use nodes again that a migration has left to another one.

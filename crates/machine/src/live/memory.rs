@@ -5,7 +5,7 @@
 //! another file in its place. One without a name is found among the files that QEMU has open.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -48,25 +48,27 @@ pub fn find(qmp: &Qmp) -> Result<Vec<SharedMemory>, MachineError> {
         let named = property(qmp, &object, "mem-path")?.map(PathBuf::from);
         let path = file_of(qmp, &id, bytes, named.as_deref())?;
         let has = File::open(&path).and_then(|file| file.metadata());
-        if has.map_err(file_error(&path))?.len() < bytes {
-            return Err(MachineError::MemoryNotFound { id });
+        let begins_later = value(qmp, &object, "offset")?.is_some_and(|offset| offset != 0);
+        if has.map_err(file_error(&path))?.len() != bytes || begins_later {
+            return Err(MachineError::MemoryNotAlone { id, bytes });
         }
         found.push(SharedMemory { id, path, bytes });
     }
-    match found.is_empty() {
-        true => Err(MachineError::MemoryNotShared { id: String::new(), bytes: 0 }),
-        false => Ok(found),
+    if found.is_empty() {
+        return Err(MachineError::MemoryNotShared { id: String::new(), bytes: 0 });
     }
+    Ok(found)
 }
 
 /// The file of a part of the memory.
 fn file_of(qmp: &Qmp, id: &str, bytes: u64, named: Option<&Path>) -> Result<PathBuf, MachineError> {
     let lost = || MachineError::MemoryNotFound { id: id.to_owned() };
+    let peer = qmp.peer().map(|peer| peer.pid.as_raw_nonzero().get());
     if let Some(path) = named.filter(|path| path.is_file()) {
-        let inode = fs::metadata(path).map_err(file_error(path))?.ino();
-        return if is_mapped(inode) { Ok(path.to_owned()) } else { Err(lost()) };
+        let file = fs::metadata(path).map_err(file_error(path))?;
+        return if is_mapped(&file, peer) { Ok(path.to_owned()) } else { Err(lost()) };
     }
-    let process = qmp.peer().map(|peer| peer.pid.as_raw_nonzero().get()).ok_or_else(lost)?;
+    let process = peer.ok_or_else(lost)?;
     let folder = PathBuf::from(format!("/proc/{process}/fd"));
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(&folder).map_err(file_error(&folder))? {
@@ -88,15 +90,27 @@ fn file_of(qmp: &Qmp, id: &str, bytes: u64, named: Option<&Path>) -> Result<Path
     }
 }
 
-/// Whether a QEMU has mapped a file. The process at the other end of a monitor may be another one, that
-/// passes on what is said.
-fn is_mapped(inode: u64) -> bool {
-    let has_it =
-        |line: &str| line.split_whitespace().nth(4).is_some_and(|found| found.parse() == Ok(inode));
-    let maps_it = |process: &i32| {
-        let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
-        maps.lines().any(has_it)
-    };
-    let mut qemus = processes().filter(|process| command_line(*process).is_some());
-    qemus.any(|process| maps_it(&process))
+/// Whether the QEMU of a monitor has mapped a file. If the process at the other end is another one that
+/// passes on what is said, it may be any QEMU.
+fn is_mapped(file: &Metadata, peer: Option<i32>) -> bool {
+    let is_qemu = |process: &i32| command_line(*process).is_some();
+    match peer.filter(is_qemu) {
+        Some(qemu) => maps(qemu, file),
+        None => processes().filter(is_qemu).any(|process| maps(process, file)),
+    }
+}
+
+fn maps(process: i32, file: &Metadata) -> bool {
+    let text = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    text.lines().any(|line| {
+        let mut fields = line.split_whitespace();
+        let range = fields.next().unwrap_or_default();
+        let inode = fields.nth(3).and_then(|inode| inode.parse().ok());
+        if inode != Some(file.ino()) {
+            return false;
+        }
+        // Other file systems have the same numbers. Only root may look.
+        let mapped = fs::metadata(format!("/proc/{process}/map_files/{range}"));
+        mapped.map_or(true, |mapped| mapped.dev() == file.dev())
+    })
 }

@@ -74,11 +74,8 @@ fn undo_by(
     match qmp {
         Some(qmp) => {
             // What keeps the guest from working goes first.
-            if let Some(migration) = intent.and_then(|intent| intent.migration.as_ref()) {
-                migration.restore(qmp)?;
-            }
-            if intent.is_some_and(|intent| intent.is_pausing) {
-                undone.is_resumed = remains::resume(qmp)?;
+            if let Some(intent) = intent {
+                undone.is_resumed = end_pause(qmp, intent)?;
             }
             let agents = [intent.and_then(|intent| intent.agent.as_deref()), agent];
             thaw = thaw_all(&agents);
@@ -103,6 +100,15 @@ fn undo_by(
     undone.is_thawed = thaw.map_err(MachineError::NotThawed)?;
     state.remove()?;
     Ok(undone)
+}
+
+/// Ends a migration of ours and has the machine run, if a run has stopped it: also if the settings of
+/// the migration cannot be set back. Returns whether it was stopped.
+fn end_pause(qmp: &Qmp, intent: &Intent) -> Result<bool, MachineError> {
+    let restored = intent.migration.as_ref().map_or(Ok(()), |migration| migration.restore(qmp));
+    let is_resumed = intent.is_pausing && remains::resume(qmp)?;
+    restored?;
+    Ok(is_resumed)
 }
 
 /// Fails if a store of a run hangs. A folder that is gone does not.
@@ -147,12 +153,7 @@ impl Undoing {
     /// Undoes a run that is alive.
     pub fn undo(&self) -> Result<(), MachineError> {
         let removed = || -> Result<(), MachineError> {
-            if let Some(migration) = &self.intent.migration {
-                migration.restore(&self.qmp)?;
-            }
-            if self.intent.is_pausing {
-                remains::resume(&self.qmp)?;
-            }
+            end_pause(&self.qmp, &self.intent)?;
             check_store(&self.intent)?;
             remains::remove(&self.qmp, Some(&self.intent))?;
             let socket = self.state.socket()?;

@@ -117,6 +117,17 @@ fn what_is_of_the_host_is_refused() {
 }
 
 #[test]
+fn what_qemu_reads_otherwise_is_refused() {
+    let many = format!("-device virtio-net-pci{},romfile=secret", ",addr=5".repeat(5000));
+    let single =
+        "-device {'id':'a,driver=virtio-net-pci,b','driver':'virtio-net-pci','romfile':'x'}";
+    for typed in [&many, single] {
+        assert!(matches!(plan_of(&description(typed)), Err(ResumeError::Option { .. })));
+    }
+    assert!(plan_of(&description("-device virtio-net-pci,addr=5")).is_ok());
+}
+
+#[test]
 fn what_is_missing_is_said() {
     let known = description("-m 16");
     assert!(plan_of(&known).is_ok());
