@@ -66,15 +66,16 @@ int VELOC_Region_unprotect(int id, const char *name);
 int VELOC_Region_clear(const char *name);
 
 /* Between begin and end, of a checkpoint or a restart: sets `routed` (VELOC_MAX_NAME bytes) to the path
- * of a file that the program writes or reads itself. `original` is not used. A checkpoint is made of
- * regions or of a file, not of both. */
+ * of a file that the program writes or reads itself. A checkpoint is made of regions or of a file, not of
+ * both. `original` is not used: VELOC would put a copy of the file there, here it is in the repository. */
 int VELOC_Route_file(const char *original, char *routed);
 
 /* Removes the routed files of a name from the scratch folder. What is stored stays stored. */
 int VELOC_Cleanup(const char *name);
 
 /* Make a checkpoint. When VELOC_Checkpoint_mem, _selective or, for files, _end returns, memory and file
- * may change again. The name has letters, digits, `_` and `.`; the version is not negative and rises. */
+ * may change again. With `success` 0, a file is dropped; regions are stored, as VELOC does it. The name
+ * has letters, digits, `_` and `.`; the version is not negative and rises. */
 int VELOC_Checkpoint_begin(const char *name, int version);
 int VELOC_Checkpoint_selective(int mode, int *ids, int id_count);
 int VELOC_Checkpoint_mem(void);

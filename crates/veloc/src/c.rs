@@ -139,7 +139,8 @@ pub unsafe extern "C" fn VELOC_Region_clear(name: *const c_char) -> c_int {
     begun(|client| client.clear(unsafe { text(name, "name")? }).map(|()| SUCCESS))
 }
 
-/// The file of the checkpoint or restart that is under way. `original` means nothing, as in VELOC.
+/// The file of the checkpoint or restart that is under way. `original` means nothing: the repository
+/// has the file, and VELOC would also put it there.
 ///
 /// # Safety
 ///

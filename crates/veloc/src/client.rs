@@ -141,7 +141,8 @@ impl Client {
         check(name, at_most)?;
         let mut bound = if at_most == 0 { i32::MAX } else { at_most };
         loop {
-            // A rank that cannot say takes part in what all decide: no other rank waits for it.
+            // A rank that cannot say takes part in what all decide, and then no rank goes on: none waits
+            // for one that has left.
             let found = self.newest_here(name, bound);
             let here = found.as_ref().ok().copied().flatten().unwrap_or(-1);
             let newest = self.smallest(here)?;
@@ -150,11 +151,13 @@ impl Client {
                 return Ok(None);
             }
             let has_it = self.newest_here(name, newest);
-            let is_here = has_it.as_ref().is_ok_and(|found| *found == Some(newest));
-            let is_everywhere = self.smallest(is_here.into())? == 1;
+            let is_here = has_it.as_ref().map_or(-1, |found| i32::from(*found == Some(newest)));
+            let is_everywhere = self.smallest(is_here)?;
             has_it?;
-            if is_everywhere {
-                return Ok(Some(newest));
+            match is_everywhere {
+                1 => return Ok(Some(newest)),
+                0 => {}
+                _ => return Ok(None),
             }
             let Some(below) = newest.checked_sub(1).filter(|below| *below >= 0) else {
                 return Ok(None);
@@ -168,12 +171,13 @@ impl Client {
             return Err(VelocError::CheckpointUnderWay);
         }
         let wanted = check(name, version)?;
+        // All ranks begin, or none.
         let waited = self.pending.wait();
         let found = self.bucket.find(name, Some(wanted));
         let is_there = found
             .as_ref()
             .is_ok_and(|found| found.as_ref().is_some_and(|stored| stored.version == wanted));
-        let are_there = self.smallest(is_there.into())? == 1;
+        let are_there = self.smallest((is_there && waited.is_ok()).into())? == 1;
         waited?;
         let areas = found?.filter(|_| are_there).map(|stored| stored.areas);
         let name = name.to_owned();

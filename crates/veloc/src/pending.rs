@@ -12,7 +12,11 @@ use crate::error::VelocError;
 
 /// The checkpoints that are not known to be committed, oldest first.
 #[derive(Debug, Default)]
-pub struct Pending(Vec<JoinHandle<Result<(), BucketError>>>);
+pub struct Pending {
+    threads: Vec<JoinHandle<Result<(), BucketError>>>,
+    /// The first failure that no one has been given yet.
+    failure: Option<VelocError>,
+}
 
 impl Pending {
     /// Waits for a version on a thread, and then removes the file that it was made of.
@@ -33,22 +37,29 @@ impl Pending {
             Ok(())
         };
         let thread = quiet::start("veloc-wait", wait);
-        self.0.push(thread.map_err(BucketError::Thread)?);
+        self.threads.push(thread.map_err(BucketError::Thread)?);
+        // A program that never waits would keep all threads that have ended.
+        self.join(JoinHandle::is_finished);
         Ok(())
     }
 
     /// Whether none is left to wait for.
     pub fn are_finished(&self) -> bool {
-        self.0.iter().all(JoinHandle::is_finished)
+        self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits for all. The first failure is returned.
+    /// Waits for all. The first failure since the last call is returned.
     pub fn wait(&mut self) -> Result<(), VelocError> {
-        let mut outcome = Ok(());
-        for thread in self.0.drain(..) {
+        self.join(|_| true);
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    fn join(&mut self, is_wanted: impl Fn(&JoinHandle<Result<(), BucketError>>) -> bool) {
+        for thread in self.threads.extract_if(.., |thread| is_wanted(thread)) {
             let waited = thread.join().unwrap_or(Err(BucketError::AgentGone));
-            outcome = outcome.and(waited.map_err(VelocError::from));
+            if let Err(error) = waited {
+                self.failure.get_or_insert(error.into());
+            }
         }
-        outcome
     }
 }
