@@ -94,6 +94,20 @@ fn a_folder_of_regions_and_a_memfd_by_name() {
     world.run(["ram", "load", "latest:/heap", &heap]).exits(0);
     assert!(fs::read(&heap).unwrap()[1 << 20..] == Random::new(3).noise(300_000));
     world.run(["ram", "load", "latest:/nowhere"]).exits(1);
+    // One of three exists: the others are not begun.
+    let half = world.path("half");
+    fs::create_dir(&half).unwrap();
+    fs::write(half.join("heap"), "mine").unwrap();
+    let half = half.display().to_string();
+    world.run(["ram", "load", "latest~1", &half]).exits(1).warns("it exists");
+    let left: Vec<_> = walk(Path::new(&half));
+    assert_eq!(left, [Path::new(&half).join("heap")]);
+}
+
+/// The files below a folder.
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }
 
 /// Huge pages of this machine, mounted for a test.
@@ -316,6 +330,12 @@ fn what_a_file_system_holds_on_to_is_of_one_instant() {
     fs::write(&region, Random::new(9).noise(32 << 20)).unwrap();
     let writer = Writer::start(&region);
     let name = region.display().to_string();
+    // A region that is read twice is of a later instant.
+    let (others, other) = (shared(), "other");
+    fs::write(others.path().join(other), [7; 1 << 20]).unwrap();
+    let other = others.path().join(other).display().to_string();
+    let run = world.run(["ram", "store", &name, &other]).exits(0);
+    run.says("guarantee: bytes (held by the file system, 2 readings)");
     for _ in 0..3 {
         let run = world.run(["ram", "store", &name]).exits(0);
         run.says("guarantee: bytes (held by the file system, 1 reading)");
@@ -509,6 +529,31 @@ fn regions_are_watched() {
     let run = world.run(["ram", "watch", &name, "--every", "0", "--count", "3"]).exits(0);
     assert_eq!(run.out.matches("guarantee: bytes").count(), 3, "{}", run.out);
     assert_eq!(world.run(["snapshots", "--json"]).exits(0).events("snapshot").len(), 3);
+    world.run(["ram", "watch", &name, "--count", "0"]).exits(2);
+}
+
+#[test]
+fn a_watch_says_at_its_end_that_a_store_failed() {
+    let (world, folder) = (World::with_repository(), shared());
+    let region = folder.path().join("cache");
+    fs::write(&region, Random::new(7).noise(1 << 20)).unwrap();
+    let name = region.display().to_string();
+    let mut command = world.command(["ram", "watch", &name, "--every", "1", "--count", "2"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("guarantee:") {
+        line.clear();
+        assert!(out.read_line(&mut line).unwrap() > 0, "no first snapshot");
+    }
+    fs::remove_file(&region).unwrap();
+    let mut warned = BufReader::new(child.stderr.take().unwrap());
+    while !line.contains("cannot read the region") {
+        line.clear();
+        assert!(warned.read_line(&mut line).unwrap() > 0, "no failure is reported");
+    }
+    fs::write(&region, Random::new(8).noise(1 << 20)).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
 }
 
 /// A memcached that keeps its items in a file.

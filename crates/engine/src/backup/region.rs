@@ -233,11 +233,12 @@ fn wait_until_still<'r>(
     what: RegionOptions<'_>,
     writer: &mut ChunkWriter<'r>,
 ) -> Result<Settled, EngineError> {
-    if storing.are_held() {
+    if storing.are_all_held() {
         let guarantee = Guarantee::new(Guarantee::BYTES, Guarantee::HELD);
         return Ok(Settled { guarantee, passes: 1 });
     }
-    let method = Guarantee::READ_TWICE;
+    // If only some are held, the others are of a later instant.
+    let method = if storing.are_some_held() { Guarantee::HELD } else { Guarantee::READ_TWICE };
     let (mut passes, mut chunks) = (1, 0);
     while passes < what.passes_max.max(2) {
         passes += 1;

@@ -92,11 +92,14 @@ impl Frozen<'_> {
     /// Others had let them go on before, or they cannot be let go on.
     pub fn thaw(self) -> io::Result<()> {
         let was_frozen = self.group.is_frozen()?;
-        self.group.write("0")?;
-        match was_frozen {
-            true => Ok(()),
-            false => Err(io::Error::other("its programs did not stay stopped")),
+        let write = self.group.write("0");
+        write.map_err(|error| {
+            io::Error::new(error.kind(), format!("its programs cannot be let go on: {error}"))
+        })?;
+        if !was_frozen {
+            return Err(io::Error::other("its programs did not stay stopped"));
         }
+        Ok(())
     }
 }
 

@@ -62,7 +62,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let (mut bytes, mut written, mut lost) = (0, 0, 0);
     for (region, target) in regions.iter().zip(targets) {
         let outcome = load_region(&repository, region, &target.file, &monitor, &context.cancel);
-        let outcome = outcome.map_err(|error| target.give_up(error.into()))?;
+        let outcome = outcome.map_err(|error| target.explained(error.into()))?;
         target.finish(&region.metadata)?;
         bytes += outcome.bytes;
         written += outcome.bytes_written;
@@ -109,6 +109,8 @@ struct Target {
     file: File,
     /// It did not exist before.
     is_new: bool,
+    /// All of the region is in it.
+    is_loaded: bool,
 }
 
 impl Target {
@@ -142,7 +144,7 @@ impl Target {
             }
         };
         match options.open(&path) {
-            Ok(file) => Ok(Self { path, file, is_new }),
+            Ok(file) => Ok(Self { path, file, is_new, is_loaded: false }),
             Err(error) => {
                 failed(error.to_string(), "name a file in a folder that you may write to")
             }
@@ -150,7 +152,7 @@ impl Target {
     }
 
     /// Gives a new file the rights that the region had.
-    fn finish(&self, metadata: &Metadata) -> Result<(), CliError> {
+    fn finish(mut self, metadata: &Metadata) -> Result<(), CliError> {
         if self.is_new {
             let mode = Permissions::from_mode(u32::from(metadata.mode) & 0o777);
             self.file.set_permissions(mode)?;
@@ -158,17 +160,26 @@ impl Target {
             // Only root gives files away. Who loads it has it then.
             let _ = std::os::unix::fs::fchown(&self.file, uid, gid);
         }
+        self.is_loaded = true;
         Ok(())
     }
 
-    /// After a failure: a new file is removed, and of another is said what it is now.
-    fn give_up(&self, error: CliError) -> CliError {
+    /// After a failure: of a file that existed is said what it is now.
+    fn explained(&self, error: CliError) -> CliError {
         if self.is_new {
-            // The failure is what is reported.
-            let _ = fs::remove_file(&self.path);
             return error;
         }
         let path = printable(&self.path);
         error.with_hint(format!("{path} is partly loaded; the same command goes on from there"))
+    }
+}
+
+/// A new file is removed unless the region is in it.
+impl Drop for Target {
+    fn drop(&mut self) {
+        if self.is_new && !self.is_loaded {
+            // Something else has failed, and is reported.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }

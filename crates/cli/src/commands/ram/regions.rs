@@ -72,17 +72,21 @@ impl RegionArgs {
         Ok(())
     }
 
-    /// The options of the backup.
-    pub fn options(
+    /// The repository, and the options of the backup.
+    pub fn open_repository(
         &self,
         context: &Context,
-        repository: &Repository,
-    ) -> Result<BackupOptions, CliError> {
+    ) -> Result<(Repository, BackupOptions), CliError> {
+        let repository = if self.storing.init {
+            self.storing.open_or_init(context)?
+        } else {
+            context.open_for_backup(|_| ())?.0
+        };
         let host = self.host.clone().unwrap_or_else(host_name);
-        let options = self.storing.options(context, repository, host)?;
+        let options = self.storing.options(context, &repository, host)?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let paths = self.named()?.into_iter().map(|named| named.stored_as).collect();
-        Ok(BackupOptions { paths, readers: threads, ..options })
+        Ok((repository, BackupOptions { paths, readers: threads, ..options }))
     }
 
     /// Stores them once.
@@ -128,7 +132,10 @@ impl RegionArgs {
             EngineError::Region { .. } => {
                 Some("nothing was stored; the snapshot before is as it was")
             }
-            EngineError::Still(_) => Some("nothing was stored, and the programs go on"),
+            EngineError::Still(_) => Some(
+                "nothing was stored; if the programs do not go on, write 0 to cgroup.freeze in the \
+                 folder of their control group",
+            ),
             _ => None,
         };
         let error = CliError::from(error);
@@ -164,9 +171,10 @@ impl RegionArgs {
             let mut files = Vec::new();
             let metadata =
                 fs::metadata(&named.path).map_err(|error| cannot_open(&named.path, &error))?;
-            match metadata.is_dir() {
-                true => named.list(&mut files)?,
-                false => files.push(named),
+            if metadata.is_dir() {
+                named.list(&mut files)?;
+            } else {
+                files.push(named);
             }
             for file in files {
                 regions.push(open(file, is_frozen)?);
@@ -289,6 +297,6 @@ impl Stillness for Freezer<'_> {
 
 impl StillnessGuard for FrozenGroup<'_> {
     fn end(self: Box<Self>) -> Result<(), String> {
-        self.0.thaw().map_err(|error| format!("the control group was not frozen: {error}"))
+        self.0.thaw().map_err(|error| format!("the control group: {error}"))
     }
 }

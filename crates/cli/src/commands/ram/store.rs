@@ -22,11 +22,7 @@ pub struct Args {
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let Args { regions } = args;
     regions.check()?;
-    let repository = match regions.storing.init {
-        true => regions.storing.open_or_init(context)?,
-        false => context.open_for_backup(|_| ())?.0,
-    };
-    let options = regions.options(context, &repository)?;
+    let (repository, options) = regions.open_repository(context)?;
     let (outcome, elapsed) = regions.store(context, &repository, &options)?;
     report(context, regions, &outcome, elapsed)
 }

@@ -22,30 +22,31 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value = "60")]
     every: u64,
     /// End after this many snapshots
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 }
 
-/// Stores them until it is stopped. A store that fails is reported; the next may go well.
+/// Stores them until it is stopped. A store that fails is reported, and the next may go well; the exit
+/// code is that of the last one that did not.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let Args { regions, every, count } = args;
     let every = Duration::from_secs(*every);
     regions.check()?;
-    let repository = match regions.storing.init {
-        true => regions.storing.open_or_init(context)?,
-        false => context.open_for_backup(|_| ())?.0,
-    };
-    let options = regions.options(context, &repository)?;
-    let mut stored = 0;
+    let (repository, options) = regions.open_repository(context)?;
+    let (mut stored, mut exit) = (0, ExitCode::from(Exit::Done));
     while count.is_none_or(|count| stored < count) {
         let begun = Stopwatch::start();
         match regions.store(context, &repository, &options) {
             Ok((outcome, elapsed)) => {
-                report(context, regions, &outcome, elapsed)?;
+                let code = report(context, regions, &outcome, elapsed)?;
+                exit = if code == ExitCode::SUCCESS { exit } else { code };
                 stored += 1;
             }
             Err(_) if context.cancel.is_cancelled() => break,
-            Err(error) => context.terminal.problem(Severity::Warning, &error.in_full()),
+            Err(error) => {
+                context.terminal.problem(Severity::Warning, &error.in_full());
+                exit = Exit::Incomplete.into();
+            }
         }
         if count.is_some_and(|count| stored == count) {
             break;
@@ -57,5 +58,5 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             break;
         }
     }
-    Ok(if stored == 0 { Exit::Interrupted } else { Exit::Done }.into())
+    Ok(if stored == 0 { Exit::Interrupted.into() } else { exit })
 }

@@ -79,9 +79,14 @@ impl<'s, 'r> Regions<'s, 'r> {
         self.shared.turn
     }
 
-    /// All are of one instant by themselves.
-    pub fn are_held(&self) -> bool {
+    /// Each is of one instant by itself.
+    pub fn are_all_held(&self) -> bool {
         self.storing.iter().all(|one| one.region.is_held)
+    }
+
+    /// Some are of one instant by themselves.
+    pub fn are_some_held(&self) -> bool {
+        self.storing.iter().any(|one| one.region.is_held)
     }
 
     /// The first reading.
