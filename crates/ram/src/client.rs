@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use strongroom_base::entropy::random_array;
-use strongroom_base::{Cancel, Cancelled, Monitor, OsEntropy, SnapshotId, Stopwatch};
+use strongroom_base::{Cancel, Monitor, OsEntropy, SnapshotId, Stopwatch};
 use strongroom_bucket::KeyRange;
 use strongroom_cluster::{
     Acknowledgement, Client, ClientEffect, ClientInput, ClientOptions, Command, Epoch, FileName,
@@ -50,9 +50,6 @@ pub enum RunError {
         /// Why.
         why: String,
     },
-    /// It was asked to stop.
-    #[error(transparent)]
-    Cancelled(#[from] Cancelled),
 }
 
 /// What a run asks of its caller.
@@ -80,12 +77,11 @@ pub struct Run<'r> {
     pub limits: RunLimits,
 }
 
-/// Runs it to its end.
+/// Runs it to its end. If it is cancelled, programs that are stopped are let go first.
 ///
 /// # Errors
 ///
-/// No datagram can be sent, what was kept cannot be read, or a stop was requested. Programs that are
-/// stopped go on at their deadline.
+/// No datagram can be sent, or what was kept cannot be read.
 pub fn run(
     run: Run<'_>,
     caller: &mut dyn RunCaller,
@@ -128,8 +124,12 @@ pub fn run(
             effects = results.into_iter().flat_map(|input| client.input(now_ms(), input)).collect();
             continue;
         }
-        // A cut that is being made is made: nodes forget an epoch that ends here.
-        cancel.check()?;
+        if cancel.is_cancelled() {
+            effects = client.cancel(now_ms());
+            if !effects.is_empty() {
+                continue;
+            }
+        }
         let due = client
             .wake_at_ms()
             .map_or(TICK, |at| Duration::from_millis(at.saturating_sub(now_ms())).min(TICK));

@@ -167,6 +167,9 @@ pub enum Outcome {
         /// What nodes loaded.
         answers: Vec<Acknowledgement>,
     },
+    /// It was cancelled before there was a cut, or before all of one was loaded. A run that was
+    /// cancelled later ends with what it did.
+    Cancelled,
     /// There is no cut, or not all of it is loaded.
     Failed(ClusterError),
 }

@@ -61,7 +61,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         duration_text(watch.elapsed()),
     ))?;
     let exit = match &eviction {
-        Some(eviction) => report_eviction(context, &controller, eviction)?,
+        Some(eviction) => report_eviction(context, &controller, file, eviction)?,
         None => Exit::Done,
     };
     context.terminal.json(&json!({
