@@ -86,7 +86,7 @@ fn memory_is_freed_only_if_it_is_what_was_stored_and_comes_back_elsewhere() {
     let evicted = net.run(&world, "store sales --evict --json").exits(0).summary();
     let freed = evicted["eviction"]["evicted"].as_array().unwrap().len();
     assert!(freed > 0, "{evicted}");
-    net.run(&world, "status sales").exits(3).warns("no node has the keys");
+    net.run(&world, "status sales").exits(3).warns("no node has these keys: ");
     let loaded = net.run(&world, "load sales").exits(0);
     loaded.says(&format!("loaded {freed} bucket"));
     net.check(&nodes);

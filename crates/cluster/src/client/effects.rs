@@ -179,9 +179,9 @@ pub enum Outcome {
 pub enum ClusterError {
     /// Keys are missing, or claimed twice, or buckets failed.
     #[error(
-        "file {file} is incomplete at the deadline{}{}{}: start the agents of these keys, or load \
+        "file {file} is incomplete at the deadline{}{}{}. Start the agents of these keys, or load \
          their buckets from the last cut",
-        list(": no bucket is ready for", missing),
+        list(": no bucket is ready for these keys:", missing),
         list("; claimed twice:", &overlaps.iter().map(|it| &it.range).collect::<Vec<_>>()),
         list(";", problems)
     )]

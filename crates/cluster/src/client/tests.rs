@@ -227,8 +227,8 @@ fn what_is_missing_is_recovered_once_and_named() {
     let ClientEffect::Finish(Outcome::Failed(error)) = &effects[1] else { panic!("{effects:?}") };
     assert_eq!(
         error.to_string(),
-        "file f is incomplete at the deadline: no bucket is ready for [m, ): start the agents of \
-         these keys, or load their buckets from the last cut"
+        "file f is incomplete at the deadline: no bucket is ready for these keys: from m. Start \
+         the agents of these keys, or load their buckets from the last cut"
     );
 }
 

@@ -263,7 +263,7 @@ fn part_json(controller: &ControllerFile, stored: &StoredPart) -> Value {
         "bucket": stored.part.bucket.0,
         "node": name_of(controller, stored.part.node),
         "snapshot": stored.part.snapshot.to_string(),
-        "range": stored.description.range.as_ref().map(ToString::to_string),
+        "range": stored.description.range.as_ref().map(KeyRange::interval),
         "bytes": stored.description.bytes,
     })
 }

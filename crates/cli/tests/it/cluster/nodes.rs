@@ -270,8 +270,9 @@ impl Node {
         let text = String::from_utf8(output.stdout).unwrap();
         let of_bucket = format!("bucket {} ", self.bucket);
         let line = text.lines().find(|line| line.contains(&of_bucket)).unwrap().to_owned();
-        let at = line.find('[').unwrap();
-        line[at..=at + line[at..].find(')').unwrap()].to_owned()
+        let (before, _) = line.split_once(" version ").unwrap();
+        let (_, condition_and_range) = before.split_once(&of_bucket).unwrap();
+        condition_and_range.split_once(' ').unwrap().1.to_owned()
     }
 
     /// All at once, as a power failure.
