@@ -155,3 +155,19 @@ fn an_agent_that_dies_in_a_round_leaves_no_program_stopped() {
     net.run(&world, "store sales").exits(0).says("stored 3 buckets");
     world.run(["verify"]).exits(0);
 }
+
+#[test]
+fn a_file_that_others_can_read_is_refused_with_what_to_do() {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    let world = World::with_repository();
+    let folder = world.path("cluster");
+    let words = ["ram", "cluster", "add", folder.to_str().unwrap(), "one=127.0.0.1:7420"];
+    world.run(words).exits(0);
+    let file = folder.join("one.json");
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    let file = file.to_str().unwrap();
+    let refused = world.run(["ram", "agent", "--node", file]).exits(1);
+    refused.warns("can be read by other users").warns(&format!("run `chmod 600 {file}`"));
+}
