@@ -113,8 +113,6 @@ pub struct StoredPart {
     pub part: Part,
     /// What it held.
     pub description: Description,
-    /// Its root signature.
-    pub root: [u8; 4],
 }
 
 /// Why a bucket, or a node, did not do what was asked.

@@ -33,7 +33,6 @@ fn answer(client: &Client, bucket: u32, state: State, range: KeyRange) -> Acknow
         state,
         description: Description { range: Some(range), split_version: 1, bytes: 1 },
         snapshot: (state == State::Stored).then_some(SnapshotId([bucket as u8; 16])),
-        root: [0; 4],
         reason: if state == State::Failed { "it is ill".to_owned() } else { String::new() },
     }
 }

@@ -18,9 +18,8 @@ pub(super) struct Bucket {
     pub step: Step,
     /// The epoch that the step belongs to.
     pub epoch: Epoch,
-    /// What it was stored as, and the signature of what was captured.
+    /// What it was stored as.
     pub snapshot: Option<SnapshotId>,
-    pub root: [u8; 4],
 }
 
 /// How far a bucket is.
@@ -93,7 +92,6 @@ impl Bucket {
             step: Step::Rests(State::Idle),
             epoch,
             snapshot: None,
-            root: [0; 4],
         }
     }
 
@@ -106,7 +104,6 @@ impl Bucket {
     pub fn enter(&mut self, epoch: Epoch) {
         self.epoch = epoch;
         self.snapshot = None;
-        self.root = [0; 4];
         self.stopped = self.description.clone();
     }
 }
@@ -152,7 +149,6 @@ impl Node {
             bucket: Some(number),
             description: description.clone(),
             snapshot: bucket.snapshot.filter(|_| state == State::Stored),
-            root: bucket.root,
             ..self.own_acknowledgement(run, bucket.epoch, state, reason)
         })
     }
@@ -174,7 +170,6 @@ impl Node {
             state,
             description: Description::default(),
             snapshot: None,
-            root: [0; 4],
             reason,
         }
     }

@@ -22,9 +22,9 @@ impl Node {
                     self.quiesced(bucket, description);
                 }
             }
-            NodeInput::Captured { bucket, epoch, description, root } => {
+            NodeInput::Captured { bucket, epoch, description } => {
                 if self.is_at(bucket, epoch, |step| *step == Step::Capturing) {
-                    self.captured(bucket, epoch, &description, root);
+                    self.captured(bucket, epoch, &description);
                 }
             }
             NodeInput::Stored { bucket, epoch, snapshot } => {
@@ -165,18 +165,11 @@ impl Node {
     }
 
     /// The program goes on at once: what it held is copied.
-    fn captured(
-        &mut self,
-        number: BucketNumber,
-        epoch: Epoch,
-        description: &Description,
-        root: [u8; 4],
-    ) {
+    fn captured(&mut self, number: BucketNumber, epoch: Epoch, description: &Description) {
         let bucket = self.entry(number);
         if !is_same_part(&bucket.stopped, description) {
             return self.fail(number, "its program changed its range while it was stopped");
         }
-        bucket.root = root;
         bucket.stopped.bytes = description.bytes;
         self.effects.push(NodeEffect::Resume { bucket: number });
         self.effects.push(NodeEffect::Store { bucket: number, epoch });
