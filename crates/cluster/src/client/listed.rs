@@ -63,11 +63,13 @@ impl Client {
         let Some((_, parts)) = self.listed() else { return false };
         let is_final = match self.phase {
             Phase::Loading => matches!(answer.state, State::Loaded | State::Failed),
+            // It is late, and may be evicted later.
+            Phase::Evicting if answer.state == State::Evicting => !answer.reason.is_empty(),
             _ => matches!(answer.state, State::Evicted | State::Changed | State::Failed),
         };
         let part = holder_of(answer).filter(|it| parts.iter().any(|part| holder(part) == *it));
         let Some(part) = part.filter(|_| is_final) else { return false };
-        if answer.state == State::Failed {
+        if !answer.reason.is_empty() {
             self.note(answer, answer.reason.clone());
         }
         self.answers.insert(part, answer.clone());

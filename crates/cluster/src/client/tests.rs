@@ -283,3 +283,20 @@ fn a_load_is_done_when_all_keys_are_in_memory() {
     let effects = give(&mut client, 2, State::Loaded, range("m", ""));
     assert!(matches!(&effects[..], [ClientEffect::Finish(Outcome::Loaded { .. })]));
 }
+
+#[test]
+fn an_eviction_does_not_wait_for_a_program_that_is_late() {
+    let (mut client, _) = committing(Task::Store { evicts: true });
+    client.input(40, ClientInput::Committed(SnapshotId([9; 16])));
+    client.input(40, ClientInput::EpochKept(Epoch(6)));
+    give(&mut client, 1, State::Evicted, range("", "m"));
+    let mut late = answer(&client, 2, State::Evicting, range("m", ""));
+    assert_eq!(client.receive(50, &late), [], "it is in time");
+    late.reason = "it is late".to_owned();
+    let effects = client.receive(60, &late);
+    let [ClientEffect::Finish(Outcome::Stored { eviction: Some(eviction), .. })] = &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert_eq!((eviction.evicted.len(), &*eviction.left[0].reason), (1, "it is late"));
+}

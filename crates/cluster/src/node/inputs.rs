@@ -180,7 +180,8 @@ impl Node {
         let bucket = self.buckets.get(&number).filter(|bucket| bucket.epoch == epoch);
         let Some(Step::Comparing(cut)) = bucket.map(|bucket| bucket.step.clone()) else { return };
         if is_equal {
-            self.step(number, Step::Freeing(cut));
+            let by_ms = self.now_ms + self.round.as_ref().map_or(0, |round| round.wait_ms).max(1);
+            self.step(number, Step::Freeing { cut, by_ms });
             return self.effects.push(NodeEffect::Free { bucket: number, epoch });
         }
         self.release(number);
@@ -190,7 +191,7 @@ impl Node {
     fn freed(&mut self, number: BucketNumber, epoch: Epoch) {
         let bucket = self.buckets.get_mut(&number).filter(|bucket| bucket.epoch == epoch);
         let Some(bucket) = bucket else { return };
-        let Step::Freeing(cut) = bucket.step else { return };
+        let Step::Freeing { cut, .. } = bucket.step else { return };
         bucket.is_attached = false;
         self.step(number, Step::Saving(State::Evicted));
         self.keep(number, epoch, Kept::Evicted(cut), State::Evicted);
@@ -211,7 +212,7 @@ impl Node {
             return;
         }
         match self.buckets[&number].step {
-            Step::Freeing(_) => {
+            Step::Freeing { .. } => {
                 self.effects.push(NodeEffect::Resume { bucket: number });
                 self.step(number, Step::Failed(reason));
             }
