@@ -40,6 +40,16 @@ pub enum FilesError {
         /// What is wrong in it.
         why: String,
     },
+    /// No node hears a group of another family.
+    #[error("the group {group} and the address {address} of node \"{name}\" are not of one family")]
+    Families {
+        /// The group.
+        group: SocketAddr,
+        /// What people call the node.
+        name: String,
+        /// Where its agent listens.
+        address: SocketAddr,
+    },
     /// Two nodes cannot have one name.
     #[error("the cluster in {} has a node \"{name}\"", .folder.display())]
     Taken {
@@ -150,7 +160,7 @@ impl ControllerFile {
     ///
     /// # Errors
     ///
-    /// A node of that name exists, or a file cannot be written.
+    /// A node of that name exists, a node has not the family of the group, or a file cannot be written.
     pub fn add(
         folder: &Path,
         nodes: &[(String, SocketAddr)],
@@ -168,6 +178,8 @@ impl ControllerFile {
             },
         };
         text.multicast = multicast.or(text.multicast);
+        let known = text.nodes.iter().map(|node| (&node.name, node.address));
+        check_families(text.multicast, known.chain(nodes.iter().map(|(name, at)| (name, *at))))?;
         let secret = unhex_array(&text.controller).ok_or_else(|| wrong(&path, "its key"))?;
         let mut written = Vec::new();
         for (name, address) in nodes {
@@ -220,6 +232,17 @@ impl NodeText {
         let (id, key) = (NodeId(unhex_array(&self.id)?), NodeKey(unhex_array(&self.key)?));
         Some(ClusterNode { name: self.name.clone(), id, key, address: self.address })
     }
+}
+
+/// Refuses a group that some node cannot hear: one of IPv4 for an address of IPv6, or the reverse.
+fn check_families<'n>(
+    group: Option<SocketAddr>,
+    nodes: impl IntoIterator<Item = (&'n String, SocketAddr)>,
+) -> Result<(), FilesError> {
+    let Some(group) = group else { return Ok(()) };
+    let unfit = nodes.into_iter().find(|(_, address)| address.is_ipv4() != group.is_ipv4());
+    let unfit = unfit.map(|(name, address)| (name.clone(), address));
+    unfit.map_or(Ok(()), |(name, address)| Err(FilesError::Families { group, name, address }))
 }
 
 fn wrong(path: &Path, what: &str) -> FilesError {

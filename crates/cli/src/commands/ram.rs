@@ -56,6 +56,9 @@ fn cluster_failed(error: FilesError) -> CliError {
              folder with `strongroom ram cluster add`",
             printable(path)
         ),
+        FilesError::Families { .. } => {
+            "choose a group of their family; without --multicast, nodes may have both".to_owned()
+        }
         _ => "`strongroom ram cluster add FOLDER NODE=ADDRESS:PORT` makes these files".to_owned(),
     };
     CliError::new(Exit::Failed, error.to_string(), hint)

@@ -2,6 +2,7 @@
 //! with a network that loses, stored at one instant, loaded elsewhere, evicted.
 
 mod bad_days;
+mod families;
 mod nodes;
 
 use std::fs;

@@ -24,6 +24,11 @@ fn a_cluster_grows_and_its_files_fit_each_other() {
     }
     let error = ControllerFile::add(&folder, &one, None, &entropy);
     assert!(matches!(error, Err(FilesError::Taken { .. })));
+    let group = Some("[ff05::7420]:7420".parse().unwrap());
+    let three = [("three".to_owned(), "[fd00::3]:7420".parse().unwrap())];
+    let error = ControllerFile::add(&folder, &three, group, &entropy);
+    assert!(matches!(error, Err(FilesError::Families { name, .. }) if name == "one"));
+    ControllerFile::add(&folder, &three, None, &entropy).unwrap();
     let path = folder.join("one.json");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
     assert!(matches!(NodeFile::read(&path), Err(FilesError::Open(_))));
