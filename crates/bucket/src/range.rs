@@ -38,25 +38,53 @@ impl KeyRange {
             |range: &Self, key: &[u8]| range.high.as_ref().is_none_or(|high| high.as_slice() > key);
         ends_behind(self, &other.low) && ends_behind(other, &self.low)
     }
+
+    /// The range for programs: `[low, high)`, with nothing in the place of an end that is open, and
+    /// keys as people see them.
+    pub fn interval(&self) -> String {
+        let high = self.high.as_deref().map_or_else(String::new, key_text);
+        format!("[{}, {high})", key_text(&self.low))
+    }
 }
 
-/// `[low, high)`, keys that are no plain text in hexadecimal digits.
+/// The range for people: "all keys", "below m", "from f to m" or "from m". The key at its end is the
+/// first one of the next range. Keys that are no plain text are hexadecimal digits behind "0x".
 impl fmt::Display for KeyRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = |f: &mut fmt::Formatter<'_>, key: &[u8]| {
-            let is_plain = key.iter().all(|byte| byte.is_ascii_graphic());
-            if is_plain {
-                return key.iter().try_for_each(|byte| write!(f, "{}", char::from(*byte)));
-            }
-            write!(f, "0x")?;
-            key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-        };
-        write!(f, "[")?;
-        key(f, &self.low)?;
-        write!(f, ", ")?;
-        if let Some(high) = &self.high {
-            key(f, high)?;
+        let low = key_text(&self.low);
+        match self.high.as_deref().map(key_text) {
+            None if low.is_empty() => write!(f, "all keys"),
+            None => write!(f, "from {low}"),
+            Some(high) if low.is_empty() => write!(f, "below {high}"),
+            Some(high) => write!(f, "from {low} to {high}"),
         }
-        write!(f, ")")
+    }
+}
+
+fn key_text(key: &[u8]) -> String {
+    if key.iter().all(u8::is_ascii_graphic) {
+        return key.iter().map(|byte| char::from(*byte)).collect();
+    }
+    key.iter().fold("0x".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_and_programs_see_the_ends_that_a_range_has() {
+        let cases = [
+            ("", "", "all keys", "[, )"),
+            ("", "m", "below m", "[, m)"),
+            ("m", "", "from m", "[m, )"),
+            ("f", "m", "from f to m", "[f, m)"),
+            ("\u{1}\0", "\u{7f}", "from 0x0100 to 0x7f", "[0x0100, 0x7f)"),
+        ];
+        for (low, high, people, programs) in cases {
+            let high = (!high.is_empty()).then(|| high.as_bytes().to_vec());
+            let range = KeyRange { low: low.as_bytes().to_vec(), high };
+            assert_eq!((range.to_string(), range.interval()), (people.into(), programs.into()));
+        }
     }
 }

@@ -17,6 +17,7 @@
 //! - An acknowledgement counts only if it is of this run and, once there is one, of this epoch.
 //! - A range is recovered at most once in a run.
 
+mod cancelling;
 mod effects;
 mod listed;
 mod periods;
@@ -96,6 +97,10 @@ enum Phase {
     Resting {
         until_ms: u64,
     },
+    /// The run is cancelled; ABORT is sent this many times more.
+    Cancelling {
+        sends_left: u32,
+    },
     Finished,
 }
 
@@ -170,6 +175,7 @@ impl Client {
             Phase::Keeping | Phase::Committing | Phase::Finished => None,
             Phase::Asking { until_ms } => Some(until_ms.min(self.send_at_ms)),
             Phase::Resting { until_ms } => Some(until_ms.min(self.period_end_ms)),
+            Phase::Cancelling { .. } => Some(self.send_at_ms),
             _ => Some(self.period_end_ms.min(self.send_at_ms)),
         }
     }
@@ -185,7 +191,9 @@ impl Client {
                 self.end_period();
             }
             Phase::Storing if is_over => self.not_stored(),
-            Phase::Evicting | Phase::Resting { .. } if is_over => self.end_eviction(),
+            Phase::Evicting | Phase::Resting { .. } if is_over => {
+                self.end_eviction("it has not answered");
+            }
             Phase::Resting { until_ms } if self.now_ms >= until_ms => self.take_epoch(),
             _ => {}
         }
@@ -206,6 +214,8 @@ impl Client {
             Phase::Cutting => self.send_cut(State::Captured),
             Phase::Storing => self.send_cut(State::Stored),
             Phase::Evicting | Phase::Loading => self.send_parts(),
+            Phase::Cancelling { sends_left: 0 } => return self.end_cancelled(),
+            Phase::Cancelling { sends_left } => self.send_abort(sends_left),
             _ => return,
         }
         let spread = self.chance.up_to(self.backoff_ms / 2);
@@ -255,6 +265,10 @@ impl Client {
             Phase::Preparing => self.take_ready(answer),
             Phase::Cutting | Phase::Storing => self.take_stored(answer),
             Phase::Evicting | Phase::Loading => self.take_listed(answer),
+            // What was freed before ABORT came is reported.
+            Phase::Cancelling { .. } if !self.is_before_eviction() => {
+                self.note_listed(answer);
+            }
             _ => {}
         }
     }

@@ -127,7 +127,6 @@ impl Acknowledgement {
         put_description(&mut bytes, &self.description);
         bytes.put_u8(u8::from(self.snapshot.is_some()));
         bytes.put(&self.snapshot.unwrap_or(SnapshotId::ZERO).0);
-        bytes.put(&self.root);
         let end = self.reason.floor_char_boundary(REASON_BYTES_MAX);
         put_short(&mut bytes, &self.reason.as_bytes()[..end]);
         bytes
@@ -145,7 +144,6 @@ impl Acknowledgement {
         let description = take_description(&mut fields)?;
         let has_snapshot = take_bool(&mut fields)?;
         let snapshot = SnapshotId(fields.array()?);
-        let root = fields.array()?;
         let reason = take_text(&mut fields)?.to_owned();
         if reason.len() > REASON_BYTES_MAX {
             return Err(FormatError::Field("reason"));
@@ -163,7 +161,6 @@ impl Acknowledgement {
             state: *state,
             description,
             snapshot: has_snapshot.then_some(snapshot),
-            root,
             reason,
         })
     }

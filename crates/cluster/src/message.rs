@@ -215,8 +215,6 @@ pub struct Acknowledgement {
     pub description: Description,
     /// The agent's snapshot, if it is stored.
     pub snapshot: Option<SnapshotId>,
-    /// The root signature of what was captured; zeros before.
-    pub root: [u8; 4],
     /// Why it failed or was refused; otherwise empty.
     pub reason: String,
 }

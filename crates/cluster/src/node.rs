@@ -154,7 +154,11 @@ impl Node {
         let round = self.round.as_ref();
         let deadline = round.filter(|_| self.buckets.values().any(is_timed));
         let deadline = deadline.map(|round| round.deadline_at_ms);
-        deadline.into_iter().chain(self.replies.earliest_ms()).min()
+        let late = self.buckets.values().filter_map(|bucket| match bucket.step {
+            Step::Freeing { by_ms, .. } => Some(by_ms).filter(|by_ms| *by_ms > self.now_ms),
+            _ => None,
+        });
+        deadline.into_iter().chain(late).chain(self.replies.earliest_ms()).min()
     }
 
     /// The highest epoch that is on the disk.
@@ -184,8 +188,10 @@ impl Node {
     }
 
     fn go_to(&mut self, now_ms: u64) {
+        let before_ms = self.now_ms;
         self.now_ms = self.now_ms.max(now_ms);
         self.expire();
+        self.report_late(before_ms);
         for reply in self.replies.take_due(self.now_ms) {
             let acknowledgement = match reply.about {
                 About::Bucket(number) => self.acknowledgement(reply.run, number),

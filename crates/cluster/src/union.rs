@@ -151,8 +151,9 @@ mod tests {
     }
 
     fn shown(union: &Union) -> (String, String) {
-        let gaps = union.gaps.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-        let overlap = |o: &Overlap| format!("{}>{} {}", o.other.bucket, o.doubted.bucket, o.range);
+        let gaps = union.gaps.iter().map(KeyRange::interval).collect::<Vec<_>>().join(" ");
+        let overlap =
+            |o: &Overlap| format!("{}>{} {}", o.other.bucket, o.doubted.bucket, o.range.interval());
         let overlaps = union.overlaps.iter().map(overlap).collect::<Vec<_>>().join(" ");
         (gaps, overlaps)
     }

@@ -2,26 +2,25 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use strongroom_base::entropy::random_array;
-use strongroom_base::{Cancel, Cancelled, Monitor, OsEntropy, SnapshotId, Stopwatch};
+use strongroom_base::{Cancel, Monitor, OsEntropy, SnapshotId, Stopwatch};
 use strongroom_bucket::KeyRange;
 use strongroom_cluster::{
     Acknowledgement, Client, ClientEffect, ClientInput, ClientOptions, Command, Epoch, FileName,
     NodeId, Outcome, RunId, StoredPart, Task, open_acknowledgement, seal_command,
 };
 
+use crate::datagrams::ClientSocket;
 use crate::files::{ControllerFile, replace};
 
 /// How long nodes are asked what they have, unless all keys are known earlier.
 const ASK_MS: u32 = 1_000;
 /// How often it looks whether it is to end, at least.
 const TICK: Duration = Duration::from_millis(100);
-/// Hops that a datagram to a group may take.
-const MULTICAST_HOPS: u32 = 16;
 /// More than a datagram of the cluster may have.
 const DATAGRAM_BYTES: usize = 2048;
 
@@ -50,9 +49,6 @@ pub enum RunError {
         /// Why.
         why: String,
     },
-    /// It was asked to stop.
-    #[error(transparent)]
-    Cancelled(#[from] Cancelled),
 }
 
 /// What a run asks of its caller.
@@ -80,12 +76,11 @@ pub struct Run<'r> {
     pub limits: RunLimits,
 }
 
-/// Runs it to its end.
+/// Runs it to its end. If it is cancelled, programs that are stopped are let go first.
 ///
 /// # Errors
 ///
-/// No datagram can be sent, what was kept cannot be read, or a stop was requested. Programs that are
-/// stopped go on at their deadline.
+/// No datagram can be sent, or what was kept cannot be read.
 pub fn run(
     run: Run<'_>,
     caller: &mut dyn RunCaller,
@@ -128,8 +123,12 @@ pub fn run(
             effects = results.into_iter().flat_map(|input| client.input(now_ms(), input)).collect();
             continue;
         }
-        // A cut that is being made is made: nodes forget an epoch that ends here.
-        cancel.check()?;
+        if cancel.is_cancelled() {
+            effects = client.cancel(now_ms());
+            if !effects.is_empty() {
+                continue;
+            }
+        }
         let due = client
             .wake_at_ms()
             .map_or(TICK, |at| Duration::from_millis(at.saturating_sub(now_ms())).min(TICK));
@@ -161,27 +160,27 @@ fn keep_epoch(path: &Path, epoch: Epoch) -> ClientInput {
 /// The datagrams of a client.
 struct Wire<'w> {
     files: &'w ControllerFile,
-    socket: UdpSocket,
+    socket: ClientSocket,
+    /// The group, or each node.
+    targets: Vec<SocketAddr>,
 }
 
 impl<'w> Wire<'w> {
     fn open(files: &'w ControllerFile) -> Result<Self, RunError> {
-        let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-        let socket = UdpSocket::bind(any).map_err(RunError::Socket)?;
-        socket.set_multicast_ttl_v4(MULTICAST_HOPS).map_err(RunError::Socket)?;
-        Ok(Self { files, socket })
-    }
-
-    /// To the group, or to each node. What is lost is repeated.
-    fn send(&self, command: &Command, monitor: &dyn Monitor) {
-        let files = self.files;
-        let datagram = seal_command(command, &files.controller, &files.group, &OsEntropy);
         let targets: Vec<SocketAddr> = match files.multicast {
             Some(group) => vec![group],
             None => files.nodes.iter().map(|node| node.address).collect(),
         };
-        for target in targets {
-            if let Err(error) = self.socket.send_to(&datagram, target) {
+        let socket = ClientSocket::open(&targets).map_err(RunError::Socket)?;
+        Ok(Self { files, socket, targets })
+    }
+
+    /// What is lost is repeated.
+    fn send(&self, command: &Command, monitor: &dyn Monitor) {
+        let files = self.files;
+        let datagram = seal_command(command, &files.controller, &files.group, &OsEntropy);
+        for target in &self.targets {
+            if let Err(error) = self.socket.send(&datagram, *target) {
                 monitor.detail(&format!("a command to {target} is not sent: {error}"));
             }
         }
@@ -195,9 +194,10 @@ impl<'w> Wire<'w> {
         };
         // A timeout of zero would wait for ever.
         let wait = wait.max(Duration::from_millis(1));
-        self.socket.set_read_timeout(Some(wait)).ok()?;
+        let socket = self.socket.socket();
+        socket.set_read_timeout(Some(wait)).ok()?;
         let mut bytes = [0; DATAGRAM_BYTES];
-        let (length, from) = self.socket.recv_from(&mut bytes).ok()?;
+        let (length, from) = socket.recv_from(&mut bytes).ok()?;
         match open_acknowledgement(&bytes[..length], key_of) {
             Ok(answer) => Some(answer),
             Err(error) => {

@@ -30,7 +30,7 @@ pub enum FilesError {
         error: io::Error,
     },
     /// Others can read its secrets.
-    #[error("{} can be read by others, and has secrets: chmod 600", .0.display())]
+    #[error("{} can be read by other users, and has secrets", .0.display())]
     Open(PathBuf),
     /// It is no such file.
     #[error("{} is no file of a cluster: {why}", .path.display())]
@@ -39,6 +39,16 @@ pub enum FilesError {
         path: PathBuf,
         /// What is wrong in it.
         why: String,
+    },
+    /// No node hears a group of another family.
+    #[error("the group {group} and the address {address} of node \"{name}\" are not of one family")]
+    Families {
+        /// The group.
+        group: SocketAddr,
+        /// What people call the node.
+        name: String,
+        /// Where its agent listens.
+        address: SocketAddr,
     },
     /// Two nodes cannot have one name.
     #[error("the cluster in {} has a node \"{name}\"", .folder.display())]
@@ -150,7 +160,7 @@ impl ControllerFile {
     ///
     /// # Errors
     ///
-    /// A node of that name exists, or a file cannot be written.
+    /// A node of that name exists, a node has not the family of the group, or a file cannot be written.
     pub fn add(
         folder: &Path,
         nodes: &[(String, SocketAddr)],
@@ -168,6 +178,8 @@ impl ControllerFile {
             },
         };
         text.multicast = multicast.or(text.multicast);
+        let known = text.nodes.iter().map(|node| (&node.name, node.address));
+        check_families(text.multicast, known.chain(nodes.iter().map(|(name, at)| (name, *at))))?;
         let secret = unhex_array(&text.controller).ok_or_else(|| wrong(&path, "its key"))?;
         let mut written = Vec::new();
         for (name, address) in nodes {
@@ -222,6 +234,17 @@ impl NodeText {
     }
 }
 
+/// Refuses a group that some node cannot hear: one of IPv4 for an address of IPv6, or the reverse.
+fn check_families<'n>(
+    group: Option<SocketAddr>,
+    nodes: impl IntoIterator<Item = (&'n String, SocketAddr)>,
+) -> Result<(), FilesError> {
+    let Some(group) = group else { return Ok(()) };
+    let unfit = nodes.into_iter().find(|(_, address)| address.is_ipv4() != group.is_ipv4());
+    let unfit = unfit.map(|(name, address)| (name.clone(), address));
+    unfit.map_or(Ok(()), |(name, address)| Err(FilesError::Families { group, name, address }))
+}
+
 fn wrong(path: &Path, what: &str) -> FilesError {
     FilesError::Form { path: path.to_owned(), why: format!("{what} is not as it is written") }
 }
@@ -262,36 +285,4 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cluster_grows_and_its_files_fit_each_other() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path().join("cluster");
-        assert!(ControllerFile::read(&folder).unwrap().is_none());
-        let entropy = strongroom_base::OsEntropy;
-        let address: SocketAddr = "10.0.0.1:7420".parse().unwrap();
-        let one = [("one".to_owned(), address)];
-        ControllerFile::add(&folder, &one, None, &entropy).unwrap();
-        let two = [("two".to_owned(), address)];
-        let written = ControllerFile::add(&folder, &two, None, &entropy).unwrap();
-        assert_eq!(written, [folder.join("two.json")]);
-        let controller = ControllerFile::read(&folder).unwrap().unwrap();
-        assert_eq!(controller.nodes.len(), 2);
-        for node in &controller.nodes {
-            let file = NodeFile::read(&folder.join(format!("{}.json", node.name))).unwrap();
-            assert_eq!((&file.name, file.id, file.key.0), (&node.name, node.id, node.key.0));
-            assert_eq!(file.controller.0, controller.controller.public().0);
-            assert_eq!(file.group.0, controller.group.0);
-        }
-        let error = ControllerFile::add(&folder, &one, None, &entropy);
-        assert!(matches!(error, Err(FilesError::Taken { .. })));
-        let path = folder.join("one.json");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(NodeFile::read(&path), Err(FilesError::Open(_))));
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        fs::write(&path, "{}").unwrap();
-        assert!(matches!(NodeFile::read(&path), Err(FilesError::Form { .. })));
-    }
-}
+mod tests;

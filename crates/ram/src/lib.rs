@@ -17,6 +17,7 @@ pub mod about;
 pub mod agent;
 pub mod client;
 pub mod cut;
+mod datagrams;
 pub mod files;
 mod hex;
 pub mod keeper;

@@ -10,9 +10,11 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use strongroom_ram::files::FilesError;
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
+use crate::terminal::printable;
 
 /// What is done with memory.
 #[derive(Debug, Clone, clap::Args)]
@@ -47,7 +49,17 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
 }
 
 /// Why the files of a cluster are of no use.
-fn cluster_failed(error: strongroom_ram::files::FilesError) -> CliError {
-    let hint = "`strongroom ram cluster add FOLDER NODE=ADDRESS:PORT` makes these files";
+fn cluster_failed(error: FilesError) -> CliError {
+    let hint = match &error {
+        FilesError::Open(path) => format!(
+            "run `chmod 600 {}`; if another user may have read it, make a new cluster in another \
+             folder with `strongroom ram cluster add`",
+            printable(path)
+        ),
+        FilesError::Families { .. } => {
+            "choose a group of their family; without --multicast, nodes may have both".to_owned()
+        }
+        _ => "`strongroom ram cluster add FOLDER NODE=ADDRESS:PORT` makes these files".to_owned(),
+    };
     CliError::new(Exit::Failed, error.to_string(), hint)
 }

@@ -2,11 +2,15 @@
 //! with a network that loses, stored at one instant, loaded elsewhere, evicted.
 
 mod bad_days;
+mod families;
 mod nodes;
 
 use std::fs;
+use std::time::Duration;
 
 use nodes::{Net, Node};
+use rustix::process::{Pid, Signal, kill_process};
+use strongroom_base::Stopwatch;
 
 use crate::world::{World, is_root, skipped};
 
@@ -83,7 +87,7 @@ fn memory_is_freed_only_if_it_is_what_was_stored_and_comes_back_elsewhere() {
     let evicted = net.run(&world, "store sales --evict --json").exits(0).summary();
     let freed = evicted["eviction"]["evicted"].as_array().unwrap().len();
     assert!(freed > 0, "{evicted}");
-    net.run(&world, "status sales").exits(3).warns("no node has the keys");
+    net.run(&world, "status sales").exits(3).warns("no node has these keys: ");
     let loaded = net.run(&world, "load sales").exits(0);
     loaded.says(&format!("loaded {freed} bucket"));
     net.check(&nodes);
@@ -101,6 +105,32 @@ fn memory_is_freed_only_if_it_is_what_was_stored_and_comes_back_elsewhere() {
 }
 
 #[test]
+fn a_store_that_is_interrupted_lets_programs_go_on_before_their_deadline() {
+    if skipped("network namespaces", missing()) {
+        return;
+    }
+    let (world, net) = (World::with_repository(), Net::new(3));
+    let mut nodes = three_nodes(&world, &net, false);
+    nodes.remove(1).kill();
+    let ready = || {
+        let summary = net.run(&world, "status sales --json").exits(3).summary();
+        let buckets = summary["buckets"].as_array().unwrap();
+        buckets.iter().filter(|bucket| bucket["state"] == "ready").count()
+    };
+    let watch = Stopwatch::start();
+    let store = net.start(&world, "store sales --deadline 50 --tries 1");
+    while ready() < 2 {
+        assert!(watch.elapsed() < Duration::from_secs(30), "no program holds still");
+    }
+    kill_process(Pid::from_child(&store), Signal::INT).unwrap();
+    let stopped = World::finish(store).exits(130);
+    stopped.warns("no snapshot was made, and programs go on; run it again to store");
+    assert_eq!(ready(), 0, "programs hold still");
+    assert!(watch.elapsed() < Duration::from_secs(45), "that may have been the deadline");
+    net.check_with(&nodes, "programs answer");
+}
+
+#[test]
 fn an_agent_that_dies_in_a_round_leaves_no_program_stopped() {
     if skipped("network namespaces", missing()) {
         return;
@@ -109,7 +139,7 @@ fn an_agent_that_dies_in_a_round_leaves_no_program_stopped() {
     let mut nodes = three_nodes(&world, &net, false);
     for round in 0..4 {
         let store = net.start(&world, "store sales --deadline 2 --tries 3");
-        std::thread::sleep(std::time::Duration::from_millis(5 + 40 * round));
+        std::thread::sleep(Duration::from_millis(5 + 40 * round));
         nodes[1].restart_agent(&world, &net);
         // It may have been stored before, or again after; or it says why not.
         let output = World::finish(store);
@@ -119,10 +149,26 @@ fn an_agent_that_dies_in_a_round_leaves_no_program_stopped() {
     net.run(&world, "store sales").exits(0).says("stored 3 buckets");
     // So does a client.
     let mut client = net.start(&world, "store sales");
-    std::thread::sleep(std::time::Duration::from_millis(30));
+    std::thread::sleep(Duration::from_millis(30));
     client.kill().unwrap();
     client.wait().unwrap();
     net.check(&nodes);
     net.run(&world, "store sales").exits(0).says("stored 3 buckets");
     world.run(["verify"]).exits(0);
+}
+
+#[test]
+fn a_file_that_others_can_read_is_refused_with_what_to_do() {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    let world = World::with_repository();
+    let folder = world.path("cluster");
+    let words = ["ram", "cluster", "add", folder.to_str().unwrap(), "one=127.0.0.1:7420"];
+    world.run(words).exits(0);
+    let file = folder.join("one.json");
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    let file = file.to_str().unwrap();
+    let refused = world.run(["ram", "agent", "--node", file]).exits(1);
+    refused.warns("can be read by other users").warns(&format!("run `chmod 600 {file}`"));
 }

@@ -113,8 +113,6 @@ pub struct StoredPart {
     pub part: Part,
     /// What it held.
     pub description: Description,
-    /// Its root signature.
-    pub root: [u8; 4],
 }
 
 /// Why a bucket, or a node, did not do what was asked.
@@ -167,6 +165,9 @@ pub enum Outcome {
         /// What nodes loaded.
         answers: Vec<Acknowledgement>,
     },
+    /// It was cancelled before there was a cut, or before all of one was loaded. A run that was
+    /// cancelled later ends with what it did.
+    Cancelled,
     /// There is no cut, or not all of it is loaded.
     Failed(ClusterError),
 }
@@ -176,9 +177,9 @@ pub enum Outcome {
 pub enum ClusterError {
     /// Keys are missing, or claimed twice, or buckets failed.
     #[error(
-        "file {file} is incomplete at the deadline{}{}{}: start the agents of these keys, or load \
+        "file {file} is incomplete at the deadline{}{}{}. Start the agents of these keys, or load \
          their buckets from the last cut",
-        list(": no bucket is ready for", missing),
+        list(": no bucket is ready for these keys:", missing),
         list("; claimed twice:", &overlaps.iter().map(|it| &it.range).collect::<Vec<_>>()),
         list(";", problems)
     )]

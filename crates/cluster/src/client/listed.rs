@@ -43,26 +43,37 @@ impl Client {
             }
             return;
         }
-        let is_final = match self.phase {
-            Phase::Loading => matches!(answer.state, State::Loaded | State::Failed),
-            _ => matches!(answer.state, State::Evicted | State::Changed | State::Failed),
-        };
-        let part = holder_of(answer).filter(|it| parts.iter().any(|part| holder(part) == *it));
-        let Some(part) = part.filter(|_| is_final) else { return };
-        if answer.state == State::Failed {
-            self.note(answer, answer.reason.clone());
+        if !self.note_listed(answer) {
+            return;
         }
-        self.answers.insert(part, answer.clone());
         let is_complete = parts.iter().all(|part| self.answers.contains_key(&holder(part)));
         if self.phase == Phase::Evicting {
             if is_complete {
-                self.end_eviction();
+                self.end_eviction("it has not answered");
             }
         } else if self.not_loaded().is_empty() {
             self.loaded();
         } else if is_complete {
             self.end_period();
         }
+    }
+
+    /// Remembers an answer of a listed bucket, if it is its last. Returns whether it is.
+    pub(super) fn note_listed(&mut self, answer: &Acknowledgement) -> bool {
+        let Some((_, parts)) = self.listed() else { return false };
+        let is_final = match self.phase {
+            Phase::Loading => matches!(answer.state, State::Loaded | State::Failed),
+            // It is late, and may be evicted later.
+            Phase::Evicting if answer.state == State::Evicting => !answer.reason.is_empty(),
+            _ => matches!(answer.state, State::Evicted | State::Changed | State::Failed),
+        };
+        let part = holder_of(answer).filter(|it| parts.iter().any(|part| holder(part) == *it));
+        let Some(part) = part.filter(|_| is_final) else { return false };
+        if !answer.reason.is_empty() {
+            self.note(answer, answer.reason.clone());
+        }
+        self.answers.insert(part, answer.clone());
+        true
     }
 
     /// Keys that are neither loaded nor in memory already, in buckets of no part.
@@ -81,8 +92,9 @@ impl Client {
         self.finish(Outcome::Loaded { cut, answers: loaded });
     }
 
-    /// All have answered, or the time is over. The cut is committed in any case.
-    pub(super) fn end_eviction(&mut self) {
+    /// All have answered, or the time is over, or the run is cancelled; `unanswered` is what is said of
+    /// those that have not answered. The cut is committed in any case.
+    pub(super) fn end_eviction(&mut self, unanswered: &str) {
         let Some((_, parts)) = self.listed() else { return };
         let mut eviction = Eviction::default();
         for part in parts {
@@ -96,7 +108,7 @@ impl Client {
             let reason = match (answer.map(|answer| answer.state), known) {
                 (Some(State::Changed), _) => "it changed since it was stored".to_owned(),
                 (_, Some(problem)) => problem.reason.clone(),
-                _ => "it has not answered".to_owned(),
+                _ => unanswered.to_owned(),
             };
             let state = answer.map_or(State::Idle, |answer| answer.state);
             eviction.left.push(Problem { node, bucket, state, reason });

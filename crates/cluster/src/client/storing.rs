@@ -146,6 +146,6 @@ fn stored_part(answer: &Acknowledgement) -> Option<StoredPart> {
     let (bucket, snapshot) = (answer.bucket?, answer.snapshot?);
     let part = Part { bucket, node: answer.node, snapshot };
     let is_stored = answer.state == State::Stored;
-    let (description, root) = (answer.description.clone(), answer.root);
-    is_stored.then_some(StoredPart { part, description, root })
+    let description = answer.description.clone();
+    is_stored.then_some(StoredPart { part, description })
 }

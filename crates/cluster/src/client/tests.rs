@@ -33,7 +33,6 @@ fn answer(client: &Client, bucket: u32, state: State, range: KeyRange) -> Acknow
         state,
         description: Description { range: Some(range), split_version: 1, bytes: 1 },
         snapshot: (state == State::Stored).then_some(SnapshotId([bucket as u8; 16])),
-        root: [0; 4],
         reason: if state == State::Failed { "it is ill".to_owned() } else { String::new() },
     }
 }
@@ -114,6 +113,61 @@ fn a_commit_that_failed_evicts_nothing() {
     assert_eq!(verbs(&effects), ["abort", "finish"]);
 }
 
+/// Ticks until it ends, 50 ms at a time. Returns all that it asked for.
+fn to_its_end(client: &mut Client, mut now_ms: u64) -> Vec<ClientEffect> {
+    let mut effects = Vec::new();
+    while client.wake_at_ms().is_some() {
+        now_ms += 50;
+        effects.extend(client.tick(now_ms));
+    }
+    effects
+}
+
+#[test]
+fn a_store_that_is_cancelled_lets_programs_go_on() {
+    let mut client = preparing(Task::Store { evicts: false });
+    give(&mut client, 1, State::Ready, range("", "m"));
+    assert_eq!(verbs(&client.cancel(30)), ["abort"]);
+    assert_eq!(client.cancel(31), [], "once is enough");
+    let late = answer(&client, 2, State::Ready, range("m", ""));
+    assert_eq!(client.receive(32, &late), [], "no cut after it");
+    let effects = to_its_end(&mut client, 32);
+    assert_eq!(verbs(&effects), ["abort", "abort", "finish"]);
+    assert_eq!(effects.last(), Some(&ClientEffect::Finish(Outcome::Cancelled)));
+}
+
+#[test]
+fn what_no_node_has_heard_of_is_cancelled_at_once() {
+    let mut client = client(Task::Store { evicts: false });
+    client.tick(0);
+    assert_eq!(client.cancel(1), [ClientEffect::Finish(Outcome::Cancelled)]);
+}
+
+#[test]
+fn a_commit_that_is_under_way_is_not_cancelled() {
+    let (mut client, _) = committing(Task::Store { evicts: false });
+    assert_eq!(client.cancel(30), []);
+    let effects = client.input(40, ClientInput::Committed(SnapshotId([9; 16])));
+    assert!(matches!(&effects[..], [ClientEffect::Finish(Outcome::Stored { .. })]), "{effects:?}");
+}
+
+#[test]
+fn an_eviction_that_is_cancelled_names_what_was_freed() {
+    let (mut client, _) = committing(Task::Store { evicts: true });
+    client.input(40, ClientInput::Committed(SnapshotId([9; 16])));
+    client.input(40, ClientInput::EpochKept(Epoch(6)));
+    assert_eq!(verbs(&client.cancel(50)), ["abort"]);
+    assert_eq!(give(&mut client, 1, State::Evicted, range("", "m")), []);
+    let effects = to_its_end(&mut client, 50);
+    let Some(ClientEffect::Finish(Outcome::Stored { eviction: Some(eviction), .. })) =
+        effects.last()
+    else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(eviction.evicted.len(), 1);
+    assert_eq!(eviction.left[0].reason, "the run was cancelled before it answered");
+}
+
 #[test]
 fn answers_of_other_runs_and_epochs_do_not_count() {
     let mut client = preparing(Task::Store { evicts: false });
@@ -172,8 +226,8 @@ fn what_is_missing_is_recovered_once_and_named() {
     let ClientEffect::Finish(Outcome::Failed(error)) = &effects[1] else { panic!("{effects:?}") };
     assert_eq!(
         error.to_string(),
-        "file f is incomplete at the deadline: no bucket is ready for [m, ): start the agents of \
-         these keys, or load their buckets from the last cut"
+        "file f is incomplete at the deadline: no bucket is ready for these keys: from m. Start \
+         the agents of these keys, or load their buckets from the last cut"
     );
 }
 
@@ -228,4 +282,21 @@ fn a_load_is_done_when_all_keys_are_in_memory() {
     assert_eq!(give(&mut client, 1, State::Loaded, range("", "m")), []);
     let effects = give(&mut client, 2, State::Loaded, range("m", ""));
     assert!(matches!(&effects[..], [ClientEffect::Finish(Outcome::Loaded { .. })]));
+}
+
+#[test]
+fn an_eviction_does_not_wait_for_a_program_that_is_late() {
+    let (mut client, _) = committing(Task::Store { evicts: true });
+    client.input(40, ClientInput::Committed(SnapshotId([9; 16])));
+    client.input(40, ClientInput::EpochKept(Epoch(6)));
+    give(&mut client, 1, State::Evicted, range("", "m"));
+    let mut late = answer(&client, 2, State::Evicting, range("m", ""));
+    assert_eq!(client.receive(50, &late), [], "it is in time");
+    late.reason = "it is late".to_owned();
+    let effects = client.receive(60, &late);
+    let [ClientEffect::Finish(Outcome::Stored { eviction: Some(eviction), .. })] = &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert_eq!((eviction.evicted.len(), &*eviction.left[0].reason), (1, "it is late"));
 }

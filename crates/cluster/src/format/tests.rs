@@ -39,7 +39,6 @@ fn acknowledgement() -> Acknowledgement {
         state: State::Stored,
         description: Description { range: Some(range), split_version: 2, bytes: 4_096 },
         snapshot: Some(SnapshotId([3; 16])),
-        root: [1, 2, 3, 4],
         reason: String::new(),
     }
 }
@@ -144,7 +143,7 @@ fn sizes_are_those_of_the_document() {
     assert_eq!(evict.pack().len(), command_bytes + 24 + 2 + 2 * 36);
     let mut bare = Acknowledgement { bucket: None, snapshot: None, ..acknowledgement() };
     bare.description.range = None;
-    assert_eq!(bare.pack().len(), 3 * 8 + 1 + 4 + 1 + 2 * 8 + 1 + 1 + 16 + 4 + 1);
+    assert_eq!(bare.pack().len(), 3 * 8 + 1 + 4 + 1 + 2 * 8 + 1 + 1 + 16 + 1);
     assert_eq!(record().pack().len(), 8 + 4 + 8 + 4 + 3 * 29 + 32);
 }
 
@@ -172,7 +171,7 @@ const EVICT: &[&str] = &[
 ];
 const ACKNOWLEDGEMENT: &[&str] = &[
     "0500000000000000090000000000000009000000000000000103000000040200000000000000001000000000",
-    "0000020161016d01030303030303030303030303030303030102030400",
+    "0000020161016d010303030303030303030303030303030300",
 ];
 const RECORD: &[&str] = &[
     "5352434c55535400000000000900000000000000030000000100000000070000000000000003030303030303",

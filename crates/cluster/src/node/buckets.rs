@@ -18,10 +18,13 @@ pub(super) struct Bucket {
     pub step: Step,
     /// The epoch that the step belongs to.
     pub epoch: Epoch,
-    /// What it was stored as, and the signature of what was captured.
+    /// What it was stored as.
     pub snapshot: Option<SnapshotId>,
-    pub root: [u8; 4],
 }
+
+/// What a client hears of a program that does not end its callback. Nothing can be undone: it may have
+/// freed a part.
+const LATE: &str = "its program has not freed it before the deadline, and may still do so";
 
 /// How far a bucket is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +37,11 @@ pub(super) enum Step {
     Capturing,
     Storing,
     Comparing(Cut),
-    Freeing(Cut),
+    Freeing {
+        cut: Cut,
+        /// From then on it is late.
+        by_ms: u64,
+    },
     Loading(Cut),
     /// It reaches this state when the record is on the disk.
     Saving(State),
@@ -48,7 +55,9 @@ impl Step {
             Self::Quiescing => State::Preparing,
             Self::Capturing => State::Ready,
             Self::Storing | Self::Saving(State::Stored) => State::Captured,
-            Self::Comparing(_) | Self::Freeing(_) | Self::Saving(State::Evicted) => State::Evicting,
+            Self::Comparing(_) | Self::Freeing { .. } | Self::Saving(State::Evicted) => {
+                State::Evicting
+            }
             Self::Loading(_) | Self::Saving(_) => State::Loading,
         }
     }
@@ -64,7 +73,7 @@ impl Step {
     /// Whether it must end before another round can have the bucket: memory is half free or half
     /// loaded.
     pub fn is_busy(&self) -> bool {
-        matches!(self, Self::Freeing(_) | Self::Loading(_))
+        matches!(self, Self::Freeing { .. } | Self::Loading(_))
             || matches!(self, Self::Saving(State::Evicted | State::Loaded))
     }
 
@@ -93,7 +102,6 @@ impl Bucket {
             step: Step::Rests(State::Idle),
             epoch,
             snapshot: None,
-            root: [0; 4],
         }
     }
 
@@ -106,7 +114,6 @@ impl Bucket {
     pub fn enter(&mut self, epoch: Epoch) {
         self.epoch = epoch;
         self.snapshot = None;
-        self.root = [0; 4];
         self.stopped = self.description.clone();
     }
 }
@@ -146,13 +153,13 @@ impl Node {
         let description = if is_of_stop { &bucket.stopped } else { &bucket.description };
         let reason = match &bucket.step {
             Step::Failed(reason) => reason.clone(),
+            Step::Freeing { by_ms, .. } if *by_ms <= self.now_ms => LATE.to_owned(),
             _ => String::new(),
         };
         Some(Acknowledgement {
             bucket: Some(number),
             description: description.clone(),
             snapshot: bucket.snapshot.filter(|_| state == State::Stored),
-            root: bucket.root,
             ..self.own_acknowledgement(run, bucket.epoch, state, reason)
         })
     }
@@ -174,7 +181,6 @@ impl Node {
             state,
             description: Description::default(),
             snapshot: None,
-            root: [0; 4],
             reason,
         }
     }

@@ -141,8 +141,6 @@ pub enum NodeInput {
         epoch: Epoch,
         /// What was copied.
         description: Description,
-        /// Its root signature.
-        root: [u8; 4],
     },
     /// A copy is in a committed snapshot of the agent.
     Stored {

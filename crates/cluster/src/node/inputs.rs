@@ -22,9 +22,9 @@ impl Node {
                     self.quiesced(bucket, description);
                 }
             }
-            NodeInput::Captured { bucket, epoch, description, root } => {
+            NodeInput::Captured { bucket, epoch, description } => {
                 if self.is_at(bucket, epoch, |step| *step == Step::Capturing) {
-                    self.captured(bucket, epoch, &description, root);
+                    self.captured(bucket, epoch, &description);
                 }
             }
             NodeInput::Stored { bucket, epoch, snapshot } => {
@@ -165,18 +165,11 @@ impl Node {
     }
 
     /// The program goes on at once: what it held is copied.
-    fn captured(
-        &mut self,
-        number: BucketNumber,
-        epoch: Epoch,
-        description: &Description,
-        root: [u8; 4],
-    ) {
+    fn captured(&mut self, number: BucketNumber, epoch: Epoch, description: &Description) {
         let bucket = self.entry(number);
         if !is_same_part(&bucket.stopped, description) {
             return self.fail(number, "its program changed its range while it was stopped");
         }
-        bucket.root = root;
         bucket.stopped.bytes = description.bytes;
         self.effects.push(NodeEffect::Resume { bucket: number });
         self.effects.push(NodeEffect::Store { bucket: number, epoch });
@@ -187,7 +180,8 @@ impl Node {
         let bucket = self.buckets.get(&number).filter(|bucket| bucket.epoch == epoch);
         let Some(Step::Comparing(cut)) = bucket.map(|bucket| bucket.step.clone()) else { return };
         if is_equal {
-            self.step(number, Step::Freeing(cut));
+            let by_ms = self.now_ms + self.round.as_ref().map_or(0, |round| round.wait_ms).max(1);
+            self.step(number, Step::Freeing { cut, by_ms });
             return self.effects.push(NodeEffect::Free { bucket: number, epoch });
         }
         self.release(number);
@@ -197,7 +191,7 @@ impl Node {
     fn freed(&mut self, number: BucketNumber, epoch: Epoch) {
         let bucket = self.buckets.get_mut(&number).filter(|bucket| bucket.epoch == epoch);
         let Some(bucket) = bucket else { return };
-        let Step::Freeing(cut) = bucket.step else { return };
+        let Step::Freeing { cut, .. } = bucket.step else { return };
         bucket.is_attached = false;
         self.step(number, Step::Saving(State::Evicted));
         self.keep(number, epoch, Kept::Evicted(cut), State::Evicted);
@@ -218,7 +212,7 @@ impl Node {
             return;
         }
         match self.buckets[&number].step {
-            Step::Freeing(_) => {
+            Step::Freeing { .. } => {
                 self.effects.push(NodeEffect::Resume { bucket: number });
                 self.step(number, Step::Failed(reason));
             }

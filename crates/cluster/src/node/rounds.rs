@@ -23,6 +23,8 @@ pub(super) struct Round {
     pub run: RunId,
     pub kind: Kind,
     pub deadline_at_ms: u64,
+    /// How long a program may take that was asked to free a bucket, before its client hears of it.
+    pub wait_ms: u64,
     /// Who hears of news.
     pub controller: SocketAddr,
     /// Buckets that the first command lists.
@@ -85,13 +87,14 @@ impl Node {
         if command.epoch <= self.record.epoch {
             return self.refuse(from, command);
         }
-        let wait_ms = command.deadline_ms.min(self.options.deadline_ms_max);
+        let wait_ms = u64::from(command.deadline_ms.min(self.options.deadline_ms_max));
         self.record.epoch = command.epoch;
         self.persist(Then::Begin(Round {
             epoch: command.epoch,
             run: command.run,
             kind,
-            deadline_at_ms: self.now_ms + u64::from(wait_ms),
+            deadline_at_ms: self.now_ms + wait_ms,
+            wait_ms,
             controller: from,
             parts,
             is_closed: false,
@@ -275,6 +278,21 @@ impl Node {
         }
     }
 
+    /// A client does not wait for a program that became late since `before_ms` with freeing its memory.
+    pub(super) fn report_late(&mut self, before_ms: u64) {
+        let Some(round) = &self.round else { return };
+        let (to, run, became) = (round.controller, round.run, before_ms + 1..=self.now_ms);
+        if became.is_empty() {
+            return;
+        }
+        for number in self.members() {
+            let step = &self.buckets[&number].step;
+            if matches!(step, Step::Freeing { by_ms, .. } if became.contains(by_ms)) {
+                self.reply(to, run, About::Bucket(number));
+            }
+        }
+    }
+
     /// At the deadline programs go on; what is copied is stored without haste.
     pub(super) fn expire(&mut self) {
         let now_ms = self.now_ms;
@@ -283,8 +301,13 @@ impl Node {
         };
         round.is_closed = true;
         for number in self.members() {
+            let reason = match self.buckets[&number].step {
+                Step::Quiescing => "its program did not hold still before the deadline",
+                Step::Comparing(_) => "the deadline passed before it was compared",
+                _ => "the deadline passed before it was captured",
+            };
             if self.buckets[&number].step.is_timed() {
-                self.fail(number, "the deadline passed before it was done");
+                self.fail(number, reason);
             }
         }
     }

@@ -209,7 +209,7 @@ impl World {
         let description: Description = program.describe();
         let image = Image::of(program, self.stamp);
         self.hosts[host].captures.insert((bucket.0, epoch), image);
-        NodeInput::Captured { bucket, epoch, description, root: [1; 4] }
+        NodeInput::Captured { bucket, epoch, description }
     }
 
     fn store(

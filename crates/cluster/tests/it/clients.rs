@@ -18,6 +18,8 @@ pub struct Seat {
     /// What the disk has.
     kept: Epoch,
     pub outcome: Option<Outcome>,
+    /// Its user wants it to end.
+    is_cancelled: bool,
     /// When it is woken next; in the past if it is not.
     tick_at_ms: u64,
 }
@@ -71,6 +73,7 @@ impl World {
         place.client = Some(client);
         place.life += 1;
         place.outcome = None;
+        place.is_cancelled = false;
         place.tick_at_ms = 0;
         let now_ms = self.now_ms;
         self.client(seat, |client| client.tick(now_ms));
@@ -78,8 +81,12 @@ impl World {
 
     /// Lets a client do something, and begins what it asks for.
     pub fn client(&mut self, seat: usize, act: impl FnOnce(&mut Client) -> Vec<ClientEffect>) {
+        let is_cancelled = self.seats[seat].is_cancelled;
         let Some(client) = &mut self.seats[seat].client else { return };
-        let effects = act(client);
+        let mut effects = act(client);
+        if is_cancelled {
+            effects.extend(client.cancel(self.now_ms));
+        }
         let wake_at_ms = client.wake_at_ms();
         let life = self.seats[seat].life;
         for effect in effects {
@@ -116,6 +123,12 @@ impl World {
             });
             if !is_known {
                 self.blame(format!("a client reports cut {}, which is not committed", cut.epoch));
+            }
+        }
+        if outcome == Outcome::Cancelled {
+            self.cancellations += 1;
+            if !self.seats[seat].is_cancelled {
+                self.blame("a client gives up that was not cancelled".to_owned());
             }
         }
         self.seats[seat].client = None;
@@ -171,6 +184,11 @@ impl World {
             let wait_ms = self.dice.between(0, 1_000);
             self.push(wait_ms, Event::Launch { seat });
         }
+    }
+
+    pub fn cancel_client(&mut self, seat: usize) {
+        self.seats[seat].is_cancelled = true;
+        self.client(seat, |_| Vec::new());
     }
 
     /// A committed cut, the last or one before, with its parts.

@@ -20,6 +20,7 @@ struct Tally {
     evictions: AtomicU64,
     loads: AtomicU64,
     recoveries: AtomicU64,
+    cancellations: AtomicU64,
 }
 
 /// One schedule, to its end.
@@ -59,6 +60,7 @@ fn run(seed: u64, tally: &Tally) -> Result<(), String> {
     tally.evictions.fetch_add(world.evictions, Ordering::Relaxed);
     tally.loads.fetch_add(world.loads, Ordering::Relaxed);
     tally.recoveries.fetch_add(world.recoveries, Ordering::Relaxed);
+    tally.cancellations.fetch_add(world.cancellations, Ordering::Relaxed);
     world.fault.map_or(Ok(()), Err)
 }
 
@@ -108,6 +110,7 @@ fn no_schedule_breaks_a_promise() {
         ("evictions", &tally.evictions, 3_000),
         ("loads", &tally.loads, 500),
         ("recoveries", &tally.recoveries, 1_500),
+        ("cancellations", &tally.cancellations, 500),
     ];
     for (what, happened, least) in least {
         let happened = happened.load(Ordering::Relaxed);
@@ -120,6 +123,32 @@ fn no_schedule_breaks_a_promise() {
 #[ignore = "takes a minute"]
 fn no_schedule_of_a_hundred_thousand_breaks_a_promise() {
     run_all(1_000_000, 100_000);
+}
+
+/// A store that waits for keys which no program has is cancelled: programs go on long before their
+/// deadline, even if a datagram is lost.
+#[test]
+fn a_store_that_is_cancelled_lets_programs_go_on() {
+    let (mut waiting, mut freed) = (0, 0);
+    for seed in 0..200 {
+        let mut world = World::new(seed);
+        world.weather = Weather { loss: 100, ..Weather::calm() };
+        world.is_calm = true;
+        world.kill_program();
+        world.start(0, Task::Store { evicts: false });
+        world.run_until(300);
+        let is_stopped = |world: &World| world.programs.values().any(|it| it.stop.is_some());
+        if world.seats[0].client.is_none() || !is_stopped(&world) {
+            continue;
+        }
+        waiting += 1;
+        world.cancel_client(0);
+        world.run_until(900);
+        assert_eq!(world.seats[0].outcome, Some(Outcome::Cancelled), "seed {seed}");
+        freed += u32::from(!is_stopped(&world));
+    }
+    // Of three ABORTs, one in ten is lost each.
+    assert!(waiting >= 50 && freed + 2 >= waiting, "{freed} of {waiting}");
 }
 
 #[test]

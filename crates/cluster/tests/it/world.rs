@@ -105,6 +105,8 @@ pub struct World {
     pub evictions: u64,
     pub loads: u64,
     pub recoveries: u64,
+    /// Clients that were cancelled before they had done anything that stays.
+    pub cancellations: u64,
     pub fault: Option<String>,
 }
 
@@ -134,6 +136,7 @@ impl World {
             evictions: 0,
             loads: 0,
             recoveries: 0,
+            cancellations: 0,
             fault: None,
             dice,
         };
@@ -232,7 +235,11 @@ impl World {
             3 => self.kill_machine(),
             4 => self.kill_program(),
             5..=6 => self.break_a_stop(),
-            _ => self.kill_client(),
+            7..=8 => self.kill_client(),
+            _ => {
+                let seat = self.dice.below(self.seats.len());
+                self.cancel_client(seat);
+            }
         }
     }
 

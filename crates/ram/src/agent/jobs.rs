@@ -11,6 +11,7 @@ use strongroom_bucket::{AreaSize, ToProgram};
 use strongroom_catalog::Guarantee;
 use strongroom_cluster::Epoch;
 use strongroom_engine::{Stillness, StillnessGuard};
+use strongroom_repository::ErrorKind;
 
 use super::Event;
 use super::gate::Gate;
@@ -98,7 +99,7 @@ impl Job {
         self.spawn(move |job| {
             let store = || {
                 let newest = job.keeper.newest(&job.bucket, EVICTED, None);
-                let newest = newest.map_err(|error| error.to_string())?;
+                let newest = newest.map_err(|error| reason(&error))?;
                 let next = newest.map_or(0, |(version, _)| version.saturating_add(1));
                 let version = VersionText { name: EVICTED.to_owned(), version: next.max(now) };
                 job.store_called(&About { version: Some(version), ..about }, parent)
@@ -128,7 +129,7 @@ impl Job {
                 let (areas, cancel) = (&job.areas, &job.gate.cancel);
                 Ok(is_same && !job.keeper.differs(&job.bucket, areas, stored, cancel)?)
             };
-            JobEvent::Compared(compare().map_err(|error: KeepError| error.to_string()))
+            JobEvent::Compared(compare().map_err(|error| reason(&error)))
         })
     }
 
@@ -143,7 +144,7 @@ impl Job {
             let VersionText { name, version } = version;
             let load = || {
                 let found = job.keeper.newest(&job.bucket, &name, Some(version));
-                let found = found.map_err(|error| error.to_string())?;
+                let found = found.map_err(|error| reason(&error))?;
                 let Some((_, snapshot)) = found.filter(|(found, _)| *found == version) else {
                     return Err(format!("there is no version {version} of {name}"));
                 };
@@ -180,13 +181,13 @@ impl Job {
         let (bucket, areas, cancel) = (&self.bucket, &self.areas, &self.gate.cancel);
         let storing = Storing { bucket, areas, about, stillness, is_still, parent, labels, cancel };
         let stored = self.keeper.store(&storing);
-        stored.map(|outcome| outcome.backup.snapshot.id).map_err(|error| error.to_string())
+        stored.map(|outcome| outcome.backup.snapshot.id).map_err(|error| reason(&error))
     }
 
     fn fill(&self, wanted: &[String], snapshot: SnapshotId) -> Result<Box<About>, String> {
         let (areas, cancel) = (&self.areas, &self.gate.cancel);
         let loaded = self.keeper.load(&self.bucket, areas, wanted, snapshot, cancel);
-        loaded.map(Box::new).map_err(|error| error.to_string())
+        loaded.map(Box::new).map_err(|error| reason(&error))
     }
 
     fn report(&self, event: JobEvent) {
@@ -205,6 +206,17 @@ impl Job {
     }
 }
 
+/// What programs and clients hear. They do not know which key the agent has.
+fn reason(error: &KeepError) -> String {
+    match error {
+        KeepError::Engine(error) if error.kind() == ErrorKind::PutOnly => ONLY_STORES.to_owned(),
+        error => error.to_string(),
+    }
+}
+
+const ONLY_STORES: &str = "the key of its agent can only store: to free or load it, start the agent \
+    with a key that can read, of `strongroom key add` without --put-only";
+
 fn answer_to(keeper: &Keeper, bucket: &BucketName, look: Look) -> ToProgram {
     match look {
         Look::Wait { request, version: VersionText { name, version } } => {
@@ -212,7 +224,7 @@ fn answer_to(keeper: &Keeper, bucket: &BucketName, look: Look) -> ToProgram {
             let reason = match found {
                 Ok(Some((found, _))) if found == version => return ToProgram::Done { request },
                 Ok(_) => "it was never stored".to_owned(),
-                Err(error) => error.to_string(),
+                Err(error) => reason(&error),
             };
             ToProgram::Failed { request, reason }
         }
@@ -225,7 +237,7 @@ fn answer_to(keeper: &Keeper, bucket: &BucketName, look: Look) -> ToProgram {
             });
             match found {
                 Ok((version, areas)) => ToProgram::Found { request, version, areas },
-                Err(error) => ToProgram::Failed { request, reason: error.to_string() },
+                Err(error) => ToProgram::Failed { request, reason: reason(&error) },
             }
         }
     }

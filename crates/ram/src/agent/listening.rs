@@ -2,7 +2,7 @@
 //! comes, and wait for the agent if it has not taken what came before.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::thread::{self, JoinHandle};
@@ -13,6 +13,7 @@ use strongroom_cluster::open_command;
 
 use super::limits::{GREETING, Lines};
 use super::{AgentError, Event, TICK, programs};
+use crate::datagrams::bind_in_group;
 use crate::files::NodeFile;
 use crate::keeper::Keeper;
 
@@ -80,15 +81,7 @@ pub(super) fn bind_datagrams(node: &NodeFile) -> Result<UdpSocket, AgentError> {
     let failed = |address| move |error| AgentError::Address { address, error };
     let socket = match node.multicast {
         None => UdpSocket::bind(node.address).map_err(failed(node.address))?,
-        Some(group) => {
-            // A socket that is bound to one address hears nothing of a group.
-            let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), node.address.port());
-            let socket = UdpSocket::bind(any).map_err(failed(any))?;
-            if let (IpAddr::V4(group_ip), IpAddr::V4(own)) = (group.ip(), node.address.ip()) {
-                socket.join_multicast_v4(&group_ip, &own).map_err(failed(group))?;
-            }
-            socket
-        }
+        Some(group) => bind_in_group(node.address, group).map_err(failed(group))?,
     };
     socket.set_read_timeout(Some(TICK)).map_err(failed(node.address))?;
     Ok(socket)

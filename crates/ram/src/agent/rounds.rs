@@ -273,7 +273,5 @@ impl Agent {
 
 /// What is said of a bucket that is captured.
 pub(super) fn captured(name: &BucketName, epoch: Epoch, description: Description) -> NodeInput {
-    // The marks of a snapshot have the signatures of its pages; nothing is gained by their sum here.
-    let root = [0; 4];
-    NodeInput::Captured { bucket: BucketNumber(name.number), epoch, description, root }
+    NodeInput::Captured { bucket: BucketNumber(name.number), epoch, description }
 }

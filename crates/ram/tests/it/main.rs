@@ -10,4 +10,5 @@ mod days;
 mod floods;
 mod raw;
 mod rounds;
+mod unable;
 mod world;

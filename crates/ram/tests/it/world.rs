@@ -26,6 +26,7 @@ use strongroom_repository::{
 };
 use strongroom_source::SourceOptions;
 use strongroom_testkit::TickingClock;
+use strongroom_upkeep::{NewAccess, add_key};
 
 const PASSPHRASE: &[u8] =
     b"strongroom-key-5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a4f56ba95";
@@ -111,10 +112,22 @@ impl World {
         self.start(Some((NodeFile::read(file).unwrap(), self.path("state"))))
     }
 
+    /// One whose key can only store.
+    pub fn node_that_only_stores(&self, file: &Path) -> Running {
+        let (key, access) = (b"only stores", NewAccess::PutOnly("node"));
+        add_key(&self.repository(), key, "node", access, Some(KdfCost::TYPED_MIN)).unwrap();
+        let repository = Repository::open(self.surroundings(), key).unwrap();
+        self.start_with(repository, Some((NodeFile::read(file).unwrap(), self.path("state"))))
+    }
+
     fn start(&self, node: Option<(NodeFile, PathBuf)>) -> Running {
+        self.start_with(self.repository(), node)
+    }
+
+    fn start_with(&self, repository: Repository, node: Option<(NodeFile, PathBuf)>) -> Running {
         let cancel = Cancel::new();
         let keeper = Keeper {
-            repository: self.repository(),
+            repository,
             options: options(),
             monitor: Box::new(Shared(self.log.clone())),
             cancel: cancel.clone(),

@@ -14,14 +14,13 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
-use strongroom_base::SnapshotId;
 use strongroom_base::units::counted;
+use strongroom_base::{Cancelled, SnapshotId};
 use strongroom_bucket::KeyRange;
 use strongroom_cluster::{
     Acknowledgement, ClusterError, Epoch, FileName, NodeId, Outcome, Part, StoredPart, Task,
 };
-use strongroom_engine::EngineError;
-use strongroom_ram::client::{Run, RunCaller, RunError, RunLimits, run as run_client};
+use strongroom_ram::client::{Run, RunCaller, RunLimits, run as run_client};
 use strongroom_ram::cut::StoredCut;
 use strongroom_ram::files::ControllerFile;
 use strongroom_ram::keeper::{KeepError, Keeper};
@@ -142,14 +141,21 @@ fn run_task(
     limits: RunLimits,
     caller: &mut dyn RunCaller,
 ) -> Result<Outcome, CliError> {
+    let if_cancelled = match task {
+        Task::Status => "nothing was changed",
+        Task::Store { .. } => "no snapshot was made, and programs go on; run it again to store",
+        Task::Load { .. } => "what was loaded stays in memory; run it again to load the rest",
+        Task::Evict { .. } => "what was freed stays free; run it again to free the rest",
+    };
     let run = Run { files: controller, file, task, limits };
     let monitor = context.terminal.monitor_of_problems();
-    let outcome =
-        run_client(run, caller, &monitor, &context.cancel).map_err(|error| match error {
-            RunError::Cancelled(cancelled) => EngineError::from(cancelled).into(),
-            other => CliError::new(Exit::Failed, other.to_string(), "nothing was stored or freed"),
-        })?;
+    let outcome = run_client(run, caller, &monitor, &context.cancel).map_err(|error| {
+        CliError::new(Exit::Failed, error.to_string(), "nothing was stored or freed")
+    })?;
     match outcome {
+        Outcome::Cancelled => {
+            Err(CliError::new(Exit::Interrupted, Cancelled.to_string(), if_cancelled))
+        }
         Outcome::Failed(error) => Err(explained(&error, controller)),
         outcome => Ok(outcome),
     }
@@ -257,7 +263,7 @@ fn part_json(controller: &ControllerFile, stored: &StoredPart) -> Value {
         "bucket": stored.part.bucket.0,
         "node": name_of(controller, stored.part.node),
         "snapshot": stored.part.snapshot.to_string(),
-        "range": stored.description.range.as_ref().map(ToString::to_string),
+        "range": stored.description.range.as_ref().map(KeyRange::interval),
         "bytes": stored.description.bytes,
     })
 }
@@ -280,6 +286,7 @@ fn eviction_json(controller: &ControllerFile, eviction: &strongroom_cluster::Evi
 fn report_eviction(
     context: &Context,
     controller: &ControllerFile,
+    file: &FileName,
     eviction: &strongroom_cluster::Eviction,
 ) -> Result<Exit, CliError> {
     let freed = counted(eviction.evicted.len() as u64, "bucket", "buckets");
@@ -290,7 +297,15 @@ fn report_eviction(
         let message = format!("{bucket}on {node} keeps its memory: {}", problem.reason);
         context.terminal.problem(strongroom_base::Severity::Warning, &message);
     }
-    Ok(if eviction.left.is_empty() { Exit::Done } else { Exit::Incomplete })
+    if eviction.left.is_empty() {
+        return Ok(Exit::Done);
+    }
+    if context.cancel.is_cancelled() {
+        let note = format!("stopped: `strongroom ram cluster evict {file}` frees the rest");
+        context.terminal.note(note);
+        return Ok(Exit::Interrupted);
+    }
+    Ok(Exit::Incomplete)
 }
 
 /// A run that neither commits nor recovers.

@@ -17,6 +17,8 @@ const PAGES: (&str, &str) = ("14", "40");
 pub struct Net {
     name: String,
     nodes: u32,
+    /// Commands and answers travel over IPv6.
+    is_ipv6: bool,
     /// The shares of records that were changed, in order.
     updates: RefCell<Vec<u32>>,
     records: RefCell<u64>,
@@ -57,10 +59,18 @@ fn example(name: &str) -> PathBuf {
 
 impl Net {
     pub fn new(nodes: u32) -> Self {
+        Self::of_family(nodes, false)
+    }
+
+    pub fn of_ipv6(nodes: u32) -> Self {
+        Self::of_family(nodes, true)
+    }
+
+    fn of_family(nodes: u32, is_ipv6: bool) -> Self {
         let number = NETS.fetch_add(1, Ordering::Relaxed);
         let name = format!("sr{}-{number}", std::process::id());
         let (records, updates) = (RefCell::new(RECORDS), RefCell::default());
-        let net = Self { name, nodes, updates, records };
+        let net = Self { name, nodes, is_ipv6, updates, records };
         ip(&format!("netns add {}-hub", net.name));
         ip(&format!("-n {}-hub link add bridge0 type bridge", net.name));
         ip(&format!("-n {}-hub link set bridge0 up", net.name));
@@ -74,6 +84,7 @@ impl Net {
             ));
             ip(&format!("-n {}-hub link set p{at} master bridge0 up", net.name));
             ip(&format!("-n {space} addr add 10.77.0.{at}/24 dev eth"));
+            ip(&format!("-n {space} addr add fd77::{at}/64 dev eth nodad"));
             ip(&format!("-n {space} link set lo up"));
             ip(&format!("-n {space} link set eth up"));
             ip(&format!("-n {space} route add 224.0.0.0/4 dev eth"));
@@ -104,7 +115,11 @@ impl Net {
     }
 
     pub fn address(&self, name: &str) -> String {
-        format!("10.77.0.{}:7420", number(name))
+        let number = number(name);
+        match self.is_ipv6 {
+            true => format!("[fd77::{number}]:7420"),
+            false => format!("10.77.0.{number}:7420"),
+        }
     }
 
     pub fn add_to_cluster(&self, world: &World, names: &[&str], multicast: bool) {
@@ -112,7 +127,8 @@ impl Net {
         let mut args = vec!["ram".to_owned(), "cluster".to_owned(), "add".to_owned(), folder];
         args.extend(names.iter().map(|name| format!("{name}={}", self.address(name))));
         if multicast {
-            args.extend(["--multicast".to_owned(), "239.195.7.1:7420".to_owned()]);
+            let group = if self.is_ipv6 { "[ff05::7420]:7420" } else { "239.195.7.1:7420" };
+            args.extend(["--multicast".to_owned(), group.to_owned()]);
         }
         world.run(&args).exits(0).says("added");
     }
@@ -142,15 +158,7 @@ impl Net {
 
     fn agent(&self, world: &World, name: &str) -> Child {
         let at = u32::try_from(number(name)).unwrap();
-        let mut command = self.inside(at, &program());
-        world.surround(&mut command);
-        command.args(["ram", "agent", "--host", name, "--node"]);
-        command.arg(world.path(&format!("cluster/{name}.json")));
-        command.arg("--socket").arg(socket(world, name));
-        command.arg("--state").arg(world.path(&format!("state-{name}")));
-        let mut agent = command.stdout(Stdio::piped()).spawn().unwrap();
-        expect_line(&mut agent, "serving");
-        agent
+        start_agent(world, name, self.inside(at, &program()))
     }
 
     /// Servers that there may ever be.
@@ -249,6 +257,18 @@ impl Drop for Net {
     }
 }
 
+/// Starts the agent of a node, by a command that runs the program.
+pub fn start_agent(world: &World, name: &str, mut command: Command) -> Child {
+    world.surround(&mut command);
+    command.args(["ram", "agent", "--host", name, "--node"]);
+    command.arg(world.path(&format!("cluster/{name}.json")));
+    command.arg("--socket").arg(socket(world, name));
+    command.arg("--state").arg(world.path(&format!("state-{name}")));
+    let mut agent = command.stdout(Stdio::piped()).spawn().unwrap();
+    expect_line(&mut agent, "serving");
+    agent
+}
+
 fn socket(world: &World, name: &str) -> PathBuf {
     world.path(&format!("{name}.sock"))
 }
@@ -270,8 +290,9 @@ impl Node {
         let text = String::from_utf8(output.stdout).unwrap();
         let of_bucket = format!("bucket {} ", self.bucket);
         let line = text.lines().find(|line| line.contains(&of_bucket)).unwrap().to_owned();
-        let at = line.find('[').unwrap();
-        line[at..=at + line[at..].find(')').unwrap()].to_owned()
+        let (before, _) = line.split_once(" version ").unwrap();
+        let (_, condition_and_range) = before.split_once(&of_bucket).unwrap();
+        condition_and_range.split_once(' ').unwrap().1.to_owned()
     }
 
     /// All at once, as a power failure.

@@ -79,8 +79,8 @@ mod tests {
         for (range, split_version, port) in images {
             table.learn(image(range, *split_version, *port));
         }
-        let shown =
-            table.images().iter().map(|image| format!("{} {}", image.range, image.address.port()));
+        let shown = |image: &Image| format!("{} {}", image.range.interval(), image.address.port());
+        let shown = table.images().iter().map(shown);
         shown.collect::<Vec<String>>().join(" ")
     }
 

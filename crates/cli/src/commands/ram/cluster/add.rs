@@ -36,7 +36,8 @@ fn node(text: &str) -> Result<(String, SocketAddr), String> {
     if !is_plain {
         return Err("name the node with letters, digits, \"-\", \"_\" and \".\"".to_owned());
     }
-    let address = address.parse().map_err(|_| "write its address as in 10.0.0.1:7420")?;
+    let address =
+        address.parse().map_err(|_| "write its address as in 10.0.0.1:7420 or [fd00::1]:7420")?;
     Ok((name.to_owned(), address))
 }
 
@@ -44,7 +45,11 @@ fn node(text: &str) -> Result<(String, SocketAddr), String> {
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     if let Some(group) = args.multicast.filter(|group| !group.ip().is_multicast()) {
         let message = format!("{group} is no multicast address");
-        return Err(CliError::new(Exit::Failed, message, "choose one such as 239.195.7.1:7420"));
+        return Err(CliError::new(
+            Exit::Failed,
+            message,
+            "choose one such as 239.195.7.1:7420 or [ff05::7420]:7420",
+        ));
     }
     let Args { folder, nodes, multicast } = args;
     let written =

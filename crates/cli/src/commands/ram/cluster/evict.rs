@@ -42,7 +42,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let task = Task::Evict { cut: wanted, parts };
     let outcome = run_task(context, &controller, file, task, limits, &mut NoCaller)?;
     let Outcome::Evicted(eviction) = outcome else { return Ok(Exit::Failed.into()) };
-    let exit = report_eviction(context, &controller, &eviction)?;
+    let exit = report_eviction(context, &controller, file, &eviction)?;
     context.terminal.json(&json!({
         "event": "summary",
         "file": file.as_str(),

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use strongroom_base::units::{bytes_text, counted, duration_text};
 use strongroom_base::{Severity, Stopwatch};
+use strongroom_bucket::KeyRange;
 use strongroom_cluster::{Acknowledgement, Cut, FileName, Outcome, Part, State, Task};
 use strongroom_ram::files::ControllerFile;
 
@@ -58,7 +59,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         Some(json!({
             "bucket": answer.bucket?.0,
             "node": name_of(&controller, answer.node),
-            "range": answer.description.range.as_ref().map(ToString::to_string),
+            "range": answer.description.range.as_ref().map(KeyRange::interval),
             "bytes": answer.description.bytes,
         }))
     });

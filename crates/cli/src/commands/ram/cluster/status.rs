@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use strongroom_base::units::{bytes_text, counted};
+use strongroom_bucket::KeyRange;
 use strongroom_cluster::{Acknowledgement, State};
 use strongroom_ram::client::RunLimits;
 
@@ -49,7 +50,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.note(format!("node {node} does not answer"));
     }
     for gap in &gaps {
-        context.terminal.note(format!("no node has the keys {gap}"));
+        context.terminal.note(format!("no node has these keys: {gap}"));
     }
     if silent.is_empty() && gaps.is_empty() {
         let nodes = counted(controller.nodes.len() as u64, "node", "nodes");
@@ -61,7 +62,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             "node": name_of(&controller, answer.node),
             "state": word(answer.state),
             "epoch": answer.epoch.0,
-            "range": answer.description.range.as_ref().map(ToString::to_string),
+            "range": answer.description.range.as_ref().map(KeyRange::interval),
             "bytes": answer.description.bytes,
             "reason": answer.reason,
         })
@@ -71,7 +72,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "file": file.as_str(),
         "buckets": buckets.collect::<Vec<_>>(),
         "silent": silent,
-        "missing": gaps.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "missing": gaps.iter().map(KeyRange::interval).collect::<Vec<_>>(),
     }))?;
     let is_whole = silent.is_empty() && gaps.is_empty();
     Ok(if is_whole { Exit::Done } else { Exit::Incomplete }.into())

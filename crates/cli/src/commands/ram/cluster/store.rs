@@ -61,7 +61,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         duration_text(watch.elapsed()),
     ))?;
     let exit = match &eviction {
-        Some(eviction) => report_eviction(context, &controller, eviction)?,
+        Some(eviction) => report_eviction(context, &controller, file, eviction)?,
         None => Exit::Done,
     };
     context.terminal.json(&json!({
@@ -89,16 +89,16 @@ impl RunCaller for Caller<'_> {
     }
 
     fn recover(&mut self, range: &KeyRange) {
-        let missing = format!("no node has the keys {range} of {}", self.file);
+        let missing = format!("no node has these keys of {}: {range}", self.file);
         let Some(command) = self.on_missing else {
             return self.terminal.problem(Severity::Warning, &missing);
         };
-        self.terminal.problem(Severity::Warning, &format!("{missing}: running --on-missing"));
+        self.terminal.problem(Severity::Warning, &format!("{missing}; running --on-missing"));
         let status = Command::new("/bin/sh")
             .arg("-c")
             .arg(command)
             .env("STRONGROOM_FILE", self.file.as_str())
-            .env("STRONGROOM_RANGE", range.to_string())
+            .env("STRONGROOM_RANGE", range.interval())
             .status();
         let failed = match status {
             Ok(status) if status.success() => return,
