@@ -9,5 +9,6 @@ mod controller;
 mod days;
 mod floods;
 mod raw;
+mod records;
 mod rounds;
 mod world;
