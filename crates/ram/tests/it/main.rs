@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
 
 mod calls;
+mod clocks;
 mod controller;
 mod days;
 mod floods;
