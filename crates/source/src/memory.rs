@@ -22,6 +22,9 @@ use rustix::io::Errno;
 use strongroom_base::Timestamp;
 use strongroom_catalog::Metadata;
 
+/// Its owner cut it short.
+const SHORTER: &str = "it became shorter while it was read: store it again";
+
 /// A region of memory, which may change while it is read. Many threads read it at the same time.
 pub trait Memory: Send + Sync {
     /// How long it is, in bytes. It is read up to there.
@@ -123,9 +126,7 @@ impl Memory for MemoryFile {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(buffer, offset).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                io::Error::other("it became shorter while it was read: store it again")
-            }
+            io::ErrorKind::UnexpectedEof => io::Error::other(SHORTER),
             _ => error,
         })
     }
@@ -147,10 +148,11 @@ impl Memory for MemoryFile {
             return Ok(());
         }
         let here = metadata_of(&self.file)?;
-        let Some(path) = &self.path else {
-            let is_whole = here.size >= self.bytes;
-            return is_whole.then_some(()).ok_or_else(|| io::Error::other("it became shorter"));
-        };
+        // What it lost may never have been read: behind the end, as in a hole, there is no data.
+        if here.size < self.bytes {
+            return Err(io::Error::other(SHORTER));
+        }
+        let Some(path) = &self.path else { return Ok(()) };
         let now = File::open(path).and_then(|file| metadata_of(&file));
         if now.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             return Err(io::Error::other("it was removed while it was read"));

@@ -1,6 +1,7 @@
 //! What results of effects, and what programs do, mean for a node.
 
 use super::buckets::{Bucket, Step};
+use super::replies::About;
 use super::rounds::Kind;
 use super::{Node, NodeEffect, NodeInput, Then};
 use crate::message::{BucketNumber, Description, Epoch, State};
@@ -81,7 +82,11 @@ impl Node {
                 }
             }
             // The epoch is used up, whether or not the disk has it: a client takes a higher one.
-            Then::Begin(_) | Then::Nothing => {}
+            Then::Begin(round) => {
+                let about = About::Node { epoch: round.epoch, state: State::Refused, reason };
+                self.reply(round.controller, round.run, about);
+            }
+            Then::Nothing => {}
         }
     }
 

@@ -299,6 +299,9 @@ fn a_disk_that_refuses_the_epoch_refuses_the_round() {
     send(&mut node, 0, 5, Verb::Prepare);
     let effects = node.input(1, NodeInput::NotPersisted { number: 1, reason: "full".to_owned() });
     assert_eq!(effects, []);
+    let answer = said(&mut node, 1).pop().unwrap();
+    assert_eq!((answer.state, answer.highest), (State::Refused, Epoch(0)));
+    assert_eq!(answer.reason, "the node's record could not be written: full");
     send(&mut node, 2, 5, Verb::Prepare);
     assert_eq!(state(&mut node, 2), Some(State::Refused));
     assert_eq!(send(&mut node, 3, 6, Verb::Prepare).len(), 1);

@@ -1,30 +1,37 @@
 //! The engine against a model: verbs, faults, damage and crashes in random order, from a seed.
 //!
-//! The model is a map from each snapshot to the image of the tree that was backed up. After every
-//! step each snapshot in the map is read and compared with its image: what differs must be lost to
-//! damage that was injected, and a full verification must name it. Nothing that is read may be
-//! wrong, and nothing that is not the repository's own is removed.
+//! The model is a map from each snapshot to the image of the tree that was backed up, or to the bytes
+//! of the regions of memory that were stored. After every step each snapshot in the map is read and
+//! compared with that: what differs must be lost to damage that was injected, and a full verification
+//! must name it. Nothing that is read may be wrong, and nothing that is not the repository's own is
+//! removed.
 //!
 //! `campaign/model` runs it for hours. A failure prints its seed and the steps that led to it.
 #![expect(clippy::disallowed_methods, reason = "a test that reads the environment or the clock")]
 
 mod checks;
+mod held;
 mod ledger;
+mod memory;
+mod regions;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use strongroom_backend::ObjectName;
 use strongroom_base::keys::TAG_BYTES;
 use strongroom_base::{SlotId, SnapshotId};
 use strongroom_repository::keys::Access;
 use strongroom_repository::{InitOptions, Repository};
+use strongroom_testkit::Random;
 use strongroom_testkit::tree::{TreeOptions, grow};
-use strongroom_testkit::{Image, Random};
 use strongroom_upkeep::{NewAccess, add_key};
 
 use crate::world::{LAPTOP, PASSPHRASE, World, init_options, scratch};
+use held::Held;
 use ledger::Ledger;
+use memory::Memory;
 
 /// A tree of few and small files, so that a step takes a fraction of a second.
 const TREE: TreeOptions =
@@ -44,10 +51,12 @@ struct Key {
 struct Model {
     world: World,
     random: Random,
+    /// Regions of memory that are stored.
+    memory: Arc<Memory>,
     /// What restores write to, one over the other.
     restored: tempfile::TempDir,
     /// What each snapshot that was seen must give back.
-    expected: BTreeMap<SnapshotId, Image>,
+    expected: BTreeMap<SnapshotId, Held>,
     /// Slots that open the repository; the first always does.
     keys: Vec<Key>,
     ledger: Ledger,
@@ -98,6 +107,7 @@ impl Model {
         }
         Self {
             random: Random::new(seed),
+            memory: Arc::new(Memory::new()),
             restored: scratch(),
             expected: BTreeMap::new(),
             keys,

@@ -25,6 +25,7 @@ use strongroom_upkeep::{VerifyDepth, verify};
 use crate::world::{World, options, snapshot_ids};
 
 mod combined;
+mod faults;
 
 const CHUNK: usize = 64 << 10;
 

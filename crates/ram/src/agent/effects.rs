@@ -1,5 +1,6 @@
 //! What the state machine of a file asks for, and how it is carried out.
 
+use strongroom_base::Severity;
 use strongroom_cluster::{BucketNumber, Epoch, FileName, NodeEffect, NodeInput};
 
 use super::Agent;
@@ -18,7 +19,15 @@ impl Agent {
                 let path = self.rounds.as_ref()?.record_path(file);
                 return Some(match replace(&path, &record.pack()) {
                     Ok(()) => NodeInput::Persisted { number },
-                    Err(error) => NodeInput::NotPersisted { number, reason: error.to_string() },
+                    Err(error) => {
+                        let message = format!(
+                            "cannot write what it remembers of rounds in {}: {error}. Without that, \
+                             {file} is neither stored nor evicted: make room, or mend the folder",
+                            path.display()
+                        );
+                        self.say_of_programs(Severity::Warning, &message);
+                        NodeInput::NotPersisted { number, reason: error.to_string() }
+                    }
                 });
             }
             NodeEffect::Quiesce { bucket, epoch } => {

@@ -5,10 +5,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
 
 mod calls;
+mod clocks;
 mod controller;
 mod days;
 mod floods;
 mod raw;
+mod records;
 mod rounds;
 mod unable;
 mod world;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create};
 use strongroom_arena::{CompressionLevel, Redundancy};
 use strongroom_backend::{Backend, BackendError, MemoryBackend, ObjectInfo, ObjectName, Promises};
-use strongroom_base::{Cancel, Monitor, Problem, SeededEntropy, Stopwatch};
+use strongroom_base::{Cancel, Clock, Monitor, Problem, SeededEntropy, Stopwatch, Timestamp};
 use strongroom_bucket::{Bucket, KeyRange, Owner};
 use strongroom_chunk::Limits;
 use strongroom_engine::BackupOptions;
@@ -35,7 +35,7 @@ pub struct World {
     pub folder: tempfile::TempDir,
     pub place: Arc<Place>,
     pub log: Arc<Log>,
-    clock: Arc<TickingClock>,
+    pub clock: Arc<Wall>,
     entropy: Arc<SeededEntropy>,
 }
 
@@ -48,6 +48,13 @@ pub struct Running {
 /// What was logged.
 #[derive(Default)]
 pub struct Log(Mutex<Vec<String>>);
+
+/// A clock that can be set: it goes on from there.
+#[derive(Debug, Default)]
+pub struct Wall {
+    ticking: TickingClock,
+    ahead_ns: AtomicI64,
+}
 
 /// A place that may be full.
 #[derive(Debug, Default)]
@@ -62,7 +69,7 @@ impl World {
             folder: tempfile::tempdir().unwrap(),
             place: Arc::new(Place::default()),
             log: Arc::default(),
-            clock: Arc::new(TickingClock::new()),
+            clock: Arc::default(),
             entropy: Arc::new(SeededEntropy::new(7)),
         };
         let options = InitOptions {
@@ -120,18 +127,32 @@ impl World {
         self.start_with(repository, Some((NodeFile::read(file).unwrap(), self.path("state"))))
     }
 
+    /// Why the agent of a node does not start, if it does not.
+    pub fn refused(&self, file: &Path) -> Option<AgentError> {
+        let cancel = Cancel::new();
+        // If it starts, it ends at once.
+        cancel.cancel();
+        let node = Some((NodeFile::read(file).unwrap(), self.path("state")));
+        let options = AgentOptions { socket: self.socket(), socket_mode: 0o600, node };
+        run(Arc::new(self.keeper(self.repository(), &cancel)), options, &mut || {}).err()
+    }
+
+    fn keeper(&self, repository: Repository, cancel: &Cancel) -> Keeper {
+        Keeper {
+            repository,
+            options: options(),
+            monitor: Box::new(Shared(self.log.clone())),
+            cancel: cancel.clone(),
+        }
+    }
+
     fn start(&self, node: Option<(NodeFile, PathBuf)>) -> Running {
         self.start_with(self.repository(), node)
     }
 
     fn start_with(&self, repository: Repository, node: Option<(NodeFile, PathBuf)>) -> Running {
         let cancel = Cancel::new();
-        let keeper = Keeper {
-            repository,
-            options: options(),
-            monitor: Box::new(Shared(self.log.clone())),
-            cancel: cancel.clone(),
-        };
+        let keeper = self.keeper(repository, &cancel);
         let options = AgentOptions { socket: self.socket(), socket_mode: 0o600, node };
         let (ready, is_ready) = channel();
         let attend = move || run(Arc::new(keeper), options, &mut || ready.send(()).unwrap());
@@ -153,6 +174,19 @@ impl Drop for Running {
         if !thread::panicking() {
             ended.unwrap().unwrap();
         }
+    }
+}
+
+impl Wall {
+    /// Sets it by this many seconds ahead of what it was at first, or back.
+    pub fn set(&self, ahead_seconds: i64) {
+        self.ahead_ns.store(ahead_seconds * 1_000_000_000, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Wall {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.ticking.now().0 + self.ahead_ns.load(Ordering::SeqCst))
     }
 }
 

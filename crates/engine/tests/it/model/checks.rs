@@ -1,15 +1,11 @@
 //! What must hold after each step.
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_repository::{
     Collections, Repository, RepositoryError, Surroundings, list_snapshots,
 };
-use strongroom_testkit::{Image, Node};
 use strongroom_upkeep::{VerifyDepth, VerifyOutcome, verify};
 
 use super::Model;
@@ -35,13 +31,13 @@ impl Model {
             !is_gone
         });
         self.wished.retain(|id| !collections.is_gone(*id));
-        for (id, image) in &self.expected {
+        for (id, held) in &self.expected {
             let what = format!("seed {}: snapshot {}", self.log.seed, id.short());
-            match salvage(&repository, *id, &tree) {
+            match salvage(&repository, *id, &held.top(&tree)) {
                 Ok((kept, lost)) => {
                     let excused = self.ledger.excuses_losses();
                     assert!(lost.is_empty() || excused, "{what}: lost without damage: {lost:?}");
-                    check_kept(image, &kept, &lost, &tree, &what);
+                    held.check_kept(&kept, &lost, &tree, &what);
                     losses.extend(lost.into_iter().map(|(path, why)| (*id, path, why)));
                 }
                 Err(error) => self.check_gone(*id, &error, &what),
@@ -96,8 +92,8 @@ impl Model {
     /// What cannot be read, by snapshot, and why.
     fn losses(&self, repository: &Repository) -> Losses {
         let mut losses = Losses::new();
-        for id in self.expected.keys() {
-            if let Ok((_, lost)) = salvage(repository, *id, &self.world.tree()) {
+        for (id, held) in &self.expected {
+            if let Ok((_, lost)) = salvage(repository, *id, &held.top(&self.world.tree())) {
                 losses.extend(lost.into_iter().map(|(path, why)| (*id, path, why)));
             }
         }
@@ -114,39 +110,4 @@ impl Model {
         let outcome = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
         self.check_verified(&repository, &outcome);
     }
-}
-
-/// What is kept is right; what is not kept is lost, or below a directory of which names are lost.
-fn check_kept(
-    image: &Image,
-    kept: &Image,
-    lost: &BTreeMap<PathBuf, String>,
-    tree: &Path,
-    what: &str,
-) {
-    if lost.is_empty() {
-        image.assert_same(kept, what);
-        return;
-    }
-    for (path, node) in &kept.nodes {
-        let expected = image.nodes.get(path).unwrap_or_else(|| panic!("{what}: {path:?} is new"));
-        assert_eq!(without_links(node), without_links(expected), "{what}: {path:?}");
-    }
-    for path in image.nodes.keys().filter(|path| !kept.nodes.contains_key(*path)) {
-        let full = tree.join(OsStr::from_bytes(path));
-        let is_named = full.ancestors().any(|above| lost.contains_key(above));
-        assert!(is_named, "{what}: {} is not there", full.display());
-    }
-}
-
-/// Names that are lost cannot be linked to.
-fn without_links(node: &Node) -> Node {
-    Node { linked_to: None, ..node.clone() }
-}
-
-/// True if everything in `kept` is in `image` as it is there: what a partial backup may hold.
-pub fn is_part_of(kept: &Image, image: &Image) -> bool {
-    kept.nodes.iter().all(|(path, node)| {
-        image.nodes.get(path).is_some_and(|other| without_links(other) == without_links(node))
-    })
 }

@@ -24,7 +24,7 @@ use strongroom_upkeep::{
     plan_repair, prune, remember, remove_key, repair, verify,
 };
 
-use super::checks::is_part_of;
+use super::held::{Held, is_part_of};
 use super::{Key, Model, TREE};
 use crate::damage::is_within_parity;
 use crate::read_back::salvage;
@@ -33,7 +33,7 @@ use crate::world::options;
 
 /// Which key a verb needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Needs {
+pub enum Needs {
     Any,
     Full,
 }
@@ -41,7 +41,7 @@ enum Needs {
 impl Model {
     /// Does one thing, chosen at random.
     pub fn step(&mut self) {
-        match self.random.below(26) {
+        match self.random.below(33) {
             0..=2 => self.edit(),
             3..=6 => self.backup(),
             7 => self.partial_backup(),
@@ -58,6 +58,9 @@ impl Model {
             22 => self.prune(),
             23 => self.defragment(),
             24 => self.drill(),
+            25..=28 => self.store_regions(),
+            29 | 30 => self.load_region(),
+            31 => self.combine(),
             _ if self.random.once_in(2) => self.damage_record(),
             _ => self.toggle_cache(),
         }
@@ -91,7 +94,7 @@ impl Model {
             assert_eq!(new, [snapshot.id], "seed {}: what was acknowledged", self.log.seed);
         }
         assert!(new.len() <= 1, "seed {}: one backup, one snapshot", self.log.seed);
-        self.expected.extend(new.into_iter().map(|id| (id, image.clone())));
+        self.expected.extend(new.into_iter().map(|id| (id, Held::Tree(image.clone()))));
     }
 
     /// Stops a backup at some file. What it keeps must be part of the tree.
@@ -117,10 +120,10 @@ impl Model {
                 self.unknown.insert(id);
             } else if is_partial {
                 assert!(is_part_of(&kept, &image), "{what}: {:?}", image.differences(&kept));
-                self.expected.insert(id, kept);
+                self.expected.insert(id, Held::Tree(kept));
                 self.partial.insert(id);
             } else {
-                self.expected.insert(id, image.clone());
+                self.expected.insert(id, Held::Tree(image.clone()));
             }
         }
     }
@@ -173,8 +176,10 @@ impl Model {
             return;
         }
         let id = *self.random.pick(&ids);
-        let place = self.restored.path().join("tree");
-        let options = exactly(&self.world.tree(), &place);
+        let held = self.expected[&id].clone();
+        let place =
+            self.restored.path().join(if held.regions().is_some() { "memory" } else { "tree" });
+        let options = exactly(&held.top(&self.world.tree()), &place);
         let mut fired = 0;
         let outcome = self.troubled_counting("restore", Needs::Full, &mut fired, |repository| {
             let snapshot = read_snapshot(repository, id)?;
@@ -184,12 +189,7 @@ impl Model {
         let what = format!("seed {}: restore {}", self.log.seed, id.short());
         if fired == 0 && !self.ledger.excuses_losses() {
             assert!(outcome.damaged.is_empty(), "{what}: {:?}", outcome.damaged);
-            let (expected, restored) = (&self.expected[&id], Image::of(&place));
-            if self.partial.contains(&id) {
-                assert!(is_part_of(expected, &restored), "{what}: a part is missing");
-            } else {
-                expected.assert_same(&restored, &what);
-            }
+            held.check_restored(&Image::of(&place), self.partial.contains(&id), &what);
         }
     }
 
@@ -255,7 +255,7 @@ impl Model {
     }
 
     /// Removes what no snapshot needs. Only what was to be forgotten goes.
-    fn prune(&mut self) {
+    pub fn prune(&mut self) {
         let options = PruneOptions {
             unused_percent_max: *self.random.pick(&[0, 5, 100]),
             rewritten_max: *self.random.pick(&[None, None, Some(20_000)]),
@@ -284,14 +284,14 @@ impl Model {
                 && self.expected.contains_key(&snapshot.id)
         });
         let Some(from) = newest.map(|snapshot| snapshot.id) else { return };
-        let (image, budget) = (self.expected[&from].clone(), 1 << self.random.below(30));
+        let (held, budget) = (self.expected[&from].clone(), 1 << self.random.below(30));
         self.wished.insert(from);
         self.troubled("defragment", Needs::Full, |repository| {
             defragment(repository, from, budget, &Silent, &Cancel::new())
         });
         let new = self.new_snapshots();
         assert!(new.len() <= 1, "seed {}: one snapshot in its place", self.log.seed);
-        self.expected.extend(new.into_iter().map(|id| (id, image.clone())));
+        self.expected.extend(new.into_iter().map(|id| (id, held.clone())));
     }
 
     /// One that costs next to nothing to open.
@@ -433,13 +433,13 @@ impl Model {
     }
 
     /// Snapshots that can be read and are not in the map.
-    fn new_snapshots(&self) -> Vec<SnapshotId> {
+    pub fn new_snapshots(&self) -> Vec<SnapshotId> {
         let list = list_snapshots(&self.open()).unwrap();
         let ids = list.snapshots.iter().map(|snapshot| snapshot.id);
         ids.filter(|id| !self.expected.contains_key(id) && !self.unknown.contains(id)).collect()
     }
 
-    fn troubled<T, E: Into<EngineError>>(
+    pub fn troubled<T, E: Into<EngineError>>(
         &mut self,
         what: &str,
         needs: Needs,
@@ -450,7 +450,7 @@ impl Model {
 
     /// Runs a verb over a backend that may fail; counts the faults. An error without a fault is
     /// that of damage.
-    fn troubled_counting<T, E: Into<EngineError>>(
+    pub fn troubled_counting<T, E: Into<EngineError>>(
         &mut self,
         what: &str,
         needs: Needs,
@@ -471,6 +471,7 @@ impl Model {
         if let Err(error) = &result {
             let is_excused = *fired > 0
                 || is_open_collection(error)
+                || matches!(error, EngineError::PartGone { .. })
                 || (is_loss(error) && self.ledger.excuses_losses());
             assert!(is_excused, "seed {}: {what}: {error}", self.log.seed);
         }
