@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use strongroom_machine::{MachineError, RunningMachine, undo};
 
 use crate::world::{Agent, Guest, check_same, night, plan};
@@ -91,6 +91,21 @@ fn nothing_is_left_after_any_death() {
     }
     assert!(count > 20, "{count}");
     assert!(undo(Some(&guest.monitor()), None, &guest.state()).unwrap().is_nothing());
+}
+
+#[test]
+fn a_machine_runs_on_even_if_its_migration_cannot_be_set_back() {
+    let guest = Guest::start(&[plan("vda", "virtio-blk-pci", "qcow2", 1)], &[]);
+    guest.ask("stop", Value::Null);
+    let intent = json!({
+        "monitor": guest.monitor(), "snapshot": "S", "agent": null, "is_pausing": true, "disks": [],
+        "migration": {"capabilities": ["what-no-qemu-has"], "bandwidth": null},
+    });
+    std::fs::create_dir_all(guest.state()).unwrap();
+    std::fs::write(guest.state().join("machine.intent"), intent.to_string()).unwrap();
+    let error = undo(Some(&guest.monitor()), None, &guest.state()).unwrap_err();
+    assert!(error.to_string().contains("what-no-qemu-has"), "{error}");
+    assert_eq!(guest.ask("query-status", Value::Null)["status"], "running");
 }
 
 #[test]
