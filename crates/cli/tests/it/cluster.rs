@@ -72,6 +72,28 @@ fn a_file_on_three_nodes_survives_one_and_grows_to_five() {
 }
 
 #[test]
+fn a_network_that_is_slow_and_loses_stores_all_at_one_instant() {
+    if skipped("network namespaces", missing()) {
+        return;
+    }
+    for multicast in [false, true] {
+        let (world, net) = (World::with_repository(), Net::slow(4, 5..60));
+        let mut nodes = three_nodes(&world, &net, multicast);
+        net.lose(5);
+        for _ in 0..3 {
+            net.update(&nodes, 5);
+            let stored = net.run(&world, "store sales --json").exits(0).summary();
+            assert_eq!(stored["buckets"].as_array().unwrap().len(), 3, "{stored}");
+        }
+        nodes.remove(2).kill();
+        net.add_to_cluster(&world, &["four"], false);
+        nodes.push(net.spare(&world, "four", 2));
+        net.run(&world, "load sales").exits(0).says("loaded 1 bucket of sales");
+        net.check(&nodes);
+    }
+}
+
+#[test]
 fn memory_is_freed_only_if_it_is_what_was_stored_and_comes_back_elsewhere() {
     if skipped("network namespaces", missing()) {
         return;

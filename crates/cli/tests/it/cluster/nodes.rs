@@ -1,7 +1,9 @@
-//! Nodes in network namespaces on one bridge: an agent and a server of an RP* file on each.
+//! Nodes in network namespaces, on a bridge or on a slow network: an agent and a server of an RP* file
+//! on each.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,10 +15,12 @@ const RECORDS: u64 = 3_000;
 /// Pages of the first bucket, which splits twice, and of the others, which do not.
 const PAGES: (&str, &str) = ("14", "40");
 
-/// A bridge, with a namespace for each node and one for clients.
+/// A network, with a namespace for each node and one for clients.
 pub struct Net {
     name: String,
     nodes: u32,
+    /// What carries datagrams, if that is no bridge of the kernel.
+    carrier: Option<Child>,
     /// Commands and answers travel over IPv6.
     is_ipv6: bool,
     /// The shares of records that were changed, in order.
@@ -59,37 +63,69 @@ fn example(name: &str) -> PathBuf {
 
 impl Net {
     pub fn new(nodes: u32) -> Self {
-        Self::of_family(nodes, false)
+        Self::of_family(nodes, false).with_bridge()
     }
 
     pub fn of_ipv6(nodes: u32) -> Self {
-        Self::of_family(nodes, true)
+        Self::of_family(nodes, true).with_bridge()
+    }
+
+    /// One that takes this many milliseconds for a datagram, each time others.
+    pub fn slow(nodes: u32, milliseconds: Range<u32>) -> Self {
+        Self::of_family(nodes, false).with_carrier(milliseconds)
     }
 
     fn of_family(nodes: u32, is_ipv6: bool) -> Self {
         let number = NETS.fetch_add(1, Ordering::Relaxed);
         let name = format!("sr{}-{number}", std::process::id());
         let (records, updates) = (RefCell::new(RECORDS), RefCell::default());
-        let net = Self { name, nodes, is_ipv6, updates, records };
-        ip(&format!("netns add {}-hub", net.name));
-        ip(&format!("-n {}-hub link add bridge0 type bridge", net.name));
-        ip(&format!("-n {}-hub link set bridge0 up", net.name));
-        // The last one is that of clients.
-        for at in 1..=nodes + 1 {
-            let space = net.space(at);
+        Self { name, nodes, carrier: None, is_ipv6, updates, records }
+    }
+
+    /// The namespaces of the nodes, and the last one of clients.
+    fn spaces(&self) -> impl Iterator<Item = u32> {
+        1..=self.nodes + 1
+    }
+
+    fn with_bridge(self) -> Self {
+        ip(&format!("netns add {}-hub", self.name));
+        ip(&format!("-n {}-hub link add bridge0 type bridge", self.name));
+        ip(&format!("-n {}-hub link set bridge0 up", self.name));
+        for at in self.spaces() {
+            let (space, hub) = (self.space(at), format!("{}-hub", self.name));
             ip(&format!("netns add {space}"));
-            ip(&format!(
-                "-n {space} link add eth type veth peer name p{at} netns {}-hub",
-                net.name
-            ));
-            ip(&format!("-n {}-hub link set p{at} master bridge0 up", net.name));
-            ip(&format!("-n {space} addr add 10.77.0.{at}/24 dev eth"));
-            ip(&format!("-n {space} addr add fd77::{at}/64 dev eth nodad"));
-            ip(&format!("-n {space} link set lo up"));
-            ip(&format!("-n {space} link set eth up"));
-            ip(&format!("-n {space} route add 224.0.0.0/4 dev eth"));
+            ip(&format!("-n {space} link add eth type veth peer name p{at} netns {hub}"));
+            ip(&format!("-n {hub} link set p{at} master bridge0 up"));
+            self.set_up(&space, at);
         }
-        net
+        self
+    }
+
+    fn with_carrier(mut self, milliseconds: Range<u32>) -> Self {
+        let card = |at| format!("{}c{at}", self.name);
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/cluster/slow_net.py");
+        let mut command = Command::new("python3");
+        command.arg(script).args([milliseconds.start, milliseconds.end].map(|ms| ms.to_string()));
+        command.args(self.spaces().map(card)).stdout(Stdio::piped());
+        let mut carrier = command.spawn().unwrap();
+        expect_line(&mut carrier, "ready");
+        for at in self.spaces() {
+            let (space, card) = (self.space(at), card(at));
+            ip(&format!("netns add {space}"));
+            ip(&format!("link set {card} netns {space}"));
+            ip(&format!("-n {space} link set {card} name eth"));
+            self.set_up(&space, at);
+        }
+        self.carrier = Some(carrier);
+        self
+    }
+
+    fn set_up(&self, space: &str, at: u32) {
+        ip(&format!("-n {space} addr add 10.77.0.{at}/24 dev eth"));
+        ip(&format!("-n {space} addr add fd77::{at}/64 dev eth nodad"));
+        ip(&format!("-n {space} link set lo up"));
+        ip(&format!("-n {space} link set eth up"));
+        ip(&format!("-n {space} route add 224.0.0.0/4 dev eth"));
     }
 
     fn space(&self, at: u32) -> String {
@@ -105,7 +141,7 @@ impl Net {
     /// From now on a share of the datagrams is lost on their way to each node and to clients. Streams
     /// repeat by themselves, which tests the kernel.
     pub fn lose(&self, percent: u32) {
-        for at in 1..=self.nodes + 1 {
+        for at in self.spaces() {
             let rules = format!(
                 "add table inet t; add chain inet t c {{ type filter hook input priority 0; }}; \
                  add rule inet t c meta l4proto udp numgen random mod 100 < {percent} drop"
@@ -250,10 +286,14 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        for at in 1..=self.nodes + 1 {
+        for at in self.spaces() {
             let _ = Command::new("ip").args(["netns", "del", &self.space(at)]).output();
         }
-        let _ = Command::new("ip").args(["netns", "del", &format!("{}-hub", self.name)]).status();
+        let _ = Command::new("ip").args(["netns", "del", &format!("{}-hub", self.name)]).output();
+        if let Some(mut carrier) = self.carrier.take() {
+            let _ = carrier.kill();
+            let _ = carrier.wait();
+        }
     }
 }
 
