@@ -93,18 +93,20 @@ impl Callbacks {
                 let outcome = self.evict(epoch);
                 self.link.answer(connection, &FromProgram::Evicted { epoch, outcome });
             }
-            What::Lost => {
-                // The connection may have ended while the program was being asked.
-                if let Some(epoch) = self.quiesced {
-                    self.link.release(Held::Epoch(epoch));
-                }
-                self.go_on();
-            }
+            // The connection may have ended while the program was being asked.
+            What::Lost => self.let_go(),
         }
     }
 
     /// Stops the program and copies its private memory. Returns whether all of it is copied.
+    ///
+    /// If the agent has not all areas, what it stores is not the bucket: nothing is stored.
     fn quiesce(&mut self, epoch: u64) -> Result<bool, String> {
+        let taken = self.link.state().check_taken();
+        if let Err(error) = taken {
+            self.let_go();
+            return Err(error.to_string());
+        }
         match self.quiesced {
             // The agent began again without saying so: the program has not moved.
             Some(before) => self.link.release(Held::Epoch(before)),
@@ -135,7 +137,10 @@ impl Callbacks {
     /// Has the memory freed. Areas are forgotten first: the program may free or reuse the addresses at
     /// once. So is the range: with the next agent the bucket would pass for one that has its keys, and
     /// a cut for complete that has none of them.
+    ///
+    /// Memory that the agent has not is not stored, so nothing is freed.
     fn evict(&mut self, epoch: u64) -> Result<(), String> {
+        self.link.state().check_taken().map_err(|error| error.to_string())?;
         let is_evicting = self.link.state().is_evicting;
         if self.quiesced != Some(epoch) && !is_evicting {
             return Err(NOT_STILL.to_owned());
@@ -153,6 +158,14 @@ impl Callbacks {
         self.quiesced = None;
         self.link.release(Held::Epoch(epoch));
         Ok(())
+    }
+
+    /// Lets the program go on, and shadows and memory change, if they are held for an epoch.
+    fn let_go(&mut self) {
+        if let Some(epoch) = self.quiesced {
+            self.link.release(Held::Epoch(epoch));
+        }
+        self.go_on();
     }
 
     /// Lets the program go on if it holds still.

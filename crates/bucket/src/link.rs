@@ -63,9 +63,9 @@ impl Link {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects unless there is a connection, and registers everything again. Other calls wait until
-    /// that is done. Returns the number of the connection: a call sends on no other one, since the
-    /// agent may not know all areas there.
+    /// Connects unless there is a connection, registers everything again, and waits until the agent has
+    /// taken or refused each area. Other calls wait until that is done. Returns the number of the
+    /// connection: a call sends on no other one, since the agent may not know all areas there.
     pub fn connect(&self) -> Result<u64, BucketError> {
         let _connecting = self.connecting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connected) = &self.state().connection {
@@ -80,6 +80,7 @@ impl Link {
         // From here on its thread reads the answers.
         self.notify();
         self.register_again(&connected)?;
+        self.await_registered(connected.number)?;
         Ok(connected.number)
     }
 
@@ -244,6 +245,22 @@ impl Link {
         Ok(())
     }
 
+    /// Waits for the answers to what was registered again. Without them a call would store the areas
+    /// that the agent has, and not those of the program.
+    fn await_registered(&self, connection: u64) -> Result<(), BucketError> {
+        let mut state = self.state();
+        loop {
+            let is_there = state.connection.as_ref().is_some_and(|it| it.number == connection);
+            if state.is_closed || !is_there {
+                return Err(BucketError::AgentGone);
+            }
+            if state.registering.is_empty() {
+                return Ok(());
+            }
+            state = self.wait(state);
+        }
+    }
+
     /// Takes a message of the agent.
     fn take(&self, connection: u64, message: ToProgram) {
         let mut state = self.state();
@@ -263,7 +280,9 @@ impl Link {
                 None
             }
             ToProgram::Done { request } => {
-                state.registering.remove(&request);
+                if let Some(area) = state.registering.remove(&request) {
+                    state.not_taken.remove(&area);
+                }
                 state.resolve(request, Answer::Done);
                 None
             }
