@@ -48,13 +48,9 @@ impl Agent {
         bucket.begin(Doing::new(number, work.clone(), gate, is_copy));
         let (newest, areas) = (bucket.newest, bucket.areas.clone());
         match work {
-            Work::Version { version, areas: chosen, .. } => match bucket.chosen(&chosen) {
-                Ok(areas) => {
-                    let about = bucket.about(name, &areas, None, Some(version));
-                    self.start(name, number, areas, |job| job.store_version(about, newest));
-                }
-                Err(reason) => self.ended(name, number, Err(reason)),
-            },
+            Work::Version { areas, about, .. } => {
+                self.start(name, number, areas, |job| job.store_version(*about, newest));
+            }
             Work::Evict { .. } => match bucket.chosen(&[]) {
                 Ok(areas) => {
                     let about = bucket.about(name, &areas, None, None);

@@ -7,6 +7,7 @@ use strongroom_cluster::Epoch;
 
 use super::gate::Gate;
 use crate::about::{About, VersionText};
+use crate::keeper::Areas;
 
 /// What can be done with a bucket.
 #[derive(Debug, Clone)]
@@ -17,8 +18,11 @@ pub enum Work {
         request: u32,
         /// What it is called.
         version: VersionText,
-        /// The areas; all if there are none.
-        areas: Vec<String>,
+        /// The areas, as they were when it was asked for: the program may have registered others since,
+        /// which it never copied for this version.
+        areas: Areas,
+        /// What is written beside them.
+        about: Box<About>,
     },
     /// Its program wants areas filled.
     Load {
@@ -113,6 +117,14 @@ impl Doing {
 }
 
 impl Work {
+    /// The areas that it was given when it was asked for.
+    pub fn areas(&self) -> Option<&Areas> {
+        match self {
+            Self::Version { areas, .. } => Some(areas),
+            _ => None,
+        }
+    }
+
     /// Whether a round wants it, and not the program.
     pub fn is_of_round(&self) -> bool {
         matches!(self, Self::Round(_) | Self::HoldStill(_) | Self::RoundLoad { .. })

@@ -68,7 +68,17 @@ impl Agent {
                 let version = VersionText { name: called, version };
                 let Some(bucket) = self.buckets.get_mut(name) else { return };
                 bucket.versions.begin(&version);
-                self.enqueue(name, Work::Version { request, version, areas }, is_copy);
+                match bucket.chosen(&areas) {
+                    Ok(areas) => {
+                        let about = bucket.about(name, &areas, None, Some(version.clone()));
+                        let about = Box::new(about);
+                        let work = Work::Version { request, version, areas, about };
+                        self.enqueue(name, work, is_copy);
+                    }
+                    Err(reason) => {
+                        self.version_ended(name, request, &version, false, Err(reason));
+                    }
+                }
             }
             FromProgram::Wait { request, name: called, version } => {
                 self.wait_for(name, request, VersionText { name: called, version });
@@ -133,15 +143,17 @@ impl Agent {
     ) {
         // A message about an area comes with one, or it is not passed on.
         let Some(taken) = taken else { return };
-        let areas = self.buckets.values().map(|bucket| bucket.areas.len()).sum::<usize>();
+        let areas = self.buckets.values().map(Bucket::open_areas).sum::<usize>();
         let areas_max = self.limits.areas;
         let Some(bucket) = self.buckets.get_mut(name) else { return };
         let is_new = !bucket.areas.contains_key(&area);
         let before = bucket.areas.get(&area).map_or(0, |area| area.bytes);
+        // What is replaced stays open for the stores that have it.
+        let is_kept = bucket.areas.get(&area).is_none_or(|area| Arc::strong_count(&area.file) > 1);
         let bytes_all = (bucket.bytes() - before).saturating_add(bytes);
         let refusal = if is_new && bucket.areas.len() >= AREAS_MAX {
             Some(format!("a bucket has {AREAS_MAX} areas at most"))
-        } else if is_new && areas >= areas_max {
+        } else if is_kept && areas >= areas_max {
             Some(format!(
                 "the agent can have {areas_max} areas open: raise its limit of open files \
                  (LimitNOFILE=, ulimit -n)"
