@@ -59,6 +59,8 @@ pub struct Doing {
     pub work: Work,
     /// Lets the job go on, or ends it.
     pub gate: Arc<Gate>,
+    /// The areas that the job works on.
+    pub areas: Areas,
     /// The areas are shadows that do not change until they are captured.
     pub is_copy: bool,
     /// Its program said that it holds still.
@@ -94,6 +96,7 @@ impl Doing {
             job,
             work,
             gate,
+            areas: Areas::new(),
             is_copy,
             is_still: false,
             next: None,

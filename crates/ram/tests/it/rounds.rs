@@ -288,3 +288,49 @@ fn a_node_that_restarts_refuses_the_epochs_before_and_lets_programs_go_on() {
     controller.until(1, (6, 6), &controller.evict(1, 3, snapshot), &[State::Evicted]);
     in_time("it is closed", move || drop(bucket));
 }
+
+#[test]
+fn a_round_stores_the_areas_that_its_program_has_when_it_holds_still() {
+    let Scene { world, controller, _agent } = scene();
+    let raw = Raw::with_memory(&world, 1, &Memory::new(&noise(1, 1 << 20)));
+    raw.whole();
+    controller.send(1, 1, Verb::Prepare);
+    let epoch = raw.asked();
+    // As a callback may: one area is replaced, and one is new.
+    let (data, more) = (Memory::new(&noise(2, 1 << 20)), Memory::new(&noise(3, 100_000)));
+    raw.replace("data", &data);
+    raw.replace("more", &more);
+    raw.say(&FromProgram::Quiesced { epoch, is_copy: false, outcome: Ok(()) });
+    controller.until(1, (1, 1), &Verb::Prepare, &[State::Ready]);
+    let stored = controller.until(1, (1, 1), &Verb::Cut, &[State::Stored]).snapshot.unwrap();
+    raw.hear_until("resume", |it| matches!(it, ToProgram::Resume { .. }));
+    drop(raw);
+    data.write(&vec![0; 1 << 20]);
+    more.write(&[0; 100_000]);
+    let bucket = world.open(1);
+    data.register(&bucket, "data");
+    more.register(&bucket, "more");
+    bucket.on_quiesce(Box::new(Willing)).unwrap();
+    // Once this is answered, the agent has heard of the callbacks.
+    bucket.test("v").unwrap();
+    controller.until(1, (2, 2), &controller.load(1, 1, stored), &[State::Loaded]);
+    assert!(data.read() == noise(2, 1 << 20) && more.read() == noise(3, 100_000));
+}
+
+#[test]
+fn an_area_that_is_registered_while_its_program_holds_still_is_in_the_next_round() {
+    let Scene { world, controller, _agent } = scene();
+    let raw = Raw::with_memory(&world, 1, &Memory::new(&noise(1, 1 << 20)));
+    raw.whole();
+    controller.send(1, 1, Verb::Prepare);
+    raw.hold_still(false);
+    controller.until(1, (1, 1), &Verb::Prepare, &[State::Ready]);
+    raw.replace("more", &Memory::new(&noise(3, 100_000)));
+    let failed = controller.until(1, (1, 1), &Verb::Cut, &[State::Stored, State::Failed]);
+    assert!(failed.reason.contains("registered or forgot an area"), "{failed:?}");
+    raw.hear_until("resume", |it| matches!(it, ToProgram::Resume { .. }));
+    controller.send(2, 2, Verb::Prepare);
+    raw.hold_still(false);
+    controller.until(1, (2, 2), &Verb::Prepare, &[State::Ready]);
+    controller.until(1, (2, 2), &Verb::Cut, &[State::Stored]);
+}
