@@ -48,7 +48,8 @@ typedef struct sr_bucket sr_bucket;
  * exception. */
 struct sr_callbacks {
     /* Returns 0 once no change of the areas is under way; none may begin until `resume`. Another number
-     * refuses: then the program goes on, and nothing is stored. */
+     * refuses: then the program goes on, and nothing is stored. It may wait for a thread that is in
+     * sr_store, and not for one in sr_evict, which waits for `evict`. */
     int (*quiesce)(void *context);
     /* The program may go on. It is called after each `quiesce` that returned 0, also if the agent
      * ended, unless `evict` returned 0 meanwhile. */

@@ -14,7 +14,9 @@ use crate::state::{Held, What};
 /// What a program does when the agent asks. The calls come from a thread of the library, one at a
 /// time. They may register areas and ranges, but may neither store nor load.
 pub trait Owner: Send {
-    /// Returns once no change of the areas is under way. None may begin until [`Owner::resume`].
+    /// Returns once no change of the areas is under way. None may begin until [`Owner::resume`]. It may
+    /// wait for a thread that is in [`Bucket::store`](crate::Bucket::store), and not for one in
+    /// [`Bucket::evict`](crate::Bucket::evict), which waits for [`Owner::evict`] on this thread.
     ///
     /// # Errors
     ///
@@ -71,7 +73,7 @@ impl Callbacks {
     fn carry_out(&mut self, connection: u64, what: What) {
         match what {
             What::Quiesce(epoch) => {
-                let outcome = self.quiesce(epoch);
+                let outcome = self.quiesce(connection, epoch);
                 let is_copy = outcome.as_ref().is_ok_and(|is_copy| *is_copy);
                 let outcome = outcome.map(drop);
                 let answer = FromProgram::Quiesced { epoch, is_copy, outcome };
@@ -101,7 +103,7 @@ impl Callbacks {
     /// Stops the program and copies its private memory. Returns whether all of it is copied.
     ///
     /// If the agent has not all areas, what it stores is not the bucket: nothing is stored.
-    fn quiesce(&mut self, epoch: u64) -> Result<bool, String> {
+    fn quiesce(&mut self, connection: u64, epoch: u64) -> Result<bool, String> {
         let taken = self.link.state().check_taken();
         if let Err(error) = taken {
             self.let_go();
@@ -113,7 +115,10 @@ impl Callbacks {
             None => self.call(|owner| owner.quiesce())??,
         }
         self.quiesced = Some(epoch);
-        self.link.hold(Held::Epoch(epoch));
+        if !self.link.hold_for(connection, epoch) {
+            self.go_on();
+            return Err(OVER.to_owned());
+        }
         let captured = self.link.regions().capture(&[]);
         captured.map_err(|error| {
             self.link.release(Held::Epoch(epoch));
@@ -189,4 +194,5 @@ impl Callbacks {
 
 const NO_CALLBACK: &str =
     "no callback: the program cannot be asked to hold still, and stores only by itself";
+const OVER: &str = "the agent let the program go on before it held still";
 const NOT_STILL: &str = "the program does not hold still in this epoch: quiesce it first";

@@ -141,6 +141,20 @@ impl Link {
         state.held = Some(holder);
     }
 
+    /// The same for an epoch of a connection. Returns false if it is over before that: the agent may let
+    /// the program go on for a call that has shadows and memory, and that waits for this thread.
+    pub fn hold_for(&self, connection: u64, epoch: u64) -> bool {
+        let mut state = self.state();
+        while !state.is_over(connection, epoch) {
+            if state.held.is_none() {
+                state.held = Some(Held::Epoch(epoch));
+                return true;
+            }
+            state = self.wait(state);
+        }
+        false
+    }
+
     /// Frees shadows and memory if `holder` has them.
     pub fn release(&self, holder: Held) {
         let mut state = self.state();
@@ -267,7 +281,10 @@ impl Link {
         let what = match message {
             ToProgram::Quiesce { epoch } => Some(What::Quiesce(epoch)),
             ToProgram::Load { epoch } => Some(What::Load(epoch)),
-            ToProgram::Resume { epoch, is_reading } => Some(What::Resume { epoch, is_reading }),
+            ToProgram::Resume { epoch, is_reading } => {
+                state.resumed = Some((connection, epoch));
+                Some(What::Resume { epoch, is_reading })
+            }
             ToProgram::Evict { epoch } => Some(What::Evict(epoch)),
             ToProgram::EpochCaptured { epoch } => {
                 state.free(Held::Epoch(epoch));

@@ -23,6 +23,8 @@ pub struct State {
     pub answers: BTreeMap<u32, Option<Answer>>,
     /// Who relies on shadows and memory not to change.
     pub held: Option<Held>,
+    /// The connection and the epoch in which the agent let the program go on last.
+    pub resumed: Option<(u64, u64)>,
     /// Stores of copies, whose calls have returned: name and version.
     pub copies: BTreeMap<u32, (String, u64)>,
     /// Of those, the ones that failed, and why.
@@ -95,6 +97,12 @@ impl State {
         if self.held == Some(holder) {
             self.held = None;
         }
+    }
+
+    /// Whether the agent has let the program go on in an epoch, or is gone.
+    pub fn is_over(&self, connection: u64, epoch: u64) -> bool {
+        let is_there = self.connection.as_ref().is_some_and(|it| it.number == connection);
+        !is_there || self.resumed.is_some_and(|(of, last)| of == connection && last >= epoch)
     }
 
     pub fn resolve(&mut self, request: u32, answer: Answer) {

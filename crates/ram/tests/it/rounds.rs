@@ -2,10 +2,11 @@
 //! do something else at the same time.
 
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use strongroom_base::OsEntropy;
-use strongroom_bucket::{FromProgram, KeyRange, ToProgram};
+use strongroom_bucket::{FromProgram, KeyRange, Owner, ToProgram};
 use strongroom_cluster::{State, Verb, seal_command};
 use strongroom_testkit::noise;
 
@@ -246,6 +247,44 @@ fn a_program_that_loads_by_itself_does_not_wait_for_a_round_for_ever() {
     raw.hear_until("resume", |it| *it == ToProgram::Resume { epoch, is_reading: false });
     raw.hear_until("done", |it| *it == ToProgram::Done { request: 7 });
     controller.until(1, (2, 2), &controller.load(1, 1, snapshot), &[State::Failed]);
+}
+
+/// A program that reaches its safe point when the test says so.
+struct Late(Sender<()>, Receiver<()>);
+
+impl Owner for Late {
+    fn quiesce(&mut self) -> Result<(), String> {
+        self.0.send(()).unwrap();
+        self.1.recv().map_err(|error| error.to_string())
+    }
+
+    fn resume(&mut self) {}
+
+    fn evict(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_program_that_evicts_by_itself_while_it_is_asked_to_hold_still_goes_on() {
+    let Scene { world, controller, _agent } = scene();
+    let memory = Memory::new(&noise(1, 1 << 20));
+    let bucket = Arc::new(world.open(1));
+    memory.register(&bucket, "data");
+    bucket.range(&KeyRange::whole(), 0).unwrap();
+    let ((asked, is_asked), (holds_still, still)) = (channel(), channel());
+    bucket.on_quiesce(Box::new(Late(asked, still))).unwrap();
+    bucket.test("v").unwrap();
+    controller.send(1, 1, Verb::Prepare);
+    in_time("it is asked", move || is_asked.recv().unwrap());
+    let evicting = bucket.clone();
+    let evicted = std::thread::spawn(move || evicting.evict());
+    // By then the call has the areas, and the callback waits for them.
+    std::thread::sleep(Duration::from_millis(500));
+    holds_still.send(()).unwrap();
+    in_time("it is evicted", move || evicted.join().unwrap()).unwrap();
+    let failed = controller.until(1, (1, 1), &Verb::Prepare, &[State::Failed]);
+    assert!(failed.reason.contains("loads or evicts it by itself"), "{failed:?}");
 }
 
 #[test]
