@@ -54,11 +54,13 @@ pub struct Callbacks {
     owner: SharedOwner,
     /// The epoch in which the program holds still.
     quiesced: Option<u64>,
+    /// In this epoch, what the agent wrote into shadows is in the memory.
+    is_loaded: bool,
 }
 
 impl Callbacks {
     pub fn new(link: Arc<Link>, owner: SharedOwner) -> Self {
-        Self { link, owner, quiesced: None }
+        Self { link, owner, quiesced: None, is_loaded: false }
     }
 
     /// Carries out tasks until the bucket is closed.
@@ -84,7 +86,11 @@ impl Callbacks {
                 self.link.answer(connection, &FromProgram::Loaded { epoch, outcome });
             }
             What::Resume { epoch, is_reading } => {
+                // What the agent reads, it did not fill.
                 if !is_reading {
+                    if self.quiesced == Some(epoch) && !self.is_loaded {
+                        self.link.regions().look_for_holes();
+                    }
                     self.link.release(Held::Epoch(epoch));
                 }
                 if self.quiesced == Some(epoch) {
@@ -115,6 +121,7 @@ impl Callbacks {
             None => self.call(|owner| owner.quiesce())??,
         }
         self.quiesced = Some(epoch);
+        self.is_loaded = false;
         if !self.link.hold_for(connection, epoch) {
             self.go_on();
             return Err(OVER.to_owned());
@@ -132,10 +139,8 @@ impl Callbacks {
         if self.quiesced != Some(epoch) {
             return Err(NOT_STILL.to_owned());
         }
-        let mut regions = self.link.regions();
-        regions.expect_writes(&[]);
-        regions.put_back(&[]);
-        drop(regions);
+        self.link.regions().put_back(&[]);
+        self.is_loaded = true;
         self.call(|owner| owner.loaded())?
     }
 

@@ -142,19 +142,17 @@ impl Bucket {
         let stored = stored.ok_or_else(no_version)?;
         let connection = self.ready()?;
         self.link.hold(Held::Call);
-        let mut regions = self.link.regions();
-        let loaded = regions.check_load(&stored.areas, areas);
+        let loaded = self.link.regions().check_load(&stored.areas, areas);
         let loaded = loaded.inspect_err(|_| self.link.release(Held::Call))?;
-        regions.expect_writes(&loaded);
-        drop(regions);
         let request = self.claim();
         let what = format!("version {version} of {name} is not loaded");
         let message =
             FromProgram::Load { request, name: name.to_owned(), version, areas: areas.to_vec() };
         let outcome = self.link.send(connection, request, &message, None);
         let outcome = outcome.and_then(|()| done(what, self.link.await_answer(request)));
-        if outcome.is_ok() {
-            self.link.regions().put_back(&loaded);
+        match outcome {
+            Ok(()) => self.link.regions().put_back(&loaded),
+            Err(_) => self.link.regions().look_for_holes(),
         }
         self.link.release(Held::Request(request));
         outcome

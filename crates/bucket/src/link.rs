@@ -237,7 +237,9 @@ impl Link {
     /// Sends all that was registered before. The answers are read later. Callbacks come last: before
     /// them the agent does not begin anything.
     fn register_again(&self, connected: &Connected) -> Result<(), BucketError> {
-        let regions = self.regions();
+        let mut regions = self.regions();
+        // The agent before may have ended while it filled shadows.
+        regions.look_for_holes();
         for (area, region) in &regions.0 {
             let mut state = self.state();
             state.requests = state.requests.wrapping_add(1);

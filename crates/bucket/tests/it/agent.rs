@@ -178,6 +178,18 @@ impl FakeAgent {
         program.load_still(&areas.ok_or("there is no such version")?)
     }
 
+    /// Fills a bucket whose program holds still from a version, and leaves it so.
+    ///
+    /// # Errors
+    ///
+    /// If its areas do not fit.
+    pub fn fill(&self, file: &str, bucket: u32, name: &str, version: u64) -> Result<(), String> {
+        let program = self.shared.program(file, bucket)?;
+        let areas = self.shared.archive.version(program.name(), name, version);
+        program.quiesce()?;
+        program.fill(&areas.ok_or("there is no such version")?, &[])
+    }
+
     /// Evicts a bucket as the agent's own idea, if its memory is that of a version.
     ///
     /// # Errors

@@ -222,7 +222,8 @@ impl Program {
         chosen.map(|(name, area)| Ok((name.clone(), area.read(name)?))).collect()
     }
 
-    fn fill(&self, stored: &Areas, chosen: &[String]) -> Result<(), String> {
+    /// Writes into areas.
+    pub fn fill(&self, stored: &Areas, chosen: &[String]) -> Result<(), String> {
         let state = lock(&self.state);
         let is_chosen = |area: &String| chosen.is_empty() || chosen.contains(area);
         for (name, bytes) in stored.iter().filter(|(name, _)| is_chosen(name)) {
