@@ -81,7 +81,10 @@ int sr_open(const char *socket, const char *file, uint32_t number, sr_bucket **b
  * may change it during sr_store and sr_evict and between `quiesce` and `resume`, nor use it during
  * sr_load.
  *
- * length = 0: the area is forgotten. */
+ * length = 0: the area is forgotten.
+ *
+ * Outside of callbacks the call waits until what is being captured is captured: no callback may wait for
+ * a thread that is in it. */
 int sr_region(sr_bucket *bucket, const char *area, int fd, void *base, uint64_t length);
 
 /* Says that the bucket holds the keys from `lo` on, up to but without `hi`; `hi` NULL: up to the last.
