@@ -212,11 +212,12 @@ impl Link {
     pub fn next_task(&self) -> Option<Task> {
         let mut state = self.state();
         loop {
-            if let Some(task) = state.tasks.pop_front() {
-                return Some(task);
-            }
+            // A program that closes its bucket is not called any more.
             if state.is_closed {
                 return None;
+            }
+            if let Some(task) = state.tasks.pop_front() {
+                return Some(task);
             }
             if state.connection.is_some() || !state.has_owner {
                 state = self.wait(state);
