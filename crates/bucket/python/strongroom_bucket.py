@@ -146,14 +146,16 @@ class Bucket:
             evict()
             self._buffers.clear()
 
-        self._callbacks = _Callbacks(
+        callbacks = _Callbacks(
             _QUIESCE(guarded(quiesce)),
             _RESUME(guarded(resume)),
             _QUIESCE() if evict is None else _QUIESCE(guarded(evicted)),
             None,
             _QUIESCE() if loaded is None else _QUIESCE(guarded(loaded)),
         )
-        self._call("sr_on_quiesce", ctypes.byref(self._callbacks))
+        self._call("sr_on_quiesce", ctypes.byref(callbacks))
+        # If it fails, the library has those that were registered before.
+        self._callbacks = callbacks
 
     def store(self, name, version):
         """Stores all areas as a version of `name`. The memory may change again when it returns."""

@@ -165,13 +165,22 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// If the agent is gone, or the call comes from a callback.
+    /// If the agent is gone, or the call comes from a callback. Then nothing is registered, and an owner
+    /// that was registered before stays.
     pub fn on_quiesce(&self, owner: Box<dyn Owner>) -> Result<(), BucketError> {
         self.check_thread()?;
+        let connection = self.link.connect()?;
         *self.owner.lock().unwrap_or_else(PoisonError::into_inner) = Some(owner);
         self.link.state().has_owner = true;
-        let connection = self.link.connect()?;
-        self.link.post(connection, &FromProgram::Callbacks { has_callbacks: true })
+        let message = FromProgram::Callbacks { has_callbacks: true };
+        // From here on each agent that is connected with hears of them. This one may have ended, and
+        // the next one may have come just before.
+        if self.link.post(connection, &message).is_err()
+            && let Ok(next) = self.link.connect()
+        {
+            self.link.answer(next, &message);
+        }
+        Ok(())
     }
 
     fn start(
