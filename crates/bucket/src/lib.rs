@@ -29,6 +29,7 @@ mod format;
 mod link;
 mod message;
 mod name;
+mod peer;
 pub mod quiet;
 mod range;
 mod region;

@@ -112,8 +112,10 @@ impl Agent {
             if other.speaker.connection().is_over() {
                 return self.successors.push((number, name));
             }
-            let pid = other.speaker.connection().peer().pid;
-            Some(format!("the process {pid} has it; end that first"))
+            Some(match other.speaker.connection().peer().pid {
+                Some(pid) => format!("the process {pid} has it; end that first"),
+                None => "a process of another PID namespace has it; end that first".to_owned(),
+            })
         } else {
             None
         };
@@ -208,11 +210,16 @@ impl Agent {
     }
 }
 
+const NO_DESCRIPTOR: &str = "the agent has no file descriptor left: raise its limit of open files (LimitNOFILE=, ulimit -n)";
+
 /// Looks at what a program hands over, on the thread that listens to it: a file system of its own may
 /// keep that one waiting.
 pub(super) fn take_area(message: &FromProgram, descriptor: Option<OwnedFd>) -> Option<Taken> {
     let FromProgram::Region { bytes, .. } = message else { return None };
-    let file = File::from(descriptor?);
+    let Some(descriptor) = descriptor else {
+        return Some(Taken(Err(NO_DESCRIPTOR.to_owned())));
+    };
+    let file = File::from(descriptor);
     let looked_at = MemoryFile::of(&file, *bytes).map(drop);
     Some(Taken(looked_at.map(|()| file).map_err(|error| format!("it cannot be read: {error}"))))
 }
