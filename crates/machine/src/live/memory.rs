@@ -66,7 +66,7 @@ fn file_of(qmp: &Qmp, id: &str, bytes: u64, named: Option<&Path>) -> Result<Path
         let inode = fs::metadata(path).map_err(file_error(path))?.ino();
         return if is_mapped(inode) { Ok(path.to_owned()) } else { Err(lost()) };
     }
-    let process = qmp.peer().map(|peer| peer.pid.as_raw_nonzero().get()).ok_or_else(lost)?;
+    let process = qmp.peer().and_then(|peer| peer.pid).ok_or_else(lost)?;
     let folder = PathBuf::from(format!("/proc/{process}/fd"));
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(&folder).map_err(file_error(&folder))? {
