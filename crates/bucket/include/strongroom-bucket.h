@@ -35,7 +35,7 @@ enum {
     SR_FAILED = -5,      /* the agent could not do it */
     SR_MISMATCH = -6,    /* areas are missing, or not as long as they were stored */
     SR_NO_VERSION = -7,  /* no such version is stored */
-    SR_SYSTEM = -8,      /* no memory, threads or descriptors are left */
+    SR_SYSTEM = -8,      /* no memory, threads or descriptors are left, or a descriptor is of no use */
     SR_IN_CALLBACK = -9, /* the call is not allowed within a callback */
     SR_INTERNAL = -10    /* a bug of the library */
 };
@@ -72,7 +72,7 @@ int sr_open(const char *socket, const char *file, uint32_t number, sr_bucket **b
 /* Registers an area of `length` bytes. It replaces the area of that name. A bucket has at most 512
  * areas; a name has at most 64 bytes and no slash, and is not `bucket.json`.
  *
- * fd >= 0: shared memory, which the agent reads by the descriptor (memfd, POSIX shared memory,
+ * fd >= 0, which is open: shared memory, which the agent reads by the descriptor (memfd, POSIX shared memory,
  * hugetlbfs, a file). The library keeps a duplicate. `base` is recorded as the address at which the
  * program maps it, and may be NULL.
  *
@@ -94,11 +94,13 @@ int sr_range(sr_bucket *bucket, const void *lo, size_t lo_length, const void *hi
              uint64_t split_version);
 
 /* Registers callbacks. Before this call the agent can store nothing by itself; sr_store works without.
- * `quiesce` and `resume` must be there. */
+ * `quiesce` and `resume` must be there. If it fails, those that were registered before stay. */
 int sr_on_quiesce(sr_bucket *bucket, const struct sr_callbacks *callbacks);
 
 /* Stores all areas as a version of `name` (at most 128 bytes, no slash). No change may be under way.
- * Returns as soon as the memory may change again. */
+ * Returns as soon as the memory may change again. If all areas are private, the agent may not have
+ * captured the copy by then: it is void if the bucket is closed or the program ends before. sr_wait
+ * returns when it is stored. */
 int sr_store(sr_bucket *bucket, const char *name, uint64_t version);
 
 /* Waits until a version is stored and committed, or returns why it is not. */
@@ -113,10 +115,11 @@ int sr_load(sr_bucket *bucket, const char *name, uint64_t version);
 
 /* Has the bucket stored as the newest version of the name `evicted`, committed, and compared, then freed
  * by the callback `evict`. Without callbacks the caller frees it when this returns. Then no area is
- * registered any more. */
+ * registered any more. With callbacks, but without `evict`, it fails and nothing is freed. */
 int sr_evict(sr_bucket *bucket);
 
-/* Closes a bucket. A callback that is under way ends first. NULL is allowed. */
+/* Closes a bucket. A callback that is under way ends first, and no other begins, except `resume` if the
+ * program holds still. Stores that are not captured are void. NULL is allowed. */
 void sr_close(sr_bucket *bucket);
 
 /* What failed last in this thread. The text lives until the thread's next call. */

@@ -25,6 +25,7 @@ mod callbacks;
 mod calls;
 mod connected;
 mod error;
+mod failures;
 mod format;
 mod link;
 mod message;

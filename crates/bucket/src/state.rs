@@ -9,6 +9,7 @@ use std::thread::ThreadId;
 
 use crate::connected::Connected;
 use crate::error::{AreaFault, BucketError};
+use crate::failures::{CopyName, Failures};
 use crate::message::AreaSize;
 use crate::range::KeyRange;
 
@@ -26,9 +27,9 @@ pub struct State {
     /// The connection and the epoch in which the agent let the program go on last.
     pub resumed: Option<(u64, u64)>,
     /// Stores of copies, whose calls have returned: name and version.
-    pub copies: BTreeMap<u32, (String, u64)>,
+    pub copies: BTreeMap<u32, CopyName>,
     /// Of those, the ones that failed, and why.
-    pub failures: BTreeMap<(String, u64), String>,
+    pub failures: Failures,
     /// Areas that are being registered again, by request.
     pub registering: BTreeMap<u32, String>,
     /// Areas that the agent did not take again, and why.
