@@ -35,7 +35,7 @@ enum {
     SR_FAILED = -5,      /* the agent could not do it */
     SR_MISMATCH = -6,    /* areas are missing, or not as long as they were stored */
     SR_NO_VERSION = -7,  /* no such version is stored */
-    SR_SYSTEM = -8,      /* no memory, threads or descriptors are left */
+    SR_SYSTEM = -8,      /* no memory, threads or descriptors are left, or a descriptor is of no use */
     SR_IN_CALLBACK = -9, /* the call is not allowed within a callback */
     SR_INTERNAL = -10    /* a bug of the library */
 };
@@ -48,7 +48,8 @@ typedef struct sr_bucket sr_bucket;
  * exception. */
 struct sr_callbacks {
     /* Returns 0 once no change of the areas is under way; none may begin until `resume`. Another number
-     * refuses: then the program goes on, and nothing is stored. */
+     * refuses: then the program goes on, and nothing is stored. It may wait for a thread that is in
+     * sr_store, and not for one in sr_evict, which waits for `evict`. */
     int (*quiesce)(void *context);
     /* The program may go on. It is called after each `quiesce` that returned 0, also if the agent
      * ended, unless `evict` returned 0 meanwhile. */
@@ -71,7 +72,7 @@ int sr_open(const char *socket, const char *file, uint32_t number, sr_bucket **b
 /* Registers an area of `length` bytes. It replaces the area of that name. A bucket has at most 512
  * areas; a name has at most 64 bytes and no slash, and is not `bucket.json`.
  *
- * fd >= 0: shared memory, which the agent reads by the descriptor (memfd, POSIX shared memory,
+ * fd >= 0, which is open: shared memory, which the agent reads by the descriptor (memfd, POSIX shared memory,
  * hugetlbfs, a file). The library keeps a duplicate. `base` is recorded as the address at which the
  * program maps it, and may be NULL.
  *
@@ -80,7 +81,10 @@ int sr_open(const char *socket, const char *file, uint32_t number, sr_bucket **b
  * may change it during sr_store and sr_evict and between `quiesce` and `resume`, nor use it during
  * sr_load.
  *
- * length = 0: the area is forgotten. */
+ * length = 0: the area is forgotten.
+ *
+ * Outside of callbacks the call waits until what is being captured is captured: no callback may wait for
+ * a thread that is in it. */
 int sr_region(sr_bucket *bucket, const char *area, int fd, void *base, uint64_t length);
 
 /* Says that the bucket holds the keys from `lo` on, up to but without `hi`; `hi` NULL: up to the last.
@@ -90,11 +94,13 @@ int sr_range(sr_bucket *bucket, const void *lo, size_t lo_length, const void *hi
              uint64_t split_version);
 
 /* Registers callbacks. Before this call the agent can store nothing by itself; sr_store works without.
- * `quiesce` and `resume` must be there. */
+ * `quiesce` and `resume` must be there. If it fails, those that were registered before stay. */
 int sr_on_quiesce(sr_bucket *bucket, const struct sr_callbacks *callbacks);
 
 /* Stores all areas as a version of `name` (at most 128 bytes, no slash). No change may be under way.
- * Returns as soon as the memory may change again. */
+ * Returns as soon as the memory may change again. If all areas are private, the agent may not have
+ * captured the copy by then: it is void if the bucket is closed or the program ends before. sr_wait
+ * returns when it is stored. */
 int sr_store(sr_bucket *bucket, const char *name, uint64_t version);
 
 /* Waits until a version is stored and committed, or returns why it is not. */
@@ -109,10 +115,11 @@ int sr_load(sr_bucket *bucket, const char *name, uint64_t version);
 
 /* Has the bucket stored as the newest version of the name `evicted`, committed, and compared, then freed
  * by the callback `evict`. Without callbacks the caller frees it when this returns. Then no area is
- * registered any more. */
+ * registered any more. With callbacks, but without `evict`, it fails and nothing is freed. */
 int sr_evict(sr_bucket *bucket);
 
-/* Closes a bucket. A callback that is under way ends first. NULL is allowed. */
+/* Closes a bucket. A callback that is under way ends first, and no other begins, except `resume` if the
+ * program holds still. Stores that are not captured are void. NULL is allowed. */
 void sr_close(sr_bucket *bucket);
 
 /* What failed last in this thread. The text lives until the thread's next call. */

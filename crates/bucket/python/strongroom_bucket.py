@@ -128,8 +128,9 @@ class Bucket:
     def on_quiesce(self, quiesce, resume, evict=None, loaded=None):
         """Registers what the program does when the agent asks, from a thread of the library.
 
-        `quiesce` returns once no change is under way; an exception refuses. `evict` frees what it can;
-        an exception keeps it. Without `evict` the memory is never freed.
+        `quiesce` returns once no change is under way; an exception refuses. It may wait for a thread
+        that is in `store`, and not for one in `evict`. `evict` frees what it can; an exception keeps it.
+        Without `evict` the memory is never freed.
         """
 
         def guarded(function):
@@ -146,17 +147,22 @@ class Bucket:
             evict()
             self._buffers.clear()
 
-        self._callbacks = _Callbacks(
+        callbacks = _Callbacks(
             _QUIESCE(guarded(quiesce)),
             _RESUME(guarded(resume)),
             _QUIESCE() if evict is None else _QUIESCE(guarded(evicted)),
             None,
             _QUIESCE() if loaded is None else _QUIESCE(guarded(loaded)),
         )
-        self._call("sr_on_quiesce", ctypes.byref(self._callbacks))
+        self._call("sr_on_quiesce", ctypes.byref(callbacks))
+        # If it fails, the library has those that were registered before.
+        self._callbacks = callbacks
 
     def store(self, name, version):
-        """Stores all areas as a version of `name`. The memory may change again when it returns."""
+        """Stores all areas as a version of `name`. The memory may change again when it returns.
+
+        A copy that is not captured is void if the bucket is closed before: `wait` for it.
+        """
         self._call("sr_store", name.encode(), version)
 
     def wait(self, name, version):
@@ -179,7 +185,7 @@ class Bucket:
         self._buffers.clear()
 
     def close(self):
-        """Closes the bucket. A callback that is under way ends first."""
+        """Closes the bucket. A callback that is under way ends first. What is not captured is void."""
         handle, self._handle = self._handle, None
         if handle is not None:
             _lib().sr_close(handle)

@@ -19,6 +19,7 @@ use crate::quiet;
 use crate::range::KeyRange;
 use crate::region::{Memory, Region};
 use crate::shadow::Shadow;
+use crate::state::Held;
 
 /// Names the socket of the agent.
 const SOCKET_VARIABLE: &str = "STRONGROOM_RAM_SOCKET";
@@ -71,7 +72,8 @@ impl Bucket {
     /// elsewhere. The agent reads its first `bytes` bytes by the descriptor, of which the library keeps
     /// a duplicate. `base` is recorded as the address at which it is to be mapped, if that matters.
     ///
-    /// An area of the same name is replaced.
+    /// An area of the same name is replaced. Outside of callbacks the call waits until what is being
+    /// captured is captured, so no callback may wait for it.
     ///
     /// # Errors
     ///
@@ -97,7 +99,7 @@ impl Bucket {
     /// Registers private memory as an area. The library keeps a shadow of it, so it takes as much
     /// memory again as the area has pages that are not zero.
     ///
-    /// An area of the same name is replaced.
+    /// An area of the same name is replaced. The call waits as [`Bucket::region`] does.
     ///
     /// # Errors
     ///
@@ -133,12 +135,14 @@ impl Bucket {
     ///
     /// If it is not registered.
     pub fn forget(&self, area: &str) -> Result<(), BucketError> {
-        let forgotten = self.link.regions().0.remove(area);
-        forgotten.ok_or_else(|| BucketError::area(area, AreaFault::Unknown))?;
-        self.link.state().not_taken.remove(area);
-        let area = area.to_owned();
-        let what = format!("area {area} is not forgotten");
-        self.ask(what, None, |request| FromProgram::Forget { request, area }).map(drop)
+        self.between_captures(|| {
+            let forgotten = self.link.regions().0.remove(area);
+            forgotten.ok_or_else(|| BucketError::area(area, AreaFault::Unknown))?;
+            self.link.state().not_taken.remove(area);
+            let area = area.to_owned();
+            let what = format!("area {area} is not forgotten");
+            self.ask(what, None, |request| FromProgram::Forget { request, area }).map(drop)
+        })
     }
 
     /// Says which keys the bucket holds now. `split_version` rises with each split or merge: of two
@@ -161,13 +165,22 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// If the agent is gone, or the call comes from a callback.
+    /// If the agent is gone, or the call comes from a callback. Then nothing is registered, and an owner
+    /// that was registered before stays.
     pub fn on_quiesce(&self, owner: Box<dyn Owner>) -> Result<(), BucketError> {
         self.check_thread()?;
+        let connection = self.link.connect()?;
         *self.owner.lock().unwrap_or_else(PoisonError::into_inner) = Some(owner);
         self.link.state().has_owner = true;
-        let connection = self.link.connect()?;
-        self.link.post(connection, &FromProgram::Callbacks { has_callbacks: true })
+        let message = FromProgram::Callbacks { has_callbacks: true };
+        // From here on each agent that is connected with hears of them. This one may have ended, and
+        // the next one may have come just before.
+        if self.link.post(connection, &message).is_err()
+            && let Ok(next) = self.link.connect()
+        {
+            self.link.answer(next, &message);
+        }
+        Ok(())
     }
 
     fn start(
@@ -182,16 +195,34 @@ impl Bucket {
 
     /// Registers an area, and keeps it once the agent has it.
     fn register(&self, area: &str, region: Region) -> Result<(), BucketError> {
-        let regions = self.link.regions();
-        if regions.0.len() >= name::AREAS_MAX && !regions.0.contains_key(area) {
-            return Err(BucketError::TooManyAreas);
+        self.between_captures(|| {
+            let regions = self.link.regions();
+            if regions.0.len() >= name::AREAS_MAX && !regions.0.contains_key(area) {
+                return Err(BucketError::TooManyAreas);
+            }
+            drop(regions);
+            let what = format!("area {area} is not registered");
+            self.ask(what, Some(region.file()), |request| region.message(request, area))?;
+            self.link.regions().0.insert(area.to_owned(), region);
+            self.link.state().not_taken.remove(area);
+            Ok(())
+        })
+    }
+
+    /// Changes which areas there are. The agent and the library do so one after the other, so nothing
+    /// is captured meanwhile: the agent would store a shadow into which nothing was copied. A callback
+    /// waits for nothing: no capture begins before it returns.
+    fn between_captures<T>(
+        &self,
+        change: impl FnOnce() -> Result<T, BucketError>,
+    ) -> Result<T, BucketError> {
+        if self.check_thread().is_err() {
+            return change();
         }
-        drop(regions);
-        let what = format!("area {area} is not registered");
-        self.ask(what, Some(region.file()), |request| region.message(request, area))?;
-        self.link.regions().0.insert(area.to_owned(), region);
-        self.link.state().not_taken.remove(area);
-        Ok(())
+        self.link.hold(Held::Call);
+        let outcome = change();
+        self.link.release(Held::Call);
+        outcome
     }
 }
 

@@ -52,8 +52,8 @@ pub unsafe extern "C" fn sr_open(
 ///
 /// # Safety
 ///
-/// `bucket` is open and `area` a string. If `descriptor` is −1, what [`Bucket::private_region`] asks
-/// for holds.
+/// `bucket` is open and `area` a string. If `length` is 0, nothing else is used. Otherwise `descriptor`
+/// is open during the call, or it is negative, and what [`Bucket::private_region`] asks for holds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sr_region(
     bucket: *const Bucket,
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn sr_region(
         if length == 0 {
             bucket.forget(area)?;
         } else if descriptor >= 0 {
-            // SAFETY: it is not −1. If it is not open, duplicating it fails.
+            // SAFETY: it is not negative, so the caller promises that it is open.
             let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
             let address = Some(base.addr()).filter(|&address| address != 0);
             bucket.region(area, descriptor, address, length)?;

@@ -14,7 +14,9 @@ use crate::state::{Held, What};
 /// What a program does when the agent asks. The calls come from a thread of the library, one at a
 /// time. They may register areas and ranges, but may neither store nor load.
 pub trait Owner: Send {
-    /// Returns once no change of the areas is under way. None may begin until [`Owner::resume`].
+    /// Returns once no change of the areas is under way. None may begin until [`Owner::resume`]. It may
+    /// wait for a thread that is in [`Bucket::store`](crate::Bucket::store), and not for one in
+    /// [`Bucket::evict`](crate::Bucket::evict), which waits for [`Owner::evict`] on this thread.
     ///
     /// # Errors
     ///
@@ -52,11 +54,13 @@ pub struct Callbacks {
     owner: SharedOwner,
     /// The epoch in which the program holds still.
     quiesced: Option<u64>,
+    /// In this epoch, what the agent wrote into shadows is in the memory.
+    is_loaded: bool,
 }
 
 impl Callbacks {
     pub fn new(link: Arc<Link>, owner: SharedOwner) -> Self {
-        Self { link, owner, quiesced: None }
+        Self { link, owner, quiesced: None, is_loaded: false }
     }
 
     /// Carries out tasks until the bucket is closed.
@@ -71,7 +75,7 @@ impl Callbacks {
     fn carry_out(&mut self, connection: u64, what: What) {
         match what {
             What::Quiesce(epoch) => {
-                let outcome = self.quiesce(epoch);
+                let outcome = self.quiesce(connection, epoch);
                 let is_copy = outcome.as_ref().is_ok_and(|is_copy| *is_copy);
                 let outcome = outcome.map(drop);
                 let answer = FromProgram::Quiesced { epoch, is_copy, outcome };
@@ -82,7 +86,11 @@ impl Callbacks {
                 self.link.answer(connection, &FromProgram::Loaded { epoch, outcome });
             }
             What::Resume { epoch, is_reading } => {
+                // What the agent reads, it did not fill.
                 if !is_reading {
+                    if self.quiesced == Some(epoch) && !self.is_loaded {
+                        self.link.regions().look_for_holes();
+                    }
                     self.link.release(Held::Epoch(epoch));
                 }
                 if self.quiesced == Some(epoch) {
@@ -93,25 +101,31 @@ impl Callbacks {
                 let outcome = self.evict(epoch);
                 self.link.answer(connection, &FromProgram::Evicted { epoch, outcome });
             }
-            What::Lost => {
-                // The connection may have ended while the program was being asked.
-                if let Some(epoch) = self.quiesced {
-                    self.link.release(Held::Epoch(epoch));
-                }
-                self.go_on();
-            }
+            // The connection may have ended while the program was being asked.
+            What::Lost => self.let_go(),
         }
     }
 
     /// Stops the program and copies its private memory. Returns whether all of it is copied.
-    fn quiesce(&mut self, epoch: u64) -> Result<bool, String> {
+    ///
+    /// If the agent has not all areas, what it stores is not the bucket: nothing is stored.
+    fn quiesce(&mut self, connection: u64, epoch: u64) -> Result<bool, String> {
+        let taken = self.link.state().check_taken();
+        if let Err(error) = taken {
+            self.let_go();
+            return Err(error.to_string());
+        }
         match self.quiesced {
             // The agent began again without saying so: the program has not moved.
             Some(before) => self.link.release(Held::Epoch(before)),
             None => self.call(|owner| owner.quiesce())??,
         }
         self.quiesced = Some(epoch);
-        self.link.hold(Held::Epoch(epoch));
+        self.is_loaded = false;
+        if !self.link.hold_for(connection, epoch) {
+            self.go_on();
+            return Err(OVER.to_owned());
+        }
         let captured = self.link.regions().capture(&[]);
         captured.map_err(|error| {
             self.link.release(Held::Epoch(epoch));
@@ -125,17 +139,18 @@ impl Callbacks {
         if self.quiesced != Some(epoch) {
             return Err(NOT_STILL.to_owned());
         }
-        let mut regions = self.link.regions();
-        regions.expect_writes(&[]);
-        regions.put_back(&[]);
-        drop(regions);
+        self.link.regions().put_back(&[]);
+        self.is_loaded = true;
         self.call(|owner| owner.loaded())?
     }
 
     /// Has the memory freed. Areas are forgotten first: the program may free or reuse the addresses at
     /// once. So is the range: with the next agent the bucket would pass for one that has its keys, and
     /// a cut for complete that has none of them.
+    ///
+    /// Memory that the agent has not is not stored, so nothing is freed.
     fn evict(&mut self, epoch: u64) -> Result<(), String> {
+        self.link.state().check_taken().map_err(|error| error.to_string())?;
         let is_evicting = self.link.state().is_evicting;
         if self.quiesced != Some(epoch) && !is_evicting {
             return Err(NOT_STILL.to_owned());
@@ -153,6 +168,14 @@ impl Callbacks {
         self.quiesced = None;
         self.link.release(Held::Epoch(epoch));
         Ok(())
+    }
+
+    /// Lets the program go on, and shadows and memory change, if they are held for an epoch.
+    fn let_go(&mut self) {
+        if let Some(epoch) = self.quiesced {
+            self.link.release(Held::Epoch(epoch));
+        }
+        self.go_on();
     }
 
     /// Lets the program go on if it holds still.
@@ -176,4 +199,5 @@ impl Callbacks {
 
 const NO_CALLBACK: &str =
     "no callback: the program cannot be asked to hold still, and stores only by itself";
+const OVER: &str = "the agent let the program go on before it held still";
 const NOT_STILL: &str = "the program does not hold still in this epoch: quiesce it first";

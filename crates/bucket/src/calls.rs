@@ -12,7 +12,8 @@ use crate::state::{Answer, Held};
 
 impl Bucket {
     /// Stores all areas as a version of `name`. No change may be under way. Returns as soon as the
-    /// program may change its memory again; [`Bucket::wait`] returns when the version is committed.
+    /// program may change its memory again; [`Bucket::wait`] returns when the version is committed. If
+    /// the bucket is closed or the program ends before the agent has captured it, nothing is stored.
     ///
     /// Waits for the store before it to be captured.
     ///
@@ -41,7 +42,7 @@ impl Bucket {
         let is_copy = captured.inspect_err(|_| self.link.release(Held::Call))?;
         let request = self.claim();
         let mut state = self.link.state();
-        state.failures.remove(&(name.to_owned(), version));
+        state.failures.take(&(name.to_owned(), version));
         if is_copy {
             state.copies.insert(request, (name.to_owned(), version));
         }
@@ -70,7 +71,7 @@ impl Bucket {
         check_name(name, name::check_version_name)?;
         self.check_thread()?;
         let what = format!("version {version} of {name} is not stored");
-        let failed = self.link.state().failures.remove(&(name.to_owned(), version));
+        let failed = self.link.state().failures.take(&(name.to_owned(), version));
         if let Some(reason) = failed {
             return Err(BucketError::Failed { what, reason });
         }
@@ -81,7 +82,7 @@ impl Bucket {
             version,
         })?;
         // The store may have failed while the agent was being asked.
-        match self.link.state().failures.remove(&(name.to_owned(), version)) {
+        match self.link.state().failures.take(&(name.to_owned(), version)) {
             Some(reason) => Err(BucketError::Failed { what, reason }),
             None => Ok(()),
         }
@@ -142,19 +143,17 @@ impl Bucket {
         let stored = stored.ok_or_else(no_version)?;
         let connection = self.ready()?;
         self.link.hold(Held::Call);
-        let mut regions = self.link.regions();
-        let loaded = regions.check_load(&stored.areas, areas);
+        let loaded = self.link.regions().check_load(&stored.areas, areas);
         let loaded = loaded.inspect_err(|_| self.link.release(Held::Call))?;
-        regions.expect_writes(&loaded);
-        drop(regions);
         let request = self.claim();
         let what = format!("version {version} of {name} is not loaded");
         let message =
             FromProgram::Load { request, name: name.to_owned(), version, areas: areas.to_vec() };
         let outcome = self.link.send(connection, request, &message, None);
         let outcome = outcome.and_then(|()| done(what, self.link.await_answer(request)));
-        if outcome.is_ok() {
-            self.link.regions().put_back(&loaded);
+        match outcome {
+            Ok(()) => self.link.regions().put_back(&loaded),
+            Err(_) => self.link.regions().look_for_holes(),
         }
         self.link.release(Held::Request(request));
         outcome

@@ -49,9 +49,8 @@ impl Connected {
             wire::wait_readable(self.socket.as_fd(), None).ok()?;
             match wire::receive(self.socket.as_fd()) {
                 Ok(Packet::Message(bytes, None)) => return ToProgram::unpack(&bytes).ok(),
-                Ok(Packet::Message(_, Some(_)) | Packet::Oversized | Packet::End) => return None,
                 Err(rustix::io::Errno::AGAIN) => {}
-                Err(_) => return None,
+                Ok(_) | Err(_) => return None,
             }
         }
     }

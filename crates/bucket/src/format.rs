@@ -85,10 +85,10 @@ mod kind {
     pub const WELCOME: u64 = 64;
     pub const REFUSED: u64 = 65;
     pub const QUIESCE: u64 = 66;
-    pub const TAKE: u64 = 67;
+    pub const AGENT_LOAD: u64 = 67;
     pub const RESUME: u64 = 68;
     pub const EPOCH_CAPTURED: u64 = 69;
-    pub const FREE: u64 = 70;
+    pub const AGENT_EVICT: u64 = 70;
     pub const CAPTURED: u64 = 71;
     pub const DONE: u64 = 72;
     pub const FAILED: u64 = 73;

@@ -63,9 +63,9 @@ impl Link {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects unless there is a connection, and registers everything again. Other calls wait until
-    /// that is done. Returns the number of the connection: a call sends on no other one, since the
-    /// agent may not know all areas there.
+    /// Connects unless there is a connection, registers everything again, and waits until the agent has
+    /// taken or refused each area. Other calls wait until that is done. Returns the number of the
+    /// connection: a call sends on no other one, since the agent may not know all areas there.
     pub fn connect(&self) -> Result<u64, BucketError> {
         let _connecting = self.connecting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connected) = &self.state().connection {
@@ -80,6 +80,7 @@ impl Link {
         // From here on its thread reads the answers.
         self.notify();
         self.register_again(&connected)?;
+        self.await_registered(connected.number)?;
         Ok(connected.number)
     }
 
@@ -140,6 +141,20 @@ impl Link {
         state.held = Some(holder);
     }
 
+    /// The same for an epoch of a connection. Returns false if it is over before that: the agent may let
+    /// the program go on for a call that has shadows and memory, and that waits for this thread.
+    pub fn hold_for(&self, connection: u64, epoch: u64) -> bool {
+        let mut state = self.state();
+        while !state.is_over(connection, epoch) {
+            if state.held.is_none() {
+                state.held = Some(Held::Epoch(epoch));
+                return true;
+            }
+            state = self.wait(state);
+        }
+        false
+    }
+
     /// Frees shadows and memory if `holder` has them.
     pub fn release(&self, holder: Held) {
         let mut state = self.state();
@@ -197,11 +212,12 @@ impl Link {
     pub fn next_task(&self) -> Option<Task> {
         let mut state = self.state();
         loop {
-            if let Some(task) = state.tasks.pop_front() {
-                return Some(task);
-            }
+            // A program that closes its bucket is not called any more.
             if state.is_closed {
                 return None;
+            }
+            if let Some(task) = state.tasks.pop_front() {
+                return Some(task);
             }
             if state.connection.is_some() || !state.has_owner {
                 state = self.wait(state);
@@ -222,7 +238,9 @@ impl Link {
     /// Sends all that was registered before. The answers are read later. Callbacks come last: before
     /// them the agent does not begin anything.
     fn register_again(&self, connected: &Connected) -> Result<(), BucketError> {
-        let regions = self.regions();
+        let mut regions = self.regions();
+        // The agent before may have ended while it filled shadows.
+        regions.look_for_holes();
         for (area, region) in &regions.0 {
             let mut state = self.state();
             state.requests = state.requests.wrapping_add(1);
@@ -244,13 +262,32 @@ impl Link {
         Ok(())
     }
 
+    /// Waits for the answers to what was registered again. Without them a call would store the areas
+    /// that the agent has, and not those of the program.
+    fn await_registered(&self, connection: u64) -> Result<(), BucketError> {
+        let mut state = self.state();
+        loop {
+            let is_there = state.connection.as_ref().is_some_and(|it| it.number == connection);
+            if state.is_closed || !is_there {
+                return Err(BucketError::AgentGone);
+            }
+            if state.registering.is_empty() {
+                return Ok(());
+            }
+            state = self.wait(state);
+        }
+    }
+
     /// Takes a message of the agent.
     fn take(&self, connection: u64, message: ToProgram) {
         let mut state = self.state();
         let what = match message {
             ToProgram::Quiesce { epoch } => Some(What::Quiesce(epoch)),
             ToProgram::Load { epoch } => Some(What::Load(epoch)),
-            ToProgram::Resume { epoch, is_reading } => Some(What::Resume { epoch, is_reading }),
+            ToProgram::Resume { epoch, is_reading } => {
+                state.resumed = Some((connection, epoch));
+                Some(What::Resume { epoch, is_reading })
+            }
             ToProgram::Evict { epoch } => Some(What::Evict(epoch)),
             ToProgram::EpochCaptured { epoch } => {
                 state.free(Held::Epoch(epoch));
@@ -263,7 +300,9 @@ impl Link {
                 None
             }
             ToProgram::Done { request } => {
-                state.registering.remove(&request);
+                if let Some(area) = state.registering.remove(&request) {
+                    state.not_taken.remove(&area);
+                }
                 state.resolve(request, Answer::Done);
                 None
             }

@@ -74,11 +74,12 @@ impl Regions {
         Ok(is_copy)
     }
 
-    /// Prepares the chosen areas for what the agent writes into them.
-    pub fn expect_writes(&mut self, chosen: &[String]) {
-        for (_, region) in self.chosen(chosen) {
+    /// The agent may have written into shadows, and did not finish: what is a hole is found out again,
+    /// so that the next copy has none of it.
+    pub fn look_for_holes(&mut self) {
+        for region in self.0.values_mut() {
             if let Memory::Private(shadow) = &mut region.memory {
-                shadow.expect_writes();
+                shadow.look_for_holes();
             }
         }
     }

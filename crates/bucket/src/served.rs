@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, chmod};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
     listen, shutdown, socket_with,
@@ -21,7 +20,10 @@ use rustix::net::{
 
 use crate::format::MessageError;
 use crate::message::{FromProgram, ToProgram};
+use crate::peer::peer_of;
 use crate::wire::{self, Packet};
+
+pub use crate::peer::Peer;
 
 /// Programs that may wait to be let in.
 const BACKLOG: i32 = 64;
@@ -66,17 +68,6 @@ pub struct Listener {
     path: PathBuf,
 }
 
-/// Who is on the other side, as the kernel says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    /// The process that connected.
-    pub pid: i32,
-    /// Its user.
-    pub uid: u32,
-    /// Its group.
-    pub gid: u32,
-}
-
 /// A connection with a program. It may be used by several threads.
 #[derive(Debug)]
 pub struct Connection {
@@ -87,7 +78,8 @@ pub struct Connection {
 /// What came from a program.
 #[derive(Debug)]
 pub enum Received {
-    /// A message. A descriptor is there exactly if it is [`FromProgram::Region`].
+    /// A message. Only [`FromProgram::Region`] has a descriptor; it is not there if this process may open
+    /// no more files.
     Message(FromProgram, Option<OwnedFd>),
     /// Nothing within the time.
     Nothing,
@@ -129,12 +121,7 @@ impl Listener {
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
             Err(error) => return Err(io::Error::from(error).into()),
         };
-        let who = socket_peercred(&socket).map_err(io::Error::from)?;
-        let peer = Peer {
-            pid: who.pid.as_raw_nonzero().get(),
-            uid: who.uid.as_raw(),
-            gid: who.gid.as_raw(),
-        };
+        let peer = peer_of(socket.as_fd())?;
         Ok(Some(Connection { socket, peer }))
     }
 
@@ -186,6 +173,10 @@ impl Connection {
                 }
                 Ok(Received::Message(message, descriptor))
             }
+            Packet::WithoutDescriptor(bytes) => match FromProgram::unpack(&bytes)? {
+                message @ FromProgram::Region { .. } => Ok(Received::Message(message, None)),
+                _ => Err(ServedError::Packet("an area has one descriptor, others none")),
+            },
             Packet::Oversized => Err(ServedError::Packet("a message is too long")),
             Packet::End => Ok(Received::End),
         }

@@ -87,17 +87,18 @@ impl Shadow {
         Ok(copied + self.write(run)?)
     }
 
-    /// From now on no page of the shadow is believed to be a hole: the agent writes into it.
-    pub fn expect_writes(&mut self) {
-        self.written.fill(u64::MAX);
+    /// Looks which pages are holes: the agent may have written into the shadow.
+    pub fn look_for_holes(&mut self) {
+        match self.find_written() {
+            Ok(written) => self.written = written,
+            // If the file cannot say, holes are read as if they had been written.
+            Err(_) => self.written.fill(u64::MAX),
+        }
     }
 
     /// Copies into the memory what differs.
     pub fn put_back(&mut self) {
-        // If the file cannot say, holes are read as if they had been written.
-        if let Ok(written) = self.find_written() {
-            self.written = written;
-        }
+        self.look_for_holes();
         for page in 0..self.bytes.div_ceil(PAGE_BYTES) {
             let part = self.part(page);
             let is_hole = !self.is_written(page);

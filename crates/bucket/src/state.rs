@@ -9,6 +9,7 @@ use std::thread::ThreadId;
 
 use crate::connected::Connected;
 use crate::error::{AreaFault, BucketError};
+use crate::failures::{CopyName, Failures};
 use crate::message::AreaSize;
 use crate::range::KeyRange;
 
@@ -23,10 +24,12 @@ pub struct State {
     pub answers: BTreeMap<u32, Option<Answer>>,
     /// Who relies on shadows and memory not to change.
     pub held: Option<Held>,
+    /// The connection and the epoch in which the agent let the program go on last.
+    pub resumed: Option<(u64, u64)>,
     /// Stores of copies, whose calls have returned: name and version.
-    pub copies: BTreeMap<u32, (String, u64)>,
+    pub copies: BTreeMap<u32, CopyName>,
     /// Of those, the ones that failed, and why.
-    pub failures: BTreeMap<(String, u64), String>,
+    pub failures: Failures,
     /// Areas that are being registered again, by request.
     pub registering: BTreeMap<u32, String>,
     /// Areas that the agent did not take again, and why.
@@ -95,6 +98,12 @@ impl State {
         if self.held == Some(holder) {
             self.held = None;
         }
+    }
+
+    /// Whether the agent has let the program go on in an epoch, or is gone.
+    pub fn is_over(&self, connection: u64, epoch: u64) -> bool {
+        let is_there = self.connection.as_ref().is_some_and(|it| it.number == connection);
+        !is_there || self.resumed.is_some_and(|(of, last)| of == connection && last >= epoch)
     }
 
     pub fn resolve(&mut self, request: u32, answer: Answer) {

@@ -21,6 +21,8 @@ pub const MESSAGE_BYTES_MAX: usize = 65_536;
 pub enum Packet {
     /// A message, and the descriptor beside it.
     Message(Vec<u8>, Option<OwnedFd>),
+    /// A message with a descriptor, for which this process has no room.
+    WithoutDescriptor(Vec<u8>),
     /// More than one descriptor, or more bytes than a message has.
     Oversized,
     /// The other side is gone.
@@ -86,14 +88,20 @@ pub fn receive(socket: BorrowedFd<'_>) -> Result<Packet, Errno> {
             descriptors.extend(received);
         }
     }
-    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) || descriptors.len() > 1
-    {
+    // Of more descriptors than there is space for, the first are here. None is if this process may open
+    // no more.
+    let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
+    let is_too_many = descriptors.len() > 1 || is_cut && !descriptors.is_empty();
+    if received.flags.contains(ReturnFlags::TRUNC) || is_too_many {
         return Ok(Packet::Oversized);
     }
     if received.bytes == 0 {
         return Ok(Packet::End);
     }
     bytes.truncate(received.bytes);
+    if is_cut {
+        return Ok(Packet::WithoutDescriptor(bytes));
+    }
     Ok(Packet::Message(bytes, descriptors.pop()))
 }
 

@@ -24,7 +24,7 @@ impl Machine {
     /// QEMU does not answer.
     pub(crate) fn describe(&self) -> Result<Description, MachineError> {
         let qmp = self.qmp();
-        let line = qmp.peer().and_then(|peer| command_line(peer.pid.as_raw_nonzero().get()));
+        let line = qmp.peer().and_then(|peer| command_line(peer.pid?));
         let (program, arguments) = line.unwrap_or_default();
         let mut description = Description::from_arguments(&arguments);
         if !program.is_empty() {

@@ -23,6 +23,7 @@ mod remains;
 mod runs;
 
 mod agent;
+mod peer;
 mod process;
 mod qmp;
 mod virsh;

@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 
 pub(crate) use frames::{Deadline, FrameError, Frames};
 
+use crate::peer::{Peer, peer_of};
+
 /// How long a command may take that nothing else is said of.
 pub const COMMAND_LIMIT: Duration = Duration::from_secs(20);
 /// Events that are kept until they are asked for; older ones are forgotten.
@@ -196,9 +198,9 @@ impl Qmp {
         &self.package
     }
 
-    /// The process at the other end: its id, its user and its group.
-    pub fn peer(&self) -> Option<rustix::net::UCred> {
-        rustix::net::sockopt::socket_peercred(self.state().frames.stream()).ok()
+    /// The process at the other end.
+    pub(crate) fn peer(&self) -> Option<Peer> {
+        peer_of(self.state().frames.stream()).ok()
     }
 
     /// Carries out a command and returns its answer. `arguments` is an object, or null.

@@ -56,6 +56,16 @@ pub struct Area {
 /// The areas of a bucket, by name.
 pub type Areas = BTreeMap<String, Area>;
 
+/// Whether these are the same memory, by the same names. An area that is registered again is another.
+pub fn are_same(areas: &Areas, others: &Areas) -> bool {
+    let is_same = |area: &Area, other: &Area| {
+        Arc::ptr_eq(&area.file, &other.file) && (area.bytes, area.base) == (other.bytes, other.base)
+    };
+    let mut pairs = areas.iter().zip(others);
+    areas.len() == others.len()
+        && pairs.all(|((name, area), (other, its))| name == other && is_same(area, its))
+}
+
 /// What is stored of a bucket, and as what.
 pub struct Storing<'s> {
     /// The bucket.

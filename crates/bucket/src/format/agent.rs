@@ -15,12 +15,12 @@ impl ToProgram {
                 Fields::of(kind::REFUSED).text(key::REASON, shortened(reason))
             }
             Self::Quiesce { epoch } => of_epoch(kind::QUIESCE, epoch),
-            Self::Load { epoch } => of_epoch(kind::TAKE, epoch),
+            Self::Load { epoch } => of_epoch(kind::AGENT_LOAD, epoch),
             Self::Resume { epoch, is_reading } => {
                 of_epoch(kind::RESUME, epoch).flag(key::IS_READING, *is_reading)
             }
             Self::EpochCaptured { epoch } => of_epoch(kind::EPOCH_CAPTURED, epoch),
-            Self::Evict { epoch } => of_epoch(kind::FREE, epoch),
+            Self::Evict { epoch } => of_epoch(kind::AGENT_EVICT, epoch),
             Self::Captured { request } => of_request(kind::CAPTURED, request),
             Self::Done { request } => of_request(kind::DONE, request),
             Self::Failed { request, reason } => {
@@ -47,12 +47,12 @@ impl ToProgram {
             kind::WELCOME => Self::Welcome { protocol: fields.small(key::PROTOCOL)? },
             kind::REFUSED => Self::Refused { reason: fields.said(key::REASON)?.to_owned() },
             kind::QUIESCE => Self::Quiesce { epoch: epoch()? },
-            kind::TAKE => Self::Load { epoch: epoch()? },
+            kind::AGENT_LOAD => Self::Load { epoch: epoch()? },
             kind::RESUME => {
                 Self::Resume { epoch: epoch()?, is_reading: fields.is(key::IS_READING)? }
             }
             kind::EPOCH_CAPTURED => Self::EpochCaptured { epoch: epoch()? },
-            kind::FREE => Self::Evict { epoch: epoch()? },
+            kind::AGENT_EVICT => Self::Evict { epoch: epoch()? },
             kind::CAPTURED => Self::Captured { request: request()? },
             kind::DONE => Self::Done { request: request()? },
             kind::FAILED => {

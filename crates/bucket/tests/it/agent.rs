@@ -48,6 +48,10 @@ pub struct Manners {
     pub commit_time: Duration,
     /// How long a capture takes.
     pub capture_time: Duration,
+    /// The area that is refused.
+    pub refused_area: Option<String>,
+    /// How long an area waits for its answer.
+    pub region_time: Duration,
 }
 
 /// An agent on a socket.
@@ -73,10 +77,23 @@ impl FakeAgent {
     ///
     /// If it cannot.
     pub fn start(socket: &Path, archive: Arc<Archive>) -> Result<Self, ServedError> {
+        Self::start_with(socket, archive, Manners::default())
+    }
+
+    /// Listens on a socket, and has these manners from the first program on.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot.
+    pub fn start_with(
+        socket: &Path,
+        archive: Arc<Archive>,
+        manners: Manners,
+    ) -> Result<Self, ServedError> {
         let listener = Listener::bind(socket, 0o600)?;
         let shared = Arc::new(Shared {
             archive,
-            manners: Mutex::default(),
+            manners: Mutex::new(manners),
             programs: Mutex::default(),
             is_ending: AtomicBool::new(false),
         });
@@ -159,6 +176,18 @@ impl FakeAgent {
         let program = self.shared.program(file, bucket)?;
         let areas = self.shared.archive.version(program.name(), name, version);
         program.load_still(&areas.ok_or("there is no such version")?)
+    }
+
+    /// Fills a bucket whose program holds still from a version, and leaves it so.
+    ///
+    /// # Errors
+    ///
+    /// If its areas do not fit.
+    pub fn fill(&self, file: &str, bucket: u32, name: &str, version: u64) -> Result<(), String> {
+        let program = self.shared.program(file, bucket)?;
+        let areas = self.shared.archive.version(program.name(), name, version);
+        program.quiesce()?;
+        program.fill(&areas.ok_or("there is no such version")?, &[])
     }
 
     /// Evicts a bucket as the agent's own idea, if its memory is that of a version.

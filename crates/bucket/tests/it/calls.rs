@@ -72,6 +72,24 @@ fn a_store_of_shared_memory_returns_when_it_is_captured() {
 }
 
 #[test]
+fn an_area_is_not_stored_before_it_is_registered_on_both_sides() {
+    let world = World::new();
+    let (mut heap, mut more) = (vec![1; 50_000], vec![7; 50_000]);
+    let bucket = world.open(0);
+    register_private(&bucket, "heap", &mut heap);
+    // The agent has the area long before its answer is here.
+    let slow = Manners { region_time: Duration::from_millis(500), ..Manners::default() };
+    world.agent().behave(slow);
+    std::thread::scope(|scope| {
+        scope.spawn(|| register_private(&bucket, "more", &mut more));
+        std::thread::sleep(Duration::from_millis(150));
+        bucket.store("n", 1).unwrap();
+    });
+    bucket.wait("n", 1).unwrap();
+    assert!(world.archive.areas(FILE, 0, "n", 1).unwrap()["more"] == more);
+}
+
+#[test]
 fn some_areas_are_stored_and_loaded_alone() {
     let world = World::new();
     let (mut one, mut two) = (vec![1; 10], vec![2; 10]);

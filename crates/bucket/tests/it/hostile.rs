@@ -3,7 +3,8 @@
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -11,10 +12,11 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketType, connect, sendmsg, socket,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use strongroom_bucket::served::{Connection, Listener, Received};
 use strongroom_bucket::{Bucket, BucketError, FromProgram, PROTOCOL};
 
-use crate::world::Shared;
+use crate::world::{Shared, eventually};
 
 fn connected(path: &Path, listener: &Listener) -> (OwnedFd, Connection) {
     let client = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
@@ -65,6 +67,76 @@ fn what_is_no_message_ends_the_connection() {
     assert!(open < 100, "{open} descriptors are open");
 }
 
+/// This program, which runs one of its tests in a process of its own.
+#[expect(clippy::disallowed_methods, reason = "the test runs itself")]
+fn tests() -> PathBuf {
+    std::env::current_exe().unwrap()
+}
+
+/// Runs a test that is left out otherwise.
+fn run_apart(command: &mut Command, test: &str) {
+    let output = command.args(["--ignored", "--exact", test]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+}
+
+#[test]
+fn a_program_is_not_ended_if_there_is_no_descriptor_left() {
+    run_apart(&mut Command::new(tests()), "hostile::without_descriptors");
+}
+
+#[test]
+#[ignore = "run by a_program_is_not_ended_if_there_is_no_descriptor_left: the limit is of a process"]
+fn without_descriptors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ram.sock");
+    let listener = Listener::bind(&path, 0o600).unwrap();
+    let (client, connection) = connected(&path, &listener);
+    let memory = Shared::new(b"content");
+    let hello = FromProgram::Hello { protocol: PROTOCOL, file: "f".into(), bucket: 0 }.pack();
+    send(&client, &region(), &[memory.0.as_fd()]);
+    send(&client, &region(), &[memory.0.as_fd()]);
+    send(&client, &hello, &[memory.0.as_fd()]);
+    let limit = getrlimit(Resource::Nofile);
+    // One is enough to wait for a message.
+    let none_left = Rlimit { current: Some(1), ..limit };
+    setrlimit(Resource::Nofile, none_left).unwrap();
+    let without = connection.receive(None);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let with = connection.receive(None);
+    setrlimit(Resource::Nofile, none_left).unwrap();
+    let wrong = connection.receive(None);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let is_region = |message: &FromProgram| matches!(message, FromProgram::Region { .. });
+    assert!(matches!(&without, Ok(Received::Message(it, None)) if is_region(it)), "{without:?}");
+    assert!(matches!(&with, Ok(Received::Message(it, Some(_))) if is_region(it)), "{with:?}");
+    assert!(wrong.is_err(), "{wrong:?}");
+}
+
+#[test]
+fn a_program_of_another_pid_namespace_has_no_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ram.sock");
+    let connecting = thread::spawn(move || {
+        let client = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        let address = SocketAddrUnix::new(&path).unwrap();
+        assert!(eventually(|| connect(&client, &address).is_ok()));
+        client
+    });
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--pid", "--fork"]).arg(tests());
+    run_apart(command.current_dir(folder.path()), "hostile::of_another_namespace");
+    drop(connecting.join().unwrap());
+}
+
+#[test]
+#[ignore = "run by a_program_of_another_pid_namespace_has_no_number, in a namespace"]
+fn of_another_namespace() {
+    let listener = Listener::bind(Path::new("ram.sock"), 0o600).unwrap();
+    let connection = listener.accept(Some(Duration::from_secs(10))).unwrap().unwrap();
+    assert_eq!(connection.peer().pid, None);
+}
+
 #[test]
 fn a_connection_says_who_is_there_and_when_it_ends() {
     let folder = tempfile::tempdir().unwrap();
@@ -72,7 +144,7 @@ fn a_connection_says_who_is_there_and_when_it_ends() {
     let listener = Listener::bind(&path, 0o600).unwrap();
     assert!(listener.accept(Some(Duration::ZERO)).unwrap().is_none());
     let (client, connection) = connected(&path, &listener);
-    assert_eq!(connection.peer().pid, std::process::id() as i32);
+    assert_eq!(connection.peer().pid, Some(std::process::id() as i32));
     let nothing = connection.receive(Some(Duration::ZERO)).unwrap();
     assert!(matches!(nothing, Received::Nothing));
     let memory = Shared::new(b"content");

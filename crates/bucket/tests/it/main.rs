@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
 
+mod again;
 mod agent;
 mod calls;
 mod foreign;

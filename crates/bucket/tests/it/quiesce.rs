@@ -116,6 +116,36 @@ fn only_memory_that_is_stored_is_evicted() {
 }
 
 #[test]
+fn a_load_that_failed_halfway_is_not_in_the_next_version() {
+    for ends in [false, true] {
+        let mut world = World::new();
+        let (mut data, mut more) = (vec![2; 70_000], vec![3; 100]);
+        let bucket = world.open(0);
+        register_private(&bucket, "data", &mut data);
+        register_private(&bucket, "more", &mut more);
+        bucket.store("n", 1).unwrap();
+        bucket.wait("n", 1).unwrap();
+        // What is registered now is zero, and has no copy; and one area is longer than it was stored.
+        let (mut zeros, mut longer) = (vec![0; 70_000], vec![3; 200]);
+        register_private(&bucket, "data", &mut zeros);
+        register_private(&bucket, "more", &mut longer);
+        let record = Arc::new(Record::default());
+        bucket.on_quiesce(Box::new(Recorder(record.clone()))).unwrap();
+        assert!(world.agent().await_owner(FILE, 0));
+        if ends {
+            world.agent().fill(FILE, 0, "n", 1).unwrap_err();
+            world.restart();
+        } else {
+            world.agent().load(FILE, 0, "n", 1).unwrap_err();
+            assert!(eventually(|| Record::count(&record.resumed) == 1));
+        }
+        assert!(eventually(|| bucket.store("n", 2).is_ok()));
+        bucket.wait("n", 2).unwrap();
+        assert!(world.archive.areas(FILE, 0, "n", 2).unwrap()["data"] == zeros);
+    }
+}
+
+#[test]
 fn a_panic_in_a_callback_is_a_refusal() {
     struct Panics(bool);
     impl Owner for Panics {

@@ -196,6 +196,44 @@ fn shared_memory_outlives_a_program_that_held_still() {
 }
 
 #[test]
+fn a_bucket_that_is_closed_begins_no_callback() {
+    struct Refuses(Arc<Record>, Sender<()>, Receiver<()>);
+    impl Owner for Refuses {
+        fn quiesce(&mut self) -> Result<(), String> {
+            self.0.quiesced.fetch_add(1, Ordering::SeqCst);
+            self.1.send(()).unwrap();
+            self.2.recv().map_err(|error| error.to_string())?;
+            Err("not now".to_owned())
+        }
+        fn resume(&mut self) {}
+        fn evict(&mut self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+    let world = World::new();
+    let record = Arc::new(Record::default());
+    let shared = Shared::new(&[4; 100]);
+    let bucket = world.open(0);
+    shared.register(&bucket, "data", 100);
+    let ((asked, is_asked), (goes_on, may_go_on)) = (channel(), channel());
+    bucket.on_quiesce(Box::new(Refuses(record.clone(), asked, may_go_on))).unwrap();
+    assert!(world.agent().await_owner(FILE, 0));
+    thread::scope(|scope| {
+        scope.spawn(|| world.agent().store(FILE, 0, "n", 1));
+        is_asked.recv().unwrap();
+        scope.spawn(|| world.agent().store(FILE, 0, "n", 2));
+        thread::sleep(Duration::from_millis(200));
+        let closing = scope.spawn(move || drop(bucket));
+        thread::sleep(Duration::from_millis(200));
+        // A second call would return at once.
+        goes_on.send(()).unwrap();
+        goes_on.send(()).unwrap();
+        closing.join().unwrap();
+    });
+    assert_eq!(Record::count(&record.quiesced), 1);
+}
+
+#[test]
 fn only_one_agent_listens_on_a_socket() {
     let world = World::new();
     let second = FakeAgent::start(&world.socket(), Arc::new(Archive::default()));

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::agent::{Archive, FakeAgent};
+use crate::agent::{Archive, FakeAgent, Manners};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 use strongroom_bucket::{Bucket, Owner};
@@ -48,8 +48,14 @@ impl World {
 
     /// Ends the agent and starts another one on the same socket, which has what was stored.
     pub fn restart(&mut self) {
+        self.restart_with(Manners::default());
+    }
+
+    /// The same, with these manners.
+    pub fn restart_with(&mut self, manners: Manners) {
         self.agent = None;
-        self.agent = Some(FakeAgent::start(&self.socket(), self.archive.clone()).unwrap());
+        let agent = FakeAgent::start_with(&self.socket(), self.archive.clone(), manners);
+        self.agent = Some(agent.unwrap());
     }
 }
 

@@ -179,7 +179,7 @@ fn begin(
     settle: Option<Settle<'_>>,
 ) -> Result<Begun, MachineError> {
     let qmp = undoing.qmp.clone();
-    let owner = qmp.peer().map(|peer| (peer.uid.as_raw(), peer.gid.as_raw()));
+    let owner = qmp.peer().map(|peer| (peer.uid, peer.gid));
     for (number, (drive, disk)) in undoing.drives.iter().zip(&undoing.intent.disks).enumerate() {
         store.create(&disk.store, drive.bytes, owner)?;
         add_store(&qmp, &Names::of(number), disk)?;

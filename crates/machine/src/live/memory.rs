@@ -63,7 +63,7 @@ pub fn find(qmp: &Qmp) -> Result<Vec<SharedMemory>, MachineError> {
 /// The file of a part of the memory.
 fn file_of(qmp: &Qmp, id: &str, bytes: u64, named: Option<&Path>) -> Result<PathBuf, MachineError> {
     let lost = || MachineError::MemoryNotFound { id: id.to_owned() };
-    let peer = qmp.peer().map(|peer| peer.pid.as_raw_nonzero().get());
+    let peer = qmp.peer().and_then(|peer| peer.pid);
     if let Some(path) = named.filter(|path| path.is_file()) {
         let file = fs::metadata(path).map_err(file_error(path))?;
         return if is_mapped(&file, peer) { Ok(path.to_owned()) } else { Err(lost()) };

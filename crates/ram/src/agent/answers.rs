@@ -3,7 +3,7 @@
 
 use super::Agent;
 use super::doing::{Next, Work};
-use crate::keeper::BucketName;
+use crate::keeper::{BucketName, are_same};
 
 impl Agent {
     /// A program has freed its memory, or keeps it.
@@ -68,6 +68,7 @@ impl Agent {
             return self.ended(name, number, Err(reason));
         }
         (doing.is_still, doing.is_copy) = (true, is_copy);
+        let is_read = are_same(&doing.areas, &bucket.areas);
         match doing.work.clone() {
             // It may have been given keys since it was asked, and they are nowhere else.
             Work::RoundLoad { .. } if bucket.range.is_some() => {
@@ -75,6 +76,7 @@ impl Agent {
                 self.ended(name, number, Err(reason.to_owned()));
             }
             Work::RoundLoad { snapshot, .. } => self.after_stores(name, Next::Fill(snapshot)),
+            Work::Round(epoch) if !is_read => self.read_again(name, number, epoch),
             Work::Round(epoch) | Work::HoldStill(epoch) => self.round_quiesced(name, epoch),
             _ => {}
         }

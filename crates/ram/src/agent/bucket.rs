@@ -7,7 +7,7 @@
 //! - A program that itself loads or evicts while a round asks it to hold still would wait for the
 //!   round, and the round for it: the round gives way.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use strongroom_base::SnapshotId;
@@ -87,6 +87,16 @@ impl Bucket {
     /// How long its areas are together.
     pub fn bytes(&self) -> u64 {
         self.areas.values().fold(0, |sum, area| sum.saturating_add(area.bytes))
+    }
+
+    /// How many areas are open for it: those that it has, and those of stores that wait.
+    pub fn open_areas(&self) -> usize {
+        if self.waiting.is_empty() {
+            return self.areas.len();
+        }
+        let waiting = self.waiting.iter().filter_map(|(work, _)| work.areas());
+        let all = waiting.chain([&self.areas]).flat_map(Areas::values);
+        all.map(|area| Arc::as_ptr(&area.file)).collect::<BTreeSet<_>>().len()
     }
 
     /// Whether its program asks for more than it could wait for.

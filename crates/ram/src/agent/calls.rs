@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use strongroom_base::SnapshotId;
 use strongroom_bucket::ToProgram;
+use strongroom_cluster::Epoch;
 
 use super::Agent;
 use super::doing::{Doing, Next, Work};
@@ -48,13 +49,9 @@ impl Agent {
         bucket.begin(Doing::new(number, work.clone(), gate, is_copy));
         let (newest, areas) = (bucket.newest, bucket.areas.clone());
         match work {
-            Work::Version { version, areas: chosen, .. } => match bucket.chosen(&chosen) {
-                Ok(areas) => {
-                    let about = bucket.about(name, &areas, None, Some(version));
-                    self.start(name, number, areas, |job| job.store_version(about, newest));
-                }
-                Err(reason) => self.ended(name, number, Err(reason)),
-            },
+            Work::Version { areas, about, .. } => {
+                self.start(name, number, areas, |job| job.store_version(*about, newest));
+            }
             Work::Evict { .. } => match bucket.chosen(&[]) {
                 Ok(areas) => {
                     let about = bucket.about(name, &areas, None, None);
@@ -66,7 +63,7 @@ impl Agent {
                 self.start(name, number, areas, |job| job.load_version(version, chosen));
             }
             Work::Round(epoch) => {
-                self.start(name, number, areas, |job| job.store_round(epoch, newest));
+                self.start(name, number, areas, |job| job.store_round(epoch, newest, false));
             }
             Work::HoldStill(_) | Work::RoundLoad { .. } => self.ask_to_hold_still(name, number),
         }
@@ -83,7 +80,9 @@ impl Agent {
         begin: impl FnOnce(Job) -> io::Result<()>,
     ) {
         let doing = self.buckets.get_mut(name).and_then(|bucket| bucket.doing(number));
-        let Some(gate) = doing.map(|doing| doing.gate.clone()) else { return };
+        let Some(doing) = doing else { return };
+        doing.areas = areas.clone();
+        let gate = doing.gate.clone();
         if let Err(reason) = self.begin_job(name, number, areas, gate, begin) {
             self.ended(name, number, Err(reason));
         }
@@ -105,6 +104,19 @@ impl Agent {
             .map_err(|error| format!("no thread could be started: {error}"))?;
         self.jobs += 1;
         Ok(())
+    }
+
+    /// The program of a round registered areas after the first reading began, as its callback may. What
+    /// it has now is read whole, while it holds still.
+    pub(super) fn read_again(&mut self, name: &BucketName, job: u64, epoch: Epoch) {
+        let number = self.number();
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        let (newest, areas) = (bucket.newest, bucket.areas.clone());
+        let Some(doing) = bucket.doing(job) else { return };
+        // The job before is not heard any more.
+        doing.gate.close();
+        (doing.job, doing.gate) = (number, Arc::default());
+        self.start(name, number, areas, |job| job.store_round(epoch, newest, true));
     }
 
     /// Asks the program of a bucket to hold still for a round.
@@ -137,7 +149,10 @@ impl Agent {
         match event {
             // If the round was given up meanwhile, its program is left alone.
             JobEvent::Scanned if !doing.gate.is_waiting() => {}
-            JobEvent::Scanned => self.ask_to_hold_still(name, number),
+            JobEvent::Scanned => match doing.work {
+                Work::Round(epoch) if doing.is_still => self.round_quiesced(name, epoch),
+                _ => self.ask_to_hold_still(name, number),
+            },
             JobEvent::Captured => self.captured(name, number),
             JobEvent::Stored(outcome) => self.stored(name, number, outcome),
             JobEvent::Compared(outcome) => self.compared(name, number, outcome),

@@ -7,6 +7,7 @@ use strongroom_cluster::Epoch;
 
 use super::gate::Gate;
 use crate::about::{About, VersionText};
+use crate::keeper::Areas;
 
 /// What can be done with a bucket.
 #[derive(Debug, Clone)]
@@ -17,8 +18,11 @@ pub enum Work {
         request: u32,
         /// What it is called.
         version: VersionText,
-        /// The areas; all if there are none.
-        areas: Vec<String>,
+        /// The areas, as they were when it was asked for: the program may have registered others since,
+        /// which it never copied for this version.
+        areas: Areas,
+        /// What is written beside them.
+        about: Box<About>,
     },
     /// Its program wants areas filled.
     Load {
@@ -55,6 +59,8 @@ pub struct Doing {
     pub work: Work,
     /// Lets the job go on, or ends it.
     pub gate: Arc<Gate>,
+    /// The areas that the job works on.
+    pub areas: Areas,
     /// The areas are shadows that do not change until they are captured.
     pub is_copy: bool,
     /// Its program said that it holds still.
@@ -90,6 +96,7 @@ impl Doing {
             job,
             work,
             gate,
+            areas: Areas::new(),
             is_copy,
             is_still: false,
             next: None,
@@ -113,6 +120,14 @@ impl Doing {
 }
 
 impl Work {
+    /// The areas that it was given when it was asked for.
+    pub fn areas(&self) -> Option<&Areas> {
+        match self {
+            Self::Version { areas, .. } => Some(areas),
+            _ => None,
+        }
+    }
+
     /// Whether a round wants it, and not the program.
     pub fn is_of_round(&self) -> bool {
         matches!(self, Self::Round(_) | Self::HoldStill(_) | Self::RoundLoad { .. })

@@ -7,7 +7,7 @@ use super::Agent;
 use super::doing::{Next, Work};
 use super::rounds::captured;
 use crate::files::replace;
-use crate::keeper::BucketName;
+use crate::keeper::{BucketName, are_same};
 
 impl Agent {
     /// Carries out one effect. What is known at once is returned.
@@ -91,6 +91,13 @@ impl Agent {
         let bucket = self.buckets.get_mut(name)?;
         let about = bucket.about(name, &bucket.areas, Some(epoch), None);
         let doing = bucket.round.as_ref().filter(|doing| doing.is_storing(epoch))?;
+        if !are_same(&doing.areas, &bucket.areas) {
+            let job = doing.job;
+            let reason =
+                "its program registered or forgot an area while it held still: store it again";
+            self.ended(name, job, Err(reason.to_owned()));
+            return None;
+        }
         doing.gate.open(about);
         doing.is_copy.then(|| captured(name, epoch, bucket.description()))
     }

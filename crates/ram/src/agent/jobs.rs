@@ -109,13 +109,18 @@ impl Job {
     }
 
     /// Stores the bucket in a round: reads it once while its program goes on, then again when the gate
-    /// opens.
-    pub fn store_round(self, epoch: Epoch, parent: Option<SnapshotId>) -> io::Result<()> {
+    /// opens. If the program holds still already, it is read once.
+    pub fn store_round(
+        self,
+        epoch: Epoch,
+        parent: Option<SnapshotId>,
+        is_still: bool,
+    ) -> io::Result<()> {
         self.spawn(move |job| {
             let file = AboutFile::default();
             let stillness = Asked { job, about: &file };
             let labels = vec![format!("epoch {epoch}")];
-            JobEvent::Stored(job.store(&file, &stillness, false, parent, labels))
+            JobEvent::Stored(job.store(&file, &stillness, is_still, parent, labels))
         })
     }
 

@@ -68,7 +68,17 @@ impl Agent {
                 let version = VersionText { name: called, version };
                 let Some(bucket) = self.buckets.get_mut(name) else { return };
                 bucket.versions.begin(&version);
-                self.enqueue(name, Work::Version { request, version, areas }, is_copy);
+                match bucket.chosen(&areas) {
+                    Ok(areas) => {
+                        let about = bucket.about(name, &areas, None, Some(version.clone()));
+                        let about = Box::new(about);
+                        let work = Work::Version { request, version, areas, about };
+                        self.enqueue(name, work, is_copy);
+                    }
+                    Err(reason) => {
+                        self.version_ended(name, request, &version, false, Err(reason));
+                    }
+                }
             }
             FromProgram::Wait { request, name: called, version } => {
                 self.wait_for(name, request, VersionText { name: called, version });
@@ -102,8 +112,10 @@ impl Agent {
             if other.speaker.connection().is_over() {
                 return self.successors.push((number, name));
             }
-            let pid = other.speaker.connection().peer().pid;
-            Some(format!("the process {pid} has it; end that first"))
+            Some(match other.speaker.connection().peer().pid {
+                Some(pid) => format!("the process {pid} has it; end that first"),
+                None => "a process of another PID namespace has it; end that first".to_owned(),
+            })
         } else {
             None
         };
@@ -133,15 +145,17 @@ impl Agent {
     ) {
         // A message about an area comes with one, or it is not passed on.
         let Some(taken) = taken else { return };
-        let areas = self.buckets.values().map(|bucket| bucket.areas.len()).sum::<usize>();
+        let areas = self.buckets.values().map(Bucket::open_areas).sum::<usize>();
         let areas_max = self.limits.areas;
         let Some(bucket) = self.buckets.get_mut(name) else { return };
         let is_new = !bucket.areas.contains_key(&area);
         let before = bucket.areas.get(&area).map_or(0, |area| area.bytes);
+        // What is replaced stays open for the stores that have it.
+        let is_kept = bucket.areas.get(&area).is_none_or(|area| Arc::strong_count(&area.file) > 1);
         let bytes_all = (bucket.bytes() - before).saturating_add(bytes);
         let refusal = if is_new && bucket.areas.len() >= AREAS_MAX {
             Some(format!("a bucket has {AREAS_MAX} areas at most"))
-        } else if is_new && areas >= areas_max {
+        } else if is_kept && areas >= areas_max {
             Some(format!(
                 "the agent can have {areas_max} areas open: raise its limit of open files \
                  (LimitNOFILE=, ulimit -n)"
@@ -196,11 +210,16 @@ impl Agent {
     }
 }
 
+const NO_DESCRIPTOR: &str = "the agent has no file descriptor left: raise its limit of open files (LimitNOFILE=, ulimit -n)";
+
 /// Looks at what a program hands over, on the thread that listens to it: a file system of its own may
 /// keep that one waiting.
 pub(super) fn take_area(message: &FromProgram, descriptor: Option<OwnedFd>) -> Option<Taken> {
     let FromProgram::Region { bytes, .. } = message else { return None };
-    let file = File::from(descriptor?);
+    let Some(descriptor) = descriptor else {
+        return Some(Taken(Err(NO_DESCRIPTOR.to_owned())));
+    };
+    let file = File::from(descriptor);
     let looked_at = MemoryFile::of(&file, *bytes).map(drop);
     Some(Taken(looked_at.map(|()| file).map_err(|error| format!("it cannot be read: {error}"))))
 }

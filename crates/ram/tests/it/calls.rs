@@ -149,3 +149,27 @@ fn a_program_that_closes_a_bucket_opens_it_again_at_once() {
     assert!(refused.contains(&format!("the process {} has it", std::process::id())), "{refused}");
     in_time("it is closed", move || drop(bucket));
 }
+
+#[test]
+fn a_store_that_waits_has_the_areas_of_its_request() {
+    let world = World::new();
+    let _agent = world.agent();
+    let content = noise(1, 16 << 20);
+    let memory = Memory::new(&content);
+    let raw = Raw::with_memory(&world, 1, &memory);
+    raw.store(1, 1, true);
+    raw.store(2, 2, true);
+    // A new shadow, into which nothing was copied yet.
+    raw.replace("data", &Memory::zeros(16 << 20));
+    raw.wait(3, 2);
+    raw.hear_until("done", |it| *it == ToProgram::Done { request: 3 });
+    drop(raw);
+    let bucket = world.open(1);
+    memory.write(&vec![0; 16 << 20]);
+    memory.register(&bucket, "data");
+    bucket.load("v", 2).unwrap();
+    assert!(memory.read() == content, "the version has what was registered after it");
+    // What is not there is refused at once.
+    let unknown = bucket.store_areas("v", 3, &["none".to_owned()]);
+    assert!(unknown.is_err());
+}

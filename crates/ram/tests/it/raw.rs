@@ -89,6 +89,16 @@ impl Raw {
         }
     }
 
+    /// Registers an area that replaces the one of its name. Other messages may come meanwhile.
+    #[track_caller]
+    pub fn replace(&self, area: &str, memory: &Memory) {
+        let (bytes, area) = (memory.0.metadata().unwrap().len(), area.to_owned());
+        let (request, base) = (902, None);
+        let message = FromProgram::Region { request, area, bytes, base, is_private: true };
+        self.try_say(&message, Some(memory.0.as_fd())).unwrap();
+        self.hear_until("done", |it| *it == ToProgram::Done { request });
+    }
+
     pub fn store(&self, request: u32, version: u64, is_copy: bool) {
         let (name, areas) = ("v".to_owned(), Vec::new());
         self.say(&FromProgram::Store { request, name, version, is_copy, areas });

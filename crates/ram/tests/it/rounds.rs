@@ -2,10 +2,11 @@
 //! do something else at the same time.
 
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use strongroom_base::OsEntropy;
-use strongroom_bucket::{FromProgram, KeyRange, ToProgram};
+use strongroom_bucket::{FromProgram, KeyRange, Owner, ToProgram};
 use strongroom_cluster::{State, Verb, seal_command};
 use strongroom_testkit::noise;
 
@@ -248,6 +249,44 @@ fn a_program_that_loads_by_itself_does_not_wait_for_a_round_for_ever() {
     controller.until(1, (2, 2), &controller.load(1, 1, snapshot), &[State::Failed]);
 }
 
+/// A program that reaches its safe point when the test says so.
+struct Late(Sender<()>, Receiver<()>);
+
+impl Owner for Late {
+    fn quiesce(&mut self) -> Result<(), String> {
+        self.0.send(()).unwrap();
+        self.1.recv().map_err(|error| error.to_string())
+    }
+
+    fn resume(&mut self) {}
+
+    fn evict(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_program_that_evicts_by_itself_while_it_is_asked_to_hold_still_goes_on() {
+    let Scene { world, controller, _agent } = scene();
+    let memory = Memory::new(&noise(1, 1 << 20));
+    let bucket = Arc::new(world.open(1));
+    memory.register(&bucket, "data");
+    bucket.range(&KeyRange::whole(), 0).unwrap();
+    let ((asked, is_asked), (holds_still, still)) = (channel(), channel());
+    bucket.on_quiesce(Box::new(Late(asked, still))).unwrap();
+    bucket.test("v").unwrap();
+    controller.send(1, 1, Verb::Prepare);
+    in_time("it is asked", move || is_asked.recv().unwrap());
+    let evicting = bucket.clone();
+    let evicted = std::thread::spawn(move || evicting.evict());
+    // By then the call has the areas, and the callback waits for them.
+    std::thread::sleep(Duration::from_millis(500));
+    holds_still.send(()).unwrap();
+    in_time("it is evicted", move || evicted.join().unwrap()).unwrap();
+    let failed = controller.until(1, (1, 1), &Verb::Prepare, &[State::Failed]);
+    assert!(failed.reason.contains("loads or evicts it by itself"), "{failed:?}");
+}
+
 #[test]
 fn answers_to_what_was_not_asked_are_ignored() {
     let Scene { world, controller, _agent } = scene();
@@ -287,4 +326,50 @@ fn a_node_that_restarts_refuses_the_epochs_before_and_lets_programs_go_on() {
     // What was stored before is what an eviction compares with.
     controller.until(1, (6, 6), &controller.evict(1, 3, snapshot), &[State::Evicted]);
     in_time("it is closed", move || drop(bucket));
+}
+
+#[test]
+fn a_round_stores_the_areas_that_its_program_has_when_it_holds_still() {
+    let Scene { world, controller, _agent } = scene();
+    let raw = Raw::with_memory(&world, 1, &Memory::new(&noise(1, 1 << 20)));
+    raw.whole();
+    controller.send(1, 1, Verb::Prepare);
+    let epoch = raw.asked();
+    // As a callback may: one area is replaced, and one is new.
+    let (data, more) = (Memory::new(&noise(2, 1 << 20)), Memory::new(&noise(3, 100_000)));
+    raw.replace("data", &data);
+    raw.replace("more", &more);
+    raw.say(&FromProgram::Quiesced { epoch, is_copy: false, outcome: Ok(()) });
+    controller.until(1, (1, 1), &Verb::Prepare, &[State::Ready]);
+    let stored = controller.until(1, (1, 1), &Verb::Cut, &[State::Stored]).snapshot.unwrap();
+    raw.hear_until("resume", |it| matches!(it, ToProgram::Resume { .. }));
+    drop(raw);
+    data.write(&vec![0; 1 << 20]);
+    more.write(&[0; 100_000]);
+    let bucket = world.open(1);
+    data.register(&bucket, "data");
+    more.register(&bucket, "more");
+    bucket.on_quiesce(Box::new(Willing)).unwrap();
+    // Once this is answered, the agent has heard of the callbacks.
+    bucket.test("v").unwrap();
+    controller.until(1, (2, 2), &controller.load(1, 1, stored), &[State::Loaded]);
+    assert!(data.read() == noise(2, 1 << 20) && more.read() == noise(3, 100_000));
+}
+
+#[test]
+fn an_area_that_is_registered_while_its_program_holds_still_is_in_the_next_round() {
+    let Scene { world, controller, _agent } = scene();
+    let raw = Raw::with_memory(&world, 1, &Memory::new(&noise(1, 1 << 20)));
+    raw.whole();
+    controller.send(1, 1, Verb::Prepare);
+    raw.hold_still(false);
+    controller.until(1, (1, 1), &Verb::Prepare, &[State::Ready]);
+    raw.replace("more", &Memory::new(&noise(3, 100_000)));
+    let failed = controller.until(1, (1, 1), &Verb::Cut, &[State::Stored, State::Failed]);
+    assert!(failed.reason.contains("registered or forgot an area"), "{failed:?}");
+    raw.hear_until("resume", |it| matches!(it, ToProgram::Resume { .. }));
+    controller.send(2, 2, Verb::Prepare);
+    raw.hold_still(false);
+    controller.until(1, (2, 2), &Verb::Prepare, &[State::Ready]);
+    controller.until(1, (2, 2), &Verb::Cut, &[State::Stored]);
 }

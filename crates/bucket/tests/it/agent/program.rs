@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use super::area::Area;
 use super::{Areas, BucketName, Shared, TICK, lock};
@@ -91,8 +92,15 @@ impl Program {
         match message {
             FromProgram::Region { request, area, bytes, .. } => {
                 let Some(file) = file else { return };
-                state.areas.insert(area, Area { file, bytes });
-                self.send(&ToProgram::Done { request });
+                let manners = lock(&shared.manners).clone();
+                let answer = if manners.refused_area.as_ref() == Some(&area) {
+                    let reason = "it has too many areas".to_owned();
+                    ToProgram::Failed { request, reason }
+                } else {
+                    state.areas.insert(area, Area { file, bytes });
+                    ToProgram::Done { request }
+                };
+                self.send_after(manners.region_time, answer);
             }
             FromProgram::Forget { request, area } => {
                 state.areas.remove(&area);
@@ -214,7 +222,8 @@ impl Program {
         chosen.map(|(name, area)| Ok((name.clone(), area.read(name)?))).collect()
     }
 
-    fn fill(&self, stored: &Areas, chosen: &[String]) -> Result<(), String> {
+    /// Writes into areas.
+    pub fn fill(&self, stored: &Areas, chosen: &[String]) -> Result<(), String> {
         let state = lock(&self.state);
         let is_chosen = |area: &String| chosen.is_empty() || chosen.contains(area);
         for (name, bytes) in stored.iter().filter(|(name, _)| is_chosen(name)) {
@@ -299,6 +308,18 @@ impl Program {
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Sends after a time, while messages are read. Without a time it is sent at once.
+    fn send_after(self: &Arc<Self>, time: Duration, message: ToProgram) {
+        if time.is_zero() {
+            return self.send(&message);
+        }
+        let program = self.clone();
+        thread::spawn(move || {
+            thread::sleep(time);
+            program.send(&message);
+        });
     }
 
     fn send(&self, message: &ToProgram) {

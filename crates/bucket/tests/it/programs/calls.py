@@ -26,6 +26,10 @@ def count(what):
 def quiesce():
     count("quiesced")
     assert refused(bucket.store, "n", 99).code == -9
+    # Those that the library has stay as they are.
+    kept = bucket._callbacks
+    assert refused(bucket.on_quiesce, quiesce, quiesce).code == -9
+    assert bucket._callbacks is kept
     if counts["quiesced"] == 2:
         raise RuntimeError("busy")
 
