@@ -141,6 +141,19 @@ impl Link {
         state.held = Some(holder);
     }
 
+    /// The same for a call of a callback, unless the agent has them. Returns whether it has them.
+    pub fn hold_unless_agent(&self) -> bool {
+        let mut state = self.state();
+        while state.held == Some(Held::Call) {
+            state = self.wait(state);
+        }
+        let is_free = state.held.is_none();
+        if is_free {
+            state.held = Some(Held::Call);
+        }
+        is_free
+    }
+
     /// The same for an epoch of a connection. Returns false if it is over before that: the agent may let
     /// the program go on for a call that has shadows and memory, and that waits for this thread.
     pub fn hold_for(&self, connection: u64, epoch: u64) -> bool {
