@@ -211,13 +211,18 @@ impl Bucket {
 
     /// Changes which areas there are. The agent and the library do so one after the other, so nothing
     /// is captured meanwhile: the agent would store a shadow into which nothing was copied. A callback
-    /// waits for nothing: no capture begins before it returns.
+    /// does not wait for what the agent does, since the agent may wait for it.
     fn between_captures<T>(
         &self,
         change: impl FnOnce() -> Result<T, BucketError>,
     ) -> Result<T, BucketError> {
         if self.check_thread().is_err() {
-            return change();
+            let is_held = self.link.hold_unless_agent();
+            let outcome = change();
+            if is_held {
+                self.link.release(Held::Call);
+            }
+            return outcome;
         }
         self.link.hold(Held::Call);
         let outcome = change();

@@ -27,6 +27,7 @@ mod connected;
 mod error;
 mod failures;
 mod format;
+mod heard;
 mod link;
 mod message;
 mod name;

@@ -1,8 +1,8 @@
-//! The connection of a bucket with the agent: it is made again when it was lost, and its thread
-//! hands each message to the call that waits for it, or to the thread of callbacks.
+//! The connection of a bucket with the agent: it is made again when it was lost, and its thread reads
+//! what comes (`heard.rs`).
 //!
 //! Locks are taken in this order: `connecting`, `regions`, `state`. No lock is held while a callback
-//! runs or a call waits.
+//! runs or a call waits, except `connecting`, until the agent has answered what is registered again.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crate::connected::{Connected, greet};
 use crate::error::BucketError;
-use crate::message::{FromProgram, ToProgram};
+use crate::message::FromProgram;
 use crate::region::Regions;
-use crate::state::{Answer, Held, State, Task, What};
+use crate::state::{Answer, Held, State, Task};
 
 /// How long after a failed attempt the connection is tried again, unless a call does it before.
 const RETRY: Duration = Duration::from_secs(1);
@@ -139,6 +139,19 @@ impl Link {
             state = self.wait(state);
         }
         state.held = Some(holder);
+    }
+
+    /// The same for a call of a callback, unless the agent has them. Returns whether it has them.
+    pub fn hold_unless_agent(&self) -> bool {
+        let mut state = self.state();
+        while state.held == Some(Held::Call) {
+            state = self.wait(state);
+        }
+        let is_free = state.held.is_none();
+        if is_free {
+            state.held = Some(Held::Call);
+        }
+        is_free
     }
 
     /// The same for an epoch of a connection. Returns false if it is over before that: the agent may let
@@ -276,73 +289,5 @@ impl Link {
             }
             state = self.wait(state);
         }
-    }
-
-    /// Takes a message of the agent.
-    fn take(&self, connection: u64, message: ToProgram) {
-        let mut state = self.state();
-        let what = match message {
-            ToProgram::Quiesce { epoch } => Some(What::Quiesce(epoch)),
-            ToProgram::Load { epoch } => Some(What::Load(epoch)),
-            ToProgram::Resume { epoch, is_reading } => {
-                state.resumed = Some((connection, epoch));
-                Some(What::Resume { epoch, is_reading })
-            }
-            ToProgram::Evict { epoch } => Some(What::Evict(epoch)),
-            ToProgram::EpochCaptured { epoch } => {
-                state.free(Held::Epoch(epoch));
-                None
-            }
-            ToProgram::Captured { request } => {
-                state.free(Held::Request(request));
-                state.copies.remove(&request);
-                state.resolve(request, Answer::Done);
-                None
-            }
-            ToProgram::Done { request } => {
-                if let Some(area) = state.registering.remove(&request) {
-                    state.not_taken.remove(&area);
-                }
-                state.resolve(request, Answer::Done);
-                None
-            }
-            ToProgram::Failed { request, reason } => {
-                state.fail(request, reason);
-                None
-            }
-            ToProgram::Found { request, version, areas } => {
-                state.resolve(request, Answer::Found(version, areas));
-                None
-            }
-            // A greeting in the middle means nothing.
-            ToProgram::Welcome { .. } | ToProgram::Refused { .. } => None,
-        };
-        if let Some(what) = what {
-            state.tasks.push_back(Task { connection, what });
-        }
-        drop(state);
-        self.notify();
-    }
-
-    /// The connection ended: every call that waits returns, and a program that holds still goes on.
-    fn lose(&self, connected: &Connected) {
-        connected.end();
-        let mut state = self.state();
-        state.connection = None;
-        state.held = match state.held {
-            Some(Held::Call) => Some(Held::Call),
-            Some(Held::Request(_) | Held::Epoch(_)) | None => None,
-        };
-        for answer in state.answers.values_mut() {
-            answer.get_or_insert(Answer::Gone);
-        }
-        let lost = "the agent ended before it had captured it: store it again";
-        for copy in std::mem::take(&mut state.copies).into_values() {
-            state.failures.insert(copy, lost.to_owned());
-        }
-        state.registering.clear();
-        state.tasks.push_back(Task { connection: connected.number, what: What::Lost });
-        drop(state);
-        self.notify();
     }
 }

@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use strongroom_bucket::{Bucket, BucketError, KeyRange, Owner};
 
+use crate::agent::Manners;
 use crate::world::{FILE, Record, Recorder, Shared, World, eventually, register_private};
 
 #[test]
@@ -66,7 +68,7 @@ fn memory_of_a_program_that_holds_still_is_copied_once_it_does() {
             bucket.store("n", 1).unwrap();
             is_stored.store(true, Ordering::SeqCst);
         });
-        thread::sleep(std::time::Duration::from_millis(100));
+        thread::sleep(Duration::from_millis(100));
         assert!(!is_stored.load(Ordering::SeqCst));
         world.agent().resume(FILE, 0, asked).unwrap();
     });
@@ -219,5 +221,49 @@ fn a_program_may_store_while_it_is_being_asked_to_hold_still() {
     assert_eq!(world.archive.versions(FILE, 0, "own"), [1]);
     assert_eq!(world.archive.versions(FILE, 0, "agents"), [1]);
     assert_eq!(world.agent().range(FILE, 0), Some((KeyRange::whole(), 9)));
+    shared_bucket.lock().unwrap().take();
+}
+
+/// Its callback registers an area.
+struct Grows(Arc<Mutex<Option<Arc<Bucket>>>>, Sender<()>, Vec<u8>);
+
+impl Owner for Grows {
+    fn quiesce(&mut self) -> Result<(), String> {
+        let bucket = self.0.lock().unwrap().clone().unwrap();
+        self.1.send(()).unwrap();
+        register_private(&bucket, "more", &mut self.2);
+        Ok(())
+    }
+    fn resume(&mut self) {}
+    fn evict(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_store_does_not_come_between_the_two_sides_of_a_callback_that_registers() {
+    let world = World::new();
+    let mut heap = vec![2; 70_000];
+    let bucket = Arc::new(world.open(0));
+    register_private(&bucket, "heap", &mut heap);
+    let shared_bucket = Arc::new(Mutex::new(Some(bucket.clone())));
+    let (asked, is_asked) = channel();
+    let owner = Grows(shared_bucket.clone(), asked, vec![7; 50_000]);
+    bucket.on_quiesce(Box::new(owner)).unwrap();
+    assert!(world.agent().await_owner(FILE, 0));
+    // The agent has the area long before its answer is here.
+    let slow = Manners { region_time: Duration::from_millis(500), ..Manners::default() };
+    world.agent().behave(slow);
+    thread::scope(|scope| {
+        scope.spawn(|| world.agent().store(FILE, 0, "agents", 1).unwrap());
+        is_asked.recv().unwrap();
+        thread::sleep(Duration::from_millis(150));
+        bucket.store("own", 1).unwrap();
+    });
+    bucket.wait("own", 1).unwrap();
+    for name in ["own", "agents"] {
+        let areas = world.archive.areas(FILE, 0, name, 1).unwrap();
+        assert!(areas["more"] == vec![7; 50_000], "{name}");
+    }
     shared_bucket.lock().unwrap().take();
 }
