@@ -8,6 +8,7 @@ from .stored import in_mib, say
 
 ITEMS = 300_000
 VALUE_BYTES = 100
+PAGE_BYTES = 16 << 10
 LOAD_SECONDS = 6
 
 
@@ -128,6 +129,31 @@ def rounds_of(stored, folder, rounds, criu):
         f"{rounds} rounds: {in_mib(sums)}")
     assert wrong == 0 and missing < ITEMS // 5, "what memcached had no room for is missing, no more"
     return cache, items, once
+
+
+def flags_of(stored, folder, rounds):
+    """Reads items, which sets the same flag in each: no such change of a page may be missed."""
+    items, chance = folder / "flags", random.Random(3)
+    cache = Memcached(folder / "memcached", "-e", items)
+    cache.set_all((key, chance.randbytes(VALUE_BYTES)) for key in range(ITEMS))
+    before, changed, missed = b"", 0, 0
+    for _ in range(rounds + 1):
+        cache.process.send_signal(signal.SIGSTOP)
+        stored.store(items)
+        now = items.read_bytes()
+        kept = subprocess.run([stored.program, "cat", f"latest:{items}"], env=stored.environment,
+                              capture_output=True, check=True).stdout
+        cache.process.send_signal(signal.SIGCONT)
+        pages = [slice(at, at + PAGE_BYTES) for at in range(0, len(now), PAGE_BYTES)]
+        changed += sum(now[page] != before[page] for page in pages) if before else 0
+        missed += sum(now[page] != kept[page] for page in pages)
+        before = now
+        for key in chance.sample(range(ITEMS), ITEMS // 15):
+            cache.get(key)
+    cache.process.kill()
+    cache.process.wait()
+    say(f"memcached: {changed} pages were changed by reading items, {missed} of them missed")
+    assert changed > 0 and missed == 0
 
 
 def control_group(process):
