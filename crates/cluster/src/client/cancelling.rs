@@ -28,9 +28,10 @@ impl Client {
 
     /// Ends a run that was cancelled. What was freed, and what is committed, is reported.
     pub(super) fn end_cancelled(&mut self) {
-        match self.is_before_eviction() {
-            true => self.finish(Outcome::Cancelled),
-            false => self.end_eviction("the run was cancelled before it answered"),
+        if self.is_before_eviction() {
+            self.finish(Outcome::Cancelled);
+        } else {
+            self.end_eviction("the run was cancelled before it answered");
         }
     }
 }
