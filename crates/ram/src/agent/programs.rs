@@ -210,7 +210,8 @@ impl Agent {
     }
 }
 
-const NO_DESCRIPTOR: &str = "the agent has no file descriptor left: raise its limit of open files (LimitNOFILE=, ulimit -n)";
+const NO_DESCRIPTOR: &str = "the agent has no file descriptor left: raise its limit of open files \
+    (LimitNOFILE=, ulimit -n)";
 
 /// Looks at what a program hands over, on the thread that listens to it: a file system of its own may
 /// keep that one waiting.
