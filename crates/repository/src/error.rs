@@ -169,6 +169,20 @@ pub enum RepositoryError {
         /// Why.
         why: String,
     },
+    /// A second reckoning found that something which was about to be removed is needed.
+    #[error(
+        "nothing was removed: snapshot {} needs {chunks} of the chunks that were about to go, the \
+         first of them in slot {} of arena {}. This is a fault of Strongroom, not of the repository",
+        .snapshot.short(), .place.slot, .place.arena
+    )]
+    Miscounted {
+        /// A snapshot that stays.
+        snapshot: SnapshotId,
+        /// How many chunks that snapshots need were about to go.
+        chunks: u64,
+        /// Where the first of them is.
+        place: Location,
+    },
     /// A snapshot is held, so it cannot be forgotten.
     #[error("snapshot {} is held: {reason}", .snapshot.short())]
     Held {

@@ -50,7 +50,7 @@ pub use places::{Places, SlotBits, SlotWords};
 pub use read::chunk_reader::{ChunkReader, false_if_unreadable};
 pub use read::disks::{DISK_SUFFIX, StoredDisk, find_disks};
 pub use read::lookup::{Found, find_path};
-pub use read::memo::{TreeKey, TreeMemo};
+pub use read::memo::{NodeKey, NodeMemo, PartKey, PartMemo, TreeKey, TreeMemo};
 pub use read::walk::{EnteredDirectory, SnapshotEvent, SnapshotWalk};
 pub use remarks::{Hold, Remark, Remarks, change_remark};
 pub use replicas::WithReplicas;

@@ -20,7 +20,7 @@ use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, list_objects};
 use strongroom_repository::{
-    ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
+    ArenaSlots, ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
     SNAPSHOTS_BYTES_MAX, Selection, SnapshotList, Wishes, create_plan, create_verdict, end_session,
     list_sessions, list_snapshots, read_vouchers, session_object, snapshot_object,
 };
@@ -28,6 +28,7 @@ use strongroom_repository::{
 use crate::forget::look;
 use crate::health::census::Census;
 use crate::health::lost::LostSnapshot;
+use crate::reckoning::{Condemned, reckon};
 use crate::repair::find_removed;
 pub use carry::Carried;
 use carry::{carry_out, sweep};
@@ -188,15 +189,30 @@ fn collect(
         if !outcome.waiting.is_empty() {
             return Ok(outcome);
         }
-        match collector.decide(number, &selection, &writers, &mut reach, collections) {
-            Ok(verdict) => (selection, _) = create_verdict(repository, number, &verdict)?,
-            Err(error @ RepositoryError::NotCollectable { .. }) => {
+        let decided = collector.decide(number, &selection, &writers, &mut reach, collections);
+        // Before the verdict, which is final.
+        let reckoned = decided.and_then(|verdict| {
+            collector.reckon(&verdict, collections)?;
+            Ok(verdict)
+        });
+        let verdict = match reckoned {
+            Err(
+                error @ (RepositoryError::NotCollectable { .. }
+                | RepositoryError::Miscounted { .. }),
+            ) => {
                 *called_off = collector.call_off(number)?;
                 return Err(error);
             }
-            Err(error) => return Err(error),
+            other => other?,
+        };
+        let is_own;
+        (selection, is_own) = create_verdict(repository, number, &verdict)?;
+        if !is_own {
+            collector.reckon(&selection, collections)?;
         }
         outcome.snapshots = selection.snapshots.clone();
+    } else {
+        collector.reckon(&selection, collections)?;
     }
     let store = collector.reader.store();
     let is_late = || options.time_max.is_some_and(|most| collector.time_since_begin() > most);
@@ -384,6 +400,24 @@ impl Collector<'_> {
         let store = self.reader.store();
         let slots = doomed.into_closed_sets(&mut reach.inventory, store, self.cancel)?;
         Ok(Selection { snapshots, slots })
+    }
+
+    /// Reckons a second time that no snapshot needs what a verdict removes, nor what earlier ones
+    /// removed and a late operation brought back.
+    fn reckon(
+        &self,
+        verdict: &Selection,
+        collections: &Collections,
+    ) -> Result<(), RepositoryError> {
+        let condemned = Condemned {
+            snapshots: verdict.snapshots.iter().map(|going| going.id).collect(),
+            slots: &verdict.slots,
+            objects: &|name| {
+                let goes = verdict.slots.0.get(&name.id) == Some(&ArenaSlots::All);
+                goes || collections.is_dead(name.id)
+            },
+        };
+        reckon(self.repository, &condemned, self.monitor, self.cancel)
     }
 
     /// Ends a collection that must not remove anything: while a plan is open, no later wish can be

@@ -12,6 +12,7 @@ mod forget;
 mod health;
 mod keys;
 mod lock;
+mod reckoning;
 mod repair;
 mod replicate;
 mod stats;

@@ -1,0 +1,195 @@
+//! The second reckoning: what a collection is about to remove is checked once more, by code that
+//! shares nothing with the first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use strongroom_arena::{CacheLimits, ListedArenas};
+use strongroom_backend::MemoryBackend;
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Silent, SnapshotId};
+use strongroom_catalog::recipe::{Visit, for_each_chunk};
+use strongroom_catalog::{Recipe, Snapshot};
+use strongroom_repository::{
+    ArenaSlots, ChunkReader, Forgotten, Found, Repository, RepositoryError, Selection, SlotSets,
+    SnapshotEvent, SnapshotWalk, create_plan, create_verdict, list_snapshots,
+};
+use strongroom_testkit::Image;
+use strongroom_testkit::damage::Objects;
+use strongroom_testkit::tree::{TreeOptions, grow, mutate};
+use strongroom_upkeep::{PruneOptions, VerifyDepth, defragment, forget, prune, verify};
+
+use crate::world::World;
+
+const ALL: PruneOptions = PruneOptions {
+    unused_percent_max: 0,
+    rewritten_max: None,
+    time_max: None,
+    patience: Duration::MAX,
+    dry_run: false,
+};
+
+/// So many names that the recipe of the directory's tree has a node.
+const NAMES: usize = 6000;
+
+/// A directory of many names, and one beside it.
+fn large(seed: u64) -> World {
+    let world = World::bare(seed);
+    for number in 0..NAMES {
+        let name = format!("many/a name that takes some room in a tree {number:06}");
+        world.write(&name, &(number as u64).to_le_bytes());
+    }
+    world.write("few/one", b"one file in a small directory");
+    world
+}
+
+#[track_caller]
+fn assert_whole(world: &World, id: SnapshotId, image: &Image, what: &str) {
+    let repository = world.open();
+    let outcome = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+    assert!(outcome.is_sound(), "{what}: {:?}, {:?}", outcome.faults, outcome.affected);
+    world.assert_holds(&repository, id, image, what);
+}
+
+/// The shortest reproduction: one backup, nothing forgotten.
+#[test]
+fn kept_1_1_a_directory_of_many_names_outlives_every_prune() {
+    let world = large(1);
+    let first = world.backup().snapshot;
+    assert!(first.root.refs.len() == 1, "the tree of `/` is small");
+    let image = world.image();
+    let none = prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    assert_eq!((none.collection, none.carried.arenas_removed), (None, 0), "all of it is needed");
+    assert_whole(&world, first.id, &image, "nothing was forgotten");
+
+    std::fs::remove_file(world.tree().join("few/one")).unwrap();
+    let second = world.backup().snapshot.id;
+    let image = world.image();
+    forget(&world.open(), &[first.id]).unwrap();
+    prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    assert_whole(&world, second, &image, "the first was forgotten");
+
+    let gathered = defragment(&world.open(), second, u64::MAX, &Silent, &Cancel::new()).unwrap();
+    let newest = gathered.and_then(|gathered| gathered.to).unwrap_or(second);
+    prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    assert_whole(&world, newest, &image, "brought together");
+}
+
+/// All slots of a repository, and those of them that its snapshots need, found by the plainest way.
+struct Slots {
+    all: BTreeSet<Location>,
+    needed: BTreeSet<Location>,
+}
+
+impl Slots {
+    fn of(repository: &Repository) -> Self {
+        let reader = ChunkReader::new(repository, CacheLimits::default()).unwrap();
+        let (mut all, mut needed) = (BTreeSet::new(), BTreeSet::new());
+        let mut bases: BTreeMap<Location, Vec<Location>> = BTreeMap::new();
+        for newest in ListedArenas::list(repository.backend()).unwrap().newest() {
+            let arena = reader.store().arena(newest.name.id).unwrap();
+            for (slot, entry) in arena.slots() {
+                let place = Location { arena: arena.id, slot };
+                if entry.fingerprint != Fingerprint::ZERO {
+                    all.insert(place);
+                    bases.insert(place, entry.bases.to_vec());
+                }
+            }
+        }
+        let mut need = |recipe: &Recipe| {
+            for_each_chunk::<_, RepositoryError>(recipe, &reader, &mut |chunk, _| {
+                needed.insert(chunk.location);
+                Ok(Visit::Into)
+            })
+            .unwrap();
+        };
+        for snapshot in &list_snapshots(repository).unwrap().snapshots {
+            let mut walk = SnapshotWalk::new(&Found::root(snapshot), &reader, &Cancel::new());
+            while let Some(event) = walk.next().unwrap() {
+                match event {
+                    SnapshotEvent::Enter(directory) => need(directory.tree),
+                    SnapshotEvent::Leaf { entry, .. } => {
+                        entry.content().into_iter().for_each(&mut need)
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let of_deltas = needed.iter().flat_map(|place| &bases[place]).copied();
+        let of_deltas: Vec<Location> = of_deltas.collect();
+        needed.extend(of_deltas);
+        Self { all, needed }
+    }
+
+    fn in_arena(&self, arena: ArenaId) -> impl Iterator<Item = Location> {
+        self.all.range(Location { arena, slot: 0 }..=Location { arena, slot: u32::MAX }).copied()
+    }
+}
+
+/// What a prune does that finds a verdict of another program which removes this.
+fn carry_out(
+    world: &World,
+    objects: &Objects,
+    slots: SlotSets,
+) -> (Result<(), RepositoryError>, Objects) {
+    let backend = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
+    let repository = world.open_over(backend.clone()).unwrap();
+    let forgotten = list_snapshots(&repository).unwrap().forgotten.into_iter();
+    let snapshots =
+        forgotten.map(|Snapshot { id, domain, sequence, .. }| Forgotten { id, domain, sequence });
+    let verdict = Selection { snapshots: snapshots.collect(), slots };
+    assert!(create_plan(&repository, 1, &verdict).unwrap());
+    create_verdict(&repository, 1, &verdict).unwrap();
+    let outcome = prune(&repository, &ALL, &Silent, &Cancel::new()).map(drop);
+    (outcome, backend.snapshot())
+}
+
+/// The arenas that exist.
+fn arenas(objects: &Objects) -> BTreeSet<String> {
+    let names = objects.keys().filter(|name| name.folder() == "arenas");
+    names.map(|name| name.to_string()).collect()
+}
+
+/// A verdict of another program that removes any one slot, or any arena as a whole: if a snapshot
+/// needs it, nothing is removed; if none does, it goes.
+#[test]
+fn no_slot_that_a_snapshot_needs_is_removed() {
+    let small = TreeOptions { entries: 12, chunk_bytes: 6 << 10, file_bytes_max: 60 << 10 };
+    let world = World::bare(7);
+    grow(&world.tree(), 7, small);
+    let mut snapshots = Vec::new();
+    for version in 0..4 {
+        snapshots.push(world.backup().snapshot.id);
+        mutate(&world.tree(), version, small);
+    }
+    forget(&world.open(), &snapshots[1..3]).unwrap();
+    let objects = world.objects.snapshot();
+    let slots = Slots::of(&world.open());
+    let (mut kept, mut gone) = (0, 0);
+    let ids: BTreeSet<ArenaId> = slots.all.iter().map(|place| place.arena).collect();
+    let single = slots.all.iter().map(|place| {
+        let set = BTreeMap::from([(place.arena, ArenaSlots::of([place.slot]))]);
+        (vec![*place], SlotSets(set))
+    });
+    let whole = ids.iter().map(|id| {
+        (slots.in_arena(*id).collect(), SlotSets(BTreeMap::from([(*id, ArenaSlots::All)])))
+    });
+    for (places, sets) in single.chain(whole) {
+        let needed = places.iter().filter(|place| slots.needed.contains(place)).count();
+        match carry_out(&world, &objects, sets) {
+            (Err(RepositoryError::Miscounted { place, .. }), after) => {
+                assert!(needed > 0, "{places:?} is not needed");
+                assert!(slots.all.contains(&place), "{places:?}: {place:?} exists");
+                assert_eq!(arenas(&objects), arenas(&after), "{places:?}: nothing was removed");
+                kept += 1;
+            }
+            (Ok(()), after) => {
+                assert_eq!(needed, 0, "{places:?} is needed");
+                assert_ne!(arenas(&objects), arenas(&after), "{places:?} went");
+                gone += 1;
+            }
+            (Err(error), _) => panic!("{places:?}: {error}"),
+        }
+    }
+    assert!(kept > 50 && gone > 10, "{kept} were kept, {gone} went");
+}
