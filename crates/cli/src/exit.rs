@@ -280,14 +280,19 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::NotCollectable { .. } => {
             "run `strongroom repair`; if it stays lost, back up again, or forget the snapshots that need it"
         }
-        RepositoryError::Miscounted { .. } => {
+        RepositoryError::Miscounted { .. } | RepositoryError::Miscopied { .. } => {
             "nothing is lost; do not prune with this version. Please report it (SECURITY.md) with this \
              message, `strongroom --version` and what `strongroom verify` prints"
         }
         RepositoryError::Held { .. } => {
             "nothing was forgotten; `strongroom hold --release SNAPSHOT` releases it"
         }
-        RepositoryError::OpenCollection { .. } => "run `strongroom prune` to its end first",
+        RepositoryError::OpenCollection { .. } => {
+            "`strongroom prune --undo` brings back what is condemned; `strongroom prune` removes it"
+        }
+        RepositoryError::Decided { .. } => {
+            "`strongroom prune` goes on with it; what snapshots need stays"
+        }
         RepositoryError::OtherCollector { .. } => "run it again: it goes on with that collection",
         RepositoryError::Fenced { .. } => "run the backup again: it reuses what was stored",
         RepositoryError::CommitUnknown { .. } => {

@@ -251,6 +251,10 @@ impl Night<'_> {
             command.args(&self.typed);
             self.hand_over(step, progress, &mut command)?;
             command.arg(step);
+            if step == "prune" {
+                // What a night condemns can be brought back until the next.
+                command.arg("--later");
+            }
             let patience = Patience { whole: None, grace: GRACE_OF_STEPS };
             self.attend(step, command, "", patience, &self.context.cancel)
         });

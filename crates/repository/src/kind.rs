@@ -47,7 +47,7 @@ impl RepositoryError {
             Self::Backend(BackendError::NoSpace { .. })
             | Self::Arena(ArenaError::Backend(BackendError::NoSpace { .. })) => ErrorKind::NoSpace,
             Self::Index(_) => ErrorKind::Cache,
-            Self::Miscounted { .. } => ErrorKind::Fault,
+            Self::Miscounted { .. } | Self::Miscopied { .. } => ErrorKind::Fault,
             Self::Cancelled(_) => ErrorKind::Cancelled,
             error if error.is_damage() => ErrorKind::Damaged,
             _ => ErrorKind::Other,

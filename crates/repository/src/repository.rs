@@ -235,6 +235,19 @@ impl Repository {
         }
     }
 
+    /// The same repository in another place that has a copy of it, without caches.
+    pub fn copy_in(&self, backend: Arc<dyn Backend>) -> Self {
+        let surroundings = Surroundings { backend, cache: None, ..self.surroundings.clone() };
+        Self {
+            surroundings,
+            config: self.config.clone(),
+            keys: self.keys.clone(),
+            secret: self.secret.clone(),
+            slot: self.slot,
+            config_faults: Vec::new(),
+        }
+    }
+
     /// The place that keeps the objects.
     pub fn backend(&self) -> &dyn Backend {
         &*self.surroundings.backend

@@ -9,6 +9,7 @@
 mod carry;
 mod choose;
 mod inventory;
+mod later;
 mod reach;
 
 use std::collections::HashSet;
@@ -35,6 +36,7 @@ use carry::{carry_out, sweep};
 use choose::Doomed;
 pub use choose::Worth;
 use inventory::Inventory;
+pub use later::{Later, Undone, prune_later, undo_prune};
 use reach::Reach;
 
 /// How a repository is pruned.
@@ -83,6 +85,8 @@ pub struct PruneOutcome {
     pub ended: Vec<SnapshotId>,
     /// What was carried out.
     pub carried: Carried,
+    /// Whether the collection waits for the next prune, which removes what it condemns.
+    pub condemned: bool,
 }
 
 /// Ends the collection that another process has begun, if there is one, and collects.
@@ -97,6 +101,25 @@ pub fn prune(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<PruneOutcome, RepositoryError> {
+    prune_until(repository, options, Stage::Removed, monitor, cancel)
+}
+
+/// How far a prune takes what it condemns itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The next prune goes on with it.
+    Condemned,
+    /// To the end.
+    Removed,
+}
+
+fn prune_until(
+    repository: &Repository,
+    options: &PruneOptions,
+    stage: Stage,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<PruneOutcome, RepositoryError> {
     if !options.dry_run {
         repository.check_mode()?;
         repository.check_place()?;
@@ -107,7 +130,7 @@ pub fn prune(
         let collections = Collections::read(repository)?;
         let mut called_off = false;
         let collected =
-            collect(repository, &collections, options, &mut called_off, monitor, cancel);
+            collect(repository, &collections, options, stage, &mut called_off, monitor, cancel);
         let outcome = match collected {
             // What it has read was removed by another collector meanwhile, or that one was first.
             Err(error)
@@ -153,6 +176,7 @@ fn collect(
     repository: &Repository,
     collections: &Collections,
     options: &PruneOptions,
+    stage: Stage,
     called_off: &mut bool,
     monitor: &dyn Monitor,
     cancel: &Cancel,
@@ -175,6 +199,11 @@ fn collect(
             }
             if !create_plan(repository, collections.next, &plan)? {
                 return Err(RepositoryError::OtherCollector { collection: collections.next });
+            }
+            if stage == Stage::Condemned {
+                outcome.collection = Some(collections.next);
+                outcome.condemned = true;
+                return Ok(outcome);
             }
             (collections.next, plan, false)
         }

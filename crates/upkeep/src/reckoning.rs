@@ -12,6 +12,7 @@
 
 mod descent;
 mod remains;
+mod same;
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,6 +25,7 @@ use strongroom_repository::{
 
 use descent::Descent;
 use remains::Remains;
+pub use same::reckon_same;
 
 /// What is about to be removed.
 pub struct Condemned<'c> {

@@ -132,7 +132,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let ids = find_all(&args.snapshots, &args.narrowing, &list.forgotten)?;
         let late = remember(&repository, &ids)?;
         for id in &late {
-            context.terminal.result(format!("{}: too late, a prune has taken it", id.short()))?;
+            context.terminal.result(format!(
+                "{}: a prune has taken it; `strongroom prune --undo` brings back what is only condemned",
+                id.short()
+            ))?;
         }
         let undone: Vec<_> = ids.iter().copied().filter(|id| !late.contains(id)).collect();
         context.terminal.json(&json!({

@@ -5,19 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use strongroom_arena::{CacheLimits, ListedArenas};
-use strongroom_backend::MemoryBackend;
+use strongroom_arena::{ArenaName, CacheLimits, ListedArenas};
+use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Silent, SnapshotId};
 use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::{Recipe, Snapshot};
 use strongroom_repository::{
-    ArenaSlots, ChunkReader, Forgotten, Found, Repository, RepositoryError, Selection, SlotSets,
-    SnapshotEvent, SnapshotWalk, create_plan, create_verdict, list_snapshots,
+    ArenaSlots, ChunkReader, Collections, Forgotten, Found, Repository, RepositoryError, Selection,
+    SlotSets, SnapshotEvent, SnapshotWalk, create_plan, create_verdict, list_snapshots,
 };
 use strongroom_testkit::Image;
 use strongroom_testkit::damage::Objects;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
-use strongroom_upkeep::{PruneOptions, VerifyDepth, defragment, forget, prune, verify};
+use strongroom_upkeep::{
+    Later, MirrorPlan, PruneOptions, PruneOutcome, VerifyDepth, defragment, forget, mirror, prune,
+    prune_later, remember, replicate, undo_prune, verify,
+};
 
 use crate::world::World;
 
@@ -28,6 +31,10 @@ const ALL: PruneOptions = PruneOptions {
     patience: Duration::MAX,
     dry_run: false,
 };
+
+/// A few arenas of it.
+const SMALL: TreeOptions =
+    TreeOptions { entries: 12, chunk_bytes: 6 << 10, file_bytes_max: 60 << 10 };
 
 /// So many names that the recipe of the directory's tree has a node.
 const NAMES: usize = 6000;
@@ -154,13 +161,12 @@ fn arenas(objects: &Objects) -> BTreeSet<String> {
 /// needs it, nothing is removed; if none does, it goes.
 #[test]
 fn no_slot_that_a_snapshot_needs_is_removed() {
-    let small = TreeOptions { entries: 12, chunk_bytes: 6 << 10, file_bytes_max: 60 << 10 };
     let world = World::bare(7);
-    grow(&world.tree(), 7, small);
+    grow(&world.tree(), 7, SMALL);
     let mut snapshots = Vec::new();
     for version in 0..4 {
         snapshots.push(world.backup().snapshot.id);
-        mutate(&world.tree(), version, small);
+        mutate(&world.tree(), version, SMALL);
     }
     forget(&world.open(), &snapshots[1..3]).unwrap();
     let objects = world.objects.snapshot();
@@ -192,4 +198,165 @@ fn no_slot_that_a_snapshot_needs_is_removed() {
         }
     }
     assert!(kept > 50 && gone > 10, "{kept} were kept, {gone} went");
+}
+
+/// A chunk that was lost and stored again is needed where it is now, and by fingerprint alone.
+#[test]
+fn the_last_copy_of_a_chunk_that_moved_is_not_removed() {
+    let world = World::quiet(8);
+    let first = world.backup().snapshot.id;
+    let image = world.image();
+    let lost: Vec<ObjectName> =
+        world.objects.snapshot().into_keys().filter(|name| name.folder() == "arenas").collect();
+    lost.iter().for_each(|name| world.objects.remove(name).unwrap());
+    let second = world.backup().snapshot.id;
+    world.assert_holds(&world.open(), first, &image, "its chunks were stored again");
+    forget(&world.open(), &[second]).unwrap();
+    let objects = world.objects.snapshot();
+    let again: Vec<ArenaId> =
+        objects.keys().filter_map(ArenaName::of).map(|name| name.id).collect();
+    let mut needed = 0;
+    for arena in again {
+        let sets = SlotSets(BTreeMap::from([(arena, ArenaSlots::All)]));
+        match carry_out(&world, &objects, sets) {
+            (Err(RepositoryError::Miscounted { snapshot, .. }), after) => {
+                assert_eq!(snapshot, first);
+                assert_eq!(arenas(&objects), arenas(&after));
+                needed += 1;
+            }
+            (Ok(()), after) => {
+                let world_of = world.open_objects(&after).unwrap();
+                world.assert_holds(&world_of, first, &image, "it needs nothing of that arena");
+            }
+            (Err(error), _) => panic!("{arena}: {error}"),
+        }
+    }
+    assert!(needed > 0);
+}
+
+/// While an arena that stays cannot be read, nothing is removed.
+#[test]
+fn nothing_is_removed_while_an_arena_cannot_be_read() {
+    let world = World::bare(9);
+    grow(&world.tree(), 9, SMALL);
+    let first = world.backup().snapshot.id;
+    mutate(&world.tree(), 9, SMALL);
+    world.backup();
+    forget(&world.open(), &[first]).unwrap();
+    let slots = Slots::of(&world.open());
+    let unneeded = slots.all.difference(&slots.needed).next().copied().unwrap();
+    let mut objects = world.objects.snapshot();
+    let needed = slots.needed.iter().find(|place| place.arena != unneeded.arena).unwrap();
+    let name = ArenaName::first(needed.arena).object();
+    objects.get_mut(&name).unwrap().truncate(100);
+    let condemned = BTreeMap::from([(unneeded.arena, ArenaSlots::of([unneeded.slot]))]);
+    let (outcome, after) = carry_out(&world, &objects, SlotSets(condemned));
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, RepositoryError::NotCollectable { .. }), "{error}");
+    assert_eq!(arenas(&objects), arenas(&after));
+}
+
+/// What is to go from a replica is reckoned there.
+#[test]
+fn a_mirror_removes_nothing_that_a_snapshot_needs() {
+    let world = World::bare(10);
+    grow(&world.tree(), 10, SMALL);
+    world.backup();
+    let repository = world.open();
+    let memory = Arc::new(MemoryBackend::new());
+    let target: Arc<dyn Backend> = memory.clone();
+    replicate(repository.backend(), &*target, &Silent, &Cancel::new()).unwrap();
+    let before = memory.snapshot();
+    for info in target.list("arenas").unwrap() {
+        let plan = MirrorPlan { collections: Vec::new(), remove: vec![info] };
+        let error = mirror(&repository, &target, &plan, &Silent, &Cancel::new()).unwrap_err();
+        assert!(matches!(error, RepositoryError::Miscounted { .. }), "{error}");
+        assert_eq!(before, memory.snapshot(), "nothing was removed");
+    }
+}
+
+fn later(repository: &Repository) -> Later {
+    prune_later(repository, &ALL, &Silent, &Cancel::new()).unwrap()
+}
+
+#[track_caller]
+fn pruned(later: Later) -> PruneOutcome {
+    match later {
+        Later::Pruned(outcome) => *outcome,
+        Later::Doubted(found) => panic!("{:?}", found.faults),
+    }
+}
+
+/// Two snapshots, the first of which is forgotten.
+fn one_forgotten(seed: u64) -> (World, [(SnapshotId, Image); 2]) {
+    let world = World::bare(seed);
+    grow(&world.tree(), seed, SMALL);
+    let first = (world.backup().snapshot.id, world.image());
+    mutate(&world.tree(), seed, SMALL);
+    let second = (world.backup().snapshot.id, world.image());
+    forget(&world.open(), &[first.0]).unwrap();
+    (world, [first, second])
+}
+
+#[test]
+fn what_a_night_condemns_goes_in_the_next() {
+    let (world, [first, second]) = one_forgotten(11);
+    let before = arenas(&world.objects.snapshot());
+    let outcome = pruned(later(&world.open()));
+    assert!(outcome.condemned && outcome.carried.arenas_removed == 0);
+    assert_eq!(before, arenas(&world.objects.snapshot()), "nothing was removed yet");
+    world.assert_holds(&world.open(), first.0, &first.1, "it is only condemned");
+
+    let outcome = pruned(later(&world.open()));
+    assert!(!outcome.condemned && outcome.carried.snapshots == 1, "{outcome:?}");
+    assert!(before != arenas(&world.objects.snapshot()));
+    world.assert_holds(&world.open(), second.0, &second.1, "it was not forgotten");
+    assert_eq!(undo_prune(&world.open(), &Silent, &Cancel::new()).unwrap(), None);
+}
+
+#[test]
+fn what_is_condemned_can_be_brought_back() {
+    let (world, [first, second]) = one_forgotten(12);
+    assert!(pruned(later(&world.open())).condemned);
+    assert_eq!(remember(&world.open(), &[first.0]).unwrap(), [first.0], "a plan has taken it");
+    let undone = undo_prune(&world.open(), &Silent, &Cancel::new()).unwrap().unwrap();
+    assert_eq!((undone.snapshots, undone.late), (vec![first.0], Vec::new()));
+    let outcome = pruned(later(&world.open()));
+    assert!(!outcome.condemned && outcome.carried.snapshots == 0, "nothing is forgotten");
+    for (id, image) in [first, second] {
+        world.assert_holds(&world.open(), id, &image, "nothing was removed");
+    }
+}
+
+/// A prune that has decided is stronger than one who undoes, and the reverse.
+#[test]
+fn the_first_verdict_counts() {
+    let (world, [first, second]) = one_forgotten(13);
+    assert!(pruned(later(&world.open())).condemned);
+    let repository = world.open();
+    let plan = Collections::read(&repository).unwrap().open.unwrap();
+    create_verdict(&repository, plan.number, &plan.selection).unwrap();
+    let error = undo_prune(&repository, &Silent, &Cancel::new()).unwrap_err();
+    assert!(matches!(error, RepositoryError::Decided { collection: 1 }), "{error}");
+    prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    assert!(!list_snapshots(&world.open()).unwrap().readable().iter().any(|s| s.id == first.0));
+    world.assert_holds(&world.open(), second.0, &second.1, "it was not forgotten");
+}
+
+/// What was condemned may be needed to mend what a verification finds.
+#[test]
+fn nothing_goes_while_the_repository_is_not_sound() {
+    let (world, [first, _]) = one_forgotten(14);
+    assert!(pruned(later(&world.open())).condemned);
+    let needed = Slots::of(&world.open()).needed.into_iter().next().unwrap();
+    let name = ArenaName::first(needed.arena).object();
+    let object = world.objects.snapshot()[&name].clone();
+    world.objects.remove(&name).unwrap();
+    world.objects.create(&name, &object[..100]).unwrap();
+    let before = arenas(&world.objects.snapshot());
+    assert!(matches!(later(&world.open()), Later::Doubted(_)));
+    assert_eq!(before, arenas(&world.objects.snapshot()));
+    world.objects.remove(&name).unwrap();
+    world.objects.create(&name, &object).unwrap();
+    assert_eq!(pruned(later(&world.open())).carried.snapshots, 1, "{} went", first.0.short());
 }
