@@ -338,17 +338,12 @@ impl Collector {
         let Some(verdict) = self.verdict else { unreachable!("it was judged") };
         let store = &world.store;
         let kept = store.snapshots().minus(verdict.forgotten).minus(verdict.fenced);
-        let is_passed_over = |snapshot: u8| match scope.mutant {
-            Some(Mutant::SkipsTheUnreadable) => snapshot == 1,
-            Some(
-                Mutant::ReckonsOnce
-                | Mutant::MarksTooLittleAndReckonsOnce
-                | Mutant::NeitherLooksAtBasesNorCloses,
-            ) => true,
-            _ => false,
-        };
+        // Mutants do their harm without this net, unless they are about it.
+        if !matches!(scope.mutant, None | Some(Mutant::MarksTooLittle)) {
+            return;
+        }
         let left = store.present().minus(verdict.dead);
-        let is_whole = kept.iter().filter(|snapshot| !is_passed_over(*snapshot)).all(|snapshot| {
+        let is_whole = kept.iter().all(|snapshot| {
             let roots = store.roots(snapshot).unwrap_or_default();
             world.with_bases(roots).is_within(left)
         });
