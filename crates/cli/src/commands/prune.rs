@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
+use crate::spans;
 use crate::terminal::printable_text;
 
 /// It runs when nothing else wants to.
@@ -32,7 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     max_rewrite: Option<u64>,
     /// Begin no rewriting after this time, such as 1h; the next prune goes on
-    #[arg(long, value_name = "DURATION", value_parser = dates::span)]
+    #[arg(long, value_name = "DURATION", value_parser = spans::parse)]
     max_time: Option<i64>,
     /// First bring together what the newest snapshots need, by storing at most this much again
     #[arg(
@@ -46,7 +47,7 @@ pub struct Args {
     )]
     defragment: Option<u64>,
     /// End backups that began longer ago than this and have not ended, such as 36h or 7d
-    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = dates::span)]
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = spans::parse)]
     patience: i64,
 }
 
