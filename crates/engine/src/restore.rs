@@ -329,6 +329,10 @@ impl Run<'_> {
     ) -> Result<Names, EngineError> {
         let mut names: HashSet<Vec<u8>> = match self.target.list(id) {
             Ok(names) => names.into_iter().collect(),
+            // It may only be searched: what is put below it needs no more.
+            Err(error) if error.is_denied() && !self.scope.clears(directory.path) => {
+                return Ok(Names::Unknown);
+            }
             Err(error) => {
                 self.problem(&error);
                 return Ok(Names::Unknown);

@@ -213,7 +213,7 @@ proptest! {
         root in any_recipe(),
         times in any::<(i64, i64)>(),
         texts in any::<(String, String, String, Vec<String>)>(),
-        paths in any::<Vec<Vec<u8>>>(),
+        [paths, missing] in any::<[Vec<Vec<u8>>; 2]>(),
         parent in any::<Option<[u8; 16]>>(),
         partial in any::<[bool; 2]>(),
         numbers in any::<[u64; 8]>(),
@@ -233,7 +233,7 @@ proptest! {
             ended: Timestamp(times.1),
             parent: parent.map(SnapshotId),
             domain: labels.concat(),
-            host, user, paths, labels, root, partial, root_partial, stats, program,
+            host, user, paths, missing, labels, root, partial, root_partial, stats, program,
             features, seen,
             origin: origin.map(|[program, repository, snapshot]| Origin {
                 program, repository, snapshot,

@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
+use crate::spans;
 use crate::terminal::printable_text;
 
 /// It runs when nothing else wants to.
@@ -36,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     max_rewrite: Option<u64>,
     /// Begin no rewriting after this time, such as 1h; the next prune goes on
-    #[arg(long, value_name = "DURATION", value_parser = dates::span)]
+    #[arg(long, value_name = "DURATION", value_parser = spans::parse)]
     max_time: Option<i64>,
     /// First bring together what the newest snapshots need, by storing at most this much again
     #[arg(
@@ -50,7 +51,7 @@ pub struct Args {
     )]
     defragment: Option<u64>,
     /// End backups that began longer ago than this and have not ended, such as 36h or 7d
-    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = dates::span)]
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = spans::parse)]
     patience: i64,
     /// Remove what the last prune condemned, if the repository is sound, and only condemn what is
     /// not needed now; `strongroom run` prunes this way

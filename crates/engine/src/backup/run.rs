@@ -7,7 +7,9 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use strongroom_base::Cancel;
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader, Xattr};
@@ -91,7 +93,7 @@ impl<'r> Run<'r, '_> {
                     self.queue.push(step);
                 }
                 WalkEvent::LeaveDirectory => {
-                    parents.pop();
+                    self.leave(&mut parents);
                     self.queue.push(Step::Leave);
                 }
                 WalkEvent::Leaf { entry, kind } => {
@@ -100,11 +102,12 @@ impl<'r> Run<'r, '_> {
                     self.queue.push(step);
                 }
                 WalkEvent::Excluded { path, why } => {
+                    self.tally.sources.something();
                     self.tally.left_out(&path, &why);
                     self.queue.push(Step::LeftOut);
                 }
                 WalkEvent::Problem { path, error } => {
-                    self.tally.problem(&path, &error.to_string());
+                    self.tally.lost(&path, &error.to_string());
                     self.queue.push(Step::LeftOut);
                 }
             }
@@ -131,6 +134,12 @@ impl<'r> Run<'r, '_> {
         parents: &mut Vec<ParentDirectory<'r>>,
         root: Option<&Recipe>,
     ) -> Step {
+        if self.tally.sources.is_inside() {
+            self.tally.sources.something();
+        } else {
+            entry.write_path(&mut self.path);
+            self.tally.sources.enter(self.path.as_os_str().as_bytes(), parents.len());
+        }
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         let above = parents.last_mut();
         let found = above.and_then(|above| above.find(&name, self.tally.monitor));
@@ -157,6 +166,29 @@ impl<'r> Run<'r, '_> {
         Step::Enter { name, metadata: Box::new(metadata), before }
     }
 
+    /// The deepest directory ends, of which `parents` has the parent's counterpart.
+    fn leave(&mut self, parents: &mut Vec<ParentDirectory<'r>>) {
+        let Some(mut before) = parents.pop() else { return };
+        let monitor = self.tally.monitor;
+        let emptied = self.tally.sources.leave(parents.len(), || !before.has_entries(monitor));
+        if let Some(path) = emptied {
+            self.tally.emptied(Path::new(OsStr::from_bytes(&path)));
+        }
+    }
+
+    /// Notes a given path that is no directory, and reports one that is empty and was not before.
+    fn note_source(&mut self, kind: &LeafKind, size: u64, before: Option<&Entry>) {
+        if self.tally.sources.is_inside() {
+            return self.tally.sources.something();
+        }
+        let before = before.and_then(Entry::content).map_or(0, Recipe::stream_bytes);
+        let is_empty = *kind == LeafKind::File && size == 0;
+        let path = self.path.as_os_str().as_bytes();
+        if self.tally.sources.leaf(path, is_empty, before == 0) {
+            self.tally.emptied(&self.path);
+        }
+    }
+
     fn leaf(
         &mut self,
         directory: &mut ParentDirectory<'r>,
@@ -167,6 +199,7 @@ impl<'r> Run<'r, '_> {
         self.tally.monitor.working_on(&self.path);
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         let before = directory.find(&name, self.tally.monitor);
+        self.note_source(&kind, metadata.size, before.map(TreeReader::entry));
         if let Some(made) = self.as_made {
             return self.leaf_as_made(made, before.map(TreeReader::entry).cloned(), entry, kind);
         }

@@ -302,7 +302,7 @@ impl<'r, 'w> Trees<'r, 'w> {
                     tally.bytes(bytes, self.writer.stats());
                 }
                 Reading::Failed(error) => {
-                    tally.problem(&file.path, &error.to_string());
+                    tally.lost(&file.path, &error.to_string());
                     self.left_out();
                     return Ok(());
                 }
@@ -321,7 +321,7 @@ impl<'r, 'w> Trees<'r, 'w> {
             }
         }
         if !self.cancel.is_cancelled() {
-            tally.problem(&file.path, "it could not be read to its end");
+            tally.lost(&file.path, "it could not be read to its end");
         }
         self.left_out();
         Ok(())
