@@ -199,3 +199,24 @@ fn a_session_without_a_writer_is_named_and_can_be_ended() {
     world.say("verify --data").exits(0);
     assert_eq!(ids(&world).len(), 4);
 }
+
+#[test]
+fn what_a_run_condemns_can_be_brought_back() {
+    let world = World::with_repository();
+    std::fs::create_dir_all(world.tree()).unwrap();
+    for version in ["one", "two"] {
+        std::fs::write(world.tree().join("file"), version).unwrap();
+        world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
+    }
+    world.say("prune --undo").exits(0).says("nothing is condemned");
+    world.say("forget --keep-last 1").exits(0).says("1 snapshot forgotten");
+    world.say("prune --later").exits(0).says("condemned 1 snapshot").says("prune --undo");
+    world.say("prune --undo -n").exits(2);
+    world.say("prune --undo").exits(0).says("1 snapshot is no longer forgotten");
+    world.say("prune --later").exits(0).says("nothing to remove");
+    world.say("forget --keep-last 1").exits(0).says("1 snapshot forgotten");
+    world.say("prune --later").exits(0).says("condemned 1 snapshot");
+    world.say("prune --later").exits(0).says("removed 1 snapshot");
+    world.say("forget --keep-last 1").exits(0);
+    world.say("prune --later --now").exits(0);
+}
