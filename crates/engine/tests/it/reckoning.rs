@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use strongroom_arena::{ArenaName, CacheLimits, ListedArenas};
-use strongroom_backend::{Backend, MemoryBackend, ObjectName};
+use strongroom_arena::{ArenaContent, ArenaName, CacheLimits, ListedArenas};
+use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Silent, SnapshotId};
 use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::{Recipe, Snapshot};
@@ -80,6 +80,22 @@ fn kept_1_1_a_directory_of_many_names_outlives_every_prune() {
     let newest = gathered.and_then(|gathered| gathered.to).unwrap_or(second);
     prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
     assert_whole(&world, newest, &image, "brought together");
+}
+
+/// A large directory is no reason to overlook that a snapshot was removed which was never forgotten.
+#[test]
+fn kept_1_1_a_snapshot_with_a_large_directory_that_was_removed_stops_a_prune() {
+    let world = large(2).with_cache();
+    world.write("few/other", b"another");
+    let first = world.backup().snapshot.id;
+    world.objects.remove(&snapshot_object(first)).unwrap();
+    let error = prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap_err();
+    let RepositoryError::NotCollectable { why, .. } = &error else { panic!("{error}") };
+    assert_eq!(why, "it was removed without having been forgotten");
+    let outcome = verify(&world.open(), VerifyDepth::Structure, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(outcome.lost_snapshots.len(), 1);
+    let [lost] = &outcome.lost_snapshots[..] else { unreachable!() };
+    assert_eq!((lost.id, lost.was_committed), (first, true));
 }
 
 /// All slots of a repository, and those of them that its snapshots need, found by the plainest way.
@@ -203,12 +219,14 @@ fn no_slot_that_a_snapshot_needs_is_removed() {
 /// A chunk that was lost and stored again is needed where it is now, and by fingerprint alone.
 #[test]
 fn the_last_copy_of_a_chunk_that_moved_is_not_removed() {
-    let world = World::quiet(8);
+    let world = World::new(8);
     let first = world.backup().snapshot.id;
     let image = world.image();
-    let lost: Vec<ObjectName> =
-        world.objects.snapshot().into_keys().filter(|name| name.folder() == "arenas").collect();
-    lost.iter().for_each(|name| world.objects.remove(name).unwrap());
+    let objects = world.objects.snapshot();
+    let names = objects.keys().filter_map(ArenaName::of);
+    for lost in names.filter(|name| ArenaContent::of(name.id) == ArenaContent::Data) {
+        world.objects.remove(&lost.object()).unwrap();
+    }
     let second = world.backup().snapshot.id;
     world.assert_holds(&world.open(), first, &image, "its chunks were stored again");
     forget(&world.open(), &[second]).unwrap();
