@@ -186,7 +186,7 @@ fn what_cannot_be_read_can_be_forgotten() {
 /// A backup that was killed before its commit does not hold a collection up for ever.
 #[test]
 fn a_session_without_a_writer_is_named_and_can_be_ended() {
-    let (world, _) = five_versions(3);
+    let (world, _) = five_versions(4);
     let other = World::with_repository();
     other.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
     world.say("forget latest~3").exits(0);

@@ -20,7 +20,7 @@ max-unused = 0
 
 fn files(world: &World, snapshot: &str) -> usize {
     let listed = world.run(["--json", "ls", "--recursive", snapshot]).exits(0);
-    listed.events("entry").iter().filter(|entry| entry["type"] == "file").count()
+    listed.events("entry").iter().filter(|entry| entry["kind"] == "file").count()
 }
 
 fn snapshots(world: &World) -> usize {
@@ -73,14 +73,15 @@ fn kept_1_4_a_home_below_a_directory_that_may_only_be_searched_is_stored() {
     fs::set_permissions(&anna, fs::Permissions::from_mode(0o700)).unwrap();
     let owner = Command::new("chown").args(["0:0"]).arg(&anna).status();
     assert!(owner.unwrap().success());
-    let before = snapshots(&world);
+    let count = || by_anna(&["--json", "snapshots"]).exits(0).events("snapshot").len();
+    let before = count();
     by_anna(&["backup", path]).exits(1).warns("Permission denied").warns("nothing is backed up");
-    assert_eq!(snapshots(&world), before);
+    assert_eq!(count(), before);
     assert_eq!(fs::read_dir(world.repository().join("sessions")).unwrap().count(), 0);
     fs::write(world.path("open"), "open").unwrap();
     let open = world.path("open");
     by_anna(&["backup", path, open.to_str().unwrap()]).exits(3).warns("Permission denied");
-    assert_eq!(snapshots(&world), before + 1);
+    assert_eq!(count(), before + 1);
 }
 
 /// The mount is gone for some nights: nothing that was good goes, until the owner says so.
@@ -98,7 +99,8 @@ fn kept_1_4_nights_without_the_mount_remove_nothing() {
         let status = say(&world, "status --json").exits(3).summary();
         assert_eq!(status["state"], "warning");
         assert_eq!(status["last_run"]["steps"][0]["outcome"], "doubtful");
-        assert_ne!(status["last_good_backup"], status["last_run"]["started"]);
+        let time = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        assert!(time(&status["last_good_backup"]) < time(&status["last_run"]["started"]));
     }
     // By hand neither.
     world.say("forget --keep-last 1").exits(3).warns("far fewer files").says("keep: frozen");
@@ -143,7 +145,7 @@ fn kept_1_4_a_stream_of_nothing_or_of_next_to_nothing_is_said() {
     world.feed("backup --stdin dump", &dump).exits(0);
     world.feed("backup --stdin dump", b"").exits(3).warns("it is empty");
     world.feed("backup --stdin dump", b"connection refused").exits(3).warns("than usual");
-    world.say("backup --stdin dump --stdin-from-command true").exits(3).warns("than usual");
+    world.say("backup --stdin dump --stdin-from-command true").exits(3).warns("it is empty");
     world.say("forget --keep-last 1").exits(3).says("keep: frozen");
     assert_eq!(snapshots(&world), 4);
     world.feed("backup --stdin dump", &dump).exits(0);
@@ -168,6 +170,8 @@ fn kept_1_5_months_are_not_minutes() {
     let profile =
         "[default.backup]\npaths = [\"~/tree\"]\n[default.forget]\nkeep-within = \"6m\"\n";
     let world = with_profile(profile);
-    say(&world, "profile check").exits(1).warns("6min").warns("6mo");
-    say(&world, "run").exits(2);
+    let check = say(&world, "profile check").warns("6min").warns("6mo");
+    assert_ne!(check.code, Some(0));
+    let run = say(&world, "run");
+    assert!(run.code != Some(0) && run.out.contains("failed: forget"), "{}", run.out);
 }
