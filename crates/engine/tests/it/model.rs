@@ -44,6 +44,26 @@ const TREE: TreeOptions =
 /// Steps of a run.
 const STEPS: u32 = 24;
 
+/// What a few seeds must meet; the others are rarer, and a campaign must meet them.
+const MET: [Regime; 16] = [
+    Regime::RecipeWithNode,
+    Regime::RecipeOfDepth3,
+    Regime::TreeOfChunks,
+    Regime::TreeWithNode,
+    Regime::TreeOfDepth3,
+    Regime::TreeChunkNamedAgain,
+    Regime::DeltaStored,
+    Regime::DeltaRead,
+    Regime::ArenaOfBlocks,
+    Regime::CacheEvicted,
+    Regime::MemoForgot,
+    Regime::MarksForgot,
+    Regime::BatchFull,
+    Regime::FileInParts,
+    Regime::AheadFull,
+    Regime::LinksFull,
+];
+
 /// A key slot that is known to exist.
 struct Key {
     slot: SlotId,
@@ -154,9 +174,9 @@ fn fixed_seeds() {
     for seed in 1..=6 {
         Model::new(seed).run(STEPS);
     }
-    let (text, missing) = table(&Regime::ALL);
-    println!("regimes:\n{text}");
-    println!("not met by so few seeds: {missing:?}");
+    println!("regimes:\n{}", table(&Regime::ALL).0);
+    let missing = table(&MET).1;
+    assert!(missing.is_empty(), "never met: {missing:?}");
 }
 
 /// Runs seeds from `STRONGROOM_MODEL_FIRST` on: `STRONGROOM_MODEL_SEEDS` of them, or for
