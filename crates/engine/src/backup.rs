@@ -258,7 +258,7 @@ fn backup_in_session(
         as_made: options.as_made.as_ref(),
         racy: parent.map(RacyTimes::of),
         cancel,
-        queue: Queue::default(),
+        queue: Queue::new(repository.limits.ahead_bytes_max),
     };
     let Walked { root, stopped, mut tally } = run.walk(walker.begin(&times), parent)?;
     shown.as_ref().map_or(Ok(()), ShownRoot::check)?;

@@ -279,7 +279,7 @@ impl Run<'_> {
                     self.lost_directory(directory.id, &error);
                 }
             }
-            if self.batch.is_full() {
+            if self.batch.is_full(self.reader.limits()) {
                 self.flush()?;
             }
         }
@@ -413,7 +413,7 @@ impl Run<'_> {
         };
         let mut file = PendingFile::new(parent, entry, making, self.reader);
         loop {
-            let is_whole = self.batch.add(&mut file)?;
+            let is_whole = self.batch.add(&mut file, self.reader.limits())?;
             if is_whole {
                 return Ok(());
             }

@@ -73,7 +73,7 @@ impl Layout {
         cancel: &Cancel,
     ) -> Result<Self, RepositoryError> {
         let mut layout = Self::default();
-        let mut known = PartMemo::default();
+        let mut known = PartMemo::new(reader.limits().memo_kept_min);
         let mut walk = SnapshotWalk::new(&Found::root(snapshot), reader, cancel);
         while let Some(event) = walk.next()? {
             match event {

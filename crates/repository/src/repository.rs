@@ -19,8 +19,8 @@ use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, Origin, Redundanc
 use strongroom_backend::{AgreedBackend, Backend, BackendError, ObjectName, both};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{
-    Clock, DomainId, Entropy, MasterSecret, NamingSecret, RepositoryId, RepositoryKeys, SlotId,
-    WriteKeys,
+    Clock, DomainId, Entropy, MasterSecret, NamingSecret, RepositoryId, RepositoryKeys, SizeLimits,
+    SlotId, WriteKeys,
 };
 use strongroom_chunk::Limits;
 
@@ -137,6 +137,8 @@ pub struct Repository {
     pub slot: SlotId,
     /// What is wrong with the configuration that was passed over for its copy; mostly empty.
     pub config_faults: Vec<(ObjectName, RepositoryError)>,
+    /// The limits of what is written, and of what the verbs hold. Tests make them small.
+    pub limits: SizeLimits,
 }
 
 impl Repository {
@@ -202,8 +204,8 @@ impl Repository {
                 _ => {}
             }
         }
-        let config_faults = Vec::new();
-        let made = Self { surroundings, config, keys, secret, slot: slot.id, config_faults };
+        let (slot, config_faults, limits) = (slot.id, Vec::new(), SizeLimits::DEFAULT);
+        let made = Self { surroundings, config, keys, secret, slot, config_faults, limits };
         if let Some(folder) = made.cache_folder().filter(|_| was_tried) {
             trial::note(&folder);
         }
@@ -261,6 +263,7 @@ impl Repository {
     /// A reader of the repository's arenas, with its own caches.
     pub fn arena_store(&self, limits: CacheLimits) -> ArenaStore {
         let backend = self.surroundings.backend.clone();
+        let limits = limits.at_most(self.limits.cache_bytes_max);
         ArenaStore::new(backend, &self.keys, self.config.arena_bytes, limits)
     }
 
@@ -390,7 +393,9 @@ impl ClosedRepository {
         let mut keys = secret.keys();
         keys.write.naming = config.naming_keys(keys.write.naming);
         let known = slots_known(&surroundings);
-        let repository = Repository { surroundings, config, keys, secret, slot, config_faults };
+        let limits = SizeLimits::DEFAULT;
+        let repository =
+            Repository { surroundings, config, keys, secret, slot, config_faults, limits };
         if let Some(folder) = repository.far_cache().filter(|_| !known.contains(&slot)) {
             // If it cannot be written, the slot is read after the listing next time, too.
             let _ = std::fs::create_dir_all(&folder)

@@ -17,13 +17,14 @@ use std::time::Duration;
 
 use strongroom_arena::{CacheLimits, ListedArenas};
 use strongroom_backend::BackendError;
+use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, list_objects};
 use strongroom_repository::{
     ArenaSlots, ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
-    SNAPSHOTS_BYTES_MAX, Selection, SnapshotList, Wishes, create_plan, create_verdict, end_session,
-    list_sessions, list_snapshots, read_vouchers, session_object, snapshot_object,
+    Selection, SnapshotList, Wishes, create_plan, create_verdict, end_session, list_sessions,
+    list_snapshots, read_vouchers, session_object, snapshot_object,
 };
 
 use crate::forget::look;
@@ -300,7 +301,8 @@ impl Collector<'_> {
         }
         let inventory = &mut reach.inventory;
         let (doomed, worth) = Doomed::choose(inventory, store, self.options, self.cancel)?;
-        let slots = doomed.into_closed_sets(inventory, store, self.cancel)?;
+        let bytes_max = repository.limits.plan_slots_bytes_max;
+        let slots = doomed.into_closed_sets(inventory, store, bytes_max, self.cancel)?;
         if self.options.dry_run {
             // From here on the marks count for nothing else.
             for snapshot in list.forgotten.iter().filter(|snapshot| goes(snapshot.id)) {
@@ -311,7 +313,8 @@ impl Collector<'_> {
                 }
             }
         }
-        Ok((Selection { snapshots: going(&list, &goes), slots }, worth))
+        let snapshots = going(&list, &goes, repository.limits.plan_snapshots_bytes_max);
+        Ok((Selection { snapshots, slots }, worth))
     }
 
     /// Fails if a snapshot was removed that was never forgotten: a repair can still commit it again.
@@ -427,7 +430,8 @@ impl Collector<'_> {
         }
         let doomed = Doomed::of_plan(&plan.slots, &reach.inventory);
         let store = self.reader.store();
-        let slots = doomed.into_closed_sets(&mut reach.inventory, store, self.cancel)?;
+        let bytes_max = self.repository.limits.plan_slots_bytes_max;
+        let slots = doomed.into_closed_sets(&mut reach.inventory, store, bytes_max, self.cancel)?;
         Ok(Selection { snapshots, slots })
     }
 
@@ -502,8 +506,12 @@ fn staying<'l>(
     Ok(known.filter(|snapshot| !goes(snapshot.id)).collect())
 }
 
-/// Those of the listed snapshots that go.
-fn going(list: &SnapshotList, goes: &dyn Fn(SnapshotId) -> bool) -> Vec<Forgotten> {
+/// Those of the listed snapshots that go, as many as have room in this many bytes.
+fn going(
+    list: &SnapshotList,
+    goes: &dyn Fn(SnapshotId) -> bool,
+    bytes_max: usize,
+) -> Vec<Forgotten> {
     let known = list.snapshots.iter().chain(&list.forgotten);
     let known = known.map(|Snapshot { id, domain, sequence, .. }| Forgotten {
         id: *id,
@@ -515,7 +523,8 @@ fn going(list: &SnapshotList, goes: &dyn Fn(SnapshotId) -> bool) -> Vec<Forgotte
     let mut bytes = 0;
     let fits = |going: &Forgotten| {
         bytes += going.packed_bytes_max();
-        bytes <= SNAPSHOTS_BYTES_MAX
+        reached_if(bytes > bytes_max, Regime::PlanCutOfSnapshots);
+        bytes <= bytes_max
     };
     // The others are left for the next collection.
     known.chain(unread).filter(|going| goes(going.id)).take_while(fits).collect()

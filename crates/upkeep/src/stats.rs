@@ -12,7 +12,7 @@ pub use growth::{Cost, CostOwner, Growth, GrowthPoint, growth_stats};
 use strongroom_arena::{Arena, ArenaContent, ArenaError, ArenaName, CacheLimits};
 use strongroom_backend::ObjectInfo;
 use strongroom_base::{
-    ArenaId, Cancel, Fingerprint, Monitor, Problem, Progress, Severity, SnapshotId,
+    ArenaId, Cancel, Fingerprint, Monitor, Problem, Progress, Severity, SizeLimits, SnapshotId,
 };
 use strongroom_catalog::recipe::{Visit, check_length, for_each_chunk};
 use strongroom_catalog::{Entry, Recipe, Snapshot};
@@ -256,7 +256,7 @@ pub fn snapshot_stats(
     let number = |id| all.iter().position(|snapshot| snapshot.id == id).map(SnapshotNumber::at);
     let count = |snapshot: &Snapshot| {
         let number = number(snapshot.id).expect("it is one of all");
-        let mut count = Count::of(snapshot.id, number);
+        let mut count = Count::of(snapshot.id, number, &repository.limits);
         counter.count(snapshot, &mut count)?;
         Ok(count.stat)
     };
@@ -308,7 +308,7 @@ impl Counter<'_> {
         &mut self,
         all: impl Iterator<Item = (&'s Snapshot, SnapshotNumber)>,
     ) -> Result<(), RepositoryError> {
-        let mut owners = PartMemo::default();
+        let mut owners = PartMemo::new(self.reader.limits().memo_kept_min);
         for (snapshot, by) in all {
             let what = format!("snapshot {}", snapshot.id.short());
             self.monitor.detail(&what);
@@ -450,9 +450,9 @@ struct Count {
 }
 
 impl Count {
-    fn of(id: SnapshotId, number: SnapshotNumber) -> Self {
-        let stat = SnapshotStat::of(id);
-        Self { stat, number, nodes: NodeMemo::default(), trees: TreeMemo::default() }
+    fn of(id: SnapshotId, number: SnapshotNumber, limits: &SizeLimits) -> Self {
+        let (stat, kept_min) = (SnapshotStat::of(id), limits.memo_kept_min);
+        Self { stat, number, nodes: NodeMemo::new(kept_min), trees: TreeMemo::new(kept_min) }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use strongroom_base::{ArenaId, Fingerprint, SnapshotId, Timestamp};
+use strongroom_base::{ArenaId, Fingerprint, SizeLimits, SnapshotId, Timestamp};
 
 use super::*;
 use crate::entry::{DeviceNumber, EntryKind, Metadata, Xattr};
@@ -114,7 +114,8 @@ fn chunks_of_stored_entries_are_named_and_not_made_again() {
             let mut expected = Vec::new();
             let mut writer = TreeWriter::new();
             let mut reader = TreeReader::new(&tree, &store);
-            let mut store = MemoryChunks { chunks: store.chunks.clone(), written: 0 };
+            let chunks = store.chunks.clone();
+            let mut store = MemoryChunks { chunks, ..MemoryChunks::default() };
             let mut number = 0;
             while reader.advance().unwrap() {
                 let entry = reader.entry();
@@ -206,6 +207,30 @@ proptest! {
         let mut store = MemoryChunks::default();
         let recipe = write(&entries, &mut store);
         prop_assert_eq!(TreeReader::new(&recipe, &store).read_all().unwrap(), entries);
+    }
+
+    /// A tree that was written with some limits is read, and taken over entry by entry by a writer
+    /// with others.
+    #[test]
+    fn trees_of_any_limits_come_back(count in 0_u64..300, seeds in any::<(u64, u64)>()) {
+        let entries: Vec<Entry> = (0..count).map(numbered).collect();
+        let limits = SizeLimits::from_seed(seeds.0);
+        let mut store = MemoryChunks { limits, ..MemoryChunks::default() };
+        let recipe = write(&entries, &mut store);
+        prop_assert!(recipe.depth <= Recipe::DEPTH_MAX);
+        prop_assert!(count == 0 || recipe.depth >= limits.recipe_depth_min);
+        prop_assert_eq!(&TreeReader::new(&recipe, &store).read_all().unwrap(), &entries);
+        let mut again = MemoryChunks {
+            chunks: store.chunks.clone(),
+            limits: SizeLimits::from_seed(seeds.1),
+            written: 0,
+        };
+        let (mut writer, mut reader) = (TreeWriter::new(), TreeReader::new(&recipe, &store));
+        while reader.advance().unwrap() {
+            writer.push_stored(&reader.entry().name, &reader.stored().unwrap(), &mut again).unwrap();
+        }
+        let recipe = writer.finish(&mut again).unwrap();
+        prop_assert_eq!(&TreeReader::new(&recipe, &again).read_all().unwrap(), &entries);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use strongroom_base::Cancel;
+use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader, Xattr};
 use strongroom_repository::ChunkReader;
 use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
@@ -20,7 +21,7 @@ use super::as_made::AsMade;
 use super::parent::ParentDirectory;
 use super::present::is_whole;
 use super::racy::RacyTimes;
-use super::readers::{AHEAD_BYTES, AHEAD_FILES, Readers};
+use super::readers::{AHEAD_FILES, Readers};
 use super::tally::Tally;
 use super::trees::{Before, NewFile, RootTree, Step, Trees};
 use super::walker::Walker;
@@ -55,11 +56,12 @@ pub struct Run<'r, 'w> {
 }
 
 /// What was found and is not yet in the trees, in order.
-#[derive(Default)]
 pub struct Queue {
     steps: VecDeque<Step>,
     files: usize,
     bytes: usize,
+    /// Bytes of files that are being read, at most.
+    ahead_bytes_max: usize,
 }
 
 /// What the walk made.
@@ -313,6 +315,11 @@ impl<'r> Run<'r, '_> {
 }
 
 impl Queue {
+    /// Nothing was found yet.
+    pub fn new(ahead_bytes_max: usize) -> Self {
+        Self { steps: VecDeque::new(), files: 0, bytes: 0, ahead_bytes_max }
+    }
+
     fn push(&mut self, step: Step) {
         let (files, bytes) = weight(&step);
         self.files += files;
@@ -331,8 +338,10 @@ impl Queue {
     /// The next step if it need not wait for a reader, or if too much is under way.
     fn pop_due(&mut self) -> Option<Step> {
         let waits = matches!(self.steps.front()?, Step::File(..) | Step::Link(..));
-        let has_room =
-            self.files < AHEAD_FILES && self.bytes < AHEAD_BYTES && self.steps.len() < STEPS_MAX;
+        let has_room = self.files < AHEAD_FILES
+            && self.bytes < self.ahead_bytes_max
+            && self.steps.len() < STEPS_MAX;
+        reached_if(waits && !has_room, Regime::AheadFull);
         if waits && has_room { None } else { self.pop() }
     }
 }

@@ -110,7 +110,8 @@ impl<'r, 'w> Trees<'r, 'w> {
         writer: &'w mut ChunkWriter<'r>,
         cancel: &'r Cancel,
     ) -> Self {
-        let (links, root) = (LinkedFiles::default(), RootTree::default());
+        let links = LinkedFiles::new(reader.limits().linked_max);
+        let root = RootTree::default();
         Self { reader, writer, cancel, links, frames: Vec::new(), root }
     }
 

@@ -1,8 +1,7 @@
 //! What is known of trees, and of nodes of recipes, that a verb met before.
 //!
 //! Snapshots share most of their trees, so a verb that looks at all of them looks at each tree once
-//! and remembers what it found. The memory for that is bounded: of those met last, at least
-//! [`KEPT_MIN`] are remembered.
+//! and remembers what it found. The memory for that is bounded.
 //!
 //! A tree and a node are different things, even if both are the same chunk: the top node of a large
 //! directory's recipe leads to the chunks of its tree, and only the tree leads to what is below the
@@ -11,10 +10,8 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
+use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_catalog::{ChunkRef, Recipe};
-
-/// At least this many are remembered, at most twice as many. With a number for each that is 44 MiB.
-const KEPT_MIN: usize = if cfg!(test) { 100 } else { 900_000 };
 
 /// The identity of a directory's tree, wherever its chunks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,15 +83,15 @@ pub struct Memo<K, V> {
     young: HashMap<K, V>,
     /// What was met before the young were; dropped when those are too many.
     old: HashMap<K, V>,
-}
-
-impl<K, V> Default for Memo<K, V> {
-    fn default() -> Self {
-        Self { young: HashMap::new(), old: HashMap::new() }
-    }
+    kept_min: usize,
 }
 
 impl<K: Copy + Eq + Hash, V: Copy> Memo<K, V> {
+    /// Nothing is remembered yet. Of those met last at least `kept_min` are, at most twice as many.
+    pub fn new(kept_min: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), kept_min }
+    }
+
     /// What is remembered.
     pub fn get(&mut self, key: impl Into<K>) -> Option<V> {
         let key = key.into();
@@ -108,7 +105,8 @@ impl<K: Copy + Eq + Hash, V: Copy> Memo<K, V> {
 
     /// Remembers something, in the place of what was remembered.
     pub fn insert(&mut self, key: impl Into<K>, value: V) {
-        if self.young.len() >= KEPT_MIN {
+        if self.young.len() >= self.kept_min {
+            reached_if(!self.old.is_empty(), Regime::MemoForgot);
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key.into(), value);
@@ -133,9 +131,11 @@ mod tests {
         TreeKey([0; 16]).at(&number.to_le_bytes())
     }
 
+    const KEPT_MIN: usize = 100;
+
     #[test]
     fn what_was_met_last_is_remembered_and_the_rest_is_bounded() {
-        let mut memo = TreeMemo::default();
+        let mut memo = TreeMemo::new(KEPT_MIN);
         let asked = key(0);
         for number in 0..10 * KEPT_MIN as u64 {
             memo.insert(key(number), number);
@@ -158,7 +158,7 @@ mod tests {
     fn kept_1_1_a_tree_and_the_node_above_its_chunks_are_met_apart() {
         let node = ChunkRef::hole(5);
         let tree = Recipe { depth: 1, refs: vec![node] };
-        let mut met = PartMemo::default();
+        let mut met = PartMemo::new(KEPT_MIN);
         assert!(!met.was_met(NodeKey::of_node(&node, 1)));
         assert!(!met.was_met(TreeKey::of_tree(&tree)), "its only node was met, and not the tree");
         assert!(met.was_met(TreeKey::of_tree(&tree)) && met.was_met(NodeKey::of_node(&node, 1)));

@@ -46,7 +46,8 @@ impl<'r> Reach<'r> {
     /// Nothing exists yet, and nothing is needed.
     pub fn new(reader: &'r ChunkReader, monitor: &'r dyn Monitor, cancel: &'r Cancel) -> Self {
         let (inventory, marked) = (Inventory::default(), HashSet::new());
-        let (known, moved, unfound) = (PartMemo::default(), HashMap::new(), HashMap::new());
+        let known = PartMemo::new(reader.limits().memo_kept_min);
+        let (moved, unfound) = (HashMap::new(), HashMap::new());
         let (is_open, unneeded_before) = (false, None);
         Self {
             inventory,

@@ -63,9 +63,9 @@ pub fn audit(
     let mut auditor = Auditor {
         reader,
         is_good,
-        trees: TreeMemo::default(),
-        nodes: NodeMemo::default(),
-        known_good: KnownGood::default(),
+        trees: TreeMemo::new(reader.limits().memo_kept_min),
+        nodes: NodeMemo::new(reader.limits().memo_kept_min),
+        known_good: KnownGood::new(reader.limits().good_marks_max),
         affected: Vec::new(),
         audited: Audited::default(),
     };
