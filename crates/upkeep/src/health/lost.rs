@@ -89,7 +89,8 @@ impl Finder<'_> {
     /// The snapshot of the session, if exactly one tree may be its root.
     fn find(&self) -> Result<Option<LostSnapshot>, RepositoryError> {
         let Some(arenas) = self.own_arenas()? else { return Ok(None) };
-        let (mut named, mut nodes) = (HashSet::new(), NodeMemo::default());
+        let (mut named, mut nodes) =
+            (HashSet::new(), NodeMemo::new(self.repository.limits.memo_kept_min));
         for other in self.others {
             self.name_chunks(&other.root, &mut named, &mut nodes)?;
         }
