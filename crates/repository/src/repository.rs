@@ -243,6 +243,7 @@ impl Repository {
         Self {
             surroundings,
             config: self.config.clone(),
+            limits: self.limits,
             keys: self.keys.clone(),
             secret: self.secret.clone(),
             slot: self.slot,
