@@ -37,7 +37,7 @@ pub const STEPS: [&str; 8] =
 /// Steps that are left out after a backup, or a hook before it, that failed, and after a backup that
 /// is doubtful: what is old may be needed yet.
 const ONLY_AFTER_A_BACKUP: [&str; 2] = ["forget", "prune"];
-/// The variable that tells a program that it is a step.
+/// The variable that a step finds in its environment.
 const STEP_VARIABLE: &str = "STRONGROOM_STEP";
 /// What a backup that is a step ends with if it is doubtful. To all others that is [`Exit::Incomplete`].
 const DOUBTFUL: u8 = 83;

@@ -64,7 +64,7 @@ impl Sources {
         }
     }
 
-    /// The walk leaves a directory with so many above it. Returns the path of a given one that is
+    /// The walk leaves a directory at this depth. Returns the path of a given one that is
     /// empty and was not before.
     pub fn leave(&mut self, depth: usize, was_empty: impl FnOnce() -> bool) -> Option<Vec<u8>> {
         let inside = self.inside.take_if(|inside| inside.depth == depth)?;
