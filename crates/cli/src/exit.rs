@@ -172,7 +172,7 @@ impl From<EngineError> for CliError {
                     .to_owned(),
             ),
             EngineError::DiskBroken { .. } => {
-                let hint = "nothing of ours is left in the machine; --store names a larger or faster folder";
+                let hint = "no snapshot was made, and nothing of ours is left in the machine";
                 return Self::new(Exit::MachineLost, error.to_string(), hint);
             }
             _ => None,

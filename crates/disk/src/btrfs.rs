@@ -82,10 +82,11 @@ impl<'a> Btrfs<'a> {
         let nodes = Nodes::new(volume, superblock, chunks);
         let trees = FileTrees::read(&nodes)?;
         let superblock = &nodes.superblock;
-        let state = match (superblock.has_errors, superblock.has_log) {
-            (true, _) => State::Dirty(Unclean::Errors),
-            (false, true) => State::Dirty(Unclean::LogTree),
-            (false, false) => State::Clean,
+        let state = match (superblock.unknown, superblock.has_errors, superblock.has_log) {
+            (Some(unknown), _, _) => State::NotUnderstood(unknown),
+            (None, true, _) => State::Dirty(Unclean::Errors),
+            (None, false, true) => State::Dirty(Unclean::LogTree),
+            (None, false, false) => State::Clean,
         };
         let facts = Facts {
             kind: Kind::Btrfs,

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::understood::NotUnderstood;
+
 /// Why something of a disk could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
@@ -16,6 +18,9 @@ pub enum DiskError {
         /// Which block, inode or byte of the volume is meant; `what` says which of these.
         at: u64,
     },
+    /// It has flags or a form that this crate does not know.
+    #[error("not understood: {0}")]
+    NotUnderstood(#[from] NotUnderstood),
     /// It is intact as far as we know, but we cannot read it.
     #[error("not supported: {what}")]
     Unsupported {

@@ -50,10 +50,11 @@ impl<'a> ExFat<'a> {
         let clusters = Clusters::new(volume, (Width::Bits32, table), place);
         let mut uuid = [0; 16];
         uuid[..4].copy_from_slice(&boot.serial);
-        let state = match (boot.has_errors, boot.is_dirty) {
-            (true, _) => State::Dirty(Unclean::Errors),
-            (false, true) => State::Dirty(Unclean::NoJournal),
-            (false, false) => State::Clean,
+        let state = match (boot.unknown, boot.has_errors, boot.is_dirty) {
+            (Some(unknown), _, _) => State::NotUnderstood(unknown),
+            (None, true, _) => State::Dirty(Unclean::Errors),
+            (None, false, true) => State::Dirty(Unclean::NoJournal),
+            (None, false, false) => State::Clean,
         };
         let facts = Facts {
             kind: Kind::ExFat,

@@ -3,7 +3,7 @@
 //! Read of it: block sizes of 1 to 64 KiB, extents and block lists, all layouts of groups, inline
 //! data, hash trees (as plain directories), extended attributes in each of their places, and
 //! metadata checksums, which are verified. The journal is replayed in memory ([`journal`]), except
-//! for fast commits. Files that are encrypted keep their metadata; their names and content are
+//! for fast commits: a volume that has some is seen as it was before them, and nothing is free. Files that are encrypted keep their metadata; their names and content are
 //! refused.
 
 mod superblock;
@@ -69,6 +69,10 @@ impl<'a> Ext<'a> {
             recovered(volume, seen)?
         };
         let superblock = &blocks.superblock;
+        let has_journal = superblock.has_journal && superblock.journal_inode != 0;
+        let of_journal = || has_journal.then(|| journal::unknown(&blocks)).flatten();
+        let unknown = superblock.unknown.or_else(of_journal);
+        let state = unknown.map_or(state, State::NotUnderstood);
         let facts = Facts {
             kind: superblock.kind(),
             label: superblock.label.clone(),

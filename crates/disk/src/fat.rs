@@ -189,7 +189,9 @@ fn state(boot: &Boot, clusters: &Clusters<'_>) -> Result<State> {
         Kind::Fat16 => (0x8000, 0x4000),
         _ => (0x0800_0000, 0x0400_0000),
     };
-    Ok(if boot.has_errors || entry & sound != sound {
+    Ok(if let Some(unknown) = boot.unknown {
+        State::NotUnderstood(unknown)
+    } else if boot.has_errors || entry & sound != sound {
         State::Dirty(Unclean::Errors)
     } else if boot.is_dirty || entry & clean != clean {
         State::Dirty(Unclean::NoJournal)

@@ -6,6 +6,7 @@ use strongroom_catalog::{DeviceNumber, Metadata};
 
 use crate::error::{DiskError, Result};
 use crate::free::FreeMap;
+use crate::understood::NotUnderstood;
 
 /// A file system on a volume. All offsets are bytes of the volume.
 pub trait FileSystem: Send + Sync {
@@ -123,6 +124,9 @@ pub enum State {
     /// Not unmounted cleanly, and seen as it is: files may be older than the kernel would show them,
     /// or damaged, and nothing counts as free.
     Dirty(Unclean),
+    /// It has something that this crate does not know: it is seen as far as it is known, and nothing
+    /// counts as free.
+    NotUnderstood(NotUnderstood),
 }
 
 /// Why a volume is only seen as it is.
@@ -138,7 +142,7 @@ pub enum Unclean {
     JournalDamaged,
     /// Its journal has features that we do not know.
     JournalUnknown,
-    /// Its journal ends with fast commits, which we cannot replay.
+    /// Its journal has fast commits, which are not replayed.
     FastCommits,
     /// Its journal ends within a change that only the file system itself can complete.
     JournalUnfinished,
@@ -251,6 +255,7 @@ impl State {
     pub(crate) fn check_trusted(&self) -> Result<()> {
         match self {
             Self::Dirty(_) => Err(DiskError::unsupported("free space of an unclean volume")),
+            Self::NotUnderstood(why) => Err((*why).into()),
             Self::Clean | Self::Replayed { .. } => Ok(()),
         }
     }

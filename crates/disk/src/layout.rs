@@ -25,7 +25,7 @@ pub fn volumes(disks: &[&dyn ReadAt]) -> Layout {
         let partitions = tables::partitions(disk, *reader, &mut layout.findings);
         layout.volumes.extend(partitions);
     }
-    let mut logical = lvm::volumes(disks, &layout.volumes, &mut layout.findings);
+    let mut logical = lvm::volumes(disks, &mut layout.volumes, &mut layout.findings);
     // A logical volume is inside of a partition; two of one level must not share bytes.
     note_overlaps(&mut layout.volumes, &mut layout.findings);
     note_overlaps(&mut logical, &mut layout.findings);
@@ -51,10 +51,10 @@ fn note_overlaps(volumes: &mut [Volume], findings: &mut Vec<Finding>) {
         {
             let (first, second) = (before.3, now.3);
             if first == second {
-                volumes[first].overlaps = true;
-            } else if !(volumes[first].overlaps && volumes[second].overlaps) {
-                volumes[first].overlaps = true;
-                volumes[second].overlaps = true;
+                volumes[first].is_shared = true;
+            } else if !(volumes[first].is_shared && volumes[second].is_shared) {
+                volumes[first].is_shared = true;
+                volumes[second].is_shared = true;
                 let [first, second] = [first, second].map(|index| volumes[index].name.clone());
                 findings.push(Finding::Overlap { first, second });
             }

@@ -14,7 +14,7 @@
 //!   cleanly, its journal is replayed in memory, so that the files are those that the kernel would
 //!   show after a mount.
 //! - [`FileSystem::free`] says which bytes nothing needs.
-//! - [`Swap`] says the same of swap areas, and [`swap_files`] of files that a machine swaps to.
+//! - [`open_swap`] says the same of swap areas, and [`swap_files`] of files that a machine swaps to.
 //!
 //! # What is free
 //!
@@ -23,6 +23,10 @@
 //! call free, on a volume that is clean or was replayed; and a part of the map that fails its
 //! checksum, or contradicts its own count, calls nothing free. A caller that walks the tree also
 //! subtracts each extent that it was given ([`FreeMap::keep`]). See [`FreeMap`].
+//!
+//! What is not understood is not free: each flag of each superblock and journal is in a list of
+//! those that are carried out ([`flag_words`]), or the volume has nothing that is free
+//! ([`State::NotUnderstood`]). The same holds for a volume with the marks of two owners.
 //!
 //! # Bad input
 //!
@@ -67,6 +71,7 @@ mod exfat;
 mod btrfs;
 mod ntfs;
 
+mod marks;
 mod recognize;
 
 mod swap;
@@ -77,6 +82,8 @@ mod checksum;
 mod dos_time;
 mod fields;
 mod wide;
+
+mod understood;
 
 mod error;
 
@@ -98,8 +105,9 @@ pub use image::{
 pub use layout::{Layout, volumes};
 pub use ntfs::Ntfs;
 pub use read::ReadAt;
-pub use recognize::open;
+pub use recognize::{open, open_swap};
 pub use swap::Swap;
 pub use swap_files::{SwapFile, swap_files};
+pub use understood::{FlagWord, NotUnderstood, flag_words};
 pub use volume::{Place, Run, Volume, VolumeKind, VolumeReader};
 pub use xfs::Xfs;

@@ -31,19 +31,19 @@ struct Group {
     description: Section,
 }
 
-/// The logical volumes whose physical volumes are among these partitions.
+/// The logical volumes whose physical volumes are among these partitions, which are shared then.
 pub(crate) fn volumes(
     disks: &[&dyn ReadAt],
-    partitions: &[Volume],
+    partitions: &mut [Volume],
     findings: &mut Vec<Finding>,
 ) -> Vec<Volume> {
     let mut devices = BTreeMap::new();
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     for partition in partitions {
         let Some((place, bytes)) = partition.place(0) else { continue };
-        let Ok(Some(found)) = physical::find(&VolumeReader::new(partition, disks)) else {
-            continue;
-        };
+        let found = physical::find(&VolumeReader::new(partition, disks));
+        let Ok(Some(found)) = found else { continue };
+        partition.is_shared = true;
         if devices.contains_key(&found.id) {
             findings.push(Finding::LvmCopy { id: found.id });
             continue;
@@ -76,6 +76,10 @@ pub(crate) fn volumes(
 /// Keeps a text if it is the newest of its group; `None` if it is invalid.
 fn add_group(text: &str, groups: &mut BTreeMap<String, Group>) -> Option<()> {
     let parsed = Section::parse(text)?;
+    // Version 1 is the only one that ever was.
+    if parsed.number("version").is_some_and(|version| version != 1) {
+        return None;
+    }
     let (name, description) = parsed.sections().next()?;
     let (id, sequence) = (description.text("id")?, description.number("seqno")?);
     if groups.get(id).is_none_or(|known| known.sequence < sequence) {
@@ -108,6 +112,7 @@ impl Group {
         let physical = self.physical(devices);
         let logical = self.description.section("logical_volumes").into_iter();
         let mut runs_left = RUNS_MAX;
+        let layers = self.layers();
         for (volume, description) in logical.flat_map(Section::sections) {
             let status = description.list("status").unwrap_or_default();
             if !status.contains(&Value::Text("VISIBLE".into())) {
@@ -125,7 +130,7 @@ impl Group {
                     disk: None,
                     bytes: runs.last().map_or(0, |run| run.start + run.bytes),
                     runs,
-                    overlaps: false,
+                    is_shared: layers.contains(volume),
                 }),
                 Err(Unmapped::Incomplete) => findings.push(Finding::LvmIncomplete { name }),
                 Err(Unmapped::Unsupported(segment)) => {
@@ -133,6 +138,17 @@ impl Group {
                 }
             }
         }
+    }
+
+    /// The names in all segments that are not linear or striped: a snapshot needs what its origin
+    /// has freed since, and volumes of other kinds have others below them.
+    fn layers(&self) -> BTreeSet<&str> {
+        let logical = self.description.section("logical_volumes").into_iter();
+        let segments =
+            logical.flat_map(Section::sections).flat_map(|(_, volume)| volume.sections());
+        let others = segments
+            .filter(|(_, segment)| !matches!(segment.text("type"), Some("striped" | "linear")));
+        others.flat_map(|(_, segment)| segment.texts()).collect()
     }
 
     /// The group's own names of physical volumes, with where their extents begin.
@@ -259,6 +275,17 @@ mod tests {
             assert!(volumes.is_empty(), "{rest}");
             assert_eq!(findings, [Finding::LvmIncomplete { name: "vg-v0".into() }], "{rest}");
         }
+    }
+
+    /// What its origin frees, a snapshot still needs.
+    #[test]
+    fn kept_1_7_a_volume_below_another_is_shared() {
+        let linear = "type = \"striped\" extent_count = 4 stripes = [\"pv0\", 0]";
+        let snapshot = "type = \"snapshot\" extent_count = 4 origin = \"v0\" cow_store = \"c\"";
+        let mirror = "type = \"mirror\" extent_count = 4 mirrors = [\"v0\", 0, \"c\", 0]";
+        assert!(!found(&[linear]).0[0].is_shared);
+        assert!(found(&[linear, snapshot]).0[0].is_shared);
+        assert!(found(&[linear, mirror]).0[0].is_shared);
     }
 
     #[test]

@@ -34,7 +34,11 @@ pub(crate) fn partitions(
     }
     match primary {
         Some(primary) => mbr::partitions(disk, reader, &primary, findings),
-        None => vec![whole()],
+        None => {
+            // A table that is not understood: what is in its partitions, nobody knows.
+            let is_shared = mbr::is_odd(&sector) || gpt::has_mark(reader);
+            vec![Volume { is_shared, ..whole() }]
+        }
     }
 }
 

@@ -20,8 +20,9 @@ pub struct Volume {
     pub bytes: u64,
     /// Where its bytes are, in order and without gaps.
     pub runs: Vec<Run>,
-    /// It shares bytes with another volume. What it calls free the other may need.
-    pub overlaps: bool,
+    /// Something else may need what it calls free: it shares bytes with another volume, it is the
+    /// origin of a snapshot, volumes are in it, or its table may be one that no longer counts.
+    pub is_shared: bool,
 }
 
 /// What a table says of a volume.
@@ -81,7 +82,7 @@ impl Volume {
     pub(crate) fn linear(name: String, kind: VolumeKind, place: Place, bytes: u64) -> Self {
         let run = Run { start: 0, bytes, stripes: vec![place], stripe_bytes: u64::MAX };
         let runs = if bytes == 0 { Vec::new() } else { vec![run] };
-        Self { name, kind, disk: Some(place.disk), bytes, runs, overlaps: false }
+        Self { name, kind, disk: Some(place.disk), bytes, runs, is_shared: false }
     }
 
     /// The place of a byte of the volume, and how many bytes are consecutive from there on; `None`
@@ -158,7 +159,7 @@ mod tests {
             disk: None,
             bytes: 10,
             runs,
-            overlaps: false,
+            is_shared: false,
         };
         let reader = VolumeReader::new(&volume, &disks);
         let whole = b"ABCDEFGHzz";

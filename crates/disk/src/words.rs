@@ -33,6 +33,7 @@ impl fmt::Display for State {
                 write!(formatter, "{transactions} transactions of its journal replayed")
             }
             Self::Dirty(why) => write!(formatter, "not unmounted cleanly: {why}"),
+            Self::NotUnderstood(why) => write!(formatter, "not understood: {why}"),
         }
     }
 }
@@ -50,7 +51,7 @@ impl fmt::Display for Unclean {
             Self::JournalInUse => "its journal has changes that we cannot replay",
             Self::LogTree => "it has a log that is not replayed",
             Self::Hibernated => "its machine is hibernated",
-            Self::FastCommits => "its journal ends with fast commits, which we cannot replay",
+            Self::FastCommits => "its journal has fast commits, which are not replayed",
         })
     }
 }

@@ -67,6 +67,7 @@ impl<'a> Xfs<'a> {
             Ok(Some(replay)) => replayed(volume, seen, replay)?,
         };
         let superblock = &blocks.superblock;
+        let state = superblock.unknown.map_or(state, State::NotUnderstood);
         let facts = Facts {
             kind: Kind::Xfs,
             label: superblock.label.clone(),

@@ -34,6 +34,7 @@ fn main() {
         agent: arguments.get(3).map(PathBuf::as_path).filter(|_| !has_memory),
         consistency: Consistency::Preferred,
         freeze_limit: Duration::from_secs(5),
+        start_limit: Duration::from_secs(5),
         watched: Duration::ZERO,
         share: None,
         connections: 2,

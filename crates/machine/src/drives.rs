@@ -36,8 +36,8 @@ pub struct Drive {
     pub bytes: u64,
     /// Bitmaps that are added can be stored in the image.
     pub keeps_bitmaps: bool,
-    /// A thread of its own serves it.
-    pub has_iothread: bool,
+    /// The thread that serves it, if it is one of its own.
+    pub iothread: Option<String>,
 }
 
 /// A drive that is not read.
@@ -163,7 +163,7 @@ fn drive(name: String, bus: DiskBus, device: Device, inserted: &Value) -> Drive 
         format,
         file: inserted["file"].as_str().map(str::to_owned),
         bytes: image["virtual-size"].as_u64().unwrap_or_default(),
-        has_iothread: device.has_iothread,
+        iothread: device.iothread,
     }
 }
 
@@ -177,7 +177,7 @@ struct Device {
     controller: Option<String>,
     /// Absent if it is none for disks.
     bus: Option<DiskBus>,
-    has_iothread: bool,
+    iothread: Option<String>,
 }
 
 impl Device {
@@ -194,7 +194,7 @@ impl Device {
         };
         let driver = driver.unwrap_or_default();
         let bus_path = property(qmp, outer, "parent_bus")?.unwrap_or_default();
-        let mut has_iothread = has_iothread(qmp, &path)?;
+        let mut iothread = iothread(qmp, &path)?;
         let mut controller = None;
         // The devices that the bus belongs to, from the inside out.
         for (place, _) in bus_path.rmatch_indices('/').take(DEPTH_MAX) {
@@ -202,7 +202,7 @@ impl Device {
             if above.matches('/').count() < 3 {
                 break;
             }
-            has_iothread |= self::has_iothread(qmp, above)?;
+            iothread = iothread.or(self::iothread(qmp, above)?);
             if let Some(kind) = property(qmp, above, "type")?
                 && is_controller(&kind)
             {
@@ -210,7 +210,7 @@ impl Device {
             }
         }
         let bus = disk_bus(&driver);
-        Ok(Self { path, id, driver, controller, bus, has_iothread })
+        Ok(Self { path, id, driver, controller, bus, iothread })
     }
 }
 
@@ -227,8 +227,10 @@ fn is_controller(driver: &str) -> bool {
     !driver.ends_with("-device") && PARTS.iter().any(|part| driver.contains(part))
 }
 
-fn has_iothread(qmp: &Qmp, path: &str) -> Result<bool, MachineError> {
-    Ok(property(qmp, path, "iothread")?.is_some_and(|name| !name.is_empty()))
+/// The id of the iothread of a device. It is an object: the property is its path, or its id alone.
+fn iothread(qmp: &Qmp, path: &str) -> Result<Option<String>, MachineError> {
+    let named = property(qmp, path, "iothread")?.filter(|name| !name.is_empty());
+    Ok(named.map(|name| name.rsplit('/').next().unwrap_or_default().to_owned()))
 }
 
 /// A property that is text. `None` if there is no such property or object.

@@ -131,10 +131,20 @@ pub enum MachineError {
     /// A disk in an iothread, with a QEMU that would crash.
     #[error(
         "the disk {disk:?} is served by an iothread: QEMU before version 9 crashes when such a disk is \
-         read over NBD, and this QEMU cannot offer it by FUSE; remove the iothread, use a newer QEMU, \
+         read over NBD, and it cannot be offered by FUSE here; remove the iothread, use a newer QEMU, \
          or leave out the disk"
     )]
     Iothread {
+        /// Which disk.
+        disk: String,
+    },
+    /// A disk that is not in its iothread yet.
+    #[error(
+        "the disk {disk:?} has an iothread, and the guest has not started its driver: QEMU before \
+         version 9 would end if it started it during the backup; back the machine up again when it \
+         has booted, or leave out the disk"
+    )]
+    NotStarted {
         /// Which disk.
         disk: String,
     },
@@ -238,7 +248,7 @@ pub enum Broken {
     /// The store's file system has less free room than the reserve.
     #[error(
         "the file system of the store has less than {reserve} bytes left; use another folder for \
-         it, or run the backup when the guest writes less"
+         it (--store), or run the backup when the guest writes less"
     )]
     Reserve {
         /// Bytes that had to stay free.
@@ -247,7 +257,7 @@ pub enum Broken {
     /// QEMU gave the instant up, because it could not keep what the guest overwrote.
     #[error(
         "QEMU could not keep what the guest overwrote: the store is full, fails, or took more than \
-         3 seconds for a write; use a larger or faster folder for it"
+         3 seconds for a write; use a larger or faster folder for it (--store)"
     )]
     Store,
     /// QEMU ended.

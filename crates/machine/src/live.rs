@@ -27,6 +27,7 @@ mod pace;
 mod reader;
 mod recent;
 mod released;
+mod started;
 mod store;
 mod undo;
 mod watch;
@@ -217,6 +218,8 @@ pub struct Night<'a> {
     pub consistency: Consistency,
     /// How long freezing may take.
     pub freeze_limit: Duration,
+    /// How long a disk that is in no iothread yet is waited for, where QEMU needs that.
+    pub start_limit: Duration,
     /// How long the guest is watched before the instant: what it writes in this time is read first,
     /// because it is going to write there again.
     pub watched: Duration,

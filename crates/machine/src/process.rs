@@ -52,6 +52,12 @@ pub fn process_of(name: &str, uuid: &str) -> Option<i32> {
     found.next().filter(|_| found.next().is_none())
 }
 
+/// Whether the program of a process is still the one that is installed.
+pub fn runs_what_is_installed(process: i32) -> bool {
+    let program = std::fs::read_link(format!("/proc/{process}/exe"));
+    program.is_ok_and(|program| !program.as_os_str().as_encoded_bytes().ends_with(b" (deleted)"))
+}
+
 /// The user and the group of a process.
 pub fn owner(process: i32) -> Option<(u32, u32)> {
     let found = std::fs::metadata(format!("/proc/{process}")).ok()?;

@@ -127,7 +127,12 @@ fn exports(qmp: &Qmp) -> Result<Vec<String>, MachineError> {
     Ok(exports.filter_map(|export| Some(export["id"].as_str()?.to_owned())).collect())
 }
 
-fn remove_exports(qmp: &Qmp) -> Result<Vec<String>, MachineError> {
+/// Ends all exports of ours, and waits until they are gone.
+///
+/// # Errors
+///
+/// QEMU does not answer, or takes too long.
+pub fn remove_exports(qmp: &Qmp) -> Result<Vec<String>, MachineError> {
     let ours = |ids: Vec<String>| -> Vec<String> {
         ids.into_iter().filter(|id| id.starts_with(PREFIX)).collect()
     };

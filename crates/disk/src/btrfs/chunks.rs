@@ -2,6 +2,7 @@
 
 use crate::error::{DiskError, Result};
 use crate::fields::{le16, le64, part};
+use crate::understood::btrfs as words;
 
 use super::key::{Key, key};
 use super::superblock::Superblock;
@@ -58,6 +59,7 @@ impl Chunks {
         if key.kind != CHUNK || length == 0 || logical.checked_add(length).is_none() {
             return Err(damaged());
         }
+        words::CHUNK.check(kind)?;
         if kind & STRIPED != 0 && stripes > 1 {
             return Err(DiskError::unsupported("Btrfs with stripes over several devices"));
         }

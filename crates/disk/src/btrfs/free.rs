@@ -29,9 +29,6 @@ const NODES_MAX: usize = 4 << 20;
 /// The free bytes of a volume whose maps can be trusted.
 pub(super) fn map(nodes: &Nodes<'_>) -> Result<FreeMap> {
     let superblock = &nodes.superblock;
-    if !superblock.has_known_maps() {
-        return Err(DiskError::unsupported("allocation maps of an unknown kind"));
-    }
     let mut all = Vec::new();
     roots::roots(nodes, &mut |found| all.push(found))?;
     let root = |id: u64| all.iter().find(|found| found.id == id).map(|found| found.root);

@@ -4,6 +4,7 @@
 use crate::error::{DiskError, Result};
 use crate::fields::{byte, le16, le32, le64, part, until_nul, uuid};
 use crate::read::{ReadAt, read_vec};
+use crate::understood::{NotUnderstood, btrfs as words};
 
 use super::checksum::Checksum;
 
@@ -21,16 +22,13 @@ mod flag {
 
 /// Features without which a reader would misread.
 mod incompat {
+    pub const MIXED_REFERENCES: u64 = 0x1;
     pub const METADATA_UUID: u64 = 0x400;
-    /// All up to copies on three and four devices, and simple quotas.
-    pub const KNOWN: u64 = 0x1_0fff;
     pub const ZONED: u64 = 0x1000;
 }
 
-/// Features without which a writer would do damage: free space, hash trees of files and block
-/// groups in trees of their own.
+/// Features without which a writer would do damage.
 mod compat_ro {
-    pub const KNOWN: u64 = 0xf;
     pub const BLOCK_GROUP_TREE: u64 = 8;
 }
 
@@ -64,7 +62,8 @@ pub(super) struct Superblock {
     pub system_chunks: Vec<u8>,
     pub has_errors: bool,
     pub has_group_tree: bool,
-    has_known_maps: bool,
+    /// What it says and is not known here: nothing is free.
+    pub unknown: Option<NotUnderstood>,
 }
 
 impl Superblock {
@@ -119,7 +118,7 @@ impl Superblock {
             system_chunks: part(&bytes, 811, 2048.min(le32(&bytes, 160) as usize)).to_vec(),
             has_errors: flags & (flag::ERROR | flag::CHANGING) != 0,
             has_group_tree: compat_ro & compat_ro::BLOCK_GROUP_TREE != 0,
-            has_known_maps: compat_ro & !compat_ro::KNOWN == 0,
+            unknown: unknown(&bytes).err(),
         };
         if superblock.bytes > volume.size() {
             return Err(damaged("Btrfs is larger than its volume, by byte"));
@@ -132,11 +131,6 @@ impl Superblock {
             && superblock.chunks.level <= LEVELS_MAX;
         if is_right { Ok(Some(superblock)) } else { Err(damaged("sizes of Btrfs, by byte")) }
     }
-
-    /// Whether the maps are of kinds that we know.
-    pub(super) fn has_known_maps(&self) -> bool {
-        self.has_known_maps
-    }
 }
 
 fn check_features(bytes: &[u8], flags: u64, incompat: u64) -> Result<()> {
@@ -146,11 +140,20 @@ fn check_features(bytes: &[u8], flags: u64, incompat: u64) -> Result<()> {
     if incompat & incompat::ZONED != 0 {
         return Err(DiskError::unsupported("Btrfs on a zoned device"));
     }
-    if incompat & !incompat::KNOWN != 0 {
-        return Err(DiskError::unsupported("a feature of Btrfs that is not known here"));
-    }
+    words::INCOMPAT.check(incompat)?;
     if flags & flag::METADUMP != 0 {
         return Err(DiskError::unsupported("a dump of the metadata of Btrfs"));
+    }
+    Ok(())
+}
+
+/// What of a superblock is not known, and does not keep its files from being read.
+fn unknown(bytes: &[u8]) -> Result<(), NotUnderstood> {
+    words::FLAGS.check(le64(bytes, 56))?;
+    words::COMPAT.check(le64(bytes, 172))?;
+    words::RO_COMPAT.check(le64(bytes, 180))?;
+    if le64(bytes, 188) & incompat::MIXED_REFERENCES == 0 {
+        return Err(NotUnderstood::Form("a form of Btrfs from before 2.6.31"));
     }
     Ok(())
 }

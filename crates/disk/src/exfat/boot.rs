@@ -3,6 +3,7 @@
 use crate::error::{DiskError, Result};
 use crate::fields::{byte, le16, le32, le64, part};
 use crate::read::{ReadAt, read_vec};
+use crate::understood::{NotUnderstood, fat as words};
 
 /// Enough of the first sector for its fields.
 const BYTES: usize = 512;
@@ -30,6 +31,8 @@ pub(super) struct Boot {
     pub serial: [u8; 4],
     pub is_dirty: bool,
     pub has_errors: bool,
+    /// What it says and is not known here: nothing is free.
+    pub unknown: Option<NotUnderstood>,
 }
 
 impl Boot {
@@ -82,6 +85,7 @@ impl Boot {
             serial: le32(&sector, 100).to_le_bytes(),
             is_dirty: flags & 2 != 0,
             has_errors: flags & 4 != 0,
+            unknown: unknown(&sector).err(),
         }))
     }
 }
@@ -95,6 +99,13 @@ fn check(volume: &dyn ReadAt, sector_bytes: u64) -> Result<()> {
     let sum =
         bytes.fold(0, |sum: u32, (_, byte)| sum.rotate_right(1).wrapping_add(u32::from(*byte)));
     if sum == le32(stored, 0) { Ok(()) } else { Err(damaged("checksum of the boot sectors")) }
+}
+
+fn unknown(sector: &[u8]) -> Result<(), NotUnderstood> {
+    if le16(sector, 104) != 0x100 {
+        return Err(NotUnderstood::Form("a version of exFAT other than 1.0"));
+    }
+    words::EXFAT.check(le16(sector, 106))
 }
 
 fn damaged(what: &'static str) -> DiskError {

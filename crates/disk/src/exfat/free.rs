@@ -6,6 +6,7 @@ use crate::claims::Claims;
 use crate::clusters::{Chain, Content, FIRST};
 use crate::error::{DiskError, Result};
 use crate::free::FreeMap;
+use crate::understood::NotUnderstood;
 
 use super::ExFat;
 use super::set::Slot;
@@ -22,7 +23,7 @@ pub(super) fn map(exfat: &ExFat<'_>) -> Result<FreeMap> {
     let mut claims = Claims::new(clusters);
     claims.claim(clusters, exfat.root_chain())?;
     let mut bits = None;
-    let mut others = Vec::new();
+    let (mut others, mut is_known) = (Vec::new(), true);
     exfat.clusters.slots(exfat.root_chain(), super::DIRECTORY_BYTES_MAX, &mut |_, slot| {
         match Slot::parse(slot) {
             Slot::End => return ControlFlow::Break(()),
@@ -33,11 +34,15 @@ pub(super) fn map(exfat: &ExFat<'_>) -> Result<FreeMap> {
                 others.push(content);
             }
             Slot::CaseTable { content } => others.push(content),
+            Slot::Critical => is_known = false,
             _ => {}
         }
         // One table of letters and two maps are all that there can be.
         if others.len() > 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
+    if !is_known {
+        return Err(NotUnderstood::Form("an entry of exFAT of an unknown kind").into());
+    }
     for (first, _) in others {
         claims.claim(clusters, Chain { first, consecutive: None })?;
     }

@@ -14,6 +14,7 @@ pub(super) const ENTRIES_MAX: usize = 19;
 
 const IN_USE: u8 = 0x80;
 const SECONDARY: u8 = 0x40;
+const BENIGN: u8 = 0x20;
 const BITMAP: u8 = 0x81;
 const CASE_TABLE: u8 = 0x82;
 const LABEL: u8 = 0x83;
@@ -58,6 +59,8 @@ pub(super) enum Slot {
         copy: u8,
         content: (u32, u64),
     },
+    /// Of a kind that is not known here, and that no system may overlook.
+    Critical,
     /// Which letters are the same.
     CaseTable {
         content: (u32, u64),
@@ -77,6 +80,7 @@ impl Slot {
             BITMAP => Self::Bitmap { copy: byte(slot, 1) & 1, content },
             CASE_TABLE => Self::CaseTable { content },
             kind if kind & (IN_USE | SECONDARY) == IN_USE | SECONDARY => Self::Secondary,
+            kind if kind & (IN_USE | SECONDARY | BENIGN) == IN_USE => Self::Critical,
             _ => Self::Other,
         }
     }

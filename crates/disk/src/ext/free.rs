@@ -6,12 +6,12 @@ use std::ops::{ControlFlow, Range};
 use crate::checksum::crc32c;
 use crate::error::{DiskError, Result};
 use crate::free::FreeMap;
+use crate::understood::ext as words;
 
 use super::blocks::Blocks;
 use super::groups::{Group, copied_blocks};
 use super::inode::Inode;
 use super::mapping::{self, Part};
-use super::superblock::ro_compat;
 
 /// Bytes of inodes that are read at once.
 const READ_BYTES: u64 = 1 << 20;
@@ -19,9 +19,6 @@ const READ_BYTES: u64 = 1 << 20;
 /// The free bytes of a volume whose maps can be trusted.
 pub(super) fn map(blocks: &Blocks<'_>) -> Result<FreeMap> {
     let superblock = &blocks.superblock;
-    if superblock.ro_compat & !ro_compat::KNOWN != 0 {
-        return Err(DiskError::unsupported("allocation maps of an unknown kind"));
-    }
     let block_bytes = blocks.block_bytes();
     let mut map = FreeMap::new(superblock.blocks * block_bytes, block_bytes);
     let mut pending = 0..0;
@@ -156,6 +153,7 @@ fn is_live(blocks: &Blocks<'_>, inode: &Inode) -> bool {
 }
 
 fn keep_inode(blocks: &Blocks<'_>, inode: &Inode, keep: &mut dyn FnMut(u64, u64)) -> Result<u64> {
+    words::INODE.check(inode.flags())?;
     let mut mapped = 0;
     if inode.xattr_block() != 0 {
         keep(inode.xattr_block(), 1);

@@ -3,6 +3,7 @@
 use crate::checksum::{crc16, crc32c};
 use crate::error::{DiskError, Result};
 use crate::fields::{le16, le32, part};
+use crate::understood::ext as words;
 
 use super::blocks::Blocks;
 use super::superblock::{incompat, ro_compat};
@@ -44,6 +45,7 @@ impl Group {
         let has_flags =
             superblock.ro_compat & (ro_compat::GDT_CSUM | ro_compat::METADATA_CSUM) != 0;
         let flags = if has_flags { le16(bytes, 0x12) } else { 0 };
+        words::GROUP.check(flags)?;
         let unused = u32::from(le16(bytes, 0x1c)) | high16(0x32);
         Ok(Self {
             block_map: u64::from(le32(bytes, 0)) | high32(0x20),

@@ -6,11 +6,13 @@
 //! Only positions are kept, no content.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::checksum::{crc32_msb_first, crc32c};
 use crate::error::{DiskError, Result};
 use crate::fields::{be16, be32, be64, byte, le16, le32, part};
 use crate::file_system::Unclean;
+use crate::understood::{NotUnderstood, ext as words};
 
 use super::blocks::{Blocks, JOURNAL_MAGIC, JournalCopy, Overlay};
 use super::inode::Inode;
@@ -24,16 +26,15 @@ const REVOCATIONS: u32 = 5;
 const SUPERBLOCK_V2: u32 = 4;
 
 const COMPAT_CHECKSUM: u32 = 1;
-const REVOKE: u32 = 1;
 const BITS_64: u32 = 2;
-const ASYNC_COMMIT: u32 = 4;
 const CHECKSUM_V2: u32 = 8;
 const CHECKSUM_V3: u32 = 0x10;
 const FAST_COMMIT: u32 = 0x20;
-const KNOWN: u32 = REVOKE | BITS_64 | ASYNC_COMMIT | CHECKSUM_V2 | CHECKSUM_V3 | FAST_COMMIT;
 /// Fast commits have this many blocks at the end of the journal if its superblock says nothing.
 const FAST_BLOCKS: u32 = 256;
 const FAST_HEAD: u16 = 9;
+/// The kernel has none in a journal of which fewer blocks are left.
+const RING_BLOCKS_MIN: u32 = 1024;
 
 const TAG_ESCAPED: u32 = 1;
 const TAG_SAME_UUID: u32 = 2;
@@ -55,6 +56,13 @@ pub(super) fn replay(blocks: &Blocks<'_>) -> Result<Result<Replay, Unclean>> {
         Err(Stop::Disk(DiskError::Io(error))) => Err(error.into()),
         Err(Stop::Disk(_)) => Ok(Err(Unclean::JournalDamaged)),
     }
+}
+
+/// What the superblock of the journal says and is not known here, if it can be read.
+pub(super) fn unknown(blocks: &Blocks<'_>) -> Option<NotUnderstood> {
+    let mut log = Log::empty(blocks).ok()?;
+    let superblock = log.read(0).ok()?;
+    log.take_features(&superblock).err()
 }
 
 enum Stop {
@@ -92,8 +100,8 @@ struct Log<'j, 'a> {
     /// The ring's first block, and the one behind its last.
     first: u32,
     last: u32,
-    /// Where fast commits begin, if there can be any.
-    fast: Option<u32>,
+    /// The blocks in which fast commits can be.
+    fast: Range<u32>,
     /// The first transaction, and the block with which it begins; zero if there is none.
     sequence: u32,
     start: u32,
@@ -120,28 +128,52 @@ struct Tag {
 
 impl<'j, 'a> Log<'j, 'a> {
     fn open(blocks: &'j Blocks<'a>) -> Result<Self, Stop> {
+        let mut log = Self::empty(blocks)?;
+        let superblock = log.read(0)?;
+        log.take_superblock(part(&superblock, 0, 1024))?;
+        Ok(log)
+    }
+
+    /// A journal of which only the blocks are known.
+    fn empty(blocks: &'j Blocks<'a>) -> Result<Self> {
         let inode = Inode::read(blocks, blocks.superblock.journal_inode.into())?;
         let mut map = Vec::new();
         mapping::data(blocks, &inode, 0..u64::from(u32::MAX), &mut |mapped| {
             map.push(mapped);
             std::ops::ControlFlow::Continue(())
         })?;
-        let mut log = Self {
+        Ok(Self {
             blocks,
             map,
             first: 0,
             last: 1,
-            fast: None,
+            fast: 0..0,
             sequence: 0,
             start: 0,
             compat: 0,
             incompat: 0,
             seed: 0,
             has_error: false,
-        };
-        let superblock = log.read(0)?;
-        log.take_superblock(part(&superblock, 0, 1024))?;
-        Ok(log)
+        })
+    }
+
+    fn take_features(&mut self, bytes: &[u8]) -> Result<(), NotUnderstood> {
+        if be32(bytes, 4) == SUPERBLOCK_V2 {
+            self.compat = be32(bytes, 0x24);
+            self.incompat = be32(bytes, 0x28);
+            words::JOURNAL_COMPAT.check(self.compat)?;
+            words::JOURNAL_INCOMPAT.check(self.incompat)?;
+            words::JOURNAL_RO_COMPAT.check(be32(bytes, 0x2c))?;
+        }
+        let checksums = [
+            self.compat & COMPAT_CHECKSUM != 0,
+            self.incompat & CHECKSUM_V2 != 0,
+            self.incompat & CHECKSUM_V3 != 0,
+        ];
+        if checksums.into_iter().filter(|has| *has).count() > 1 {
+            return Err(NotUnderstood::Form("a journal of ext4 with several kinds of checksums"));
+        }
+        Ok(())
     }
 
     fn take_superblock(&mut self, bytes: &[u8]) -> Result<(), Stop> {
@@ -149,13 +181,7 @@ impl<'j, 'a> Log<'j, 'a> {
         if !bytes.starts_with(&JOURNAL_MAGIC) || !matches!(kind, 3 | SUPERBLOCK_V2) {
             return Err(DAMAGED);
         }
-        if kind == SUPERBLOCK_V2 {
-            self.compat = be32(bytes, 0x24);
-            self.incompat = be32(bytes, 0x28);
-        }
-        if self.incompat & !KNOWN != 0 {
-            return Err(Stop::Unclean(Unclean::JournalUnknown));
-        }
+        self.take_features(bytes).map_err(|_| Stop::Unclean(Unclean::JournalUnknown))?;
         self.seed = crc32c(!0, part(bytes, 0x30, 16));
         if self.has_checksums() {
             let mut covered = bytes.to_vec();
@@ -178,8 +204,11 @@ impl<'j, 'a> Log<'j, 'a> {
         if self.incompat & FAST_COMMIT != 0 {
             let given = be32(bytes, 0x54);
             let count = if given == 0 { FAST_BLOCKS } else { given };
-            self.last = self.last.checked_sub(count).ok_or(DAMAGED)?;
-            self.fast = Some(self.last);
+            let ring_last = self.last.checked_sub(count).filter(|last| *last >= RING_BLOCKS_MIN);
+            let ring_last = ring_last.ok_or(Stop::Unclean(Unclean::JournalUnknown))?;
+            // The kernel begins with the second of these blocks.
+            self.fast = ring_last..self.last;
+            self.last = ring_last;
         }
         let is_ring = self.first >= 1 && self.first < self.last;
         if !is_ring || (self.start != 0 && !(self.first..self.last).contains(&self.start)) {
@@ -399,15 +428,21 @@ impl<'j, 'a> Log<'j, 'a> {
         tags
     }
 
-    /// Whether fast commits follow the last transaction.
+    /// Whether there are fast commits that the last transaction does not have: they belong to one
+    /// that was not committed. Each block of their part of the journal is looked at.
     fn has_fast_commits(&self, end: u32) -> Result<bool> {
-        let Some(fast) = self.fast else { return Ok(false) };
-        let block = match self.read(fast) {
-            Ok(block) => block,
-            Err(DiskError::Io(error)) => return Err(error.into()),
-            Err(_) => return Ok(true),
-        };
-        // A tag, its length, features, and the transaction that it continues.
-        Ok(le16(&block, 0) == FAST_HEAD && le32(&block, 8) == end)
+        for at in self.fast.clone() {
+            let block = match self.read(at) {
+                Ok(block) => block,
+                Err(DiskError::Io(error)) => return Err(error.into()),
+                Err(_) => return Ok(true),
+            };
+            // A tag, its length, features, and the transaction that it continues.
+            let is_head = le16(&block, 0) == FAST_HEAD;
+            if is_head && le32(&block, 8).wrapping_sub(end).cast_signed() >= 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }

@@ -4,6 +4,7 @@ use crate::checksum::crc32c;
 use crate::error::{DiskError, Result};
 use crate::fields::{byte, le16, le32, le64, part, until_nul, uuid};
 use crate::file_system::Kind;
+use crate::understood::{NotUnderstood, ext as words};
 
 /// Where the superblock is, and how long.
 pub(super) const OFFSET: u64 = 1024;
@@ -17,66 +18,26 @@ pub(super) mod incompat {
     pub const RECOVER: u32 = 0x4;
     pub const JOURNAL_DEV: u32 = 0x8;
     pub const META_BG: u32 = 0x10;
-    pub const EXTENTS: u32 = 0x40;
     pub const BITS_64: u32 = 0x80;
-    pub const MMP: u32 = 0x100;
-    pub const FLEX_BG: u32 = 0x200;
     pub const EA_INODE: u32 = 0x400;
     pub const CSUM_SEED: u32 = 0x2000;
     pub const LARGEDIR: u32 = 0x4000;
-    pub const INLINE_DATA: u32 = 0x8000;
-    pub const ENCRYPT: u32 = 0x1_0000;
-    pub const CASEFOLD: u32 = 0x2_0000;
 
     /// Those of ext3.
     pub const OLD: u32 = FILETYPE | RECOVER | META_BG;
-    pub const KNOWN: u32 = OLD
-        | EXTENTS
-        | BITS_64
-        | MMP
-        | FLEX_BG
-        | EA_INODE
-        | CSUM_SEED
-        | LARGEDIR
-        | INLINE_DATA
-        | ENCRYPT
-        | CASEFOLD;
 }
 
-/// Features that a writer must know, and a reader of the allocation maps.
+/// Features that a writer must know.
 pub(super) mod ro_compat {
     pub const SPARSE_SUPER: u32 = 0x1;
     pub const LARGE_FILE: u32 = 0x2;
     pub const BTREE_DIR: u32 = 0x4;
-    pub const HUGE_FILE: u32 = 0x8;
     pub const GDT_CSUM: u32 = 0x10;
-    pub const DIR_NLINK: u32 = 0x20;
-    pub const EXTRA_ISIZE: u32 = 0x40;
-    pub const QUOTA: u32 = 0x100;
     pub const BIGALLOC: u32 = 0x200;
     pub const METADATA_CSUM: u32 = 0x400;
-    pub const READONLY: u32 = 0x1000;
-    pub const PROJECT: u32 = 0x2000;
-    pub const SHARED_BLOCKS: u32 = 0x4000;
-    pub const VERITY: u32 = 0x8000;
-    pub const ORPHAN_PRESENT: u32 = 0x1_0000;
 
     /// Those of ext3.
     pub const OLD: u32 = SPARSE_SUPER | LARGE_FILE | BTREE_DIR;
-    /// Those with which the allocation maps mean what we think.
-    pub const KNOWN: u32 = OLD
-        | HUGE_FILE
-        | GDT_CSUM
-        | DIR_NLINK
-        | EXTRA_ISIZE
-        | QUOTA
-        | BIGALLOC
-        | METADATA_CSUM
-        | READONLY
-        | PROJECT
-        | SHARED_BLOCKS
-        | VERITY
-        | ORPHAN_PRESENT;
 }
 
 const HAS_JOURNAL: u32 = 0x4;
@@ -116,6 +77,8 @@ pub(super) struct Superblock {
     pub seed: u32,
     pub uuid: [u8; 16],
     pub label: Vec<u8>,
+    /// What it says and is not known here: nothing is free.
+    pub unknown: Option<NotUnderstood>,
 }
 
 impl Superblock {
@@ -167,6 +130,7 @@ impl Superblock {
             },
             uuid: uuid(bytes, 0x68),
             label: until_nul(part(bytes, 0x78, 16)).to_vec(),
+            unknown: unknown(bytes, compat, ro_compat).err(),
         };
         superblock.check(volume_bytes)?;
         Ok(Some(superblock))
@@ -277,15 +241,35 @@ fn check_features(bytes: &[u8], incompat: u32, ro_compat: u32) -> Result<()> {
     if incompat & incompat::JOURNAL_DEV != 0 {
         return Err(DiskError::unsupported("a journal's own device"));
     }
-    if incompat & !incompat::KNOWN != 0 {
-        return Err(DiskError::unsupported("a feature of ext4 that is not known here"));
-    }
+    words::INCOMPAT.check(incompat)?;
     let has_checksum = ro_compat & ro_compat::METADATA_CSUM != 0;
     if has_checksum && byte(bytes, 0x175) != 1 {
         return Err(DiskError::unsupported("checksums of ext4 other than CRC-32C"));
     }
     if has_checksum && crc32c(!0, part(bytes, 0, 0x3fc)) != le32(bytes, 0x3fc) {
         return Err(damaged("checksum of the superblock"));
+    }
+    Ok(())
+}
+
+/// What of a superblock is not known, and does not keep its files from being read.
+fn unknown(bytes: &[u8], compat: u32, ro_compat: u32) -> Result<(), NotUnderstood> {
+    words::COMPAT.check(compat)?;
+    words::RO_COMPAT.check(ro_compat)?;
+    words::STATE.check(le16(bytes, 0x3a))?;
+    let revision = le32(bytes, 0x4c);
+    if revision > 1 {
+        return Err(NotUnderstood::Form("a revision of ext4 after 1"));
+    }
+    if revision == 1 {
+        words::FLAGS.check(le32(bytes, 0x160))?;
+    }
+    // Inodes of the Hurd have other fields. FreeBSD's are those of Linux.
+    if !matches!(le32(bytes, 0x48), 0 | 3) {
+        return Err(NotUnderstood::Form("ext4 of another system than Linux"));
+    }
+    if ro_compat & ro_compat::BIGALLOC == 0 && le32(bytes, 0x1c) != le32(bytes, 0x18) {
+        return Err(NotUnderstood::Form("ext4 with fragments"));
     }
     Ok(())
 }

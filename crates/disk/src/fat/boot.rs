@@ -3,6 +3,7 @@
 use crate::error::{DiskError, Result};
 use crate::fields::{byte, le16, le32, part};
 use crate::file_system::Kind;
+use crate::understood::{NotUnderstood, fat as words};
 
 /// Enough of the boot sector for its fields and its mark.
 pub(super) const BYTES: usize = 512;
@@ -36,6 +37,8 @@ pub(super) struct Boot {
     pub is_dirty: bool,
     /// Its surface is to be tested.
     pub has_errors: bool,
+    /// What it says and is not known here: nothing is free.
+    pub unknown: Option<NotUnderstood>,
 }
 
 /// Where the root directory is.
@@ -128,6 +131,7 @@ impl Boot {
             label: name(7, 11).try_into().unwrap_or([b' '; 11]),
             is_dirty: state & 1 != 0,
             has_errors: state & 2 != 0,
+            unknown: words::STATE.check(state).and(words::FLAGS.check(flags)).err(),
         }))
     }
 }

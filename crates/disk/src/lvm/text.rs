@@ -60,6 +60,18 @@ impl Section {
         }
     }
 
+    /// All texts in it, in lists too.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        let values = self.0.iter().flat_map(|(_, value)| match value {
+            Value::List(list) => list.as_slice(),
+            value => std::slice::from_ref(value),
+        });
+        values.filter_map(|value| match value {
+            Value::Text(text) => Some(text.as_str()),
+            _ => None,
+        })
+    }
+
     /// The sections in it, by name.
     pub(super) fn sections(&self) -> impl Iterator<Item = (&str, &Section)> {
         self.0.iter().filter_map(|(name, value)| match value {

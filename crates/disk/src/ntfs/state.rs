@@ -2,8 +2,9 @@
 //! as damaged, and no hibernated machine uses it.
 
 use crate::error::Result;
-use crate::fields::{le16, le32, part};
+use crate::fields::{byte, le16, le32, part};
 use crate::file_system::{State, Unclean};
+use crate::understood::{NotUnderstood, ntfs as words};
 
 use super::inode::Inode;
 use super::mft::Mft;
@@ -14,6 +15,10 @@ const LOG_FILE: u64 = 2;
 /// The file that describes the volume.
 pub(super) const VOLUME: u64 = 3;
 
+/// Of NT 4, of Windows 2000, and of all since.
+const VERSIONS: [(u8, u8); 3] = [(1, 2), (3, 0), (3, 1)];
+/// While Windows 8 and later have a volume mounted, its journal has version 2.
+const LOG_VERSION: (u16, u16) = (1, 1);
 /// The volume is to be checked.
 const IS_DIRTY: u16 = 1;
 /// The log has no client that is using it.
@@ -27,7 +32,9 @@ const PAGE_BYTES: usize = 4096;
 pub(super) fn state(mft: &Mft<'_>, hibernation: Option<&Stream>) -> Result<State> {
     let volume = Inode::load(mft, VOLUME)?;
     let information = volume.value(mft, kind::VOLUME_INFORMATION, b"")?;
-    Ok(if is_hibernated(mft, hibernation)? {
+    Ok(if let Err(unknown) = understood(&information) {
+        State::NotUnderstood(unknown)
+    } else if is_hibernated(mft, hibernation)? {
         State::Dirty(Unclean::Hibernated)
     } else if information.len() < 12 || le16(&information, 10) & IS_DIRTY != 0 {
         State::Dirty(Unclean::Errors)
@@ -36,6 +43,17 @@ pub(super) fn state(mft: &Mft<'_>, hibernation: Option<&Stream>) -> Result<State
     } else {
         State::Clean
     })
+}
+
+/// Checks the version and the flags of a volume.
+fn understood(information: &[u8]) -> Result<(), NotUnderstood> {
+    if information.len() >= 12 {
+        if !VERSIONS.contains(&(byte(information, 8), byte(information, 9))) {
+            return Err(NotUnderstood::Form("a version of NTFS other than 1.2, 3.0 and 3.1"));
+        }
+        words::VOLUME.check(le16(information, 10))?;
+    }
+    Ok(())
 }
 
 /// A hibernation file begins with four letters: `HIBR` while it has a machine's memory, `WAKE` after
@@ -84,6 +102,8 @@ fn restart(mut page: Vec<u8>) -> Option<(u64, bool)> {
     fix_up(&mut page, &magic, 0).ok()?;
     let area = part(&page, le16(&page, 24).into(), page.len());
     let number = u64::from(le32(area, 0)) | u64::from(le32(area, 4)) << 32;
-    let is_empty = le16(area, 12) == NO_CLIENT || le16(area, 14) & IS_CLEAN != 0;
+    let (flags, version) = (le16(area, 14), (le16(&page, 28), le16(&page, 26)));
+    let is_known = version == LOG_VERSION && words::LOG.check(flags).is_ok();
+    let is_empty = is_known && (le16(area, 12) == NO_CLIENT || flags & IS_CLEAN != 0);
     (area.len() >= 48).then_some((number, is_empty))
 }

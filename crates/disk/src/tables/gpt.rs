@@ -10,7 +10,9 @@ use super::on_disk;
 
 /// The sizes of a sector. Which one a disk has, an image does not say.
 const SECTOR_BYTES: [u64; 2] = [512, 4096];
-const SIGNATURE: &[u8] = b"EFI PART";
+const SIGNATURE: &[u8; 8] = b"EFI PART";
+/// 1.0, the only one.
+const REVISION: u32 = 1 << 16;
 const HEADER_BYTES_MIN: u32 = 92;
 /// Bytes of all entries: 16 KiB is usual, this is room for 8192 partitions.
 const ENTRIES_BYTES_MAX: u64 = 1 << 20;
@@ -68,7 +70,18 @@ pub(super) fn partitions(
     if !is_expected {
         findings.push(Finding::GptUnprotected { disk });
     }
-    Some(volumes(disk, reader, &used, findings))
+    let mut volumes = volumes(disk, reader, &used, findings);
+    // It can be left over from before the disk had another use.
+    volumes.iter_mut().for_each(|volume| volume.is_shared = !is_expected);
+    Some(volumes)
+}
+
+/// Whether there is something of a GPT, damaged or not.
+pub(super) fn has_mark(reader: &dyn ReadAt) -> bool {
+    SECTOR_BYTES.into_iter().any(|at| {
+        let mut found = [0; SIGNATURE.len()];
+        reader.read_at(at, &mut found).is_ok() && found == *SIGNATURE
+    })
 }
 
 /// Reads the copy whose header is in this sector.
@@ -87,7 +100,7 @@ fn copy(reader: &dyn ReadAt, sector_bytes: u64, sector: u64) -> Option<Copy> {
     }
     let (count, entry_bytes) = (le32(&header, 80), le32(&header, 84));
     let bytes = u64::from(count) * u64::from(entry_bytes);
-    if entry_bytes < 128 || bytes > ENTRIES_BYTES_MAX {
+    if le32(&header, 8) != REVISION || entry_bytes < 128 || bytes > ENTRIES_BYTES_MAX {
         return None;
     }
     let entries = read_vec(reader, le64(&header, 72).checked_mul(sector_bytes)?, bytes as usize);

@@ -35,6 +35,11 @@ pub(super) fn primary(sector: &[u8]) -> Option<[Option<Entry>; 4]> {
     (used > 0 && !is_file_system(sector)).then_some(entries)
 }
 
+/// Whether there is something where a table is that is neither one nor a known boot loader.
+pub(super) fn is_odd(sector: &[u8]) -> bool {
+    le16(sector, 510) == 0xaa55 && !is_file_system(sector) && entries(sector).is_none()
+}
+
 /// Where a table would be, FAT and NTFS have code of their boot loader.
 fn is_file_system(sector: &[u8]) -> bool {
     let is_fat = |at| part(sector, at, 3) == b"FAT" && matches!(byte(sector, 0), 0xeb | 0xe9);

@@ -24,9 +24,6 @@ const SHARED_MAX: u64 = 1024;
 /// The free bytes of a volume whose maps can be trusted.
 pub(super) fn map(blocks: &Blocks<'_>) -> Result<FreeMap> {
     let superblock = &blocks.superblock;
-    if !superblock.has_known_maps() {
-        return Err(DiskError::unsupported("allocation maps of an unknown kind"));
-    }
     let mut map = FreeMap::new(superblock.blocks * blocks.block_bytes(), blocks.block_bytes());
     for group in 0..u64::from(superblock.groups) {
         let mut add = |first: u64, count: u64| {

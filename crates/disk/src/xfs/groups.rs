@@ -9,6 +9,8 @@ use super::group_damaged;
 
 const FREE_MAGIC: u32 = 0x5841_4746;
 const INODES_MAGIC: u32 = 0x5841_4749;
+/// Of both headers.
+const VERSION: u32 = 1;
 const LIST_MAGIC: u32 = 0x5841_464c;
 const LIST_HEADER_BYTES: usize = 36;
 
@@ -47,6 +49,7 @@ pub(super) fn free_header(blocks: &Blocks<'_>, group: u64) -> Result<FreeHeader>
     let (offset, sector) = blocks.header(group, 1)?;
     let damaged = || group_damaged("header of free blocks, by group", group);
     let is_right = be32(&sector, 0) == FREE_MAGIC
+        && be32(&sector, 4) == VERSION
         && u64::from(be32(&sector, 8)) == group
         && u64::from(be32(&sector, 12)) == blocks.superblock.blocks_of(group)
         && blocks.is_ours(&sector, 64)
@@ -70,6 +73,7 @@ pub(super) fn free_header(blocks: &Blocks<'_>, group: u64) -> Result<FreeHeader>
 pub(super) fn inodes_header(blocks: &Blocks<'_>, group: u64) -> Result<InodesHeader> {
     let (offset, sector) = blocks.header(group, 2)?;
     let is_right = be32(&sector, 0) == INODES_MAGIC
+        && be32(&sector, 4) == VERSION
         && u64::from(be32(&sector, 8)) == group
         && blocks.is_ours(&sector, 296)
         && blocks.is_intact(offset, &sector, 312);

@@ -3,6 +3,7 @@
 use crate::checksum::crc32c;
 use crate::error::{DiskError, Result};
 use crate::fields::{be16, be32, be64, byte, le32, part, until_nul, uuid};
+use crate::understood::{NotUnderstood, xfs as words};
 
 /// Bytes that have fields.
 pub(super) const BYTES: usize = 512;
@@ -13,6 +14,7 @@ const CRC_AT: usize = 224;
 const GROUP_BLOCKS_MIN: u64 = 64;
 
 mod version {
+    pub const UNWRITTEN: u16 = 0x1000;
     pub const DIRECTORIES_V2: u16 = 0x2000;
     pub const MORE_BITS: u16 = 0x8000;
 }
@@ -25,18 +27,8 @@ pub(super) mod incompat {
     pub const SPARSE: u32 = 2;
     pub const META_UUID: u32 = 4;
     pub const NEEDS_REPAIR: u32 = 0x10;
-    /// File types, sparse inodes, a second UUID, times up to 2486, a mark of repair, large counts
-    /// of extents, exchanged ranges, parent pointers.
-    pub const KNOWN: u32 = 0xff;
     pub const META_DIRECTORY: u32 = 0x100;
 }
-
-/// Features without which a writer would do damage: free inodes, owners, references and counts of
-/// inodes in trees.
-const RO_COMPAT_KNOWN: u32 = 0xf;
-
-/// Extended attributes whose changes are in the log.
-const LOG_INCOMPAT_KNOWN: u32 = 1;
 
 /// What is in the superblock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,12 +58,13 @@ pub(super) struct Superblock {
     pub inode_alignment: u64,
     pub incompat: u32,
     pub ro_compat: u32,
-    pub log_incompat: u32,
     pub uuid: [u8; 16],
     /// The UUID in the other structures.
     pub meta_uuid: [u8; 16],
     pub label: Vec<u8>,
     pub is_in_progress: bool,
+    /// What it says and is not known here: nothing is free.
+    pub unknown: Option<NotUnderstood>,
 }
 
 impl Superblock {
@@ -91,7 +84,7 @@ impl Superblock {
             return Err(DiskError::unsupported("XFS with directories of version 1"));
         }
         let feature = |at| if is_v5 { be32(bytes, at) } else { 0 };
-        let (ro_compat, incompat, log_incompat) = (feature(212), feature(216), feature(220));
+        let (ro_compat, incompat) = (feature(212), feature(216));
         check_features(bytes, incompat)?;
         let block_shift = u32::from(byte(bytes, 120));
         let directory_shift = block_shift + u32::from(byte(bytes, 192));
@@ -122,11 +115,11 @@ impl Superblock {
             inode_alignment: be32(bytes, 180).into(),
             incompat,
             ro_compat,
-            log_incompat,
             uuid: uuid(bytes, 32),
             meta_uuid: uuid(bytes, if has_meta_uuid { 248 } else { 32 }),
             label: until_nul(part(bytes, 108, 12)).to_vec(),
             is_in_progress: byte(bytes, 126) != 0,
+            unknown: unknown(bytes, is_v5).err(),
         };
         superblock.check(bytes, volume_bytes)?;
         Ok(Some(superblock))
@@ -166,14 +159,9 @@ impl Superblock {
         self.blocks.saturating_sub(start).min(self.group_blocks)
     }
 
-    /// Whether the maps are of kinds that we know.
-    pub(super) fn has_known_maps(&self) -> bool {
-        self.ro_compat & !RO_COMPAT_KNOWN == 0
-    }
-
     /// Whether the log is of a kind that we know.
     pub(super) fn has_known_log(&self) -> bool {
-        self.is_v5 && self.log_incompat & !LOG_INCOMPAT_KNOWN == 0
+        self.is_v5 && self.unknown.is_none()
     }
 
     /// Whether `xfs_repair` was interrupted, or has yet to run.
@@ -212,8 +200,24 @@ fn check_features(bytes: &[u8], incompat: u32) -> Result<()> {
     if incompat & incompat::META_DIRECTORY != 0 {
         return Err(DiskError::unsupported("XFS with a directory of metadata"));
     }
-    if incompat & !incompat::KNOWN != 0 {
-        return Err(DiskError::unsupported("a feature of XFS that is not known here"));
-    }
+    words::INCOMPAT.check(incompat)?;
     Ok(())
+}
+
+/// What of a superblock is not known, and does not keep its files from being read.
+fn unknown(bytes: &[u8], is_v5: bool) -> Result<(), NotUnderstood> {
+    let versions = be16(bytes, 100);
+    words::VERSION.check(versions)?;
+    words::FLAGS.check(byte(bytes, 178))?;
+    if versions & version::UNWRITTEN == 0 || byte(bytes, 179) != 0 {
+        return Err(NotUnderstood::Form("a form of XFS from before 2.6"));
+    }
+    let more = if versions & version::MORE_BITS != 0 { be32(bytes, 200) } else { 0 };
+    if !is_v5 {
+        return words::MORE_V4.check(more);
+    }
+    words::MORE_V5.check(more)?;
+    words::COMPAT.check(be32(bytes, 208))?;
+    words::RO_COMPAT.check(be32(bytes, 212))?;
+    words::LOG_INCOMPAT.check(be32(bytes, 220))
 }

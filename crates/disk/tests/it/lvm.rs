@@ -124,7 +124,7 @@ fn linear_and_striped_volumes_are_where_the_tool_puts_them() {
     for (volume, name) in layout.volumes[3..].iter().zip(["root", "striped", "a-b"]) {
         let expected = expected(&loops, "my-group", name);
         assert_eq!(seen(volume), expected, "{name}");
-        assert!(expected.len() > 10 && !volume.overlaps);
+        assert!(expected.len() > 10 && !volume.is_shared);
     }
 
     let without = volumes(&disks[..2]);

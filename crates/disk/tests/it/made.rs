@@ -36,7 +36,7 @@ fn volumes_of_all_block_sizes_have_the_tree_that_they_were_made_of() {
     let folder = folder();
     let (source, path) = (folder.path().join("source"), folder.path().join("image"));
     make_source(&source);
-    let sets: [&[&str]; 9] = [
+    let sets: [&[&str]; 10] = [
         &["-b", "1024"],
         &["-b", "2048", "-O", "^extent,^64bit"],
         &["-b", "4096", "-O", "inline_data"],
@@ -45,6 +45,7 @@ fn volumes_of_all_block_sizes_have_the_tree_that_they_were_made_of() {
         &["-b", "65536"],
         // What the kernel of a test machine may lack.
         &["-b", "4096", "-O", "casefold,project,large_dir"],
+        &["-b", "2048", "-O", "project,stable_inodes,verity,orphan_file"],
         &["-b", "65536", "-O", "^metadata_csum,^dir_index"],
         &["-b", "4096", "-E", "lazy_itable_init=1", "-I", "1024"],
     ];

@@ -19,6 +19,8 @@ mod made;
 mod mounted;
 
 mod dirty;
+mod flags;
+mod owners;
 
 mod xfs;
 

@@ -31,7 +31,7 @@ const SETS: [(&[&str], &str); 22] = [
     (&["-t", "ext4", "-b", "1024", "-O", "^extent,^64bit"], "acl"),
     (&["-t", "ext4", "-b", "4096", "-I", "128"], "acl"),
     (&["-t", "ext4", "-b", "1024", "-O", "^flex_bg,sparse_super2,metadata_csum_seed"], "acl"),
-    (&["-t", "ext4", "-b", "4096", "-O", "large_dir,mmp,verity,encrypt"], "acl"),
+    (&["-t", "ext4", "-b", "4096", "-O", "large_dir,mmp,verity,encrypt,stable_inodes"], "acl"),
     (&["-t", "ext4", "-b", "4096", "-O", "fast_commit,orphan_file"], "acl"),
     (&["-t", "ext4", "-b", "4096", "-O", "^has_journal"], "acl"),
     (&["-t", "ext4", "-b", "1024"], "acl,data=journal,journal_checksum"),

@@ -180,7 +180,7 @@ fn partitions_that_share_bytes_are_marked() {
         (entry[4], entry[8], entry[12]) = (0x83, start, sectors);
     }
     let layout = volumes(&[&disk]);
-    let overlaps: Vec<_> = layout.volumes.iter().map(|volume| volume.overlaps).collect();
+    let overlaps: Vec<_> = layout.volumes.iter().map(|volume| volume.is_shared).collect();
     assert_eq!(overlaps, [true, true, false]);
     let finding = Finding::Overlap { first: "p1".into(), second: "p2".into() };
     assert_eq!(layout.findings, [finding]);

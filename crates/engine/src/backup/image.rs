@@ -346,10 +346,11 @@ fn store_disks<'r>(
     }
     let swapped = std::mem::take(&mut gathered.swapped);
     let holes_stay = holes_stay && !gathered.is_hibernated;
-    let unchanged = disks.iter().zip(&gathered.maps).map(|(disk, map)| {
+    let unchanged = disks.iter().zip(&gathered.maps).zip(&patched).map(|((disk, map), patched)| {
         let mut unchanged = unchanged(disk, holes_stay);
         if let Some(unchanged) = &mut unchanged {
-            unchanged.settle(Plan::new(map, disk.image.size()), &*disk.image, writer)?;
+            let plan = Plan::new(map, disk.image.size());
+            patched.set_released(unchanged.settle(plan, &*disk.image, writer)?);
         }
         Ok::<_, EngineError>(unchanged)
     });

@@ -13,7 +13,7 @@ use strongroom_disk::{Image, ReadAt};
 use strongroom_engine::{BackupOutcome, Changed, Disk, EngineError, MachineBackup, cat};
 use strongroom_repository::read_snapshot;
 use strongroom_testkit::tree::{grow, mutate};
-use strongroom_testkit::{Random, skipped};
+use strongroom_testkit::{Listener, Random, skipped};
 
 use crate::images::{
     Machine, assert_same_machine, cannot_mount, described, machine_options, restore_into,
@@ -318,4 +318,85 @@ fn what_was_swapped_to_a_file_is_left_out_every_night() {
     let next = night(&world, &now, since(parent.snapshot.id, &before, &now), false).outcome;
     assert!(has(&restored(&world, &next), 3), "it is needed now");
     restored_files(&world, &next).assert_same(&machine.files(), "the files");
+}
+
+/// A machine as it is after a power cut and its next start.
+fn started_again(image: &[u8]) -> Machine {
+    let machine = Machine { folder: tempfile::tempdir().unwrap() };
+    fs::create_dir(machine.folder.path().join("mounted")).unwrap();
+    fs::write(machine.disk(), image).unwrap();
+    machine.mounted(|_| ());
+    machine
+}
+
+/// A directory whose first block is only in the journal: its place was free in the parent, was not
+/// written since, and is released. The journal has it.
+#[test]
+fn kept_1_7_a_night_of_a_busy_machine_has_its_files() {
+    if skipped(cannot_mount()) {
+        return;
+    }
+    let world = World::bare(99);
+    let machine = Machine::new(64);
+    machine.mounted(|point| fs::create_dir(point.join("tree")).unwrap());
+    let mut before = fs::read(machine.disk()).unwrap();
+    let mut parent = night(&world, &before, None, false).outcome.snapshot.id;
+    for number in 0..3 {
+        let now = machine.mounted(|point| {
+            let folder = point.join(format!("tree/new{number}"));
+            fs::create_dir(&folder).unwrap();
+            for file in 0..100 {
+                let noise = Random::new(number * 100 + file).noise(60_000);
+                let mut new = fs::File::create(folder.join(file.to_string())).unwrap();
+                io::Write::write_all(&mut new, &noise).unwrap();
+                new.sync_all().unwrap();
+            }
+            fs::read(machine.disk()).unwrap()
+        });
+        let next = night(&world, &now, since(parent, &before, &now), false);
+        let again = started_again(&now);
+        restored_files(&world, &next.outcome).assert_same(&again.files(), "the night's files");
+        let back = tempfile::NamedTempFile::new().unwrap();
+        restore_into(&world, &next.outcome, back.path());
+        let back = started_again(&fs::read(back.path()).unwrap());
+        back.files().assert_same(&again.files(), "the files of the disk that was restored");
+        (before, parent) = (now, next.outcome.snapshot.id);
+    }
+}
+
+/// What was synchronized by a fast commit is content, although the map of the last transaction calls
+/// it free. It is stored, and the backup says that nothing was left out.
+#[test]
+fn kept_1_7_what_is_not_understood_is_stored_and_it_is_said() {
+    if skipped(cannot_mount()) {
+        return;
+    }
+    let world = World::bare(100);
+    let machine = Machine::new(300);
+    let volume = format!("{}?offset=1048576", machine.disk().display());
+    tool("tune2fs", &["-O", "fast_commit", &volume]);
+    let now = machine.mounted(|point| {
+        fs::create_dir(point.join("tree")).unwrap();
+        tool("sync", &["-f", point.to_str().unwrap()]);
+        for number in 0..30 {
+            let mut new = fs::File::create(point.join(format!("tree/{number}"))).unwrap();
+            io::Write::write_all(&mut new, &Random::new(number).noise(100_000)).unwrap();
+            new.sync_all().unwrap();
+        }
+        fs::read(machine.disk()).unwrap()
+    });
+    let files = started_again(&now).files();
+    let listener = Listener::new();
+    let image = Box::new(Watched { bytes: now.clone(), ..Watched::default() });
+    let disk = Disk::new("vda", Box::new(&*Box::leak(image)));
+    let repository = world.open();
+    let stored = machine_options(false);
+    let options = options(Path::new("/"));
+    let begun = MachineBackup::begin(&repository, &stored, &options, &Silent);
+    let outcome = begun.unwrap().store(&described(disk), &listener, &Cancel::new()).unwrap();
+    let said = format!("{:?}", listener.problems());
+    assert!(said.contains("fast commits") && said.contains("none of it counts as free"), "{said}");
+    let back = restored(&world, &outcome);
+    assert!(back == now);
+    started_again(&back).files().assert_same(&files, "the files of the disk that was restored");
 }

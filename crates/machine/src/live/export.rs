@@ -11,6 +11,7 @@ use super::image::{Instant, LiveImage, is_lost};
 use super::reader::{Fuse, Nbd, Reach, Reader};
 use super::recent::{KEPT_BYTES_MAX, Recent};
 use super::released::CLUSTER_BYTES;
+use super::started;
 use super::{LiveDisk, Night, Undoing};
 use crate::bitmaps::{self, RECENT, bitmap_name};
 use crate::drives::{Bitmap, Drive, nodes};
@@ -21,7 +22,7 @@ use crate::remains::Names;
 use crate::runs;
 
 /// The first version of QEMU whose NBD server does not crash beside an iothread.
-const IOTHREAD_SAFE: u64 = 9;
+pub const IOTHREAD_SAFE: u64 = 9;
 /// The first version of QEMU that reads what was overwritten from the store in any case.
 const ANY_REACH: u64 = 8;
 
@@ -57,13 +58,12 @@ pub fn export(
         reach: if qmp.version().0 < ANY_REACH { Reach::Cluster } else { Reach::Any },
         room: KEPT_BYTES_MAX / CLUSTER_BYTES / undoing.drives.len().max(1) as u64 * CLUSTER_BYTES,
     };
-    let is_safe = has_safe_server(qmp);
     let offer = |(number, drive): (usize, &Drive)| {
         let names = Names::of(number);
         let marks = trusted(night, drive, &nodes);
-        match drive.has_iothread && !is_safe {
-            true => exporting.by_fuse(drive, &names, marks),
-            false => exporting.by_nbd(drive, &names, marks),
+        match started::kept_in(qmp, drive) {
+            Some(iothread) => exporting.by_fuse(drive, &names, marks, iothread),
+            None => exporting.by_nbd(drive, &names, marks),
         }
     };
     undoing.drives.iter().enumerate().map(offer).collect()
@@ -205,6 +205,7 @@ impl Exporting<'_> {
         drive: &Drive,
         names: &Names,
         marks: Option<Marks>,
+        iothread: &str,
     ) -> Result<Offered, MachineError> {
         let of_parent = marks.as_ref().map(|marks| (marks.name.as_str(), marks.granularity));
         let all = of_parent.into_iter().chain([(RECENT, CLUSTER_BYTES)]);
@@ -212,16 +213,19 @@ impl Exporting<'_> {
         let path = self.mount_point(&names.image);
         let file = File::create(&path).and_then(|_| give_to(&path, self.owner));
         file.map_err(file_error(&path))?;
-        let export = json!({
+        let mut export = json!({
             "type": "fuse",
             "id": names.export,
             "node-name": names.image,
             "mountpoint": path,
             "writable": true,
         });
-        self.qmp
-            .execute("block-export-add", export)
-            .map_err(|error| MachineError::Device { disk: drive.name.clone(), error })?;
+        started::keep_in(&mut export, iothread);
+        // The guest may have restarted since it was waited for.
+        self.qmp.execute("block-export-add", export).map_err(|error| match error.is_refused() {
+            true => MachineError::NotStarted { disk: drive.name.clone() },
+            false => error.into(),
+        })?;
         let disk = Fuse::open(&path, self.reach).map_err(file_error(&path))?;
         let ranges = bitmaps.dirty(RECENT).map_err(nbd_error(drive))?.unwrap_or_default();
         Ok(Offered {

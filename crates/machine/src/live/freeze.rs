@@ -11,6 +11,7 @@ use super::device_state;
 use super::export::{export, has_safe_server, start_server};
 use super::image::Instant;
 use super::released::CLUSTER_BYTES;
+use super::started;
 use super::store::{self, Store};
 use super::watch::{Watch, Watched};
 use super::{Consistency, LiveDisk, LiveDisks, Machine, Night, Reached, Settle, Undoing};
@@ -135,7 +136,7 @@ impl Machine {
         }
         let is_safe = has_safe_server(&self.qmp);
         for drive in &found.disks {
-            if drive.has_iothread && !is_safe && !self.has_fuse {
+            if drive.iothread.is_some() && !is_safe && !self.has_fuse {
                 return Err(MachineError::Iothread { disk: drive.name.clone() });
             }
             if property(&self.qmp, &drive.device, "drive")?.is_none() {
@@ -188,6 +189,7 @@ fn begin(
         bitmaps::begin_recent(&qmp, drive, CLUSTER_BYTES)?;
     }
     start_server(undoing, owner)?;
+    started::wait(undoing, night)?;
     if let Some(migration) = &undoing.intent.migration {
         migration.change(&qmp)?;
     }

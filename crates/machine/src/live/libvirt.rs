@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use strongroom_base::Stopwatch;
 
 use super::beside::Beside;
+use super::export::IOTHREAD_SAFE;
 use super::image::{Instant, LiveImage};
 use super::reader::{Nbd, Reach, Reader};
 use super::recent::Recent;
@@ -36,7 +37,7 @@ use crate::description::Description;
 use crate::drives::LeftOut;
 use crate::error::MachineError;
 use crate::intent::StateFolder;
-use crate::process::{command_line, fill_tpm_state, owner, process_of};
+use crate::process::{command_line, fill_tpm_state, owner, process_of, runs_what_is_installed};
 use crate::runs;
 use crate::virsh::{Virsh, VirshError};
 use connection::{ANSWER_LIMIT, CHANGE_LIMIT, Connection, LATE_LIMIT, LATE_TICK};
@@ -123,6 +124,20 @@ impl LibvirtMachine {
         }
     }
 
+    /// Fails if QEMU would end when the backup does. libvirt offers disks over NBD alone, and before
+    /// version 9 QEMU ends when a client leaves a disk with an iothread (seen with 7.2, each time).
+    fn check_iothreads(&self, disks: &[DomainDisk]) -> Result<(), MachineError> {
+        let Some(disk) = disks.iter().find(|disk| disk.has_iothread) else { return Ok(()) };
+        let said = self.connection.virsh.run(&["version"], ANSWER_LIMIT)?;
+        // A QEMU that was replaced by a newer one still runs as it was.
+        let process = process_of(&self.domain.name, &self.domain.uuid);
+        let is_current = process.is_some_and(runs_what_is_installed);
+        if is_current && major_version(&said).is_some_and(|major| major >= IOTHREAD_SAFE) {
+            return Ok(());
+        }
+        Err(MachineError::Iothread { disk: disk.target.clone() })
+    }
+
     /// The disks without those that are to be left out.
     fn chosen(&self, night: &Night<'_>) -> Result<Vec<DomainDisk>, MachineError> {
         let mut disks = self.connection.domain()?.disks;
@@ -135,6 +150,13 @@ impl LibvirtMachine {
         disks.retain(|disk| !night.without.contains(&disk.target));
         if disks.is_empty() { Err(MachineError::NoDisks) } else { Ok(disks) }
     }
+}
+
+/// The first number of the version of QEMU that libvirt runs.
+fn major_version(said: &str) -> Option<u64> {
+    let line =
+        said.lines().find_map(|line| line.trim().strip_prefix("Running hypervisor: QEMU "))?;
+    line.split('.').next()?.trim().parse().ok()
 }
 
 impl RunningMachine for LibvirtMachine {
@@ -182,6 +204,7 @@ impl RunningMachine for LibvirtMachine {
         }
         self.check_runs()?;
         let disks = self.chosen(night)?;
+        self.check_iothreads(&disks)?;
         let parent = night.parent.map(|parent| checkpoint_name(night.set, parent.snapshot));
         self.connection.remove_checkpoints(night.set, parent.as_deref())?;
         let store = Store::open(night.store_folder, night.store_limits)?;
@@ -486,5 +509,13 @@ mod tests {
         assert_eq!(first_number("Froze 2 filesystem(s)"), Some(2));
         assert_eq!(first_number("Capacity:       67108864"), Some(67108864));
         assert_eq!(first_number("none"), None);
+    }
+
+    #[test]
+    fn the_version_of_qemu_is_not_that_of_libvirt() {
+        let said = "Compiled against library: libvirt 9.0.0\nUsing library: libvirt 9.0.0\n\
+            Using API: QEMU 9.0.0\nRunning hypervisor: QEMU 7.2.22\n";
+        assert_eq!(major_version(said), Some(7));
+        assert_eq!(major_version("Using API: QEMU 9.0.0\n"), None);
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::Value;
 use strongroom_disk::{Image, ReadAt};
-use strongroom_machine::{Broken, DiskBus, Reached, RunningMachine, WhyLeftOut};
+use strongroom_machine::{Broken, DiskBus, MachineError, Reached, RunningMachine, WhyLeftOut};
 use strongroom_testkit::Random;
 
 use crate::world::{GRAIN, Guest, Plan, check_same, night, parent, plan, read_all, sizes, usual};
@@ -82,9 +83,9 @@ fn disks_in_iothreads_do_not_crash_qemu() {
         plan("sda", "scsi-hd,bus=scsi.0", "raw", 2),
     ];
     let more = ["-object", "iothread,id=io", "-device", "virtio-scsi-pci,id=scsi,iothread=io"];
-    let mut guest = Guest::start(&plans, &more);
+    let mut guest = Guest::start_pc(&plans, &more);
     let machine = guest.connect();
-    assert!(machine.drives().iter().all(|disk| disk.has_iothread));
+    assert!(machine.drives().iter().all(|disk| disk.iothread.as_deref() == Some("io")));
     let (folder, state) = (guest.folder().to_owned(), guest.state());
     guest.write("vda", 0, 1 << 20, 1);
     guest.write("sda", 0, 1 << 20, 1);
@@ -122,6 +123,49 @@ fn disks_in_iothreads_do_not_crash_qemu() {
     live.finish(false).unwrap();
     guest.restart(false);
     guest.check_healthy();
+}
+
+/// QEMU 7.2 ended when the guest's driver of a disk with an iothread started, or started again, while
+/// the disk was read. So a disk whose driver runs is read, whatever the guest and its owner do
+/// meanwhile, and another one is refused.
+#[test]
+fn kept_1_7_a_backup_ends_no_machine_with_an_iothread() {
+    let plans = [plan("vda", "virtio-blk-pci,iothread=io", "qcow2", 4)];
+    let iothread = ["-object", "iothread,id=io"];
+    let mut guest = Guest::start_pc(&plans, &iothread);
+    let machine = guest.connect();
+    let (folder, state) = (guest.folder().to_owned(), guest.state());
+    // Right after its start: the firmware's driver is waited for.
+    let mut live = machine.freeze_disks(&night("S0", &folder, &state)).unwrap();
+    for command in ["system_reset", "stop", "cont", "system_reset"] {
+        guest.ask(command, Value::Null);
+        for _ in 0..20 {
+            check_same(&live.disks[0], &guest.disks["vda"], None);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(guest.is_alive(), "after {command}");
+    }
+    live.finish(true).unwrap();
+    guest.check_healthy();
+    guest.ask("system_reset", Value::Null);
+    live = machine.freeze_disks(&night("S1", &folder, &state)).unwrap();
+    live.finish(true).unwrap();
+    guest.check_healthy();
+
+    // A guest that has no driver for it, and a machine that is paused before it starts.
+    for more in [&iothread[..], &["-object", "iothread,id=io", "-S"]] {
+        let mut guest = Guest::start(&plans, more);
+        let machine = guest.connect();
+        let (folder, state) = (guest.folder().to_owned(), guest.state());
+        let mut tonight = night("S0", &folder, &state);
+        tonight.start_limit = Duration::from_millis(200);
+        let error = machine.freeze_disks(&tonight).map(drop).unwrap_err();
+        assert!(matches!(&error, MachineError::NotStarted { disk } if disk == "vda"), "{error}");
+        if guest.status() != "running" {
+            guest.ask("cont", Value::Null);
+        }
+        guest.check_healthy();
+    }
 }
 
 #[test]

@@ -33,6 +33,13 @@ pub struct Guest {
     pub disks: BTreeMap<String, Vec<u8>>,
 }
 
+/// What a guest's processor does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Firmware {
+    Asleep,
+    Pc,
+}
+
 /// A disk of a guest.
 pub struct Plan {
     /// The id of its device.
@@ -53,8 +60,17 @@ pub fn usual() -> Vec<Plan> {
 }
 
 impl Guest {
-    /// Starts a machine that runs.
+    /// Starts a machine that runs, and whose processor sleeps.
     pub fn start(plans: &[Plan], more: &[&str]) -> Self {
+        Self::start_with(plans, more, Firmware::Asleep)
+    }
+
+    /// Starts a machine with the firmware of a PC, which looks at each disk for a boot loader.
+    pub fn start_pc(plans: &[Plan], more: &[&str]) -> Self {
+        Self::start_with(plans, more, Firmware::Pc)
+    }
+
+    fn start_with(plans: &[Plan], more: &[&str], firmware: Firmware) -> Self {
         // In memory, so that no test waits for a disk that others keep busy.
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let mut disks = BTreeMap::new();
@@ -79,17 +95,19 @@ impl Guest {
                 format!("{},drive=drive-{name},id={name}", plan.device),
             ]);
         }
-        // A processor that does nothing but sleep: cli, hlt, and back to hlt.
-        let mut firmware = vec![0xf4; 64 << 10];
-        let reset = firmware.len() - 16;
-        firmware[reset..reset + 4].copy_from_slice(&[0xfa, 0xf4, 0xeb, 0xfd]);
-        let bios = folder.path().join("bios");
-        std::fs::write(&bios, firmware).unwrap();
         let socket =
             |name: &str| format!("unix:{},server=on,wait=off", folder.path().join(name).display());
         let fixed = ["-machine", "pc,accel=tcg", "-nodefaults", "-display", "none", "-m", "16"];
         let mut all: Vec<String> = more.iter().chain(&fixed).map(|&word| word.to_owned()).collect();
-        all.extend(["-bios".to_owned(), bios.display().to_string()]);
+        if firmware == Firmware::Asleep {
+            // A processor that does nothing but sleep: cli, hlt, and back to hlt.
+            let mut code = vec![0xf4; 64 << 10];
+            let reset = code.len() - 16;
+            code[reset..reset + 4].copy_from_slice(&[0xfa, 0xf4, 0xeb, 0xfd]);
+            let bios = folder.path().join("bios");
+            std::fs::write(&bios, code).unwrap();
+            all.extend(["-bios".to_owned(), bios.display().to_string()]);
+        }
         all.extend(["-qmp".to_owned(), socket("qmp"), "-qmp".to_owned(), socket("side")]);
         all.extend(arguments);
         let (child, side) = launch(&all, folder.path());
@@ -198,6 +216,11 @@ impl Guest {
         names
     }
 
+    /// Whether QEMU still runs.
+    pub fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Ends QEMU at once.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -262,6 +285,7 @@ pub fn night<'a>(snapshot: &'a str, folder: &'a Path, state: &'a Path) -> Night<
         agent: None,
         consistency: Consistency::Preferred,
         freeze_limit: Duration::from_secs(5),
+        start_limit: Duration::from_secs(60),
         watched: Duration::ZERO,
         share: None,
         connections: 3,

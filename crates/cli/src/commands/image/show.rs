@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::units::bytes_text;
-use strongroom_disk::{FileSystem, ReadAt, State, Swap, Volume, VolumeReader};
+use strongroom_disk::{FileSystem, ReadAt, Volume, VolumeReader, open_swap};
 use strongroom_engine::Disk;
 
 use super::ImagesArgs;
@@ -91,8 +91,8 @@ fn look(volume: &Volume, disks: &[&dyn ReadAt]) -> Found {
         state,
         free: None,
     };
-    if let Ok(Some(swap)) = Swap::find(&reader) {
-        let free = (!volume.overlaps).then(|| swap.free.end - swap.free.start);
+    if let Ok(Some(swap)) = open_swap(&reader) {
+        let free = (!volume.is_shared).then(|| swap.free.end - swap.free.start);
         return Found { free, ..nothing("swap", String::new()) };
     }
     match strongroom_disk::open(&reader) {
@@ -113,7 +113,7 @@ fn look(volume: &Volume, disks: &[&dyn ReadAt]) -> Found {
 /// The bytes that a backup leaves out: what the file system calls free, and what was swapped to a
 /// file. None are known of a volume that cannot be trusted.
 fn free_of(files: &dyn FileSystem, volume: &Volume) -> Option<u64> {
-    if volume.overlaps || matches!(files.facts().state, State::Dirty(_)) {
+    if volume.is_shared || !files.facts().state.is_trusted() {
         return None;
     }
     let swapped = strongroom_disk::swap_files(files).unwrap_or_default().into_iter().map(|file| {

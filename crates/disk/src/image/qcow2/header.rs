@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::fields::{be16, be32, be64, byte, part, until_nul};
 use crate::image::error::{ImageError, ImageResult};
 use crate::read::ReadAt;
+use crate::understood::image as words;
 
 pub(super) const MAGIC: &[u8; 4] = b"QFI\xfb";
 /// Bytes of the header of version 2; that of version 3 says its own length.
@@ -17,7 +18,6 @@ const L1_BYTES_MAX: u64 = 32 << 20;
 const NAME_BYTES_MAX: usize = 1023;
 
 /// Incompatible features, by bit.
-const DIRTY: u64 = 1 << 0;
 const CORRUPT: u64 = 1 << 1;
 const DATA_FILE: u64 = 1 << 2;
 const COMPRESSION: u64 = 1 << 3;
@@ -192,7 +192,7 @@ fn front(file: &dyn ReadAt, bytes: usize, path: &Path) -> ImageResult<Vec<u8>> {
 }
 
 fn check_features(incompatible: u64, extensions: &Extensions, path: &Path) -> ImageResult<()> {
-    let unknown = incompatible & !(DIRTY | CORRUPT | DATA_FILE | COMPRESSION | EXTENDED_L2);
+    let unknown = incompatible & !words::QCOW2.known;
     if unknown != 0 {
         let names = (0..64).filter(|bit| unknown & 1 << bit != 0).map(|bit| {
             let known = extensions.feature_names.iter().find(|(number, _)| *number == bit);
@@ -206,7 +206,7 @@ fn check_features(incompatible: u64, extensions: &Extensions, path: &Path) -> Im
     if incompatible & CORRUPT != 0 {
         return Err(ImageError::MarkedCorrupt { path: path.into() });
     }
-    // A dirty image has reference counts that are not right; reading needs none.
+    // A dirty image (bit 0) has reference counts that are not right; reading needs none.
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use crate::image::blocks::{Blocks, Content, OfBlocks};
 use crate::image::caches::Caches;
 use crate::image::chain::Chain;
 use crate::image::error::{ImageError, ImageResult};
+use crate::understood::image as words;
 
 use super::SECTOR;
 
@@ -144,6 +145,7 @@ impl Header {
             return Err(ImageError::unsupported(path, format!("version {version} of VMDK")));
         }
         let flags = le32(&bytes, 8);
+        words::VMDK.check(flags).map_err(|why| ImageError::unsupported(path, why.to_string()))?;
         let is_compressed = flags & IS_COMPRESSED != 0;
         if is_compressed && le16(&bytes, 77) != DEFLATE {
             let what = format!("compression of type {}", le16(&bytes, 77));

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use strongroom_base::Cancel;
 use strongroom_catalog::{Entry, Recipe};
-use strongroom_disk::{FileSystem, FreeMap, Node, NodeKind, Piece, Source, Swap, Volume};
+use strongroom_disk::{
+    FileSystem, Node, NodeKind, Piece, Source, State, Unclean, Volume, open_swap,
+};
 use strongroom_repository::ChunkReader;
 
 use super::earlier::Earlier;
@@ -99,10 +101,10 @@ impl Gathering<'_, '_> {
     ) -> Result<(), EngineError> {
         let Mapped { volume, reader } = &self.mapped[number];
         let path = PathBuf::from(&volume.name);
-        match Swap::find(reader) {
+        match open_swap(reader) {
             Ok(Some(swap)) => {
                 self.gathered.is_hibernated |= swap.hibernated;
-                if !self.stored.keep_swap && !volume.overlaps {
+                if !self.stored.keep_swap && !volume.is_shared {
                     let swapped_out = &mut self.swapped_out;
                     place(volume, swap.free, &mut |disk, range| swapped_out.push((disk, range)));
                     return Ok(());
@@ -119,7 +121,7 @@ impl Gathering<'_, '_> {
                 return Ok(());
             }
         };
-        if !self.stored.keep_swap && !volume.overlaps {
+        if !self.stored.keep_swap && !volume.is_shared {
             let swapped = strongroom_disk::swap_files(&*files).unwrap_or_default();
             let volume = u32::try_from(number).unwrap_or(u32::MAX);
             self.gathered.is_hibernated |= swapped.iter().any(|file| file.hibernated);
@@ -127,8 +129,9 @@ impl Gathering<'_, '_> {
             self.gathered.swapped.extend(on_volume);
         }
         let used = self.walk(number, &*files, before, tally, cancel)?;
-        if !self.stored.keep_free && !volume.overlaps {
-            self.free(volume, &*files, &used);
+        let why = self.free(volume, &*files, &used);
+        if let Some(why) = why.or_else(|| seen_as_it_is(files.facts().state)) {
+            tally.note(&path, &why);
         }
         Ok(())
     }
@@ -221,13 +224,40 @@ impl Gathering<'_, '_> {
         let _ = files.pieces(file.1, 0..u64::MAX, &mut take);
     }
 
-    /// Notes what nothing needs. A volume that was not unmounted cleanly has nothing that is free.
-    fn free(&mut self, volume: &Volume, files: &dyn FileSystem, used: &[Range<u64>]) {
-        let Ok(mut free): Result<FreeMap, _> = files.free() else { return };
+    /// Notes what nothing needs. Returns why nothing is free, if that is worth a word.
+    fn free(
+        &mut self,
+        volume: &Volume,
+        files: &dyn FileSystem,
+        used: &[Range<u64>],
+    ) -> Option<String> {
+        if self.stored.keep_free || !files.facts().state.is_trusted() {
+            return None;
+        }
+        if volume.is_shared {
+            return Some("it may be shared with other volumes: none of it counts as free".into());
+        }
+        let mut free = match files.free() {
+            Ok(free) => free,
+            Err(error) => return Some(format!("none of it counts as free: {error}")),
+        };
         used.iter().for_each(|range| free.keep(range.clone()));
         for range in free.ranges() {
             place(volume, range, &mut |disk, range| self.gathered.maps[disk].zeros.push(range));
         }
+        None
+    }
+}
+
+/// What a person should know of a file system that is not what its own kernel would show.
+fn seen_as_it_is(state: State) -> Option<String> {
+    match state {
+        // That without a journal is mounted while the machine runs is usual: each EFI partition.
+        State::Clean | State::Replayed { .. } | State::Dirty(Unclean::NoJournal) => None,
+        State::Dirty(_) | State::NotUnderstood(_) => Some(format!(
+            "{state}: none of it counts as free, and files can be older than after a mount; the \
+             disk itself is stored whole"
+        )),
     }
 }
 

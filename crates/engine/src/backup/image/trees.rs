@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use strongroom_base::{Cancel, Timestamp};
 use strongroom_catalog::{ChunkRef, Entry, EntryKind, Metadata, Recipe, RecipeBuilder, TreeReader};
-use strongroom_disk::{FileSystem, Node, NodeKind, Piece as FilePiece, Source, Volume};
+use strongroom_disk::{DiskError, FileSystem, Node, NodeKind, Piece as FilePiece, Source, Volume};
 use strongroom_repository::{
     ChunkReader, ChunkWriter, Piece, Repository, StreamBasis, StreamCutter,
 };
@@ -235,7 +235,19 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         tally: &mut Tally<'_>,
     ) -> Result<(), EngineError> {
         let Mapped { volume, reader } = &self.mapped[number];
-        let Ok(Some(files)) = strongroom_disk::open(reader) else { return Ok(()) };
+        let files = match strongroom_disk::open(reader) {
+            Ok(Some(files)) => files,
+            Ok(None) => return Ok(()),
+            Err(DiskError::Io(error)) => {
+                tally.problem(
+                    Path::new(&volume.name),
+                    &format!("its files are not listed: {error}"),
+                );
+                return Ok(());
+            }
+            // It was reported when the extents of its files were to be found.
+            Err(_) => return Ok(()),
+        };
         let earlier = self.before.volume(self.disks, volume);
         let mut at = Place { number, parents: Vec::new(), names: vec![volume.name.clone().into()] };
         for found in Walk::new(&*files) {

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use strongroom_catalog::{ChunkRef, Recipe, RecipeCursor, RecipeReader};
 use strongroom_disk::{Image, ReadAt};
@@ -61,7 +61,7 @@ impl<'r> Unchanged<'r> {
     }
 
     /// Finds which chunks of a plan exist no more: they are read like what was written. Then says
-    /// what of the disk is not going to be read.
+    /// what of the disk is not going to be read, and returns it, in ascending order.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl<'r> Unchanged<'r> {
         plan: impl Iterator<Item = Segment>,
         image: &dyn Image,
         writer: &ChunkWriter<'_>,
-    ) -> Result<(), RepositoryError> {
+    ) -> Result<Vec<Range<u64>>, RepositoryError> {
         let (mut missing, mut unread) = (Vec::new(), Vec::<Range<u64>>::new());
         let mut release = |range: Range<u64>| match unread.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,
@@ -91,8 +91,8 @@ impl<'r> Unchanged<'r> {
         }
         self.changed.append(&mut missing);
         self.tidy();
-        unread.into_iter().for_each(|range| image.release(range));
-        Ok(())
+        unread.iter().for_each(|range| image.release(range.clone()));
+        Ok(unread)
     }
 
     /// Gives the parts of a range that were not written.
@@ -265,6 +265,8 @@ pub struct Patched<'p> {
     image: &'p dyn Image,
     /// Nothing, if the disk does not say what was written.
     unchanged: Option<Unchanged<'p>>,
+    /// What the disk gives no more, in ascending order.
+    released: OnceLock<Vec<Range<u64>>>,
     /// Chunks that were read last, the latest at the end.
     // A plain mutex: held to copy a few kilobytes.
     chunks: Mutex<Vec<(u64, Vec<u8>)>>,
@@ -273,7 +275,36 @@ pub struct Patched<'p> {
 impl<'p> Patched<'p> {
     /// Over a disk.
     pub fn new(image: &'p dyn Image, unchanged: Option<Unchanged<'p>>) -> Self {
-        Self { image, unchanged, chunks: Mutex::new(Vec::new()) }
+        Self { image, unchanged, released: OnceLock::new(), chunks: Mutex::new(Vec::new()) }
+    }
+
+    /// Says what the disk gives no more: what nothing needs, and what the parent has.
+    pub fn set_released(&self, released: Vec<Range<u64>>) {
+        self.released.get_or_init(|| released);
+    }
+
+    /// Reads from the disk itself. What was released of it is zeros, as in what is stored: nothing
+    /// needs its content, but a file system whose journal is replayed reads the place of a block
+    /// before it takes the newer one.
+    fn read_needed(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let released = self.released.get().map(Vec::as_slice).unwrap_or_default();
+        let (mut at, mut rest) = (offset, buffer);
+        while !rest.is_empty() {
+            let next = released.get(released.partition_point(|range| range.end <= at));
+            let left = rest.len() as u64;
+            let (count, is_there) = match next {
+                Some(range) if range.start <= at => ((range.end - at).min(left), false),
+                Some(range) => ((range.start - at).min(left), true),
+                None => (left, true),
+            };
+            let (part, behind) = rest.split_at_mut(count as usize);
+            match is_there {
+                true => self.image.read_at(at, part)?,
+                false => part.fill(0),
+            }
+            (at, rest) = (at + count, behind);
+        }
+        Ok(())
     }
 
     /// The disk itself.
@@ -331,18 +362,20 @@ impl ReadAt for Patched<'_> {
             let (end, is_unchanged) = unchanged.part(at);
             let count = (end - at).min(rest.len() as u64) as usize;
             let part = &mut rest[..count];
-            let parent = match is_unchanged {
-                true => self.read_parent(unchanged, at, part),
-                false => FromParent::Nothing,
-            };
+            let parent = is_unchanged.then(|| self.read_parent(unchanged, at, part));
             let count = match parent {
-                FromParent::Read(count) => count,
-                FromParent::Hole(count) => {
-                    self.image.read_at(at, &mut part[..count])?;
+                Some(FromParent::Read(count)) => count,
+                Some(FromParent::Hole(count)) => {
+                    self.read_needed(at, &mut part[..count])?;
                     count
                 }
-                FromParent::Nothing => {
+                // The parent should have it: it may have been released for that.
+                Some(FromParent::Nothing) => {
                     self.image.read_at(at, part)?;
+                    count
+                }
+                None => {
+                    self.read_needed(at, part)?;
                     count
                 }
             };

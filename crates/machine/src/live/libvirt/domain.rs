@@ -38,6 +38,8 @@ pub struct DomainDisk {
     pub format: String,
     /// Where its image is.
     pub source: Option<String>,
+    /// An iothread serves it, or its controller.
+    pub has_iothread: bool,
 }
 
 impl Domain {
@@ -63,15 +65,19 @@ impl Domain {
             is_kvm: root.attribute("type") == Some("kvm"),
             ..Self::default()
         };
-        for disk in descend(root, &["devices"]).into_iter().flat_map(|found| found.children()) {
-            if disk.has_tag_name("disk") {
-                domain.take_disk(disk);
-            }
+        let devices = || descend(root, &["devices"]).into_iter().flat_map(|found| found.children());
+        // Which controller a disk has is not looked at: one with an iothread counts for all.
+        let mut scsi = devices().filter(|device| {
+            device.has_tag_name("controller") && device.attribute("type") == Some("scsi")
+        });
+        let has_scsi_iothread = scsi.any(has_iothread);
+        for disk in devices().filter(|device| device.has_tag_name("disk")) {
+            domain.take_disk(disk, has_scsi_iothread);
         }
         Ok(domain)
     }
 
-    fn take_disk(&mut self, disk: Node<'_, '_>) {
+    fn take_disk(&mut self, disk: Node<'_, '_>, has_scsi_iothread: bool) {
         let attribute = |path: &[&str], name: &str| {
             descend(disk, path).and_then(|found| found.attribute(name)).map(str::to_owned)
         };
@@ -98,6 +104,8 @@ impl Domain {
             serial: text(&["serial"]).map(str::to_owned),
             format: attribute(&["driver"], "type").unwrap_or_else(|| "raw".to_owned()),
             source: place.map(str::to_owned),
+            has_iothread: has_iothread(disk)
+                || (has_scsi_iothread && attribute(&["target"], "bus").as_deref() == Some("scsi")),
         });
     }
 
@@ -143,6 +151,14 @@ pub fn checkpoint_description(xml: &str) -> Option<String> {
 /// The element at the end of a path of names.
 fn descend<'a, 'x>(from: Node<'a, 'x>, path: &[&str]) -> Option<Node<'a, 'x>> {
     path.iter().try_fold(from, |node, name| node.children().find(|child| child.has_tag_name(*name)))
+}
+
+/// Whether the driver of a device names an iothread, or several.
+fn has_iothread(device: Node<'_, '_>) -> bool {
+    let driver = descend(device, &["driver"]);
+    driver.is_some_and(|driver| {
+        driver.has_attribute("iothread") || descend(driver, &["iothreads"]).is_some()
+    })
 }
 
 /// A size with its unit, which is KiB if nothing says it.
@@ -228,6 +244,7 @@ mod tests {
                 serial: serial.map(str::to_owned),
                 format: format.to_owned(),
                 source: Some(source.to_owned()),
+                has_iothread: false,
             }
         };
         assert_eq!(
@@ -250,6 +267,30 @@ mod tests {
             ("sdc".to_owned(), WhyLeftOut::NoDisk),
         ];
         assert_eq!(domain.left_out, left_out);
+    }
+
+    #[test]
+    fn kept_1_7_an_iothread_of_a_disk_or_of_its_controller_is_found() {
+        let of = |devices: &str| {
+            let xml = format!("<domain><name>a</name><devices>{devices}</devices></domain>");
+            Domain::parse(&xml)
+                .unwrap()
+                .disks
+                .iter()
+                .map(|disk| disk.has_iothread)
+                .collect::<Vec<_>>()
+        };
+        let disk = |driver: &str, bus: &str| {
+            format!(
+                "<disk><driver {driver}</driver><source file='/a'/><target dev='d' bus='{bus}'/></disk>"
+            )
+        };
+        let controller = "<controller type='scsi'><driver iothread='1'/></controller>";
+        assert_eq!(of(&disk("iothread='1'>", "virtio")), [true]);
+        assert_eq!(of(&disk("><iothreads><iothread id='1'/></iothreads>", "virtio")), [true]);
+        assert_eq!(of(&format!("{}{controller}", disk(">", "scsi"))), [true]);
+        assert_eq!(of(&format!("{controller}{}", disk(">", "virtio"))), [false]);
+        assert_eq!(of(&disk(">", "scsi")), [false]);
     }
 
     #[test]

@@ -105,6 +105,7 @@ mod tests {
             serial: None,
             format: format.to_owned(),
             source: None,
+            has_iothread: false,
         }
     }
 

@@ -27,6 +27,8 @@ use crate::yielding::{can_be_urgent, share_of_processors, urgently, yielding};
 const DESCRIPTION: &str = "machine.json";
 /// How long it is watched before the instant, to see what it writes to most.
 const WATCHED: Duration = Duration::from_secs(3);
+/// How long a guest's driver is waited for that has not started yet: a boot takes less.
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// Connections to each disk at full speed: more wait for the same disk. Otherwise there is one, so
 /// that QEMU answers one request at a time and serves the guest between them.
 const CONNECTIONS: usize = 4;
@@ -109,6 +111,7 @@ impl Attempt<'_> {
                 None => args.consistency.into(),
             },
             freeze_limit: Duration::from_secs(args.freeze_limit),
+            start_limit: START_LIMIT,
             watched: if args.full_speed { Duration::ZERO } else { WATCHED },
             share: (!args.full_speed).then(share_of_processors),
             connections: if args.full_speed { CONNECTIONS } else { 1 },

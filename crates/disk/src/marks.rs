@@ -1,0 +1,73 @@
+//! The marks of what else can own a volume: layers between a disk and a file system, and file systems
+//! that are not read here.
+//!
+//! A file system that was made over another owner, or the other way around, often leaves the mark of
+//! the one before. Which of the two counts, only the machine knows. If it is the other one, what the
+//! first calls free is full of data.
+
+use crate::error::Result;
+use crate::fields::{le32, le64};
+use crate::read::{ReadAt, read_vec};
+
+const SECTOR: usize = 512;
+
+/// What owns a volume, by the bytes at a place.
+const MARKS: [(u64, &[u8], &str); 24] = [
+    (0, b"LUKS\xba\xbe", "LUKS"),
+    (3, b"-FVE-FS-", "BitLocker"),
+    (3, b"ReFS\0\0\0\0", "ReFS"),
+    (0, b"verity\0\0", "dm-verity"),
+    (0, b"integrt\0", "dm-integrity"),
+    (0, b"dmvdo001", "VDO"),
+    (32, b"NXSB", "APFS"),
+    (0, b"\xfc\x4e\x2b\xa9", "RAID of Linux"),
+    (4096, b"\xfc\x4e\x2b\xa9", "RAID of Linux"),
+    (512, b"LABELONE", "LVM"),
+    (1024, b"LABELONE", "LVM"),
+    (1536, b"LABELONE", "LVM"),
+    (0, b"LABELONE", "LVM"),
+    (4096 + 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca", "bcache"),
+    (4096 + 24, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9", "bcachefs"),
+    (1024, b"\x10\x20\xf5\xf2", "F2FS"),
+    (1024, b"\xe2\xe1\xf5\xe0", "EROFS"),
+    (0, b"hsqs", "squashfs"),
+    (32768, b"JFS1", "JFS"),
+    (32769, b"CD001", "ISO 9660"),
+    (65536 + 52, b"ReIsEr", "ReiserFS"),
+    (8192 + 1372, b"\x54\x19\x01\x00", "UFS"),
+    (65536 + 1372, b"\x19\x01\x54\x19", "UFS"),
+    (0, b"SnAp", "a snapshot of LVM"),
+];
+
+/// What else a volume is; `None` if it has no mark.
+pub(crate) fn find(volume: &dyn ReadAt) -> Result<Option<&'static str>> {
+    for (at, mark, name) in MARKS {
+        let is_there = at + mark.len() as u64 <= volume.size();
+        if is_there && read_vec(volume, at, mark.len())? == mark {
+            return Ok(Some(name));
+        }
+    }
+    Ok(is_part_of_raid(volume)?.then_some("RAID of Linux"))
+}
+
+/// Whether the end of a volume says that it is a part of a RAID. Where the mark is at the end, a
+/// volume of level 1 has the content of the whole as it is.
+fn is_part_of_raid(volume: &dyn ReadAt) -> Result<bool> {
+    const MAGIC: u32 = 0xa92b_4efc;
+    let size = volume.size();
+    // Version 1.0: eight kibibytes before the end, at a multiple of four. Version 0.90: in the last
+    // whole 64 kibibytes.
+    let newer = (size / SECTOR as u64).saturating_sub(16) / 8 * 8 * SECTOR as u64;
+    let older = (size / (64 << 10)).saturating_sub(1) * (64 << 10);
+    for (at, level_at) in [(newer, 72), (older, 28)] {
+        if at == 0 || size - at < SECTOR as u64 {
+            continue;
+        }
+        let found = read_vec(volume, at, SECTOR)?;
+        let is_ours = level_at == 28 || le64(&found, 144) == at / SECTOR as u64;
+        if le32(&found, 0) == MAGIC && is_ours && le32(&found, level_at) != 1 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
