@@ -1,6 +1,6 @@
 //! Why something cannot be read from an arena.
 
-use strongroom_backend::BackendError;
+use strongroom_backend::{BackendError, Withheld};
 use strongroom_base::{ArenaId, DomainId};
 
 use crate::envelope::EnvelopeError;
@@ -57,6 +57,15 @@ impl ArenaError {
     /// Whether the arena as a whole cannot be read: by any program, by this one, or with this key.
     pub fn is_unreadable(&self) -> bool {
         self.is_lost() || matches!(self, Self::Unknown { .. } | Self::Foreign { .. })
+    }
+
+    /// Why the arena is not given to the caller, if it exists and nothing is known to be wrong with
+    /// it.
+    pub fn withheld(&self) -> Option<Withheld> {
+        match self {
+            Self::Backend(error) => error.withheld(),
+            _ => None,
+        }
     }
 
     /// Whether another generation of the arena may hold what this one does not.

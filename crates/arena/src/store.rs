@@ -6,7 +6,7 @@ mod healing;
 pub(crate) mod opening;
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use strongroom_backend::Backend;
@@ -30,6 +30,9 @@ pub fn object_bytes_max(arena_bytes: u32) -> u64 {
     let body = u64::from(arena_bytes) + (BLOCK_RAW_BYTES_MAX + SUMMARY_BYTES_MAX) as u64;
     2 * body + TABLES_BYTES_MAX
 }
+
+/// What it takes to find the blocks of some thousand arenas, whatever the number of their chunks.
+const OUTLINES_BYTES_MAX: usize = 4 << 20;
 
 /// Trees are read at most this many bytes at a time.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
@@ -96,10 +99,15 @@ pub struct ArenaStore {
     /// A larger object is no arena of this repository.
     object_bytes_max: u64,
     arenas: ByteCache<ArenaId, Arc<Arena>>,
+    /// The same without their slots. An arena of small chunks has a summary of megabytes; reading
+    /// chunks of several such arenas in turn would open these again for each.
+    outlines: ByteCache<ArenaId, Arc<Arena>>,
     /// By number: a rewriting moves blocks, but keeps their numbers.
     blocks: ByteCache<(ArenaId, u32), Arc<OpenBlock>>,
     healed: ByteCache<ArenaName, Healed>,
     heals: AtomicU64,
+    /// True once the place has refused a read of a front that reached into the blocks behind it.
+    reads_no_blocks: AtomicBool,
     // A plain mutex: held for a map operation, or while the arenas are listed.
     known: Mutex<KnownNames>,
 }
@@ -123,9 +131,11 @@ impl ArenaStore {
             secrets: HashMap::new(),
             near: None,
             arenas: ByteCache::new(limits.summary_bytes),
+            outlines: ByteCache::new(OUTLINES_BYTES_MAX),
             blocks: ByteCache::new(limits.block_bytes),
             healed: ByteCache::new(limits.healed_bytes),
             heals: AtomicU64::new(0),
+            reads_no_blocks: AtomicBool::new(false),
             known: Mutex::default(),
         }
     }
@@ -160,6 +170,16 @@ impl ArenaStore {
         let arena = Arc::new(arena);
         self.arenas.put(id, arena.clone(), arena.memory_bytes());
         Ok(arena)
+    }
+
+    /// An arena without its slots: enough to find and read the block of a slot.
+    pub fn outline(&self, id: ArenaId) -> Result<Arc<Arena>, ArenaError> {
+        if let Some(outline) = self.outlines.get(&id) {
+            return Ok(outline);
+        }
+        let outline = Arc::new(self.arena(id)?.outline());
+        self.outlines.put(id, outline.clone(), outline.memory_bytes());
+        Ok(outline)
     }
 
     /// Reads a whole arena by one request, if it is then kept near; returns whether it is. For
@@ -266,16 +286,22 @@ impl ArenaStore {
         self.other_generation(arena.name(), error, |name| {
             let object = self.heal(name)?;
             let now = self.open_arena_in(name, &object)?;
-            self.arenas.remove(&arena.id);
+            self.drop_opened(arena.id);
             blocks_in(&now, &object, &arena.summary.blocks[places.clone()])
         })
     }
 
     /// Drops what is cached of an arena, because it was rewritten.
     pub fn forget(&self, id: ArenaId) {
-        self.arenas.remove(&id);
+        self.drop_opened(id);
         self.blocks.remove_if(|(arena, _)| *arena == id);
         self.healed.remove_if(|name| name.id == id);
+    }
+
+    /// Drops what was opened of an arena.
+    fn drop_opened(&self, id: ArenaId) {
+        self.arenas.remove(&id);
+        self.outlines.remove(&id);
     }
 
     fn read(&self, name: ArenaName, offset: u64, length: usize) -> Result<Vec<u8>, ArenaError> {

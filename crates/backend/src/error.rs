@@ -64,8 +64,9 @@ pub enum BackendError {
         /// How many bytes it has, or claims to have.
         bytes: u64,
     },
-    /// The medium refuses this object, or a part of it; others may well be readable. Examples are a
-    /// bad sector, a missing permission, and a directory in the place of the object.
+    /// The system refuses this object, or a part of it; others may well be readable. Examples are a
+    /// bad sector, a directory in the place of the object, and a missing permission
+    /// ([`BackendError::withheld`]).
     #[error("cannot read {name}: {source}")]
     Unreadable {
         /// The object.
@@ -116,6 +117,8 @@ pub enum Refusal {
     Credentials,
     /// The credentials do not allow this operation.
     Right,
+    /// The object is in an archive, and has to be brought back before it can be read.
+    Archived,
     /// The bucket, share or account does not exist.
     NoSuchPlace,
     /// The bucket is in another region.
@@ -138,6 +141,25 @@ pub enum Refusal {
     Version,
     /// Any other reason.
     Other,
+}
+
+/// Why an object that exists is not given to the caller. Nothing is known of its bytes: it is neither
+/// damaged nor lost, and there is nothing to repair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Withheld {
+    /// It is in an archive, and has to be brought back before it can be read.
+    Archived,
+    /// The user, the key or the token may not read it.
+    Forbidden,
+}
+
+impl fmt::Display for Withheld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Archived => "waiting in an archive",
+            Self::Forbidden => "not readable by this key",
+        })
+    }
 }
 
 impl BackendError {
@@ -170,12 +192,39 @@ impl BackendError {
 
     /// Whether the medium refuses this object, or a part of it.
     pub fn is_unreadable(&self) -> bool {
-        matches!(self, Self::Unreadable { .. })
+        matches!(self, Self::Unreadable { .. }) && !self.is_withheld()
     }
 
     /// Whether this object cannot be read: damage, which says nothing about other objects.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Unreadable { .. } | Self::TooLarge { .. })
+        self.is_unreadable() || matches!(self, Self::TooLarge { .. })
+    }
+
+    /// Why the object is not given to the caller, if that is all that was wrong with reading it.
+    pub fn withheld(&self) -> Option<Withheld> {
+        match self {
+            Self::Refused { operation: Operation::Read, refusal, .. } => match refusal {
+                Refusal::Archived => Some(Withheld::Archived),
+                Refusal::Right => Some(Withheld::Forbidden),
+                _ => None,
+            },
+            Self::Unreadable { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Some(Withheld::Forbidden)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the object exists and is not given to the caller: this says nothing of its bytes.
+    pub fn is_withheld(&self) -> bool {
+        self.withheld().is_some()
+    }
+
+    /// The place sent fewer bytes of an object than it has: an answer that was cut short, not damage.
+    pub fn cut_short(name: &ObjectName, sent: u64, bytes: u64) -> Self {
+        let why = format!("the place sent {sent} bytes of it, and says that it has {bytes}");
+        let source = io::Error::new(io::ErrorKind::UnexpectedEof, why);
+        Self::Io { operation: Operation::Read, what: name.to_string(), source }
     }
 }
 

@@ -21,7 +21,7 @@ mod trial;
 
 pub use agreed::AgreedBackend;
 pub use ahead::{both, each_read_ahead};
-pub use error::{BackendError, Operation, Refusal};
+pub use error::{BackendError, Operation, Refusal, Withheld};
 pub use local::LocalBackend;
 pub use memory::MemoryBackend;
 pub use name::ObjectName;
@@ -147,7 +147,9 @@ fn holds(backend: &dyn Backend, name: &ObjectName, bytes: &[u8]) -> Result<bool,
     match backend.read(name, 0, bytes.len() + 1) {
         Ok(found) => Ok(found == bytes),
         // The name of an unreadable object is taken, as far as anyone can know by other bytes.
-        Err(error) if error.is_unreadable() || error.is_not_found() => Ok(false),
+        Err(error) if error.is_unreadable() || error.is_withheld() || error.is_not_found() => {
+            Ok(false)
+        }
         Err(error) => Err(error),
     }
 }

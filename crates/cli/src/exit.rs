@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use strongroom_access::MountError;
-use strongroom_backend::{BackendError, Refusal};
+use strongroom_arena::ArenaError;
+use strongroom_backend::{BackendError, Refusal, Withheld};
 use strongroom_base::Printable;
 use strongroom_engine::EngineError;
 use strongroom_repository::{ErrorKind, RepositoryError};
@@ -31,6 +32,9 @@ pub enum Exit {
     NoRepository = 6,
     /// The disks of a running machine were lost while they were read.
     MachineLost = 7,
+    /// Something stored could not be read, because it waits in an archive or this key may not read
+    /// it. Nothing is known to be damaged.
+    Withheld = 8,
     /// A fault of this program was found before it did harm.
     Fault = 70,
     /// The machine is not in the state that was asked for: on mains, on a line without costs.
@@ -40,7 +44,7 @@ pub enum Exit {
 }
 
 /// The exit codes and what each means, for the help and the manual pages.
-pub const EXIT_CODES: [(&str, &str); 11] = [
+pub const EXIT_CODES: [(&str, &str); 12] = [
     ("0", "success"),
     ("1", "failed"),
     ("2", "invalid command line"),
@@ -49,6 +53,7 @@ pub const EXIT_CODES: [(&str, &str); 11] = [
     ("5", "the passphrase is wrong or missing"),
     ("6", "there is no repository at that place"),
     ("7", "a running machine's disks were lost while they were read; the machine goes on"),
+    ("8", "not read: it waits in an archive, or this key may not read it; no damage is known"),
     ("70", "a fault of Strongroom itself was found before it did harm; nothing was removed"),
     ("75", "not now: the machine runs on a battery, or its line costs by the byte"),
     ("130", "stopped by Ctrl-C or a signal"),
@@ -183,12 +188,6 @@ impl From<EngineError> for CliError {
 
 impl From<RepositoryError> for CliError {
     fn from(error: RepositoryError) -> Self {
-        if let RepositoryError::Backend(BackendError::Unreadable { source, .. }) = &error
-            && source.kind() == std::io::ErrorKind::PermissionDenied
-        {
-            let hint = "run it as the user whom the repository belongs to, or let this one read it";
-            return Self::new(Exit::Failed, error.to_string(), hint);
-        }
         let hint = hint_for(&error).map(str::to_owned);
         Self { exit: exit_of(error.kind()), message: error.to_string(), hint }
     }
@@ -233,6 +232,7 @@ fn exit_of(kind: ErrorKind) -> Exit {
         ErrorKind::Passphrase => Exit::Passphrase,
         ErrorKind::Damaged => Exit::Damaged,
         ErrorKind::Fault => Exit::Fault,
+        ErrorKind::Withheld => Exit::Withheld,
         ErrorKind::Cancelled => Exit::Interrupted,
         ErrorKind::Newer
         | ErrorKind::PutOnly
@@ -278,7 +278,8 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
             "give the machines keys of another domain: `strongroom key add --put-only --domain NAME`"
         }
         RepositoryError::NotCollectable { .. } => {
-            "run `strongroom repair`; if it stays lost, back up again, or forget the snapshots that need it"
+            "run `strongroom verify`, then `strongroom repair`; if it stays lost, back up the same paths \
+             again, or forget the snapshots that `verify` names as lost"
         }
         RepositoryError::Miscounted { .. } | RepositoryError::Miscopied { .. } => {
             "nothing is lost; do not prune with this version. Please report it (SECURITY.md) with this \
@@ -319,6 +320,7 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::NoSuchPath { .. } => {
             "`strongroom ls SNAPSHOT` lists what the snapshot holds"
         }
+        error if error.is_withheld() => hint_for_withheld(error)?,
         RepositoryError::Backend(BackendError::Refused { refusal, .. }) => {
             hint_for_refusal(*refusal)
         }
@@ -329,6 +331,30 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
     })
 }
 
+/// The next step if the place withholds what is wanted: not a repair, as nothing is damaged.
+fn hint_for_withheld(error: &RepositoryError) -> Option<&'static str> {
+    let is_of_system = matches!(
+        error,
+        RepositoryError::Backend(BackendError::Unreadable { .. })
+            | RepositoryError::Arena(ArenaError::Backend(BackendError::Unreadable { .. }))
+    );
+    Some(match error.withheld()? {
+        Withheld::Archived => ARCHIVED,
+        Withheld::Forbidden if is_of_system => {
+            "run it as the user whom the repository belongs to, or let this one read it"
+        }
+        Withheld::Forbidden => FORBIDDEN,
+    })
+}
+
+/// What to do about objects that wait in an archive.
+pub const ARCHIVED: &str =
+    "no damage is known: bring the objects back with the tools of the store, then run it again";
+
+/// What to do about objects that this key may not read.
+pub const FORBIDDEN: &str =
+    "no damage is known: use a key, a token or a user that may read what is stored";
+
 fn hint_for_refusal(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::NoCredentials => {
@@ -337,6 +363,7 @@ fn hint_for_refusal(refusal: Refusal) -> &'static str {
         Refusal::Credentials => {
             "check the user, the password or the keys; they may be wrong, or no longer valid"
         }
+        Refusal::Archived => ARCHIVED,
         Refusal::Right => {
             "ask the owner of the place for this right; nothing was changed by this request"
         }
@@ -379,6 +406,7 @@ fn hint_for_kind(kind: ErrorKind) -> Option<&'static str> {
         }
         ErrorKind::Cancelled => "what was done is kept; run it again to continue",
         ErrorKind::Damaged => "run `strongroom verify`, then `strongroom repair`",
+        ErrorKind::Withheld => FORBIDDEN,
         ErrorKind::Fault | ErrorKind::Other => return None,
     })
 }

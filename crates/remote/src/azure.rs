@@ -392,6 +392,7 @@ fn failure(answer: &Answer) -> Failure {
         | "AuthorizationServiceMismatch"
         | "InsufficientAccountPermissions"
         | "AccountIsDisabled" => refused(Refusal::Right),
+        "BlobArchived" | "BlobBeingRehydrated" => refused(Refusal::Archived),
         "BlobImmutableDueToPolicy" | "LeaseIdMissing" | "SnapshotsPresent" => {
             refused(Refusal::Locked)
         }

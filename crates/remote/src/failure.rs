@@ -42,6 +42,14 @@ impl Failure {
         Self::Lost(io::Error::other(reason))
     }
 
+    /// Whether the object itself cannot be had: others may be.
+    pub(crate) fn is_of_the_object(&self) -> bool {
+        matches!(
+            self,
+            Self::NotFound | Self::Unreadable(_) | Self::Refused { refusal: Refusal::Archived, .. }
+        )
+    }
+
     /// What was answered, for people.
     pub(crate) fn answer(self) -> String {
         match self {

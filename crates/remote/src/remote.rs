@@ -122,19 +122,20 @@ impl<S: Service> Remote<S> {
         failure.into_error(operation, Some(name), &self.service.describe())
     }
 
-    /// Whether an object has exactly these bytes. One that cannot be read has others.
+    /// Whether an object has exactly these bytes. One that cannot be read has others, as far as the
+    /// caller can know.
     fn holds(&self, name: &ObjectName, bytes: &[u8]) -> Result<bool, Failure> {
         match self.service.size(name) {
             Ok(size) if size != bytes.len() as u64 => return Ok(false),
             // Of an empty object, some servers cannot send a part.
             Ok(0) => return Ok(true),
             Ok(_) => {}
-            Err(Failure::NotFound | Failure::Unreadable(_)) => return Ok(false),
+            Err(failure) if failure.is_of_the_object() => return Ok(false),
             Err(failure) => return Err(failure),
         }
         match self.service.read(name, 0, bytes.len() + 1) {
             Ok(found) => Ok(found == bytes),
-            Err(Failure::NotFound | Failure::Unreadable(_)) => Ok(false),
+            Err(failure) if failure.is_of_the_object() => Ok(false),
             Err(failure) => Err(failure),
         }
     }
@@ -241,6 +242,10 @@ impl<S: Service> Backend for Remote<S> {
     fn prove(&self, name: &ObjectName, challenge: &[u8]) -> Result<Vec<u8>, BackendError> {
         self.repeat(|_| self.service.prove(name, challenge))
             .map_err(|failure| self.of(Operation::Read, name, failure))
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.service.complaint()
     }
 
     fn describe(&self) -> String {

@@ -52,6 +52,9 @@ const PAGE_BYTES_MAX: usize = 8 << 20;
 /// are read often.
 const CLASSED_FOLDER: &str = "arenas";
 
+/// Classes whose objects have to be brought back before they can be read.
+const ARCHIVES: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
+
 /// The failure of a lock in a bucket that was not made for them.
 const NOT_ENABLED: Failure =
     Failure::Unsupported("lock objects: object lock is not enabled for the bucket");
@@ -429,6 +432,14 @@ impl Service for S3 {
             _ if answer.status.is_success() => Ok(()),
             _ => Err(said.failure(&answer)),
         }
+    }
+
+    fn complaint(&self) -> Option<String> {
+        let class = self.class.as_deref().filter(|class| ARCHIVES.contains(class))?;
+        Some(format!(
+            "STRONGROOM_S3_STORAGE_CLASS is {class}: arenas in that class have to be brought back \
+             before they can be restored from, verified or pruned"
+        ))
     }
 
     fn promises(&self) -> Promises {

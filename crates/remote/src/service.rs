@@ -62,6 +62,11 @@ pub(crate) trait Service: Send + Sync {
         Err(Failure::Unsupported("compute proofs of objects"))
     }
 
+    /// What is wrong with how the place is used, if it can be used all the same.
+    fn complaint(&self) -> Option<String> {
+        None
+    }
+
     /// What the place promises.
     fn promises(&self) -> Promises;
 

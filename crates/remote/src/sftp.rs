@@ -185,8 +185,9 @@ impl Service for Sftp {
         let path = self.path(name.as_str());
         let read = session.open_file(&path, FOR_READING).and_then(|file| file.read(offset, length));
         match read {
-            // Of a folder in its place, of a bad sector, of a missing right: of this object.
-            Err(Failure::Refused { answer, .. }) => {
+            // Of a folder in its place, or of a bad sector: of this object. A missing right is none
+            // of its faults.
+            Err(Failure::Refused { refusal, answer }) if refusal != Refusal::Right => {
                 Err(Failure::Unreadable(io::Error::other(answer)))
             }
             other => other,

@@ -445,7 +445,7 @@ const UNREADABLE: u8 = 6;
 const OTHER: u8 = 7;
 
 /// The refusals by their numbers in a frame.
-const REFUSALS: [Refusal; 12] = [
+const REFUSALS: [Refusal; 13] = [
     Refusal::Other,
     Refusal::NoCredentials,
     Refusal::Credentials,
@@ -458,18 +458,24 @@ const REFUSALS: [Refusal; 12] = [
     Refusal::Locked,
     Refusal::Content,
     Refusal::Version,
+    Refusal::Archived,
 ];
 
 /// The body of an answer that something failed.
 pub fn pack_failure(error: &BackendError) -> Vec<u8> {
+    let number =
+        |refusal: Refusal| REFUSALS.iter().position(|known| *known == refusal).unwrap_or(0) as u8;
     let (code, refusal, text) = match error {
         BackendError::NotFound { .. } => (NOT_FOUND, 0, String::new()),
         BackendError::AlreadyExists { .. } => (TAKEN, 0, String::new()),
         BackendError::NoSpace { .. } => (FULL, 0, String::new()),
         BackendError::Unsupported { ability, .. } => (UNSUPPORTED, 0, (*ability).to_owned()),
         BackendError::Refused { refusal, answer, .. } => {
-            let number = REFUSALS.iter().position(|known| known == refusal).unwrap_or(0);
-            (REFUSED, number as u8, answer.clone())
+            (REFUSED, number(*refusal), answer.clone())
+        }
+        // The server's own user may not read it.
+        BackendError::Unreadable { source, .. } if error.is_withheld() => {
+            (REFUSED, number(Refusal::Right), source.to_string())
         }
         BackendError::Unreadable { source, .. } => (UNREADABLE, 0, source.to_string()),
         other => (OTHER, 0, other.to_string()),

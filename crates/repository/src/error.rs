@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use strongroom_arena::ArenaError;
 use strongroom_arena::envelope::EnvelopeError;
-use strongroom_backend::{BackendError, ObjectName};
+use strongroom_backend::{BackendError, ObjectName, Withheld};
 use strongroom_base::{Cancelled, Fingerprint, Location, ParseIdError, SnapshotId};
 use strongroom_catalog::{CatalogError, FormatError, SnapshotHead, TreeWriteError};
 use strongroom_chunk::delta::DeltaError;
@@ -367,6 +367,21 @@ impl RepositoryError {
             Self::Arena(error) => !matches!(error, ArenaError::Backend(_) | ArenaError::PutOnly),
             _ => false,
         }
+    }
+
+    /// Why an object is not given to the caller, if it exists and nothing is known to be wrong with
+    /// it.
+    pub fn withheld(&self) -> Option<Withheld> {
+        match self {
+            Self::Backend(error) => error.withheld(),
+            Self::Arena(error) => error.withheld(),
+            _ => None,
+        }
+    }
+
+    /// Whether an object exists and is not given to the caller: that is no damage.
+    pub fn is_withheld(&self) -> bool {
+        self.withheld().is_some()
     }
 
     /// Whether it is an object that a newer program made.

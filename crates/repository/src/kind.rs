@@ -18,6 +18,8 @@ pub enum ErrorKind {
     Newer,
     /// Stored data is damaged or lost.
     Damaged,
+    /// What was to be read waits in an archive, or this key may not read it. It is not damaged.
+    Withheld,
     /// The key may only store.
     PutOnly,
     /// There is no room where the repository is.
@@ -43,6 +45,7 @@ impl RepositoryError {
                 ..
             } => ErrorKind::Newer,
             error if error.is_unknown() => ErrorKind::Newer,
+            error if error.is_withheld() => ErrorKind::Withheld,
             Self::PutOnly | Self::Arena(ArenaError::PutOnly) => ErrorKind::PutOnly,
             Self::Backend(BackendError::NoSpace { .. })
             | Self::Arena(ArenaError::Backend(BackendError::NoSpace { .. })) => ErrorKind::NoSpace,

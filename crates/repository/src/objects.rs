@@ -160,7 +160,7 @@ fn read_here_or_there(
             Ok(found) if found.is_repairable() && is_wanted(&found.header) => return here,
             _ => &object.bytes[..],
         },
-        Err(error) if error.is_not_found() || error.is_damage() => &[],
+        Err(error) if error.is_not_found() || error.is_damage() || error.is_withheld() => &[],
         Err(_) => return here,
     };
     for replica in backend.replicas() {

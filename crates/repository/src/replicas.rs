@@ -1,6 +1,6 @@
 //! A repository that is read together with its replicas: what is lost here is read there.
 //!
-//! An object that is missing here, or that the medium refuses, is read from the first replica that
+//! An object that is missing here, that the medium refuses or that the place withholds, is read from the first replica that
 //! has it. One that is damaged is noticed by those who check it ([`Backend::replicas`]): arenas when
 //! they open, small objects when they are read. Only for verbs that read: everything is written to
 //! the repository itself, and a backup that relied on a replica would leave a repository that is not
@@ -55,7 +55,7 @@ impl WithReplicas {
         call: impl Fn(&dyn Backend) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
         let error = match call(&*self.main) {
-            Err(error) if error.is_not_found() || error.is_damage() => error,
+            Err(error) if error.is_not_found() || error.is_damage() || error.is_withheld() => error,
             other => return other,
         };
         if error.is_not_found() && self.has_other_generation(name)? {

@@ -441,7 +441,7 @@ pub fn exists(backend: &dyn Backend) -> Result<bool, BackendError> {
         match backend.size(&name) {
             Ok(_) => return Ok(true),
             // Something has its name; opening the repository will report what is wrong with it.
-            Err(error) if error.is_unreadable() => return Ok(true),
+            Err(error) if error.is_unreadable() || error.is_withheld() => return Ok(true),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
@@ -480,7 +480,9 @@ fn find_config(
             }
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
             // The place does not answer; that is no matter of this object.
-            Err(RepositoryError::Backend(error)) if !error.is_damage() => return Err(error.into()),
+            Err(RepositoryError::Backend(error)) if !error.is_damage() && !error.is_withheld() => {
+                return Err(error.into());
+            }
             // A copy that a newer program has not yet rewritten proves nothing.
             Err(error) if is_newer(&error) => return Err(error),
             Err(error) => unreadable.push((name.clone(), error)),
@@ -511,7 +513,7 @@ pub fn forged_configs(repository: &Repository) -> Result<Vec<ObjectName>, Reposi
             Ok(_) => forged.push(name),
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
             // It is reported as damaged.
-            Err(error) if error.is_damage() => {}
+            Err(error) if error.is_damage() || error.is_withheld() => {}
             Err(RepositoryError::NotARepository { .. }) => {}
             Err(error) => return Err(error),
         }

@@ -148,7 +148,9 @@ fn list(
             // Removed between the listing and the reading.
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
             Err(error) if error.is_unknown() => list.newer.push((id, error)),
-            Err(error) if error.is_damage() => list.unreadable.push((id, error)),
+            Err(error) if error.is_damage() || error.is_withheld() => {
+                list.unreadable.push((id, error));
+            }
             Err(error) => return Err(error),
         }
         Ok(())

@@ -26,7 +26,7 @@ pub fn read_vouchers(repository: &Repository) -> Result<Vec<Voucher>, Repository
         match read_small(repository.backend(), &info.name, ObjectKind::Vouchers, Some(&id.0)) {
             Ok(sealed) => vouchers.extend(open(repository, id, sealed).unwrap_or_default()),
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
-            Err(error) if error.is_damage() => {}
+            Err(error) if error.is_damage() || error.is_withheld() => {}
             Err(error) => return Err(error),
         }
     }

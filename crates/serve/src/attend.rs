@@ -239,7 +239,7 @@ impl Visit<'_> {
             Request::Make => room.make(visitor).map(|()| Vec::new()).map_err(Stop::from),
             Request::Size { name } => Ok(room.size(visitor, &name)?.to_le_bytes().to_vec()),
             Request::Read { name, offset, bytes } => {
-                let bytes = room.readable(visitor, &name, offset, bytes)?;
+                room.allow_reading(visitor, &name, offset, bytes)?;
                 self.send_part_by_part(number, &name, offset, bytes)
             }
             Request::List { folder } => {

@@ -2,15 +2,19 @@
 //!
 //! |            | list, size, proof | read | create | remove, replace, copy, lock |
 //! |------------|---|---|---|---|
-//! | `put-only` | all | all but the blocks of arenas | arenas, sessions, snapshots | its own sessions |
-//! | `append`   | all | all | arenas, sessions, snapshots | its own sessions |
+//! | `put-only` | all | all but the blocks of arenas | new arenas, sessions, snapshots | its own sessions |
+//! | `append`   | all | all | new arenas, sessions, snapshots | its own sessions |
 //! | `restore`  | all | all | – | – |
 //! | `audit`    | all | all but the blocks of arenas | – | – |
 //! | `keep`     | all | all | all but keys and the configuration | all but these |
 //! | `admin`    | all | all | all | all |
 //!
 //! A client with `put-only` reads the front of arenas: their summaries say which chunks are known,
-//! and open only with a key of its own domain. No block leaves the server.
+//! and open only with a key of its own domain. No block leaves the server. A request that begins in
+//! the front and ends in the blocks is refused, not cut short: what is sent is all that was asked for.
+//!
+//! An arena is new in its first generation. The next ones replace it, so only who may replace and
+//! remove objects creates them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -86,6 +90,11 @@ impl Role {
     /// Whether the blocks of arenas may leave the server for it.
     pub fn reads_blocks(self) -> bool {
         !matches!(self, Self::PutOnly | Self::Audit)
+    }
+
+    /// Whether it may create the next generations of arenas: these take the place of the first.
+    pub fn rewrites_arenas(self) -> bool {
+        self.may(Verb::Replace, ARENAS_FOLDER)
     }
 
     /// Whether it may end the sessions of others.

@@ -21,6 +21,7 @@ pub mod rp;
 pub mod servers;
 mod skip;
 pub mod tree;
+mod withholding;
 mod world;
 
 pub use damage::Change;
@@ -32,4 +33,5 @@ pub use random::{Random, noise};
 pub use recording::{Call, CallKind, RecordingBackend};
 pub use refusing::RefusingBackend;
 pub use skip::{skip, skipped};
+pub use withholding::{Gives, WithholdingBackend};
 pub use world::TickingClock;

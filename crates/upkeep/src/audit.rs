@@ -8,7 +8,8 @@
 //!   here; or, for an object that is not here, with itself: the signatures of the parity must be the
 //!   parity of the signatures, and the body's hash what the header says.
 //! - If not, small objects and a sample of the arenas are read, and compared with the hash and the
-//!   signatures in the object here.
+//!   signatures in the object here. If the sample has no arena, one is drawn at random: whoever asks
+//!   often enough has read them all. Of the others only the length is known, which is no proof.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use strongroom_arena::ARENAS_FOLDER;
 use strongroom_arena::envelope::format::{HEADER_BYTES, Header, unpack_table};
 use strongroom_arena::envelope::proof::{CHALLENGE_BYTES, Challenge, Form, Proof, ShardProof};
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Withheld};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{Cancel, Entropy, Monitor, Problem, Progress, Severity};
 use strongroom_repository::objects::is_as_named;
@@ -97,6 +98,13 @@ pub struct AuditOutcome {
     pub read: u64,
     /// Their bytes.
     pub read_bytes: u64,
+    /// Objects of the replica that were neither proved nor read: only their lengths are known.
+    pub unread: u64,
+    /// Their bytes.
+    pub unread_bytes: u64,
+    /// Objects of the replica that wait in an archive there, or that this key may not read there.
+    /// Nothing is known of their bytes.
+    pub withheld: Vec<(ObjectName, Withheld)>,
     /// Bytes sent to and received from the replica: an estimate.
     pub wire_bytes: u64,
     /// What is wrong in the replica.
@@ -107,6 +115,13 @@ pub struct AuditOutcome {
     pub damaged_here: Vec<ObjectName>,
     /// Objects that only the replica has.
     pub only_there: u64,
+}
+
+impl AuditOutcome {
+    /// Whether every byte of the replica was proved or read.
+    pub fn is_complete(&self) -> bool {
+        self.unread == 0 && self.withheld.is_empty()
+    }
 }
 
 /// Audits a replica.
@@ -121,7 +136,7 @@ pub fn audit_replica(
     refuse_another(backend, replica)?;
     let arena_bytes = arena_bytes_of(backend);
     let wire = AtomicU64::new(0);
-    let audit = Audit { backend, replica, options, entropy, arena_bytes, wire };
+    let mut audit = Audit { backend, replica, options, entropy, arena_bytes, wire, drawn: None };
     let mut outcome = AuditOutcome::default();
     let mut asked = Vec::new();
     let mut here = BTreeMap::new();
@@ -151,6 +166,7 @@ pub fn audit_replica(
         bytes_total: Some(asked.iter().map(|info| info.bytes).sum()),
         ..Progress::default()
     };
+    audit.draw(&asked);
     let requests = requests_between(backend, replica);
     let work = |info: &ObjectInfo| audit.ask(info, here.get(&info.name).copied());
     let mut take = |info: &ObjectInfo, found: Found| {
@@ -165,7 +181,12 @@ pub fn audit_replica(
                 outcome.read += 1;
                 outcome.read_bytes += info.bytes;
             }
-            How::Length | How::Gone => {}
+            How::Length => {
+                outcome.unread += 1;
+                outcome.unread_bytes += info.bytes;
+            }
+            How::Withheld(why) => outcome.withheld.push((info.name.clone(), why)),
+            How::Gone => {}
         }
         let path = Some(info.name.as_str().as_ref());
         if let Some(why) = found.damaged_here {
@@ -184,6 +205,7 @@ pub fn audit_replica(
     };
     each_in_flight(&asked, requests, cancel, &work, &mut take)?;
     outcome.faults.sort_by(|one, other| one.0.cmp(&other.0));
+    outcome.withheld.sort();
     outcome.wire_bytes = audit.wire.into_inner();
     Ok(outcome)
 }
@@ -195,6 +217,8 @@ enum How {
     Proved,
     Algebra,
     Read,
+    /// Not at all: the place withholds it.
+    Withheld(Withheld),
     /// Removed since it was listed.
     Gone,
 }
@@ -218,9 +242,24 @@ struct Audit<'a> {
     entropy: &'a dyn Entropy,
     arena_bytes: u32,
     wire: AtomicU64,
+    /// An arena that is read although it is not in the sample.
+    drawn: Option<ObjectName>,
 }
 
 impl Audit<'_> {
+    /// Draws an arena to be read, if the sample has none and the place computes no proofs.
+    fn draw(&mut self, asked: &[ObjectInfo]) {
+        let arenas = asked.iter().map(|info| &info.name);
+        let arenas: Vec<_> = arenas.filter(|name| name.folder() == ARENAS_FOLDER).collect();
+        let has_sample = arenas.iter().any(|name| is_in_sample(self.options.read, name));
+        if self.replica.promises().proves || has_sample {
+            return;
+        }
+        let drawn = u64::from_le_bytes(random_array(self.entropy));
+        let place = drawn.checked_rem(arenas.len() as u64).unwrap_or(0) as usize;
+        self.drawn = arenas.get(place).map(|name| (*name).clone());
+    }
+
     fn count(&self, bytes: u64) {
         self.wire.fetch_add(REQUEST_BYTES + bytes, Ordering::Relaxed);
     }
@@ -231,6 +270,10 @@ impl Audit<'_> {
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {
                 Ok(Found::new(How::Gone, None))
             }
+            Err(RepositoryError::Backend(error)) => match error.withheld() {
+                Some(why) => Ok(Found::new(How::Withheld(why), None)),
+                None => Err(error.into()),
+            },
             other => other,
         }
     }
@@ -238,7 +281,9 @@ impl Audit<'_> {
     fn ask_listed(&self, info: &ObjectInfo, here: Option<u64>) -> Result<Found, RepositoryError> {
         let name = &info.name;
         let proves = self.replica.promises().proves;
-        let is_read = name.folder() != ARENAS_FOLDER || is_in_sample(self.options.read, name);
+        let is_read = name.folder() != ARENAS_FOLDER
+            || is_in_sample(self.options.read, name)
+            || self.drawn.as_ref() == Some(name);
         let Some(own_bytes) = here else {
             return match proves {
                 true => self.by_algebra(name),
@@ -261,7 +306,11 @@ impl Audit<'_> {
                 None => self.by_algebra(name),
             };
         }
-        let (object, fault) = look_whole(self.backend, name, self.arena_bytes)?;
+        let (object, fault) = match look_whole(self.backend, name, self.arena_bytes) {
+            // It is known by nothing here.
+            Err(error) if error.is_withheld() => return self.by_algebra(name),
+            other => other?,
+        };
         if let Some(fault) = fault.filter(|fault| *fault != Fault::Unknown) {
             let found = self.by_algebra(name)?;
             return Ok(Found { damaged_here: Some(fault.to_string()), ..found });
@@ -289,7 +338,10 @@ impl Audit<'_> {
         here: u64,
         there: u64,
     ) -> Result<Found, RepositoryError> {
-        let (_, own) = look_whole(self.backend, name, self.arena_bytes)?;
+        let own = match look_whole(self.backend, name, self.arena_bytes) {
+            Err(error) if error.is_withheld() => None,
+            other => other?.1,
+        };
         let own = own.filter(|fault| *fault != Fault::Unknown);
         let mut found = match (&own, self.replica.promises().proves) {
             (None, _) => Found::new(How::Length, Some(AuditFault::Length { here, there })),
@@ -318,7 +370,9 @@ impl Audit<'_> {
     fn own_table(&self, name: &ObjectName) -> Result<Option<OwnTable>, RepositoryError> {
         let read =
             |offset: usize, length: usize| match self.backend.read(name, offset as u64, length) {
-                Err(error) if error.is_damage() || error.is_not_found() => Ok(Vec::new()),
+                Err(error) if error.is_damage() || error.is_not_found() || error.is_withheld() => {
+                    Ok(Vec::new())
+                }
                 other => other,
             };
         let header = Header::unpack(&read(0, HEADER_BYTES)?).ok();

@@ -7,3 +7,4 @@ pub mod fault;
 mod known_good;
 pub mod look;
 pub mod lost;
+pub mod presence;

@@ -47,5 +47,5 @@ pub use stats::{
     ArenaTotals, Cost, CostOwner, Growth, GrowthPoint, RepositoryStats, SnapshotStat, growth_stats,
     repository_stats, snapshot_stats,
 };
-pub use verify::{VerifyDepth, VerifyOutcome, verify, verify_objects};
+pub use verify::{VerifyDepth, VerifyOutcome, verify, verify_objects, verify_within};
 pub use vouch::vouch;

@@ -37,7 +37,7 @@ use strongroom_arena::{
     ARENAS_FOLDER, ArenaError, ArenaName, CacheLimits, FinishedArena, StoredChunk,
 };
 use strongroom_backend::{Backend, BackendError};
-use strongroom_base::{Cancel, Monitor};
+use strongroom_base::{Cancel, Monitor, Problem, Severity};
 use strongroom_repository::objects::{read_whole, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Repository, RepositoryError, arena_bytes_of, forged_configs,
@@ -129,7 +129,8 @@ pub fn repair(
     }
     let list = list_snapshots(repository)?;
     let snapshots = list.readable();
-    let audited = audit_beside_others(repository, &reader, &snapshots, &bad, monitor, cancel)?;
+    let audited =
+        audit_beside_others(repository, &reader, &snapshots, &bad, None, monitor, cancel)?;
     outcome.affected = audited.0;
     Ok(outcome)
 }
@@ -154,7 +155,9 @@ pub fn plan_losses(
     }
     let list = list_snapshots(repository)?;
     let snapshots = list.readable();
-    Ok(audit_beside_others(repository, &reader, &snapshots, &bad, monitor, cancel)?.0)
+    let audited =
+        audit_beside_others(repository, &reader, &snapshots, &bad, None, monitor, cancel)?;
+    Ok(audited.0)
 }
 
 /// Writes a configuration that someone changed without a key again, from the copy that the owner
@@ -201,7 +204,7 @@ fn find_wrong_chunks(
             Ok((object, None)) => object,
             // Handled by the plan, or removed.
             Ok(_) => continue,
-            Err(error) if error.is_not_found() => continue,
+            Err(error) if error.is_not_found() || error.is_withheld() => continue,
             Err(error) => return Err(error.into()),
         };
         let fault = match reader.store().open_arena_in(arena, &object) {
@@ -289,13 +292,25 @@ impl Rescue {
         }
         let keys = repository.write_keys();
         let redundancy = repository.redundancy();
-        let mut unread = 0;
-        let mut expand = |stored: StoredChunk<'_>| {
-            let expanded = reader.expand(stored).ok().map(Cow::into_owned);
-            unread += u32::from(expanded.is_none());
-            expanded
+        let (mut unread, mut withheld) = (0, None);
+        let mut expand = |stored: StoredChunk<'_>| match reader.expand(stored) {
+            Ok(bytes) => Some(Cow::into_owned(bytes)),
+            Err(error) => {
+                unread += 1;
+                withheld = withheld.or(error.withheld());
+                None
+            }
         };
         let rescued = rescue(reader.store(), arena, &object, keys, redundancy, &mut expand);
+        // What is left out is removed: a delta whose base cannot be read today may be read tomorrow.
+        if let Some(withheld) = withheld {
+            bad.add_broken(arena.id, reader);
+            let message = format!("left as it is: bases of its chunks are {withheld}");
+            let path = Some(name.as_str().as_ref());
+            monitor.problem(Problem { severity: Severity::Warning, path, message: &message });
+            outcome.postponed.push(name);
+            return Ok(true);
+        }
         if turn == Turn::First && unread > 0 {
             return Ok(false);
         }

@@ -29,7 +29,7 @@ pub use send::create;
 use std::collections::HashSet;
 
 use strongroom_arena::ARENAS_FOLDER;
-use strongroom_backend::{Backend, ObjectInfo, ObjectName};
+use strongroom_backend::{Backend, ObjectInfo, ObjectName, Withheld};
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_repository::objects::{COLLECTIONS_FOLDER, SNAPSHOTS_FOLDER};
 use strongroom_repository::{RepositoryError, arena_bytes_of};
@@ -55,6 +55,9 @@ pub struct CopyOutcome {
     pub mended: u64,
     /// Objects that could not be sent, and why.
     pub lost: Vec<(ObjectName, String)>,
+    /// Objects that were not sent, because the source's place withholds them: nothing is known to be
+    /// wrong with them.
+    pub withheld: Vec<(ObjectName, Withheld)>,
     /// Objects that the target has, whole and with other bytes: it was written to by others.
     pub conflicts: Vec<ObjectName>,
     /// Snapshots and key slots that only the target has.
@@ -161,6 +164,10 @@ impl Copy<'_> {
             Sent::Lost(why) => {
                 outcome.lost.push((info.name.clone(), why.clone()));
                 self.tell(Severity::Damage, &info.name, &why);
+            }
+            Sent::Withheld(why, answer) => {
+                self.monitor.detail(&format!("{}: {why}: {answer}", info.name));
+                outcome.withheld.push((info.name.clone(), why));
             }
             Sent::Conflict => {
                 outcome.conflicts.push(info.name.clone());

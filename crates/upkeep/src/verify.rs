@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_channel::bounded;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName, CacheLimits};
-use strongroom_backend::{Backend, ObjectInfo, ObjectName};
+use strongroom_backend::{Backend, ObjectInfo, ObjectName, Withheld};
 use strongroom_base::{Cancel, Location, Monitor, Problem, Progress, Severity, SnapshotId};
 use strongroom_repository::objects::{list_objects, list_strangers, twin};
 use strongroom_repository::{
@@ -66,6 +66,12 @@ pub struct VerifyOutcome {
     pub chunks_named: u64,
     /// What is wrong with which object.
     pub faults: Vec<(ObjectName, Fault)>,
+    /// Objects that could not be checked, because they wait in an archive or this key may not read
+    /// them, and what the place said. Nothing is known to be wrong with them.
+    pub withheld: Vec<(ObjectName, Withheld, String)>,
+    /// Files and lists of names that need such an object, each counted once: what else they need
+    /// was checked.
+    pub withheld_entries: u64,
     /// Which files of which snapshots depend on what is lost.
     pub affected: Vec<Affected>,
     /// What is in the repository's folders and is none of its objects.
@@ -86,7 +92,12 @@ pub struct VerifyOutcome {
 }
 
 impl VerifyOutcome {
-    /// Whether nothing is wrong. What a newer program made is not wrong, and neither is what an
+    /// Whether everything that was to be checked could be read.
+    pub fn is_complete(&self) -> bool {
+        self.withheld.is_empty() && self.withheld_entries == 0
+    }
+
+    /// Whether nothing is wrong, as far as it could be read. What a newer program made is not wrong, and neither is what an
     /// interrupted writer left. A sequence that no snapshot has stays missing for ever, so it is a
     /// warning alone.
     pub fn is_sound(&self) -> bool {
@@ -116,7 +127,18 @@ pub fn verify(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<VerifyOutcome, RepositoryError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    verify_within(repository, depth, CacheLimits::default(), monitor, cancel)
+}
+
+/// The same with caches of other sizes.
+pub fn verify_within(
+    repository: &Repository,
+    depth: VerifyDepth,
+    limits: CacheLimits,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<VerifyOutcome, RepositoryError> {
+    let reader = ChunkReader::new(repository, limits)?;
     reader.store().trust(read_vouchers(repository)?);
     let mut verifier = Verifier::new(repository.backend(), monitor, cancel);
     verifier.objects(depth, Some(&reader))?;
@@ -125,7 +147,8 @@ pub fn verify(
     }
     date_sessions(repository, &mut verifier.outcome.open_sessions);
     let list = list_snapshots(repository)?;
-    for (id, error) in &list.unreadable {
+    // What the place withholds is among the objects that could not be checked.
+    for (id, error) in list.unreadable.iter().filter(|(_, error)| !error.is_withheld()) {
         let path = format!("snapshot {}", id.short());
         verifier.tell(Severity::Damage, &path, &error.to_string());
     }
@@ -148,9 +171,11 @@ pub fn verify(
     verifier.outcome.lost_snapshots = find_lost(repository, &reader, unclaimed, &known, cancel)?;
     let bad = std::mem::take(&mut verifier.bad);
     withdraw(repository, &reader, &bad.lost_slots(&reader), monitor, cancel)?;
+    let progress = Some(&mut verifier.progress);
     let (affected, audited) =
-        audit_beside_others(repository, &reader, &snapshots, &bad, monitor, cancel)?;
+        audit_beside_others(repository, &reader, &snapshots, &bad, progress, monitor, cancel)?;
     verifier.outcome.affected = affected;
+    verifier.outcome.withheld_entries = audited.withheld;
     verifier.outcome.snapshots = audited.snapshots;
     verifier.outcome.chunks_named = audited.chunks;
     Ok(verifier.outcome)
@@ -264,6 +289,10 @@ impl<'v> Verifier<'v> {
         self.outcome.bytes_read += looked.whole_bytes.unwrap_or(0);
         self.outcome.chunks_read += looked.chunks_read;
         self.outcome.vouchable.extend(looked.vouchable);
+        if let Some((why, answer)) = looked.withheld {
+            self.monitor.detail(&format!("{}: {why}: {answer}", info.name));
+            self.outcome.withheld.push((info.name.clone(), why, answer));
+        }
         self.bad.extend(looked.survivors, looked.wrong_slots);
         if let Some(origin) = looked.origin {
             self.census.note(&info.name, origin);

@@ -55,7 +55,7 @@ pub fn fetch_from(
     }
     let whole = match read_object(other, name, bytes_max) {
         Ok(object) => object.bytes,
-        Err(error) if error.is_not_found() || error.is_damage() => return Ok(None),
+        Err(error) if is_of_the_copy(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
     let fetched_bytes = copy.fetched_bytes + whole.len() as u64;
@@ -65,6 +65,11 @@ pub fn fetch_from(
     }
     let damaged_bytes = object.len() as u64;
     Ok(Some(Fetched { object, damaged_bytes, fetched_bytes }))
+}
+
+/// Whether an error says something of the copy alone: another copy may help.
+fn is_of_the_copy(error: &BackendError) -> bool {
+    error.is_not_found() || error.is_damage() || error.is_withheld()
 }
 
 /// The copy, and what was read of it.
@@ -79,7 +84,7 @@ impl Copy<'_> {
     fn read(&mut self, range: Range<usize>) -> Result<Option<Vec<u8>>, BackendError> {
         let bytes = match self.other.read(self.name, range.start as u64, range.len()) {
             Ok(bytes) => bytes,
-            Err(error) if error.is_not_found() || error.is_damage() => return Ok(None),
+            Err(error) if is_of_the_copy(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
         self.fetched_bytes += bytes.len() as u64;

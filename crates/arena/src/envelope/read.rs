@@ -32,8 +32,43 @@ pub struct RawObject {
 /// # Errors
 ///
 /// [`BackendError::TooLarge`], and [`BackendError::Unreadable`] if not a single piece can be read:
-/// both are damage. Anything else says nothing about the object.
+/// both are damage. Anything else says nothing about the object; that includes an answer that is
+/// shorter than the object is by the word of the place itself.
 pub fn read_object(
+    backend: &dyn Backend,
+    name: &ObjectName,
+    bytes_max: u64,
+) -> Result<RawObject, BackendError> {
+    let mut last = (0, 0);
+    // Between two questions, an object may be replaced by a longer one: it is asked twice.
+    for _ in 0..2 {
+        let object = read_as_sent(backend, name, bytes_max)?;
+        let sent = object.bytes.len() as u64;
+        if !is_too_short(&object.bytes) {
+            return Ok(object);
+        }
+        match backend.size(name) {
+            Ok(bytes) if bytes > sent => last = (sent, bytes),
+            // What is too short by the word of the place too is damage.
+            Ok(_) => return Ok(object),
+            Err(error) if error.is_unreadable() => return Ok(object),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(BackendError::cut_short(name, last.0, last.1))
+}
+
+/// Whether an object has fewer bytes than its header says, or no header that says anything. What
+/// a newer program made is not read to its end.
+fn is_too_short(bytes: &[u8]) -> bool {
+    match Header::unpack(bytes) {
+        Ok(header) => (bytes.len() as u64) < header.layout().object_bytes as u64,
+        Err(HeaderError::NewerVersion { .. }) => false,
+        Err(HeaderError::NotAnObject | HeaderError::Damaged) => true,
+    }
+}
+
+fn read_as_sent(
     backend: &dyn Backend,
     name: &ObjectName,
     bytes_max: u64,

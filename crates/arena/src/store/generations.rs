@@ -89,7 +89,7 @@ impl ArenaStore {
         if is_missing(&error) {
             // So that the arenas are not listed again for each chunk of one that is gone.
             self.learn(ArenaName { generation: 0, ..tried });
-            self.arenas.remove(&tried.id);
+            self.drop_opened(tried.id);
         }
         Err(error)
     }

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use strongroom_backend::{
-    Backend, BackendError, LocalBackend, MemoryBackend, ObjectName, Operation, read_all,
+    Backend, BackendError, LocalBackend, MemoryBackend, ObjectName, Operation, Withheld, read_all,
 };
 use strongroom_testkit::conformance::check;
 use tempfile::TempDir;
@@ -148,8 +148,13 @@ fn an_unreadable_object_is_distinguished_from_a_missing_one() {
     let one = name("one");
     let of = |errno: Errno| BackendError::io(Operation::Read, &one, errno.into());
     use rustix::io::Errno;
-    for errno in [Errno::IO, Errno::ACCESS, Errno::PERM, Errno::ISDIR, Errno::UCLEAN, Errno::NXIO] {
-        assert!(of(errno).is_unreadable(), "{errno:?}");
+    for errno in [Errno::IO, Errno::ISDIR, Errno::UCLEAN, Errno::NXIO] {
+        assert!(of(errno).is_unreadable() && of(errno).is_damage(), "{errno:?}");
+        assert_eq!(of(errno).withheld(), None, "{errno:?}");
+    }
+    for errno in [Errno::ACCESS, Errno::PERM] {
+        assert!(!of(errno).is_unreadable() && !of(errno).is_damage(), "{errno:?}");
+        assert_eq!(of(errno).withheld(), Some(Withheld::Forbidden), "{errno:?}");
     }
     for errno in [Errno::NOTCONN, Errno::STALE, Errno::TIMEDOUT, Errno::NOMEM, Errno::MFILE] {
         assert!(!of(errno).is_unreadable(), "{errno:?}");

@@ -9,7 +9,7 @@ use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
 use strongroom_repository::{RepositoryError, exists};
 use strongroom_upkeep::{AuditOptions, AuditOutcome, VerifyDepth, audit_replica};
 
-use super::verify::sample_depth;
+use super::verify::{report_withheld, sample_depth, withheld_json};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
@@ -22,7 +22,8 @@ pub struct Args {
     /// Of a place that computes no proofs, read all data
     #[arg(long, conflicts_with = "sample")]
     data: bool,
-    /// Of a place that computes no proofs, read this part of the data, another one each day
+    /// Of a place that computes no proofs, read this part of the data, another one each day, and at
+    /// least one arena each time
     #[arg(long, value_name = "PERCENT", value_parser = sample_depth, default_value = "1%")]
     sample: VerifyDepth,
     /// Compare only signatures: reads next to nothing of the repository
@@ -48,11 +49,16 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     report(context, &replica.describe(), &outcome, replica.promises().proves)?;
     context.terminal.line(format!("took {}", duration_text(monitor.elapsed())))?;
     let is_damaged = !outcome.faults.is_empty() || !outcome.damaged_here.is_empty();
-    Ok(match (is_damaged, outcome.missing.is_empty()) {
-        (true, _) => Exit::Damaged.into(),
-        (false, false) => Exit::Incomplete.into(),
-        (false, true) => Exit::Done.into(),
-    })
+    let exit = if is_damaged {
+        Exit::Damaged
+    } else if !outcome.withheld.is_empty() {
+        Exit::Withheld
+    } else if !outcome.missing.is_empty() {
+        Exit::Incomplete
+    } else {
+        Exit::Done
+    };
+    Ok(exit.into())
 }
 
 fn summary(place: &str, outcome: &AuditOutcome) -> serde_json::Value {
@@ -73,8 +79,11 @@ fn summary(place: &str, outcome: &AuditOutcome) -> serde_json::Value {
         "by_algebra": outcome.by_algebra,
         "read": outcome.read,
         "bytes_read": outcome.read_bytes,
+        "unread": outcome.unread,
+        "bytes_unread": outcome.unread_bytes,
         "bytes_on_the_wire": outcome.wire_bytes,
         "faults": faults.collect::<Vec<_>>(),
+        "withheld": withheld_json(outcome.withheld.iter().map(|(name, why)| (name, *why))),
         "missing": names(&outcome.missing),
         "damaged_here": names(&outcome.damaged_here),
         "only_there": outcome.only_there,
@@ -101,12 +110,18 @@ fn report(
             count_text(outcome.by_algebra),
         ),
         false => format!(
-            "  {} read whole ({}); the place computes no proofs, so of the others only the length \
-             is known",
+            "  {} read whole ({}); the place computes no proofs",
             count_text(outcome.read),
             bytes_text(outcome.read_bytes),
         ),
     })?;
+    if outcome.unread > 0 {
+        terminal.line(format!(
+            "  {} not read ({}): only the length is known",
+            count_text(outcome.unread),
+            bytes_text(outcome.unread_bytes),
+        ))?;
+    }
     terminal.line(format!("  {} sent and received", bytes_text(outcome.wire_bytes)))?;
     if outcome.only_there > 0 {
         let only = counted(outcome.only_there, "object is", "objects are");
@@ -123,8 +138,17 @@ fn report(
             "objects are damaged here: `strongroom repair --from` brings them back from the replica",
         )?;
     }
+    let withheld: Vec<_> = outcome.withheld.iter().map(|(_, why)| *why).collect();
+    report_withheld(context, &withheld, "not read")?;
     if outcome.faults.is_empty() {
-        return Ok(terminal.line("no damage was found in the replica")?);
+        let verdict = match (outcome.is_complete(), proves) {
+            (true, _) => "no damage was found in the replica",
+            (false, true) => "no damage was found in what the place proved",
+            (false, false) => {
+                "no damage was found in what was read; `audit --data` reads all of the replica"
+            }
+        };
+        return Ok(terminal.line(verdict)?);
     }
     let damaged = counted(outcome.faults.len() as u64, "object is", "objects are");
     Ok(terminal.line(format!(

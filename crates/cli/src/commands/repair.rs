@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::json;
-use strongroom_backend::Backend;
+use strongroom_backend::{Backend, ObjectName, Withheld};
 use strongroom_base::units::{count_text, counted, duration_text};
 use strongroom_base::{OsEntropy, Timestamp};
 use strongroom_remote::Past;
@@ -17,7 +17,9 @@ use strongroom_upkeep::{
     repair_objects,
 };
 
-use super::verify::{UNREAD, affected_json, lost_snapshot_text, report_affected, report_loss};
+use super::verify::{
+    UNREAD, affected_json, lost_snapshot_text, report_affected, report_loss, report_withheld,
+};
 use crate::context::{Context, moment};
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
@@ -139,6 +141,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "swept": outcome.swept,
         "made_in_stores": made,
         "indexed": outcome.indexed,
+        "waiting": names_json(&plan.waiting),
+        "postponed": names_json(&outcome.postponed),
         "lost": outcome.lost.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
         "replicas": fetching.json(),
         "affected": affected_json(&outcome.affected),
@@ -168,15 +172,39 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             count_text(outcome.lost.len() as u64),
         ))?;
     }
+    let exit = report_waiting(context, &plan, outcome.postponed.len())?;
     let is_fetched = fetching.outcome.failed.is_empty();
     if is_fetched && outcome.affected.is_empty() && outcome.lost.is_empty() && outcome.rescued == 0
     {
-        return Ok(Exit::Done.into());
+        return Ok(exit.into());
     }
     if !outcome.affected.is_empty() {
         report_loss(context, outcome.affected.len(), !replicas.is_empty())?;
     }
     Ok(Exit::Damaged.into())
+}
+
+/// Says of how many objects nothing is known, and gives the exit code of a repair that has nothing
+/// else to say.
+fn report_waiting(
+    context: &Context,
+    plan: &RepairPlan,
+    postponed: usize,
+) -> Result<Exit, CliError> {
+    let waiting = vec![Withheld::Archived; plan.waiting.len()];
+    report_withheld(context, &waiting, "not checked, and left as they are")?;
+    if postponed > 0 {
+        let arenas = counted(postponed as u64, "damaged arena was", "damaged arenas were");
+        context.terminal.line(format!(
+            "{arenas} left as they are, because what their chunks need cannot be read at present: \
+             run `strongroom repair` again when it can"
+        ))?;
+    }
+    Ok(if waiting.is_empty() && postponed == 0 { Exit::Done } else { Exit::Withheld })
+}
+
+fn names_json(names: &[ObjectName]) -> serde_json::Value {
+    names.iter().map(|name| name.as_str()).collect()
 }
 
 /// Says what would be done, and what would stay lost. Ends as the repair would.
@@ -210,6 +238,7 @@ fn show_plan(
     context.terminal.json(&json!({
         "event": "plan",
         "objects": plan.objects,
+        "waiting": names_json(&plan.waiting),
         "steps": plan.steps.iter().map(step_text).collect::<Vec<_>>(),
         "fetch": fetches,
         "recover": plan.lost_snapshots.iter().map(|lost| lost.id.to_string())
@@ -240,8 +269,9 @@ fn show_plan(
         }
         report_loss(context, affected.len(), !fetching.replicas.is_empty())?;
     }
+    let exit = report_waiting(context, &plan, 0)?;
     let is_sure = plan.steps.iter().all(RepairStep::is_sure);
-    Ok(if affected.is_empty() && lost == 0 && is_sure { Exit::Done } else { Exit::Damaged }.into())
+    Ok(if affected.is_empty() && lost == 0 && is_sure { exit } else { Exit::Damaged }.into())
 }
 
 /// Makes stores again that were erased, of a repository over several. Returns how many objects.

@@ -13,6 +13,7 @@ use strongroom_upkeep::{
     CopyOutcome, MirrorOutcome, MirrorPlan, mirror, plan_mirror, plan_replica, replicate,
 };
 
+use super::verify::{report_withheld, withheld_json};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
@@ -38,6 +39,8 @@ enum Done {
     Well,
     /// Something is damaged at the source.
     Damaged,
+    /// Something waits in an archive at the source, or is not readable by this key.
+    Withheld,
     /// The replica has other objects of the same names.
     Conflicts,
 }
@@ -69,6 +72,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         match done {
             Ok(Done::Well) => {}
             Ok(Done::Damaged) => code = Exit::Damaged,
+            Ok(Done::Withheld) if code != Exit::Damaged => code = Exit::Withheld,
+            Ok(Done::Withheld) => {}
             Ok(Done::Conflicts) if code == Exit::Done => code = Exit::Incomplete,
             Ok(Done::Conflicts) => {}
             // The other targets do not depend on this one.
@@ -152,6 +157,8 @@ fn copy(
             counted(keys as u64, "key object", "key objects"),
         ));
     }
+    let withheld: Vec<_> = outcome.withheld.iter().map(|(_, why)| *why).collect();
+    report_withheld(context, &withheld, "not sent")?;
     if !outcome.lost.is_empty() {
         context.terminal.line(
             "what is damaged here was not copied: `strongroom repair --from` brings it back from a \
@@ -159,7 +166,11 @@ fn copy(
         )?;
         return Ok(Done::Damaged);
     }
-    Ok(if outcome.conflicts.is_empty() { Done::Well } else { Done::Conflicts })
+    Ok(match (withheld.is_empty(), outcome.conflicts.is_empty()) {
+        (false, _) => Done::Withheld,
+        (true, false) => Done::Conflicts,
+        (true, true) => Done::Well,
+    })
 }
 
 fn report(
@@ -185,6 +196,7 @@ fn report(
         "removed": removed.removed,
         "bytes_removed": removed.removed_bytes,
         "lost": names(&mut outcome.lost.iter().map(|(name, _)| name)),
+        "withheld": withheld_json(outcome.withheld.iter().map(|(name, why)| (name, *why))),
         "conflicts": names(&mut outcome.conflicts.iter()),
         "only_in_target": names(&mut outcome.only_in_target.iter()),
     }))?;

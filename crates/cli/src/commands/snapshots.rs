@@ -87,10 +87,17 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     for (id, error) in &list.newer {
         report(context, Severity::Warning, *id, error);
     }
+    let mut exit = Exit::Done;
     for (id, error) in &list.unreadable {
-        report(context, Severity::Damage, *id, error);
+        if error.is_withheld() {
+            report(context, Severity::Warning, *id, error);
+            exit = if exit == Exit::Done { Exit::Withheld } else { exit };
+        } else {
+            report(context, Severity::Damage, *id, error);
+            exit = Exit::Damaged;
+        }
     }
-    Ok(if list.unreadable.is_empty() { Exit::Done } else { Exit::Damaged }.into())
+    Ok(exit.into())
 }
 
 fn report(context: &Context, severity: Severity, id: SnapshotId, error: &RepositoryError) {

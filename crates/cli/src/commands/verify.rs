@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use strongroom_backend::{BackendError, Refusal};
+use strongroom_backend::{BackendError, ObjectName, Refusal, Withheld};
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
 use strongroom_repository::RepositoryError;
 use strongroom_upkeep::{
@@ -11,7 +11,7 @@ use strongroom_upkeep::{
 };
 
 use crate::context::Context;
-use crate::exit::{CliError, Exit};
+use crate::exit::{ARCHIVED, CliError, Exit, FORBIDDEN};
 use crate::paint::Style;
 use crate::progress::Words;
 use crate::terminal::{name_json, path_json, printable, printable_bytes};
@@ -123,6 +123,18 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     report_affected(context, &outcome.affected)?;
     report_sessions(context, &outcome)?;
     report_missing(context, &outcome)?;
+    let withheld: Vec<_> = outcome.withheld.iter().map(|(_, why, _)| *why).collect();
+    report_withheld(context, &withheld, "not checked")?;
+    if outcome.withheld_entries > 0 {
+        let entries = counted(outcome.withheld_entries, "entry needs", "entries need");
+        context
+            .terminal
+            .line(format!("{entries} what could not be read; nothing of it is known to be lost"))?;
+    }
+    if outcome.is_sound() && !outcome.is_complete() {
+        context.terminal.line("no damage was found in what could be read")?;
+        return Ok(Exit::Withheld.into());
+    }
     if outcome.is_sound() {
         context.terminal.styled_line(Style::Good, "no damage was found")?;
         return Ok(Exit::Done.into());
@@ -138,6 +150,36 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         ))?,
     }
     Ok(Exit::Damaged.into())
+}
+
+/// How many objects the place withholds, and what to do about it. `what` says what was not done.
+pub fn report_withheld(
+    context: &Context,
+    withheld: &[Withheld],
+    what: &str,
+) -> Result<(), CliError> {
+    for (why, hint) in [(Withheld::Archived, ARCHIVED), (Withheld::Forbidden, FORBIDDEN)] {
+        let count = withheld.iter().filter(|found| **found == why).count() as u64;
+        if count > 0 {
+            let objects = counted(count, "object is", "objects are");
+            context.terminal.line(format!("{objects} {why}: {what}; {hint}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Objects that the place withholds, for programs.
+pub fn withheld_json<'w>(
+    withheld: impl Iterator<Item = (&'w ObjectName, Withheld)>,
+) -> serde_json::Value {
+    let item = |(name, why): (&ObjectName, Withheld)| {
+        let why = match why {
+            Withheld::Archived => "archived",
+            Withheld::Forbidden => "forbidden",
+        };
+        json!({ "object": name.as_str(), "why": why })
+    };
+    withheld.map(item).collect()
 }
 
 /// Whether the credentials allow to look and not to store, or the place shows what it was.
@@ -167,6 +209,8 @@ fn summary_json(outcome: &VerifyOutcome, vouched: usize, seconds: f64) -> serde_
         "faults": outcome.faults.iter().map(|(name, fault)| json!({
             "object": name.as_str(), "fault": fault.to_string(),
         })).collect::<Vec<_>>(),
+        "withheld": withheld_json(outcome.withheld.iter().map(|(name, why, _)| (name, *why))),
+        "entries_withheld": outcome.withheld_entries,
         "affected": affected_json(&outcome.affected),
         "strangers": outcome.strangers.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
         "open_sessions": outcome.open_sessions.iter().map(|open| json!({
@@ -262,10 +306,7 @@ pub fn report_loss(
         terminal.line("if there is a replica, get it back: `strongroom repair --from REPLICA`")?;
     }
     terminal.line("back up the same paths again: what is still there replaces what is lost")?;
-    Ok(terminal.line(
-        "the rest of each snapshot is restored as always; `strongroom forget` removes a snapshot \
-         that is of no more use",
-    )?)
+    Ok(terminal.line("the rest of each snapshot is restored as always")?)
 }
 
 /// The files that need what is lost, for programs.

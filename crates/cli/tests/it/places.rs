@@ -276,7 +276,7 @@ fn a_machine_that_may_only_put_backs_up_and_reads_nothing() {
     }
     machine
         .run(&["restore", &format!("latest:{tree}"), "--target", "x"])
-        .exits(1)
+        .exits(8)
         .warns("the role put-only may not");
     machine.run(&["forget", "latest"]).exits(1).warns("the role put-only may not");
     machine.run(&["prune"]).exits(1).warns("the role put-only may not");
@@ -292,4 +292,102 @@ fn a_machine_that_may_only_put_backs_up_and_reads_nothing() {
     let newest = format!("anna:@latest:{tree}");
     owner.run(&["restore", &newest, "--target", target.to_str().unwrap()]).exits(0);
     assert_same(&owner.world.tree(), &target);
+}
+
+/// The laptop of the book: the full passphrase, and a token that may only put.
+#[test]
+fn kept_1_3_who_may_only_put_repairs_nothing() {
+    let house = house();
+    let place = format!("https://{}/room", house.address);
+    let owner = Far::new(&place, token(&house, "admin"));
+    let tree = owner.world.tree();
+    let tree = tree.to_str().unwrap().to_owned();
+    owner.run(&[&["init"][..], &CHEAP].concat()).exits(0);
+    grow(&owner.world.tree(), 1, TreeOptions { entries: 40, ..TreeOptions::default() });
+    owner.run(&["backup", &tree]).exits(0);
+    let mut laptop = Far::new(&place, token(&house, "put-only"));
+    laptop.world = owner.world;
+    std::fs::write(laptop.world.path("tree/new"), vec![3; 100_000]).unwrap();
+    laptop.run(&["backup", &tree]).exits(0);
+    let arenas = house.folder.path().join("house/rooms/room/arenas");
+    let names = || {
+        let listed = std::fs::read_dir(&arenas).unwrap();
+        let mut names: Vec<_> = listed.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    let refused = "the role put-only may not read";
+    for words in [&["repair"][..], &["repair", "--keyless"], &["repair", "--dry-run"]] {
+        let run = laptop.run(words).exits(8).warns(refused).warns("no damage is known");
+        assert!(!run.out.contains("damage") && !run.out.contains("lost"), "{}", run.out);
+    }
+    let replica = laptop.world.path("replica");
+    let replica = replica.to_str().unwrap();
+    for words in [&["verify"][..], &["verify", "--data"], &["verify", "--keyless"]] {
+        let run = laptop.run(words).exits(8).says("not readable by this key: not checked");
+        assert!(!run.out.contains("beyond parity"), "{}", run.out);
+    }
+    laptop.run(&["replicate", replica]).exits(8).says("not readable by this key: not sent");
+    assert_eq!(names(), before, "something was planted");
+    let mut owner = Far::new(&place, token(&house, "admin"));
+    owner.world = laptop.world;
+    owner.run(&["verify", "--data"]).exits(0).says("no damage was found");
+    owner.run(&["repair"]).exits(0).says("nothing to repair");
+    owner.run(&["forget", "--keep-last", "1", "--yes"]).exits(0);
+    owner.run(&["prune", "--max-unused", "0"]).exits(0);
+    let again = owner.run(&["backup", &tree, "--json"]).exits(0).summary();
+    assert_eq!(again["bytes_new"], 0, "{again}");
+    owner.run(&["verify", "--data"]).exits(0).says("no damage was found");
+}
+
+/// Arenas in a class that sleeps, from the first backup to the day when they were brought back.
+#[test]
+fn kept_1_6_a_bucket_that_sleeps_is_not_damaged() {
+    let store = moto();
+    let variables = store.variables(store.server.address);
+    let mut far = Far::new("s3://bucket/a", variables.clone());
+    far.run(&[&["init"][..], &CHEAP].concat()).exits(0);
+    far.variables.push(("STRONGROOM_S3_STORAGE_CLASS".to_owned(), "DEEP_ARCHIVE".to_owned()));
+    let tree = far.world.tree();
+    let tree = tree.to_str().unwrap().to_owned();
+    grow(&far.world.tree(), 1, TreeOptions { entries: 40, ..TreeOptions::default() });
+    far.run(&["backup", &tree]).exits(0).warns("have to be brought back");
+    far.variables = variables;
+    let is_silent = |run: &Run| {
+        for word in ["damaged", "lost in", "strongroom forget", "strongroom repair"] {
+            let text = format!("{}{}", run.out, run.err);
+            assert!(!text.contains(word), "{word}: {text}");
+        }
+    };
+    // The machine's cache is gone.
+    let forget_cache = || std::fs::remove_dir_all(far.world.path("cache")).unwrap();
+    forget_cache();
+    is_silent(&far.run(&["ls", "latest"]).exits(8).warns("bring the objects back"));
+    let target = far.world.path("target");
+    let restore = ["restore", "latest", "--target", target.to_str().unwrap()];
+    is_silent(&far.run(&restore).exits(8).warns("bring the objects back"));
+    for words in [&["verify"][..], &["verify", "--data"]] {
+        is_silent(&far.run(words).exits(8).says("waiting in an archive: not checked"));
+    }
+    is_silent(&far.run(&["repair"]).exits(8).says("left as they are"));
+    let replica = far.world.path("replica");
+    let replica = replica.to_str().unwrap();
+    is_silent(&far.run(&["replicate", replica]).exits(8).says("waiting in an archive: not sent"));
+    is_silent(&far.run(&["prune"]).exits(8).warns("bring the objects back"));
+    let run = far.run(&["backup", &tree]).exits(0).warns("is stored again");
+    is_silent(&run);
+    is_silent(&far.run(&["verify"]).exits(8));
+    store.by_amazons_client(
+        "for found in s3.list_objects_v2(Bucket='bucket', Prefix='a/arenas/')['Contents']:\n    \
+         if found['StorageClass'] == 'DEEP_ARCHIVE':\n        \
+         s3.restore_object(Bucket='bucket', Key=found['Key'], RestoreRequest={'Days': 1})",
+    );
+    far.run(&["verify", "--data"]).exits(0).says("no damage was found");
+    let again = far.world.path("again");
+    let first = format!("latest~1:{tree}");
+    far.run(&["restore", &first, "--target", again.to_str().unwrap()]).exits(0);
+    assert_same(&far.world.tree(), &again);
+    far.run(&["replicate", replica]).exits(0);
+    far.run(&["prune"]).exits(0);
 }

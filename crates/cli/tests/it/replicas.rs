@@ -68,12 +68,29 @@ fn a_repository_is_mended_and_made_again_from_a_replica() {
 }
 
 #[test]
+fn kept_1_9_an_audit_says_what_it_did_not_read() {
+    let world = World::with_repository();
+    for number in 0..8 {
+        let bytes = strongroom_testkit::Random::new(number).noise(100_000);
+        world.feed(&format!("backup --stdin file{number}"), &bytes).exits(0);
+    }
+    let replica = world.path("replica").display().to_string();
+    world.run(["replicate", &replica]).exits(0);
+    let run = world.run(["audit", &replica]).exits(0).says("no damage was found in what was read");
+    let run = run.says("only the length is known").says("audit --data");
+    assert!(!run.out.contains("no damage was found in the replica"), "{}", run.out);
+    let summary = world.run(["audit", &replica, "--json"]).exits(0).summary();
+    assert!(summary["unread"].as_u64() > Some(0), "{summary}");
+    world.run(["audit", &replica, "--data"]).exits(0).says("no damage was found in the replica");
+}
+
+#[test]
 fn an_audit_finds_what_changed_in_a_replica() {
     let world = World::with_tree(903);
     world.backup().exits(0);
     let replica = world.path("replica").display().to_string();
     world.run(["replicate", &replica]).exits(0);
-    world.run(["audit", &replica]).exits(0).says("no damage was found in the replica");
+    world.run(["audit", &replica, "--data"]).exits(0).says("no damage was found in the replica");
     let files = strongroom_testkit::damage::files_below(&world.path("replica"));
     let arena = files.iter().find(|path| path.parent().unwrap().ends_with("arenas")).unwrap();
     let mut bytes = fs::read(arena).unwrap();

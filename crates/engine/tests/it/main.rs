@@ -43,4 +43,5 @@ mod stats;
 mod stripes;
 mod trust;
 mod verify;
+mod withheld;
 mod world;

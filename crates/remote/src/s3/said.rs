@@ -69,9 +69,7 @@ impl Said {
                 refused(Refusal::Region)
             }
             // Its class keeps it where it must be asked for hours before it is read.
-            "InvalidObjectState" => {
-                Failure::Unreadable(std::io::Error::new(std::io::ErrorKind::Unsupported, text))
-            }
+            "InvalidObjectState" => refused(Refusal::Archived),
             "SlowDown" | "ServiceUnavailable" | "RequestLimitExceeded" | "TooManyRequests"
             // Two conditional requests at once: one of them wins, and the next answer says which.
             | "ConditionalRequestConflict" | "OperationAborted" => {

@@ -127,6 +127,7 @@ fn refusals_are_named() {
         (301, "PermanentRedirect", "", Refusal::Region),
         (400, "AuthorizationHeaderMalformed", "the region 'x' is wrong", Refusal::Region),
         (403, "AccessDenied", "Access Denied", Refusal::Right),
+        (403, "InvalidObjectState", "not valid for its class", Refusal::Archived),
         (
             403,
             "AccessDenied",

@@ -11,7 +11,7 @@
 //! relied on, and not before.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,9 +19,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use strongroom_arena::{
     Arena, ArenaError, ArenaName, ArenaStore, ListedArena, ListedArenas, SlotRef,
 };
-use strongroom_backend::{Backend, each_read_ahead};
+use strongroom_backend::{Backend, BackendError, Operation, Refusal, Withheld, each_read_ahead};
 use strongroom_base::regimes::{ARE_COUNTED, Regime, reached_if};
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SizeLimits, SnapshotId};
+use strongroom_base::units::counted;
+use strongroom_base::{
+    ArenaId, Cancel, Fingerprint, Location, Monitor, Problem, Severity, SizeLimits, SnapshotId,
+};
 use strongroom_index::{Index, IndexError};
 
 use super::arenas::{Arenas, Orphans, SessionTag};
@@ -48,6 +51,8 @@ pub struct ChunkIndex {
     own_from: u32,
     /// A part of the cache could not be read or written: the next session makes it again.
     broken: AtomicBool,
+    /// Filled like `checked`.
+    withheld: RefCell<WithheldArenas>,
 }
 
 /// The result of bringing the index up to date.
@@ -62,6 +67,18 @@ pub struct Refreshed {
     pub untrusted: usize,
     /// Arenas whose summary cannot be read: nothing in them is reused until they are repaired.
     pub unreadable: usize,
+    /// Arenas whose summary, or that of a base, the place withholds: nothing in them is reused until
+    /// it can be read.
+    pub withheld: usize,
+}
+
+/// Arenas that this index could not ask for their chunks, because the place withholds them.
+#[derive(Debug, Default)]
+struct WithheldArenas {
+    /// Why each is withheld, and what the place said.
+    found: BTreeMap<ArenaId, (Withheld, String)>,
+    /// How many of these were reported.
+    said: usize,
 }
 
 impl ChunkIndex {
@@ -94,8 +111,8 @@ impl ChunkIndex {
     fn with(index: Index, arenas: Arenas, orphans: Orphans) -> Self {
         let index = index.with_heads_max(HEADS_MAX);
         let (checked, collections) = (RefCell::default(), Arc::default());
-        let broken = AtomicBool::new(false);
-        Self { index, arenas, orphans, checked, collections, own_from: 0, broken }
+        let (broken, withheld) = (AtomicBool::new(false), RefCell::default());
+        Self { index, arenas, orphans, checked, collections, own_from: 0, broken, withheld }
     }
 
     /// The same, with the limits of its repository.
@@ -154,8 +171,16 @@ impl ChunkIndex {
             if self.collections.is_dead(id) {
                 continue;
             }
-            let genuine = store.genuine(listed.generations(id))?.unwrap_or_default();
+            let genuine = match store.genuine(listed.generations(id)) {
+                Err(error) if self.notes_withheld(id, &error) => Vec::new(),
+                other => other?.unwrap_or_default(),
+            };
             store.learn(genuine.last().unwrap_or(&newest).name);
+            // It is not asked twice in a session: that would be a request for each look at the arenas.
+            if self.withheld.borrow().found.contains_key(&id) {
+                refreshed.withheld += 1;
+                continue;
+            }
             if !self.exists(id) || (!self.is_trusted(id) && store.is_vouched(id)) {
                 wanted.push(newest);
             }
@@ -171,9 +196,10 @@ impl ChunkIndex {
                 let id = newest.name.id;
                 match opened {
                     Ok((arena, object_bytes)) if arena.trusted => {
-                        self.forget_untrusted(id);
-                        self.cover(&arena, object_bytes, listed, store)?;
-                        refreshed.read += 1;
+                        match self.cover(&arena, object_bytes, listed, store)? {
+                            true => refreshed.read += 1,
+                            false => refreshed.withheld += 1,
+                        }
                         // Read once and not needed again soon.
                         store.forget(id);
                     }
@@ -187,6 +213,7 @@ impl ChunkIndex {
                         monitor.detail(&format!("its summary cannot be read: {error}"));
                         refreshed.unreadable += 1;
                     }
+                    Err(error) if self.notes_withheld(id, &error) => refreshed.withheld += 1,
                     Err(error) => return Err(error.into()),
                 }
                 Ok(())
@@ -251,33 +278,45 @@ impl ChunkIndex {
         0
     }
 
+    /// Adds the chunks of an arena; returns false, and adds nothing, if the place withholds one with
+    /// bases of its deltas: these would be remembered as gone.
     fn cover(
         &mut self,
         arena: &Arena,
         object_bytes: u64,
         listed: &ListedArenas,
         store: &ArenaStore,
-    ) -> Result<(), RepositoryError> {
+    ) -> Result<bool, RepositoryError> {
+        let mut usable = Vec::new();
+        for (slot, entry) in arena.slots() {
+            if entry.fingerprint != Fingerprint::ZERO {
+                match are_there(entry.bases, listed, store, &self.collections) {
+                    Err(RepositoryError::Arena(error)) if self.notes_withheld(arena.id, &error) => {
+                        return Ok(false);
+                    }
+                    is_usable => usable.push((slot, is_usable?)),
+                }
+            }
+        }
+        self.forget_untrusted(arena.id);
         let ordinal = self.arenas.push(ListedArena { name: arena.name(), object_bytes });
         self.note_session(ordinal, arena.origin.session);
-        let (mut chunks, mut has_deltas) = (0, false);
-        for (slot, entry) in arena.slots() {
-            if entry.fingerprint == Fingerprint::ZERO {
-                continue;
-            }
-            has_deltas |= !entry.bases.is_empty();
-            if are_there(entry.bases, listed, store, &self.collections)? {
+        let mut chunks = 0;
+        for (slot, is_usable) in usable {
+            let entry = arena.slot(slot).expect("it was just listed");
+            if is_usable {
                 self.keep(&entry.fingerprint, ordinal, slot);
                 chunks += 1;
             } else {
                 self.orphans.insert((ordinal, slot));
             }
         }
+        let has_deltas = arena.summary.slots.base_count() > 0;
         self.arenas.update(ordinal, |covered| {
             covered.chunks = chunks;
             covered.has_deltas = has_deltas;
         });
-        Ok(())
+        Ok(true)
     }
 
     /// Inserts. A cache that can no longer be written is given up, and later insertions stay in
@@ -362,6 +401,9 @@ impl ChunkIndex {
         let found = self.lookup(fingerprint).filter(|found| !self.excludes(*found));
         let Some(found) = found else { return Ok(None) };
         if !self.is_in_place(fingerprint, found, store)? {
+            if self.withheld.borrow().found.contains_key(&found.arena) {
+                return Ok(None);
+            }
             self.broken.store(true, Ordering::Relaxed);
             return Ok(None);
         }
@@ -379,7 +421,7 @@ impl ChunkIndex {
         for newest in ListedArenas::list(backend)?.newest() {
             let id = newest.name.id;
             let arena = match store.arena(id) {
-                Err(error) if error.is_unreadable() => continue,
+                Err(error) if error.is_unreadable() || self.notes_withheld(id, &error) => continue,
                 other => other?,
             };
             for (slot, entry) in arena.slots() {
@@ -458,6 +500,7 @@ impl ChunkIndex {
         let arena = match store.arena(location.arena) {
             Ok(arena) => arena,
             Err(error) if error.is_unreadable() => return Ok(false),
+            Err(error) if self.notes_withheld(location.arena, &error) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
         let Some(slot) = arena.slot(location.slot) else { return Ok(false) };
@@ -502,6 +545,7 @@ impl ChunkIndex {
         match store.arena(place.arena) {
             Ok(arena) => Ok(arena.slot(place.slot).is_some_and(check)),
             Err(error) if error.is_unreadable() => Ok(false),
+            Err(error) if self.notes_withheld(place.arena, &error) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -530,6 +574,7 @@ impl ChunkIndex {
         let arena = match store.arena(id) {
             Ok(arena) => arena,
             Err(error) if error.is_unreadable() => return Ok(None),
+            Err(error) if self.notes_withheld(id, &error) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let mut orphans = HashSet::new();
@@ -541,12 +586,52 @@ impl ChunkIndex {
                 let is_there = self.is_trusted(base.arena)
                     && !self.excludes(*base)
                     && self.is_slot(*base, store, is_whole)?;
+                // Whether it is there is known when it can be read: that is no orphan to remember.
+                if !is_there && self.withheld.borrow().found.contains_key(&base.arena) {
+                    return Ok(None);
+                }
                 if !is_there {
                     orphans.insert(slot);
                 }
             }
         }
         Ok(Some(orphans))
+    }
+
+    /// Whether an error says that the place withholds an arena, which is noted then.
+    fn notes_withheld(&self, id: ArenaId, error: &ArenaError) -> bool {
+        let Some(why) = error.withheld() else { return false };
+        let mut withheld = self.withheld.borrow_mut();
+        withheld.found.entry(id).or_insert_with(|| (why, error.to_string()));
+        true
+    }
+
+    /// The error of an arena that could not be asked for its chunks, because the place withholds it.
+    pub fn withheld_arena(&self) -> Option<RepositoryError> {
+        let withheld = self.withheld.borrow();
+        let (id, (why, answer)) = withheld.found.first_key_value()?;
+        let refusal = match why {
+            Withheld::Archived => Refusal::Archived,
+            Withheld::Forbidden => Refusal::Right,
+        };
+        let what = format!("arena {id}");
+        let (operation, answer) = (Operation::Read, answer.clone());
+        Some(BackendError::Refused { operation, what, refusal, answer }.into())
+    }
+
+    /// Says of how many arenas nothing is reused, because the place withholds them: once of each.
+    pub fn say_withheld(&self, monitor: &dyn Monitor) {
+        let mut withheld = self.withheld.borrow_mut();
+        let new = withheld.found.len() - withheld.said;
+        let Some((why, answer)) = withheld.found.values().next().filter(|_| new > 0) else {
+            return;
+        };
+        let arenas = counted(new as u64, "arena is", "arenas are");
+        let message = format!(
+            "{arenas} {why}: what is in them cannot be looked up, and is stored again ({answer})"
+        );
+        monitor.problem(Problem { severity: Severity::Warning, path: None, message: &message });
+        withheld.said = withheld.found.len();
     }
 
     /// Leaves out slots that do not hold what their summaries say, until their arenas are

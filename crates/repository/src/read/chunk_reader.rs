@@ -211,13 +211,16 @@ impl ChunkReader {
             });
         }
         let mut why = match self.read_at(content, &chunk.fingerprint, chunk.location) {
-            Err(error) if error.is_lost_chunk() => error,
+            Err(error) if error.is_lost_chunk() || error.is_withheld() => error,
             other => return other,
         };
-        self.store.turn_to_genuine()?;
+        // Whether a planted generation was read does not matter to a place that withholds the arena.
+        if !why.is_withheld() {
+            self.store.turn_to_genuine()?;
+        }
         let read = |place| match self.read_at(content, &chunk.fingerprint, place) {
-            Err(error) if error.is_lost_chunk() => {
-                if place == chunk.location {
+            Err(error) if error.is_lost_chunk() || error.is_withheld() => {
+                if error.is_withheld() || (place == chunk.location && !why.is_withheld()) {
                     why = error;
                 }
                 Ok(None)
@@ -227,6 +230,13 @@ impl ChunkReader {
         if let Some(bytes) = self.from_places(chunk, read)? {
             reached(Regime::ChunkElsewhere);
             return Ok(bytes);
+        }
+        // As long as a place with the chunk may be withheld, it is not lost.
+        if why.is_withheld() {
+            return Err(why);
+        }
+        if let Some(withheld) = self.withheld_arena() {
+            return Err(withheld);
         }
         Err(RepositoryError::ChunkLost {
             fingerprint: chunk.fingerprint,
@@ -263,6 +273,13 @@ impl ChunkReader {
             tried.iter().for_each(|place| self.store.forget(place.arena));
         }
         Ok(None)
+    }
+
+    /// The error of an arena whose summary could not be asked for chunks, because the place
+    /// withholds it: any chunk that was not found may be there.
+    pub fn withheld_arena(&self) -> Option<RepositoryError> {
+        let slot = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.as_ref()?.index.withheld_arena()
     }
 
     /// Another place of a chunk than those already tried.
@@ -346,7 +363,7 @@ impl ChunkReader {
 
     /// The block that has a slot.
     pub fn block_of(&self, location: Location) -> Result<Arc<OpenBlock>, ArenaError> {
-        let arena = self.store.arena(location.arena)?;
+        let arena = self.store.outline(location.arena)?;
         let place = arena.block_of(location.slot).ok_or_else(|| slot_lost(location))?;
         self.store.block(&arena, place)
     }
@@ -441,12 +458,15 @@ impl ChunkReader {
     }
 }
 
-/// What a writer makes of a comparison with something that cannot be read: it is not relied on.
+/// What a writer makes of a comparison with something that cannot be read, or is not given to it:
+/// it is not relied on.
 pub fn false_if_unreadable(
     compared: Result<bool, RepositoryError>,
 ) -> Result<bool, RepositoryError> {
     match compared {
-        Err(error) if error.is_damage() || error.is_lost_chunk() => Ok(false),
+        Err(error) if error.is_damage() || error.is_lost_chunk() || error.is_withheld() => {
+            Ok(false)
+        }
         Err(RepositoryError::Arena(ArenaError::PutOnly)) => Ok(false),
         other => other,
     }

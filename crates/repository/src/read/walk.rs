@@ -32,7 +32,7 @@ pub enum SnapshotEvent<'w> {
         /// Its path.
         path: &'w [u8],
     },
-    /// Entries of the directory that the walk is in are lost: once for each directory.
+    /// Entries of the directory that the walk is in cannot be read: once for each directory.
     Lost {
         /// The path of the directory.
         path: &'w [u8],
@@ -76,6 +76,7 @@ pub struct SnapshotWalk<'r> {
     // An explicit stack: trees are deeper than stacks.
     levels: Vec<Level<'r>>,
     next: Next,
+    passes_withheld: bool,
 }
 
 /// A directory on the way.
@@ -109,7 +110,21 @@ impl<'r> SnapshotWalk<'r> {
             Found::Entry { path, .. } => [b"/", path.as_slice()].concat(),
         };
         let (top, cancel) = (found.clone(), cancel.clone());
-        Self { reader, cancel, top, path, levels: Vec::new(), next: Next::ReportTop }
+        Self {
+            reader,
+            cancel,
+            top,
+            path,
+            levels: Vec::new(),
+            next: Next::ReportTop,
+            passes_withheld: false,
+        }
+    }
+
+    /// The same walk, to which a directory that the place withholds is [`SnapshotEvent::Lost`] too:
+    /// the error says so, and the walk goes on. Otherwise it ends the walk.
+    pub fn passing_withheld(self) -> Self {
+        Self { passes_withheld: true, ..self }
     }
 
     /// The next event; none at the end.
@@ -167,6 +182,7 @@ impl<'r> SnapshotWalk<'r> {
                 }
                 Ok(false) => break,
                 Err(error) if error.is_damage() => error,
+                Err(error) if error.is_withheld() && self.passes_withheld => error,
                 Err(error) => return Err(error),
             };
             level.losses += 1;

@@ -118,7 +118,7 @@ pub fn list_sessions(repository: &Repository) -> Result<Vec<ListedSession>, Repo
         match read_small(repository.backend(), &info.name, ObjectKind::Session, Some(&id.0)) {
             // It ended between the listing and the reading.
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
-            Err(error) if !error.is_damage() => return Err(error),
+            Err(error) if !error.is_damage() && !error.is_withheld() => return Err(error),
             Err(error) => sessions.push(ListedSession { id, domain: None, head: Err(error) }),
             Ok(body) => sessions.push(open_session(repository, id, &body)),
         }

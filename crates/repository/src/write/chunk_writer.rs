@@ -102,6 +102,7 @@ impl<'r> ChunkWriter<'r> {
         index.respect(session.collections.clone());
         let (backend, store) = (repository.backend(), reader.store());
         index.refresh_from(&stored.arenas, backend, store, monitor, cancel)?;
+        index.say_withheld(monitor);
         drop(stored.arenas);
         let origin = session.origin();
         let times = Arc::new(StageTimes::default());
@@ -377,6 +378,7 @@ impl<'r> ChunkWriter<'r> {
         if let Packing::Packer(packer) = packer {
             let written = times.time(Stage::Wait, || packer.finish())?;
             note_written(&mut index, &mut stats, &written);
+            index.say_withheld(monitor);
             index.flush(monitor);
         }
         Ok(stats)

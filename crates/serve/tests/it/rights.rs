@@ -2,7 +2,7 @@
 
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_backend::{BackendError, ObjectName, Refusal};
-use strongroom_base::Timestamp;
+use strongroom_base::{DomainId, Timestamp};
 use strongroom_serve::{Checks, Role};
 
 use crate::world::{World, object};
@@ -95,6 +95,54 @@ fn every_role_does_what_it_may_and_nothing_else() {
             assert_eq!(outcome(backend.remove(&name)), allowed(keeps || owns || own), "{say}");
             assert_eq!(owner.size(&name).is_ok(), !(keeps || owns || own), "{say}");
         }
+    }
+}
+
+/// What a client that may not read blocks gets of an arena is all that it asked for, or nothing.
+#[test]
+fn kept_1_3_the_front_of_an_arena_is_sent_whole_or_not_at_all() {
+    use strongroom_arena::format::{ArenaHead, SUMMARY_START};
+
+    let world = World::open(Checks::Envelopes);
+    let admin = world.token("room", Role::Admin, None);
+    let owner = world.place(&admin).create(&world.settings(&admin)).unwrap();
+    // Only the head matters: it says where the blocks begin.
+    let head = ArenaHead {
+        block_count: 1,
+        blocks_bytes: 3000,
+        summary_bytes: 500,
+        sealed_key: [7; _],
+        domain: DomainId([7; _]),
+        salt: [0; _],
+    };
+    let blocks_start = head.blocks_start();
+    let mut body = head.pack().to_vec();
+    body.resize(head.body_bytes() as usize, 7);
+    let bytes = object(ObjectKind::DataArena, [5; 16], &body);
+    let name = ObjectName::new("arenas", format!("{}.0", "05".repeat(16)));
+    owner.create(&name, &bytes).unwrap();
+    for role in [Role::PutOnly, Role::Audit] {
+        let key = world.token("room", role, None);
+        let backend = world.place(&key).open(&world.settings(&key)).unwrap().unwrap();
+        let read = |offset: u64, length: u64| backend.read(&name, offset, length as usize);
+        for (offset, length) in
+            [(0, SUMMARY_START as u64), (0, blocks_start), (blocks_start - 1, 1), (10, 20)]
+        {
+            let sent = read(offset, length).unwrap();
+            assert_eq!(sent, bytes[offset as usize..(offset + length) as usize], "{role}");
+        }
+        for (offset, length) in
+            [(0, blocks_start + 1), (0, 1 << 20), (blocks_start - 1, 2), (blocks_start, 1)]
+        {
+            assert_eq!(outcome(read(offset, length)), Outcome::Forbidden, "{role} {offset}");
+        }
+    }
+    // The next generation takes the place of the first: only who may replace creates it.
+    for role in [Role::PutOnly, Role::Append] {
+        let key = world.token("room", role, None);
+        let backend = world.place(&key).open(&world.settings(&key)).unwrap().unwrap();
+        let next = ObjectName::new("arenas", format!("{}.1", "05".repeat(16)));
+        assert_eq!(outcome(backend.create(&next, &bytes)), Outcome::Forbidden, "{role}");
     }
 }
 

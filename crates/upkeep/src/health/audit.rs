@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use strongroom_arena::CacheLimits;
-use strongroom_base::{Cancel, Monitor, SnapshotId};
+use strongroom_base::{Cancel, Monitor, Progress, SnapshotId};
 use strongroom_catalog::recipe::{check_length, read_node};
 use strongroom_catalog::{ChunkRef, Entry, Snapshot};
 use strongroom_repository::{
@@ -18,8 +18,9 @@ use strongroom_repository::{
     SnapshotWalk, TreeKey, TreeMemo, read_vouchers,
 };
 
-use super::bad::{BadPlaces, is_good};
+use super::bad::BadPlaces;
 use super::known_good::KnownGood;
+use super::presence::{Presence, Standing};
 
 /// At most this many losses are named, in some 20 MiB of memory. A directory that holds itself
 /// twice, level upon level, would have more of them than there is memory.
@@ -39,7 +40,7 @@ pub struct Affected {
 }
 
 /// Whether a chunk can be read, from where its recipe says or from elsewhere.
-pub type IsGood<'g> = dyn FnMut(&ChunkRef) -> Result<bool, RepositoryError> + 'g;
+pub type Asking<'a> = dyn FnMut(&ChunkRef) -> Result<Standing, RepositoryError> + 'a;
 
 /// What an audit counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,19 +51,26 @@ pub struct Audited {
     pub trees: u64,
     /// Chunks of content checked.
     pub chunks: u64,
+    /// Files and lists of names of which nothing can be said, because the place withholds an arena
+    /// that they need: each is counted once.
+    pub withheld: u64,
 }
 
-/// Names everything that is affected, in all these snapshots.
+/// Names everything that is affected, in all these snapshots. Entries are counted in the progress,
+/// if there is one, after what was counted before.
 pub fn audit(
     reader: &ChunkReader,
     snapshots: &[Snapshot],
-    is_good: &mut IsGood<'_>,
+    ask: &mut Asking<'_>,
+    progress: Option<&mut Progress>,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<(Vec<Affected>, Audited), RepositoryError> {
     let mut auditor = Auditor {
         reader,
-        is_good,
+        ask,
+        monitor,
+        progress: progress.map(|progress| Entries::of(snapshots, progress)),
         trees: TreeMemo::new(reader.limits().memo_kept_min),
         nodes: NodeMemo::new(reader.limits().memo_kept_min),
         known_good: KnownGood::new(reader.limits().good_marks_max),
@@ -70,8 +78,13 @@ pub fn audit(
         audited: Audited::default(),
     };
     for snapshot in snapshots {
-        monitor.detail(&format!("snapshot {}", snapshot.id.short()));
+        let name = format!("snapshot {}", snapshot.id.short());
+        monitor.detail(&name);
+        monitor.working_on(name.as_ref());
         auditor.snapshot(snapshot, cancel)?;
+        if let Some(progress) = &mut auditor.progress {
+            progress.end(snapshot, monitor);
+        }
     }
     Ok((auditor.affected, auditor.audited))
 }
@@ -84,11 +97,16 @@ pub fn audit_beside_others(
     reader: &ChunkReader,
     snapshots: &[Snapshot],
     bad: &BadPlaces,
+    mut progress: Option<&mut Progress>,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<(Vec<Affected>, Audited), RepositoryError> {
-    let mut good = |chunk: &ChunkRef| is_good(reader, bad, chunk);
-    let (affected, audited) = audit(reader, snapshots, &mut good, monitor, cancel)?;
+    let mut presence = Presence::default();
+    let mut ask = |chunk: &ChunkRef| presence.standing(reader, bad, chunk);
+    let (affected, audited) =
+        audit(reader, snapshots, &mut ask, progress.as_deref_mut(), monitor, cancel)?;
+    // The next one has the memory for itself.
+    drop(presence);
     if affected.is_empty() {
         return Ok((affected, audited));
     }
@@ -97,16 +115,55 @@ pub fn audit_beside_others(
     let named: Vec<Snapshot> = named.cloned().collect();
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
-    let mut good = |chunk: &ChunkRef| is_good(&reader, bad, chunk);
-    let (mut affected, _) = audit(&reader, &named, &mut good, monitor, cancel)?;
+    let mut presence = Presence::default();
+    let mut ask = |chunk: &ChunkRef| presence.standing(&reader, bad, chunk);
+    let (mut affected, _) = audit(&reader, &named, &mut ask, progress, monitor, cancel)?;
     let collections = Collections::read(repository)?;
     affected.retain(|loss| !collections.is_gone(loss.snapshot));
     Ok((affected, audited))
 }
 
+/// How many entries of all snapshots were come to, after the objects that were checked before.
+struct Entries<'p> {
+    progress: &'p mut Progress,
+    /// The count at the end of the present snapshot.
+    end: u64,
+}
+
+impl<'p> Entries<'p> {
+    fn of(snapshots: &[Snapshot], progress: &'p mut Progress) -> Self {
+        let end = progress.files;
+        let entries = snapshots.iter().map(entries_of).fold(end, u64::saturating_add);
+        progress.files_total = Some(entries);
+        // Bytes are not counted any more: entries are what takes time.
+        progress.bytes_total = None;
+        Self { progress, end }
+    }
+
+    /// The walk came to an entry. A snapshot may say that it has fewer than it has.
+    fn step(&mut self, snapshot: &Snapshot, monitor: &dyn Monitor) {
+        let end = self.end.saturating_add(entries_of(snapshot));
+        self.progress.files = self.progress.files.saturating_add(1).min(end);
+        monitor.progress(self.progress);
+    }
+
+    /// The walk is at the end of a snapshot; it passes over what it has seen in another.
+    fn end(&mut self, snapshot: &Snapshot, monitor: &dyn Monitor) {
+        self.end = self.end.saturating_add(entries_of(snapshot));
+        self.progress.files = self.end;
+        monitor.progress(self.progress);
+    }
+}
+
+fn entries_of(snapshot: &Snapshot) -> u64 {
+    snapshot.stats.files.saturating_add(snapshot.stats.directories)
+}
+
 struct Auditor<'r, 'g> {
     reader: &'r ChunkReader,
-    is_good: &'r mut IsGood<'g>,
+    ask: &'r mut Asking<'g>,
+    monitor: &'r dyn Monitor,
+    progress: Option<Entries<'r>>,
     /// Whether a tree is whole, with all below it.
     trees: TreeMemo<bool>,
     /// What is lost of the stream that a node is for.
@@ -121,15 +178,20 @@ struct Auditor<'r, 'g> {
 struct Loss {
     any: bool,
     bytes: u64,
+    /// Of a part nothing can be said.
+    withheld: bool,
 }
 
 impl Loss {
+    const WITHHELD: Self = Self { any: false, bytes: 0, withheld: true };
+
     fn of(bytes: u64) -> Self {
-        Self { any: true, bytes }
+        Self { any: true, bytes, withheld: false }
     }
 
     fn add(&mut self, other: Self) {
         self.any |= other.any;
+        self.withheld |= other.withheld;
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
@@ -139,8 +201,14 @@ impl Auditor<'_, '_> {
         self.audited.snapshots += 1;
         // The directories that the walk is in, and whether all of each is whole so far.
         let mut open: Vec<(TreeKey, bool)> = Vec::new();
-        let mut walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, cancel);
+        let walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, cancel);
+        let mut walk = walk.passing_withheld();
         while let Some(event) = walk.next()? {
+            if matches!(event, SnapshotEvent::Enter(_) | SnapshotEvent::Leaf { .. })
+                && let Some(progress) = &mut self.progress
+            {
+                progress.step(snapshot, self.monitor);
+            }
             let is_whole = match event {
                 SnapshotEvent::Enter(directory) => {
                     let key = TreeKey::of_tree(directory.tree);
@@ -158,7 +226,13 @@ impl Auditor<'_, '_> {
                     if loss.any {
                         self.name(snapshot.id, path, Some(loss.bytes));
                     }
+                    self.audited.withheld += u64::from(loss.withheld);
                     !loss.any
+                }
+                // Nothing is known to be lost: the tree counts as whole, and is not walked again.
+                SnapshotEvent::Lost { error, .. } if error.is_withheld() => {
+                    self.audited.withheld += 1;
+                    true
                 }
                 SnapshotEvent::Lost { path, .. } => {
                     self.name(snapshot.id, path, None);
@@ -212,9 +286,10 @@ impl Auditor<'_, '_> {
                 _ if chunk.is_hole() => Loss::default(),
                 0 => {
                     self.audited.chunks += 1;
-                    match self.is_good(chunk)? {
-                        true => Loss::default(),
-                        false => Loss::of(chunk.stream_bytes),
+                    match self.standing(chunk)? {
+                        Standing::Good => Loss::default(),
+                        Standing::Withheld => Loss::WITHHELD,
+                        Standing::Lost => Loss::of(chunk.stream_bytes),
                     }
                 }
                 _ => self.loss_in_node(level, chunk)?,
@@ -223,15 +298,15 @@ impl Auditor<'_, '_> {
         Ok(loss)
     }
 
-    fn is_good(&mut self, chunk: &ChunkRef) -> Result<bool, RepositoryError> {
+    fn standing(&mut self, chunk: &ChunkRef) -> Result<Standing, RepositoryError> {
         if self.known_good.has(chunk) {
-            return Ok(true);
+            return Ok(Standing::Good);
         }
-        let is_good = (self.is_good)(chunk)?;
-        if is_good {
+        let standing = (self.ask)(chunk)?;
+        if standing == Standing::Good {
             self.known_good.add(chunk);
         }
-        Ok(is_good)
+        Ok(standing)
     }
 
     /// What is lost of the stream that a node is for. A recipe is at most eight levels deep.
@@ -243,6 +318,7 @@ impl Auditor<'_, '_> {
         let loss = match read_node(node, self.reader).map_err(RepositoryError::from) {
             Ok(refs) => self.loss_in(level - 1, &refs)?,
             Err(error) if error.is_damage() => Loss::of(node.stream_bytes),
+            Err(error) if error.is_withheld() => Loss::WITHHELD,
             Err(error) => return Err(error),
         };
         self.nodes.insert(key, loss);

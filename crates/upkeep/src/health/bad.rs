@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use strongroom_arena::SummarySlot;
 use strongroom_base::{ArenaId, Fingerprint, Location};
 use strongroom_catalog::ChunkRef;
 use strongroom_repository::{ChunkReader, RepositoryError};
@@ -33,6 +34,20 @@ impl BadPlaces {
             lost.extend(gone.map(|slot| Location { arena: *id, slot }));
         }
         lost
+    }
+
+    /// What a reader can still read of an arena beyond parity, in the order of its slots; none for
+    /// any other arena.
+    pub(crate) fn survivors_of(&self, id: ArenaId) -> Option<Vec<(u32, &SummarySlot)>> {
+        let survivors = self.broken.get(&id)?;
+        let mut slots: Vec<_> = survivors.iter().map(|(slot, entry)| (*slot, entry)).collect();
+        slots.sort_unstable_by_key(|(slot, _)| *slot);
+        Some(slots)
+    }
+
+    /// Whether a slot of a whole arena holds something else than the summary says.
+    pub(crate) fn has_slot(&self, place: Location) -> bool {
+        self.slots.contains(&place)
     }
 
     /// Records what was found in an object.
@@ -67,17 +82,8 @@ impl BadPlaces {
     }
 }
 
-/// True if a chunk is where its recipe says, or elsewhere.
-pub(crate) fn is_good(
-    reader: &ChunkReader,
-    bad: &BadPlaces,
-    chunk: &ChunkRef,
-) -> Result<bool, RepositoryError> {
-    let here = |place| Ok(is_at(reader, bad, chunk, place)?.then_some(()));
-    Ok(reader.from_places(chunk, here)?.is_some())
-}
-
-fn is_at(
+/// True if a chunk is in a place, as its summary says.
+pub(crate) fn is_at(
     reader: &ChunkReader,
     bad: &BadPlaces,
     chunk: &ChunkRef,

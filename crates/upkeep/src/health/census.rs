@@ -168,6 +168,10 @@ pub fn missing_sequences(
         "" => own.sequence.max(greatest),
         _ => greatest,
     };
+    // What cannot be opened today may have any of them.
+    if list.unreadable.iter().any(|(_, error)| error.is_withheld()) {
+        return Vec::new();
+    }
     // What is damaged, or of a newer program, is reported as that.
     let unopened: HashSet<SnapshotId> =
         list.unreadable.iter().chain(&list.newer).map(|(id, _)| *id).collect();

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use strongroom_arena::{
     Arena, ArenaContent, ArenaError, ArenaName, Origin, StoredChunk, SummarySlot, Voucher, envelope,
 };
-use strongroom_backend::{Backend, ObjectInfo};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, Withheld};
 use strongroom_base::{ArenaId, Fingerprint, Location};
 use strongroom_repository::{ChunkReader, RepositoryError};
 
@@ -28,6 +28,8 @@ pub struct Looked {
     /// For an arena of another domain in which every chunk is right: what is needed to vouch for
     /// it.
     pub vouchable: Option<Vouchable>,
+    /// Why the place withholds it, and what it said: then nothing else is known of it.
+    pub withheld: Option<(Withheld, String)>,
     /// Slots of a whole arena that hold something else than its summary says.
     pub wrong_slots: Vec<Location>,
 }
@@ -63,6 +65,9 @@ pub fn look_at(
 ) -> Result<Looked, RepositoryError> {
     let mut looked = match look_at_listed(backend, info, depth, reader) {
         Err(RepositoryError::Backend(error)) if error.is_not_found() => Looked::default(),
+        Err(RepositoryError::Backend(error)) if error.is_withheld() => {
+            return Ok(Looked { withheld: withheld(&error), ..Looked::default() });
+        }
         other => other?,
     };
     if let (Some(name), Some(reader)) = (ArenaName::of(&info.name), reader)
@@ -73,6 +78,10 @@ pub fn look_at(
         looked.wrong_slots.clear();
     }
     Ok(looked)
+}
+
+fn withheld(error: &BackendError) -> Option<(Withheld, String)> {
+    error.withheld().map(|why| (why, error.to_string()))
 }
 
 fn look_at_listed(
@@ -128,7 +137,8 @@ pub fn survivors(id: ArenaId, reader: &ChunkReader) -> Survivors {
             let (Some(stored), Some(named)) = (block.chunk(slot), arena.slot(slot)) else {
                 continue;
             };
-            if look_at_chunk(reader, ArenaContent::of(id), stored, named.fingerprint).is_ok() {
+            let found = look_at_chunk(reader, ArenaContent::of(id), stored, named.fingerprint);
+            if matches!(found, Ok(()) | Err(Wrong::Withheld)) {
                 survivors.insert(slot, named.to_slot());
             }
         }
@@ -138,7 +148,7 @@ pub fn survivors(id: ArenaId, reader: &ChunkReader) -> Survivors {
 
 /// Opens every block of an arena and compares every fingerprint.
 pub fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked: Looked) -> Looked {
-    let (mut wrong, mut newer) = (0, 0);
+    let (mut wrong, mut newer, mut withheld) = (0, 0, 0);
     for place in 0..arena.summary.blocks.len() {
         let (offset, length) = arena.span(place..=place);
         // The arena opened, so its spans are within the object.
@@ -157,8 +167,9 @@ pub fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked:
                 _ if matches!(opened, Err(ArenaError::Unknown { .. })) => Err(Wrong::Newer),
                 _ => Err(Wrong::Here),
             };
-            looked.chunks_read += 1;
+            looked.chunks_read += u64::from(found != Err(Wrong::Withheld));
             newer += u64::from(found == Err(Wrong::Newer));
+            withheld += u64::from(found == Err(Wrong::Withheld));
             wrong += u64::from(found == Err(Wrong::Here));
             if matches!(found, Err(Wrong::Here | Wrong::InBase)) {
                 looked.wrong_slots.push(Location { arena: arena.id, slot });
@@ -171,7 +182,7 @@ pub fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked:
         (0, count) => Some(Fault::WrongChunks { count }),
         _ => Some(Fault::Unknown),
     };
-    if !arena.trusted && looked.wrong_slots.is_empty() && newer == 0 {
+    if !arena.trusted && looked.wrong_slots.is_empty() && newer + withheld == 0 {
         let slots = &arena.summary.slots;
         let bases = slots.owned_bases().map(|(_, base)| base.arena).collect();
         let voucher = reader.store().vouch_for(arena.name(), object).ok();
@@ -189,6 +200,8 @@ enum Wrong {
     InBase,
     /// This program: a newer one stored the chunk, and it is not damaged.
     Newer,
+    /// Nothing that is known: the place withholds a base of it.
+    Withheld,
 }
 
 fn look_at_chunk(
@@ -201,6 +214,7 @@ fn look_at_chunk(
     match reader.expand(stored) {
         Ok(bytes) if fingerprinter.fingerprint(&bytes) == named => Ok(()),
         Err(error) if error.is_unknown() => Err(Wrong::Newer),
+        Err(error) if error.is_withheld() => Err(Wrong::Withheld),
         Ok(_) | Err(RepositoryError::Delta(_)) => Err(Wrong::Here),
         Err(_) => Err(Wrong::InBase),
     }

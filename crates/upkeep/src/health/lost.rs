@@ -19,8 +19,9 @@ use strongroom_repository::{
 };
 
 use super::audit::audit;
-use super::bad::{BadPlaces, is_good};
+use super::bad::BadPlaces;
 use super::census::Unclaimed;
+use super::presence::Presence;
 
 /// A snapshot that was removed, as far as it can be made again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +70,11 @@ pub fn find_lost(
         let others = &others;
         let finder =
             Finder { repository, reader, session, others, is_remembered, was_committed, cancel };
-        lost.extend(finder.find()?);
+        match finder.find() {
+            // Nothing can be said of it as long as the place withholds it.
+            Err(error) if error.is_withheld() => {}
+            found => lost.extend(found?),
+        }
     }
     lost.sort_by_key(|snapshot| (snapshot.sequence, snapshot.id));
     Ok(lost)
@@ -135,9 +140,11 @@ impl Finder<'_> {
     fn is_whole(&self, found: &LostSnapshot) -> Result<bool, RepositoryError> {
         let itself = Snapshot { root: found.root.clone(), ..Snapshot::empty(found.id) };
         let bad = BadPlaces::default();
-        let mut is_good = |chunk: &ChunkRef| is_good(self.reader, &bad, chunk);
-        let (affected, _) = audit(self.reader, &[itself], &mut is_good, &Silent, self.cancel)?;
-        Ok(affected.is_empty())
+        let mut presence = Presence::default();
+        let mut ask = |chunk: &ChunkRef| presence.standing(self.reader, &bad, chunk);
+        let (affected, audited) =
+            audit(self.reader, &[itself], &mut ask, None, &Silent, self.cancel)?;
+        Ok(affected.is_empty() && audited.withheld == 0)
     }
 
     /// The arenas of metadata, if the own domain wrote them all.

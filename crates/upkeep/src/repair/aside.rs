@@ -67,7 +67,9 @@ impl Aside<'_> {
     fn sealed(&self, name: &ObjectName) -> Result<Option<Vec<u8>>, BackendError> {
         match read_whole(self.backend(), name, self.repository.config.arena_bytes) {
             Ok(object) => Ok(envelope::repair(&object.bytes).ok()),
-            Err(error) if error.is_not_found() || error.is_damage() => Ok(None),
+            Err(error) if error.is_not_found() || error.is_damage() || error.is_withheld() => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -93,6 +95,8 @@ impl Aside<'_> {
         let can_be_had = match self.fault_of(name) {
             Ok(fault) => fault.is_none_or(|fault| fault.is_repairable() || fault == Fault::Unknown),
             Err(error) if error.is_not_found() => false,
+            // Whatever it is, nothing takes its place.
+            Err(error) if error.is_withheld() => true,
             Err(error) => return Err(error.into()),
         };
         if can_be_had {
@@ -116,12 +120,12 @@ impl Aside<'_> {
             let rightful = match self.fault_of(&info.name) {
                 Ok(Some(Fault::Swapped { rightful })) => rightful,
                 Ok(_) => continue,
-                Err(error) if error.is_not_found() => continue,
+                Err(error) if error.is_not_found() || error.is_withheld() => continue,
                 Err(error) => return Err(error.into()),
             };
             let is_filled = match self.fault_of(&rightful) {
                 Ok(fault) => fault.is_none(),
-                Err(error) if error.is_not_found() => false,
+                Err(error) if error.is_not_found() || error.is_withheld() => false,
                 Err(error) => return Err(error.into()),
             };
             if is_filled {

@@ -20,6 +20,9 @@ pub struct RepairOutcome {
     pub rescued: u64,
     /// Snapshots that had been removed and were committed again.
     pub recovered: u64,
+    /// Arenas that were left as they are, because what they are mended with waits in an archive or
+    /// is not readable by this key.
+    pub postponed: Vec<ObjectName>,
     /// Objects that are lost.
     pub lost: Vec<ObjectName>,
     /// What interrupted writers had left behind.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_arena::{ArenaName, envelope};
-use strongroom_backend::{Backend, BackendError, ObjectName};
+use strongroom_backend::{Backend, BackendError, ObjectName, Withheld};
 use strongroom_base::{Cancel, Monitor, Progress};
 use strongroom_repository::objects::{ASIDE_FOLDER, list_objects, read_whole, twin};
 use strongroom_repository::{RepositoryError, arena_bytes_of, refuse_newer};
@@ -59,6 +59,8 @@ pub struct RepairPlan {
     pub steps: Vec<RepairStep>,
     /// Objects looked at.
     pub objects: u64,
+    /// Objects that wait in an archive: nothing is known of them, and nothing is done to them.
+    pub waiting: Vec<ObjectName>,
     /// Snapshots that were removed and are to be committed again: added by
     /// [`plan_recovery`](super::plan_recovery), which needs a key.
     pub lost_snapshots: Vec<LostSnapshot>,
@@ -83,6 +85,11 @@ impl RepairStep {
 }
 
 /// Looks at every byte of every object and plans. Needs no key.
+///
+/// # Errors
+///
+/// Fails at the first object that this user, key or token may not read ([`Withheld::Forbidden`]): who
+/// may not read cannot tell what is damaged.
 pub fn plan_repair(
     backend: &dyn Backend,
     monitor: &dyn Monitor,
@@ -105,6 +112,9 @@ pub fn plan_repair(
             Ok((_, fault)) => found.note(info.name, fault),
             // Removed since it was listed: a session that ended.
             Err(error) if error.is_not_found() => {}
+            Err(error) if error.withheld() == Some(Withheld::Archived) => {
+                found.waiting.insert(info.name);
+            }
             Err(error) => return Err(error.into()),
         }
         progress.files += 1;
@@ -112,7 +122,8 @@ pub fn plan_repair(
         monitor.progress(&progress);
     }
     let steps = found.steps(backend)?;
-    Ok(RepairPlan { steps, objects: progress.files, lost_snapshots: Vec::new() })
+    let (objects, waiting) = (progress.files, found.waiting.into_iter().collect());
+    Ok(RepairPlan { steps, objects, waiting, lost_snapshots: Vec::new() })
 }
 
 /// What was found in every object.
@@ -123,6 +134,8 @@ struct Found {
     faults: BTreeMap<ObjectName, Option<Fault>>,
     /// The same names in the order in which they were looked at.
     order: Vec<ObjectName>,
+    /// Those that wait in an archive: whatever they are, nothing takes their places.
+    waiting: BTreeSet<ObjectName>,
 }
 
 impl Found {
@@ -144,6 +157,7 @@ impl Found {
         for name in &self.order {
             if let Some(twin) = twin(name)
                 && !self.faults.contains_key(&twin)
+                && !self.waiting.contains(&twin)
                 && self.can_be_had(name)
             {
                 from_copies.push(RepairStep::FromCopy { name: twin, copy: name.clone() });
@@ -152,6 +166,7 @@ impl Found {
                 && twin(name).is_none()
                 && twin(rightful).is_none()
                 && !self.can_be_had(rightful)
+                && !self.waiting.contains(rightful)
                 && self.is_whole_elsewhere(backend, name)?
             {
                 let (name, from) = (rightful.clone(), name.clone());
@@ -187,7 +202,9 @@ impl Found {
     ) -> Result<bool, BackendError> {
         match read_whole(backend, name, self.arena_bytes) {
             Ok(object) => Ok(envelope::repair(&object.bytes).is_ok()),
-            Err(error) if error.is_not_found() || error.is_damage() => Ok(false),
+            Err(error) if error.is_not_found() || error.is_damage() || error.is_withheld() => {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }
@@ -201,7 +218,10 @@ impl Found {
         {
             return RepairStep::FromCopy { name: name.clone(), copy };
         }
-        let why = fault.to_string();
+        let mut why = fault.to_string();
+        if let Some(copy) = twin(name).filter(|copy| self.waiting.contains(copy)) {
+            why.push_str(&format!("; its copy {copy} is {}", Withheld::Archived));
+        }
         match ArenaName::of(name) {
             Some(arena) => RepairStep::Rescue { arena, why },
             None => RepairStep::Lost { name: name.clone(), why },

@@ -81,7 +81,7 @@ pub fn mirror(
         failed = failed.take().or(match sent {
             Sent::Yes { .. } | Sent::Present | Sent::Vanished => None,
             Sent::Conflict => Some(format!("it has another {}", info.name)),
-            Sent::Lost(why) => Some(format!("{}: {why}", info.name)),
+            Sent::Lost(why) | Sent::Withheld(_, why) => Some(format!("{}: {why}", info.name)),
         });
     })?;
     if let Some(what) = failed {

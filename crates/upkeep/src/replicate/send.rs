@@ -2,7 +2,7 @@
 
 use strongroom_arena::envelope;
 use strongroom_arena::envelope::proof::{Challenge, Form, NONCE_BYTES, Proof};
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Withheld};
 use strongroom_repository::RepositoryError;
 
 use crate::health::fault::{Fault, look_whole};
@@ -25,6 +25,8 @@ pub enum Sent {
     Vanished,
     /// It cannot be sent, and why.
     Lost(String),
+    /// The place withholds it, and why: nothing is known to be wrong with it.
+    Withheld(Withheld, String),
     /// The replica has a whole object of this name with other bytes.
     Conflict,
 }
@@ -46,7 +48,11 @@ impl Way<'_> {
         let name = &info.name;
         let (object, fault) = match look_whole(self.source, name, self.arena_bytes) {
             Err(error) if error.is_not_found() => return Ok(Sent::Vanished),
-            other => other?,
+            Err(error) => match error.withheld() {
+                Some(why) => return Ok(Sent::Withheld(why, error.to_string())),
+                None => return Err(error.into()),
+            },
+            Ok(looked) => looked,
         };
         let (bytes, mended) = match fault {
             // What a newer program made is whole, and copied as it is.
@@ -83,6 +89,11 @@ impl Way<'_> {
             Err(error) if error.is_not_found() => {
                 create(self.target, name, bytes)?;
                 return Ok(Put::New);
+            }
+            // It was sent before, or something else was: that is known when it can be read there.
+            Err(error) if error.is_withheld() => {
+                let is_as_long = self.target.size(name)? == bytes.len() as u64;
+                return Ok(if is_as_long { Put::Present } else { Put::Conflict });
             }
             other => other?,
         };
@@ -138,7 +149,9 @@ pub fn create(target: &dyn Backend, name: &ObjectName, bytes: &[u8]) -> Result<(
     match target.size(name) {
         Ok(_) => Err(BackendError::AlreadyExists { name: name.clone() }),
         Err(error) if error.is_not_found() => target.replace(name, bytes),
-        Err(error) if error.is_damage() => Err(BackendError::AlreadyExists { name: name.clone() }),
+        Err(error) if error.is_damage() || error.is_withheld() => {
+            Err(BackendError::AlreadyExists { name: name.clone() })
+        }
         Err(error) => Err(error),
     }
 }

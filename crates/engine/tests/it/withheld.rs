@@ -1,0 +1,357 @@
+//! What a place does not give (it waits in an archive, or this key may not read it) is neither
+//! damaged nor lost, whatever the verb, and nothing takes its place.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strongroom_arena::{ArenaContent, ArenaName, CacheLimits};
+use strongroom_backend::{Backend, MemoryBackend, ObjectName, Withheld};
+use strongroom_base::{Cancel, Severity, Silent};
+use strongroom_repository::{ErrorKind, Repository};
+use strongroom_testkit::damage::names_in;
+use strongroom_testkit::{CallKind, Gives, Listener, Random, RecordingBackend, WithholdingBackend};
+use strongroom_upkeep::{
+    AuditOptions, PruneOptions, VerifyDepth, audit_replica, forget, may_recover, plan_losses,
+    plan_recovery, plan_repair, prune, repair, replicate, verify, verify_objects, verify_within,
+};
+
+use crate::world::{World, options, run};
+
+const DEPTHS: [VerifyDepth; 2] = [VerifyDepth::Structure, VerifyDepth::Data];
+
+/// Nothing that can be won is left.
+const ALL: PruneOptions = PruneOptions {
+    unused_percent_max: 0,
+    rewritten_max: None,
+    time_max: None,
+    patience: Duration::MAX,
+    dry_run: false,
+};
+
+/// Three versions of a tree, with deltas.
+fn history(seed: u64) -> World {
+    let world = World::new(seed);
+    for version in 0..3 {
+        world.backup();
+        world.mutate(seed + version);
+    }
+    world
+}
+
+/// A place that withholds the arenas of which this is true.
+fn withholding(
+    world: &World,
+    gives: Gives,
+    is_withheld: impl Fn(ArenaName) -> bool + Send + Sync + 'static,
+) -> Arc<WithholdingBackend<MemoryBackend>> {
+    let rule = move |name: &ObjectName| match ArenaName::of(name) {
+        Some(arena) if is_withheld(arena) => gives,
+        _ => Gives::All,
+    };
+    Arc::new(WithholdingBackend::new(world.objects.clone(), rule))
+}
+
+fn is_data(arena: ArenaName) -> bool {
+    ArenaContent::of(arena.id) == ArenaContent::Data
+}
+
+fn is_odd(arena: ArenaName) -> bool {
+    arena.id.0[15] % 2 == 1
+}
+
+fn is_metadata(arena: ArenaName) -> bool {
+    !is_data(arena)
+}
+
+fn any(_: ArenaName) -> bool {
+    true
+}
+
+type Which = fn(ArenaName) -> bool;
+
+/// Everything that a person may do to a repository of which a part sleeps.
+#[test]
+fn kept_1_6_what_waits_in_an_archive_is_neither_damaged_nor_lost() {
+    let cases: [(&str, Which); 4] =
+        [("data", is_data), ("metadata", is_metadata), ("some", is_odd), ("all", any)];
+    for (number, (what, which)) in cases.into_iter().enumerate() {
+        let world = history(9600 + 10 * number as u64);
+        let place = withholding(&world, Gives::Archived, which);
+        let before = world.objects.snapshot();
+        let asleep = names_in(&before, "arenas");
+        let asleep = asleep.iter().filter(|name| ArenaName::of(name).is_some_and(which)).count();
+        assert!(asleep > 0, "{what}");
+        let repository = world.open_over(place.clone()).unwrap();
+        for depth in DEPTHS {
+            let listener = Listener::new();
+            let found = verify(&repository, depth, &listener, &Cancel::new()).unwrap();
+            assert!(found.is_sound() && !found.is_complete(), "{what}: {:?}", found.faults);
+            assert_eq!((&found.faults[..], &found.affected[..]), (&[][..], &[][..]), "{what}");
+            assert_eq!(found.withheld.len(), asleep, "{what}");
+            assert!(found.withheld.iter().all(|(_, why, _)| *why == Withheld::Archived));
+            assert!(found.withheld_entries > 0 && found.lost_snapshots.is_empty(), "{what}");
+            let heard = listener.problems();
+            assert!(heard.iter().all(|heard| heard.severity < Severity::Damage), "{heard:?}");
+            let keyless = verify_objects(&*place, depth, &Silent, &Cancel::new()).unwrap();
+            assert_eq!((keyless.withheld.len(), keyless.is_sound()), (asleep, true), "{what}");
+        }
+        let mut plan = plan_repair(&*place, &Silent, &Cancel::new()).unwrap();
+        assert_eq!((plan.steps.len(), plan.waiting.len()), (0, asleep), "{what}: {plan:?}");
+        let affected = plan_losses(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+        assert_eq!((affected.len(), plan.steps.len()), (0, 0), "{what}");
+        if may_recover(&*place).unwrap() {
+            plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+        }
+        assert_eq!(plan.lost_snapshots, [], "{what}");
+        let outcome = repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+        assert_eq!((&outcome.lost[..], &outcome.affected[..]), (&[][..], &[][..]), "{what}");
+        let target = MemoryBackend::new();
+        let copied = replicate(&*place, &target, &Silent, &Cancel::new()).unwrap();
+        assert_eq!((copied.withheld.len(), copied.lost.len()), (asleep, 0), "{what}");
+        assert!(world.objects.snapshot() == before, "{what}: something was changed");
+        for removal in [false, true] {
+            if removal {
+                let ids = crate::world::snapshot_ids(&repository);
+                forget(&repository, &ids[..1]).unwrap();
+            }
+            let objects = names_in(&world.objects.snapshot(), "arenas");
+            let pruned = prune(&repository, &ALL, &Silent, &Cancel::new());
+            let error = pruned.expect_err("nothing is removed as long as a part is not read");
+            assert_eq!(error.kind(), ErrorKind::Withheld, "{what}: {error}");
+            assert!(error.to_string().contains("withholds"), "{what}: {error}");
+            assert_eq!(names_in(&world.objects.snapshot(), "arenas"), objects, "{what}");
+        }
+        // And when it can be read again, it is as it was.
+        place.now(|_| Gives::All);
+        let repository = world.open_over(place).unwrap();
+        let found = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+        assert!(found.is_sound() && found.is_complete(), "{what}: {:?}", found.faults);
+        replicate(repository.backend(), &target, &Silent, &Cancel::new()).unwrap();
+        prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+        let found = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+        assert!(found.is_sound() && found.is_complete(), "{what}: {:?}", found.faults);
+    }
+}
+
+/// Reading a file of a snapshot.
+#[test]
+fn kept_1_6_reading_says_what_waits_and_reads_what_does_not() {
+    let world = World::new(9650);
+    let id = world.backup().snapshot.id;
+    let place = withholding(&world, Gives::Archived, is_data);
+    let repository = world.open_over(place.clone()).unwrap();
+    let error = crate::read_back::read_back(&repository, id, &world.tree()).unwrap_err();
+    assert!(!error.is_damage(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Withheld, "{error}");
+    place.now(|_| Gives::All);
+    let repository = world.open_over(place).unwrap();
+    world.assert_holds(&repository, id, &world.image(), "after it was brought back");
+}
+
+/// A machine without its cache cannot know what sleeping arenas hold.
+#[test]
+fn kept_1_6_a_backup_that_stores_again_says_so() {
+    let world = World::new(9660).with_cache();
+    let first = world.backup();
+    assert!(first.snapshot.stats.bytes_new > 0);
+    let place = withholding(&world, Gives::Archived, any);
+    let backup = |world: &World| {
+        let listener = Listener::new();
+        let repository = world.open_over(place.clone()).unwrap();
+        let outcome = run(&repository, &options(&world.tree()), &listener).unwrap();
+        let said = listener.problems();
+        let said = said.iter().filter(|heard| heard.message.contains("is stored again"));
+        (outcome.snapshot.stats.bytes_new, said.count())
+    };
+    // With its cache it knows, and asks for nothing.
+    let (new, said) = backup(&world);
+    assert!(new == 0 && said == 0, "{new} new bytes, said {said} times");
+    std::fs::remove_dir_all(world.cache.as_ref().unwrap()).unwrap();
+    std::fs::create_dir(world.cache.as_ref().unwrap()).unwrap();
+    let (new, said) = backup(&world);
+    assert!(new > 0 && said == 1, "{new} new bytes, said {said} times");
+}
+
+/// A damaged arena whose deltas need bases that sleep: what cannot be read today is not left out.
+#[test]
+fn kept_1_6_a_rescue_waits_for_the_bases_of_its_deltas() {
+    let world = history(9670);
+    let repository = world.open();
+    let store = strongroom_repository::ChunkReader::new(&repository, CacheLimits::default());
+    let reader = store.unwrap();
+    let arenas: Vec<ArenaName> = names_in(&world.objects.snapshot(), "arenas")
+        .iter()
+        .filter_map(ArenaName::of)
+        .filter(|name| is_data(*name))
+        .collect();
+    let bases_of = |name: &ArenaName| {
+        let arena = reader.store().arena(name.id).unwrap();
+        let bases = arena.summary.slots.owned_bases().map(|(_, base)| base.arena);
+        bases.filter(|base| *base != name.id).collect::<Vec<_>>()
+    };
+    let delta = arenas.iter().find(|name| !bases_of(name).is_empty()).expect("there are deltas");
+    let asleep = bases_of(delta);
+    // Beyond parity: a third of its blocks, and not the one with the delta.
+    let name = delta.object();
+    let mut bytes = world.objects.read(&name, 0, 1 << 20).unwrap();
+    let arena = reader.store().arena(delta.id).unwrap();
+    let is_delta = |slot: &u32| arena.slot(*slot).is_some_and(|slot| !slot.bases.is_empty());
+    let slot = arena.slots().map(|(slot, _)| slot).find(is_delta).unwrap();
+    let (blocks, place) = (arena.summary.blocks.len(), arena.block_of(slot).unwrap());
+    let third = blocks / 3;
+    let damaged = if place > third { 0..=third } else { blocks - 1 - third..=blocks - 1 };
+    assert!(!damaged.contains(&place) && third > 0, "{blocks} blocks");
+    let (offset, length) = arena.span(damaged);
+    bytes[offset as usize..offset as usize + length].fill(0xee);
+    world.objects.replace(&name, &bytes).unwrap();
+    let place = withholding(&world, Gives::Archived, move |arena| asleep.contains(&arena.id));
+    let repository = world.open_over(place.clone()).unwrap();
+    let before = world.objects.snapshot();
+    let plan = plan_repair(&*place, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(plan.steps.len(), 1, "{:?}", plan.steps);
+    let outcome = repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(outcome.postponed, [name], "{outcome:?}");
+    assert!(world.objects.snapshot() == before, "it is as it was");
+    place.now(|_| Gives::All);
+    let repository = world.open_over(place.clone()).unwrap();
+    let plan = plan_repair(&*place, &Silent, &Cancel::new()).unwrap();
+    let outcome = repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+    assert!(outcome.postponed.is_empty() && outcome.rescued + outcome.lost.len() as u64 > 0);
+}
+
+/// Who may not read does not judge.
+#[test]
+fn kept_1_3_who_may_not_read_repairs_nothing() {
+    let world = history(9680);
+    let before = world.objects.snapshot();
+    let cases: [(Gives, Which); 3] =
+        [(Gives::Forbidden, any), (Gives::Forbidden, is_odd), (Gives::Front(2000), any)];
+    for (gives, which) in cases {
+        let place = withholding(&world, gives, which);
+        let planned = plan_repair(&*place, &Silent, &Cancel::new());
+        let error = planned.expect_err("who may not read cannot say what is damaged");
+        assert_eq!(error.withheld(), Some(Withheld::Forbidden), "{gives:?}: {error}");
+        let repository = world.open_over(place.clone()).unwrap();
+        for depth in DEPTHS {
+            let found = verify(&repository, depth, &Silent, &Cancel::new()).unwrap();
+            assert!(found.is_sound() && !found.is_complete(), "{gives:?}: {:?}", found.faults);
+        }
+        let target = MemoryBackend::new();
+        let copied = replicate(&*place, &target, &Silent, &Cancel::new()).unwrap();
+        assert!(copied.lost.is_empty() && !copied.withheld.is_empty(), "{:?}", copied.lost);
+        assert!(world.objects.snapshot() == before, "{gives:?}");
+    }
+}
+
+/// A place that sends less than it has, and says so itself, has not lost anything by that.
+#[test]
+fn kept_1_3_a_short_answer_is_no_damage() {
+    let world = history(9690);
+    let before = world.objects.snapshot();
+    for most in [300, 1000, 10_000, 30_000] {
+        let place = withholding(&world, Gives::CutShort(most), any);
+        let error = plan_repair(&*place, &Silent, &Cancel::new()).unwrap_err();
+        assert!(!error.is_damage(), "{most}: {error}");
+        assert!(error.to_string().contains("says that it has"), "{most}: {error}");
+        let checked = verify_objects(&*place, VerifyDepth::Data, &Silent, &Cancel::new());
+        assert!(checked.is_err_and(|error| !error.is_damage()), "{most}");
+        let copied = replicate(&*place, &MemoryBackend::new(), &Silent, &Cancel::new());
+        assert!(copied.is_err_and(|error| !error.is_damage()), "{most}");
+        assert!(world.objects.snapshot() == before, "{most}");
+    }
+    // One that is short by the word of its place too is damaged.
+    let name = names_in(&before, "arenas").into_iter().next().unwrap();
+    world.objects.replace(&name, &before[&name][..1000]).unwrap();
+    let plan = plan_repair(&*world.objects, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(plan.steps.len(), 1, "{:?}", plan.steps);
+}
+
+/// An audit of a place that computes no proofs reads an arena each time, and says what it did not.
+#[test]
+fn kept_1_9_an_audit_reads_an_arena_each_time_and_says_what_it_did_not_read() {
+    let world = history(9700);
+    let replica = MemoryBackend::new();
+    replicate(&*world.objects, &replica, &Silent, &Cancel::new()).unwrap();
+    let arenas = names_in(&replica.snapshot(), "arenas");
+    let damaged = &arenas[arenas.len() / 2];
+    let mut bytes = replica.read(damaged, 0, 1 << 20).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    replica.replace(damaged, &bytes).unwrap();
+    let finds_it = |turn: &u64| {
+        let read = VerifyDepth::Sample { percent: 1, turn: *turn };
+        let options = AuditOptions { read, signatures: false };
+        let entropy = strongroom_base::SeededEntropy::new(*turn);
+        let found =
+            audit_replica(&*world.objects, &replica, options, &entropy, &Silent, &Cancel::new());
+        let found = found.unwrap();
+        let others = found.objects - arenas.len() as u64;
+        assert!(found.read > others, "at least one arena is read");
+        assert_eq!(found.read + found.unread, found.objects);
+        assert!(found.unread > 0 && found.unread_bytes > 0 && !found.is_complete());
+        !found.faults.is_empty()
+    };
+    let found = (0..100).filter(finds_it).count();
+    assert!(found > 0, "whoever asks often enough reads every arena");
+    let options = AuditOptions { read: VerifyDepth::Data, signatures: false };
+    let entropy = strongroom_base::SeededEntropy::new(1);
+    let all = audit_replica(&*world.objects, &replica, options, &entropy, &Silent, &Cancel::new());
+    let all = all.unwrap();
+    assert!(all.is_complete() && all.faults.len() == 1);
+    // What waits in an archive there is no damage of the replica.
+    let place = WithholdingBackend::new(Arc::new(replica), |name: &ObjectName| {
+        if ArenaName::of(name).is_some() { Gives::Archived } else { Gives::All }
+    });
+    let cold = audit_replica(&*world.objects, &place, options, &entropy, &Silent, &Cancel::new());
+    let cold = cold.unwrap();
+    assert_eq!((cold.faults.len(), cold.withheld.len()), (0, arenas.len()));
+    assert!(!cold.is_complete());
+}
+
+/// Small files of several versions lie in many arenas, and directories name them in another order.
+#[test]
+fn kept_1_8_verify_reads_in_proportion_to_what_is_stored() {
+    let world = World::bare(9710);
+    let mut random = Random::new(3);
+    for version in 0..4_u64 {
+        for number in 0..1500_u64 {
+            if version == 0 || random.below(4) == 0 {
+                let bytes = random.noise(20 + number as usize % 200);
+                world.write(&format!("{:02}/{number:04}", number % 30), &bytes);
+            }
+        }
+        world.backup();
+    }
+    let objects = world.objects.snapshot();
+    let stored: usize = objects.values().map(Vec::len).sum();
+    let arenas = names_in(&objects, "arenas").len();
+    let place: Arc<RecordingBackend<MemoryBackend>> =
+        Arc::new(RecordingBackend::new(world.objects.clone()));
+    let repository: Repository = world.open_over(place.clone()).unwrap();
+    // Each cache holds one thing, as if there were as much of everything as there can be.
+    let limits = CacheLimits { summary_bytes: 0, block_bytes: 0, healed_bytes: 0 };
+    place.take();
+    let listener = Listener::new();
+    let depth = VerifyDepth::Structure;
+    let found = verify_within(&repository, depth, limits, &listener, &Cancel::new()).unwrap();
+    assert!(found.is_sound() && found.is_complete(), "{:?}", found.faults);
+    let calls = place.take();
+    let reads = calls.iter().filter(|call| call.kind == CallKind::Read);
+    let (mut bytes, mut openings) = (0, BTreeMap::<&str, usize>::new());
+    for call in reads {
+        bytes += call.bytes;
+        if call.folder() == "arenas" && call.offset == 0 {
+            *openings.entry(&call.name).or_default() += 1;
+        }
+    }
+    assert!(arenas >= 20, "{arenas} arenas: too few to tell");
+    assert!(bytes <= 3 * stored as u64, "{bytes} bytes were read of {stored}");
+    // Its ends, its slots, and its blocks, if it has trees.
+    let most = openings.values().max().unwrap();
+    assert!(*most <= 3, "an arena was opened {most} times");
+    // Entries were counted as they came.
+    let progress = listener.last_progress();
+    assert!(progress.files >= found.objects + 4 * 1500, "{progress:?}");
+    assert_eq!(Some(progress.files), progress.files_total);
+}
