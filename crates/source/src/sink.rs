@@ -13,6 +13,7 @@ mod compare;
 mod directories;
 mod error;
 mod file;
+mod leftovers;
 mod make;
 mod mounts;
 mod path_only;
@@ -94,6 +95,7 @@ impl Target {
         let root = Arc::new(root);
         let mounts = Mounts::new(root.clone())
             .map_err(|error| TargetError::io("open the directory", path, error))?;
+        leftovers::sweep(root.as_fd());
         Ok(Self {
             root,
             root_path: path.to_owned(),
