@@ -31,6 +31,7 @@ mod signed;
 mod snapshots;
 mod spool;
 mod trial;
+mod useless;
 mod vouchers;
 mod wishes;
 mod write;
@@ -66,6 +67,7 @@ pub use snapshots::{
     ListedSnapshots, Narrowing, SnapshotList, SnapshotName, find_snapshot, find_snapshot_among,
     list_known_snapshots, list_snapshots,
 };
+pub use useless::{Useless, find_useless, remove_useless};
 pub use vouchers::{read_vouchers, write_vouchers};
 pub use wishes::{Wishes, list_wishes_and_remarks};
 pub use write::basis::StreamBasis;

@@ -29,6 +29,7 @@ use crate::forget::look;
 use crate::health::census::Census;
 use crate::health::lost::LostSnapshot;
 use crate::repair::find_removed;
+use crate::room::with_kept_room;
 pub use carry::Carried;
 use carry::{carry_out, sweep};
 use choose::Doomed;
@@ -96,6 +97,15 @@ pub fn prune(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<PruneOutcome, RepositoryError> {
+    with_kept_room(repository, || prune_in_rounds(repository, options, monitor, cancel))
+}
+
+fn prune_in_rounds(
+    repository: &Repository,
+    options: &PruneOptions,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<PruneOutcome, RepositoryError> {
     if !options.dry_run {
         repository.check_mode()?;
         repository.check_place()?;
@@ -103,7 +113,13 @@ pub fn prune(
     let mut earlier = PruneOutcome::default();
     let mut rounds = 1..ROUNDS;
     loop {
-        let collections = Collections::read(repository)?;
+        let collections = match options.dry_run {
+            true => Collections::read(repository)?,
+            false => Collections::read_settled(repository)?,
+        };
+        if let Some((name, why)) = collections.blocked() {
+            return Err(RepositoryError::undecided(name, why));
+        }
         let mut called_off = false;
         let collected =
             collect(repository, &collections, options, &mut called_off, monitor, cancel);

@@ -14,6 +14,7 @@ mod keys;
 mod lock;
 mod repair;
 mod replicate;
+mod room;
 mod stats;
 mod verify;
 mod vouch;
@@ -33,7 +34,7 @@ pub use keys::{NewAccess, add_key, change_key, list_keys, remove_key};
 pub use lock::{LockOutcome, lock};
 pub use repair::{
     FetchOutcome, FetchPlan, FetchStep, Known, Needed, RepairOutcome, RepairPlan, RepairStep,
-    fetch, may_recover, plan_fetch, plan_losses, plan_recovery, plan_repair, repair,
+    fetch, may_recover, plan_fetch, plan_losses, plan_recovery, plan_removals, plan_repair, repair,
     repair_objects,
 };
 pub use replicate::{
