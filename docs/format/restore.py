@@ -759,6 +759,9 @@ def check_arena(repository, path: Path):
     arena = Arena(path, bytes.fromhex(arena_id), int(generation), repository.keys)
     read_object(path, arena.kind, arena.id)
     for slot, fingerprint in arena.slots.items():
+        if not any(fingerprint):
+            # A collection has taken the chunk out, or it is not known what it was.
+            continue
         repository.chunk_at(fingerprint, arena.id, slot)
 
 

@@ -22,6 +22,7 @@ use crate::voucher::Voucher;
 use crate::writer::ArenaContent;
 use generations::KnownNames;
 use healing::Healed;
+use opening::Wanted;
 
 /// The most bytes that an arena's object can have in a repository that closes an arena once its
 /// blocks have `arena_bytes`: one block may follow, then the summary, and parity at most doubles it.
@@ -166,10 +167,28 @@ impl ArenaStore {
         if let Some(arena) = self.arenas.get(&id) {
             return Ok(arena);
         }
-        let arena = self.any_generation(id, |name| self.open_or_heal(name))?;
+        let arena = self.any_generation(id, |name| self.open_or_heal(name, Wanted::Any))?;
+        Ok(self.keep(id, arena))
+    }
+
+    /// The same, if a writer may build upon it.
+    ///
+    /// # Errors
+    ///
+    /// [`ArenaError::Foreign`] if it is of another domain, and nobody vouches for it: then its summary
+    /// is not opened, which may have been made to cost much.
+    pub fn trusted_arena(&self, id: ArenaId) -> Result<Arc<Arena>, ArenaError> {
+        if let Some(arena) = self.arenas.get(&id).filter(|arena| arena.trusted) {
+            return Ok(arena);
+        }
+        let arena = self.any_generation(id, |name| self.open_or_heal(name, Wanted::Trusted))?;
+        Ok(self.keep(id, arena))
+    }
+
+    fn keep(&self, id: ArenaId, arena: Arena) -> Arc<Arena> {
         let arena = Arc::new(arena);
         self.arenas.put(id, arena.clone(), arena.memory_bytes());
-        Ok(arena)
+        arena
     }
 
     /// An arena without its slots: enough to find and read the block of a slot.
@@ -204,9 +223,9 @@ impl ArenaStore {
         self.backend.size(&name.object()).map_err(|error| backend_error(name.id, error))
     }
 
-    fn open_or_heal(&self, name: ArenaName) -> Result<Arena, ArenaError> {
-        match self.open_arena(name) {
-            Err(ArenaError::Damaged { .. }) => self.open_arena_in(name, &self.heal(name)?),
+    fn open_or_heal(&self, name: ArenaName, wanted: Wanted) -> Result<Arena, ArenaError> {
+        match self.open_arena(name, wanted) {
+            Err(ArenaError::Damaged { .. }) => self.open_wanted_in(name, &self.heal(name)?, wanted),
             other => other,
         }
     }

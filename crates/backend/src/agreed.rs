@@ -281,6 +281,14 @@ impl Backend for AgreedBackend {
         self.inner.discard(name)
     }
 
+    fn save_room(&self) {
+        self.inner.save_room();
+    }
+
+    fn release_room(&self) -> bool {
+        self.inner.release_room()
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
         self.inner.list(folder)
     }

@@ -73,6 +73,15 @@ pub trait Backend: Send + Sync {
         }
     }
 
+    /// Keeps some room for a time at which there is none, if the place can and there is none yet. If
+    /// that fails there is no such room, and nothing else is different.
+    fn save_room(&self) {}
+
+    /// Gives up the room that was kept. Returns whether there was some.
+    fn release_room(&self) -> bool {
+        false
+    }
+
     /// The objects in `folder` (one level, such as `arenas`), sorted by name; none if there is no
     /// such folder. The empty folder is the repository's top. Something that has an object's name
     /// but is not an object is listed too, with no bytes.

@@ -25,7 +25,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use strongroom_base::aligned::write_aligned;
 
@@ -45,6 +45,13 @@ pub struct LocalBackend {
 const TEMPORARY: &str = ".tmp-";
 /// An object of at least this many bytes is written past the kernel's cache.
 const PAST_CACHE_MIN: usize = 1 << 20;
+/// The file that keeps room: without it, on a full disk no collection could begin, which frees some. It
+/// begins like no object's name.
+const ROOM: &str = ".room";
+/// Its length: some plans and verdicts, and what a file system writes along with them.
+const ROOM_BYTES: u64 = 512 << 10;
+/// If there is not so much room, less is kept, down to this.
+const ROOM_BYTES_MIN: u64 = 16 << 10;
 const FOLDER_MODE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 
@@ -104,12 +111,39 @@ impl LocalBackend {
     /// Opens an object for reading. Never waits, as opening a FIFO would.
     fn open_object(&self, name: &ObjectName) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let fd = rustix::fs::openat(&self.top, name.as_str(), flags, Mode::empty())?;
+        let fd = match rustix::fs::openat(&self.top, name.as_str(), flags, Mode::empty()) {
+            Err(Errno::NOENT) if self.is_dangling(name.as_str()) => {
+                return Err(not_a_file(FileType::Symlink));
+            }
+            opened => opened?,
+        };
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode);
         if kind != FileType::RegularFile {
             return Err(not_a_file(kind));
         }
         Ok(File::from(fd))
+    }
+
+    /// Whether a symbolic link is in the place of an object, and nothing is where it points.
+    fn is_dangling(&self, path: &str) -> bool {
+        let found = rustix::fs::statat(&self.top, path, AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+    }
+
+    /// Fills the file that keeps room, as far as there is room.
+    fn fill_room(&self) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(&self.top, ROOM, flags, FILE_MODE)?);
+        let mut wanted = ROOM_BYTES;
+        let has = file.metadata()?.len();
+        while wanted > has.max(ROOM_BYTES_MIN) {
+            // A file system that allocates nothing in advance keeps none.
+            if rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, wanted).is_ok() {
+                break;
+            }
+            wanted /= 2;
+        }
+        Ok(())
     }
 
     fn flush_folder(&self, name: &ObjectName) -> io::Result<()> {
@@ -216,7 +250,7 @@ impl LocalBackend {
                     entries.push((name.to_owned(), kind, bytes));
                 }
                 // Removed between the listing and this look at it.
-                Err(Errno::NOENT) => {}
+                Err(Errno::NOENT) if !self.is_dangling(&path_in(folder, name)) => {}
                 // Reading it will report what is wrong.
                 Err(_) => entries.push((name.to_owned(), FileType::Unknown, 0)),
             }
@@ -250,8 +284,14 @@ impl Backend for LocalBackend {
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64, BackendError> {
-        let stat = rustix::fs::statat(&self.top, name.as_str(), AtFlags::empty())
-            .map_err(|errno| BackendError::io(Operation::Read, name, errno.into()))?;
+        let stat = match rustix::fs::statat(&self.top, name.as_str(), AtFlags::empty()) {
+            Err(Errno::NOENT) if self.is_dangling(name.as_str()) => {
+                return Err(BackendError::io(Operation::Read, name, not_a_file(FileType::Symlink)));
+            }
+            found => {
+                found.map_err(|errno| BackendError::io(Operation::Read, name, errno.into()))?
+            }
+        };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Ok(u64::try_from(stat.st_size).unwrap_or(0)),
             kind => Err(BackendError::io(Operation::Read, name, not_a_file(kind))),
@@ -284,17 +324,30 @@ impl Backend for LocalBackend {
             .map_err(|error| BackendError::io(Operation::Remove, name, error))
     }
 
+    fn save_room(&self) {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let kept = rustix::fs::statat(&self.top, ROOM, flags).map_or(0, |stat| stat.st_size);
+        if u64::try_from(kept).unwrap_or(0) < ROOM_BYTES {
+            let _ = self.fill_room();
+        }
+    }
+
+    fn release_room(&self) -> bool {
+        rustix::fs::unlinkat(&self.top, ROOM, AtFlags::empty())
+            .and_then(|()| rustix::fs::fsync(&self.top))
+            .is_ok()
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
         let entries = self.entries(folder).map_err(|error| {
             BackendError::at_path(Operation::List, &self.path.join(folder), error)
         })?;
-        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         Ok(entries
             .into_iter()
             // At the top, directories are folders of objects.
             .filter(|(_, kind, _)| !folder.is_empty() || *kind != FileType::Directory)
             .filter_map(|(file, _, bytes)| {
-                let name = ObjectName::parse(&format!("{prefix}{file}"))?;
+                let name = ObjectName::parse(&path_in(folder, &file))?;
                 Some(ObjectInfo { name, bytes })
             })
             .collect())
@@ -330,10 +383,16 @@ impl Backend for LocalBackend {
     }
 }
 
+/// The name of an object, by its folder and its file.
+fn path_in(folder: &str, file: &str) -> String {
+    if folder.is_empty() { file.to_owned() } else { format!("{folder}/{file}") }
+}
+
 /// The error of reading something that is not a regular file.
 fn not_a_file(kind: FileType) -> io::Error {
     let what = match kind {
         FileType::Directory => "a directory",
+        FileType::Symlink => "a link that leads nowhere",
         FileType::Fifo => "a FIFO",
         FileType::Socket => "a socket",
         FileType::BlockDevice | FileType::CharacterDevice => "a device",

@@ -268,6 +268,10 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::NotMirrored { .. } => {
             "what was missing there was copied; `strongroom repair --from` brings back what is lost here"
         }
+        RepositoryError::TooManySlots { .. } => {
+            "somebody may have planted them: move what is not yours out of the folder `keys`. A machine \
+             that has opened this repository with its cache tries its own slot first"
+        }
         RepositoryError::NoKeySlot { .. } => {
             "restore a file of the folder `keys` from any other copy of the repository"
         }
@@ -284,6 +288,13 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::Miscounted { .. } | RepositoryError::Miscopied { .. } => {
             "nothing is lost; do not prune with this version. Please report it (SECURITY.md) with this \
              message, `strongroom --version` and what `strongroom verify` prints"
+        }
+        RepositoryError::Undecided { .. } => {
+            "`strongroom repair` writes it again from its copy, or takes away what is not the owner's; \
+             if it stays unreadable, remove the file while no prune runs. Nothing else needs it"
+        }
+        RepositoryError::NotForgotten { .. } => {
+            "run it again: it makes a later wish. `strongroom repair` takes away what is not the owner's"
         }
         RepositoryError::Held { .. } => {
             "nothing was forgotten; `strongroom hold --release SNAPSHOT` releases it"

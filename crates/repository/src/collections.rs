@@ -4,28 +4,30 @@
 //! collections/N.plan      what may go     exclusively; N begins at 1, and follows what is done
 //! collections/N.verdict   what goes       exclusively, and final
 //! collections/N.done      an end          once all of it is gone
+//! collections/N.X.copy    the second copy of a plan or a verdict, once that is there
 //! ```
 //!
 //! Plans and verdicts have the same form. The document: `docs/format/collection.md`.
 
+mod read;
 mod slots;
-
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod steps;
 
 use minicbor::{Decoder, Encoder};
 use strongroom_arena::decompress;
-use strongroom_backend::{ObjectName, both};
 use strongroom_base::regimes::{Regime, reached};
-use strongroom_base::{ArenaId, Location, SizeLimits, SnapshotId};
+use strongroom_base::{SizeLimits, SnapshotId};
 use strongroom_catalog::FormatError;
 use strongroom_catalog::format::decode_map;
 
 use crate::error::RepositoryError;
-use crate::names::{COLLECTIONS_FOLDER, Step};
+use crate::names::Step;
 use crate::repository::Repository;
-use crate::signed;
+use steps::{Found, read_end, read_step};
 
+pub use read::{Collections, OpenCollection};
 pub use slots::{ArenaSlots, SlotSets};
+pub use steps::{create_plan, create_verdict, finish_collection};
 
 mod key {
     pub const SNAPSHOTS: u64 = 0;
@@ -181,12 +183,16 @@ impl End {
         end.add(verdict);
         while end.since > least {
             let before = end.since - 1;
-            let earlier = match read_end(repository, before)?.filter(|end| end.since >= least) {
-                Some(end) => end,
-                None => {
-                    let verdict = read_step(repository, before, Step::Verdict)?.unwrap_or_default();
-                    Self { since: before, removed: verdict }
-                }
+            let earlier = match read_end(repository, before)? {
+                Found::Is(end) if end.since >= least => end,
+                _ => match read_step(repository, before, Step::Verdict)? {
+                    Found::Is(verdict) => Self { since: before, removed: verdict },
+                    // A replica may give it back: no end claims to know what it said.
+                    Found::Unreadable(_) => break,
+                    Found::Forged | Found::Missing => {
+                        Self { since: before, removed: Selection::default() }
+                    }
+                },
             };
             let so_far = end.removed.clone();
             end.add(&earlier.removed);
@@ -221,260 +227,12 @@ fn decode_forgotten(cbor: &mut Decoder<'_>) -> Result<Forgotten, minicbor::decod
     Ok(Forgotten { id: SnapshotId(id), domain: cbor.str()?.to_owned(), sequence: cbor.u64()? })
 }
 
-/// A collection that is not done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenCollection {
-    /// Its number.
-    pub number: u64,
-    /// What it may remove, or, once decided, what it removes.
-    pub selection: Selection,
-    /// Whether there is a verdict.
-    pub decided: bool,
-}
-
-/// All collections, as a writer has to know them (W2).
-#[derive(Debug, Default)]
-pub struct Collections {
-    /// The greatest number of one that was planned; 0 if there was none.
-    pub last: u64,
-    /// The number of the next.
-    pub next: u64,
-    /// The last, if it is not done.
-    pub open: Option<OpenCollection>,
-    gone: HashMap<SnapshotId, Forgotten>,
-    /// In an order, so that what a collector does can be replayed.
-    dead: BTreeSet<ArenaId>,
-}
-
-impl Collections {
-    /// How far they have come: it differs if a plan, a verdict or an end was created in between.
-    pub fn step(&self) -> (u64, Option<bool>) {
-        (self.last, self.open.as_ref().map(|open| open.decided))
-    }
-
-    /// Reads them.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a plan or a verdict cannot be read: what goes is not known then. One that the owner
-    /// did not make does not count.
-    pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
-        Ok(Self::read_and(repository, || ())?.0)
-    }
-
-    /// Reads them, and does what may be done once they are listed and read: far away at the time at
-    /// which it is asked whether one went through meanwhile. If one did, it is done again.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Collections::read`].
-    pub fn read_and<T: Send>(
-        repository: &Repository,
-        then: impl Fn() -> T + Sync,
-    ) -> Result<(Self, T), RepositoryError> {
-        let in_flight = repository.backend().promises().in_flight;
-        loop {
-            let Some((all, verdict)) = Self::read_listed(repository)? else { continue };
-            let (done, went_through) = both(in_flight, &then, || {
-                Ok::<_, RepositoryError>(!is_missing(repository, &verdict)?)
-            });
-            if !went_through? {
-                return Ok((all, done));
-            }
-        }
-    }
-
-    /// Those that a listing shows, and the verdict that must not exist: if it does, a collection went
-    /// through while they were listed and read. None if that is known already: a plan vanished.
-    fn read_listed(repository: &Repository) -> Result<Option<(Self, ObjectName)>, RepositoryError> {
-        let mut steps: BTreeMap<u64, Vec<Step>> = BTreeMap::new();
-        for info in repository.backend().list(COLLECTIONS_FOLDER)? {
-            if let Some((number, step)) = Step::of(info.name.file()) {
-                steps.entry(number).or_default().push(step);
-            }
-        }
-        let mut all = Self::default();
-        let mut covered = u64::MAX;
-        for (number, steps) in steps.iter().rev() {
-            if *number >= covered {
-                continue;
-            }
-            let end = match steps.contains(&Step::Done) {
-                true => read_end(repository, *number)?,
-                false => None,
-            };
-            if let Some(End { since, removed }) = end {
-                all.remove(&removed);
-                all.last = all.last.max(*number);
-                covered = since;
-                continue;
-            }
-            let verdict = match steps.contains(&Step::Verdict) {
-                true => read_step(repository, *number, Step::Verdict)?,
-                false => None,
-            };
-            let decided = verdict.is_some();
-            if let Some(verdict) = &verdict {
-                all.remove(verdict);
-            }
-            let selection = match verdict {
-                None if steps.contains(&Step::Plan) => {
-                    let plan = read_step(repository, *number, Step::Plan)?;
-                    let name = Step::Plan.object(*number);
-                    if plan.is_none() && is_missing(repository, &name)? {
-                        return Ok(None);
-                    }
-                    plan
-                }
-                verdict => verdict,
-            };
-            if let Some(selection) = selection.filter(|_| all.last == 0) {
-                all.last = *number;
-                all.open = Some(OpenCollection { number: *number, selection, decided });
-            }
-        }
-        // Names that others have planted are passed over.
-        all.next = (all.last + 1..).find(|number| !steps.contains_key(number)).unwrap_or(u64::MAX);
-        // A plan may vanish before the listing comes to it; it may also be created again, by a
-        // collector that has slept, before it is read here. A verdict never vanishes.
-        let undecided = all.open.as_ref().filter(|open| !open.decided).map(|open| open.number);
-        let undecided = undecided.filter(|number| !steps[number].contains(&Step::Verdict));
-        let verdict = Step::Verdict.object(undecided.unwrap_or(all.next));
-        Ok(Some((all, verdict)))
-    }
-
-    fn remove(&mut self, verdict: &Selection) {
-        self.gone.extend(verdict.snapshots.iter().map(|gone| (gone.id, gone.clone())));
-        let arenas = verdict.slots.0.iter();
-        let whole = arenas.filter(|(_, slots)| **slots == ArenaSlots::All);
-        self.dead.extend(whole.map(|(arena, _)| *arena));
-    }
-
-    /// Whether a verdict removed a snapshot. Then it does not exist, even if there is an object.
-    pub fn is_gone(&self, snapshot: SnapshotId) -> bool {
-        self.gone.contains_key(&snapshot)
-    }
-
-    /// The snapshots that verdicts removed.
-    pub fn gone(&self) -> impl Iterator<Item = &Forgotten> {
-        self.gone.values()
-    }
-
-    /// The arenas that verdicts removed.
-    pub fn dead(&self) -> impl Iterator<Item = ArenaId> {
-        self.dead.iter().copied()
-    }
-
-    /// Whether a snapshot is gone, or may go: it is no parent (W4).
-    pub fn may_go(&self, snapshot: SnapshotId) -> bool {
-        let open = self.open.as_ref();
-        self.is_gone(snapshot)
-            || open.is_some_and(|open| open.selection.snapshots.iter().any(|f| f.id == snapshot))
-    }
-
-    /// Whether a verdict removed an arena. Then it does not exist, even if there is an object.
-    pub fn is_dead(&self, arena: ArenaId) -> bool {
-        self.dead.contains(&arena)
-    }
-
-    /// Whether a writer may not rely on a slot, unless its parent does (W5).
-    pub fn excludes(&self, location: Location) -> bool {
-        let open = self.open.as_ref();
-        self.is_dead(location.arena)
-            || open.is_some_and(|open| open.selection.slots.contains(location))
-    }
-}
-
-fn is_missing(repository: &Repository, name: &ObjectName) -> Result<bool, RepositoryError> {
-    match repository.backend().size(name) {
-        Ok(_) => Ok(false),
-        Err(error) if error.is_not_found() => Ok(true),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// The content of a step's object; none if it is gone, or if the owner did not make it.
-fn read_step(
-    repository: &Repository,
-    number: u64,
-    step: Step,
-) -> Result<Option<Selection>, RepositoryError> {
-    let name = step.object(number);
-    let Some(content) = read_content(repository, &name)? else { return Ok(None) };
-    let wrong = |source| RepositoryError::Format { name: name.clone(), source };
-    Selection::unpack(&content).map(Some).map_err(wrong)
-}
-
-/// The end of a collection; none if it is gone, or if the owner did not make it.
-fn read_end(repository: &Repository, number: u64) -> Result<Option<End>, RepositoryError> {
-    let name = Step::Done.object(number);
-    let Some(content) = read_content(repository, &name)? else { return Ok(None) };
-    let wrong = |source| RepositoryError::Format { name: name.clone(), source };
-    End::unpack(&content, number).map(Some).map_err(wrong)
-}
-
-fn read_content(
-    repository: &Repository,
-    name: &ObjectName,
-) -> Result<Option<Vec<u8>>, RepositoryError> {
-    match signed::read(repository, name) {
-        Ok(content) => Ok(Some(content)),
-        Err(RepositoryError::Forged { .. }) => Ok(None),
-        Err(RepositoryError::Backend(error)) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Creates a plan (C3). Returns false if another collector was faster.
-pub fn create_plan(
-    repository: &Repository,
-    number: u64,
-    plan: &Selection,
-) -> Result<bool, RepositoryError> {
-    signed::create(repository, &Step::Plan.object(number), &plan.pack())
-}
-
-/// Creates a verdict (C7), and returns the one that counts; false beside it if it is another
-/// collector's.
-pub fn create_verdict(
-    repository: &Repository,
-    number: u64,
-    verdict: &Selection,
-) -> Result<(Selection, bool), RepositoryError> {
-    let name = Step::Verdict.object(number);
-    // The answer to an earlier call may have been lost: what is there decides.
-    let created = signed::create(repository, &name, &verdict.pack());
-    match read_step(repository, number, Step::Verdict)? {
-        Some(found) => {
-            let is_own = found == *verdict && !matches!(created, Ok(false));
-            Ok((found, is_own))
-        }
-        None => match created {
-            Err(error) => Err(error),
-            Ok(_) => Err(RepositoryError::Forged { name }),
-        },
-    }
-}
-
-/// Ends a collection all of whose verdict is carried out (C9).
-pub fn finish_collection(
-    repository: &Repository,
-    number: u64,
-    verdict: &Selection,
-) -> Result<(), RepositoryError> {
-    let name = Step::Done.object(number);
-    if !signed::create(repository, &name, &End::of(repository, number, verdict)?.pack())? {
-        // Another collector's, unless it is forged.
-        signed::read(repository, &name)?;
-    }
-    match repository.backend().remove(&Step::Plan.object(number)) {
-        Err(error) if !error.is_not_found() => Err(error.into()),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use strongroom_base::ArenaId;
+
     use super::*;
 
     fn selection() -> Selection {

@@ -85,6 +85,16 @@ pub enum RepositoryError {
         /// How many there are.
         slots: usize,
     },
+    /// There are more key slots than are tried, and none of those that were opens with this passphrase.
+    #[error(
+        "there are {slots} key slots, and none of the {tried} cheapest opens with this passphrase: the others were not tried"
+    )]
+    TooManySlots {
+        /// How many there are that could be of this passphrase.
+        slots: usize,
+        /// How many were tried.
+        tried: usize,
+    },
     /// Every key slot is gone or damaged.
     #[error("none of the repository's {found} key slots can be read")]
     NoKeySlot {
@@ -194,6 +204,22 @@ pub enum RepositoryError {
         snapshot: SnapshotId,
         /// Where it differs.
         path: PathBuf,
+    },
+    /// What a collection removes is not known.
+    #[error("nothing was removed: {name} cannot be read, so what goes is not known: {why}")]
+    Undecided {
+        /// The plan or the verdict.
+        name: ObjectName,
+        /// Why.
+        why: String,
+    },
+    /// A wish to forget a snapshot does not count, because of a later one.
+    #[error("snapshot {} is not forgotten: {name} cannot be read, and may say that it stays", .snapshot.short())]
+    NotForgotten {
+        /// The snapshot.
+        snapshot: SnapshotId,
+        /// The later wish.
+        name: ObjectName,
     },
     /// A snapshot is held, so it cannot be forgotten.
     #[error("snapshot {} is held: {reason}", .snapshot.short())]
@@ -384,6 +410,11 @@ impl RepositoryError {
         self.withheld().is_some()
     }
 
+    /// That what a collection removes is not known.
+    pub fn undecided(name: ObjectName, why: &Self) -> Self {
+        Self::Undecided { name, why: why.to_string() }
+    }
+
     /// Whether it is an object that a newer program made.
     pub fn is_unknown(&self) -> bool {
         matches!(
@@ -410,6 +441,8 @@ impl RepositoryError {
                 | Self::Sealed { .. }
                 | Self::Forged { .. }
                 | Self::NotCollectable { .. }
+                | Self::Undecided { .. }
+                | Self::NotForgotten { .. }
                 | Self::ChunkLost { .. }
                 | Self::Catalog(_)
                 | Self::Delta(_)

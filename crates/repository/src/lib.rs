@@ -31,6 +31,7 @@ mod signed;
 mod snapshots;
 mod spool;
 mod trial;
+mod useless;
 mod usual;
 mod vouchers;
 mod wishes;
@@ -68,6 +69,7 @@ pub use snapshots::{
     list_known_snapshots, list_snapshots,
 };
 pub use usual::{OwnSeries, Usual};
+pub use useless::{Useless, find_useless, remove_useless};
 pub use vouchers::{read_vouchers, write_vouchers};
 pub use wishes::{Wishes, list_wishes_and_remarks};
 pub use write::basis::StreamBasis;

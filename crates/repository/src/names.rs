@@ -14,6 +14,10 @@ pub const REMARKS_FOLDER: &str = "remarks";
 /// The folder of what the owner has seen of other domains.
 pub const ARRIVALS_FOLDER: &str = "arrivals";
 
+/// The suffix of the second copy of a small object. Losing a whole file of a kilobyte must not cost
+/// a repository.
+pub const COPY: &str = ".copy";
+
 /// A step of a collection, by the last part of its object's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
@@ -50,8 +54,24 @@ impl Step {
         ObjectName::new(COLLECTIONS_FOLDER, format!("{number}.{}", self.word()))
     }
 
+    /// Whether its object has a copy: without it, it is not known what goes.
+    pub(crate) fn has_copy(self) -> bool {
+        self != Self::Done
+    }
+
+    /// The collection and the step of an object, and whether it is the copy of one; none if its name
+    /// is none of ours.
+    pub(crate) fn or_copy_of(file: &str) -> Option<(u64, Self, bool)> {
+        let (file, is_copy) = match file.strip_suffix(COPY) {
+            Some(file) => (file, true),
+            None => (file, false),
+        };
+        let (number, step) = Self::of(file)?;
+        (!is_copy || step.has_copy()).then_some((number, step, is_copy))
+    }
+
     /// The collection and the step of an object; none if its name is none of ours.
-    pub(crate) fn of(file: &str) -> Option<(u64, Self)> {
+    fn of(file: &str) -> Option<(u64, Self)> {
         let (number, word) = file.split_once('.')?;
         let step = Self::ALL.into_iter().find(|step| step.word() == word)?;
         Some((arrivals_of(number)?, step))
@@ -89,11 +109,16 @@ mod tests {
     fn names_come_back_and_no_step_has_two() {
         for number in [1, 9, 10, u64::MAX] {
             for step in Step::ALL {
-                assert_eq!(Step::of(step.object(number).file()), Some((number, step)));
+                let file = step.object(number).file().to_owned();
+                assert_eq!(Step::or_copy_of(&file), Some((number, step, false)));
+                let of_copy = Step::or_copy_of(&format!("{file}{COPY}"));
+                assert_eq!(of_copy, step.has_copy().then_some((number, step, true)));
             }
         }
-        for refused in ["0.plan", "01.plan", "+1.plan", "1", "1.plans", "1.plan.2", ".plan"] {
-            assert_eq!(Step::of(refused), None, "{refused}");
+        for refused in
+            ["0.plan", "01.plan", "+1.plan", "1", "1.plans", "1.plan.2", ".plan", "1.copy"]
+        {
+            assert_eq!(Step::or_copy_of(refused), None, "{refused}");
         }
     }
 

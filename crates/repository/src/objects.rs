@@ -10,7 +10,9 @@ use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{ArenaId, SlotId, SnapshotId, VoucherId};
 
 use crate::error::RepositoryError;
-pub use crate::names::{ARRIVALS_FOLDER, COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER};
+pub use crate::names::{
+    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, FORGOTTEN_FOLDER, REMARKS_FOLDER,
+};
 use crate::names::{Step, arrivals_name, arrivals_of, numbered_name, numbered_of};
 
 /// The folder of key slots.
@@ -23,9 +25,6 @@ pub const SESSIONS_FOLDER: &str = "sessions";
 pub const VOUCHERS_FOLDER: &str = "vouchers";
 /// The configuration's object.
 pub const CONFIG: &str = "config";
-/// The suffix of the second copy of a small object. Losing a whole file of a kilobyte must not cost
-/// a repository.
-pub const COPY: &str = ".copy";
 /// The folder of objects that a repair has moved aside, each named by its rightful name and the
 /// hash of its body, so that their places can be filled. It is empty except while a repair is at
 /// work, or after one was interrupted.
@@ -75,7 +74,7 @@ pub fn is_drawn(name: &ObjectName) -> bool {
 }
 
 /// What an object should be, by its name; `None` if the name is not one of ours. Only the
-/// configuration and key slots have copies.
+/// configuration, key slots, plans and verdicts have copies.
 pub fn expected(name: &ObjectName) -> Option<Expected> {
     let file = match name.folder() {
         "" | KEYS_FOLDER => name.file().strip_suffix(COPY).unwrap_or(name.file()),
@@ -87,7 +86,7 @@ pub fn expected(name: &ObjectName) -> Option<Expected> {
         SNAPSHOTS_FOLDER => (ObjectKind::Snapshot, Some(file.parse::<SnapshotId>().ok()?.0)),
         SESSIONS_FOLDER => (ObjectKind::Session, Some(file.parse::<SnapshotId>().ok()?.0)),
         COLLECTIONS_FOLDER => {
-            let (number, step) = Step::of(file)?;
+            let (number, step, _) = Step::or_copy_of(file)?;
             (step.kind(), Some(number_object_id(number)))
         }
         FORGOTTEN_FOLDER => return numbered(ObjectKind::Wish, file),
@@ -187,9 +186,23 @@ pub fn twin(name: &ObjectName) -> Option<ObjectName> {
     let has_twin = match name.folder() {
         "" => name.file().starts_with(CONFIG),
         KEYS_FOLDER => true,
+        COLLECTIONS_FOLDER => {
+            Step::or_copy_of(name.file()).is_some_and(|(_, step, _)| step.has_copy())
+        }
         _ => false,
     };
     has_twin.then(|| original_of(name).unwrap_or_else(|| copy_of(name)))
+}
+
+/// Whether an object is missed if its twin is there. The copy of a plan or a verdict is not: programs
+/// of before there were such copies made none, and one that stopped in between made none either.
+pub fn is_missed(name: &ObjectName) -> bool {
+    match name.folder() {
+        COLLECTIONS_FOLDER => {
+            matches!(Step::or_copy_of(name.file()), Some((_, Step::Verdict, false)))
+        }
+        _ => true,
+    }
 }
 
 /// The name of an object's copy.

@@ -153,8 +153,8 @@ struct Said {
     remark: Remark,
     /// The first free number after it.
     next: u32,
-    /// Whether one between the two cannot be read: it may be a hold.
-    is_unreadable: bool,
+    /// Those between the two that cannot be read: each may be a hold.
+    unreadable: BTreeSet<u32>,
 }
 
 /// What the owner says of all snapshots.
@@ -190,11 +190,16 @@ impl Remarks {
     /// Why a snapshot is held at this time, and until when; none if it is not.
     pub fn hold(&self, snapshot: SnapshotId, now: Timestamp) -> Option<Hold> {
         let said = self.of.get(&snapshot)?;
-        if said.is_unreadable {
+        if !said.unreadable.is_empty() {
             return Some(Hold { reason: UNREADABLE.to_owned(), until: None });
         }
         let is_over = |hold: &Hold| hold.until.is_some_and(|until| until < now);
         said.remark.hold.clone().filter(|hold| !is_over(hold))
+    }
+
+    /// Whether a remark cannot be read, and may be a hold.
+    pub(crate) fn may_hold(&self, snapshot: SnapshotId, number: u32) -> bool {
+        self.of.get(&snapshot).is_some_and(|said| said.unreadable.contains(&number))
     }
 
     /// The last drill of any snapshot, and of which.
@@ -223,7 +228,7 @@ impl Remarks {
 
 impl Default for Said {
     fn default() -> Self {
-        Self { last: 0, remark: Remark::default(), next: 1, is_unreadable: false }
+        Self { last: 0, remark: Remark::default(), next: 1, unreadable: BTreeSet::new() }
     }
 }
 
@@ -251,7 +256,8 @@ impl Said {
         // The owner takes the first free number, so what is planted beyond it does not count.
         let free = (said.last + 1..).find(|number| !numbers.contains(number));
         said.next = free.unwrap_or(u32::MAX);
-        said.is_unreadable = unreadable.range(said.last + 1..said.next).next().is_some();
+        unreadable.retain(|number| (said.last + 1..said.next).contains(number));
+        said.unreadable = unreadable;
         Ok(said)
     }
 }
@@ -278,7 +284,7 @@ pub fn change_remark(
         let said = Remarks::read(repository)?.of.remove(&snapshot).unwrap_or_default();
         let mut remark = said.remark.clone();
         change(&mut remark);
-        if remark == said.remark && !said.is_unreadable {
+        if remark == said.remark && said.unreadable.is_empty() {
             return Ok(false);
         }
         let name = numbered_name(REMARKS_FOLDER, snapshot, said.next);

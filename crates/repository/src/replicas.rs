@@ -123,6 +123,14 @@ impl Backend for WithReplicas {
         self.main.remove(name)
     }
 
+    fn save_room(&self) {
+        self.main.save_room();
+    }
+
+    fn release_room(&self) -> bool {
+        self.main.release_room()
+    }
+
     /// What is here and in the replicas. An arena that is here in any generation is not listed in
     /// those that only replicas have.
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {

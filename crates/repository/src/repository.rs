@@ -29,17 +29,16 @@ use crate::config::{
     STORE_AGREED, STORE_EXCLUSIVE,
 };
 use crate::error::RepositoryError;
-use crate::keys::{KdfCost, KeySlot, NewSlot, SlotSecret, read_slots_ahead, write_slot};
+use crate::keys::{KdfCost, KeySlot, NewSlot, SlotSecret, open_slot, read_slots_ahead, write_slot};
 use crate::near::Near;
 use crate::objects::{CONFIG, COPY, KEYS_FOLDER, SNAPSHOTS_FOLDER, is_drawn, read_small};
 use crate::trial;
 
-/// Key slots are cheap to plant and expensive to try: if there are more, only the cheapest are
-/// tried.
-const SLOTS_TRIED_MAX: usize = 64;
+/// The caches of one place, each of a domain, that are asked for the slot that was opened last.
+const CACHES_ASKED_MAX: usize = 64;
 
-/// The file in the caches of a repository far away with the key slot that was opened last: it is
-/// read while the slots are listed.
+/// The file in the caches of a repository with the key slot that was opened last: it is tried first,
+/// and read while the slots are listed if the repository is far away.
 const SLOT_FILE: &str = "slot";
 
 /// What a verb needs of the world outside.
@@ -373,15 +372,17 @@ impl ClosedRepository {
     /// Opens it with a passphrase. If it is another one, it can be tried again.
     pub fn open(&mut self, passphrase: &[u8]) -> Result<Repository, RepositoryError> {
         let Self { surroundings, found, slots } = self;
+        let known = slots_known(surroundings);
         let mut forged = None;
-        let opened = match open_slot(slots, passphrase, &found.config, &found.bytes) {
+        let opened = match open_slot(slots, passphrase, &known, &found.config, &found.bytes) {
             Ok((slot, secret)) => (found.config.clone(), slot, secret),
             // It may be another's configuration, or changed without a key, and its copy right.
             Err(error) => {
                 let [_, copy] = config_names();
                 let other = find_config(&*surroundings.backend, std::slice::from_ref(&copy)).ok();
                 let other = other.filter(|other| other.bytes != found.bytes).ok_or(error)?;
-                let (slot, secret) = open_slot(slots, passphrase, &other.config, &other.bytes)?;
+                let (slot, secret) =
+                    open_slot(slots, passphrase, &known, &other.config, &other.bytes)?;
                 forged = Some((found.name.clone(), RepositoryError::ForgedConfig));
                 (other.config, slot, secret)
             }
@@ -393,12 +394,12 @@ impl ClosedRepository {
         surroundings.agree(config.store);
         let mut keys = secret.keys();
         keys.write.naming = config.naming_keys(keys.write.naming);
-        let known = slots_known(&surroundings);
         let limits = SizeLimits::DEFAULT;
         let repository =
             Repository { surroundings, config, keys, secret, slot, config_faults, limits };
-        if let Some(folder) = repository.far_cache().filter(|_| !known.contains(&slot)) {
-            // If it cannot be written, the slot is read after the listing next time, too.
+        if let Some(folder) = repository.cache_folder().filter(|_| !known.contains(&slot)) {
+            // If it cannot be written, the slot is read after the listing next time, too, and tried
+            // after all that are cheaper.
             let _ = std::fs::create_dir_all(&folder)
                 .and_then(|()| std::fs::write(folder.join(SLOT_FILE), slot.to_string()));
         }
@@ -408,31 +409,10 @@ impl ClosedRepository {
 
 /// The slots that were opened last at this place, for one that is not open yet.
 fn slots_known(surroundings: &Surroundings) -> Vec<SlotId> {
-    let folders = surroundings.cache_folders().into_iter().take(SLOTS_TRIED_MAX);
+    let folders = surroundings.cache_folders().into_iter().take(CACHES_ASKED_MAX);
     folders
         .filter_map(|folder| std::fs::read_to_string(folder.join(SLOT_FILE)).ok()?.parse().ok())
         .collect()
-}
-
-/// The first slot that the passphrase opens, cheapest first. A slot that opens and whose owner did
-/// not sign the configuration is skipped: an attacker who guesses passphrases put it there.
-fn open_slot(
-    slots: &[KeySlot],
-    passphrase: &[u8],
-    config: &Config,
-    config_bytes: &[u8],
-) -> Result<(SlotId, SlotSecret), RepositoryError> {
-    let mut by_cost: Vec<&KeySlot> = slots.iter().collect();
-    by_cost.sort_by_key(|slot| slot.cost.work());
-    let mut error = RepositoryError::WrongPassphrase { slots: slots.len() };
-    for slot in by_cost.into_iter().take(SLOTS_TRIED_MAX) {
-        let Some(secret) = slot.open(passphrase, config.id) else { continue };
-        if Config::is_authentic(config_bytes, &secret.keys().write.authority) {
-            return Ok((slot.id, secret));
-        }
-        error = RepositoryError::ForgedConfig;
-    }
-    Err(error)
 }
 
 /// Whether there is a repository.

@@ -83,6 +83,7 @@ impl<'r> Session<'r> {
         repository.check_place()?;
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
         let object = seal_session(repository, id, host);
+        repository.backend().save_room();
         repository.backend().create(&session_object(id), &object)?;
         Ok(Self::new(repository, id, 0))
     }
@@ -118,9 +119,15 @@ impl<'r> Session<'r> {
     /// Reads the collections (W2): after the session's object exists, and before anything is relied
     /// on. Only then lists what is stored (W3): what a verdict removed before is not in the lists,
     /// and what one removes later is known to be condemned.
+    ///
+    /// A plan that cannot be read would have it rely on nothing, so the owner's answers it first.
     pub fn learn(mut self) -> Result<Self, RepositoryError> {
         let repository = self.repository;
-        let (collections, stored) = Collections::read_and(repository, || Stored::look(repository))?;
+        let read = || Collections::read_and(repository, || Stored::look(repository));
+        let (mut collections, mut stored) = read()?;
+        if !self.ended && collections.settle(repository) {
+            (collections, stored) = read()?;
+        }
         self.collections = Arc::new(collections);
         self.stored = Cell::new(Some(stored?));
         Ok(self)

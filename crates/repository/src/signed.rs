@@ -36,6 +36,15 @@ pub(crate) fn create(
     name: &ObjectName,
     content: &[u8],
 ) -> Result<bool, RepositoryError> {
+    put(repository, name, &seal(repository, name, content)?)
+}
+
+/// An object for this name.
+pub(crate) fn seal(
+    repository: &Repository,
+    name: &ObjectName,
+    content: &[u8],
+) -> Result<Vec<u8>, RepositoryError> {
     repository.check_mode()?;
     let owner = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
     let place = place(repository, name);
@@ -45,8 +54,16 @@ pub(crate) fn create(
     key(repository, &place, &salt).seal(0, &place, &mut sealed);
     let (kind, id, generation) = identity(name);
     let identity = Identity { kind, id, generation, origin: Origin::NONE };
-    let object = envelope::seal_small(&[&salt[..], &sealed].concat(), identity);
-    match repository.backend().create(name, &object) {
+    Ok(envelope::seal_small(&[&salt[..], &sealed].concat(), identity))
+}
+
+/// Stores an object, or its copy, under its name. Returns false if that is taken.
+pub(crate) fn put(
+    repository: &Repository,
+    at: &ObjectName,
+    object: &[u8],
+) -> Result<bool, RepositoryError> {
+    match repository.backend().create(at, object) {
         Ok(()) => Ok(true),
         Err(BackendError::AlreadyExists { .. }) => Ok(false),
         Err(error) => Err(error.into()),
@@ -60,9 +77,18 @@ pub(crate) fn create(
 /// [`RepositoryError::Forged`] if the owner did not make it; and errors of the backend, also if it
 /// does not exist.
 pub(crate) fn read(repository: &Repository, name: &ObjectName) -> Result<Vec<u8>, RepositoryError> {
+    read_at(repository, name, name)
+}
+
+/// The content of the object of this name, or of its copy: whichever is at `at`.
+pub(crate) fn read_at(
+    repository: &Repository,
+    at: &ObjectName,
+    name: &ObjectName,
+) -> Result<Vec<u8>, RepositoryError> {
     let (kind, id, _) = identity(name);
-    let forged = || RepositoryError::Forged { name: name.clone() };
-    match read_small(repository.backend(), name, kind, Some(&id)) {
+    let forged = || RepositoryError::Forged { name: at.clone() };
+    match read_small(repository.backend(), at, kind, Some(&id)) {
         Ok(body) => open(repository, name, body).ok_or_else(forged),
         // Whole, and not what it should be: nothing that the owner made becomes that by damage.
         Err(RepositoryError::Object { source: EnvelopeError::Swapped { .. }, .. }) => Err(forged()),

@@ -24,18 +24,68 @@ use crate::signed;
 /// The snapshots that are to be forgotten.
 #[derive(Debug, Default)]
 pub struct Wishes {
-    /// By snapshot, the greatest number of the owner's wishes.
-    greatest: BTreeMap<SnapshotId, u32>,
-    /// Snapshots about which there is a wish that cannot be read: it may be to keep them.
-    unreadable: BTreeSet<SnapshotId>,
+    of: BTreeMap<SnapshotId, Wished>,
     /// What else the owner says, read after the wishes.
     remarks: Remarks,
     /// When they were read: a hold may have ended.
     now: Timestamp,
 }
 
+/// The wishes about one snapshot.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wished {
+    /// The number of the greatest that can be read; 0 if there is none.
+    greatest: u32,
+    /// A greater one that cannot be read, and that may be the owner's: it may be to keep the snapshot.
+    /// 0 if there is none.
+    unreadable: u32,
+}
+
+impl Wished {
+    fn read(
+        repository: &Repository,
+        snapshot: SnapshotId,
+        numbers: &BTreeSet<u32>,
+    ) -> Result<Self, RepositoryError> {
+        let mut wished = Self::default();
+        let mut unreadable = BTreeSet::new();
+        for number in numbers.iter().rev() {
+            match signed::read(repository, &numbered_name(FORGOTTEN_FOLDER, snapshot, *number)) {
+                Ok(_) => {
+                    wished.greatest = *number;
+                    break;
+                }
+                // Carried out in the meantime.
+                Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
+                Err(RepositoryError::Forged { .. }) => {}
+                Err(error) if error.is_damage() => drop(unreadable.insert(*number)),
+                Err(error) => return Err(error),
+            }
+        }
+        // The owner takes one of the next two numbers that are free, so what is planted beyond them
+        // does not count.
+        let mut last = wished.greatest;
+        for number in numbers.range(last.saturating_add(1)..) {
+            if number - last > 2 {
+                break;
+            }
+            last = *number;
+            if unreadable.contains(number) {
+                wished.unreadable = *number;
+            }
+        }
+        Ok(wished)
+    }
+
+    /// The greatest number that counts.
+    fn number(self) -> u64 {
+        self.greatest.max(self.unreadable).into()
+    }
+}
+
 impl Wishes {
-    /// Reads them. What the owner did not make is no wish; if one cannot be read, the snapshot stays.
+    /// Reads them. What the owner did not make is no wish; if one cannot be read that may be the
+    /// owner's, the snapshot stays.
     pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
         let mut wishes = Self::default();
         let backend = repository.backend();
@@ -44,19 +94,14 @@ impl Wishes {
             || backend.list(FORGOTTEN_FOLDER),
             || Remarks::read(repository),
         );
+        let mut numbers: BTreeMap<SnapshotId, BTreeSet<u32>> = BTreeMap::new();
         for info in listed? {
-            let Some((snapshot, number)) = numbered_of(info.name.file()) else { continue };
-            if wishes.greatest.get(&snapshot).is_some_and(|known| *known > number) {
-                continue;
+            if let Some((snapshot, number)) = numbered_of(info.name.file()) {
+                numbers.entry(snapshot).or_default().insert(number);
             }
-            match signed::read(repository, &info.name) {
-                Ok(_) => drop(wishes.greatest.insert(snapshot, number)),
-                // Carried out in the meantime.
-                Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
-                Err(RepositoryError::Forged { .. }) => {}
-                Err(error) if error.is_damage() => drop(wishes.unreadable.insert(snapshot)),
-                Err(error) => return Err(error),
-            }
+        }
+        for (snapshot, numbers) in &numbers {
+            wishes.of.insert(*snapshot, Wished::read(repository, *snapshot, numbers)?);
         }
         wishes.remarks = remarks?;
         wishes.now = repository.surroundings.clock.now();
@@ -79,13 +124,24 @@ impl Wishes {
     }
 
     fn is_wished(&self, snapshot: SnapshotId) -> bool {
-        let is_odd = self.greatest.get(&snapshot).is_some_and(|number| number % 2 == 1);
-        is_odd && !self.unreadable.contains(&snapshot)
+        let wished = self.about(snapshot);
+        wished.greatest % 2 == 1 && wished.unreadable == 0
+    }
+
+    fn about(&self, snapshot: SnapshotId) -> Wished {
+        self.of.get(&snapshot).copied().unwrap_or_default()
+    }
+
+    /// A wish about a snapshot that cannot be read, and may be to keep it: it is not forgotten until
+    /// there is a later one.
+    pub fn unreadable(&self, snapshot: SnapshotId) -> Option<ObjectName> {
+        let number = self.about(snapshot).unreadable;
+        (number > 0).then(|| numbered_name(FORGOTTEN_FOLDER, snapshot, number))
     }
 
     /// All that are to be forgotten.
     pub fn forgotten(&self) -> impl Iterator<Item = SnapshotId> {
-        self.greatest.keys().copied().filter(|snapshot| self.forget(*snapshot))
+        self.of.keys().copied().filter(|snapshot| self.forget(*snapshot))
     }
 
     /// Wishes that a snapshot is forgotten. Returns false if that was wished already.
@@ -108,18 +164,31 @@ impl Wishes {
         repository: &Repository,
         snapshot: SnapshotId,
     ) -> Result<bool, RepositoryError> {
-        if Collections::read(repository)?.is_gone(snapshot) {
+        if Collections::read_settled(repository)?.is_gone(snapshot) {
             return Ok(false);
         }
         // The greatest number of a wish that may be on its way is the next odd one.
-        let number = self.number(snapshot);
-        create_wish(repository, snapshot, number + 2 - number % 2)?;
+        self.keep(repository, snapshot)?;
         // Only now: a collector that reads the wishes later finds it taken back.
-        Ok(!Collections::read(repository)?.may_go(snapshot))
+        let collections = Collections::read_settled(repository)?;
+        match collections.doubtful() {
+            Some((name, why)) => Err(RepositoryError::undecided(name, why)),
+            None => Ok(!collections.may_go(snapshot)),
+        }
+    }
+
+    /// Wishes that a snapshot stays, after all that is there about it, or is on its way.
+    pub(crate) fn keep(
+        &self,
+        repository: &Repository,
+        snapshot: SnapshotId,
+    ) -> Result<(), RepositoryError> {
+        let number = self.number(snapshot);
+        create_wish(repository, snapshot, number + 2 - number % 2)
     }
 
     fn number(&self, snapshot: SnapshotId) -> u64 {
-        self.greatest.get(&snapshot).copied().unwrap_or(0).into()
+        self.about(snapshot).number()
     }
 }
 

@@ -13,6 +13,7 @@ mod compare;
 mod directories;
 mod error;
 mod file;
+mod leftovers;
 mod make;
 mod mounts;
 mod path_only;
@@ -101,6 +102,7 @@ impl Target {
         let stat = inode::stat_fd(&root).map_err(failed)?;
         let again = || rustix::fs::openat(&root, c".", flags | OFlags::RDONLY, Mode::empty());
         mounts.note(&stat, again).map_err(failed)?;
+        leftovers::sweep(root.as_fd());
         Ok(Self {
             root,
             root_path: path.to_owned(),

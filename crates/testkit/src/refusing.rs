@@ -26,8 +26,13 @@ impl<B: Backend + ?Sized> RefusingBackend<B> {
     /// The same, with a bad range of bytes in an object.
     pub fn with_bad(inner: Arc<B>, name: &ObjectName, range: Range<u64>) -> Self {
         let backend = Self::new(inner);
-        backend.bad().insert(name.clone(), range);
+        backend.refuse(name, range);
         backend
+    }
+
+    /// Refuses this range of an object from now on.
+    pub fn refuse(&self, name: &ObjectName, range: Range<u64>) {
+        self.bad().insert(name.clone(), range);
     }
 
     /// The objects that still have bad ranges.

@@ -32,6 +32,7 @@ use crate::health::census::Census;
 use crate::health::lost::LostSnapshot;
 use crate::reckoning::{Condemned, reckon};
 use crate::repair::find_removed;
+use crate::room::with_kept_room;
 pub use carry::Carried;
 use carry::{carry_out, sweep};
 use choose::Doomed;
@@ -121,6 +122,16 @@ fn prune_until(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<PruneOutcome, RepositoryError> {
+    with_kept_room(repository, || prune_in_rounds(repository, options, stage, monitor, cancel))
+}
+
+fn prune_in_rounds(
+    repository: &Repository,
+    options: &PruneOptions,
+    stage: Stage,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<PruneOutcome, RepositoryError> {
     if !options.dry_run {
         repository.check_mode()?;
         repository.check_place()?;
@@ -128,7 +139,13 @@ fn prune_until(
     let mut earlier = PruneOutcome::default();
     let mut rounds = 1..ROUNDS;
     loop {
-        let collections = Collections::read(repository)?;
+        let collections = match options.dry_run {
+            true => Collections::read(repository)?,
+            false => Collections::read_settled(repository)?,
+        };
+        if let Some((name, why)) = collections.blocked() {
+            return Err(RepositoryError::undecided(name, why));
+        }
         let mut called_off = false;
         let collected =
             collect(repository, &collections, options, stage, &mut called_off, monitor, cancel);

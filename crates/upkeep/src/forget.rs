@@ -13,6 +13,8 @@ use strongroom_repository::{
     Hold, Repository, RepositoryError, SnapshotList, Wishes, change_remark,
 };
 
+use crate::room::with_kept_room;
+
 pub use look::{accept, look};
 pub use policy::{Alarm, Circumstances, Judged, Periods, Policy};
 
@@ -57,6 +59,13 @@ pub fn judge<'s>(
 ///
 /// [`RepositoryError::Held`] if one of them is held: then none is forgotten.
 pub fn forget(repository: &Repository, snapshots: &[SnapshotId]) -> Result<usize, RepositoryError> {
+    with_kept_room(repository, || wish_to_forget(repository, snapshots))
+}
+
+fn wish_to_forget(
+    repository: &Repository,
+    snapshots: &[SnapshotId],
+) -> Result<usize, RepositoryError> {
     let wishes = Wishes::read(repository)?;
     refuse_held(&wishes, snapshots)?;
     let mut added = Vec::new();
@@ -73,7 +82,14 @@ pub fn forget(repository: &Repository, snapshots: &[SnapshotId]) -> Result<usize
             wishes.undo(repository, *snapshot)?;
         }
     }
-    held.map(|()| added.len())
+    held?;
+    // What another has put behind them meanwhile may take them back.
+    for snapshot in snapshots {
+        if let Some(name) = wishes.unreadable(*snapshot) {
+            return Err(RepositoryError::NotForgotten { snapshot: *snapshot, name });
+        }
+    }
+    Ok(added.len())
 }
 
 fn refuse_held(wishes: &Wishes, snapshots: &[SnapshotId]) -> Result<(), RepositoryError> {

@@ -15,6 +15,7 @@ mod lock;
 mod reckoning;
 mod repair;
 mod replicate;
+mod room;
 mod stats;
 mod verify;
 mod vouch;
@@ -37,7 +38,7 @@ pub use lock::{LockOutcome, lock};
 pub use reckoning::reckon_same;
 pub use repair::{
     FetchOutcome, FetchPlan, FetchStep, Known, Needed, RepairOutcome, RepairPlan, RepairStep,
-    fetch, may_recover, plan_fetch, plan_losses, plan_recovery, plan_repair, repair,
+    fetch, may_recover, plan_fetch, plan_losses, plan_recovery, plan_removals, plan_repair, repair,
     repair_objects,
 };
 pub use replicate::{

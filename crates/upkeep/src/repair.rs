@@ -8,12 +8,14 @@
 //!    see `repair/fetch.rs`. Needs no key.
 //! 1. An object's own parity; for the configuration and key slots also the second copy. Needs no
 //!    key.
-//! 2. Objects under another's name are put back. Any program can write an envelope that claims to
+//! 2. What is of no use under the names of what only the owner makes is removed: planted, or damaged
+//!    so that no copy of it is left. Needs the owner's key.
+//! 3. Objects under another's name are put back. Any program can write an envelope that claims to
 //!    be an object, so this needs a key and a proof, and never replaces what is whole or what
 //!    parity makes whole.
-//! 3. Of arenas beyond parity, and of those with chunks that are not what their fingerprints say,
+//! 4. Of arenas beyond parity, and of those with chunks that are not what their fingerprints say,
 //!    the remaining blocks, under newly computed fingerprints.
-//! 4. Snapshots that were removed are committed again, if their trees exist.
+//! 5. Snapshots that were removed are committed again, if their trees exist.
 //!
 //! What is lost nevertheless is named, file by file; the next backup takes it from the source
 //! again, and that heals every snapshot that shows it.
@@ -26,7 +28,7 @@ mod recover;
 
 pub use fetch::{FetchOutcome, FetchPlan, FetchStep, Known, Needed, fetch, plan_fetch};
 pub use mend::RepairOutcome;
-pub use plan::{RepairPlan, RepairStep, plan_repair};
+pub use plan::{RepairPlan, RepairStep, plan_removals, plan_repair};
 pub use recover::{find_removed, may_recover, plan_recovery};
 
 use std::borrow::Cow;
@@ -36,12 +38,12 @@ use strongroom_arena::scan::rescue;
 use strongroom_arena::{
     ARENAS_FOLDER, ArenaError, ArenaName, CacheLimits, FinishedArena, StoredChunk,
 };
-use strongroom_backend::{Backend, BackendError};
+use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::{Cancel, Monitor, Problem, Severity};
 use strongroom_repository::objects::{read_whole, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Repository, RepositoryError, arena_bytes_of, forged_configs,
-    list_snapshots, read_vouchers,
+    list_snapshots, read_vouchers, remove_useless,
 };
 
 use crate::health::audit::{Affected, audit_beside_others};
@@ -67,9 +69,9 @@ pub fn repair_objects(
             RepairStep::FromParity { name, .. } => mend(backend, name, name, arena_bytes)?,
             RepairStep::FromCopy { name, copy } => mend(backend, name, copy, arena_bytes)?,
             RepairStep::PutBack { from, .. } => Mended::No(format!("{from} may be it")),
-            RepairStep::Rescue { why, .. } | RepairStep::Lost { why, .. } => {
-                Mended::No(why.clone())
-            }
+            RepairStep::Rescue { why, .. }
+            | RepairStep::TakeAway { why, .. }
+            | RepairStep::Lost { why, .. } => Mended::No(why.clone()),
         };
         match mended {
             Mended::Yes => {
@@ -93,12 +95,17 @@ pub fn repair(
     cancel: &Cancel,
 ) -> Result<RepairOutcome, RepositoryError> {
     repository.check_mode()?;
-    let needs_key =
-        |step: &&RepairStep| matches!(step, RepairStep::Rescue { .. } | RepairStep::PutBack { .. });
+    let needs_key = |step: &&RepairStep| {
+        matches!(
+            step,
+            RepairStep::Rescue { .. } | RepairStep::PutBack { .. } | RepairStep::TakeAway { .. }
+        )
+    };
     let keyless = plan.steps.iter().filter(|step| !needs_key(step)).cloned().collect();
     let keyless = RepairPlan { steps: keyless, ..RepairPlan::default() };
     let mut outcome = repair_objects(repository.backend(), &keyless, monitor, cancel)?;
     mend_configs(repository, &mut outcome, monitor)?;
+    take_away(repository, plan, &mut outcome, monitor)?;
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     put_back(repository, &reader, plan, &mut outcome, monitor, cancel)?;
     let mut rescues: Vec<Rescue> = plan.steps.iter().filter_map(Rescue::of).collect();
@@ -158,6 +165,29 @@ pub fn plan_losses(
     let audited =
         audit_beside_others(repository, &reader, &snapshots, &bad, None, monitor, cancel)?;
     Ok(audited.0)
+}
+
+/// Removes what is of no use under the owner's names.
+fn take_away(
+    repository: &Repository,
+    plan: &RepairPlan,
+    outcome: &mut RepairOutcome,
+    monitor: &dyn Monitor,
+) -> Result<(), RepositoryError> {
+    let names = plan.steps.iter().filter_map(|step| match step {
+        RepairStep::TakeAway { name, .. } => Some(name.clone()),
+        _ => None,
+    });
+    let names: Vec<ObjectName> = names.collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let left = remove_useless(repository, &names)?;
+    outcome.repaired += (names.len() - left.len()) as u64;
+    for (name, why) in left {
+        lose(outcome, &name, &why, monitor);
+    }
+    Ok(())
 }
 
 /// Writes a configuration that someone changed without a key again, from the copy that the owner

@@ -14,10 +14,10 @@ use crossbeam_channel::bounded;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName, CacheLimits};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName, Withheld};
 use strongroom_base::{Cancel, Location, Monitor, Problem, Progress, Severity, SnapshotId};
-use strongroom_repository::objects::{list_objects, list_strangers, twin};
+use strongroom_repository::objects::{is_missed, list_objects, list_strangers, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Collections, OwnRecord, Repository, RepositoryError, arena_bytes_of,
-    forged_configs, list_snapshots, read_vouchers, snapshot_object,
+    find_useless, forged_configs, list_snapshots, read_vouchers, snapshot_object,
 };
 
 use crate::health::audit::{Affected, audit_beside_others};
@@ -144,6 +144,12 @@ pub fn verify_within(
     verifier.objects(depth, Some(&reader))?;
     for name in forged_configs(repository)? {
         verifier.note(&name, Fault::Forged);
+    }
+    for useless in find_useless(repository)? {
+        let is_known = verifier.outcome.faults.iter().any(|(name, _)| *name == useless.name);
+        if useless.is_planted && !is_known {
+            verifier.note(&useless.name, Fault::Planted);
+        }
     }
     date_sessions(repository, &mut verifier.outcome.open_sessions);
     let list = list_snapshots(repository)?;
@@ -309,7 +315,9 @@ impl<'v> Verifier<'v> {
     fn missing_twins(&mut self, objects: &[ObjectInfo]) {
         let names: HashSet<&ObjectName> = objects.iter().map(|info| &info.name).collect();
         for info in objects {
-            if let Some(twin) = twin(&info.name).filter(|twin| !names.contains(twin)) {
+            if let Some(twin) =
+                twin(&info.name).filter(|twin| is_missed(twin) && !names.contains(twin))
+            {
                 self.note(&twin, Fault::Missing);
             }
         }

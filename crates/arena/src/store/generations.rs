@@ -13,6 +13,7 @@ use std::collections::HashMap;
 
 use strongroom_base::ArenaId;
 
+use super::opening::Wanted;
 use super::{ArenaStore, lock};
 use crate::error::ArenaError;
 use crate::name::{ArenaName, ListedArena, ListedArenas};
@@ -130,7 +131,7 @@ impl ArenaStore {
         }
         let (mut claims, mut trusted) = (Vec::new(), Vec::new());
         for generation in generations {
-            match self.open_or_heal(generation.name) {
+            match self.open_or_heal(generation.name, Wanted::Any) {
                 Ok(arena) => {
                     claims.push((*generation, arena.domain));
                     trusted.extend(arena.trusted.then_some(arena.domain));

@@ -20,8 +20,16 @@ use crate::writer::{ArenaContent, SummaryBinding, key_of_summary, open_summary};
 /// Bytes that are read to open an arena: header, head and, of most arenas, the summary.
 const OPENING_BYTES: usize = 64 << 10;
 
+/// Which arenas are opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Any,
+    /// Those that a writer may build upon.
+    Trusted,
+}
+
 impl ArenaStore {
-    pub(super) fn open_arena(&self, name: ArenaName) -> Result<Arena, ArenaError> {
+    pub(super) fn open_arena(&self, name: ArenaName, wanted: Wanted) -> Result<Arena, ArenaError> {
         let opening = match self.reads_no_blocks.load(Ordering::Relaxed) {
             true => SUMMARY_START,
             false => OPENING_BYTES,
@@ -44,18 +52,30 @@ impl ArenaStore {
         if missing > 0 {
             start.append(&mut self.read(name, start.len() as u64, missing)?);
         }
-        self.open_arena_in(name, &start)
+        self.open_wanted_in(name, &start, wanted)
     }
 
     /// Opens an arena from the bytes of its object, or from a beginning of it that contains the
     /// summary.
     pub fn open_arena_in(&self, name: ArenaName, object: &[u8]) -> Result<Arena, ArenaError> {
+        self.open_wanted_in(name, object, Wanted::Any)
+    }
+
+    pub(super) fn open_wanted_in(
+        &self,
+        name: ArenaName,
+        object: &[u8],
+        wanted: Wanted,
+    ) -> Result<Arena, ArenaError> {
         let id = name.id;
         let (header, head) = heads_of(name, object)?;
         let sealed = sealed_summary_in(id, &head, object)?;
         let binding = binding_of(id, &header, &head);
         let voucher = self.voucher_for(id, &header, sealed);
         let trusted = head.domain == self.keys.write.domain.id || voucher.is_some();
+        if wanted == Wanted::Trusted && !trusted {
+            return Err(ArenaError::Foreign { arena: id, domain: head.domain });
+        }
         let key = match (self.keys.domain(head.domain), voucher) {
             (Some(domain), _) => key_of_summary(sealed, &binding, &domain.summary_key),
             (None, Some(voucher)) => Ok(voucher.summary_key),

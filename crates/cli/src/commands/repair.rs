@@ -13,8 +13,8 @@ use strongroom_base::{OsEntropy, Timestamp};
 use strongroom_remote::Past;
 use strongroom_repository::{Collections, RepositoryError, in_mode_of};
 use strongroom_upkeep::{
-    Known, RepairPlan, RepairStep, may_recover, plan_losses, plan_recovery, plan_repair, repair,
-    repair_objects,
+    Known, RepairPlan, RepairStep, may_recover, plan_losses, plan_recovery, plan_removals,
+    plan_repair, repair, repair_objects,
 };
 
 use super::verify::{
@@ -112,24 +112,27 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         return show_plan(args, &backend, &fetching, plan);
     }
     fetching.run(Known::NotYet, &mut plan)?;
+    let repository = (!args.keyless).then(|| context.open()).transpose()?;
+    if let Some(repository) = &repository {
+        plan_removals(repository, &mut plan)?;
+    }
     for step in &plan.steps {
         context.terminal.line(step_text(step))?;
     }
-    let outcome = if args.keyless {
-        fetching.run(Known::Nothing, &mut plan)?;
-        let monitor = context.terminal.monitor(REPAIRED);
-        repair_objects(&*backend, &plan, &monitor, &context.cancel)?
-    } else {
-        let repository = context.open()?;
+    let outcome = if let Some(repository) = &repository {
         if !replicas.is_empty() {
-            fetching.run(Known::Collections(&Collections::read(&repository)?), &mut plan)?;
+            fetching.run(Known::Collections(&Collections::read(repository)?), &mut plan)?;
         }
         if may_recover(&*backend)? {
-            plan_recovery(&repository, &mut plan, &monitor, &context.cancel)?;
+            plan_recovery(repository, &mut plan, &monitor, &context.cancel)?;
             report_lost_snapshots(context, &plan)?;
         }
         let monitor = context.terminal.monitor(REPAIRED);
-        repair(&repository, &plan, &monitor, &context.cancel)?
+        repair(repository, &plan, &monitor, &context.cancel)?
+    } else {
+        fetching.run(Known::Nothing, &mut plan)?;
+        let monitor = context.terminal.monitor(REPAIRED);
+        repair_objects(&*backend, &plan, &monitor, &context.cancel)?
     };
     context.terminal.json(&json!({
         "event": "summary",
@@ -226,6 +229,7 @@ fn show_plan(
     let mut affected = None;
     if let Some(repository) = &repository {
         let monitor = context.terminal.monitor(Words::objects("checked"));
+        plan_removals(repository, &mut plan)?;
         affected = Some(plan_losses(repository, &mut plan, &monitor, &context.cancel)?);
         if may_recover(&**backend)? {
             plan_recovery(repository, &mut plan, &monitor, &context.cancel)?;
@@ -312,6 +316,7 @@ fn step_text(step: &RepairStep) -> String {
         RepairStep::Rescue { arena, why } => {
             format!("arenas/{arena}: save what can still be read ({why})")
         }
+        RepairStep::TakeAway { name, why } => format!("{name}: take it away ({why})"),
         RepairStep::Lost { name, why } => format!("{name}: cannot be repaired ({why})"),
     }
 }

@@ -29,6 +29,7 @@ mod mistakes;
 mod mount;
 mod nights;
 mod nights_as_disks;
+mod objects;
 mod old_repositories;
 mod output;
 mod packages;

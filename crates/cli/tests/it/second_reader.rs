@@ -108,3 +108,39 @@ fn restores_what_the_program_stored(python: &str, naming: &str) {
     std::fs::remove_file(folder.join("room/config")).unwrap();
     assert_same(&tree, &restore_py(python, &folder, "out again").join(inner));
 }
+
+/// A collection leaves slots that hold nothing: they are no damage.
+#[test]
+fn kept_h9_restore_py_finds_no_damage_after_a_prune() {
+    let Ok(python) = std::env::var("STRONGROOM_TEST_PYTHON") else {
+        strongroom_testkit::skip("STRONGROOM_TEST_PYTHON is not set; ./test sets it");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let tree = folder.join("tree");
+    make_tree(&tree);
+    strongroom(folder, &["init"]);
+    strongroom(folder, &["backup", tree.to_str().unwrap()]);
+    for number in (0..300).step_by(2) {
+        std::fs::remove_file(tree.join(format!("sub/{number}"))).unwrap();
+    }
+    std::fs::write(tree.join("long"), vec![3; 100_000]).unwrap();
+    strongroom(folder, &["backup", tree.to_str().unwrap()]);
+    strongroom(folder, &["forget", "latest~1"]);
+    strongroom(folder, &["prune", "--max-unused", "0"]);
+    let arenas = std::fs::read_dir(folder.join("room/arenas")).unwrap();
+    let names: Vec<_> = arenas.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().any(|name| name.to_str().unwrap().ends_with(".1")), "one was rewritten");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format/restore.py");
+    let output = Command::new(python)
+        .arg(script)
+        .arg("--check")
+        .arg(folder.join("room"))
+        .env("STRONGROOM_PASSWORD", PASSPHRASE)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains(", 0 damaged"), "{said}{errors}");
+}

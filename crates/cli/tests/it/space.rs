@@ -1,6 +1,7 @@
 //! A full disk: below the repository, and below what is restored.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -65,6 +66,44 @@ fn a_full_disk_loses_nothing() {
 
     disk.grow("64M");
     world.backup().exits(0);
+    world.say("verify --data").exits(0);
+    assert_same(&world.tree(), &world.restored(&world.of("latest")));
+}
+
+/// Not one byte is free, and a prune frees some all the same.
+#[test]
+fn kept_h9_a_full_disk_can_be_pruned() {
+    if skipped("a full disk", (!is_root()).then_some("only root may mount")) {
+        return;
+    }
+    let world = World::empty();
+    let repository = world.repository();
+    let disk = Disk::mount(&repository, "8M");
+    if skipped("a full disk", disk.is_none().then_some("it cannot be mounted here")) {
+        return;
+    }
+    world.run(["init"].iter().chain(&CHEAP)).exits(0);
+    let mut random = Random::new(46);
+    fs::create_dir(world.tree()).unwrap();
+    for version in ["first", "second"] {
+        fs::write(world.tree().join("file"), random.noise(2 << 20)).unwrap();
+        fs::write(world.tree().join(version), random.noise(1 << 10)).unwrap();
+        world.backup().exits(0);
+    }
+    let room = repository.join(".room");
+    assert_eq!(fs::metadata(&room).unwrap().len(), 512 << 10);
+    // Whatever else is on the disk.
+    let other = fs::File::create(repository.join(".other")).unwrap();
+    let mut filled = 0;
+    for piece in [1 << 20, 1 << 12, 1] {
+        let bytes = vec![1; piece];
+        while other.write_all_at(&bytes, filled).is_ok() {
+            filled += piece as u64;
+        }
+    }
+    world.say("forget latest~1").exits(0).says("1 snapshot forgotten");
+    world.say("prune --max-unused 0").exits(0).says("removed 1 snapshot");
+    assert!(room.exists(), "room is kept anew");
     world.say("verify --data").exits(0);
     assert_same(&world.tree(), &world.restored(&world.of("latest")));
 }

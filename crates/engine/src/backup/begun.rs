@@ -49,6 +49,14 @@ impl<'r> Begun<'r> {
         let list = || Listed::read(repository, monitor);
         let (listed, session) = both(in_flight, list, || session.learn());
         let mut session = session?;
+        if let Some((name, why)) = session.collections.doubtful() {
+            let message = format!(
+                "cannot be read, and may condemn anything, so all is stored again: {why}; \
+                 the owner's next backup, `prune` or `repair` answers it"
+            );
+            let path = Some(name.as_str().as_ref());
+            monitor.problem(Problem { severity: Severity::Note, path, message: &message });
+        }
         let own = match options.dry_run {
             true => OwnRecord::read(repository, monitor),
             false => OwnRecord::begin(repository, session.id, monitor),

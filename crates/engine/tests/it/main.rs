@@ -23,6 +23,7 @@ mod memory;
 mod model;
 mod newer;
 mod nights;
+mod objects;
 mod own_record;
 mod parents;
 mod prune;

@@ -186,7 +186,10 @@ impl ChunkIndex {
             }
         }
         let in_flight = backend.promises().in_flight;
-        let open = |newest: &ListedArena| whole_arena(newest.name.id, listed, store);
+        let open = |newest: &ListedArena| {
+            store.trusted_arena(newest.name.id)?;
+            whole_arena(newest.name.id, listed, store)
+        };
         each_read_ahead(
             in_flight,
             &wanted,

@@ -187,9 +187,15 @@ impl KeySlot {
         Ok(slot)
     }
 
+    /// Whether the slot can be one of this passphrase: it is not too cheap for it, and costs no more
+    /// than a slot may.
+    pub fn suits(&self, passphrase: &[u8]) -> bool {
+        self.cost.is_enough_for(passphrase) && self.cost.params().is_some()
+    }
+
     /// The secret, if this passphrase is the slot's and nothing in the slot was changed.
     pub fn open(&self, passphrase: &[u8], repository: RepositoryId) -> Option<SlotSecret> {
-        if !self.cost.is_enough_for(passphrase) {
+        if !self.suits(passphrase) {
             return None;
         }
         let key = self.derive_key(passphrase)?;

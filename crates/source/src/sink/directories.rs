@@ -51,6 +51,8 @@ struct Known {
     name: CString,
     /// How often it is held, and how many directories below it are known.
     holds: u32,
+    /// Whether what killed restores left in it was looked for.
+    swept: bool,
 }
 
 #[derive(Debug)]
@@ -66,7 +68,7 @@ impl Directories {
         table.last += 1;
         let id = DirectoryId(table.last);
         table.hold(parent);
-        table.known.insert(id, Known { parent, name: name.to_owned(), holds: 1 });
+        table.known.insert(id, Known { parent, name: name.to_owned(), holds: 1, swept: false });
         id
     }
 
@@ -88,6 +90,14 @@ impl Directories {
             table.forget(at);
             at = parent;
         }
+    }
+
+    /// Whether what killed restores left in a directory is to be looked for: once. In the root that
+    /// was done when it was opened.
+    pub(super) fn is_to_be_swept(&self, directory: DirectoryId) -> bool {
+        let mut table = self.table();
+        let known = table.known.get_mut(&directory);
+        known.is_some_and(|known| !std::mem::replace(&mut known.swept, true))
     }
 
     /// How many directories are known.

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -99,6 +99,11 @@ impl TargetFile {
     /// True if the file is new, so that all of it is a hole.
     pub fn is_fresh(&self) -> bool {
         self.fresh
+    }
+
+    /// Its descriptor.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     /// Its path, for messages.

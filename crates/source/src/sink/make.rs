@@ -49,6 +49,9 @@ impl Target {
                 let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
                 let open = || inode::open_to_read(fd.as_fd(), &c_name, flags);
                 self.mounts.note(&stat, open).map_err(failed)?;
+                let directory = self.directories.add(parent, &c_name);
+                self.sweep(directory);
+                return Ok(directory);
             }
             existing => {
                 if existing.is_some() {

@@ -19,11 +19,12 @@ use super::Target;
 use super::directories::DirectoryId;
 use super::error::TargetError;
 use super::file::TargetFile;
+use super::leftovers;
 use super::make::unlink;
 
 /// What temporary names begin with; the process and a number follow. A name that is left over was
-/// made by a restore that was killed.
-const TEMPORARY: &str = ".strongroom-restore-";
+/// made by a restore that was killed; the next one in its directory removes it.
+pub(super) const TEMPORARY: &str = ".strongroom-restore-";
 
 /// At most this many temporary names are tried: leftovers of another process with the same number
 /// end.
@@ -126,9 +127,12 @@ impl Target {
         name: &[u8],
         size: u64,
     ) -> Result<(Vec<u8>, TargetFile), TargetError> {
+        self.sweep(directory);
         for _ in 0..ATTEMPTS_MAX {
             let temporary = self.temporary_name().into_bytes();
             match self.create_file(directory, &temporary, size) {
+                // Another restore sweeps at this moment.
+                Ok(file) if !leftovers::claim(&file) => {}
                 Ok(file) => return Ok((temporary, file.known_as(self.path_of(directory, name)))),
                 Err(TargetError::Taken { .. }) => {}
                 Err(error) => return Err(error),
@@ -217,6 +221,15 @@ impl Target {
             }
         }
         Err(Errno::EXIST)
+    }
+
+    /// Removes what killed restores have left in a directory, once.
+    pub(super) fn sweep(&self, directory: DirectoryId) {
+        if self.directories.is_to_be_swept(directory)
+            && let Ok(fd) = self.directory(directory)
+        {
+            leftovers::sweep(fd.as_fd());
+        }
     }
 
     fn temporary_name(&self) -> String {

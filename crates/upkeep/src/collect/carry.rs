@@ -70,7 +70,11 @@ pub fn carry_out(
         }
     }
     let mut listed = ListedArenas::list(repository.backend())?;
-    for (place, (arena, slots)) in verdict.slots.0.iter().enumerate() {
+    // What is only removed comes first: on a full disk it makes the room for what is rewritten.
+    let is_whole = |(_, slots): &(&ArenaId, &ArenaSlots)| **slots == ArenaSlots::All;
+    let parts = verdict.slots.0.iter().filter(|of| !is_whole(of));
+    let in_order = verdict.slots.0.iter().filter(is_whole).chain(parts);
+    for (place, (arena, slots)) in in_order.enumerate() {
         cancel.check()?;
         // One at least: a limit that is shorter than the marking would never let anything go.
         let is_begun = carried.arenas_removed + carried.arenas_rewritten > 0;

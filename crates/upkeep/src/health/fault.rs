@@ -35,6 +35,8 @@ pub enum Fault {
     Missing,
     /// Whole, and changed by someone without a key; its copy is right.
     Forged,
+    /// Whole, and under a name that only the owner gives; the owner did not make it.
+    Planted,
     /// Whole, and made by a newer program: not damaged, but not understood either.
     Unknown,
 }
@@ -62,6 +64,7 @@ impl std::fmt::Display for Fault {
             Self::Forged => {
                 write!(f, "changed by someone without a key; repair restores it from its copy")
             }
+            Self::Planted => write!(f, "planted: the owner did not make it; repair takes it away"),
             Self::Unknown => write!(f, "made by a newer program; update Strongroom to read it"),
         }
     }

@@ -15,7 +15,7 @@ use strongroom_arena::{ARENAS_FOLDER, ArenaName};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SnapshotId};
 use strongroom_repository::objects::{
-    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, KEYS_FOLDER, REMARKS_FOLDER,
+    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, FORGOTTEN_FOLDER, KEYS_FOLDER, REMARKS_FOLDER,
     SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, bytes_max_of, is_as_named, read_whole, twin,
 };
 use strongroom_repository::{Collections, RepositoryError, arena_bytes_of};
@@ -146,7 +146,10 @@ pub fn plan_fetch(
             continue;
         }
         for (name, bytes) in there.iter().filter(|(name, _)| name.folder() == folder) {
-            if here.contains(name) || name.file().ends_with(".plan") || known.removed(name) {
+            if here.contains(name)
+                || name.file().trim_end_matches(COPY).ends_with(".plan")
+                || known.removed(name)
+            {
                 continue;
             }
             if folder == KEYS_FOLDER && has_keys && !has_damaged_twin(name) {
@@ -212,7 +215,9 @@ fn take_damaged(plan: &mut RepairPlan, there: &BTreeMap<ObjectName, u64>, found:
         let why = match step {
             RepairStep::Rescue { why, .. } | RepairStep::Lost { why, .. } => why.clone(),
             RepairStep::PutBack { .. } => "another object is in its place".to_owned(),
-            RepairStep::FromParity { .. } | RepairStep::FromCopy { .. } => return true,
+            RepairStep::FromParity { .. }
+            | RepairStep::FromCopy { .. }
+            | RepairStep::TakeAway { .. } => return true,
         };
         let name = step.object();
         let Some(bytes) = there.get(&name).filter(|_| !kept.contains(&name)) else { return true };

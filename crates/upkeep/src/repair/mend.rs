@@ -12,7 +12,7 @@ use crate::health::audit::Affected;
 /// What a repair did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepairOutcome {
-    /// Objects that are whole again.
+    /// Objects that are whole again, and those of no use that are gone.
     pub repaired: u64,
     /// Shards that were computed again.
     pub shards: u64,

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use strongroom_arena::{ArenaName, envelope};
 use strongroom_backend::{Backend, BackendError, ObjectName, Withheld};
 use strongroom_base::{Cancel, Monitor, Progress};
-use strongroom_repository::objects::{ASIDE_FOLDER, list_objects, read_whole, twin};
-use strongroom_repository::{RepositoryError, arena_bytes_of, refuse_newer};
+use strongroom_repository::objects::{ASIDE_FOLDER, is_missed, list_objects, read_whole, twin};
+use strongroom_repository::{
+    Repository, RepositoryError, Useless, arena_bytes_of, find_useless, refuse_newer,
+};
 
 use crate::health::fault::{Fault, look_whole};
 use crate::health::lost::LostSnapshot;
@@ -43,6 +45,14 @@ pub enum RepairStep {
         /// What is wrong with it.
         why: String,
     },
+    /// Remove an object that only the owner makes, and that is of no use: planted, or lost. Needs the
+    /// owner's key.
+    TakeAway {
+        /// The object.
+        name: ObjectName,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Nothing can be done.
     Lost {
         /// The object.
@@ -69,7 +79,7 @@ pub struct RepairPlan {
 impl RepairStep {
     /// Whether the object is whole afterwards, unless it is damaged further.
     pub fn is_sure(&self) -> bool {
-        matches!(self, Self::FromParity { .. } | Self::FromCopy { .. })
+        matches!(self, Self::FromParity { .. } | Self::FromCopy { .. } | Self::TakeAway { .. })
     }
 
     /// The object that is to be whole afterwards.
@@ -78,6 +88,7 @@ impl RepairStep {
             Self::FromParity { name, .. }
             | Self::FromCopy { name, .. }
             | Self::PutBack { name, .. }
+            | Self::TakeAway { name, .. }
             | Self::Lost { name, .. } => name.clone(),
             Self::Rescue { arena, .. } => arena.object(),
         }
@@ -126,6 +137,30 @@ pub fn plan_repair(
     Ok(RepairPlan { steps, objects, waiting, lost_snapshots: Vec::new() })
 }
 
+/// Adds to a plan what is of no use under the names of what only the owner makes, instead of what the
+/// plan would do with it. Any other key changes nothing.
+pub fn plan_removals(
+    repository: &Repository,
+    plan: &mut RepairPlan,
+) -> Result<(), RepositoryError> {
+    if repository.keys.owner.is_none() {
+        return Ok(());
+    }
+    let useless = find_useless(repository)?;
+    let names: BTreeSet<&ObjectName> = useless.iter().map(|useless| &useless.name).collect();
+    plan.steps.retain(|step| match step {
+        RepairStep::PutBack { from, .. } => !names.contains(from),
+        step => !names.contains(&step.object()),
+    });
+    let steps = useless.iter();
+    let steps = steps.map(|Useless { name, why, .. }| RepairStep::TakeAway {
+        name: name.clone(),
+        why: why.clone(),
+    });
+    plan.steps.extend(steps);
+    Ok(())
+}
+
 /// What was found in every object.
 #[derive(Default)]
 struct Found {
@@ -156,6 +191,7 @@ impl Found {
         let (mut from_copies, mut put_backs) = (Vec::new(), Vec::new());
         for name in &self.order {
             if let Some(twin) = twin(name)
+                && is_missed(&twin)
                 && !self.faults.contains_key(&twin)
                 && !self.waiting.contains(&twin)
                 && self.can_be_had(name)

@@ -80,6 +80,9 @@ pub fn recover(
     snapshot.ended = repository.surroundings.clock.now();
     let session = Session::resume(repository, lost.id, lost.sequence, &lost.host)?;
     // Nothing has named its chunks, so the plan may condemn them.
+    if let Some((name, why)) = session.collections.doubtful() {
+        return Err(RepositoryError::undecided(name, why));
+    }
     if let Some(open) = &session.collections.open {
         return Err(RepositoryError::OpenCollection { collection: open.number });
     }

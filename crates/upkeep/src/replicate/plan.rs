@@ -6,7 +6,7 @@ use strongroom_arena::ARENAS_FOLDER;
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::RepositoryId;
 use strongroom_repository::objects::{
-    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, KEYS_FOLDER, REMARKS_FOLDER,
+    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, FORGOTTEN_FOLDER, KEYS_FOLDER, REMARKS_FOLDER,
     SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, expected,
 };
 use strongroom_repository::{RepositoryError, read_config, refuse_newer};
@@ -156,11 +156,10 @@ pub fn list(backend: &dyn Backend, folder: &str) -> Result<Vec<ObjectInfo>, Back
 pub fn ended(source: &dyn Backend) -> Result<Vec<ObjectInfo>, RepositoryError> {
     let mut objects = list(source, COLLECTIONS_FOLDER)?;
     let number = |info: &ObjectInfo| info.name.file().split_once('.').map(|(n, _)| n.to_owned());
+    let is_plan = |info: &ObjectInfo| info.name.file().trim_end_matches(COPY).ends_with(".plan");
     let is_done = |info: &&ObjectInfo| info.name.file().ends_with(".done");
     let done: HashSet<_> = objects.iter().filter(is_done).filter_map(number).collect();
-    objects.retain(|info| {
-        !info.name.file().ends_with(".plan") && number(info).is_some_and(|n| done.contains(&n))
-    });
+    objects.retain(|info| !is_plan(info) && number(info).is_some_and(|n| done.contains(&n)));
     Ok(objects)
 }
 

@@ -1,0 +1,112 @@
+//! What lies in the place of an object and is no file, what restores that were killed have left, and a
+//! repository that was pruned before the second reader: as people meet them.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use crate::world::World;
+
+/// Three snapshots; the first was forgotten, and pruned.
+fn pruned() -> World {
+    let world = World::with_repository();
+    fs::create_dir_all(world.tree()).unwrap();
+    for version in ["one", "two", "three"] {
+        fs::write(world.tree().join("file"), version.repeat(5000)).unwrap();
+        fs::write(world.tree().join(version), version.repeat(9000)).unwrap();
+        world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
+    }
+    world.say("forget latest~2").exits(0);
+    world.say("prune --max-unused 0").exits(0);
+    world
+}
+
+/// Puts something into the place of an object.
+type Put = fn(&Path);
+
+const ODD: [(&str, Put); 6] = [
+    ("nothing", |path| fs::write(path, "").unwrap()),
+    ("rubbish", |path| fs::write(path, [7; 16]).unwrap()),
+    ("a FIFO", |path| {
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    }),
+    ("a directory", |path| fs::create_dir(path).unwrap()),
+    ("a link", |path| symlink("/dev/null", path).unwrap()),
+    ("a link to nothing", |path| symlink("no-such-file", path).unwrap()),
+];
+
+#[test]
+fn kept_h4_what_is_no_file_stops_no_verb() {
+    for (odd, put) in ODD {
+        for name in ["1.done", "2.plan", "2.verdict", "2.done", "9.plan"] {
+            let world = pruned();
+            let path = world.repository().join("collections").join(name);
+            let _ = fs::remove_file(&path);
+            put(&path);
+            let what = format!("{odd} as {name}");
+            println!("{what}");
+            world.say("snapshots").exits(0).says("2 snapshots");
+            world.say("ls latest").exits(0);
+            let target = world.path("restored");
+            world.run(["restore", "latest", "--target", target.to_str().unwrap()]).exits(0);
+            world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
+            world.say("forget latest~1").exits(0).says("1 snapshot forgotten");
+            world.say("verify").exits(4).warns(&format!("collections/{name}"));
+            // A directory is nothing that a program may take away.
+            if odd == "a directory" {
+                world.say("repair").exits(4).warns("move it away");
+                fs::remove_dir(&path).unwrap();
+            } else {
+                world.say("repair").exits(0).says(&format!("collections/{name}: take it away"));
+            }
+            world.say("repair").exits(0).says("nothing to repair");
+            world.say("prune --max-unused 0").exits(0);
+            world.say("verify --data").exits(0).says("no damage was found");
+            world.say("snapshots").exits(0).says("2 snapshots");
+        }
+    }
+}
+
+/// A verdict and a plan are read from their copies, and written again from them.
+#[test]
+fn kept_h4_a_verdict_is_written_again_from_its_copy() {
+    let world = pruned();
+    let folder = world.repository().join("collections");
+    let verdict = fs::read(folder.join("1.verdict")).unwrap();
+    assert_eq!(fs::read(folder.join("1.verdict.copy")).unwrap(), verdict);
+    for name in ["1.verdict", "1.verdict.copy"] {
+        fs::write(folder.join(name), "torn").unwrap();
+        world.say("snapshots").exits(0);
+        world.say("verify").exits(4).warns(name);
+        world.say("repair").exits(0).says(&format!("collections/{name}: write it again from"));
+        assert_eq!(fs::read(folder.join(name)).unwrap(), verdict, "{name}");
+        world.say("verify").exits(0);
+    }
+    fs::remove_file(folder.join("1.verdict.copy")).unwrap();
+    world.say("verify").exits(0).says("no damage was found");
+}
+
+/// A name as a restore that was killed leaves it; no process has this number.
+const LEFTOVER: &str = ".strongroom-restore-4194305-3";
+
+#[test]
+fn kept_h9_a_restore_removes_what_a_killed_one_left() {
+    let world = World::with_repository();
+    fs::create_dir_all(world.tree().join("below")).unwrap();
+    fs::write(world.tree().join("file"), "content").unwrap();
+    fs::write(world.tree().join("below/file"), "content").unwrap();
+    world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
+    let target = world.path("restored");
+    let restore = || {
+        world.run(["restore", "latest", "--target", target.to_str().unwrap()]).exits(0);
+    };
+    restore();
+    let files = strongroom_testkit::damage::files_below(&target);
+    let folders = files.iter().map(|file| file.parent().unwrap());
+    let left: Vec<_> = folders.map(|folder| folder.join(LEFTOVER)).collect();
+    assert_eq!(left.len(), 2);
+    left.iter().for_each(|left| fs::write(left, vec![1; 1 << 16]).unwrap());
+    restore();
+    assert_eq!(strongroom_testkit::damage::files_below(&target), files);
+}
