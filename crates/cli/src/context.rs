@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use strongroom_backend::Backend;
 use strongroom_base::{
-    Cancel, OsEntropy, Printable, Severity, Silent, SnapshotId, SystemClock, Timestamp,
+    Cancel, OsEntropy, Printable, Severity, Silent, SizeLimits, SnapshotId, SystemClock, Timestamp,
 };
 use strongroom_remote::{Past, Place, PlaceError, Settings};
 use strongroom_repository::{
@@ -375,6 +375,7 @@ impl Context {
         let place = self.place()?.to_string();
         let passphrase = &self.args.passphrase;
         let repository = passphrase.open(&place, &self.cancel, |typed| Ok(closed.open(typed)?))?;
+        let repository = within_test_limits(repository);
         for (name, error) in &repository.config_faults {
             let message = format!("{name}: {error}; its copy was used: run `strongroom repair`");
             self.terminal.problem(Severity::Damage, &message);
@@ -422,7 +423,7 @@ impl Context {
         }
         let passphrase = self.args.passphrase.new_repository(&self.cancel)?;
         let backend = place.create(&self.settings())?;
-        Ok(Repository::init(self.surroundings(backend), &passphrase, options)?)
+        Ok(within_test_limits(Repository::init(self.surroundings(backend), &passphrase, options)?))
     }
 
     /// Opens the repository, or creates it if there is none.
@@ -492,6 +493,18 @@ impl Context {
         let base = xdg.or_else(|| Some(home?.join(".cache")))?;
         Some(base.join("strongroom"))
     }
+}
+
+/// With the small limits that `STRONGROOM_TEST_LIMITS` asks for, by a seed. Only programs for tests
+/// look at it: those with assertions, and those with the feature `test-limits`.
+fn within_test_limits(mut repository: Repository) -> Repository {
+    if cfg!(any(debug_assertions, feature = "test-limits"))
+        && let Ok(seed) = std::env::var("STRONGROOM_TEST_LIMITS")
+    {
+        let seed = seed.parse().expect("STRONGROOM_TEST_LIMITS is a number");
+        repository.limits = SizeLimits::from_seed(seed);
+    }
+    repository
 }
 
 /// A date or time of day.

@@ -22,6 +22,7 @@ mod imports_bad_days;
 mod interrupt;
 mod json;
 mod libvirt;
+mod life;
 mod listings;
 mod look;
 mod machine;
