@@ -55,6 +55,17 @@ impl Default for CacheLimits {
     }
 }
 
+impl CacheLimits {
+    /// The same, but for no kind more than this many bytes.
+    pub fn at_most(self, bytes: usize) -> Self {
+        Self {
+            summary_bytes: self.summary_bytes.min(bytes),
+            block_bytes: self.block_bytes.min(bytes),
+            healed_bytes: self.healed_bytes.min(bytes),
+        }
+    }
+}
+
 /// Copies of arenas that are nearer than the backend. What they give may be damaged or out of date.
 pub trait NearArenas: Send + Sync {
     /// At most `length` bytes of an arena's object from `offset` on, as [`Backend::read`] gives

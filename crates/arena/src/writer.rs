@@ -2,6 +2,7 @@
 
 use strongroom_base::keys::{authenticate, derive_object_key};
 use strongroom_base::le::{LeReader, LeWrite};
+use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_base::seal::{SealKey, TAG_BYTES};
 use strongroom_base::{
     ArenaId, ArenaSecret, DomainId, Entropy, Fingerprinter, NamingKeys, WriteKeys,
@@ -206,6 +207,8 @@ impl ArenaBuilder {
     pub fn finish(mut self, finishing: Finishing<'_>) -> FinishedArena {
         let Finishing { generation, origin, keys, redundancy, padding } = finishing;
         let domain = keys.domain.id;
+        reached_if(self.summary.blocks.len() > 1, Regime::ArenaOfBlocks);
+        reached_if(generation > 0, Regime::ArenaRewritten);
         let binding = SummaryBinding { arena: self.id, generation, origin, domain };
         let alignment = alignment_of(self.blocks_bytes());
         let sealed = seal_summary(&self.summary, &binding, &keys.domain.summary_key, alignment);

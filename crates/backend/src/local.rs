@@ -76,9 +76,14 @@ impl LocalBackend {
             .map_err(|error| BackendError::at_path(Operation::Write, path, error))?;
         // The names of all new folders must last as long as what is put into them.
         for above in whole.ancestors().skip(1).take(missing + 1) {
-            File::open(above)
-                .and_then(|above| above.sync_all())
-                .map_err(|error| BackendError::at_path(Operation::Write, above, error))?;
+            let synced = match File::open(above) {
+                // It may be searched and not listed: all of its disk is flushed instead.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    File::open(path).and_then(|own| Ok(rustix::fs::syncfs(own)?))
+                }
+                opened => opened.and_then(|above| above.sync_all()),
+            };
+            synced.map_err(|error| BackendError::at_path(Operation::Write, above, error))?;
         }
         Self::open(path)
     }

@@ -10,6 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
 
+use crate::regimes::{Regime, reached_if};
+
 /// A cache for many threads.
 pub struct ByteCache<K: Hash + Eq, V> {
     bytes_max: usize,
@@ -59,6 +61,7 @@ impl<K: Hash + Eq, V> ByteCache<K, V> {
             kept.bytes -= oldest.bytes;
             evicted.push(oldest);
         }
+        reached_if(!evicted.is_empty(), Regime::CacheEvicted);
         // What is let go may be large: its memory is freed after the lock.
         drop(kept);
         replaced.map(|old| old.value)

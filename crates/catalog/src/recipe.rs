@@ -1,5 +1,7 @@
 //! Recipes are built from a stream's chunks and read back, node by node.
 
+use strongroom_base::regimes::{Regime, reached_if};
+
 use crate::entry::Entry;
 use crate::format::{FormatError, pack_node, unpack_node};
 use crate::reference::{ChunkRef, Recipe};
@@ -23,11 +25,6 @@ struct Level {
     offset: u64,
 }
 
-/// A node has at least this many references, unless it is the last of its level.
-const NODE_REFS_MIN: usize = 64;
-/// A node has at most this many references.
-const NODE_REFS_MAX: usize = 1024;
-
 impl RecipeBuilder {
     /// Nothing yet.
     pub fn new() -> Self {
@@ -47,12 +44,17 @@ impl RecipeBuilder {
 
     /// The whole stream's recipe.
     pub fn finish<W: WriteChunk>(mut self, writer: &mut W) -> Result<Recipe, W::Error> {
+        let refs_max = writer.limits().recipe_refs_max.min(Recipe::REFS_MAX);
+        let depth_min = usize::from(writer.limits().recipe_depth_min);
         let mut level = 0;
         loop {
             let is_top = level + 1 >= self.levels.len();
             let refs = self.take_refs(level);
-            if is_top && refs.len() <= Recipe::REFS_MAX {
+            let is_deep = level >= depth_min || refs.is_empty();
+            if is_top && is_deep && refs.len() <= refs_max {
                 let depth = u8::try_from(level).expect("sixty-fold levels reach any length");
+                reached_if(depth >= 1, Regime::RecipeWithNode);
+                reached_if(depth >= 3, Regime::RecipeOfDepth3);
                 return Ok(Recipe { depth, refs });
             }
             if !refs.is_empty() {
@@ -74,7 +76,8 @@ impl RecipeBuilder {
         let refs = &mut self.levels[level].refs;
         let ends_node = chunk.may_end_node();
         refs.push(chunk);
-        if refs.len() >= NODE_REFS_MAX || (refs.len() >= NODE_REFS_MIN && ends_node) {
+        let limits = writer.limits();
+        if refs.len() >= limits.node_refs_max || (refs.len() >= limits.node_refs_min && ends_node) {
             let node = self.take_refs(level);
             self.push_node(level, &node, writer)?;
         }

@@ -25,6 +25,9 @@ pub struct Snapshot {
     pub user: String,
     /// The paths that were to be backed up, absolute, any bytes.
     pub paths: Vec<Vec<u8>>,
+    /// Those of the paths of which nothing is in it, although something was expected: they could
+    /// not be reached, or they were empty and were not so before.
+    pub missing: Vec<Vec<u8>>,
     /// Labels that the user gave it.
     pub labels: Vec<String>,
     /// The snapshot from which unchanged files were taken over.
@@ -186,6 +189,7 @@ impl Snapshot {
             host: String::new(),
             user: String::new(),
             paths: Vec::new(),
+            missing: Vec::new(),
             labels: Vec::new(),
             parent: None,
             root: Recipe::default(),

@@ -1,6 +1,6 @@
 //! What the catalog needs of a store of chunks.
 
-use strongroom_base::{Fingerprint, Location};
+use strongroom_base::{Fingerprint, Location, SizeLimits};
 
 use crate::format::FormatError;
 use crate::reference::ChunkRef;
@@ -39,6 +39,11 @@ pub trait WriteChunk {
     /// True if a chunk that was read is known to exist, so that naming it is enough.
     fn holds(&self, _chunk: &ChunkRef) -> Result<bool, Self::Error> {
         Ok(false)
+    }
+
+    /// The limits of what is made of the chunks.
+    fn limits(&self) -> &SizeLimits {
+        &SizeLimits::DEFAULT
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 
-use strongroom_base::{ArenaId, Fingerprint, Location};
+use strongroom_base::{ArenaId, Fingerprint, Location, SizeLimits};
 
 use crate::{ChunkRef, Part, ReadChunk, WriteChunk};
 
@@ -12,6 +12,7 @@ pub struct MemoryChunks {
     pub chunks: HashMap<Fingerprint, Vec<u8>>,
     /// How many chunks were given to be kept.
     pub written: usize,
+    pub limits: SizeLimits,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,10 @@ impl WriteChunk for MemoryChunks {
 
     fn holds(&self, chunk: &ChunkRef) -> Result<bool, Infallible> {
         Ok(self.chunks.contains_key(&chunk.fingerprint))
+    }
+
+    fn limits(&self) -> &SizeLimits {
+        &self.limits
     }
 }
 

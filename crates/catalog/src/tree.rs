@@ -7,17 +7,14 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
+use strongroom_base::regimes::{Regime, reached, reached_if};
+
 use crate::entry::Entry;
 use crate::format::{EntryUnpacker, FormatError, put_entry};
 use crate::recipe::{RecipeBuilder, RecipeReader};
 use crate::reference::{ChunkRef, Recipe};
 use crate::store::{CatalogError, Part, ReadChunk, WriteChunk};
 
-/// A chunk of a tree has at least this many bytes, unless it is the last. This is well below the
-/// distance between names that end a chunk, so that cuts are the same again soon after a change.
-const CHUNK_BYTES_MIN: usize = 4 << 10;
-/// A chunk of a tree ends once it has this many bytes.
-const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// An entry has at most this many bytes: no file system of Linux has larger attributes.
 pub const ENTRY_BYTES_MAX: usize = 2 << 20;
 
@@ -27,6 +24,8 @@ pub struct TreeWriter {
     chunk: Draft,
     /// Where in the tree's stream the chunk begins.
     offset: u64,
+    /// Chunks that ended.
+    chunks: u64,
     recipe: RecipeBuilder,
     /// Empty before the first entry.
     last_name: Vec<u8>,
@@ -110,15 +109,20 @@ impl TreeWriter {
         if self.chunk.len() > 0 {
             self.end_chunk(writer)?;
         }
-        self.recipe.finish(writer)
+        let tree = self.recipe.finish(writer)?;
+        reached_if(self.chunks > 1, Regime::TreeOfChunks);
+        reached_if(tree.depth >= 1, Regime::TreeWithNode);
+        reached_if(tree.depth >= 3, Regime::TreeOfDepth3);
+        Ok(tree)
     }
 
     fn end_entry<W: WriteChunk>(&mut self, name: &[u8], writer: &mut W) -> Result<(), W::Error> {
         assert!(self.last_name.as_slice() < name, "entries come sorted by name");
         self.last_name.clear();
         self.last_name.extend_from_slice(name);
-        let ends = self.chunk.len() >= CHUNK_BYTES_MIN && name_ends_chunk(name);
-        if ends || self.chunk.len() >= CHUNK_BYTES_MAX {
+        let limits = writer.limits();
+        let ends = self.chunk.len() >= limits.tree_chunk_bytes_min && name_ends_chunk(name);
+        if ends || self.chunk.len() >= limits.tree_chunk_bytes_max {
             self.end_chunk(writer)?;
         }
         Ok(())
@@ -126,7 +130,10 @@ impl TreeWriter {
 
     fn end_chunk<W: WriteChunk>(&mut self, writer: &mut W) -> Result<(), W::Error> {
         let chunk = match self.chunk.whole() {
-            Some(stored) if writer.holds(&stored)? => stored,
+            Some(stored) if writer.holds(&stored)? => {
+                reached(Regime::TreeChunkNamedAgain);
+                stored
+            }
             _ => {
                 let part = Part { level: 0, offset: self.offset };
                 let bytes = self.chunk.as_bytes();
@@ -135,6 +142,7 @@ impl TreeWriter {
             }
         };
         self.offset += chunk.stream_bytes;
+        self.chunks += 1;
         self.chunk.clear();
         self.recipe.push(chunk, writer)
     }

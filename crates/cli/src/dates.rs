@@ -62,24 +62,6 @@ fn last_moment_at(text: &str, now: &Zoned) -> Option<Timestamp> {
     civil.to_zoned(now.time_zone().clone()).ok().map(|zoned| timestamp(&zoned))
 }
 
-/// A span of time such as `90s`, `36h`, `14d` or `8w`, in nanoseconds.
-pub fn span(text: &str) -> Result<i64, String> {
-    let wrong = || "write a number and s, m, h, d, w or y, such as 36h or 14d".to_owned();
-    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
-    let seconds: i64 = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        "w" => 7 * 86_400,
-        "y" => 366 * 86_400,
-        _ => return Err(wrong()),
-    };
-    let number: u32 = number.parse().map_err(|_| wrong())?;
-    let span = i64::from(number).checked_mul(seconds * 1_000_000_000);
-    span.ok_or_else(|| "longer than 292 years".to_owned())
-}
-
 /// The hour, day, week, month and year of a time, in the user's time zone.
 pub fn periods(time: Timestamp) -> Periods {
     let moment = jiff::Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default();
@@ -252,20 +234,6 @@ mod tests {
         assert_eq!(periods(Timestamp::LATEST).year, 2262);
         assert_eq!(periods(Timestamp::EARLIEST).year, 1677);
         assert_eq!(day(Timestamp::LATEST).year(), 2262);
-        for (text, expected) in [
-            ("36h", Ok(36 * 3_600_000_000_000)),
-            ("0d", Ok(0)),
-            ("90s", Ok(90_000_000_000)),
-            ("292y", Err("longer than 292 years")),
-            ("4294967295w", Err("longer than 292 years")),
-            ("99999999999d", Err("write a number and s, m, h, d, w or y, such as 36h or 14d")),
-            ("-1d", Err("write a number and s, m, h, d, w or y, such as 36h or 14d")),
-            ("7", Err("write a number and s, m, h, d, w or y, such as 36h or 14d")),
-            ("7ä", Err("write a number and s, m, h, d, w or y, such as 36h or 14d")),
-            ("", Err("write a number and s, m, h, d, w or y, such as 36h or 14d")),
-        ] {
-            assert_eq!(span(text), expected.map_err(str::to_owned), "{text}");
-        }
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub enum Exit {
     NoRepository = 6,
     /// The disks of a running machine were lost while they were read.
     MachineLost = 7,
+    /// A fault of this program was found before it did harm.
+    Fault = 70,
     /// The machine is not in the state that was asked for: on mains, on a line without costs.
     NotNow = 75,
     /// Stopped by Ctrl-C or a signal.
@@ -38,7 +40,7 @@ pub enum Exit {
 }
 
 /// The exit codes and what each means, for the help and the manual pages.
-pub const EXIT_CODES: [(&str, &str); 10] = [
+pub const EXIT_CODES: [(&str, &str); 11] = [
     ("0", "success"),
     ("1", "failed"),
     ("2", "invalid command line"),
@@ -47,6 +49,7 @@ pub const EXIT_CODES: [(&str, &str); 10] = [
     ("5", "the passphrase is wrong or missing"),
     ("6", "there is no repository at that place"),
     ("7", "a running machine's disks were lost while they were read; the machine goes on"),
+    ("70", "a fault of Strongroom itself was found before it did harm; nothing was removed"),
     ("75", "not now: the machine runs on a battery, or its line costs by the byte"),
     ("130", "stopped by Ctrl-C or a signal"),
 ];
@@ -229,6 +232,7 @@ fn exit_of(kind: ErrorKind) -> Exit {
         ErrorKind::NoRepository => Exit::NoRepository,
         ErrorKind::Passphrase => Exit::Passphrase,
         ErrorKind::Damaged => Exit::Damaged,
+        ErrorKind::Fault => Exit::Fault,
         ErrorKind::Cancelled => Exit::Interrupted,
         ErrorKind::Newer
         | ErrorKind::PutOnly
@@ -287,10 +291,19 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::NotForgotten { .. } => {
             "run it again: it makes a later wish. `strongroom repair` takes away what is not the owner's"
         }
+        RepositoryError::Miscounted { .. } | RepositoryError::Miscopied { .. } => {
+            "nothing is lost; do not prune with this version. Please report it (SECURITY.md) with this \
+             message, `strongroom --version` and what `strongroom verify` prints"
+        }
         RepositoryError::Held { .. } => {
             "nothing was forgotten; `strongroom hold --release SNAPSHOT` releases it"
         }
-        RepositoryError::OpenCollection { .. } => "run `strongroom prune` to its end first",
+        RepositoryError::OpenCollection { .. } => {
+            "`strongroom prune --undo` brings back what is condemned; `strongroom prune` removes it"
+        }
+        RepositoryError::Decided { .. } => {
+            "`strongroom prune` goes on with it; what snapshots need stays"
+        }
         RepositoryError::OtherCollector { .. } => "run it again: it goes on with that collection",
         RepositoryError::Fenced { .. } => "run the backup again: it reuses what was stored",
         RepositoryError::CommitUnknown { .. } => {
@@ -377,7 +390,7 @@ fn hint_for_kind(kind: ErrorKind) -> Option<&'static str> {
         }
         ErrorKind::Cancelled => "what was done is kept; run it again to continue",
         ErrorKind::Damaged => "run `strongroom verify`, then `strongroom repair`",
-        ErrorKind::Other => return None,
+        ErrorKind::Fault | ErrorKind::Other => return None,
     })
 }
 

@@ -72,6 +72,8 @@ pub struct Shown {
     pub corrections: Corrections,
     /// The files that are others than in the snapshot it was compared with; none if unknown.
     pub changed: Option<ChangedFiles>,
+    /// How many entries it has that are not directories.
+    pub files: u64,
     /// What the person should know of it.
     pub notes: Vec<String>,
     /// What could not be found out.

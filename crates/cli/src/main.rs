@@ -40,6 +40,7 @@ mod running;
 mod schedule;
 mod scratch;
 mod snapshot_arg;
+mod spans;
 mod terminal;
 mod yielding;
 

@@ -70,7 +70,12 @@ pub fn examples(command: &str) -> &'static [Example] {
             }
         }
         "prune" => {
-            const { &[example("Free what only forgotten snapshots need", "strongroom prune")] }
+            const {
+                &[
+                    example("Free what only forgotten snapshots need", "strongroom prune"),
+                    example("Bring back what the last night condemned", "strongroom prune --undo"),
+                ]
+            }
         }
         "init" => {
             const {

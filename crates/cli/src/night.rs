@@ -14,7 +14,7 @@ mod word;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use serde_json::json;
@@ -34,9 +34,13 @@ pub use word::{Told, Word};
 /// The steps that a night can have, in their order.
 pub const STEPS: [&str; 8] =
     ["backup", "forget", "prune", "replicate", "audit", "lock", "verify", "drill"];
-/// Steps that are left out after a backup, or a hook before it, that failed: what is old may be
-/// needed yet.
+/// Steps that are left out after a backup, or a hook before it, that failed, and after a backup that
+/// is doubtful: what is old may be needed yet.
 const ONLY_AFTER_A_BACKUP: [&str; 2] = ["forget", "prune"];
+/// The variable that tells a program that it is a step.
+const STEP_VARIABLE: &str = "STRONGROOM_STEP";
+/// What a backup that is a step ends with if it is doubtful. To all others that is [`Exit::Incomplete`].
+const DOUBTFUL: u8 = 83;
 /// How long a step that is asked to stop may take for it: a backup stores what it has.
 const GRACE_OF_STEPS: Duration = Duration::from_secs(120);
 /// The same for hooks.
@@ -57,6 +61,14 @@ pub struct Hooks {
     pub on_failure: Vec<String>,
     /// How long each may take.
     pub patience: Duration,
+}
+
+/// What a backup ends with if a source is missing, or has far less than before.
+pub fn exit_of_doubtful() -> ExitCode {
+    match std::env::var_os(STEP_VARIABLE) {
+        Some(step) if step == "backup" => DOUBTFUL.into(),
+        _ => Exit::Incomplete.into(),
+    }
 }
 
 /// A profile's night.
@@ -100,7 +112,7 @@ impl Progress {
         let is = |outcome: &str| self.steps.iter().any(|step| step.outcome == outcome);
         if is("failed") || is("stopped") || !self.failures.is_empty() {
             Verdict::Failed
-        } else if is("warning") || !self.warnings.is_empty() {
+        } else if is("warning") || is("doubtful") || !self.warnings.is_empty() {
             Verdict::Warning
         } else {
             Verdict::Good
@@ -221,6 +233,8 @@ impl Night<'_> {
             Some("the run was stopped")
         } else if ONLY_AFTER_A_BACKUP.contains(&step) && outcome_of_backup == Some("failed") {
             Some("the backup failed")
+        } else if ONLY_AFTER_A_BACKUP.contains(&step) && outcome_of_backup == Some("doubtful") {
+            Some("the backup is doubtful: what is old may be needed yet")
         } else if ONLY_AFTER_A_BACKUP.contains(&step) && !progress.failures.is_empty() {
             // What it was to prepare may be missing from the backup.
             Some("a hook before it failed")
@@ -248,9 +262,13 @@ impl Night<'_> {
         let ended = std::env::current_exe().and_then(|program| {
             let mut command = Command::new(program);
             command.arg("--profile").arg(&self.profile).arg("--config").arg(&self.config);
-            command.args(&self.typed);
+            command.args(&self.typed).env(STEP_VARIABLE, step);
             self.hand_over(step, progress, &mut command)?;
             command.arg(step);
+            if step == "prune" {
+                // What a night condemns can be brought back until the next.
+                command.arg("--later");
+            }
             let patience = Patience { whole: None, grace: GRACE_OF_STEPS };
             self.attend(step, command, "", patience, &self.context.cancel)
         });
@@ -383,6 +401,7 @@ fn step_record(step: &str, ended: Ended) -> StepRecord {
     let (outcome, exit) = match ended.ending {
         Ending::Code(0) => ("good", Some(0)),
         Ending::Code(3) => ("warning", Some(3)),
+        Ending::Code(code) if code == i32::from(DOUBTFUL) => ("doubtful", Some(3)),
         Ending::Stopped | Ending::Code(130) => ("stopped", Some(130)),
         Ending::Code(code) => ("failed", Some(code)),
         Ending::Signal(_) | Ending::TookTooLong => ("failed", None),

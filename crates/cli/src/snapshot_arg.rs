@@ -215,13 +215,20 @@ pub fn find_also_forgotten(
     names.iter().map(find).collect()
 }
 
-/// Warns if a snapshot is incomplete. What a command that gives out its content then ends with, if
-/// nothing worse happened.
+/// Warns if a snapshot is incomplete, or lacks one of its paths. What a command that gives out its
+/// content then ends with, if nothing worse happened.
 pub fn check_complete(context: &Context, snapshot: &Snapshot) -> Exit {
+    let id = snapshot.id.short();
+    if !snapshot.missing.is_empty() {
+        let paths = printable_paths(&snapshot.missing, ", ");
+        let message = format!(
+            "snapshot {id} has nothing of {paths}: it could not be reached, or was suddenly empty"
+        );
+        context.terminal.problem(Severity::Warning, &message);
+    }
     if !snapshot.partial {
         return Exit::Done;
     }
-    let id = snapshot.id.short();
     let message = format!("snapshot {id} is incomplete: its backup was stopped before the end");
     context.terminal.problem(Severity::Warning, &message);
     Exit::Incomplete

@@ -7,6 +7,7 @@
 mod as_made;
 mod begun;
 pub mod combined;
+mod expected;
 pub mod image;
 mod links;
 mod parent;
@@ -18,16 +19,21 @@ mod readers;
 pub mod region;
 mod run;
 mod scratch;
+mod sources;
 mod tally;
 mod totals;
 mod trees;
 mod walker;
 
+use std::ffi::OsStr;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use strongroom_arena::CacheLimits;
-use strongroom_base::{Cancel, Monitor, Progress, SnapshotId, Stopwatch, Timestamp};
+use strongroom_base::{
+    Cancel, Monitor, Problem, Progress, Severity, SnapshotId, Stopwatch, Timestamp,
+};
 use strongroom_catalog::tree::find_entry;
 use strongroom_catalog::{
     Entry, EntryKind, Metadata, Recipe, RecipeBuilder, Snapshot, SnapshotStats, TreeWriter,
@@ -43,11 +49,12 @@ use crate::own::own_directories;
 use as_made::ShownRoot;
 pub use as_made::{AsMade, ChangedFiles};
 use begun::{Begun, Made};
-use paths::Paths;
+use paths::{LeftOut, Paths};
 use profile::Profile;
 use racy::RacyTimes;
 use readers::Readers;
 use run::{Queue, Run, Walked};
+use sources::Sources;
 use tally::{Counted, Tally};
 use totals::Totals;
 use trees::{RootTree, Trees};
@@ -96,6 +103,9 @@ pub struct BackupOutcome {
     /// Whether there is a snapshot now: not after a dry run, nor if the backup was stopped before
     /// it had stored a file.
     pub committed: bool,
+    /// Whether a path could not be reached, or far less was found than the snapshots before it
+    /// have: what is old may be needed yet.
+    pub is_doubtful: bool,
     /// An earlier snapshot and its time, if that is later than this machine's clock: one of the two
     /// clocks is wrong.
     pub from_the_future: Option<(SnapshotId, Timestamp)>,
@@ -218,8 +228,12 @@ fn backup_in_session(
 ) -> Result<BackupOutcome, EngineError> {
     let BegunWalk { started, paths: Paths { found, left_out }, source, roots, walker, shown } =
         walk;
-    let paths = options.as_made.as_ref().map_or(roots, |made| made.paths.clone());
-    let begun = Begun::begin(repository, options, &paths, started, monitor)?;
+    let (paths, given) = match &options.as_made {
+        None => (roots.clone(), roots),
+        // What is shown of another program's snapshot is compared with what that program says.
+        Some(made) => (made.paths.clone(), Vec::new()),
+    };
+    let mut begun = Begun::begin(repository, options, &paths, started, monitor)?;
     let parent = begun.parent.as_ref();
     let reader = ChunkReader::for_parents(repository, &begun.own, CacheLimits::default());
     let (pack, dry_run) = (options.pack, options.dry_run);
@@ -230,7 +244,8 @@ fn backup_in_session(
     let times = writer.times().clone();
     let cutter = StreamCutter::of_files(repository)?;
     let mut tally = Tally::new(monitor, totals);
-    for (path, why) in &left_out {
+    tally.sources = Sources::new(&given, begun.expected.were_missing.clone());
+    for LeftOut { path, why, .. } in &left_out {
         tally.problem(path, why);
     }
     let run = Run {
@@ -243,10 +258,22 @@ fn backup_in_session(
         as_made: options.as_made.as_ref(),
         racy: parent.map(RacyTimes::of),
         cancel,
-        queue: Queue::default(),
+        queue: Queue::new(repository.limits.ahead_bytes_max),
     };
-    let Walked { root, stopped, tally } = run.walk(walker.begin(&times), parent)?;
+    let Walked { root, stopped, mut tally } = run.walk(walker.begin(&times), parent)?;
     shown.as_ref().map_or(Ok(()), ShownRoot::check)?;
+    if let Some(made) = options.as_made.as_ref().filter(|_| !stopped)
+        && let Some(message) = made.compare(&tally.counted.stats)?
+    {
+        tally.problem(Path::new("/"), &message);
+    }
+    if !stopped {
+        if let Some(path) = tally.sources.none_reached() {
+            let why = "it could not be read, as was reported";
+            return Err(paths::nothing_of(Path::new(OsStr::from_bytes(path)), why));
+        }
+        begun.missing = tally.sources.missing();
+    }
     let needs = writer.needs();
     let written = writer.finish(monitor)?;
     let profile = Profile::new(watch.elapsed(), &times, options.readers, options.pack.workers);
@@ -265,7 +292,9 @@ fn backup_in_session(
         profile,
         guarantee: None,
     };
-    begun.end(made, repository, options, monitor)
+    let mut outcome = begun.end(made, repository, options, monitor)?;
+    outcome.is_doubtful |= left_out.iter().any(|left_out| left_out.is_missing);
+    Ok(outcome)
 }
 
 /// Makes a snapshot of one file, whose content comes from a reader.
@@ -284,7 +313,7 @@ pub fn backup_reader(
     }
     let started = repository.surroundings.clock.now();
     let paths = vec![[b"/", name].concat()];
-    let begun = Begun::begin(repository, options, &paths, started, monitor)?;
+    let mut begun = Begun::begin(repository, options, &paths, started, monitor)?;
     let parent = begun.parent.as_ref();
     let reader = ChunkReader::for_parents(repository, &begun.own, CacheLimits::default());
     let (pack, dry_run) = (options.pack, options.dry_run);
@@ -296,6 +325,13 @@ pub fn backup_reader(
     let content = store_reader(repository, &reader, before, input, &mut writer, monitor, cancel)?;
     let stopped = cancel.is_cancelled();
     let bytes = content.stream_bytes();
+    let had_bytes = before.is_some_and(|content| content.stream_bytes() > 0);
+    let is_emptied = bytes == 0 && (had_bytes || begun.expected.were_missing == paths);
+    if is_emptied && !stopped {
+        begun.missing.clone_from(&paths);
+        let path = Some(Path::new(OsStr::from_bytes(&paths[0])));
+        monitor.problem(Problem { severity: Severity::Warning, path, message: tally::EMPTIED });
+    }
     let metadata = Metadata {
         mode: 0o600,
         uid: options.uid,
@@ -317,7 +353,8 @@ pub fn backup_reader(
     // A stream that was stopped before its first byte is not worth a snapshot.
     let is_part_worth = bytes > 0;
     let files = u64::from(is_part_worth || !stopped);
-    let stats = SnapshotStats { files, bytes, ..SnapshotStats::default() };
+    let problems = begun.missing.len() as u64;
+    let stats = SnapshotStats { files, bytes, problems, ..SnapshotStats::default() };
     let made = Made {
         started,
         paths,
@@ -399,5 +436,5 @@ impl BackupOptions {
 }
 
 fn path_bytes(path: &Path) -> Vec<u8> {
-    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec()
+    path.as_os_str().as_bytes().to_vec()
 }

@@ -77,7 +77,7 @@ pub fn find(
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     let mut outcome = FindOutcome::default();
     // Trees in which nothing fits.
-    let mut barren: TreeMemo<()> = TreeMemo::default();
+    let mut barren: TreeMemo<()> = TreeMemo::new(reader.limits().memo_kept_min);
     for snapshot in snapshots {
         monitor.detail(&format!("snapshot {}", snapshot.id.short()));
         // The directories that the walk is in, and whether something in each fits.

@@ -279,7 +279,7 @@ impl Run<'_> {
                     self.lost_directory(directory.id, &error);
                 }
             }
-            if self.batch.is_full() {
+            if self.batch.is_full(self.reader.limits()) {
                 self.flush()?;
             }
         }
@@ -329,6 +329,10 @@ impl Run<'_> {
     ) -> Result<Names, EngineError> {
         let mut names: HashSet<Vec<u8>> = match self.target.list(id) {
             Ok(names) => names.into_iter().collect(),
+            // It may only be searched: what is put below it needs no more.
+            Err(error) if error.is_denied() && !self.scope.clears(directory.path) => {
+                return Ok(Names::Unknown);
+            }
             Err(error) => {
                 self.problem(&error);
                 return Ok(Names::Unknown);
@@ -409,7 +413,7 @@ impl Run<'_> {
         };
         let mut file = PendingFile::new(parent, entry, making, self.reader);
         loop {
-            let is_whole = self.batch.add(&mut file)?;
+            let is_whole = self.batch.add(&mut file, self.reader.limits())?;
             if is_whole {
                 return Ok(());
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use strongroom_arena::{CompressionLevel, Redundancy};
 use strongroom_backend::{Backend, MemoryBackend, ObjectName};
-use strongroom_base::{Cancel, SeededEntropy, Silent};
+use strongroom_base::{Cancel, SeededEntropy, Silent, SizeLimits};
 use strongroom_catalog::Snapshot;
 use strongroom_chunk::Limits;
 use strongroom_repository::keys::generate_passphrase;
@@ -19,6 +19,10 @@ use crate::{BackupOptions, backup};
 /// Trees that make some ten arenas.
 pub const TREE: TreeOptions =
     TreeOptions { entries: 50, chunk_bytes: 6 << 10, file_bytes_max: 200 << 10 };
+
+/// A batch of a restore holds 50 chunks, so that small files need many.
+pub const LIMITS: SizeLimits =
+    SizeLimits { batch_wants_max: 50, batch_entries_max: 100, ..SizeLimits::DEFAULT };
 
 /// A repository and a folder.
 pub struct World {
@@ -53,7 +57,8 @@ impl World {
             by_value: false,
         };
         let passphrase = generate_passphrase(&SeededEntropy::new(2));
-        let repository = Repository::init(surroundings, passphrase.as_bytes(), &init).unwrap();
+        let mut repository = Repository::init(surroundings, passphrase.as_bytes(), &init).unwrap();
+        repository.limits = LIMITS;
         Self { repository, objects, folder: tempfile::tempdir().unwrap() }
     }
 

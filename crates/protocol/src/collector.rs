@@ -34,6 +34,8 @@ enum At {
     ListAgain,
     /// C6: about to list the arenas again.
     ListArenasAgain,
+    /// C7: about to reckon a second time.
+    Reckon,
     /// C7: about to create the verdict.
     CreateVerdict,
     /// About to read the verdict that exists.
@@ -213,6 +215,7 @@ impl Collector {
                 self.at = At::ListAgain;
             }
             At::ListArenasAgain => self.judge(scope, world),
+            At::Reckon => self.reckon(scope, world),
             At::ReadVerdict => match world.store.collection(self.number).verdict {
                 Some(verdict) => self.carry_out(verdict),
                 None => *self = Self::default(),
@@ -250,7 +253,7 @@ impl Collector {
         let forgotten: Set = unwanted.collect();
         let mut marked = Set::EMPTY;
         for snapshot in snapshots.minus(forgotten).iter() {
-            if scope.has(Mutant::SkipsTheUnreadable) && snapshot == 1 {
+            if marks_too_little(scope, snapshot) {
                 continue;
             }
             let roots = store.roots(snapshot).unwrap_or_default();
@@ -284,7 +287,7 @@ impl Collector {
             let body = store.snapshots[usize::from(snapshot)];
             let Some(Body::Snapshot { roots: named, seen }) = body else { continue };
             let is_none = store.roots(snapshot).is_none() || self.fenced.has(snapshot);
-            let is_skipped = scope.has(Mutant::SkipsTheUnreadable) && snapshot == 1;
+            let is_skipped = marks_too_little(scope, snapshot);
             if is_none || is_skipped || self.plan.forgotten.has(snapshot) {
                 continue;
             }
@@ -326,7 +329,27 @@ impl Collector {
             }
         }
         self.verdict = Some(verdict);
+        self.at = At::Reckon;
+    }
+
+    /// C7: whether a snapshot that stays needs something that goes. Then nothing does.
+    fn reckon(&mut self, scope: &Scope, world: &World) {
         self.at = At::CreateVerdict;
+        let Some(verdict) = self.verdict else { unreachable!("it was judged") };
+        let store = &world.store;
+        let kept = store.snapshots().minus(verdict.forgotten).minus(verdict.fenced);
+        // Mutants do their harm without this net, unless they are about it.
+        if !matches!(scope.mutant, None | Some(Mutant::MarksTooLittle)) {
+            return;
+        }
+        let left = store.present().minus(verdict.dead);
+        let is_whole = kept.iter().all(|snapshot| {
+            let roots = store.roots(snapshot).unwrap_or_default();
+            world.with_bases(roots).is_within(left)
+        });
+        if !is_whole {
+            self.verdict = Some(Verdict { fenced: verdict.fenced, ..Verdict::default() });
+        }
     }
 
     fn fence(&mut self, session: u8, fate: Fate, scope: &Scope, world: &mut World) {
@@ -461,6 +484,13 @@ impl Collector {
             None => self.next_arena(arena + 1),
         }
     }
+}
+
+/// Whether a snapshot is not marked, by a mutant.
+fn marks_too_little(scope: &Scope, snapshot: u8) -> bool {
+    let mutants =
+        [Mutant::SkipsTheUnreadable, Mutant::MarksTooLittle, Mutant::MarksTooLittleAndReckonsOnce];
+    snapshot == 1 && mutants.into_iter().any(|mutant| scope.has(mutant))
 }
 
 /// What is to be removed next of a forgotten snapshot: the snapshot, then its wishes.

@@ -14,6 +14,14 @@ enum At {
     Wish,
     /// Is the wish there?
     LookForWish,
+    /// About to look for a plan that has condemned the snapshot.
+    LookForPlan,
+    /// About to create an empty verdict of this collection.
+    Rescind(u8),
+    /// About to look which verdict counts.
+    LookForVerdict(u8),
+    /// About to end the collection.
+    End(u8),
     /// About to take the wish back, or to leave it.
     TakeBack,
     /// Was it taken back?
@@ -60,10 +68,19 @@ impl Forgetter {
         match self.at {
             At::Stopped => {}
             At::Choose => world.store.snapshots().iter().map(Step::Choose).for_each(offer),
-            At::Wish | At::TakeBack => {
+            At::LookForPlan => {
+                if world.store.collection(1).plan.is_some() {
+                    offer(Step::Read);
+                }
+            }
+            At::Wish | At::TakeBack | At::Rescind(_) | At::End(_) => {
                 world.fates().iter().copied().map(Step::Send).for_each(offer)
             }
-            At::LookForWish | At::LookForEnd | At::First(_) | At::Second(..) => offer(Step::Read),
+            At::LookForWish
+            | At::LookForVerdict(_)
+            | At::LookForEnd
+            | At::First(_)
+            | At::Second(..) => offer(Step::Read),
         }
     }
 
@@ -95,7 +112,38 @@ impl Forgetter {
             }
             (Step::Read, At::LookForWish) => {
                 let is_there = world.store.wishes[usize::from(snapshot)].has(1);
-                self.at = if is_there { At::TakeBack } else { At::Wish };
+                self.at = match (is_there, scope.undoes) {
+                    (false, _) => At::Wish,
+                    (true, false) => At::TakeBack,
+                    (true, true) => At::LookForPlan,
+                };
+            }
+            (Step::Read, At::LookForPlan) => {
+                let Collection { plan, verdict, .. } = world.store.collection(1);
+                let has_it = plan.is_some_and(|plan| plan.forgotten.has(snapshot));
+                let is_open = verdict.is_none() && has_it;
+                self.at = if is_open { At::Rescind(1) } else { At::Stopped };
+            }
+            (Step::Send(fate), At::Rescind(number)) => {
+                let op = match scope.has(Mutant::UndoRemovesThePlan) {
+                    true => Op::RemovePlan(number),
+                    false => Op::CreateVerdict(number, Verdict::default()),
+                };
+                world.send(op, fate);
+                self.at = At::LookForVerdict(number);
+            }
+            (Step::Read, At::LookForVerdict(number)) => {
+                let Collection { plan, verdict, .. } = world.store.collection(number);
+                self.at = match verdict {
+                    None if scope.has(Mutant::UndoRemovesThePlan) && plan.is_none() => At::TakeBack,
+                    None => At::Rescind(number),
+                    Some(verdict) if verdict == Verdict::default() => At::End(number),
+                    Some(_) => At::Stopped,
+                };
+            }
+            (Step::Send(fate), At::End(number)) => {
+                world.send(Op::CreateDone(number), fate);
+                self.at = At::TakeBack;
             }
             (Step::Read, At::LookForEnd) => {
                 let wishes = world.store.wishes[usize::from(snapshot)];

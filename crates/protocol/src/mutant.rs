@@ -31,7 +31,14 @@ pub enum Mutant {
     MarksOnce,
     /// C2 and C6 pass over a snapshot that they cannot read.
     SkipsTheUnreadable,
-    /// C7 removes bases of what stays. Harmless alone, because of W5.
+    /// C2 and C6 do not mark all that a snapshot needs. Harmless alone, because of the second
+    /// reckoning.
+    MarksTooLittle,
+    /// There is no second reckoning. Harmless alone.
+    ReckonsOnce,
+    /// Both.
+    MarksTooLittleAndReckonsOnce,
+    /// C7 removes bases of what stays. Harmless alone, because of W5 and the second reckoning.
     DoesNotClose,
     /// Both of the two that are harmless alone.
     NeitherLooksAtBasesNorCloses,
@@ -49,6 +56,8 @@ pub enum Mutant {
     WishesReadOnce,
     /// Undo sees that there is no verdict before it reads the plan.
     ReadsVerdictsBeforePlans,
+    /// What a plan condemns is brought back by the removal of the plan.
+    UndoRemovesThePlan,
     /// A wish is taken back by the removal of its object.
     WishesAreRemoved,
 }

@@ -34,6 +34,8 @@ pub struct Scope {
     pub unwanted: Set,
     /// A person forgets a snapshot at any time, and may take it back.
     pub forgetter: bool,
+    /// That person takes it back only once a plan has condemned it.
+    pub undoes: bool,
     /// A process repairs an arena in its place, or rescues it.
     pub repairer: bool,
     /// How many answers are lost at most.

@@ -16,6 +16,7 @@ const BASIC: Scope = Scope {
     collections: 1,
     unwanted: FIRST,
     forgetter: false,
+    undoes: false,
     repairer: false,
     lost_answers: 0,
     decision: Decision::OneName,
@@ -24,6 +25,16 @@ const BASIC: Scope = Scope {
 
 /// Its writer stores nothing, and wants the delta.
 const FINDING: Scope = Scope { stores: false, contents: DELTA, ..BASIC };
+
+/// A plan that is undone.
+const BROUGHT_BACK: Scope = Scope {
+    writers: 0,
+    unwanted: Set::EMPTY,
+    forgetter: true,
+    undoes: true,
+    lost_answers: 1,
+    ..FINDING
+};
 
 /// Snapshot 0.
 const FIRST: Set = Set::EMPTY.with(0);
@@ -45,6 +56,7 @@ pub fn small() -> Vec<Scope> {
             lost_answers: 1,
             ..BASIC
         },
+        Scope { name: "condemned, and brought back", collections: 2, ..BROUGHT_BACK },
         Scope { name: "a repairer", repairer: true, ..BASIC },
         Scope { name: "two names", decision: Decision::TwoNames, lost_answers: 1, ..BASIC },
     ]
@@ -73,6 +85,13 @@ pub fn large() -> Vec<Scope> {
             forgetter: true,
             ..BASIC
         },
+        Scope {
+            name: "a writer, a plan that is undone",
+            writers: 1,
+            lost_answers: 0,
+            ..BROUGHT_BACK
+        },
+        Scope { name: "two collectors, a plan that is undone", collectors: 2, ..BROUGHT_BACK },
         Scope { name: "a repairer, two collections", repairer: true, collections: 2, ..FINDING },
     ]
 }
@@ -109,6 +128,8 @@ pub fn mutants() -> Vec<Scope> {
             M::ReadsVerdictsBeforePlans,
             Scope { writers: 0, collectors: 2, lost_answers: 0, ..taken_back },
         ),
+        with(M::MarksTooLittleAndReckonsOnce, BASIC),
+        with(M::UndoRemovesThePlan, BROUGHT_BACK),
         with(M::WishesAreRemoved, Scope { writers: 0, ..taken_back }),
     ]
 }
@@ -116,5 +137,10 @@ pub fn mutants() -> Vec<Scope> {
 /// Faults that something else makes up for: no harm comes of one alone.
 pub fn harmless() -> Vec<Scope> {
     let with = |mutant| Scope { mutant: Some(mutant), ..BASIC };
-    vec![with(Mutant::UsesDeltasWithoutTheirBases), with(Mutant::DoesNotClose)]
+    vec![
+        with(Mutant::UsesDeltasWithoutTheirBases),
+        with(Mutant::DoesNotClose),
+        with(Mutant::MarksTooLittle),
+        with(Mutant::ReckonsOnce),
+    ]
 }

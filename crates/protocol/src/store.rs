@@ -59,7 +59,7 @@ pub struct Plan {
 }
 
 /// `collections/N.verdict`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Verdict {
     /// The snapshots that go.
     pub forgotten: Set,

@@ -15,7 +15,8 @@ mod steps;
 
 use minicbor::{Decoder, Encoder};
 use strongroom_arena::decompress;
-use strongroom_base::SnapshotId;
+use strongroom_base::regimes::{Regime, reached};
+use strongroom_base::{SizeLimits, SnapshotId};
 use strongroom_catalog::FormatError;
 use strongroom_catalog::format::decode_map;
 
@@ -38,9 +39,7 @@ mod key {
 /// A plan or a verdict is read if it has at most this many bytes of slots before compression.
 const SLOTS_BYTES_READ: usize = 32 << 20;
 /// As many are written at most. With the snapshots and as much parity it is an object that is read.
-pub const SLOTS_BYTES_MAX: usize = 16 << 20;
-/// The same for the snapshots: some 300,000.
-pub const SNAPSHOTS_BYTES_MAX: usize = 8 << 20;
+pub const SLOTS_BYTES_MAX: usize = SizeLimits::DEFAULT.plan_slots_bytes_max;
 
 /// A snapshot that goes, or is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,9 +198,11 @@ impl End {
             end.add(&earlier.removed);
             let snapshots_bytes: usize =
                 end.removed.snapshots.iter().map(Forgotten::packed_bytes_max).sum();
-            if end.removed.slots.packed_bytes() > SLOTS_BYTES_MAX
-                || snapshots_bytes > SNAPSHOTS_BYTES_MAX
+            let limits = &repository.limits;
+            if end.removed.slots.packed_bytes() > limits.plan_slots_bytes_max
+                || snapshots_bytes > limits.plan_snapshots_bytes_max
             {
+                reached(Regime::EndCut);
                 end.removed = so_far;
                 break;
             }

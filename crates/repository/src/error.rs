@@ -195,6 +195,32 @@ pub enum RepositoryError {
         /// The later wish.
         name: ObjectName,
     },
+    /// A second reckoning found that something which was about to be removed is needed.
+    #[error(
+        "nothing was removed: snapshot {} needs {chunks} of the chunks that were about to go, the \
+         first of them in slot {} of arena {}. This is a fault of Strongroom, not of the repository",
+        .snapshot.short(), .place.slot, .place.arena
+    )]
+    Miscounted {
+        /// A snapshot that stays.
+        snapshot: SnapshotId,
+        /// How many chunks that snapshots need were about to go.
+        chunks: u64,
+        /// Where the first of them is.
+        place: Location,
+    },
+    /// A second reckoning found that a snapshot which was stored again differs from the first.
+    #[error(
+        "nothing was forgotten: snapshot {} stored again would differ at {path:?}. \
+         This is a fault of Strongroom, not of the repository",
+        .snapshot.short()
+    )]
+    Miscopied {
+        /// The snapshot.
+        snapshot: SnapshotId,
+        /// Where it differs.
+        path: PathBuf,
+    },
     /// A snapshot is held, so it cannot be forgotten.
     #[error("snapshot {} is held: {reason}", .snapshot.short())]
     Held {
@@ -206,6 +232,12 @@ pub enum RepositoryError {
     /// Something must not be done as long as a collection is not done.
     #[error("collection {collection} is not done")]
     OpenCollection {
+        /// Its number.
+        collection: u64,
+    },
+    /// What a collection condemned cannot be brought back.
+    #[error("it is too late: a prune has begun to remove what collection {collection} condemned")]
+    Decided {
         /// Its number.
         collection: u64,
     },

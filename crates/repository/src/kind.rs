@@ -24,6 +24,8 @@ pub enum ErrorKind {
     NoSpace,
     /// The local cache failed; it can be removed.
     Cache,
+    /// A fault of this program, noticed before it did harm.
+    Fault,
     /// A stop was requested.
     Cancelled,
     /// The caller, its arguments or the machine.
@@ -45,6 +47,7 @@ impl RepositoryError {
             Self::Backend(BackendError::NoSpace { .. })
             | Self::Arena(ArenaError::Backend(BackendError::NoSpace { .. })) => ErrorKind::NoSpace,
             Self::Index(_) => ErrorKind::Cache,
+            Self::Miscounted { .. } | Self::Miscopied { .. } => ErrorKind::Fault,
             Self::Cancelled(_) => ErrorKind::Cancelled,
             error if error.is_damage() => ErrorKind::Damaged,
             _ => ErrorKind::Other,

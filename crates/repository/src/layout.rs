@@ -13,7 +13,7 @@ use crate::error::RepositoryError;
 use crate::places::Places;
 use crate::read::chunk_reader::ChunkReader;
 use crate::read::lookup::Found;
-use crate::read::memo::{TreeKey, TreeMemo};
+use crate::read::memo::{NodeKey, PartMemo, TreeKey};
 use crate::read::walk::{SnapshotEvent, SnapshotWalk};
 use crate::write::packer::options::{DATA_BLOCK_BYTES, METADATA_BLOCK_BYTES_MAX};
 
@@ -73,13 +73,13 @@ impl Layout {
         cancel: &Cancel,
     ) -> Result<Self, RepositoryError> {
         let mut layout = Self::default();
-        let mut known = TreeMemo::default();
+        let mut known = PartMemo::new(reader.limits().memo_kept_min);
         let mut walk = SnapshotWalk::new(&Found::root(snapshot), reader, cancel);
         while let Some(event) = walk.next()? {
             match event {
                 SnapshotEvent::Enter(directory) => {
                     layout.name(directory.tree, reader, &mut known)?;
-                    if is_known(&mut known, TreeKey::of_tree(directory.tree)) {
+                    if known.was_met(TreeKey::of_tree(directory.tree)) {
                         walk.skip();
                     }
                 }
@@ -100,11 +100,11 @@ impl Layout {
         &mut self,
         recipe: &Recipe,
         reader: &ChunkReader,
-        known: &mut TreeMemo<()>,
+        known: &mut PartMemo<()>,
     ) -> Result<(), RepositoryError> {
         for_each_chunk(recipe, reader, &mut |chunk: &ChunkRef, level| {
             self.named.insert(chunk.location);
-            let is_known = level > 0 && is_known(known, TreeKey::of_node(chunk, level));
+            let is_known = level > 0 && known.was_met(NodeKey::of_node(chunk, level));
             Ok(if is_known { Visit::Past } else { Visit::Into })
         })
     }
@@ -208,10 +208,4 @@ impl Layout {
         }
         sum
     }
-}
-
-fn is_known(known: &mut TreeMemo<()>, key: TreeKey) -> bool {
-    let is_known = known.get(key).is_some();
-    known.insert(key, ());
-    is_known
 }

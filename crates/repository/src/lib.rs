@@ -32,14 +32,15 @@ mod snapshots;
 mod spool;
 mod trial;
 mod useless;
+mod usual;
 mod vouchers;
 mod wishes;
 mod write;
 
 pub use arrivals::{Arrival, Arrivals, Doubt, Look, Seen, SeriesId};
 pub use collections::{
-    ArenaSlots, Collections, End, Forgotten, OpenCollection, SLOTS_BYTES_MAX, SNAPSHOTS_BYTES_MAX,
-    Selection, SlotSets, create_plan, create_verdict, finish_collection,
+    ArenaSlots, Collections, End, Forgotten, OpenCollection, SLOTS_BYTES_MAX, Selection, SlotSets,
+    create_plan, create_verdict, finish_collection,
 };
 pub use drills::{BootDrill, Drill, DrillVerdict};
 pub use error::{RepositoryError, SlotError};
@@ -51,7 +52,7 @@ pub use places::{Places, SlotBits, SlotWords};
 pub use read::chunk_reader::{ChunkReader, false_if_unreadable};
 pub use read::disks::{DISK_SUFFIX, StoredDisk, find_disks};
 pub use read::lookup::{Found, find_path};
-pub use read::memo::{TreeKey, TreeMemo};
+pub use read::memo::{NodeKey, NodeMemo, PartKey, PartMemo, TreeKey, TreeMemo};
 pub use read::walk::{EnteredDirectory, SnapshotEvent, SnapshotWalk};
 pub use remarks::{Hold, Remark, Remarks, change_remark};
 pub use replicas::WithReplicas;
@@ -68,6 +69,7 @@ pub use snapshots::{
     list_known_snapshots, list_snapshots,
 };
 pub use useless::{Useless, find_useless, remove_useless};
+pub use usual::{OwnSeries, Usual};
 pub use vouchers::{read_vouchers, write_vouchers};
 pub use wishes::{Wishes, list_wishes_and_remarks};
 pub use write::basis::StreamBasis;

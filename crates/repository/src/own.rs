@@ -8,8 +8,8 @@
 //!
 //! Invariants of a record:
 //!
-//! * At most one snapshot of each host and set of paths, and at most [`SNAPSHOTS_MAX`] of them.
-//! * At most [`SESSIONS_MAX`] sessions, in the order in which they were taken in.
+//! * At most one snapshot of each host and set of paths, and a bounded number of them.
+//! * A bounded number of sessions, in the order in which they were taken in.
 
 pub mod format;
 
@@ -17,7 +17,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use strongroom_base::entropy::random_array;
-use strongroom_base::{ArenaSecret, Monitor, SnapshotId};
+use strongroom_base::regimes::{Regime, reached_if};
+use strongroom_base::{ArenaSecret, Monitor, SizeLimits, SnapshotId};
 use strongroom_catalog::Snapshot;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -34,11 +35,6 @@ const FILE_NEW: &str = "own.new";
 const RECORD_BYTES_MAX: usize = 8 << 20;
 /// A file that is longer is no record.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-
-/// A machine keeps the last snapshot of this many sets of paths.
-pub const SNAPSHOTS_MAX: usize = 16;
-/// A machine keeps the secrets of this many sessions.
-pub const SESSIONS_MAX: usize = 16 << 10;
 
 /// What a machine remembers of its own backups in one repository.
 #[derive(Clone, Default)]
@@ -110,7 +106,7 @@ impl OwnRecord {
         let written = cache::lock(folder).and_then(|_lock| {
             let mut record = Self::read(repository, monitor);
             change(&mut record);
-            let packed = record.pack_bounded();
+            let packed = record.pack_bounded(&repository.limits);
             let file = seal(repository, packed);
             cache::write_file(folder, FILE, FILE_NEW, &file).map(|()| record)
         });
@@ -193,10 +189,12 @@ impl OwnRecord {
 
     /// The bytes of the record, once what is oldest beyond the bounds was dropped. What can then
     /// not be read is read from its files, and stored again.
-    fn pack_bounded(&mut self) -> Zeroizing<Vec<u8>> {
-        let excess = self.snapshots.len().saturating_sub(SNAPSHOTS_MAX);
+    fn pack_bounded(&mut self, limits: &SizeLimits) -> Zeroizing<Vec<u8>> {
+        let excess = self.snapshots.len().saturating_sub(limits.record_snapshots_max);
+        reached_if(excess > 0, Regime::RecordFull);
         self.snapshots.drain(..excess);
-        let mut excess = self.sessions.len().saturating_sub(SESSIONS_MAX);
+        let mut excess = self.sessions.len().saturating_sub(limits.record_sessions_max);
+        reached_if(excess > 0, Regime::RecordFull);
         loop {
             self.sessions.drain(..excess);
             let packed = pack_record(self);

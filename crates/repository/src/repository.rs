@@ -19,8 +19,8 @@ use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, Origin, Redundanc
 use strongroom_backend::{AgreedBackend, Backend, BackendError, ObjectName, both};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{
-    Clock, DomainId, Entropy, MasterSecret, NamingSecret, RepositoryId, RepositoryKeys, SlotId,
-    WriteKeys,
+    Clock, DomainId, Entropy, MasterSecret, NamingSecret, RepositoryId, RepositoryKeys, SizeLimits,
+    SlotId, WriteKeys,
 };
 use strongroom_chunk::Limits;
 
@@ -136,6 +136,8 @@ pub struct Repository {
     pub slot: SlotId,
     /// What is wrong with the configuration that was passed over for its copy; mostly empty.
     pub config_faults: Vec<(ObjectName, RepositoryError)>,
+    /// The limits of what is written, and of what the verbs hold. Tests make them small.
+    pub limits: SizeLimits,
 }
 
 impl Repository {
@@ -201,8 +203,8 @@ impl Repository {
                 _ => {}
             }
         }
-        let config_faults = Vec::new();
-        let made = Self { surroundings, config, keys, secret, slot: slot.id, config_faults };
+        let (slot, config_faults, limits) = (slot.id, Vec::new(), SizeLimits::DEFAULT);
+        let made = Self { surroundings, config, keys, secret, slot, config_faults, limits };
         if let Some(folder) = made.cache_folder().filter(|_| was_tried) {
             trial::note(&folder);
         }
@@ -234,6 +236,20 @@ impl Repository {
         }
     }
 
+    /// The same repository in another place that has a copy of it, without caches.
+    pub fn copy_in(&self, backend: Arc<dyn Backend>) -> Self {
+        let surroundings = Surroundings { backend, cache: None, ..self.surroundings.clone() };
+        Self {
+            surroundings,
+            config: self.config.clone(),
+            limits: self.limits,
+            keys: self.keys.clone(),
+            secret: self.secret.clone(),
+            slot: self.slot,
+            config_faults: Vec::new(),
+        }
+    }
+
     /// The place that keeps the objects.
     pub fn backend(&self) -> &dyn Backend {
         &*self.surroundings.backend
@@ -247,6 +263,7 @@ impl Repository {
     /// A reader of the repository's arenas, with its own caches.
     pub fn arena_store(&self, limits: CacheLimits) -> ArenaStore {
         let backend = self.surroundings.backend.clone();
+        let limits = limits.at_most(self.limits.cache_bytes_max);
         ArenaStore::new(backend, &self.keys, self.config.arena_bytes, limits)
     }
 
@@ -377,7 +394,9 @@ impl ClosedRepository {
         surroundings.agree(config.store);
         let mut keys = secret.keys();
         keys.write.naming = config.naming_keys(keys.write.naming);
-        let repository = Repository { surroundings, config, keys, secret, slot, config_faults };
+        let limits = SizeLimits::DEFAULT;
+        let repository =
+            Repository { surroundings, config, keys, secret, slot, config_faults, limits };
         if let Some(folder) = repository.cache_folder().filter(|_| !known.contains(&slot)) {
             // If it cannot be written, the slot is read after the listing next time, too, and tried
             // after all that are cheaper.

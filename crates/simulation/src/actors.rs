@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strongroom_base::{Cancel, Clock, Silent, SnapshotId, Timestamp};
+use strongroom_base::{Cancel, Clock, Silent, SizeLimits, SnapshotId, Timestamp};
 use strongroom_engine::{EngineError, backup_reader};
 use strongroom_repository::{Repository, RepositoryError};
-use strongroom_testkit::{Random, TickingClock};
+use strongroom_testkit::{Random, TickingClock, draw_limits};
 use strongroom_upkeep::{PruneOptions, forget, prune, remember};
 
 use crate::beginning::{Beginning, FILE, backup_options, content};
@@ -137,12 +137,15 @@ impl<'s> Actor<'s> {
     /// The repository, opened by a new program.
     fn open(&self, coarse: i64) -> Repository {
         let handle = Handle { stage: self.stage.clone(), actor: self.number };
-        let (seed, wrong_by) = self.draw(|random| {
+        // The programs of one repository need not have the same limits.
+        let (seed, wrong_by, limits) = self.draw(|random| {
             let wrong_by = *random.pick(&[0, 0, 0, 1, -1_000_000, 365 * 86_400_000_000_000]);
-            (random.number(), wrong_by)
+            let limits = if random.once_in(3) { SizeLimits::DEFAULT } else { draw_limits(random) };
+            (random.number(), wrong_by, limits)
         });
         let clock = StageClock { stage: self.stage.clone(), wrong_by, coarse };
-        self.beginning.open(Arc::new(handle), Arc::new(clock), seed, self.cache.clone())
+        let (handle, clock) = (Arc::new(handle), Arc::new(clock));
+        self.beginning.open(handle, clock, seed, self.cache.clone(), limits)
     }
 
     fn is_killed(&self) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use strongroom_arena::{CompressionLevel, Redundancy};
 use strongroom_backend::{Backend, MemoryBackend, ObjectName};
-use strongroom_base::{Cancel, Clock, SeededEntropy, Silent};
+use strongroom_base::{Cancel, Clock, SeededEntropy, Silent, SizeLimits};
 use strongroom_chunk::Limits;
 use strongroom_engine::{BackupOptions, backup_reader};
 use strongroom_repository::config::Config;
@@ -104,14 +104,15 @@ impl Beginning {
         Self { store, ledger, config, keys, secret, slot }
     }
 
-    /// The repository, open for a program: its way to the store, its clock, its randomness, and where
-    /// it may keep caches.
+    /// The repository, open for a program: its way to the store, its clock, its randomness, where it
+    /// may keep caches, and its limits.
     pub fn open(
         &self,
         backend: Arc<dyn Backend>,
         clock: Arc<dyn Clock>,
         seed: u64,
         cache: Option<PathBuf>,
+        limits: SizeLimits,
     ) -> Repository {
         let SlotSecret::Full { master, naming } = &self.secret else {
             unreachable!("init makes a full slot");
@@ -126,6 +127,7 @@ impl Beginning {
             secret,
             slot: self.slot,
             config_faults: Vec::new(),
+            limits,
         }
     }
 }

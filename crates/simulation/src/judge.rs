@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use strongroom_arena::CacheLimits;
 use strongroom_backend::BackendError;
-use strongroom_base::{Cancel, Clock, Silent, SnapshotId, Timestamp};
+use strongroom_base::{Cancel, Clock, Silent, SizeLimits, SnapshotId, Timestamp};
 use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::tree::find_entry;
 use strongroom_catalog::{Entry, Snapshot};
@@ -15,7 +15,7 @@ use strongroom_engine::backup_reader;
 use strongroom_repository::{
     ChunkReader, Collections, Repository, RepositoryError, list_snapshots, read_snapshot,
 };
-use strongroom_testkit::TickingClock;
+use strongroom_testkit::{TickingClock, draw_limits};
 use strongroom_upkeep::{PruneOptions, prune};
 
 use crate::beginning::{Beginning, FILE, backup_options};
@@ -75,8 +75,15 @@ impl Judge<'_> {
 
     fn open(&self) -> Repository {
         let handle = Handle { stage: self.stage.clone(), actor: self.number };
-        let seed = self.stage.shared().random.number();
-        self.beginning.open(Arc::new(handle), Arc::new(LateClock), seed, self.cache.clone())
+        let (seed, mut limits) = {
+            let random = &mut self.stage.shared().random;
+            (random.number(), draw_limits(random))
+        };
+        // The last collection is one, and removes all that is to go.
+        limits.plan_slots_bytes_max = SizeLimits::DEFAULT.plan_slots_bytes_max;
+        limits.plan_snapshots_bytes_max = SizeLimits::DEFAULT.plan_snapshots_bytes_max;
+        let (handle, clock) = (Arc::new(handle), Arc::new(LateClock));
+        self.beginning.open(handle, clock, seed, self.cache.clone(), limits)
     }
 
     fn lose(&self, what: String) {

@@ -19,6 +19,7 @@ mod actors;
 mod beginning;
 mod judge;
 mod ledger;
+mod regimes;
 mod schedule;
 mod stage;
 mod store;
@@ -134,7 +135,8 @@ fn run_all(beginning: &Beginning, arguments: &Arguments) -> bool {
         }
     });
     sums.into_inner().expect("no schedule panics").show(begun);
-    !is_lost.into_inner()
+    let is_whole = regimes::show(arguments.schedules);
+    !is_lost.into_inner() && is_whole
 }
 
 impl Sums {

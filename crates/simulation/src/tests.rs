@@ -1,6 +1,9 @@
 //! A bounded part, for each change.
 
+use strongroom_base::regimes::table;
+
 use crate::beginning::Beginning;
+use crate::regimes::MET;
 use crate::schedule::run;
 
 #[test]
@@ -21,6 +24,8 @@ fn nothing_is_lost() {
         let outcome = run(&beginning, seed, false);
         assert_eq!(outcome.losses, [""; 0], "seed {seed}");
     }
+    let (text, missing) = table(&MET);
+    assert!(missing.is_empty(), "never met: {missing:?}\n{text}");
 }
 
 #[test]

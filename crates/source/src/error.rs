@@ -45,6 +45,12 @@ pub enum SourceError {
         /// The system's reason.
         error: io::Error,
     },
+    /// A program that shows the tree of another machine shows nothing of it.
+    #[error("of the {files} files that the program says are in it, it shows none")]
+    NothingShown {
+        /// How many there are.
+        files: u64,
+    },
     /// A file of a type that no Linux program can make.
     #[error("{path:?} is of the unknown file type {kind:#o}")]
     UnknownKind {
@@ -75,7 +81,7 @@ impl SourceError {
     /// The path that it is about, if it is about one file.
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::NoPaths => None,
+            Self::NoPaths | Self::NothingShown { .. } => None,
             Self::Missing { path }
             | Self::Vanished { path }
             | Self::Changed { path, .. }

@@ -74,14 +74,34 @@ pub(crate) fn open_directory(
     open_to_read(parent.as_fd(), name, OFlags::DIRECTORY | link)
 }
 
-/// Opens a directory, if it is still the same one.
+/// Opens a directory for what is below it: it may be searched, and perhaps not be listed, as
+/// `/home` of mode 711.
+pub(crate) fn open_way(parent: impl AsFd, name: &CStr, follow: bool) -> Result<OwnedFd, Errno> {
+    let link = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | link;
+    rustix::fs::openat(parent, name, flags, Mode::empty())
+}
+
+/// Opens a directory for reading, or for what is below it if it may not be listed.
+pub(crate) fn open_directory_or_way(
+    parent: impl AsFd,
+    name: &CStr,
+    follow: bool,
+) -> Result<OwnedFd, Errno> {
+    match open_directory(parent.as_fd(), name, follow) {
+        Err(Errno::ACCESS) => open_way(parent, name, follow),
+        other => other,
+    }
+}
+
+/// Opens a directory for what is below it, if it is still the same one.
 pub(crate) fn open_same(
     parent: impl AsFd,
     name: &CStr,
     follow: bool,
     id: InodeId,
 ) -> Option<OwnedFd> {
-    let fd = open_directory(parent, name, follow).ok()?;
+    let fd = open_way(parent, name, follow).ok()?;
     let stat = stat_fd(&fd).ok()?;
     (InodeId::of(&stat) == id).then_some(fd)
 }

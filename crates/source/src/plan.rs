@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::SourceError;
@@ -175,20 +174,15 @@ fn find(path: &Wanted) -> Result<(), SourceError> {
         _ => SourceError::io("find", &path.given, error),
     };
     let Some((last, way)) = path.names.split_last() else { return Ok(()) };
-    let mut directory = open_way(rustix::fs::CWD, c"/").map_err(failed)?;
+    let mut directory = inode::open_way(rustix::fs::CWD, c"/", true).map_err(failed)?;
     for name in way {
-        directory = open_way(&directory, name).map_err(failed)?;
+        directory = inode::open_way(&directory, name, true).map_err(failed)?;
     }
     let found = match path.follow {
         true => inode::stat_at_following(directory.as_fd(), last),
         false => inode::stat_at(directory.as_fd(), last),
     };
     found.map(|_| ()).map_err(failed)
-}
-
-fn open_way(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat(directory, name, flags, Mode::empty())
 }
 
 /// The names of the path without a link on the way; a link at its end stays unless followed.

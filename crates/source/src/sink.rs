@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use strongroom_catalog::entry::is_valid_name;
 
 use crate::accounts::Accounts;
@@ -89,12 +90,18 @@ impl Target {
     pub fn open(path: &Path, options: TargetOptions) -> Result<Self, TargetError> {
         std::fs::create_dir_all(path)
             .map_err(|error| TargetError::io("create the directory", path, error))?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(path, flags, Mode::empty())
-            .map_err(|error| TargetError::io("open the directory", path, error))?;
-        let root = Arc::new(root);
-        let mounts = Mounts::new(root.clone())
-            .map_err(|error| TargetError::io("open the directory", path, error))?;
+        let failed = |error| TargetError::io("open the directory", path, error);
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mounts = Mounts::default();
+        let root = match rustix::fs::open(path, flags | OFlags::RDONLY, Mode::empty()) {
+            // It may be searched, and that is enough for what is put below it.
+            Err(Errno::ACCESS) => rustix::fs::open(path, flags | OFlags::PATH, Mode::empty()),
+            opened => opened,
+        };
+        let root = Arc::new(root.map_err(failed)?);
+        let stat = inode::stat_fd(&root).map_err(failed)?;
+        let again = || rustix::fs::openat(&root, c".", flags | OFlags::RDONLY, Mode::empty());
+        mounts.note(&stat, again).map_err(failed)?;
         leftovers::sweep(root.as_fd());
         Ok(Self {
             root,

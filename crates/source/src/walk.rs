@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - each directory is opened from its parent by one name, and identified by device and inode from
-//!   then on;
+//!   then on; one that is only on the way to what is wanted need not be readable, only searchable;
 //! - the descriptors held belong to the deepest directories on the way, at most [`FDS_MAX`]; a
 //!   descriptor that was given up is opened again through `..` of its child, or from `/` name by
 //!   name, and used only if it is the same inode;
@@ -42,6 +42,8 @@ use handle::Place;
 
 /// How many directories the walk holds open; a handle may keep further ones open.
 const FDS_MAX: usize = 64;
+/// What failed if a directory may not be read.
+const OPEN_DIRECTORY: &str = "open the directory";
 
 /// The trees below some paths, as one tree rooted at `/`.
 #[derive(Debug)]
@@ -85,6 +87,8 @@ struct Found {
     whole: bool,
     /// As in its [`Frame`].
     node: Option<usize>,
+    /// Why it was not opened to be listed.
+    denied: Option<Errno>,
 }
 
 /// A directory the walk is in.
@@ -172,7 +176,7 @@ impl TreeSource {
         let found = inode::stat_at(rustix::fs::CWD, &self.root);
         match found {
             Ok(stat) => {
-                let directory = Found { name: None, whole, node: Some(0) };
+                let directory = Found { name: None, whole, node: Some(0), denied: None };
                 self.enter(directory, &stat)
             }
             Err(error) => self.problem("read the metadata of", error),
@@ -250,10 +254,10 @@ impl TreeSource {
         let boundary = if whole && !given { Some(parent_id.device) } else { None };
         match self.cuts.of_directory(&stat, boundary) {
             Some(cut) if cut.keeps_wanted && on_the_way => {
-                self.enter(Found { name: Some(name), whole: false, node }, &stat)
+                self.enter(Found { name: Some(name), whole: false, node, denied: None }, &stat)
             }
             Some(cut) => self.enter_cut(Some(name), &stat, cut.why),
-            None => self.enter(Found { name: Some(name), whole, node }, &stat),
+            None => self.enter(Found { name: Some(name), whole, node, denied: None }, &stat),
         }
     }
 
@@ -294,17 +298,30 @@ impl TreeSource {
     fn enter_unseen(&mut self, name: Name, whole: bool, node: Option<usize>) -> WalkEvent {
         let Ok(fd) = name.open_directory(false) else { return self.visit(name, false) };
         match inode::stat_fd(&fd) {
-            Ok(stat) => self.enter_opened(fd, &stat, None, Found { name: Some(name), whole, node }),
+            Ok(stat) => {
+                let directory = Found { name: Some(name), whole, node, denied: None };
+                self.enter_opened(fd, &stat, None, directory)
+            }
             Err(error) => self.problem("read the metadata of", error),
         }
     }
 
-    /// Opens a directory and lists it. One that may not be read is entered empty.
+    /// Opens a directory, and lists it if all of it is wanted. One that may not be read is entered
+    /// with what is wanted below it by name, if it may be searched.
     fn enter(&mut self, directory: Found, seen: &Statx) -> WalkEvent {
-        let follow = directory.node.is_some_and(|node| self.plan.node(node).follow);
-        let opened = match &directory.name {
-            Some(name) => name.open_directory(follow),
-            None => inode::open_directory(rustix::fs::CWD, &self.root, follow),
+        let node = directory.node.map(|node| self.plan.node(node));
+        let follow = node.is_some_and(|node| node.follow);
+        let is_on_the_way = node.is_some_and(|node| !node.children.is_empty());
+        let mut denied = None;
+        let opened = match directory.whole {
+            false => self.open_way(&directory, follow),
+            true => match self.open_to_list(&directory, follow) {
+                Err(error @ Errno::ACCESS) if is_on_the_way => {
+                    denied = Some(error);
+                    self.open_way(&directory, follow)
+                }
+                opened => opened,
+            },
         };
         let fd = match opened {
             Ok(fd) => fd,
@@ -312,8 +329,24 @@ impl TreeSource {
         };
         // The directory that was opened counts, even if its name was another before.
         match inode::stat_fd(&fd) {
-            Ok(stat) => self.enter_opened(fd, &stat, Some(InodeId::of(seen)), directory),
+            Ok(stat) => {
+                self.enter_opened(fd, &stat, Some(InodeId::of(seen)), Found { denied, ..directory })
+            }
             Err(error) => self.problem("read the metadata of", error),
+        }
+    }
+
+    fn open_to_list(&self, directory: &Found, follow: bool) -> Result<OwnedFd, Errno> {
+        match &directory.name {
+            Some(name) => name.open_directory(follow),
+            None => inode::open_directory(rustix::fs::CWD, &self.root, follow),
+        }
+    }
+
+    fn open_way(&self, directory: &Found, follow: bool) -> Result<OwnedFd, Errno> {
+        match &directory.name {
+            Some(name) => inode::open_way(name.place.directory()?, name.text(), follow),
+            None => inode::open_way(rustix::fs::CWD, &self.root, follow),
         }
     }
 
@@ -325,13 +358,15 @@ impl TreeSource {
         seen: Option<InodeId>,
         directory: Found,
     ) -> WalkEvent {
-        let Found { name, whole, node } = directory;
+        let Found { name, whole, node, denied } = directory;
         if seen != Some(InodeId::of(stat)) {
             let device = self.frames.last().map(|frame| frame.id.device).filter(|_| whole);
             if let Some(cut) = self.cuts.of_directory(stat, device) {
                 return self.enter_cut(name, stat, cut.why);
             }
         }
+        // What may not be listed has nothing but what was asked for by name.
+        let whole = whole && denied.is_none();
         let children = node.map(|node| &self.plan.node(node).children);
         let wanted = children.into_iter().flatten().map(|(name, _)| name.as_c_str());
         let mut pending = VecDeque::new();
@@ -345,8 +380,9 @@ impl TreeSource {
             listing = Listing::of_names(wanted.chain(cut::kept_by(&why)));
             pending.push_back(WalkEvent::Excluded { path: self.path().to_owned(), why });
         }
-        if let Some(error) = failed {
-            let error = SourceError::io("list", self.path(), error);
+        let failed = failed.map(|error| ("list", error));
+        if let Some((operation, error)) = failed.or(denied.map(|error| (OPEN_DIRECTORY, error))) {
+            let error = SourceError::io(operation, self.path(), error);
             pending.push_back(WalkEvent::Problem { path: self.path().to_owned(), error });
         }
         let place = self.place(Some(fd), self.path.len(), Arc::new(listing));
@@ -379,7 +415,7 @@ impl TreeSource {
             }
             _ => {}
         }
-        let error = SourceError::io("open the directory", &path, error);
+        let error = SourceError::io(OPEN_DIRECTORY, &path, error);
         self.enter_empty(name, stat, WalkEvent::Problem { path, error })
     }
 

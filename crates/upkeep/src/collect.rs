@@ -9,6 +9,7 @@
 mod carry;
 mod choose;
 mod inventory;
+mod later;
 mod reach;
 
 use std::collections::HashSet;
@@ -16,18 +17,20 @@ use std::time::Duration;
 
 use strongroom_arena::{CacheLimits, ListedArenas};
 use strongroom_backend::BackendError;
+use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, list_objects};
 use strongroom_repository::{
-    ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
-    SNAPSHOTS_BYTES_MAX, Selection, SnapshotList, Wishes, create_plan, create_verdict, end_session,
-    list_sessions, list_snapshots, read_vouchers, session_object, snapshot_object,
+    ArenaSlots, ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
+    Selection, SnapshotList, Wishes, create_plan, create_verdict, end_session, list_sessions,
+    list_snapshots, read_vouchers, session_object, snapshot_object,
 };
 
 use crate::forget::look;
 use crate::health::census::Census;
 use crate::health::lost::LostSnapshot;
+use crate::reckoning::{Condemned, reckon};
 use crate::repair::find_removed;
 use crate::room::with_kept_room;
 pub use carry::Carried;
@@ -35,6 +38,7 @@ use carry::{carry_out, sweep};
 use choose::Doomed;
 pub use choose::Worth;
 use inventory::Inventory;
+pub use later::{Later, Undone, prune_later, undo_prune};
 use reach::Reach;
 
 /// How a repository is pruned.
@@ -83,6 +87,8 @@ pub struct PruneOutcome {
     pub ended: Vec<SnapshotId>,
     /// What was carried out.
     pub carried: Carried,
+    /// Whether the collection waits for the next prune, which removes what it condemns.
+    pub condemned: bool,
 }
 
 /// Ends the collection that another process has begun, if there is one, and collects.
@@ -97,12 +103,32 @@ pub fn prune(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<PruneOutcome, RepositoryError> {
-    with_kept_room(repository, || prune_in_rounds(repository, options, monitor, cancel))
+    prune_until(repository, options, Stage::Removed, monitor, cancel)
+}
+
+/// How far a prune takes what it condemns itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The next prune goes on with it.
+    Condemned,
+    /// To the end.
+    Removed,
+}
+
+fn prune_until(
+    repository: &Repository,
+    options: &PruneOptions,
+    stage: Stage,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<PruneOutcome, RepositoryError> {
+    with_kept_room(repository, || prune_in_rounds(repository, options, stage, monitor, cancel))
 }
 
 fn prune_in_rounds(
     repository: &Repository,
     options: &PruneOptions,
+    stage: Stage,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<PruneOutcome, RepositoryError> {
@@ -122,7 +148,7 @@ fn prune_in_rounds(
         }
         let mut called_off = false;
         let collected =
-            collect(repository, &collections, options, &mut called_off, monitor, cancel);
+            collect(repository, &collections, options, stage, &mut called_off, monitor, cancel);
         let outcome = match collected {
             // What it has read was removed by another collector meanwhile, or that one was first.
             Err(error)
@@ -168,6 +194,7 @@ fn collect(
     repository: &Repository,
     collections: &Collections,
     options: &PruneOptions,
+    stage: Stage,
     called_off: &mut bool,
     monitor: &dyn Monitor,
     cancel: &Cancel,
@@ -191,6 +218,11 @@ fn collect(
             if !create_plan(repository, collections.next, &plan)? {
                 return Err(RepositoryError::OtherCollector { collection: collections.next });
             }
+            if stage == Stage::Condemned {
+                outcome.collection = Some(collections.next);
+                outcome.condemned = true;
+                return Ok(outcome);
+            }
             (collections.next, plan, false)
         }
     };
@@ -204,15 +236,30 @@ fn collect(
         if !outcome.waiting.is_empty() {
             return Ok(outcome);
         }
-        match collector.decide(number, &selection, &writers, &mut reach, collections) {
-            Ok(verdict) => (selection, _) = create_verdict(repository, number, &verdict)?,
-            Err(error @ RepositoryError::NotCollectable { .. }) => {
+        let decided = collector.decide(number, &selection, &writers, &mut reach, collections);
+        // Before the verdict, which is final.
+        let reckoned = decided.and_then(|verdict| {
+            collector.reckon(&verdict, collections)?;
+            Ok(verdict)
+        });
+        let verdict = match reckoned {
+            Err(
+                error @ (RepositoryError::NotCollectable { .. }
+                | RepositoryError::Miscounted { .. }),
+            ) => {
                 *called_off = collector.call_off(number)?;
                 return Err(error);
             }
-            Err(error) => return Err(error),
+            other => other?,
+        };
+        let is_own;
+        (selection, is_own) = create_verdict(repository, number, &verdict)?;
+        if !is_own {
+            collector.reckon(&selection, collections)?;
         }
         outcome.snapshots = selection.snapshots.clone();
+    } else {
+        collector.reckon(&selection, collections)?;
     }
     let store = collector.reader.store();
     let is_late = || options.time_max.is_some_and(|most| collector.time_since_begin() > most);
@@ -271,7 +318,8 @@ impl Collector<'_> {
         }
         let inventory = &mut reach.inventory;
         let (doomed, worth) = Doomed::choose(inventory, store, self.options, self.cancel)?;
-        let slots = doomed.into_closed_sets(inventory, store, self.cancel)?;
+        let bytes_max = repository.limits.plan_slots_bytes_max;
+        let slots = doomed.into_closed_sets(inventory, store, bytes_max, self.cancel)?;
         if self.options.dry_run {
             // From here on the marks count for nothing else.
             for snapshot in list.forgotten.iter().filter(|snapshot| goes(snapshot.id)) {
@@ -282,7 +330,8 @@ impl Collector<'_> {
                 }
             }
         }
-        Ok((Selection { snapshots: going(&list, &goes), slots }, worth))
+        let snapshots = going(&list, &goes, repository.limits.plan_snapshots_bytes_max);
+        Ok((Selection { snapshots, slots }, worth))
     }
 
     /// Fails if a snapshot was removed that was never forgotten: a repair can still commit it again.
@@ -398,8 +447,27 @@ impl Collector<'_> {
         }
         let doomed = Doomed::of_plan(&plan.slots, &reach.inventory);
         let store = self.reader.store();
-        let slots = doomed.into_closed_sets(&mut reach.inventory, store, self.cancel)?;
+        let bytes_max = self.repository.limits.plan_slots_bytes_max;
+        let slots = doomed.into_closed_sets(&mut reach.inventory, store, bytes_max, self.cancel)?;
         Ok(Selection { snapshots, slots })
+    }
+
+    /// Reckons a second time that no snapshot needs what a verdict removes, nor what earlier ones
+    /// removed and a late operation brought back.
+    fn reckon(
+        &self,
+        verdict: &Selection,
+        collections: &Collections,
+    ) -> Result<(), RepositoryError> {
+        let condemned = Condemned {
+            snapshots: verdict.snapshots.iter().map(|going| going.id).collect(),
+            slots: &verdict.slots,
+            objects: &|name| {
+                let goes = verdict.slots.0.get(&name.id) == Some(&ArenaSlots::All);
+                goes || collections.is_dead(name.id)
+            },
+        };
+        reckon(self.repository, &condemned, self.monitor, self.cancel)
     }
 
     /// Ends a collection that must not remove anything: while a plan is open, no later wish can be
@@ -455,8 +523,12 @@ fn staying<'l>(
     Ok(known.filter(|snapshot| !goes(snapshot.id)).collect())
 }
 
-/// Those of the listed snapshots that go.
-fn going(list: &SnapshotList, goes: &dyn Fn(SnapshotId) -> bool) -> Vec<Forgotten> {
+/// Those of the listed snapshots that go, as many as have room in this many bytes.
+fn going(
+    list: &SnapshotList,
+    goes: &dyn Fn(SnapshotId) -> bool,
+    bytes_max: usize,
+) -> Vec<Forgotten> {
     let known = list.snapshots.iter().chain(&list.forgotten);
     let known = known.map(|Snapshot { id, domain, sequence, .. }| Forgotten {
         id: *id,
@@ -468,7 +540,8 @@ fn going(list: &SnapshotList, goes: &dyn Fn(SnapshotId) -> bool) -> Vec<Forgotte
     let mut bytes = 0;
     let fits = |going: &Forgotten| {
         bytes += going.packed_bytes_max();
-        bytes <= SNAPSHOTS_BYTES_MAX
+        reached_if(bytes > bytes_max, Regime::PlanCutOfSnapshots);
+        bytes <= bytes_max
     };
     // The others are left for the next collection.
     known.chain(unread).filter(|going| goes(going.id)).take_while(fits).collect()

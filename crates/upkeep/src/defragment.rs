@@ -22,6 +22,7 @@ use strongroom_repository::{
 };
 
 use crate::forget::forget;
+use crate::reckoning::reckon_same;
 
 /// A request to a store takes about as long as reading this much.
 const REQUEST_BYTES: u64 = 1 << 20;
@@ -103,6 +104,7 @@ pub fn defragment(
         ..snapshot.clone()
     };
     replacing.stats.bytes_stored = written.stored_bytes;
+    reckon_same(repository, &reader, snapshot, &replacing, cancel)?;
     let after = Layout::of(&replacing, &reader, cancel)?.fragmentation();
     if after.requests >= before.requests {
         // What was written belongs to nothing, and the next collection removes it.

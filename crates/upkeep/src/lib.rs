@@ -12,6 +12,7 @@ mod forget;
 mod health;
 mod keys;
 mod lock;
+mod reckoning;
 mod repair;
 mod replicate;
 mod room;
@@ -20,7 +21,9 @@ mod verify;
 mod vouch;
 
 pub use audit::{AuditFault, AuditOptions, AuditOutcome, audit_replica};
-pub use collect::{Carried, PruneOptions, PruneOutcome, Worth, prune};
+pub use collect::{
+    Carried, Later, PruneOptions, PruneOutcome, Undone, Worth, prune, prune_later, undo_prune,
+};
 pub use defragment::{Gathered, defragment};
 pub use forget::{
     Alarm, Circumstances, ForgetOptions, Judged, Periods, Policy, QUARANTINE, accept, forget, hold,
@@ -32,6 +35,7 @@ pub use health::fault::Fault;
 pub use health::lost::LostSnapshot;
 pub use keys::{NewAccess, add_key, change_key, list_keys, remove_key};
 pub use lock::{LockOutcome, lock};
+pub use reckoning::reckon_same;
 pub use repair::{
     FetchOutcome, FetchPlan, FetchStep, Known, Needed, RepairOutcome, RepairPlan, RepairStep,
     fetch, may_recover, plan_fetch, plan_losses, plan_recovery, plan_removals, plan_repair, repair,

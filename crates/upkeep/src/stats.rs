@@ -12,14 +12,14 @@ pub use growth::{Cost, CostOwner, Growth, GrowthPoint, growth_stats};
 use strongroom_arena::{Arena, ArenaContent, ArenaError, ArenaName, CacheLimits};
 use strongroom_backend::ObjectInfo;
 use strongroom_base::{
-    ArenaId, Cancel, Fingerprint, Monitor, Problem, Progress, Severity, SnapshotId,
+    ArenaId, Cancel, Fingerprint, Monitor, Problem, Progress, Severity, SizeLimits, SnapshotId,
 };
 use strongroom_catalog::recipe::{Visit, check_length, for_each_chunk};
 use strongroom_catalog::{Entry, Recipe, Snapshot};
 use strongroom_repository::objects::list_objects;
 use strongroom_repository::{
-    ChunkReader, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk, TreeKey,
-    TreeMemo, list_snapshots,
+    ChunkReader, Found, NodeKey, NodeMemo, PartKey, PartMemo, Repository, RepositoryError,
+    SnapshotEvent, SnapshotWalk, TreeKey, TreeMemo, list_snapshots,
 };
 
 use marks::{Mark, Marks, SnapshotNumber};
@@ -256,7 +256,7 @@ pub fn snapshot_stats(
     let number = |id| all.iter().position(|snapshot| snapshot.id == id).map(SnapshotNumber::at);
     let count = |snapshot: &Snapshot| {
         let number = number(snapshot.id).expect("it is one of all");
-        let mut count = Count::of(snapshot.id, number);
+        let mut count = Count::of(snapshot.id, number, &repository.limits);
         counter.count(snapshot, &mut count)?;
         Ok(count.stat)
     };
@@ -308,7 +308,7 @@ impl Counter<'_> {
         &mut self,
         all: impl Iterator<Item = (&'s Snapshot, SnapshotNumber)>,
     ) -> Result<(), RepositoryError> {
-        let mut owners = TreeMemo::default();
+        let mut owners = PartMemo::new(self.reader.limits().memo_kept_min);
         for (snapshot, by) in all {
             let what = format!("snapshot {}", snapshot.id.short());
             self.monitor.detail(&what);
@@ -345,11 +345,11 @@ impl Counter<'_> {
         &mut self,
         recipe: &Recipe,
         by: SnapshotNumber,
-        owners: &mut TreeMemo<Owner>,
+        owners: &mut PartMemo<Owner>,
     ) -> Result<(), RepositoryError> {
         for_each_chunk(recipe, self.reader, &mut |chunk, level| {
             self.marks.claim(chunk, by)?;
-            let is_done = level > 0 && is_claimed(owners, TreeKey::of_node(chunk, level), by);
+            let is_done = level > 0 && is_claimed(owners, NodeKey::of_node(chunk, level), by);
             Ok(if is_done { Visit::Past } else { Visit::Into })
         })
     }
@@ -425,7 +425,7 @@ impl Counter<'_> {
             if level == 0 {
                 return Ok(Visit::Into);
             }
-            let key = TreeKey::of_node(chunk, level);
+            let key = NodeKey::of_node(chunk, level);
             let is_new = nodes.get(key).is_none();
             nodes.insert(key, ());
             Ok::<_, RepositoryError>(if is_new { Visit::Into } else { Visit::Past })
@@ -444,21 +444,22 @@ struct Count {
     stat: SnapshotStat,
     number: SnapshotNumber,
     /// The nodes that were counted.
-    nodes: TreeMemo<()>,
+    nodes: NodeMemo<()>,
     /// What the trees hold that were counted: one that is met again adds no chunk.
     trees: TreeMemo<Below>,
 }
 
 impl Count {
-    fn of(id: SnapshotId, number: SnapshotNumber) -> Self {
-        let stat = SnapshotStat::of(id);
-        Self { stat, number, nodes: TreeMemo::default(), trees: TreeMemo::default() }
+    fn of(id: SnapshotId, number: SnapshotNumber, limits: &SizeLimits) -> Self {
+        let (stat, kept_min) = (SnapshotStat::of(id), limits.memo_kept_min);
+        Self { stat, number, nodes: NodeMemo::new(kept_min), trees: TreeMemo::new(kept_min) }
     }
 }
 
 /// Whether a snapshot need not go into a tree or node, because it did before, or because more than
 /// one snapshot did. If not, this is remembered as done.
-fn is_claimed(owners: &mut TreeMemo<Owner>, key: TreeKey, by: SnapshotNumber) -> bool {
+fn is_claimed(owners: &mut PartMemo<Owner>, key: impl Into<PartKey>, by: SnapshotNumber) -> bool {
+    let key = key.into();
     let owner = match owners.get(key) {
         None => Owner::One(by),
         Some(Owner::One(owner)) if owner != by => Owner::Many,

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use strongroom_base::Stopwatch;
+use strongroom_base::regimes::{Regime, reached};
 
 use super::ArenaStore;
 use crate::envelope::format::Header;
@@ -58,6 +59,7 @@ impl ArenaStore {
         let since = Stopwatch::start();
         match self.compute_again(name) {
             Ok(object) => {
+                reached(Regime::ArenaHealed);
                 let object = Arc::new(object);
                 self.healed.put(name, Healed::Whole(object.clone()), object.capacity());
                 Ok(object)

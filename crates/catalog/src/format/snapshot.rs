@@ -35,6 +35,7 @@ mod snapshot_key {
     pub const PAGE_MAP: u64 = 19;
     pub const ORIGIN: u64 = 20;
     pub const GUARANTEE: u64 = 21;
+    pub const MISSING: u64 = 22;
 }
 
 /// Number of the only kind of snapshot that this program makes and reads: a file tree. Disk images
@@ -72,6 +73,7 @@ fn encode_snapshot(
         snapshot.seen > 0,
         snapshot.origin.is_some(),
         snapshot.guarantee.is_some(),
+        !snapshot.missing.is_empty(),
     ];
     cbor.map(10 + optional.into_iter().filter(|present| *present).count() as u64)?;
     cbor.u64(KIND)?.u64(SNAPSHOT_OF_FILE_TREE)?;
@@ -126,6 +128,12 @@ fn encode_snapshot(
     }
     if let Some(Guarantee { promise, method, turn }) = snapshot.guarantee {
         cbor.u64(GUARANTEE)?.array(3)?.u64(promise)?.u64(method)?.u64(turn)?;
+    }
+    if !snapshot.missing.is_empty() {
+        cbor.u64(MISSING)?.array(snapshot.missing.len() as u64)?;
+        for path in &snapshot.missing {
+            cbor.bytes(path)?;
+        }
     }
     Ok(())
 }
@@ -235,6 +243,9 @@ impl<'b> Unpacked<'b> {
                 expect_array(cbor, 3)?;
                 let (promise, method) = (cbor.u64()?, cbor.u64()?);
                 snapshot.guarantee = Some(Guarantee { promise, method, turn: cbor.u64()? });
+            }
+            MISSING => {
+                snapshot.missing = decode_array(cbor, |cbor| Ok(cbor.bytes()?.to_vec()))?;
             }
             key => {
                 let of_key = REFERENCES_OF_FEATURES.iter().filter(|(other, _)| *other == key);

@@ -1,7 +1,7 @@
 //! Recipes of every length come back, in order, from anywhere.
 
 use proptest::prelude::*;
-use strongroom_base::{ArenaId, Fingerprint};
+use strongroom_base::{ArenaId, Fingerprint, SizeLimits};
 
 use super::*;
 use crate::testing::MemoryChunks;
@@ -189,6 +189,22 @@ fn each(
 }
 
 proptest! {
+    #[test]
+    fn recipes_of_any_limits_come_back(count in 0_u64..1000, seed in any::<u64>()) {
+        let chunks: Vec<ChunkRef> = (0..count).map(chunk).collect();
+        let limits = SizeLimits::from_seed(seed);
+        let mut store = MemoryChunks { limits, ..MemoryChunks::default() };
+        let recipe = build(&chunks, &mut store);
+        prop_assert!(recipe.refs.len() <= limits.recipe_refs_max);
+        prop_assert!(recipe.depth <= Recipe::DEPTH_MAX);
+        prop_assert!(count == 0 || recipe.depth >= limits.recipe_depth_min);
+        let mut reader = RecipeReader::new(&recipe, &store);
+        for expected in chunks {
+            prop_assert_eq!(reader.next_chunk().unwrap().map(|(_, chunk)| chunk), Some(expected));
+        }
+        prop_assert_eq!(reader.next_chunk().unwrap(), None);
+    }
+
     #[test]
     fn seeking_finds_the_chunk_of_any_byte(count in 1_u64..3000, place in 0.0..1.0_f64) {
         let chunks: Vec<ChunkRef> = (0..count).map(chunk).collect();

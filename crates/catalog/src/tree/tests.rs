@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use strongroom_base::{ArenaId, Fingerprint, SnapshotId, Timestamp};
+use strongroom_base::{ArenaId, Fingerprint, SizeLimits, SnapshotId, Timestamp};
 
 use super::*;
 use crate::entry::{DeviceNumber, EntryKind, Metadata, Xattr};
@@ -114,7 +114,8 @@ fn chunks_of_stored_entries_are_named_and_not_made_again() {
             let mut expected = Vec::new();
             let mut writer = TreeWriter::new();
             let mut reader = TreeReader::new(&tree, &store);
-            let mut store = MemoryChunks { chunks: store.chunks.clone(), written: 0 };
+            let chunks = store.chunks.clone();
+            let mut store = MemoryChunks { chunks, ..MemoryChunks::default() };
             let mut number = 0;
             while reader.advance().unwrap() {
                 let entry = reader.entry();
@@ -208,12 +209,36 @@ proptest! {
         prop_assert_eq!(TreeReader::new(&recipe, &store).read_all().unwrap(), entries);
     }
 
+    /// A tree that was written with some limits is read, and taken over entry by entry by a writer
+    /// with others.
+    #[test]
+    fn trees_of_any_limits_come_back(count in 0_u64..300, seeds in any::<(u64, u64)>()) {
+        let entries: Vec<Entry> = (0..count).map(numbered).collect();
+        let limits = SizeLimits::from_seed(seeds.0);
+        let mut store = MemoryChunks { limits, ..MemoryChunks::default() };
+        let recipe = write(&entries, &mut store);
+        prop_assert!(recipe.depth <= Recipe::DEPTH_MAX);
+        prop_assert!(count == 0 || recipe.depth >= limits.recipe_depth_min);
+        prop_assert_eq!(&TreeReader::new(&recipe, &store).read_all().unwrap(), &entries);
+        let mut again = MemoryChunks {
+            chunks: store.chunks.clone(),
+            limits: SizeLimits::from_seed(seeds.1),
+            written: 0,
+        };
+        let (mut writer, mut reader) = (TreeWriter::new(), TreeReader::new(&recipe, &store));
+        while reader.advance().unwrap() {
+            writer.push_stored(&reader.entry().name, &reader.stored().unwrap(), &mut again).unwrap();
+        }
+        let recipe = writer.finish(&mut again).unwrap();
+        prop_assert_eq!(&TreeReader::new(&recipe, &again).read_all().unwrap(), &entries);
+    }
+
     #[test]
     fn snapshots_come_back(
         root in any_recipe(),
         times in any::<(i64, i64)>(),
         texts in any::<(String, String, String, Vec<String>)>(),
-        paths in any::<Vec<Vec<u8>>>(),
+        [paths, missing] in any::<[Vec<Vec<u8>>; 2]>(),
         parent in any::<Option<[u8; 16]>>(),
         partial in any::<[bool; 2]>(),
         numbers in any::<[u64; 8]>(),
@@ -233,7 +258,7 @@ proptest! {
             ended: Timestamp(times.1),
             parent: parent.map(SnapshotId),
             domain: labels.concat(),
-            host, user, paths, labels, root, partial, root_partial, stats, program,
+            host, user, paths, missing, labels, root, partial, root_partial, stats, program,
             features, seen,
             origin: origin.map(|[program, repository, snapshot]| Origin {
                 program, repository, snapshot,

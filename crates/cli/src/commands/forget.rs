@@ -18,6 +18,7 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::paint::output_has_colours;
 use crate::snapshot_arg::{NarrowingArgs, SHORTEST_ID, find_all};
+use crate::spans;
 use crate::terminal::{printable_bytes, printable_text, table};
 
 /// Options that are about all snapshots, unless --host or --path leave some out.
@@ -58,7 +59,7 @@ pub struct Args {
     #[command(flatten)]
     rules: Rules,
     /// Keep what put-only keys stored for at least so long after it was first seen, such as 3d
-    #[arg(long, value_name = "DURATION", requires = "rules", value_parser = dates::span, default_value = "3d")]
+    #[arg(long, value_name = "DURATION", requires = "rules", value_parser = spans::parse, default_value = "3d")]
     quarantine: i64,
     #[command(flatten)]
     narrowing: NarrowingArgs,
@@ -86,8 +87,8 @@ struct Rules {
     /// The same for years
     #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
     keep_yearly: u32,
-    /// Keep all that are at most this much older than the newest, such as 14d or 36h
-    #[arg(long, value_name = "DURATION", value_parser = dates::span)]
+    /// Keep all that are at most this much older than the newest, such as 36h, 14d, 6mo or 1y6mo
+    #[arg(long, value_name = "DURATION", value_parser = spans::parse)]
     keep_within: Option<i64>,
     /// Keep all with this label
     #[arg(long, visible_alias = "keep-tag", value_name = "TEXT")]
@@ -132,7 +133,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let ids = find_all(&args.snapshots, &args.narrowing, &list.forgotten)?;
         let late = remember(&repository, &ids)?;
         for id in &late {
-            context.terminal.result(format!("{}: too late, a prune has taken it", id.short()))?;
+            context.terminal.result(format!(
+                "{}: a prune has taken it; `strongroom prune --undo` brings back what is only condemned",
+                id.short()
+            ))?;
         }
         let undone: Vec<_> = ids.iter().copied().filter(|id| !late.contains(id)).collect();
         context.terminal.json(&json!({

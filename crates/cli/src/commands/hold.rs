@@ -58,7 +58,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     };
     let late = hold(&repository, &ids, &Hold { reason, until })?;
     for id in &late {
-        context.terminal.result(format!("{}: too late, a prune has taken it", id.short()))?;
+        context.terminal.result(format!(
+            "{}: a prune has taken it; `strongroom prune --undo` brings back what is only condemned",
+            id.short()
+        ))?;
     }
     let held: Vec<SnapshotId> = ids.into_iter().filter(|id| !late.contains(id)).collect();
     context.terminal.json(&json!({

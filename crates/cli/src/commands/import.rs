@@ -263,7 +263,7 @@ fn pass_over(
 }
 
 fn options(shown: Shown, parent: Option<SnapshotId>, origin: Origin) -> BackupOptions {
-    let Shown { root, snapshot, accounts, corrections, changed, .. } = shown;
+    let Shown { root, snapshot, accounts, corrections, changed, files, .. } = shown;
     let root = ForeignRoot { path: root, accounts, corrections };
     BackupOptions {
         paths: vec![PathBuf::from("/")],
@@ -287,6 +287,7 @@ fn options(shown: Shown, parent: Option<SnapshotId>, origin: Origin) -> BackupOp
             paths: snapshot.paths,
             origin,
             changed,
+            files,
         }),
     }
 }

@@ -12,12 +12,13 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
+use crate::spans;
 
 /// What is locked.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// From now on for this long, such as 30d; a lock that is longer already stays
-    #[arg(long = "for", value_name = "SPAN", value_parser = dates::span)]
+    #[arg(long = "for", value_name = "SPAN", value_parser = spans::parse)]
     span: i64,
 }
 

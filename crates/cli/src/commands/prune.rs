@@ -5,15 +5,20 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
+use strongroom_base::SnapshotId;
 use strongroom_base::units::{bytes_text, counted, duration_text, parse_bytes};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{Repository, Wishes, list_snapshots};
-use strongroom_upkeep::{PruneOptions, PruneOutcome, defragment, prune};
+use strongroom_upkeep::{
+    Carried, Later, PruneOptions, PruneOutcome, VerifyOutcome, defragment, prune, prune_later,
+    undo_prune,
+};
 
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
+use crate::spans;
 use crate::terminal::printable_text;
 
 /// It runs when nothing else wants to.
@@ -32,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     max_rewrite: Option<u64>,
     /// Begin no rewriting after this time, such as 1h; the next prune goes on
-    #[arg(long, value_name = "DURATION", value_parser = dates::span)]
+    #[arg(long, value_name = "DURATION", value_parser = spans::parse)]
     max_time: Option<i64>,
     /// First bring together what the newest snapshots need, by storing at most this much again
     #[arg(
@@ -46,8 +51,18 @@ pub struct Args {
     )]
     defragment: Option<u64>,
     /// End backups that began longer ago than this and have not ended, such as 36h or 7d
-    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = dates::span)]
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = spans::parse)]
     patience: i64,
+    /// Remove what the last prune condemned, if the repository is sound, and only condemn what is
+    /// not needed now; `strongroom run` prunes this way
+    #[arg(long)]
+    later: bool,
+    /// Remove at once, also where a profile's run would remove later
+    #[arg(long)]
+    now: bool,
+    /// Bring back what the last prune condemned
+    #[arg(long, conflicts_with_all = ["dry_run", "defragment", "later", "now"])]
+    undo: bool,
 }
 
 /// Prunes it.
@@ -55,6 +70,9 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     // It can wait, and a backup at the same time should not.
     let _ = rustix::process::nice(NICE);
     let repository = context.open()?;
+    if args.undo {
+        return undo(context, &repository);
+    }
     if let Some(budget) = args.defragment {
         defragment_newest(context, &repository, budget)?;
     }
@@ -66,13 +84,63 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         patience: Duration::from_nanos(args.patience.unsigned_abs()),
         dry_run: args.dry_run,
     };
-    let outcome = prune(&repository, &options, &monitor, &context.cancel);
+    let is_later = args.later && !args.now;
+    let outcome = match is_later {
+        true => prune_later(&repository, &options, &monitor, &context.cancel),
+        false => prune(&repository, &options, &monitor, &context.cancel)
+            .map(|outcome| Later::Pruned(Box::new(outcome))),
+    };
     monitor.finish();
-    let outcome = outcome?;
+    let outcome = match outcome? {
+        Later::Pruned(outcome) => *outcome,
+        Later::Doubted(found) => return Err(doubted(&found)),
+    };
     report(context, args, &outcome)?;
     context.terminal.line(format!("took {}", duration_text(monitor.elapsed())))?;
     let is_done = outcome.waiting.is_empty() && outcome.carried.arenas_left == 0;
     Ok(if is_done { Exit::Done } else { Exit::Incomplete }.into())
+}
+
+/// Why nothing is removed of what was condemned before.
+fn doubted(found: &VerifyOutcome) -> CliError {
+    let damaged = counted(found.faults.len() as u64, "object is", "objects are");
+    let lost = counted(found.affected.len() as u64, "file is", "files are");
+    CliError::new(
+        Exit::Damaged,
+        format!(
+            "nothing was removed, because the repository is not sound: {damaged} damaged, {lost} not whole"
+        ),
+        "what was condemned may be needed to mend it: `strongroom prune --undo` brings it back; then run `strongroom verify`",
+    )
+}
+
+/// Brings back what is condemned.
+fn undo(context: &Context, repository: &Repository) -> Result<ExitCode, CliError> {
+    let monitor = context.terminal.monitor(Words::objects("brought back"));
+    let undone = undo_prune(repository, &monitor, &context.cancel);
+    monitor.finish();
+    let undone = undone?;
+    let ids = |ids: &[SnapshotId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let (snapshots, late) =
+        undone.as_ref().map_or((&[][..], &[][..]), |undone| (&undone.snapshots, &undone.late));
+    context.terminal.json(&json!({
+        "event": "summary",
+        "collection": undone.as_ref().map(|undone| undone.collection),
+        "undone": ids(snapshots),
+        "late": ids(late),
+    }))?;
+    for id in late {
+        context.terminal.result(format!("{}: another prune has taken it", id.short()))?;
+    }
+    let line = match &undone {
+        None => "nothing is condemned".to_owned(),
+        Some(undone) => format!(
+            "nothing is condemned any more; {} no longer forgotten",
+            counted(undone.snapshots.len() as u64, "snapshot is", "snapshots are"),
+        ),
+    };
+    context.terminal.line(line)?;
+    Ok(if late.is_empty() { Exit::Done } else { Exit::Failed }.into())
 }
 
 /// Brings together what the newest snapshot of each series needs, within a budget for all of them.
@@ -136,6 +204,7 @@ fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), 
         "bytes_rewritten": carried.rewritten_bytes,
         "bytes_unused": worth.unused_bytes,
         "arenas_left": carried.arenas_left,
+        "condemned": outcome.condemned,
         "own_bytes": outcome.own_bytes.iter().map(|(id, bytes)| json!({ "snapshot": id.to_string(), "bytes": bytes })).collect::<Vec<_>>(),
         "waiting": outcome.waiting.iter().map(|s| s.id.to_string()).collect::<Vec<_>>(),
         "ended": outcome.ended.iter().map(|id| id.to_string()).collect::<Vec<_>>(),
@@ -180,6 +249,18 @@ fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), 
             "nothing was removed yet: run `strongroom prune` again when they have ended, \
              or end those that began over an hour ago with --patience 1h",
         )?);
+    }
+    if outcome.condemned {
+        let line = format!(
+            "condemned {snapshots} and {}, {}: the next prune removes them; \
+             `strongroom prune --undo` brings them back",
+            counted(worth.arenas_removed + worth.arenas_rewritten, "arena", "arenas"),
+            bytes_text(worth.freed_bytes),
+        );
+        context.terminal.line(line)?;
+        if carried == Carried::default() {
+            return Ok(());
+        }
     }
     if carried.arenas_left > 0 {
         let left = counted(carried.arenas_left, "arena is", "arenas are");

@@ -135,8 +135,9 @@ fn copy(
     if let Some(repository) = repository {
         let plan = plan_mirror(repository, target)?;
         let monitor = context.terminal.monitor(Words::objects("removed"));
-        let removed = mirror(repository, &**target, &plan, &monitor, &context.cancel);
+        let removed = mirror(repository, target, &plan, &monitor, &context.cancel);
         monitor.finish();
+        let removed = removed.map_err(|error| CliError::from(error).about(&target.describe()));
         mirrored = Some((plan, removed?));
     }
     report(context, &**target, &outcome, mirrored.as_ref())?;

@@ -11,7 +11,6 @@ use strongroom_base::{Clock, Severity, SystemClock, Timestamp};
 use strongroom_notice::{MailServer, Recipient, Verdict};
 
 use crate::context::Context;
-use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::manual;
 use crate::night::{
@@ -20,6 +19,7 @@ use crate::night::{
 use crate::passphrase;
 use crate::profile::{Profiles, Value, exposed};
 use crate::schedule::Calendar;
+use crate::spans;
 
 /// What a profile's run does, and who hears of it.
 #[derive(Debug, Clone, clap::Args)]
@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "CALENDAR", value_parser = Calendar::parse)]
     due: Option<Calendar>,
     /// With --due: be up to this much later, always the same on this machine
-    #[arg(long, value_name = "DURATION", value_parser = dates::span, default_value = "0m")]
+    #[arg(long, value_name = "DURATION", value_parser = spans::parse_jitter, default_value = "0s")]
     jitter: i64,
     /// Do nothing while the machine runs on a battery; exit code 75
     #[arg(long)]
@@ -69,7 +69,7 @@ struct HookArgs {
     #[arg(long, value_name = "COMMAND")]
     on_failure: Vec<String>,
     /// End a hook that takes longer
-    #[arg(long, value_name = "DURATION", value_parser = dates::span, default_value = "1h")]
+    #[arg(long, value_name = "DURATION", value_parser = spans::parse, default_value = "1h")]
     hook_patience: i64,
 }
 

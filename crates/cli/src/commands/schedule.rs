@@ -14,6 +14,7 @@ use crate::machine::user_name;
 use crate::manual;
 use crate::profile::{self, Chosen};
 use crate::schedule::{Calendar, Plan, cron, offset, systemd, unit_name};
+use crate::spans;
 
 /// When the profile is run.
 #[derive(Debug, Clone, clap::Args)]
@@ -22,7 +23,7 @@ pub struct Args {
     #[arg(long, value_name = "CALENDAR", value_parser = Calendar::parse, default_value = "daily")]
     at: Calendar,
     /// Up to this much later, always the same on this machine: others use the same places
-    #[arg(long, value_name = "DURATION", value_parser = dates::span, default_value = "1h")]
+    #[arg(long, value_name = "DURATION", value_parser = spans::parse, default_value = "1h")]
     jitter: i64,
     /// Wake the machine from sleep for it
     #[arg(long)]

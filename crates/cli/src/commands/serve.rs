@@ -74,7 +74,7 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 fn span(text: &str) -> Result<Duration, String> {
-    let nanos = crate::dates::span(text)?;
+    let nanos = crate::spans::parse(text)?;
     match u64::try_from(nanos) {
         Ok(nanos) if nanos > 0 => Ok(Duration::from_nanos(nanos)),
         _ => Err("it must be longer than nothing".to_owned()),

@@ -150,6 +150,9 @@ fn print(
             what.push(format!("\"{}\"", printable_text(&description)));
         }
         what.extend(snapshot.guarantee.map(|kept| format!("(memory: {})", kept.word())));
+        if !snapshot.missing.is_empty() {
+            what.insert(0, format!("(lacks {})", printable_paths(&snapshot.missing, ", ")));
+        }
         if snapshot.partial {
             what.insert(0, "(incomplete)".to_owned());
         }

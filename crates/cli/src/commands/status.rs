@@ -12,12 +12,13 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::night::{Record, Records, STEPS, State, lines_of, metrics, state_of, verdict_text};
 use crate::replaced::replace;
+use crate::spans;
 
 /// What is looked at, and for whom.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Warn if the last good backup is longer ago, such as 2d
-    #[arg(long, value_name = "DURATION", value_parser = dates::span)]
+    #[arg(long, value_name = "DURATION", value_parser = spans::parse)]
     max_age: Option<i64>,
     /// As a monitor reads it
     #[arg(long, value_name = "KIND", conflicts_with = "json")]

@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::machine::{host_name, user_name};
+use crate::night::exit_of_doubtful;
 use crate::progress::TerminalMonitor;
 use crate::running::{RecordedMonitor, RunningRecord};
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
@@ -173,7 +174,13 @@ impl StoringArgs {
         if self.stages {
             context.terminal.line(profile_line(&outcome.profile))?;
         }
-        Ok(exit_of(outcome).into())
+        if outcome.is_doubtful {
+            warn_of_doubt(context, outcome);
+        }
+        Ok(match exit_of(outcome) {
+            Exit::Incomplete if outcome.is_doubtful => exit_of_doubtful(),
+            exit => exit.into(),
+        })
     }
 }
 
@@ -224,6 +231,20 @@ fn warn_of_clocks(context: &Context, outcome: &BackupOutcome) {
         );
         context.terminal.problem(Severity::Warning, &message);
     }
+}
+
+/// What follows if less was found than was expected.
+fn warn_of_doubt(context: &Context, outcome: &BackupOutcome) {
+    let message = match outcome.committed {
+        true => format!(
+            "something is missing from this backup: a run of a profile forgets and prunes nothing \
+             after it, and rules let it take no place of an older one; if all is as it should be, \
+             say `strongroom forget --accept {}`",
+            outcome.snapshot.id.short()
+        ),
+        false => "something would be missing from this backup".to_owned(),
+    };
+    context.terminal.problem(Severity::Warning, &message);
 }
 
 fn profile_line(profile: &Profile) -> String {

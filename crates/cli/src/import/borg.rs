@@ -83,6 +83,8 @@ struct Dumped {
     has_many_roots: bool,
     owners: Owners,
     corrections: HashMap<Vec<u8>, Correction>,
+    /// How many items are not directories.
+    files: u64,
     warnings: Vec<String>,
 }
 
@@ -144,6 +146,7 @@ impl Borg {
             accounts: dumped.owners.into_accounts(),
             corrections: Corrections::new(corrections),
             changed,
+            files: dumped.files,
             notes: Vec::new(),
             warnings: dumped.warnings,
         })
@@ -207,7 +210,9 @@ impl Listed {
 impl Dumped {
     fn add(&mut self, item: Item, hashers: &[RandomState; 2]) {
         let path = absolute(&item.path);
-        let is_file = item.mode & 0o170_000 == 0o100_000;
+        let kind = item.mode & 0o170_000;
+        let is_file = kind == 0o100_000;
+        self.files += u64::from(kind != 0o040_000);
         if is_file && item.chunks_healthy.is_none() {
             let of_source = item.source.as_ref().map(|source| absolute(source));
             let content = match &of_source {

@@ -126,6 +126,7 @@ impl Restic {
             accounts: looked.owners.into_accounts(),
             corrections: Corrections::new(looked.corrections),
             changed,
+            files: looked.files,
             notes,
             warnings,
         })

@@ -36,6 +36,8 @@ pub struct Looked {
     pub corrections: HashMap<Vec<u8>, Correction>,
     /// Directories with entries of which only their tree says what they were.
     pub folders: BTreeSet<String>,
+    /// How many entries are not directories.
+    pub files: u64,
 }
 
 /// An entry of a tree.
@@ -65,6 +67,7 @@ impl Looked {
     pub fn add(&mut self, entry: Listed) -> Result<(), CliError> {
         let (user, group) = (entry.user.as_deref(), entry.group.as_deref());
         self.owners.add((entry.uid, user), (entry.gid, group));
+        self.files += u64::from(entry.kind != "dir");
         let is_odd = is_odd(&entry.mtime);
         // A name that is no UTF-8 is shown in full only by the tree.
         if is_device(&entry.kind) || (is_odd && entry.path.contains(char::REPLACEMENT_CHARACTER)) {

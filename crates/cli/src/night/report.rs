@@ -31,6 +31,7 @@ fn step_line(step: &StepRecord) -> String {
         ("left out" | "stopped", None) => first_line(&step.output).to_owned(),
         ("stopped", _) => format!("stopped after {took}"),
         ("warning", _) => format!("done in {took}, with warnings"),
+        ("doubtful", _) => format!("done in {took}, and something is missing"),
         _ if step.seconds == 0.0 => format!("failed: {}", first_line(&step.output)),
         (_, Some(code)) => format!("failed after {took}, exit code {code}"),
         (_, None) => format!("failed after {took}"),

@@ -25,7 +25,7 @@ fn command(plan: &Plan) -> Result<String, CliError> {
         return Err(CliError::new(Exit::Failed, message, hint));
     }
     let jitter = match plan.jitter / 1_000_000_000 {
-        seconds if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        seconds if seconds % 60 == 0 => format!("{}min", seconds / 60),
         seconds => format!("{seconds}s"),
     };
     let due = plan.calendar.to_string();
@@ -128,7 +128,7 @@ pub fn terms(line: &str) -> Option<(Calendar, i64)> {
     let (_, rest) = line.split_once(" --due ")?;
     let (due, rest) = rest.split_once(" --jitter ")?;
     let calendar = Calendar::parse(due.trim_matches('\'')).ok()?;
-    Some((calendar, crate::dates::span(rest.split_whitespace().next()?).ok()?))
+    Some((calendar, crate::spans::parse_jitter(rest.split_whitespace().next()?).ok()?))
 }
 
 /// The first time from a moment on at which cron starts our line, both in nanoseconds since 1970.
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_line_for_cron_says_when_it_is_due() {
         let table = table(&plan("Mon,Thu 02:30,14:00")).unwrap();
-        assert!(table.contains("'two words'") && table.contains("--jitter 60m"), "{table}");
+        assert!(table.contains("'two words'") && table.contains("--jitter 60min"), "{table}");
         assert!(table.contains("--due 'Mon,Thu 02:30,14:00'"), "{table}");
         for at in ["hourly", "daily", "weekly", "monthly", "02:30", "Mon..Fri 1:00,2:00"] {
             let line = command(&plan(at)).unwrap();

@@ -5,6 +5,7 @@
 //! `campaign/findings` shows both. So they use only commands and options that both programs know.
 
 mod deleting;
+mod kept_nothing;
 mod links;
 pub mod media;
 mod memory;

@@ -140,9 +140,9 @@ fn a_suspicious_snapshot_is_named_and_stops_the_rules() {
         let mut words = vec!["backup".as_ref(), "--password-file".as_ref(), key.as_os_str()];
         let tree = world.tree();
         words.push(tree.as_os_str());
-        world.run(words).exits(0);
+        world.run(words)
     };
-    back_up();
+    back_up().exits(0);
     let seen = || fs::read_dir(world.repository().join("arrivals")).map_or(0, Iterator::count);
     world.say("forget --keep-last 1 -n").exits(0).says("keep: new series");
     assert_eq!(seen(), 0, "nothing was recorded");
@@ -150,7 +150,9 @@ fn a_suspicious_snapshot_is_named_and_stops_the_rules() {
     assert_eq!(seen(), 1);
     fs::remove_dir_all(world.tree()).unwrap();
     fs::create_dir(world.tree()).unwrap();
-    back_up();
+    back_up().exits(3).warns("it is empty, and was not at the last backup");
+    back_up().exits(3).warns("it is empty, and was not at the last backup");
+    world.say("forget latest").exits(0);
     let run = world.say("forget --keep-last 1").exits(3);
     run.warns("is suspicious: it has far fewer files").says("keep: frozen").says("--accept");
     let id = ids(&world).pop().unwrap();
@@ -184,7 +186,7 @@ fn what_cannot_be_read_can_be_forgotten() {
 /// A backup that was killed before its commit does not hold a collection up for ever.
 #[test]
 fn a_session_without_a_writer_is_named_and_can_be_ended() {
-    let (world, _) = five_versions(3);
+    let (world, _) = five_versions(4);
     let other = World::with_repository();
     other.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
     world.say("forget latest~3").exits(0);
@@ -196,4 +198,25 @@ fn a_session_without_a_writer_is_named_and_can_be_ended() {
     assert!(!session.exists());
     world.say("verify --data").exits(0);
     assert_eq!(ids(&world).len(), 4);
+}
+
+#[test]
+fn what_a_run_condemns_can_be_brought_back() {
+    let world = World::with_repository();
+    std::fs::create_dir_all(world.tree()).unwrap();
+    for version in ["one", "two"] {
+        std::fs::write(world.tree().join("file"), version).unwrap();
+        world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
+    }
+    world.say("prune --undo").exits(0).says("nothing is condemned");
+    world.say("forget --keep-last 1").exits(0).says("1 snapshot forgotten");
+    world.say("prune --later").exits(0).says("condemned 1 snapshot").says("prune --undo");
+    world.say("prune --undo -n").exits(2);
+    world.say("prune --undo").exits(0).says("1 snapshot is no longer forgotten");
+    world.say("prune --later").exits(0).says("nothing to remove");
+    world.say("forget --keep-last 1").exits(0).says("1 snapshot forgotten");
+    world.say("prune --later").exits(0).says("condemned 1 snapshot");
+    world.say("prune --later").exits(0).says("removed 1 snapshot");
+    world.say("forget --keep-last 1").exits(0);
+    world.say("prune --later --now").exits(0);
 }

@@ -445,6 +445,23 @@ fn a_file_that_cannot_be_read_is_named_and_the_rest_is_taken_over() {
     assert_eq!(theirs.world.run(["cat", &format!("{tree}/good")]).exits(0).out, "good");
 }
 
+/// Borg extracts an archive whose paths begin with `./`, and its mount shows nothing of it.
+#[test]
+fn kept_1_4_an_archive_of_which_the_mount_shows_nothing_is_not_imported() {
+    let Some(theirs) = few("borg", 1) else { return };
+    let tar = theirs.world.path("t.tar");
+    let mut packer = Command::new("tar");
+    packer.arg("-C").arg(theirs.world.tree()).arg("-cf").arg(&tar).arg(".");
+    assert!(packer.status().unwrap().success());
+    theirs.ask(&["import-tar", "::tar", tar.to_str().unwrap()]);
+    for imported in [1, 0] {
+        let run = theirs.import(&[]).exits(3);
+        assert!(run.out.contains("tar was not imported") && run.out.contains("it shows none"));
+        let summary = run.summary();
+        assert_eq!((&summary["imported"], theirs.snapshots().len()), (&imported.into(), 1));
+    }
+}
+
 #[test]
 fn what_a_person_can_get_wrong_is_explained() {
     let Some(theirs) = few("restic", 1) else { return };

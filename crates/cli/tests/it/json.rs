@@ -342,6 +342,10 @@ fn forgetting(book: &mut Book) {
     book.say(&world, &format!("forget --undo {}", forgotten["id"].as_str().unwrap()), 0);
     book.say(&world, "forget --accept latest", 0);
     book.say(&world, "prune -n", 0);
+    book.say(&world, "prune --later", 0);
+    book.say(&world, "prune --undo", 0);
+    book.say(&world, "prune --undo", 0);
+    book.say(&world, "forget --keep-last 2", 0);
     book.say(&world, "prune", 0);
     book.say(&world, "prune", 0);
     book.say(&world, "prune --defragment=1MiB", 0);

@@ -474,7 +474,7 @@ fn variables_of_a_profile_are_set_for_it() {
 fn what_would_be_scheduled_can_be_seen() {
     let world = with_profile(STEPS);
     let table = say(&world, "schedule -n --cron --at 02:30 --system").exits(0);
-    assert!(table.out.contains("--due 02:30 --jitter 60m"), "{}", table.out);
+    assert!(table.out.contains("--due 02:30 --jitter 60min"), "{}", table.out);
     // The file is read from another folder.
     let mut command = bare(&world, "schedule -n --cron --profile default --config config.toml");
     command.current_dir(world.path(".config/strongroom"));

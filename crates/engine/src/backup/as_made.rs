@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use strongroom_base::Timestamp;
-use strongroom_catalog::{EntryKind, Metadata, Origin, Snapshot};
+use strongroom_catalog::{EntryKind, Metadata, Origin, Snapshot, SnapshotStats};
 use strongroom_source::{InodeId, SourceError};
 
 /// What another program recorded of a snapshot. Host, user and labels are in the options.
@@ -25,6 +25,8 @@ pub struct AsMade {
     /// The files whose content differs from that of the parent; none if that is unknown, and all
     /// are read.
     pub changed: Option<ChangedFiles>,
+    /// How many entries it has that are not directories.
+    pub files: u64,
 }
 
 /// The files whose content is another one than in the parent, or of which that is unknown.
@@ -76,6 +78,19 @@ impl AsMade {
         let same_size = |size: u64| size == metadata.size;
         matches!(before, EntryKind::File { content } if same_size(content.stream_bytes()))
             && self.changed.as_ref().is_some_and(|changed| !changed.contains(path))
+    }
+
+    /// Compares what was shown with what there is: a mount may leave out what it does not
+    /// understand, without a word. Returns what is to be said.
+    pub(super) fn compare(&self, stats: &SnapshotStats) -> Result<Option<String>, SourceError> {
+        let (files, shown) = (self.files, stats.files);
+        match shown.saturating_add(stats.problems) {
+            accounted if accounted >= files => Ok(None),
+            _ if shown == 0 => Err(SourceError::NothingShown { files }),
+            _ => Ok(Some(format!(
+                "of the {files} files that the other program says are in it, {shown} were shown"
+            ))),
+        }
     }
 
     /// Writes what was recorded into our snapshot.

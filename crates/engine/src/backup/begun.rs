@@ -6,6 +6,7 @@ use strongroom_base::{Monitor, Problem, Severity, SnapshotId, Timestamp};
 use strongroom_catalog::{Guarantee, Snapshot, SnapshotStats};
 use strongroom_repository::{Needs, OwnRecord, Repository, Session, WriteStats};
 
+use super::expected::Expected;
 use super::parent::{History, Listed};
 use super::profile::Profile;
 use super::tally::Counted;
@@ -23,6 +24,10 @@ pub struct Begun<'r> {
     pub gone: Vec<SnapshotId>,
     /// The snapshot that unchanged files are taken over from.
     pub parent: Option<Snapshot>,
+    /// What the backup is expected to find.
+    pub expected: Expected,
+    /// Those of the paths of which nothing was found although something was expected.
+    pub missing: Vec<Vec<u8>>,
     /// A snapshot that is dated later than this machine's clock.
     pub from_the_future: Option<(SnapshotId, Timestamp)>,
     /// The snapshot that this machine made last, and its sequence, if it is missing.
@@ -61,7 +66,12 @@ impl<'r> Begun<'r> {
         let from_the_future = history.dated_after(started).map(|s| (s.id, s.started));
         let gone = history.gone().to_vec();
         let rolled_back = history.rolled_back().map(|id| (id, own.sequence));
-        let parent = history.into_parent(options, paths);
+        let (parent, series) = history.into_parent(options, paths);
+        // What another program made was looked at there.
+        let expected = match options.as_made {
+            None => Expected::of(repository, &series, parent.as_ref()),
+            Some(_) => Expected::default(),
+        };
         if parent.is_none() && !repository.keys.can_read() {
             let why = match gone.is_empty() {
                 true => "remembers no backup of these paths with this key",
@@ -69,7 +79,8 @@ impl<'r> Begun<'r> {
             };
             monitor.detail(&format!("this machine {why}: every file is read"));
         }
-        Ok(Self { session, own, gone, parent, from_the_future, rolled_back })
+        let missing = Vec::new();
+        Ok(Self { session, own, gone, parent, expected, missing, from_the_future, rolled_back })
     }
 }
 
@@ -106,14 +117,24 @@ impl Begun<'_> {
         options: &BackupOptions,
         monitor: &dyn Monitor,
     ) -> Result<BackupOutcome, EngineError> {
-        let Self { session, own, gone, parent, from_the_future, rolled_back } = self;
-        let Made { started, root, counted, written, .. } = made;
+        let Self { session, own, gone, parent, expected, missing, .. } = self;
+        let (from_the_future, rolled_back) = (self.from_the_future, self.rolled_back);
+        let Made { started, root, mut counted, written, .. } = made;
+        let shortfall = expected.shortfall(&counted.stats).filter(|_| !made.stopped);
+        let is_doubtful = shortfall.is_some() || !missing.is_empty();
+        // An empty source was reported already.
+        if let Some(message) = shortfall.filter(|_| missing.is_empty()) {
+            counted.stats.problems += 1;
+            let message = &message;
+            monitor.problem(Problem { severity: Severity::Warning, path: None, message });
+        }
         let ended = repository.surroundings.clock.now();
         let mut snapshot = options.snapshot(session.id, started, ended);
         snapshot.sequence = session.sequence;
         snapshot.seen = session.collections.last;
         snapshot.parent = parent.map(|parent| parent.id);
         snapshot.paths = made.paths;
+        snapshot.missing = missing;
         snapshot.root = root.recipe;
         snapshot.root_partial = root.partial;
         snapshot.stats = SnapshotStats {
@@ -139,6 +160,7 @@ impl Begun<'_> {
         Ok(BackupOutcome {
             snapshot,
             committed,
+            is_doubtful,
             from_the_future,
             rolled_back,
             files_unchanged: counted.unchanged,

@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 
+use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_catalog::{InodeState, LinkTable, Metadata, Recipe, Xattr};
 
 /// Content of files that have several names, so that it is read once.
 pub struct LinkedFiles {
     begun: HashSet<InodeState>,
+    files_max: usize,
     contents: LinkTable<InodeState, Linked>,
 }
 
@@ -19,15 +21,12 @@ pub struct Linked {
     pub xattrs: Vec<Xattr>,
 }
 
-impl Default for LinkedFiles {
-    fn default() -> Self {
-        Self { begun: HashSet::new(), contents: LinkTable::new(Self::FILES_MAX) }
-    }
-}
-
 impl LinkedFiles {
-    /// Files beyond this many are read once for each name: their chunks are known by then.
-    const FILES_MAX: usize = 100_000;
+    /// None yet. Files beyond `files_max` are read once for each name: their chunks are known by
+    /// then.
+    pub fn new(files_max: usize) -> Self {
+        Self { begun: HashSet::new(), files_max, contents: LinkTable::new(files_max) }
+    }
 
     /// True if another name of the file was begun before; else this one is from now on.
     pub fn is_begun(&mut self, metadata: &Metadata) -> bool {
@@ -35,7 +34,8 @@ impl LinkedFiles {
             return false;
         }
         let key = metadata.inode_state();
-        if self.begun.len() < Self::FILES_MAX {
+        reached_if(self.begun.len() >= self.files_max, Regime::LinksFull);
+        if self.begun.len() < self.files_max {
             !self.begun.insert(key)
         } else {
             self.begun.contains(&key)

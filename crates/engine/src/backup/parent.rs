@@ -121,21 +121,25 @@ impl History {
     }
 
     /// The parent: the requested one, otherwise the newest snapshot of the same host and paths, a
-    /// complete one if there is any.
-    pub fn into_parent(self, options: &BackupOptions, paths: &[Vec<u8>]) -> Option<Snapshot> {
-        if let Some(id) = options.parent {
-            return self.snapshots.into_iter().find(|snapshot| snapshot.id == id);
-        }
+    /// complete one if there is any. Beside it all of these, oldest first.
+    pub fn into_parent(
+        self,
+        options: &BackupOptions,
+        paths: &[Vec<u8>],
+    ) -> (Option<Snapshot>, Vec<Snapshot>) {
+        let requested =
+            options.parent.map(|id| self.snapshots.iter().find(|one| one.id == id).cloned());
         // Another domain may have claimed this host.
         let fits = |snapshot: &Snapshot| {
             let same = snapshot.host == options.host && snapshot.paths == paths;
             same && snapshot.domain == self.domain
         };
-        let mut fitting: Vec<Snapshot> = self.snapshots.into_iter().filter(fits).collect();
-        match fitting.iter().rposition(|snapshot| !snapshot.partial) {
-            Some(place) => Some(fitting.swap_remove(place)),
-            None => fitting.pop(),
-        }
+        let series: Vec<Snapshot> = self.snapshots.into_iter().filter(fits).collect();
+        let newest = || {
+            let complete = series.iter().rfind(|snapshot| !snapshot.partial);
+            complete.or(series.last()).cloned()
+        };
+        (requested.unwrap_or_else(newest), series)
     }
 }
 
@@ -171,6 +175,11 @@ impl<'r> ParentDirectory<'r> {
                 Ordering::Greater => return None,
             }
         }
+    }
+
+    /// Whether there is any entry, or any that comes after those that were asked for.
+    pub fn has_entries(&mut self, monitor: &dyn Monitor) -> bool {
+        self.is_ahead || self.advance(monitor)
     }
 
     fn advance(&mut self, monitor: &dyn Monitor) -> bool {

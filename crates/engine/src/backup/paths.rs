@@ -13,7 +13,18 @@ pub struct Paths {
     /// Those that are backed up.
     pub found: Vec<PathBuf>,
     /// Those that are left out, and why.
-    pub left_out: Vec<(PathBuf, String)>,
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A path that is left out.
+#[derive(Debug)]
+pub struct LeftOut {
+    /// The path.
+    pub path: PathBuf,
+    /// Why.
+    pub why: String,
+    /// It cannot be found: its disk may be unplugged.
+    pub is_missing: bool,
 }
 
 impl Paths {
@@ -23,21 +34,26 @@ impl Paths {
         for path in wanted {
             if is_within(path, own) {
                 let why = "it is the repository or its cache, which are never stored in themselves";
-                paths.left_out.push((path.clone(), why.to_owned()));
+                let (path, why) = (path.clone(), why.to_owned());
+                paths.left_out.push(LeftOut { path, why, is_missing: false });
             } else if let Err(error) = TreeSource::find(std::slice::from_ref(path)) {
-                paths.left_out.push((path.clone(), error.to_string()));
+                let (path, why) = (path.clone(), error.to_string());
+                paths.left_out.push(LeftOut { path, why, is_missing: true });
             } else {
                 paths.found.push(path.clone());
             }
         }
         match paths.left_out.first() {
-            Some((path, why)) if paths.found.is_empty() => {
-                let message = format!("nothing is backed up of {}: {why}", path.display());
-                Err(RepositoryError::Argument(message).into())
-            }
+            Some(LeftOut { path, why, .. }) if paths.found.is_empty() => Err(nothing_of(path, why)),
             _ => Ok(paths),
         }
     }
+}
+
+/// None of the paths can be backed up; of this one, that is why.
+pub fn nothing_of(path: &Path, why: &str) -> EngineError {
+    let message = format!("nothing is backed up of {}: {why}", path.display());
+    RepositoryError::Argument(message).into()
 }
 
 /// True for a directory of these, or what is in one.

@@ -3,7 +3,8 @@
 //!
 //! Files are begun in the order of the walk and taken in that order. Each has a channel of its own
 //! with room for a few pieces, so a long file waits for the caller to take it, and never for a file
-//! behind it. The caller bounds what is being read ([`AHEAD_BYTES`], [`AHEAD_FILES`]).
+//! behind it. The caller bounds what is being read ([`AHEAD_FILES`], and the bytes of
+//! them).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +19,6 @@ use crate::error::EngineError;
 
 /// Files that are being read at most. Each holds its directory open.
 pub const AHEAD_FILES: usize = 128;
-/// Bytes of files that are being read at most.
-pub const AHEAD_BYTES: usize = 8 << 20;
 /// Pieces of one file that wait to be taken, beside the one at hand.
 const WAITING_MAX: usize = 2;
 
@@ -51,7 +50,7 @@ pub enum Reading {
 pub struct FileAhead {
     /// What is known so far, some at a time: of a short file all at once.
     pub readings: Receiver<Vec<Reading>>,
-    /// What it counts against [`AHEAD_BYTES`].
+    /// What it counts against the bound.
     pub bytes: usize,
 }
 

@@ -7,9 +7,12 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use strongroom_base::Cancel;
+use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader, Xattr};
 use strongroom_repository::ChunkReader;
 use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
@@ -18,7 +21,7 @@ use super::as_made::AsMade;
 use super::parent::ParentDirectory;
 use super::present::is_whole;
 use super::racy::RacyTimes;
-use super::readers::{AHEAD_BYTES, AHEAD_FILES, Readers};
+use super::readers::{AHEAD_FILES, Readers};
 use super::tally::Tally;
 use super::trees::{Before, NewFile, RootTree, Step, Trees};
 use super::walker::Walker;
@@ -53,11 +56,12 @@ pub struct Run<'r, 'w> {
 }
 
 /// What was found and is not yet in the trees, in order.
-#[derive(Default)]
 pub struct Queue {
     steps: VecDeque<Step>,
     files: usize,
     bytes: usize,
+    /// Bytes of files that are being read, at most.
+    ahead_bytes_max: usize,
 }
 
 /// What the walk made.
@@ -91,7 +95,7 @@ impl<'r> Run<'r, '_> {
                     self.queue.push(step);
                 }
                 WalkEvent::LeaveDirectory => {
-                    parents.pop();
+                    self.leave(&mut parents);
                     self.queue.push(Step::Leave);
                 }
                 WalkEvent::Leaf { entry, kind } => {
@@ -100,11 +104,12 @@ impl<'r> Run<'r, '_> {
                     self.queue.push(step);
                 }
                 WalkEvent::Excluded { path, why } => {
+                    self.tally.sources.something();
                     self.tally.left_out(&path, &why);
                     self.queue.push(Step::LeftOut);
                 }
                 WalkEvent::Problem { path, error } => {
-                    self.tally.problem(&path, &error.to_string());
+                    self.tally.lost(&path, &error.to_string());
                     self.queue.push(Step::LeftOut);
                 }
             }
@@ -131,6 +136,12 @@ impl<'r> Run<'r, '_> {
         parents: &mut Vec<ParentDirectory<'r>>,
         root: Option<&Recipe>,
     ) -> Step {
+        if self.tally.sources.is_inside() {
+            self.tally.sources.something();
+        } else {
+            entry.write_path(&mut self.path);
+            self.tally.sources.enter(self.path.as_os_str().as_bytes(), parents.len());
+        }
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         let above = parents.last_mut();
         let found = above.and_then(|above| above.find(&name, self.tally.monitor));
@@ -157,6 +168,29 @@ impl<'r> Run<'r, '_> {
         Step::Enter { name, metadata: Box::new(metadata), before }
     }
 
+    /// The deepest directory ends, of which `parents` has the parent's counterpart.
+    fn leave(&mut self, parents: &mut Vec<ParentDirectory<'r>>) {
+        let Some(mut before) = parents.pop() else { return };
+        let monitor = self.tally.monitor;
+        let emptied = self.tally.sources.leave(parents.len(), || !before.has_entries(monitor));
+        if let Some(path) = emptied {
+            self.tally.emptied(Path::new(OsStr::from_bytes(&path)));
+        }
+    }
+
+    /// Notes a given path that is no directory, and reports one that is empty and was not before.
+    fn note_source(&mut self, kind: &LeafKind, size: u64, before: Option<&Entry>) {
+        if self.tally.sources.is_inside() {
+            return self.tally.sources.something();
+        }
+        let before = before.and_then(Entry::content).map_or(0, Recipe::stream_bytes);
+        let is_empty = *kind == LeafKind::File && size == 0;
+        let path = self.path.as_os_str().as_bytes();
+        if self.tally.sources.leaf(path, is_empty, before == 0) {
+            self.tally.emptied(&self.path);
+        }
+    }
+
     fn leaf(
         &mut self,
         directory: &mut ParentDirectory<'r>,
@@ -167,6 +201,7 @@ impl<'r> Run<'r, '_> {
         self.tally.monitor.working_on(&self.path);
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         let before = directory.find(&name, self.tally.monitor);
+        self.note_source(&kind, metadata.size, before.map(TreeReader::entry));
         if let Some(made) = self.as_made {
             return self.leaf_as_made(made, before.map(TreeReader::entry).cloned(), entry, kind);
         }
@@ -280,6 +315,11 @@ impl<'r> Run<'r, '_> {
 }
 
 impl Queue {
+    /// Nothing was found yet.
+    pub fn new(ahead_bytes_max: usize) -> Self {
+        Self { steps: VecDeque::new(), files: 0, bytes: 0, ahead_bytes_max }
+    }
+
     fn push(&mut self, step: Step) {
         let (files, bytes) = weight(&step);
         self.files += files;
@@ -298,8 +338,10 @@ impl Queue {
     /// The next step if it need not wait for a reader, or if too much is under way.
     fn pop_due(&mut self) -> Option<Step> {
         let waits = matches!(self.steps.front()?, Step::File(..) | Step::Link(..));
-        let has_room =
-            self.files < AHEAD_FILES && self.bytes < AHEAD_BYTES && self.steps.len() < STEPS_MAX;
+        let has_room = self.files < AHEAD_FILES
+            && self.bytes < self.ahead_bytes_max
+            && self.steps.len() < STEPS_MAX;
+        reached_if(waits && !has_room, Regime::AheadFull);
         if waits && has_room { None } else { self.pop() }
     }
 }

@@ -1,5 +1,6 @@
 //! What a backup counts and reports.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use strongroom_base::{Monitor, Problem, Progress, Severity};
@@ -7,7 +8,12 @@ use strongroom_catalog::SnapshotStats;
 use strongroom_repository::WriteStats;
 use strongroom_source::ExcludeReason;
 
+use super::sources::Sources;
 use super::totals::Totals;
+
+/// What is said of a source that has lost all.
+pub const EMPTIED: &str = "it is empty, and was not at the last backup: see whether it is mounted, and \
+     whether what fills it works";
 
 /// Counts and reports.
 pub struct Tally<'r> {
@@ -15,6 +21,8 @@ pub struct Tally<'r> {
     pub monitor: &'r dyn Monitor,
     /// What was counted.
     pub counted: Counted,
+    /// The given paths.
+    pub sources: Sources,
     progress: Progress,
     totals: Totals,
 }
@@ -37,7 +45,8 @@ pub struct Counted {
 impl<'r> Tally<'r> {
     /// Nothing yet.
     pub fn new(monitor: &'r dyn Monitor, totals: Totals) -> Self {
-        Self { monitor, counted: Counted::default(), progress: Progress::default(), totals }
+        let (counted, sources) = (Counted::default(), Sources::default());
+        Self { monitor, counted, sources, progress: Progress::default(), totals }
     }
 
     /// This is what there is to do.
@@ -70,6 +79,17 @@ impl<'r> Tally<'r> {
         self.counted.stats.problems += 1;
         let path = Some(path);
         self.monitor.problem(Problem { severity: Severity::Warning, path, message });
+    }
+
+    /// Something is not stored.
+    pub fn lost(&mut self, path: &Path, message: &str) {
+        self.sources.lost(path.as_os_str().as_bytes());
+        self.problem(path, message);
+    }
+
+    /// A given path is empty, and was not before.
+    pub fn emptied(&mut self, path: &Path) {
+        self.problem(path, EMPTIED);
     }
 
     /// Something is odd, and keeps nothing from being stored.

@@ -110,7 +110,8 @@ impl<'r, 'w> Trees<'r, 'w> {
         writer: &'w mut ChunkWriter<'r>,
         cancel: &'r Cancel,
     ) -> Self {
-        let (links, root) = (LinkedFiles::default(), RootTree::default());
+        let links = LinkedFiles::new(reader.limits().linked_max);
+        let root = RootTree::default();
         Self { reader, writer, cancel, links, frames: Vec::new(), root }
     }
 
@@ -302,7 +303,7 @@ impl<'r, 'w> Trees<'r, 'w> {
                     tally.bytes(bytes, self.writer.stats());
                 }
                 Reading::Failed(error) => {
-                    tally.problem(&file.path, &error.to_string());
+                    tally.lost(&file.path, &error.to_string());
                     self.left_out();
                     return Ok(());
                 }
@@ -321,7 +322,7 @@ impl<'r, 'w> Trees<'r, 'w> {
             }
         }
         if !self.cancel.is_cancelled() {
-            tally.problem(&file.path, "it could not be read to its end");
+            tally.lost(&file.path, "it could not be read to its end");
         }
         self.left_out();
         Ok(())

@@ -25,8 +25,6 @@ use super::RestoreOptions;
 use super::behind::FlushedTarget;
 use crate::error::EngineError;
 pub use existing::is_right;
-#[cfg(test)]
-pub use gather::WANTS_MAX;
 pub use gather::{Batch, Making, NameIn, PendingFile, Unfinished};
 use gather::{BatchFile, Want};
 use runs::{Run, Stretch};
@@ -142,7 +140,7 @@ pub fn write_files(
         bytes_written: AtomicU64::new(0),
     };
     let lost = batch.files.iter().enumerate().filter_map(|(number, file)| {
-        // A batch holds at most ENTRIES_MAX files and a few.
+        // A batch is bounded.
         file.lost.clone().map(|why| (number as u32, why))
     });
     lock(&shared.damaged).extend(lost);

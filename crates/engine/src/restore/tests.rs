@@ -1,4 +1,4 @@
-//! Files that need more than a batch may hold. In unit tests a batch holds 50 chunks.
+//! Files that need more than a batch may hold.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -11,9 +11,8 @@ use strongroom_catalog::ChunkRef;
 use strongroom_repository::ChunkReader;
 use strongroom_testkit::noise;
 
-use super::batch::WANTS_MAX;
 use super::*;
-use crate::testing::World;
+use crate::testing::{LIMITS, World};
 
 /// Some 170 chunks: four batches.
 const LONG: usize = 1 << 20;
@@ -114,20 +113,28 @@ fn a_recipe_cannot_make_a_batch_grow() {
         let mut file = PendingFile::new(DirectoryId::ROOT, entry, Making::Fresh, &reader);
         let mut parts = 1;
         let mut batch = Batch::default();
-        while !batch.add(&mut file).unwrap() {
-            assert!(batch.is_full());
+        while !batch.add(&mut file, &LIMITS).unwrap() {
+            assert!(batch.is_full(&LIMITS));
             batch = Batch::default();
             parts += 1;
         }
         (parts, batch.first_loss().is_some())
     };
-    let holes = vec![ChunkRef::hole(10); 2 * WANTS_MAX];
-    for many in [vec![chunk; 2 * WANTS_MAX], holes] {
-        assert_eq!(parts(entry(many, 20 * WANTS_MAX as u64)), (3, false));
+    let holes = vec![ChunkRef::hole(10); 2 * LIMITS.batch_wants_max];
+    for many in [vec![chunk; 2 * LIMITS.batch_wants_max], holes] {
+        assert_eq!(parts(entry(many, 20 * LIMITS.batch_wants_max as u64)), (3, false));
     }
-    assert_eq!(parts(entry(vec![chunk; 2 * WANTS_MAX], 10)), (1, true), "it promises more");
+    assert_eq!(
+        parts(entry(vec![chunk; 2 * LIMITS.batch_wants_max], 10)),
+        (1, true),
+        "it promises more"
+    );
     let nothing = ChunkRef { stream_bytes: 0, ..chunk };
-    assert_eq!(parts(entry(vec![nothing; 2 * WANTS_MAX], 0)), (1, true), "chunks of no bytes");
+    assert_eq!(
+        parts(entry(vec![nothing; 2 * LIMITS.batch_wants_max], 0)),
+        (1, true),
+        "chunks of no bytes"
+    );
 }
 
 /// Metadata of all directories, and further names of files, were gathered until enough files or

@@ -28,6 +28,7 @@ mod own_record;
 mod parents;
 mod prune;
 mod read_back;
+mod reckoning;
 mod refused;
 mod regions;
 mod repair;

@@ -6,6 +6,9 @@
 //! must name it. Nothing that is read may be wrong, and nothing that is not the repository's own is
 //! removed.
 //!
+//! The limits of what is written are drawn for each step, and the run prints which of the shapes that
+//! only large data has were met ([`Regime`]); none may be missing.
+//!
 //! `campaign/model` runs it for hours. A failure prints its seed and the steps that led to it.
 #![expect(clippy::disallowed_methods, reason = "a test that reads the environment or the clock")]
 
@@ -21,11 +24,12 @@ use std::sync::Arc;
 
 use strongroom_backend::ObjectName;
 use strongroom_base::keys::TAG_BYTES;
-use strongroom_base::{SlotId, SnapshotId};
+use strongroom_base::regimes::{ARE_COUNTED, Regime, table};
+use strongroom_base::{SizeLimits, SlotId, SnapshotId};
 use strongroom_repository::keys::Access;
 use strongroom_repository::{InitOptions, Repository};
-use strongroom_testkit::Random;
 use strongroom_testkit::tree::{TreeOptions, grow};
+use strongroom_testkit::{Random, draw_limits};
 use strongroom_upkeep::{NewAccess, add_key};
 
 use crate::world::{LAPTOP, PASSPHRASE, World, init_options, scratch};
@@ -39,6 +43,26 @@ const TREE: TreeOptions =
 
 /// Steps of a run.
 const STEPS: u32 = 24;
+
+/// What a few seeds must meet; the others are rarer, and a campaign must meet them.
+const MET: [Regime; 16] = [
+    Regime::RecipeWithNode,
+    Regime::RecipeOfDepth3,
+    Regime::TreeOfChunks,
+    Regime::TreeWithNode,
+    Regime::TreeOfDepth3,
+    Regime::TreeChunkNamedAgain,
+    Regime::DeltaStored,
+    Regime::DeltaRead,
+    Regime::ArenaOfBlocks,
+    Regime::CacheEvicted,
+    Regime::MemoForgot,
+    Regime::MarksForgot,
+    Regime::BatchFull,
+    Regime::FileInParts,
+    Regime::AheadFull,
+    Regime::LinksFull,
+];
 
 /// A key slot that is known to exist.
 struct Key {
@@ -124,10 +148,19 @@ impl Model {
     /// Takes random steps, and checks everything after each of them.
     fn run(&mut self, steps: u32) {
         for _ in 0..steps {
+            self.draw_limits();
             self.step();
             self.check_snapshots();
         }
         self.check_at_the_end();
+    }
+
+    /// The programs of one repository need not have the same limits. Most have small ones, so that
+    /// these few and small files take the shapes of many and large ones.
+    fn draw_limits(&mut self) {
+        let is_usual = self.random.once_in(4);
+        let drawn = draw_limits(&mut self.random);
+        self.world.limits = if is_usual { SizeLimits::DEFAULT } else { drawn };
     }
 
     fn note(&mut self, line: impl Into<String>) {
@@ -141,6 +174,9 @@ fn fixed_seeds() {
     for seed in 1..=6 {
         Model::new(seed).run(STEPS);
     }
+    println!("regimes:\n{}", table(&Regime::ALL).0);
+    let missing = table(&MET).1;
+    assert!(missing.is_empty(), "never met: {missing:?}");
 }
 
 /// Runs seeds from `STRONGROOM_MODEL_FIRST` on: `STRONGROOM_MODEL_SEEDS` of them, or for
@@ -155,10 +191,21 @@ fn campaign() {
     let begun = std::time::Instant::now();
     for seed in first..first + seeds {
         if begun.elapsed().as_secs() >= seconds {
-            println!("model: {} seeds", seed - first);
-            return;
+            return show(seed - first);
         }
         Model::new(seed).run(3 * STEPS);
     }
+    show(seeds);
+}
+
+/// How many seeds were run, and which shapes they met. A hundred meet all.
+#[expect(clippy::print_stdout, reason = "the result of a campaign")]
+fn show(seeds: u64) {
+    let (text, missing) = table(&Regime::ALL);
     println!("model: {seeds} seeds");
+    if !ARE_COUNTED {
+        return println!("regimes are not counted: build with the feature `regimes`");
+    }
+    println!("regimes:\n{text}");
+    assert!(seeds < 100 || missing.is_empty(), "never met: {missing:?}");
 }

@@ -40,7 +40,7 @@ fn mirror_all(
 ) -> Result<MirrorOutcome, RepositoryError> {
     copy(repository.backend(), &**target)?;
     let plan = plan_mirror(repository, target)?;
-    mirror(repository, &**target, &plan, &Silent, &Cancel::new())
+    mirror(repository, target, &plan, &Silent, &Cancel::new())
 }
 
 /// Two versions and what they hold.

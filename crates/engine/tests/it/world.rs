@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use strongroom_arena::{CompressionLevel, Redundancy};
 use strongroom_backend::{Backend, MemoryBackend};
-use strongroom_base::{Cancel, Monitor, SeededEntropy, Silent, SnapshotId};
+use strongroom_base::{Cancel, Monitor, SeededEntropy, Silent, SizeLimits, SnapshotId};
 use strongroom_chunk::Limits;
 use strongroom_engine::{BackupOptions, BackupOutcome, EngineError, backup};
 use strongroom_repository::keys::KdfCost;
@@ -42,6 +42,8 @@ pub struct World {
     pub cache: Option<PathBuf>,
     /// Bytes of the tags of a repository that compares by value; `None` for one by hash.
     pub tag_bytes: Option<usize>,
+    /// Those of the repositories that it opens; the program's at first.
+    pub limits: SizeLimits,
     clock: Arc<TickingClock>,
     entropy: Arc<SeededEntropy>,
     _quiet: Option<MutexGuard<'static, ()>>,
@@ -120,6 +122,7 @@ impl World {
             folder: tempfile::tempdir().unwrap(),
             cache: None,
             tag_bytes: None,
+            limits: SizeLimits::DEFAULT,
             clock: Arc::new(TickingClock::new()),
             entropy: Arc::new(SeededEntropy::new(seed)),
             _quiet: None,
@@ -184,6 +187,7 @@ impl World {
         passphrase: &[u8],
     ) -> Result<Repository, RepositoryError> {
         let mut repository = Repository::open(surroundings, passphrase)?;
+        repository.limits = self.limits;
         if let Some(tag_bytes) = self.tag_bytes {
             let naming = &mut repository.keys.write.naming;
             *naming = naming.clone().by_value(tag_bytes);

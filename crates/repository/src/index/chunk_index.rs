@@ -20,7 +20,8 @@ use strongroom_arena::{
     Arena, ArenaError, ArenaName, ArenaStore, ListedArena, ListedArenas, SlotRef,
 };
 use strongroom_backend::{Backend, each_read_ahead};
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
+use strongroom_base::regimes::{ARE_COUNTED, Regime, reached_if};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SizeLimits, SnapshotId};
 use strongroom_index::{Index, IndexError};
 
 use super::arenas::{Arenas, Orphans, SessionTag};
@@ -95,6 +96,12 @@ impl ChunkIndex {
         let (checked, collections) = (RefCell::default(), Arc::default());
         let broken = AtomicBool::new(false);
         Self { index, arenas, orphans, checked, collections, own_from: 0, broken }
+    }
+
+    /// The same, with the limits of its repository.
+    #[must_use]
+    pub fn within(self, limits: &SizeLimits) -> Self {
+        Self { index: self.index.with_table_records_max(limits.index_records_max), ..self }
     }
 
     /// Relies on nothing that these collections remove or condemn, from the next refresh on.
@@ -189,6 +196,7 @@ impl ChunkIndex {
             },
         )?;
         self.own_from = self.arenas.len();
+        reached_if(ARE_COUNTED && self.index.stats().segments > 1, Regime::IndexOfSegments);
         Ok(refreshed)
     }
 

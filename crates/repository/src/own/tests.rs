@@ -242,18 +242,19 @@ fn a_record_is_bounded() {
     let ids = many(20_000);
     let sessions = ids.iter().map(|id| KeptSession { id: *id, ..session(0, &[]) });
     let mut record = OwnRecord { sessions: sessions.collect(), ..OwnRecord::default() };
-    record.pack_bounded();
-    assert_eq!(record.sessions.len(), SESSIONS_MAX);
+    let limits = SizeLimits::DEFAULT;
+    record.pack_bounded(&limits);
+    assert_eq!(record.sessions.len(), limits.record_sessions_max);
     assert_eq!(record.sessions.last().unwrap().id, *ids.last().unwrap(), "the oldest go");
     record.sessions[0].bases = ids[ids.len() - 1..].repeat(3 << 20);
-    let packed = record.pack_bounded();
-    assert!(packed.len() <= RECORD_BYTES_MAX && record.sessions.len() > SESSIONS_MAX / 2);
+    let packed = record.pack_bounded(&limits);
+    assert!(packed.len() <= RECORD_BYTES_MAX && record.sessions.len() > 8000);
     for number in 0..20 {
         let kept = snapshot(number, &number.to_string(), false);
         record.snapshots.push(KeptSnapshot { snapshot: kept, needs: Vec::new() });
     }
-    record.pack_bounded();
-    assert_eq!(record.snapshots.len(), SNAPSHOTS_MAX);
+    record.pack_bounded(&limits);
+    assert_eq!(record.snapshots.len(), limits.record_snapshots_max);
     assert_eq!(record.snapshots[0].snapshot.id, id(4));
 }
 

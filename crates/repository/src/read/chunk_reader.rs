@@ -14,7 +14,10 @@ use strongroom_arena::{
     ArenaContent, ArenaError, ArenaStore, CacheLimits, NearArenas, OpenBlock, StoredChunk,
 };
 use strongroom_backend::Backend;
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, NamingKeys, Silent, Stopwatch};
+use strongroom_base::regimes::{Regime, reached};
+use strongroom_base::{
+    ArenaId, Cancel, Fingerprint, Location, NamingKeys, Silent, SizeLimits, Stopwatch,
+};
 use strongroom_catalog::{ChunkRef, ReadChunk};
 use strongroom_chunk::delta;
 
@@ -31,6 +34,7 @@ pub struct ChunkReader {
     backend: Arc<dyn Backend>,
     can_read: bool,
     cache: Option<PathBuf>,
+    limits: SizeLimits,
     // A plain mutex: taken only when a hint failed.
     index: Mutex<Option<KnownPlaces>>,
     // The same; by value, when an arena was last read again for a chunk that was not in it.
@@ -106,9 +110,15 @@ impl ChunkReader {
             backend: repository.surroundings.backend.clone(),
             can_read: repository.keys.can_read(),
             cache: repository.cache_folder(),
+            limits: repository.limits,
             index: Mutex::new(None),
             read_again: Mutex::default(),
         }
+    }
+
+    /// The limits of its repository.
+    pub fn limits(&self) -> &SizeLimits {
+        &self.limits
     }
 
     /// False if the key may only store and the machine remembers no backup.
@@ -215,6 +225,7 @@ impl ChunkReader {
             other => other.map(Some),
         };
         if let Some(bytes) = self.from_places(chunk, read)? {
+            reached(Regime::ChunkElsewhere);
             return Ok(bytes);
         }
         Err(RepositoryError::ChunkLost {
@@ -268,7 +279,7 @@ impl ChunkReader {
         let known = slot.as_mut().expect("known_places fills it");
         let mut found = known.index.lookup(fingerprint);
         if found.is_none() && known.index.is_broken() {
-            known.index = ChunkIndex::in_memory();
+            known.index = ChunkIndex::in_memory().within(&self.limits);
             known.refresh(self)?;
             found = known.index.lookup(fingerprint);
         }
@@ -313,7 +324,7 @@ impl ChunkReader {
     fn known_places(&self) -> Result<MutexGuard<'_, Option<KnownPlaces>>, RepositoryError> {
         let mut slot = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.is_none() {
-            let index = ChunkIndex::open(self.cache.as_deref())?;
+            let index = ChunkIndex::open(self.cache.as_deref())?.within(&self.limits);
             let mut known = KnownPlaces { index, copies: None, since: Stopwatch::start() };
             known.refresh(self)?;
             *slot = Some(known);
@@ -388,6 +399,7 @@ impl ChunkReader {
         match stored {
             StoredChunk::Whole(bytes) => Ok(Cow::Borrowed(bytes)),
             StoredChunk::Delta { instructions, bases, chunk_bytes } => {
+                reached(Regime::DeltaRead);
                 let basis = self.read_bases(bases, at_hand)?;
                 Ok(Cow::Owned(delta::apply(instructions, &basis, chunk_bytes as usize)?))
             }

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use strongroom_arena::{ArenaContent, StoredChunk};
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
+use strongroom_base::regimes::{Regime, reached_if};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SizeLimits, SnapshotId};
 use strongroom_catalog::{ChunkRef, Part, WriteChunk};
 
 use super::basis::{Delta, FoundBasis, FromParent, StreamBasis};
@@ -96,7 +97,8 @@ impl<'r> ChunkWriter<'r> {
     ) -> Result<Self, RepositoryError> {
         let stored = session.take_stored()?;
         reader.store().trust(stored.vouchers);
-        let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
+        let mut index =
+            ChunkIndex::open(repository.cache_folder().as_deref())?.within(&repository.limits);
         index.respect(session.collections.clone());
         let (backend, store) = (repository.backend(), reader.store());
         index.refresh_from(&stored.arenas, backend, store, monitor, cancel)?;
@@ -191,6 +193,7 @@ impl<'r> ChunkWriter<'r> {
         let location = match &mut self.packer {
             Packing::Packer(packer) => {
                 self.stats.deltas += u64::from(is_delta);
+                reached_if(is_delta, Regime::DeltaStored);
                 let packed = packer.put(content, fingerprint, stored);
                 if packed.begins_arena {
                     self.index.begin_arena(packed.location.arena, self.session);
@@ -425,5 +428,9 @@ impl WriteChunk for MetadataLane<'_, '_, '_> {
 
     fn holds(&self, chunk: &ChunkRef) -> Result<bool, RepositoryError> {
         self.writer.is_present(chunk)
+    }
+
+    fn limits(&self) -> &SizeLimits {
+        self.writer.reader.limits()
     }
 }

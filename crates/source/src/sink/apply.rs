@@ -7,7 +7,9 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
+};
 use rustix::io::Errno;
 use strongroom_base::Timestamp;
 use strongroom_catalog::{Metadata, Xattr};
@@ -54,8 +56,14 @@ impl Target {
     ) -> Result<Vec<TargetError>, TargetError> {
         let fd = self.directory(directory)?;
         let path = || self.path_of(directory, b"");
-        let bearer = Bearer::open(&fd);
-        Ok(self.apply(&Subject { fd: fd.as_fd(), bearer, path_only: false, path: &path }, metadata))
+        // One that may only be searched was opened for its path.
+        let flags = rustix::fs::fcntl_getfl(&fd);
+        let path_only = flags.is_ok_and(|flags| flags.contains(OFlags::PATH));
+        let bearer = match path_only {
+            true => Bearer::path_only(&fd),
+            false => Bearer::open(&fd),
+        };
+        Ok(self.apply(&Subject { fd: fd.as_fd(), bearer, path_only, path: &path }, metadata))
     }
 
     /// The owner's numbers on this machine.

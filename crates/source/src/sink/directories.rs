@@ -14,7 +14,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::inode;
@@ -135,8 +134,7 @@ impl Directories {
         let mut fd = table.used(from).unwrap_or_else(|| root.clone());
         for at in way {
             let name = &table.known.get(&at).ok_or(Errno::NOENT)?.name;
-            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
-            fd = Arc::new(inode::open_to_read(fd.as_fd(), name, flags)?);
+            fd = Arc::new(inode::open_directory_or_way(fd.as_fd(), name, false)?);
             table.keep(at, fd.clone());
         }
         Ok(fd)

@@ -99,6 +99,11 @@ impl TargetError {
         Self::Io { operation, path: path.to_owned(), error: error.into() }
     }
 
+    /// Whether this user may not do it.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::PermissionDenied)
+    }
+
     /// The path that it is about.
     pub fn path(&self) -> &Path {
         match self {

@@ -1,5 +1,6 @@
 //! The file systems that a target spans: that of its own directory, and those mounted inside.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,27 +9,27 @@ use rustix::io::Errno;
 
 use crate::inode;
 
-/// Each device, and a directory on it.
-#[derive(Debug)]
-pub(super) struct Mounts(Mutex<Vec<(u64, Arc<OwnedFd>)>>);
+/// Each device, and a directory on it that is open for reading, as a flush needs it. None if there
+/// is no such directory yet.
+#[derive(Debug, Default)]
+pub(super) struct Mounts(Mutex<BTreeMap<u64, Option<Arc<OwnedFd>>>>);
 
 impl Mounts {
-    /// The one file system that is known at the beginning.
-    pub(super) fn new(root: Arc<OwnedFd>) -> Result<Self, Errno> {
-        let stat = inode::stat_fd(&root)?;
-        Ok(Self(Mutex::new(vec![(inode::device_of(&stat), root)])))
-    }
-
-    /// Records a directory that exists in the target; `open` opens it.
+    /// Records a directory that exists in the target; `open` opens it for reading.
     pub(super) fn note(
         &self,
         stat: &Statx,
         open: impl FnOnce() -> Result<OwnedFd, Errno>,
     ) -> Result<(), Errno> {
-        let device = inode::device_of(stat);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !known.iter().any(|(other, _)| *other == device) {
-            known.push((device, Arc::new(open()?)));
+        let directory = known.entry(inode::device_of(stat)).or_default();
+        if directory.is_none() {
+            *directory = match open() {
+                Ok(opened) => Some(Arc::new(opened)),
+                // It may only be searched: perhaps another one of the device may be read.
+                Err(Errno::ACCESS) => None,
+                Err(error) => return Err(error),
+            };
         }
         Ok(())
     }
@@ -37,8 +38,12 @@ impl Mounts {
     pub(super) fn sync(&self) -> Result<(), Errno> {
         // A flush takes long, and a thread that records a directory need not wait for it.
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let synced = known.iter().map(|(_, directory)| rustix::fs::syncfs(directory.as_fd()));
-        synced.fold(Ok(()), Result::and)
+        if known.values().any(Option::is_none) {
+            // No directory says which disk it is.
+            rustix::fs::sync();
+        }
+        let open = known.values().flatten();
+        open.map(|directory| rustix::fs::syncfs(directory.as_fd())).fold(Ok(()), Result::and)
     }
 }
 
@@ -50,8 +55,12 @@ mod tests {
     fn each_device_is_known_once() {
         let folder = tempfile::tempdir().unwrap();
         let open = |path: &std::path::Path| OwnedFd::from(std::fs::File::open(path).unwrap());
-        let mounts = Mounts::new(Arc::new(open(folder.path()))).unwrap();
+        let mounts = Mounts::default();
         let here = inode::stat_fd(open(folder.path())).unwrap();
+        // One that may only be searched is no help.
+        mounts.note(&here, || Err(Errno::ACCESS)).unwrap();
+        mounts.sync().unwrap();
+        mounts.note(&here, || Ok(open(folder.path()))).unwrap();
         let never = || -> Result<OwnedFd, Errno> { panic!("its device is known") };
         mounts.note(&here, never).unwrap();
         let proc = std::path::Path::new("/proc");

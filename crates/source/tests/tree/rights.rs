@@ -41,11 +41,18 @@ fn without_rights() {
     chown(root.join("target"), Some(OTHER_USER), Some(OTHER_USER)).unwrap();
     fs::write(root.join("target/shared"), "root's").unwrap();
     mode(&root.join("target/shared"), 0o666);
+    // Directories that may be searched, and not listed.
+    fs::create_dir_all(root.join("home/anna/deep")).unwrap();
+    fs::write(root.join("home/anna/deep/file"), "hers").unwrap();
+    for name in ["home/anna", "home/anna/deep", "home/anna/deep/file"] {
+        chown(root.join(name), Some(OTHER_USER), Some(OTHER_USER)).unwrap();
+    }
+    mode(&root.join("home"), 0o711);
     // The program itself may be in a folder that only its owner may enter.
     let program = root.join("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     mode(&program, 0o755);
-    for test in ["rights::walks", "rights::restores"] {
+    for test in ["rights::walks", "rights::restores", "rights::passes_what_may_only_be_searched"] {
         let run = Command::new("setpriv")
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
             .arg(&program)
@@ -162,4 +169,64 @@ fn restores() {
         matches!(&problems[..], [TargetError::Io { operation: "change the owner of", .. }]),
         "{problems:?}"
     );
+}
+
+#[test]
+#[ignore = "run by without_rights, as another user"]
+fn passes_what_may_only_be_searched() {
+    let Some(root) = place() else { return };
+    let home = root.join("home");
+    let walked = |paths: &[&str]| {
+        let paths: Vec<PathBuf> = paths.iter().map(|path| home.join(path)).collect();
+        let mut source = TreeSource::open(&paths, &SourceOptions::default()).unwrap();
+        let mut events = Vec::new();
+        while let Some(event) = source.next() {
+            let Ok(path) = source.path().strip_prefix(&root) else { continue };
+            if path == Path::new("") {
+                continue;
+            }
+            let path = path.display();
+            match event {
+                WalkEvent::EnterDirectory { entry } => {
+                    assert_eq!(entry.xattrs().unwrap(), []);
+                    events.push(format!("{path}/ {:o}", entry.metadata().mode));
+                }
+                WalkEvent::Leaf { entry, .. } => {
+                    entry.open_file().unwrap();
+                    events.push(format!("{path}"));
+                }
+                WalkEvent::Problem { .. } => events.push(format!("!{path}")),
+                _ => {}
+            }
+        }
+        events
+    };
+    let below = ["home/anna/ 755", "home/anna/deep/ 755", "home/anna/deep/file"];
+    let whole = [&["home/ 711"], &below[..]].concat();
+    assert_eq!(walked(&["anna"]), whole);
+    assert_eq!(walked(&["anna", "anna/deep/file"]), whole);
+    assert_eq!(walked(&["anna/deep/file"]), whole);
+    // It was asked for itself: that it may not be listed is a problem, and the rest is stored.
+    assert_eq!(walked(&["", "anna"]), [&["home/ 711", "!home"], &below[..]].concat());
+    assert_eq!(walked(&[""]), ["home/ 711", "!home"]);
+
+    let target = Target::open(&home, TargetOptions::default()).unwrap();
+    let anna = target.create_directory(DirectoryId::ROOT, b"anna").unwrap();
+    let file = target.open_file_for_write(anna, b"new", 4).unwrap();
+    file.write_at(0, b"text").unwrap();
+    let metadata = Metadata { mode: 0o640, ..Metadata::default() };
+    assert_eq!(target.finish_file(file, &metadata).len(), 0);
+    target.sync().unwrap();
+    assert!(target.list(DirectoryId::ROOT).unwrap_err().is_denied());
+    assert_eq!(fs::read(home.join("anna/new")).unwrap(), b"text");
+    target.remove(anna, b"new").unwrap();
+    // Below `/`, each directory on the way is opened by its name.
+    let target = Target::open(Path::new("/"), TargetOptions::default()).unwrap();
+    let mut above = DirectoryId::ROOT;
+    for name in home.join("anna").components().skip(1) {
+        above = target.create_directory(above, name.as_os_str().as_encoded_bytes()).unwrap();
+    }
+    let file = target.open_file_for_write(above, b"new", 0).unwrap();
+    assert_eq!(target.finish_file(file, &metadata).len(), 0);
+    assert!(home.join("anna/new").exists());
 }

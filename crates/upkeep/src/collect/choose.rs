@@ -4,10 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use strongroom_arena::{Arena, ArenaStore};
+use strongroom_base::regimes::{Regime, reached};
 use strongroom_base::{ArenaId, Cancel};
-use strongroom_repository::{
-    ArenaSlots, RepositoryError, SLOTS_BYTES_MAX, SlotBits, SlotSets, SlotWords,
-};
+use strongroom_repository::{ArenaSlots, RepositoryError, SlotBits, SlotSets, SlotWords};
 
 use super::PruneOptions;
 use super::inventory::{Holding, Inventory};
@@ -147,15 +146,17 @@ impl Doomed {
         mut self,
         inventory: &mut Inventory,
         store: &ArenaStore,
+        slots_bytes_max: usize,
         cancel: &Cancel,
     ) -> Result<SlotSets, RepositoryError> {
-        let mut bytes_max = SLOTS_BYTES_MAX;
+        let mut bytes_max = slots_bytes_max;
         loop {
             self.close(inventory, store, cancel)?;
             let sets = self.to_sets(inventory);
-            if sets.packed_bytes() <= SLOTS_BYTES_MAX {
+            if sets.packed_bytes() <= slots_bytes_max {
                 return Ok(sets);
             }
+            reached(Regime::PlanCutOfSlots);
             // Sparing a base can split a run, so the next try leaves more room.
             bytes_max /= 2;
             let mut bytes = 0;

@@ -11,8 +11,8 @@ use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotI
 use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::{ChunkRef, Recipe, Snapshot};
 use strongroom_repository::{
-    ChunkReader, Collections, Found, RepositoryError, SnapshotEvent, SnapshotWalk, TreeKey,
-    TreeMemo,
+    ChunkReader, Collections, Found, NodeKey, PartMemo, RepositoryError, SnapshotEvent,
+    SnapshotWalk, TreeKey,
 };
 
 use super::choose::stored_bytes;
@@ -29,7 +29,7 @@ pub struct Reach<'r> {
     /// Snapshots that were marked.
     marked: HashSet<SnapshotId>,
     /// Trees and nodes that were gone into.
-    known: TreeMemo<()>,
+    known: PartMemo<()>,
     /// Chunks that are not where a reference says, and the arena that it names; and deltas that lack a
     /// base, with its arena.
     moved: HashMap<Fingerprint, ArenaId>,
@@ -46,7 +46,8 @@ impl<'r> Reach<'r> {
     /// Nothing exists yet, and nothing is needed.
     pub fn new(reader: &'r ChunkReader, monitor: &'r dyn Monitor, cancel: &'r Cancel) -> Self {
         let (inventory, marked) = (Inventory::default(), HashSet::new());
-        let (known, moved, unfound) = (TreeMemo::default(), HashMap::new(), HashMap::new());
+        let known = PartMemo::new(reader.limits().memo_kept_min);
+        let (moved, unfound) = (HashMap::new(), HashMap::new());
         let (is_open, unneeded_before) = (false, None);
         Self {
             inventory,
@@ -113,7 +114,7 @@ impl<'r> Reach<'r> {
             match event {
                 SnapshotEvent::Enter(directory) => {
                     self.recipe(directory.tree).map_err(lost)?;
-                    if self.is_known(TreeKey::of_tree(directory.tree)) {
+                    if self.known.was_met(TreeKey::of_tree(directory.tree)) {
                         walk.skip();
                     }
                 }
@@ -135,7 +136,7 @@ impl<'r> Reach<'r> {
         let reader = self.reader;
         for_each_chunk(recipe, reader, &mut |chunk, level| {
             self.chunk(chunk)?;
-            let is_known = level > 0 && self.is_known(TreeKey::of_node(chunk, level));
+            let is_known = level > 0 && self.known.was_met(NodeKey::of_node(chunk, level));
             Ok(if is_known { Visit::Past } else { Visit::Into })
         })
     }
@@ -171,12 +172,6 @@ impl<'r> Reach<'r> {
     fn unneeded_bytes(&self, id: ArenaId) -> Result<u64, RepositoryError> {
         let Some(holding) = self.inventory.get(id) else { return Ok(0) };
         Ok(stored_bytes(&*self.reader.store().arena(id)?, self.inventory.unneeded(holding)))
-    }
-
-    fn is_known(&mut self, key: TreeKey) -> bool {
-        let is_known = self.known.get(key).is_some();
-        self.known.insert(key, ());
-        is_known
     }
 
     /// Marks what follows from what was marked: all places of chunks that moved, everything that

@@ -100,7 +100,9 @@ pub(super) fn judge_series(
             judged[*place].kept_by.push("quarantine");
             continue;
         }
-        let (time, is_partial) = (arrival.time, snapshot.partial);
+        // One that lacks a source is no more whole than one that was stopped.
+        let is_lacking = !snapshot.missing.is_empty() && !arrivals.is_accepted(snapshot.id);
+        let (time, is_partial) = (arrival.time, snapshot.partial || is_lacking);
         settled.push(Member { place: *place, time, day, is_partial });
     }
     let all_are_kept_by = match () {

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{
-    Arrival, Arrivals, Doubt, Look, Repository, RepositoryError, SeriesId, SnapshotList,
+    Arrival, Arrivals, Doubt, Look, OwnSeries, Repository, RepositoryError, SeriesId, SnapshotList,
+    Usual,
 };
 
 /// Nanoseconds of a day.
@@ -18,21 +19,15 @@ pub const DAY: i64 = 86_400 * 1_000_000_000;
 /// A time may differ this much from what the looks prove: clocks differ.
 const SLACK: i64 = DAY;
 
-/// How many earlier snapshots say how large the next one is.
-const SIZES: usize = 5;
-
-/// A snapshot with less than one part in this many of the files or bytes is doubted.
-const SHRINKING: u64 = 10;
-
 /// Looks, and records what is new unless this is a rehearsal. Without snapshots of other domains
-/// there is nothing to look at.
+/// there is nothing to look at, and without a doubt of the owner's own nothing to be accepted.
 pub fn look(
     repository: &Repository,
     list: &SnapshotList,
     is_rehearsal: bool,
 ) -> Result<Arrivals, RepositoryError> {
     let foreign = foreign(list);
-    if foreign.is_empty() {
+    if foreign.is_empty() && !has_own_doubts(list) {
         return Ok(Arrivals::default());
     }
     let mut arrivals = Arrivals::read(repository)?;
@@ -46,20 +41,41 @@ pub fn look(
     Ok(arrivals)
 }
 
-/// Records that snapshots are right, though there was a doubt.
+/// Records that snapshots are right, though there was a doubt. Those of the owner's own domain are
+/// recorded with their series: after one of them is gone, what is older is still settled.
 pub fn accept(
     repository: &Repository,
     list: &SnapshotList,
     snapshots: &[SnapshotId],
 ) -> Result<(), RepositoryError> {
     let mut arrivals = Arrivals::read(repository)?;
-    let look = new_look(&foreign(list), &arrivals, repository.surroundings.clock.now());
+    let now = repository.surroundings.clock.now();
+    let mut look = new_look(&foreign(list), &arrivals, now);
+    let own = list.snapshots.iter().filter(|snapshot| {
+        let is_unseen = arrivals.seen(snapshot.id).is_none();
+        snapshot.domain.is_empty() && snapshots.contains(&snapshot.id) && is_unseen
+    });
+    look.arrivals.extend(own.map(|snapshot| Arrival {
+        snapshot: snapshot.id,
+        series: SeriesId::of(snapshot),
+        time: snapshot.started.min(now),
+        doubt: None,
+    }));
     arrivals.record(repository, &Look { accepted: snapshots.to_vec(), ..look })
 }
 
 fn foreign(list: &SnapshotList) -> Vec<&Snapshot> {
     let all = list.snapshots.iter().chain(&list.forgotten);
     all.filter(|snapshot| !snapshot.domain.is_empty()).collect()
+}
+
+fn has_own_doubts(list: &SnapshotList) -> bool {
+    let mut series: BTreeMap<(&str, &[Vec<u8>]), Vec<&Snapshot>> = BTreeMap::new();
+    for snapshot in list.snapshots.iter().filter(|snapshot| snapshot.domain.is_empty()) {
+        series.entry((&snapshot.host, &snapshot.paths)).or_default().push(snapshot);
+    }
+    let nothing_accepted = Arrivals::default();
+    series.into_values().any(|series| OwnSeries::of(series, &nothing_accepted).has_doubts())
 }
 
 /// What a look now sees for the first time, of these snapshots of other domains.
@@ -98,7 +114,7 @@ fn is_dated_outside(snapshot: &Snapshot, before: Timestamp, now: Timestamp) -> b
 
 /// How large the last snapshots of a series were, as their writer says.
 struct Sizes {
-    last: Vec<[u64; 2]>,
+    usual: Usual,
     /// Whether this look is the first that sees the series: it has nothing to be compared with.
     is_first: bool,
 }
@@ -117,27 +133,16 @@ impl Sizes {
         seen.sort_by_key(|(time, snapshot)| (*time, snapshot.id));
         let accepted = seen.iter().rposition(|(_, snapshot)| known.is_accepted(snapshot.id));
         let is_first = known.of_series(series).next().is_none();
-        let mut sizes = Self { last: Vec::new(), is_first };
-        seen[accepted.unwrap_or(0)..].iter().for_each(|(_, snapshot)| sizes.add(snapshot));
-        sizes
+        let mut usual = Usual::default();
+        seen[accepted.unwrap_or(0)..].iter().for_each(|(_, snapshot)| usual.add(snapshot));
+        Self { usual, is_first }
     }
 
     fn add(&mut self, snapshot: &Snapshot) {
-        if !snapshot.partial {
-            self.last.push([snapshot.stats.files, snapshot.stats.bytes]);
-        }
+        self.usual.add(snapshot);
     }
 
     fn make_doubtful(&self, snapshot: &Snapshot) -> bool {
-        let last = &self.last[self.last.len().saturating_sub(SIZES)..];
-        if self.is_first || snapshot.partial || last.is_empty() {
-            return false;
-        }
-        let sizes = [snapshot.stats.files, snapshot.stats.bytes];
-        (0..sizes.len()).any(|which| {
-            let mut usual: Vec<u64> = last.iter().map(|sizes| sizes[which]).collect();
-            usual.sort_unstable();
-            sizes[which].saturating_mul(SHRINKING) < usual[usual.len() / 2]
-        })
+        !self.is_first && !snapshot.partial && self.usual.is_far_above(&snapshot.stats)
     }
 }

@@ -29,7 +29,7 @@ impl Policy {
         for ((domain, ..), mut places) in series {
             if domain.is_empty() {
                 places.reverse();
-                own::judge_series(self, &mut judged, &places, circumstances.periods);
+                own::judge_series(self, &mut judged, &places, circumstances);
             } else {
                 foreign::judge_series(self, &mut judged, &places, circumstances);
             }
@@ -44,11 +44,11 @@ mod tests {
 
     use proptest::prelude::*;
     use strongroom_base::SnapshotId;
-    use strongroom_repository::Arrivals;
-
     use strongroom_base::Timestamp;
+    use strongroom_catalog::SnapshotStats;
+    use strongroom_repository::{Arrivals, Look};
 
-    use super::super::policy::Periods;
+    use super::super::policy::{Alarm, Periods};
     use super::*;
 
     const HOUR: i64 = 3600 * 1_000_000_000;
@@ -61,8 +61,8 @@ mod tests {
     }
 
     fn at(hour: i64) -> Snapshot {
-        let started = Timestamp(hour * HOUR);
-        Snapshot { started, host: "a".to_owned(), ..Snapshot::empty(SnapshotId([1; 16])) }
+        let (started, id) = (Timestamp(hour * HOUR), SnapshotId(i128::from(hour).to_le_bytes()));
+        Snapshot { started, host: "a".to_owned(), ..Snapshot::empty(id) }
     }
 
     /// The hours of what is kept, and by what.
@@ -129,6 +129,93 @@ mod tests {
                 hours.iter().copied().filter(|hour| is_kept(&policy, &hours, *hour)).collect();
             prop_assert_eq!(found, expected);
         }
+    }
+
+    /// The hours of what is kept, and by what, now and with what was accepted.
+    fn judged(
+        policy: &Policy,
+        snapshots: &[Snapshot],
+        now: Timestamp,
+        arrivals: &Arrivals,
+    ) -> Vec<(i64, Vec<&'static str>, Option<Alarm>)> {
+        let snapshots: Vec<&Snapshot> = snapshots.iter().collect();
+        let circumstances = Circumstances { arrivals, now, quarantine: 0, periods: &periods };
+        let judged = policy.judge(&snapshots, &circumstances).into_iter();
+        judged.map(|one| (one.snapshot.started.0 / HOUR, one.kept_by, one.alarm)).collect()
+    }
+
+    /// Two nights without the mount, and two snapshots are to be kept: nothing may go.
+    #[test]
+    fn kept_1_4_what_fell_from_much_to_little_freezes_the_owners_series_too() {
+        let sized = |day: i64, files| {
+            let stats = SnapshotStats { files, bytes: files * 100, ..SnapshotStats::default() };
+            Snapshot { stats, ..at(24 * day) }
+        };
+        let nights = [sized(1, 500), sized(2, 500), sized(3, 0), sized(4, 0), sized(5, 400)];
+        let other = Snapshot { host: "b".to_owned(), ..sized(6, 0) };
+        let all = [&nights[..], &[other]].concat();
+        let policy = Policy { last: 2, ..Policy::default() };
+        let (now, mut arrivals) = (Timestamp::LATEST, Arrivals::default());
+        let found = judged(&policy, &all, now, &arrivals);
+        let frozen = || vec!["frozen"];
+        let alarm = Some(Alarm::Shrunken);
+        let expected = [
+            (24, frozen(), None),
+            (48, frozen(), None),
+            (72, frozen(), alarm),
+            (96, frozen(), alarm),
+            (120, frozen(), None),
+            (144, vec!["last"], None),
+        ];
+        assert_eq!(found, expected);
+        // The owner says that the second of them is right.
+        let accepted = vec![nights[3].id];
+        arrivals.push(&Look { accepted, ..Look::default() });
+        let kept: Vec<i64> = judged(&policy, &nights, now, &arrivals)
+            .into_iter()
+            .filter(|(_, kept_by, _)| !kept_by.is_empty())
+            .map(|(hour, ..)| hour)
+            .collect();
+        assert_eq!(kept, [96, 120]);
+    }
+
+    #[test]
+    fn kept_1_4_what_lacks_a_source_takes_no_place_of_what_has_it() {
+        let without = |day: i64| Snapshot { missing: vec![b"/b".to_vec()], ..at(24 * day) };
+        let policy = Policy { last: 1, daily: 1, ..Policy::default() };
+        let lacking = [at(0), at(24), without(2), without(3)];
+        let (arrivals, now) = (Arrivals::default(), Timestamp::LATEST);
+        let kept = |snapshots: &[Snapshot]| -> Vec<(i64, Vec<&'static str>)> {
+            let all = judged(&policy, snapshots, now, &arrivals).into_iter();
+            all.filter(|one| !one.1.is_empty()).map(|one| (one.0, one.1)).collect()
+        };
+        let why = || vec!["lacks a source, and none follows"];
+        let expected = [(24, vec!["last", "daily"]), (48, why()), (72, why())];
+        assert_eq!(kept(&lacking), expected);
+        let again = [&lacking[..], &[at(96)]].concat();
+        assert_eq!(kept(&again), [(96, vec!["last", "daily"])]);
+    }
+
+    /// A clock that was wrong once must not cost a place for ever, nor make all others too old.
+    #[test]
+    fn kept_h9_what_is_dated_in_the_future_takes_no_place() {
+        let day = 24;
+        let of_2262 = Snapshot { started: Timestamp::LATEST, ..at(0) };
+        let snapshots = [at(day), of_2262, at(2 * day), at(3 * day)];
+        let (now, arrivals) = (Timestamp(3 * day * HOUR), Arrivals::default());
+        let kept = |policy: &Policy, snapshots: &[Snapshot]| -> Vec<Vec<&'static str>> {
+            judged(policy, snapshots, now, &arrivals).into_iter().map(|one| one.1).collect()
+        };
+        let policy = Policy { daily: 2, last: 2, ..Policy::default() };
+        let found = kept(&policy, &snapshots);
+        let ahead = || vec!["dated in the future"];
+        assert_eq!(found, [vec![], ahead(), vec!["last", "daily"], vec!["last", "daily"]]);
+        let policy = Policy { within: Some(2 * day * HOUR), ..Policy::default() };
+        assert_eq!(kept(&policy, &snapshots[..2]), [vec!["within"], ahead()]);
+        assert_eq!(
+            kept(&policy, &snapshots),
+            [vec!["within"], ahead(), vec!["within"], vec!["within"]]
+        );
     }
 
     #[test]

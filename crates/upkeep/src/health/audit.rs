@@ -14,8 +14,8 @@ use strongroom_base::{Cancel, Monitor, SnapshotId};
 use strongroom_catalog::recipe::{check_length, read_node};
 use strongroom_catalog::{ChunkRef, Entry, Snapshot};
 use strongroom_repository::{
-    ChunkReader, Collections, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk,
-    TreeKey, TreeMemo, read_vouchers,
+    ChunkReader, Collections, Found, NodeKey, NodeMemo, Repository, RepositoryError, SnapshotEvent,
+    SnapshotWalk, TreeKey, TreeMemo, read_vouchers,
 };
 
 use super::bad::{BadPlaces, is_good};
@@ -63,9 +63,9 @@ pub fn audit(
     let mut auditor = Auditor {
         reader,
         is_good,
-        trees: TreeMemo::default(),
-        nodes: TreeMemo::default(),
-        known_good: KnownGood::default(),
+        trees: TreeMemo::new(reader.limits().memo_kept_min),
+        nodes: NodeMemo::new(reader.limits().memo_kept_min),
+        known_good: KnownGood::new(reader.limits().good_marks_max),
         affected: Vec::new(),
         audited: Audited::default(),
     };
@@ -110,7 +110,7 @@ struct Auditor<'r, 'g> {
     /// Whether a tree is whole, with all below it.
     trees: TreeMemo<bool>,
     /// What is lost of the stream that a node is for.
-    nodes: TreeMemo<Loss>,
+    nodes: NodeMemo<Loss>,
     known_good: KnownGood,
     affected: Vec<Affected>,
     audited: Audited,
@@ -236,7 +236,7 @@ impl Auditor<'_, '_> {
 
     /// What is lost of the stream that a node is for. A recipe is at most eight levels deep.
     fn loss_in_node(&mut self, level: u8, node: &ChunkRef) -> Result<Loss, RepositoryError> {
-        let key = TreeKey::of_node(node, level);
+        let key = NodeKey::of_node(node, level);
         if let Some(known) = self.nodes.get(key) {
             return Ok(known);
         }

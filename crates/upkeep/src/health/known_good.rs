@@ -6,23 +6,29 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 
 use strongroom_base::ArenaId;
+use strongroom_base::regimes::{Regime, reached};
 use strongroom_catalog::ChunkRef;
 
-/// Marks that are kept: four bytes each. If there are more, all are forgotten.
-const MARKS_MAX: usize = if cfg!(test) { 1000 } else { 8 << 20 };
 /// Greater slots are not remembered: no arena has them, though a hostile reference may.
 const SLOTS_MAX: usize = if cfg!(test) { 900 } else { 1 << 20 };
 
 /// Remembers references to good chunks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct KnownGood {
     /// For each slot zero, or a part of a hash of the fingerprint that was asked for there. The
     /// hash is seeded at random, so no reference can be made to look like one that is known.
     arenas: HashMap<ArenaId, Vec<u32>>,
     marks: usize,
+    /// Marks that are kept: four bytes each. If there are more, all are forgotten.
+    marks_max: usize,
 }
 
 impl KnownGood {
+    /// Nothing is known.
+    pub fn new(marks_max: usize) -> Self {
+        Self { arenas: HashMap::new(), marks: 0, marks_max }
+    }
+
     /// Whether a reference was found good before.
     pub fn has(&self, chunk: &ChunkRef) -> bool {
         let marks = self.arenas.get(&chunk.location.arena);
@@ -43,7 +49,8 @@ impl KnownGood {
             marks.resize(slot + 1, 0);
         }
         marks[slot] = mark;
-        if self.marks > MARKS_MAX {
+        if self.marks > self.marks_max {
+            reached(Regime::MarksForgot);
             self.arenas.clear();
             self.marks = 0;
         }
@@ -68,7 +75,7 @@ mod tests {
 
     #[test]
     fn only_the_same_chunk_in_the_same_place_is_known() {
-        let mut known = KnownGood::default();
+        let mut known = KnownGood::new(1000);
         assert!(!known.has(&chunk(1, 1, 7)));
         known.add(&chunk(1, 1, 7));
         assert!(known.has(&chunk(1, 1, 7)));
@@ -79,13 +86,13 @@ mod tests {
 
     #[test]
     fn the_memory_is_bounded_whatever_is_named() {
-        let mut known = KnownGood::default();
+        let mut known = KnownGood::new(1000);
         known.add(&chunk(1, 1, u32::MAX));
         assert!(known.arenas.is_empty());
         for arena in 0..200 {
             known.add(&chunk(1, arena, 99));
             assert!(known.has(&chunk(1, arena, 99)) || known.arenas.is_empty());
-            assert!(known.arenas.values().map(Vec::len).sum::<usize>() <= MARKS_MAX);
+            assert!(known.arenas.values().map(Vec::len).sum::<usize>() <= 1000);
         }
     }
 }

@@ -11,9 +11,11 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Silent, SnapshotId};
+use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::{ChunkRef, Entry, Recipe, Snapshot, TreeReader};
 use strongroom_repository::{
-    ChunkReader, Found, Repository, RepositoryError, SnapshotEvent, SnapshotWalk, find_path,
+    ChunkReader, Found, NodeKey, NodeMemo, Repository, RepositoryError, SnapshotEvent,
+    SnapshotWalk, find_path,
 };
 
 use super::audit::audit;
@@ -87,11 +89,15 @@ impl Finder<'_> {
     /// The snapshot of the session, if exactly one tree may be its root.
     fn find(&self) -> Result<Option<LostSnapshot>, RepositoryError> {
         let Some(arenas) = self.own_arenas()? else { return Ok(None) };
-        let mut named: HashSet<Fingerprint> =
-            self.others.iter().flat_map(|other| &other.root.refs).map(|c| c.fingerprint).collect();
+        let (mut named, mut nodes) =
+            (HashSet::new(), NodeMemo::new(self.repository.limits.memo_kept_min));
+        for other in self.others {
+            self.name_chunks(&other.root, &mut named, &mut nodes)?;
+        }
         self.each_tree(&arenas, |_, entries| {
-            let trees = entries.iter().filter_map(Entry::tree).flat_map(|tree| &tree.refs);
-            named.extend(trees.map(|chunk| chunk.fingerprint));
+            for tree in entries.iter().filter_map(Entry::tree) {
+                self.name_chunks(tree, &mut named, &mut nodes)?;
+            }
             Ok(())
         })?;
         let mut found: Vec<LostSnapshot> = Vec::new();
@@ -103,6 +109,25 @@ impl Finder<'_> {
         })?;
         let Some(only) = found.pop().filter(|_| found.is_empty()) else { return Ok(None) };
         Ok(if only.was_committed || self.is_whole(&only)? { Some(only) } else { None })
+    }
+
+    /// Names every chunk of a directory's tree, also those below the nodes of a large one.
+    fn name_chunks(
+        &self,
+        tree: &Recipe,
+        named: &mut HashSet<Fingerprint>,
+        nodes: &mut NodeMemo<()>,
+    ) -> Result<(), RepositoryError> {
+        let names = for_each_chunk::<_, RepositoryError>(tree, self.reader, &mut |chunk, level| {
+            named.insert(chunk.fingerprint);
+            let is_known = level > 0 && nodes.was_met(NodeKey::of_node(chunk, level));
+            Ok(if is_known { Visit::Past } else { Visit::Into })
+        });
+        match names {
+            // What a lost node names is not known.
+            Err(error) if error.is_damage() || error.is_unknown() => Ok(()),
+            other => other,
+        }
     }
 
     /// False for what a backup wrote that failed: arenas are written side by side, so the last tree

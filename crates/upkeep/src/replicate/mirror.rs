@@ -5,20 +5,23 @@
 //! A replica that has something of its own is left alone, because no collection has asked what that
 //! needs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, ListedArena, ListedArenas};
+use strongroom_arena::{
+    ARENAS_FOLDER, ArenaName, ArenaStore, CacheLimits, ListedArena, ListedArenas,
+};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName};
 use strongroom_base::{Cancel, Monitor, Progress, SnapshotId};
 use strongroom_repository::objects::{
     COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER,
 };
-use strongroom_repository::{Collections, Repository, RepositoryError};
+use strongroom_repository::{Collections, Repository, RepositoryError, SlotSets};
 
 use super::plan::{ended, list, refuse_another};
 use super::send::{Sent, Way};
 use crate::flight::{each_in_flight, requests_between};
+use crate::reckoning::{Condemned, reckon};
 
 /// What is going to be removed from a replica.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,18 +64,17 @@ pub fn plan_mirror(
     Ok(plan)
 }
 
-/// Carries it out.
+/// Carries it out, once it was reckoned that what stays in the replica needs nothing that goes.
 pub fn mirror(
     repository: &Repository,
-    target: &dyn Backend,
+    place: &Arc<dyn Backend>,
     plan: &MirrorPlan,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<MirrorOutcome, RepositoryError> {
-    let source = repository.backend();
+    let (source, target) = (repository.backend(), &**place);
     let requests = requests_between(source, target);
     let way = Way { source, target, arena_bytes: repository.config.arena_bytes };
-    let place = || target.describe();
     let mut failed = None;
     let send = |info: &ObjectInfo| way.send(info);
     each_in_flight(&plan.collections, requests, cancel, &send, &mut |info, sent| {
@@ -83,7 +85,10 @@ pub fn mirror(
         });
     })?;
     if let Some(what) = failed {
-        return Err(RepositoryError::NotMirrored { place: place(), what });
+        return Err(RepositoryError::NotMirrored { place: target.describe(), what });
+    }
+    if !plan.remove.is_empty() {
+        reckon_in(&repository.copy_in(place.clone()), plan, monitor, cancel)?;
     }
     let mut outcome = MirrorOutcome::default();
     let mut progress =
@@ -106,6 +111,24 @@ pub fn mirror(
         })?;
     }
     Ok(outcome)
+}
+
+/// Reckons that the snapshots that stay in a replica need nothing of what goes.
+fn reckon_in(
+    replica: &Repository,
+    plan: &MirrorPlan,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<(), RepositoryError> {
+    let arenas: HashSet<ArenaName> =
+        plan.remove.iter().filter_map(|info| ArenaName::of(&info.name)).collect();
+    let snapshots = plan.remove.iter().filter(|info| info.name.folder() == SNAPSHOTS_FOLDER);
+    let condemned = Condemned {
+        snapshots: snapshots.filter_map(|info| info.name.file().parse().ok()).collect(),
+        slots: &SlotSets::default(),
+        objects: &|name| arenas.contains(&name),
+    };
+    reckon(replica, &condemned, monitor, cancel)
 }
 
 fn names(backend: &dyn Backend, folder: &str) -> Result<HashMap<ObjectName, u64>, RepositoryError> {

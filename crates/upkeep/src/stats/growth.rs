@@ -107,7 +107,8 @@ fn costs(
         if members.is_empty() {
             continue;
         }
-        let mut count = Count::of(members[0].id, SnapshotNumber::at(place));
+        let mut count =
+            Count::of(members[0].id, SnapshotNumber::at(place), counter.reader.limits());
         for snapshot in &members {
             counter.count(snapshot, &mut count)?;
         }
@@ -129,7 +130,7 @@ fn points(
     growth: &mut Growth,
 ) -> Result<(), RepositoryError> {
     let Some(first) = snapshots.first() else { return Ok(()) };
-    let mut count = Count::of(first.id, SnapshotNumber::at(0));
+    let mut count = Count::of(first.id, SnapshotNumber::at(0), counter.reader.limits());
     let mut bytes = 0_u64;
     for snapshot in snapshots {
         counter.count(snapshot, &mut count)?;

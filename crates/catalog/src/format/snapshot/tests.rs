@@ -91,6 +91,15 @@ fn a_guarantee_is_one_more_key() {
 }
 
 #[test]
+fn missing_paths_are_one_more_key() {
+    let missing = vec![b"/srv".to_vec()];
+    let short = Snapshot { missing, features: Vec::new(), seen: 0, ..snapshot() };
+    let packed = with(&plain(), 22, b"\x81\x44/srv");
+    assert_eq!(pack_snapshot(&short), packed);
+    assert_eq!(unpack_snapshot(ID, &packed), Ok(short));
+}
+
+#[test]
 fn what_the_owner_took_over_is_older_than_what_was_made_here() {
     let origin =
         Origin { program: "borg".to_owned(), repository: "r".to_owned(), snapshot: "s".to_owned() };
@@ -128,7 +137,7 @@ fn engine_11_a_feature_that_must_be_known_is_unknown_and_another_is_kept() {
     let optional = with(&plain(), 15, &[0x82, 0x05, 0x18, 0x63]);
     assert_eq!(unpack_snapshot(ID, &optional).unwrap().features, [5, 99]);
     // A key without a feature refers to nothing, and is passed over.
-    assert!(unpack_snapshot(ID, &with(&plain(), 22, &[0x05])).is_ok());
+    assert!(unpack_snapshot(ID, &with(&plain(), 23, &[0x05])).is_ok());
 }
 
 #[test]

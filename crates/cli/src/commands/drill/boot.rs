@@ -19,6 +19,7 @@ use crate::context::{Context, ReplicaArgs};
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete, from_line};
+use crate::spans;
 use crate::terminal::{path_json, printable, printable_text};
 
 /// How long a machine may take to show that it lives.
@@ -56,7 +57,7 @@ pub struct BootArgs {
     #[arg(long, value_name = "PORT", requires = "boot", conflicts_with = "no_network",
         value_parser = clap::value_parser!(u16).range(1..))]
     expect_port: Vec<u16>,
-    /// Wait this long at most [default: 5m]
+    /// Wait this long at most [default: 5min]
     #[arg(long, value_name = "SPAN", requires = "boot", value_parser = span)]
     within: Option<Duration>,
     /// Write a picture of its screen, as PNG, to this file [default: one in the cache]
@@ -67,7 +68,7 @@ pub struct BootArgs {
 }
 
 fn span(text: &str) -> Result<Duration, String> {
-    match u64::try_from(dates::span(text)?) {
+    match u64::try_from(spans::parse(text)?) {
         Ok(nanos) if nanos > 0 => Ok(Duration::from_nanos(nanos)),
         _ => Err("it must be longer than nothing".to_owned()),
     }

@@ -6,6 +6,7 @@ use strongroom_base::units::parse_bytes;
 use strongroom_catalog::{Entry, EntryKind};
 
 use crate::dates;
+use crate::spans;
 
 /// Only entries of these sizes, times and kinds.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -86,8 +87,10 @@ fn sizes(text: &str) -> Result<Sizes, String> {
 }
 
 fn moment_or_span(text: &str) -> Result<Timestamp, String> {
-    if let Ok(span) = dates::span(text) {
-        return Ok(dates::ago(span));
+    match spans::parse(text) {
+        Ok(span) => return Ok(dates::ago(span)),
+        Err(why) if spans::is_meant(text) => return Err(why),
+        Err(_) => {}
     }
     let wrong = "write a date such as 2026-11-20, a time such as 2026-11-20T08:15, or a span before \
                  now such as 36h or 14d";

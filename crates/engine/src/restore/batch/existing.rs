@@ -96,7 +96,7 @@ impl<'b> Shared<'b> {
         for (number, file) in self.batch.files.iter().enumerate() {
             cancel.check()?;
             let wants = &self.batch.wants[file.first_want..file.first_want + file.wants];
-            // A batch holds at most ENTRIES_MAX files and a few.
+            // A batch is bounded.
             let number = number as u32;
             let before = needed.len();
             match file.making {

@@ -1,9 +1,10 @@
 //! What a batch gathers: files, the chunks and holes that they need, names, and directories.
 //!
-//! A batch is bounded, and any snapshot is restored in batches: a file that needs more than it has room for is
+//! A batch is bounded ([`SizeLimits`]), and any snapshot is restored in batches: a file that needs more than it has room for is
 //! added in parts, batch after batch.
 
-use strongroom_base::{Fingerprint, Location};
+use strongroom_base::regimes::{Regime, reached_if};
+use strongroom_base::{Fingerprint, Location, SizeLimits};
 use strongroom_catalog::recipe::check_length;
 use strongroom_catalog::{ChunkRef, Entry, Metadata, RecipeReader};
 use strongroom_repository::ChunkReader;
@@ -11,12 +12,6 @@ use strongroom_source::DirectoryId;
 
 use crate::error::EngineError;
 use crate::restore::behind::FlushedTarget;
-
-/// A batch is written once it wants this many chunks and holes (about 20 MiB of memory). In unit
-/// tests it is small, so that small files need many.
-pub const WANTS_MAX: usize = if cfg!(test) { 50 } else { 200_000 };
-/// A batch is written once it holds this many files, further names of files, and directories.
-const ENTRIES_MAX: usize = if cfg!(test) { 100 } else { 25_000 };
 
 /// A name in a directory of the target.
 pub type NameIn = (DirectoryId, Vec<u8>);
@@ -123,14 +118,18 @@ impl<'r> PendingFile<'r> {
 impl Batch {
     /// Adds a file and what it needs, or as much of it as there is room for. Returns false if there
     /// is more: then the batch has to be written, and the rest to be added to the next.
-    pub fn add(&mut self, file: &mut PendingFile<'_>) -> Result<bool, EngineError> {
+    pub fn add(
+        &mut self,
+        file: &mut PendingFile<'_>,
+        limits: &SizeLimits,
+    ) -> Result<bool, EngineError> {
         // A batch is bounded.
         let number = self.files.len() as u32;
         let first_want = self.wants.len();
         let mut holes = Vec::new();
         let mut lost = file.invalid.clone();
         let mut is_last = lost.is_some();
-        while !is_last && self.wants.len() + self.holes < WANTS_MAX {
+        while !is_last && self.wants.len() + self.holes < limits.batch_wants_max {
             match file.recipe.next_chunk().map_err(EngineError::from) {
                 Ok(None) => is_last = true,
                 Ok(Some((offset, hole))) if hole.is_hole() => {
@@ -156,6 +155,7 @@ impl Batch {
             first_want,
             wants: self.wants.len() - first_want,
         });
+        reached_if(!is_last, Regime::FileInParts);
         Ok(is_last)
     }
 
@@ -170,9 +170,12 @@ impl Batch {
     }
 
     /// True if it is time to write.
-    pub fn is_full(&self) -> bool {
+    pub fn is_full(&self, limits: &SizeLimits) -> bool {
         let entries = self.files.len() + self.links.len() + self.closed.len();
-        self.wants.len() + self.holes >= WANTS_MAX || entries >= ENTRIES_MAX
+        let is_full = self.wants.len() + self.holes >= limits.batch_wants_max
+            || entries >= limits.batch_entries_max;
+        reached_if(is_full, Regime::BatchFull);
+        is_full
     }
 }
 

@@ -41,7 +41,7 @@ pub enum Needs {
 impl Model {
     /// Does one thing, chosen at random.
     pub fn step(&mut self) {
-        match self.random.below(33) {
+        match self.random.below(35) {
             0..=2 => self.edit(),
             3..=6 => self.backup(),
             7 => self.partial_backup(),
@@ -55,7 +55,7 @@ impl Model {
             18 => self.damage(false),
             19 | 20 => self.forget(),
             21 => self.remember(),
-            22 => self.prune(),
+            22 | 33 | 34 => self.prune(),
             23 => self.defragment(),
             24 => self.drill(),
             25..=28 => self.store_regions(),

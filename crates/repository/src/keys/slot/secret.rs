@@ -26,6 +26,7 @@ pub(super) const SEALED_BYTES: RangeInclusive<usize> =
     FULL_BYTES + TAG_BYTES..=PUT_ONLY_BYTES + DOMAIN_NAME_BYTES_MAX + TAG_BYTES;
 
 /// What a slot holds, once it is opened.
+#[derive(Clone)]
 pub enum SlotSecret {
     /// All.
     Full {

@@ -1,0 +1,177 @@
+//! A backup of nothing is no success, and a unit that means other things elsewhere is refused.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::runs::{say, with_profile};
+use crate::world::{Run, World, has_program, is_root, program, skipped};
+
+/// A night that may remove what it can.
+const NIGHT: &str = r#"
+[default.backup]
+paths = ["~/tree"]
+[default.forget]
+keep-last = 1
+[default.prune]
+max-unused = 0
+"#;
+
+fn files(world: &World, snapshot: &str) -> usize {
+    let listed = world.run(["--json", "ls", "--recursive", snapshot]).exits(0);
+    listed.events("entry").iter().filter(|entry| entry["kind"] == "file").count()
+}
+
+fn snapshots(world: &World) -> usize {
+    world.say("--json snapshots").exits(0).events("snapshot").len()
+}
+
+fn empty(folder: &Path) {
+    fs::remove_dir_all(folder).unwrap();
+    fs::create_dir(folder).unwrap();
+}
+
+/// Home folders of many hosts are below a directory that may be searched and not listed.
+#[test]
+fn kept_1_4_a_home_below_a_directory_that_may_only_be_searched_is_stored() {
+    let cannot = (!is_root() || !has_program("setpriv")).then_some("setpriv is for root");
+    if skipped("another user", cannot) {
+        return;
+    }
+    let world = World::with_repository();
+    let home = world.path("home");
+    let anna = home.join("anna");
+    fs::create_dir_all(anna.join("deep")).unwrap();
+    fs::write(anna.join("deep/letter"), "Dear all").unwrap();
+    let copy = world.path("strongroom");
+    fs::copy(program(), &copy).unwrap();
+    fs::create_dir(world.path("cache")).unwrap();
+    let owned = [world.repository(), world.path("cache"), anna.clone()];
+    let owner = Command::new("chown").args(["-R", "65534:65534"]).args(owned).status();
+    assert!(owner.unwrap().success());
+    for folder in [world.folder.path(), &home] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o711)).unwrap();
+    }
+    let by_anna = |words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(&copy).args(words);
+        world.surround(&mut command);
+        Run::of(command.current_dir(&anna).output().unwrap())
+    };
+    let path = anna.to_str().unwrap();
+    by_anna(&["backup", path]).exits(0).says("1 file");
+    by_anna(&["backup", "."]).exits(0).says("1 unchanged");
+    by_anna(&["backup", &format!("{path}/deep/letter")]).exits(0).says("1 file");
+    by_anna(&["diff", "latest~1", "--with", path]).exits(0);
+    fs::remove_dir_all(anna.join("deep")).unwrap();
+    by_anna(&["restore", "latest~1", "--in-place"]).exits(0);
+    assert_eq!(fs::read(anna.join("deep/letter")).unwrap(), b"Dear all");
+    by_anna(&["restore", "latest~1", "--target", &format!("{path}/back")]).exits(0);
+    // What is asked for and cannot be reached at all leaves nothing.
+    fs::set_permissions(&anna, fs::Permissions::from_mode(0o700)).unwrap();
+    let owner = Command::new("chown").args(["0:0"]).arg(&anna).status();
+    assert!(owner.unwrap().success());
+    let count = || by_anna(&["--json", "snapshots"]).exits(0).events("snapshot").len();
+    let before = count();
+    by_anna(&["backup", path]).exits(1).warns("Permission denied").warns("nothing is backed up");
+    assert_eq!(count(), before);
+    assert_eq!(fs::read_dir(world.repository().join("sessions")).unwrap().count(), 0);
+    fs::write(world.path("open"), "open").unwrap();
+    let open = world.path("open");
+    by_anna(&["backup", path, open.to_str().unwrap()]).exits(3).warns("Permission denied");
+    assert_eq!(count(), before + 1);
+}
+
+/// The mount is gone for some nights: nothing that was good goes, until the owner says so.
+#[test]
+fn kept_1_4_nights_without_the_mount_remove_nothing() {
+    let world = with_profile(NIGHT);
+    say(&world, "run").exits(0);
+    let good = files(&world, "latest");
+    assert!(good > 0);
+    empty(&world.tree());
+    for night in 1..=3 {
+        let run = say(&world, "run").exits(3);
+        assert!(run.out.contains("left out: the backup is doubtful"), "{night}: {}", run.out);
+        assert!(run.err.contains("it is empty, and was not at the last backup"), "{}", run.err);
+        let status = say(&world, "status --json").exits(3).summary();
+        assert_eq!(status["state"], "warning");
+        assert_eq!(status["last_run"]["steps"][0]["outcome"], "doubtful");
+        let time = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        assert!(time(&status["last_good_backup"]) < time(&status["last_run"]["started"]));
+    }
+    // By hand neither.
+    world.say("forget --keep-last 1").exits(3).warns("far fewer files").says("keep: frozen");
+    world.say("prune --max-unused 0").exits(0);
+    assert_eq!(files(&world, "latest~3"), good);
+    // It is meant so: one word, and all is as it was.
+    world.say("forget --accept latest").exits(0);
+    say(&world, "run").exits(0);
+    assert_eq!((snapshots(&world), files(&world, "latest")), (1, 0));
+    say(&world, "status").exits(0);
+    say(&world, "run").exits(0);
+}
+
+/// One of two sources is gone, and it is the smaller: no count of files shows that.
+#[test]
+fn kept_1_4_one_source_of_two_that_is_gone_costs_none_of_its_files() {
+    let world = World::with_tree(1);
+    let little = world.path("little");
+    fs::create_dir(&little).unwrap();
+    fs::write(little.join("key"), "secret").unwrap();
+    let (tree, little) = (world.tree(), little.to_str().unwrap().to_owned());
+    let backup = || world.run(["backup", tree.to_str().unwrap(), &little]);
+    backup().exits(0);
+    empty(Path::new(&little));
+    for _ in 0..3 {
+        backup().exits(3).warns("little").warns("it is empty, and was not at the last backup");
+        world.say("forget --keep-last 1").exits(0).says("lacks a source, and none follows");
+        world.say("prune --max-unused 0").exits(0);
+    }
+    world.say(&format!("cat latest~3:{little}/key")).exits(0).says("secret");
+    world.say("forget --accept latest").exits(0);
+    backup().exits(0);
+    world.say("forget --keep-last 1").exits(0).says("forgotten");
+    assert_eq!(snapshots(&world), 1);
+}
+
+/// A program whose output ends up empty, or says why it failed.
+#[test]
+fn kept_1_4_a_stream_of_nothing_or_of_next_to_nothing_is_said() {
+    let world = World::with_repository();
+    let dump = vec![b'x'; 1 << 16];
+    world.feed("backup --stdin dump", &dump).exits(0);
+    world.feed("backup --stdin dump", b"").exits(3).warns("it is empty");
+    world.feed("backup --stdin dump", b"connection refused").exits(3).warns("than usual");
+    world.say("backup --stdin dump --stdin-from-command true").exits(3).warns("it is empty");
+    world.say("forget --keep-last 1").exits(3).says("keep: frozen");
+    assert_eq!(snapshots(&world), 4);
+    world.feed("backup --stdin dump", &dump).exits(0);
+    world.say("forget --keep-last 1").exits(3).says("keep: frozen");
+}
+
+#[test]
+fn kept_1_5_months_are_not_minutes() {
+    let world = World::with_tree(1);
+    world.backup().exits(0);
+    world.backup().exits(0);
+    for unit in ["6m", "3M", "5h30m"] {
+        let run = world.say(&format!("forget -n --keep-within {unit}")).exits(2);
+        run.warns("min").warns("mo");
+        world.say(&format!("forget -n --keep-last 1 --quarantine {unit}")).exits(2).warns("mo");
+        world.say(&format!("find --newer {unit} x")).exits(2).warns("mo");
+        world.say(&format!("prune -n --patience {unit}")).exits(2).warns("mo");
+    }
+    for unit in ["6mo", "90min", "1y5m7d2h", "1y5mo7d2h", "5h30min"] {
+        world.say(&format!("forget -n --keep-within {unit}")).exits(0).says("0 snapshots");
+    }
+    let profile =
+        "[default.backup]\npaths = [\"~/tree\"]\n[default.forget]\nkeep-within = \"6m\"\n";
+    let world = with_profile(profile);
+    let check = say(&world, "profile check").warns("6min").warns("6mo");
+    assert_ne!(check.code, Some(0));
+    let run = say(&world, "run");
+    assert!(run.code != Some(0) && run.out.contains("failed: forget"), "{}", run.out);
+}

@@ -1,0 +1,380 @@
+//! The second reckoning: what a collection is about to remove is checked once more, by code that
+//! shares nothing with the first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use strongroom_arena::{ArenaContent, ArenaName, CacheLimits, ListedArenas};
+use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Silent, SnapshotId};
+use strongroom_catalog::recipe::{Visit, for_each_chunk};
+use strongroom_catalog::{Recipe, Snapshot};
+use strongroom_repository::{
+    ArenaSlots, ChunkReader, Collections, Forgotten, Found, Repository, RepositoryError, Selection,
+    SlotSets, SnapshotEvent, SnapshotWalk, create_plan, create_verdict, list_snapshots,
+};
+use strongroom_testkit::Image;
+use strongroom_testkit::damage::Objects;
+use strongroom_testkit::tree::{TreeOptions, grow, mutate};
+use strongroom_upkeep::{
+    Later, MirrorPlan, PruneOptions, PruneOutcome, VerifyDepth, defragment, forget, mirror, prune,
+    prune_later, remember, replicate, undo_prune, verify,
+};
+
+use crate::world::World;
+
+const ALL: PruneOptions = PruneOptions {
+    unused_percent_max: 0,
+    rewritten_max: None,
+    time_max: None,
+    patience: Duration::MAX,
+    dry_run: false,
+};
+
+/// A few arenas of it.
+const SMALL: TreeOptions =
+    TreeOptions { entries: 12, chunk_bytes: 6 << 10, file_bytes_max: 60 << 10 };
+
+/// So many names that the recipe of the directory's tree has a node.
+const NAMES: usize = 6000;
+
+/// A directory of many names, and one beside it.
+fn large(seed: u64) -> World {
+    let world = World::bare(seed);
+    for number in 0..NAMES {
+        let name = format!("many/a name that takes some room in a tree {number:06}");
+        world.write(&name, &(number as u64).to_le_bytes());
+    }
+    world.write("few/one", b"one file in a small directory");
+    world
+}
+
+#[track_caller]
+fn assert_whole(world: &World, id: SnapshotId, image: &Image, what: &str) {
+    let repository = world.open();
+    let outcome = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+    assert!(outcome.is_sound(), "{what}: {:?}, {:?}", outcome.faults, outcome.affected);
+    world.assert_holds(&repository, id, image, what);
+}
+
+/// The shortest reproduction: one backup, nothing forgotten.
+#[test]
+fn kept_1_1_a_directory_of_many_names_outlives_every_prune() {
+    let world = large(1);
+    let first = world.backup().snapshot;
+    assert!(first.root.refs.len() == 1, "the tree of `/` is small");
+    let image = world.image();
+    let none = prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    assert_eq!((none.collection, none.carried.arenas_removed), (None, 0), "all of it is needed");
+    assert_whole(&world, first.id, &image, "nothing was forgotten");
+
+    std::fs::remove_file(world.tree().join("few/one")).unwrap();
+    let second = world.backup().snapshot.id;
+    let image = world.image();
+    forget(&world.open(), &[first.id]).unwrap();
+    prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    assert_whole(&world, second, &image, "the first was forgotten");
+
+    let gathered = defragment(&world.open(), second, u64::MAX, &Silent, &Cancel::new()).unwrap();
+    let newest = gathered.and_then(|gathered| gathered.to).unwrap_or(second);
+    prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    assert_whole(&world, newest, &image, "brought together");
+}
+
+/// A large directory is no reason to overlook that a snapshot was removed which was never forgotten.
+#[test]
+fn kept_1_1_a_snapshot_with_a_large_directory_that_was_removed_stops_a_prune() {
+    let world = large(2).with_cache();
+    world.write("few/other", b"another");
+    let first = world.backup().snapshot.id;
+    world.objects.remove(&snapshot_object(first)).unwrap();
+    let error = prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap_err();
+    let RepositoryError::NotCollectable { why, .. } = &error else { panic!("{error}") };
+    assert_eq!(why, "it was removed without having been forgotten");
+    let outcome = verify(&world.open(), VerifyDepth::Structure, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(outcome.lost_snapshots.len(), 1);
+    let [lost] = &outcome.lost_snapshots[..] else { unreachable!() };
+    assert_eq!((lost.id, lost.was_committed), (first, true));
+}
+
+/// All slots of a repository, and those of them that its snapshots need, found by the plainest way.
+struct Slots {
+    all: BTreeSet<Location>,
+    needed: BTreeSet<Location>,
+}
+
+impl Slots {
+    fn of(repository: &Repository) -> Self {
+        let reader = ChunkReader::new(repository, CacheLimits::default()).unwrap();
+        let (mut all, mut needed) = (BTreeSet::new(), BTreeSet::new());
+        let mut bases: BTreeMap<Location, Vec<Location>> = BTreeMap::new();
+        for newest in ListedArenas::list(repository.backend()).unwrap().newest() {
+            let arena = reader.store().arena(newest.name.id).unwrap();
+            for (slot, entry) in arena.slots() {
+                let place = Location { arena: arena.id, slot };
+                if entry.fingerprint != Fingerprint::ZERO {
+                    all.insert(place);
+                    bases.insert(place, entry.bases.to_vec());
+                }
+            }
+        }
+        let mut need = |recipe: &Recipe| {
+            for_each_chunk::<_, RepositoryError>(recipe, &reader, &mut |chunk, _| {
+                needed.insert(chunk.location);
+                Ok(Visit::Into)
+            })
+            .unwrap();
+        };
+        for snapshot in &list_snapshots(repository).unwrap().snapshots {
+            let mut walk = SnapshotWalk::new(&Found::root(snapshot), &reader, &Cancel::new());
+            while let Some(event) = walk.next().unwrap() {
+                match event {
+                    SnapshotEvent::Enter(directory) => need(directory.tree),
+                    SnapshotEvent::Leaf { entry, .. } => {
+                        entry.content().into_iter().for_each(&mut need)
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let of_deltas = needed.iter().flat_map(|place| &bases[place]).copied();
+        let of_deltas: Vec<Location> = of_deltas.collect();
+        needed.extend(of_deltas);
+        Self { all, needed }
+    }
+
+    fn in_arena(&self, arena: ArenaId) -> impl Iterator<Item = Location> {
+        self.all.range(Location { arena, slot: 0 }..=Location { arena, slot: u32::MAX }).copied()
+    }
+}
+
+/// What a prune does that finds a verdict of another program which removes this.
+fn carry_out(
+    world: &World,
+    objects: &Objects,
+    slots: SlotSets,
+) -> (Result<(), RepositoryError>, Objects) {
+    let backend = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
+    let repository = world.open_over(backend.clone()).unwrap();
+    let forgotten = list_snapshots(&repository).unwrap().forgotten.into_iter();
+    let snapshots =
+        forgotten.map(|Snapshot { id, domain, sequence, .. }| Forgotten { id, domain, sequence });
+    let verdict = Selection { snapshots: snapshots.collect(), slots };
+    assert!(create_plan(&repository, 1, &verdict).unwrap());
+    create_verdict(&repository, 1, &verdict).unwrap();
+    let outcome = prune(&repository, &ALL, &Silent, &Cancel::new()).map(drop);
+    (outcome, backend.snapshot())
+}
+
+/// The arenas that exist.
+fn arenas(objects: &Objects) -> BTreeSet<String> {
+    let names = objects.keys().filter(|name| name.folder() == "arenas");
+    names.map(|name| name.to_string()).collect()
+}
+
+/// A verdict of another program that removes any one slot, or any arena as a whole: if a snapshot
+/// needs it, nothing is removed; if none does, it goes.
+#[test]
+fn no_slot_that_a_snapshot_needs_is_removed() {
+    let world = World::bare(7);
+    grow(&world.tree(), 7, SMALL);
+    let mut snapshots = Vec::new();
+    for version in 0..4 {
+        snapshots.push(world.backup().snapshot.id);
+        mutate(&world.tree(), version, SMALL);
+    }
+    forget(&world.open(), &snapshots[1..3]).unwrap();
+    let objects = world.objects.snapshot();
+    let slots = Slots::of(&world.open());
+    let (mut kept, mut gone) = (0, 0);
+    let ids: BTreeSet<ArenaId> = slots.all.iter().map(|place| place.arena).collect();
+    let single = slots.all.iter().map(|place| {
+        let set = BTreeMap::from([(place.arena, ArenaSlots::of([place.slot]))]);
+        (vec![*place], SlotSets(set))
+    });
+    let whole = ids.iter().map(|id| {
+        (slots.in_arena(*id).collect(), SlotSets(BTreeMap::from([(*id, ArenaSlots::All)])))
+    });
+    for (places, sets) in single.chain(whole) {
+        let needed = places.iter().filter(|place| slots.needed.contains(place)).count();
+        match carry_out(&world, &objects, sets) {
+            (Err(RepositoryError::Miscounted { place, .. }), after) => {
+                assert!(needed > 0, "{places:?} is not needed");
+                assert!(slots.all.contains(&place), "{places:?}: {place:?} exists");
+                assert_eq!(arenas(&objects), arenas(&after), "{places:?}: nothing was removed");
+                kept += 1;
+            }
+            (Ok(()), after) => {
+                assert_eq!(needed, 0, "{places:?} is needed");
+                assert_ne!(arenas(&objects), arenas(&after), "{places:?} went");
+                gone += 1;
+            }
+            (Err(error), _) => panic!("{places:?}: {error}"),
+        }
+    }
+    assert!(kept > 50 && gone > 10, "{kept} were kept, {gone} went");
+}
+
+/// A chunk that was lost and stored again is needed where it is now, and by fingerprint alone.
+#[test]
+fn the_last_copy_of_a_chunk_that_moved_is_not_removed() {
+    let world = World::new(8);
+    let first = world.backup().snapshot.id;
+    let image = world.image();
+    let objects = world.objects.snapshot();
+    let names = objects.keys().filter_map(ArenaName::of);
+    for lost in names.filter(|name| ArenaContent::of(name.id) == ArenaContent::Data) {
+        world.objects.remove(&lost.object()).unwrap();
+    }
+    let second = world.backup().snapshot.id;
+    world.assert_holds(&world.open(), first, &image, "its chunks were stored again");
+    forget(&world.open(), &[second]).unwrap();
+    let objects = world.objects.snapshot();
+    let again: Vec<ArenaId> =
+        objects.keys().filter_map(ArenaName::of).map(|name| name.id).collect();
+    let mut needed = 0;
+    for arena in again {
+        let sets = SlotSets(BTreeMap::from([(arena, ArenaSlots::All)]));
+        match carry_out(&world, &objects, sets) {
+            (Err(RepositoryError::Miscounted { snapshot, .. }), after) => {
+                assert_eq!(snapshot, first);
+                assert_eq!(arenas(&objects), arenas(&after));
+                needed += 1;
+            }
+            (Ok(()), after) => {
+                let world_of = world.open_objects(&after).unwrap();
+                world.assert_holds(&world_of, first, &image, "it needs nothing of that arena");
+            }
+            (Err(error), _) => panic!("{arena}: {error}"),
+        }
+    }
+    assert!(needed > 0);
+}
+
+/// While an arena that stays cannot be read, nothing is removed.
+#[test]
+fn nothing_is_removed_while_an_arena_cannot_be_read() {
+    let world = World::bare(9);
+    grow(&world.tree(), 9, SMALL);
+    let first = world.backup().snapshot.id;
+    mutate(&world.tree(), 9, SMALL);
+    world.backup();
+    forget(&world.open(), &[first]).unwrap();
+    let slots = Slots::of(&world.open());
+    let unneeded = slots.all.difference(&slots.needed).next().copied().unwrap();
+    let mut objects = world.objects.snapshot();
+    let needed = slots.needed.iter().find(|place| place.arena != unneeded.arena).unwrap();
+    let name = ArenaName::first(needed.arena).object();
+    objects.get_mut(&name).unwrap().truncate(100);
+    let condemned = BTreeMap::from([(unneeded.arena, ArenaSlots::of([unneeded.slot]))]);
+    let (outcome, after) = carry_out(&world, &objects, SlotSets(condemned));
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, RepositoryError::NotCollectable { .. }), "{error}");
+    assert_eq!(arenas(&objects), arenas(&after));
+}
+
+/// What is to go from a replica is reckoned there.
+#[test]
+fn a_mirror_removes_nothing_that_a_snapshot_needs() {
+    let world = World::bare(10);
+    grow(&world.tree(), 10, SMALL);
+    world.backup();
+    let repository = world.open();
+    let memory = Arc::new(MemoryBackend::new());
+    let target: Arc<dyn Backend> = memory.clone();
+    replicate(repository.backend(), &*target, &Silent, &Cancel::new()).unwrap();
+    let before = memory.snapshot();
+    for info in target.list("arenas").unwrap() {
+        let plan = MirrorPlan { collections: Vec::new(), remove: vec![info] };
+        let error = mirror(&repository, &target, &plan, &Silent, &Cancel::new()).unwrap_err();
+        assert!(matches!(error, RepositoryError::Miscounted { .. }), "{error}");
+        assert_eq!(before, memory.snapshot(), "nothing was removed");
+    }
+}
+
+fn later(repository: &Repository) -> Later {
+    prune_later(repository, &ALL, &Silent, &Cancel::new()).unwrap()
+}
+
+#[track_caller]
+fn pruned(later: Later) -> PruneOutcome {
+    match later {
+        Later::Pruned(outcome) => *outcome,
+        Later::Doubted(found) => panic!("{:?}", found.faults),
+    }
+}
+
+/// Two snapshots, the first of which is forgotten.
+fn one_forgotten(seed: u64) -> (World, [(SnapshotId, Image); 2]) {
+    let world = World::bare(seed);
+    grow(&world.tree(), seed, SMALL);
+    let first = (world.backup().snapshot.id, world.image());
+    mutate(&world.tree(), seed, SMALL);
+    let second = (world.backup().snapshot.id, world.image());
+    forget(&world.open(), &[first.0]).unwrap();
+    (world, [first, second])
+}
+
+#[test]
+fn what_a_night_condemns_goes_in_the_next() {
+    let (world, [first, second]) = one_forgotten(11);
+    let before = arenas(&world.objects.snapshot());
+    let outcome = pruned(later(&world.open()));
+    assert!(outcome.condemned && outcome.carried.arenas_removed == 0);
+    assert_eq!(before, arenas(&world.objects.snapshot()), "nothing was removed yet");
+    world.assert_holds(&world.open(), first.0, &first.1, "it is only condemned");
+
+    let outcome = pruned(later(&world.open()));
+    assert!(!outcome.condemned && outcome.carried.snapshots == 1, "{outcome:?}");
+    assert!(before != arenas(&world.objects.snapshot()));
+    world.assert_holds(&world.open(), second.0, &second.1, "it was not forgotten");
+    assert_eq!(undo_prune(&world.open(), &Silent, &Cancel::new()).unwrap(), None);
+}
+
+#[test]
+fn what_is_condemned_can_be_brought_back() {
+    let (world, [first, second]) = one_forgotten(12);
+    assert!(pruned(later(&world.open())).condemned);
+    assert_eq!(remember(&world.open(), &[first.0]).unwrap(), [first.0], "a plan has taken it");
+    let undone = undo_prune(&world.open(), &Silent, &Cancel::new()).unwrap().unwrap();
+    assert_eq!((undone.snapshots, undone.late), (vec![first.0], Vec::new()));
+    let outcome = pruned(later(&world.open()));
+    assert!(!outcome.condemned && outcome.carried.snapshots == 0, "nothing is forgotten");
+    for (id, image) in [first, second] {
+        world.assert_holds(&world.open(), id, &image, "nothing was removed");
+    }
+}
+
+/// A prune that has decided is stronger than one who undoes, and the reverse.
+#[test]
+fn the_first_verdict_counts() {
+    let (world, [first, second]) = one_forgotten(13);
+    assert!(pruned(later(&world.open())).condemned);
+    let repository = world.open();
+    let plan = Collections::read(&repository).unwrap().open.unwrap();
+    create_verdict(&repository, plan.number, &plan.selection).unwrap();
+    let error = undo_prune(&repository, &Silent, &Cancel::new()).unwrap_err();
+    assert!(matches!(error, RepositoryError::Decided { collection: 1 }), "{error}");
+    prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    assert!(!list_snapshots(&world.open()).unwrap().readable().iter().any(|s| s.id == first.0));
+    world.assert_holds(&world.open(), second.0, &second.1, "it was not forgotten");
+}
+
+/// What was condemned may be needed to mend what a verification finds.
+#[test]
+fn nothing_goes_while_the_repository_is_not_sound() {
+    let (world, [first, _]) = one_forgotten(14);
+    assert!(pruned(later(&world.open())).condemned);
+    let needed = Slots::of(&world.open()).needed.into_iter().next().unwrap();
+    let name = ArenaName::first(needed.arena).object();
+    let object = world.objects.snapshot()[&name].clone();
+    world.objects.remove(&name).unwrap();
+    world.objects.create(&name, &object[..100]).unwrap();
+    let before = arenas(&world.objects.snapshot());
+    assert!(matches!(later(&world.open()), Later::Doubted(_)));
+    assert_eq!(before, arenas(&world.objects.snapshot()));
+    world.objects.remove(&name).unwrap();
+    world.objects.create(&name, &object).unwrap();
+    assert_eq!(pruned(later(&world.open())).carried.snapshots, 1, "{} went", first.0.short());
+}

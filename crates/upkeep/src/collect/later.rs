@@ -1,0 +1,95 @@
+//! `prune --later` and `prune --undo`: what is condemned today is removed by the next prune, and can
+//! be brought back until then.
+//!
+//! Nothing of this is a step of its own in the protocol: a plan may wait for its verdict as long as
+//! it likes, and a verdict may remove nothing (`docs/concurrency.md`). What a plan condemns, no writer
+//! relies on meanwhile, so it takes its space a day longer, and content that comes back is stored
+//! again.
+
+use strongroom_arena::CacheLimits;
+use strongroom_base::{Cancel, Monitor, SnapshotId};
+use strongroom_repository::{
+    ChunkReader, Collections, Repository, RepositoryError, Selection, Wishes, create_verdict,
+};
+
+use super::carry::carry_out;
+use super::{PruneOptions, PruneOutcome, Stage, prune_until};
+use crate::verify::{VerifyDepth, VerifyOutcome, verify};
+
+/// Removes what an earlier prune condemned, if the repository is sound, and condemns what no snapshot
+/// needs now. The next prune removes it.
+///
+/// # Errors
+///
+/// As [`prune`](super::prune).
+pub fn prune_later(
+    repository: &Repository,
+    options: &PruneOptions,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<Later, RepositoryError> {
+    let open = Collections::read(repository)?.open;
+    // What is decided is final, and was asked about before.
+    if !options.dry_run && open.is_some_and(|open| !open.decided) {
+        let found = verify(repository, VerifyDepth::Structure, monitor, cancel)?;
+        if !found.is_sound() {
+            return Ok(Later::Doubted(Box::new(found)));
+        }
+    }
+    prune_until(repository, options, Stage::Condemned, monitor, cancel)
+        .map(|outcome| Later::Pruned(Box::new(outcome)))
+}
+
+/// What came of a prune that removes later.
+#[derive(Debug)]
+pub enum Later {
+    /// It was done. If `condemned`, the last collection waits for the next prune.
+    Pruned(Box<PruneOutcome>),
+    /// Nothing was removed and nothing condemned, because the repository is not sound: what was
+    /// condemned before may be needed to mend it.
+    Doubted(Box<VerifyOutcome>),
+}
+
+/// What was brought back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undone {
+    /// The collection that removes nothing now.
+    pub collection: u64,
+    /// Snapshots that are no longer forgotten.
+    pub snapshots: Vec<SnapshotId>,
+    /// Snapshots that another collection has taken meanwhile.
+    pub late: Vec<SnapshotId>,
+}
+
+/// Brings back what the last prune condemned; none if nothing is condemned.
+///
+/// # Errors
+///
+/// [`RepositoryError::Decided`] if it is too late: a prune has begun to remove it.
+pub fn undo_prune(
+    repository: &Repository,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<Option<Undone>, RepositoryError> {
+    repository.check_mode()?;
+    repository.check_place()?;
+    let Some(open) = Collections::read(repository)?.open else { return Ok(None) };
+    let collection = open.number;
+    // The first verdict counts, whether it is this one or that of a prune at the same time.
+    let (verdict, _) = create_verdict(repository, collection, &Selection::default())?;
+    if verdict != Selection::default() {
+        return Err(RepositoryError::Decided { collection });
+    }
+    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    carry_out(repository, reader.store(), collection, &verdict, &|| false, monitor, cancel)?;
+    // Only now: while they are in a plan, the wishes cannot be taken back.
+    let wishes = Wishes::read(repository)?;
+    let (mut snapshots, mut late) = (Vec::new(), Vec::new());
+    for forgotten in open.selection.snapshots {
+        match wishes.undo(repository, forgotten.id)? {
+            true => snapshots.push(forgotten.id),
+            false => late.push(forgotten.id),
+        }
+    }
+    Ok(Some(Undone { collection, snapshots, late }))
+}

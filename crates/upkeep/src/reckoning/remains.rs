@@ -1,0 +1,208 @@
+//! Which slots there will be, once what is condemned is gone.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use strongroom_arena::{ArenaError, ArenaName, ListedArenas, SlotRef};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor};
+use strongroom_repository::{ChunkReader, Places, Repository, RepositoryError, SlotBits};
+
+use super::Condemned;
+
+/// A bit for each slot that will hold a chunk which can be read: its own bytes, and the bases of its
+/// delta.
+pub struct Remains {
+    /// The arenas, ascending, and where the bits of each begin; then the end of the last.
+    arenas: Vec<(ArenaId, usize)>,
+    bits: Vec<u64>,
+    /// The place in the list of the arena that was asked for last: the next is often the same.
+    last: Cell<usize>,
+    /// Arenas whose summaries cannot be read, and why.
+    unreadable: BTreeMap<ArenaId, String>,
+    /// Deltas with a base in one of those, and that arena.
+    unsure: BTreeMap<Location, ArenaId>,
+    /// Deltas that exist, and lack a base as soon as what is condemned is gone.
+    crippled: Places,
+}
+
+impl Remains {
+    /// Reads the summaries of all arenas that do not go as a whole.
+    pub fn read(
+        repository: &Repository,
+        reader: &ChunkReader,
+        condemned: &Condemned<'_>,
+        monitor: &dyn Monitor,
+        cancel: &Cancel,
+    ) -> Result<Self, RepositoryError> {
+        let listed = ListedArenas::list(repository.backend())?;
+        let mut remains = Self {
+            arenas: Vec::new(),
+            bits: Vec::new(),
+            last: Cell::new(0),
+            unreadable: BTreeMap::new(),
+            unsure: BTreeMap::new(),
+            crippled: Places::default(),
+        };
+        let mut bases = Places::default();
+        for newest in listed.newest() {
+            cancel.check()?;
+            let id = newest.name.id;
+            monitor.working_on(newest.name.object().as_str().as_ref());
+            let mut there = SlotBits::default();
+            let stays = |name: ArenaName| !(condemned.objects)(name);
+            let read = each_slot_of(reader, &listed, id, stays, |_, slot, entry| {
+                let place = Location { arena: id, slot };
+                if !condemned.slots.contains(place) {
+                    there.insert(slot);
+                    entry.bases.iter().for_each(|base| bases.insert(*base));
+                }
+            });
+            match read {
+                Err(RepositoryError::Arena(error)) if error.is_unreadable() => {
+                    remains.unreadable.insert(id, error.to_string());
+                }
+                other => other?,
+            }
+            remains.arenas.push((id, remains.bits.len()));
+            remains.bits.extend_from_slice(there.as_slots().0);
+        }
+        remains.take_out_broken_deltas(&bases, repository, reader, cancel)?;
+        Ok(remains)
+    }
+
+    /// Takes out the deltas of which a base will not be there.
+    fn take_out_broken_deltas(
+        &mut self,
+        bases: &Places,
+        repository: &Repository,
+        reader: &ChunkReader,
+        cancel: &Cancel,
+    ) -> Result<(), RepositoryError> {
+        let mut missing = Places::default();
+        for arena in bases.arenas() {
+            let slots = bases.of(arena).into_iter().flat_map(SlotBits::iter);
+            let places = slots.map(|slot| Location { arena, slot });
+            places.filter(|place| !self.holds(*place)).for_each(|place| missing.insert(place));
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let (mut exist, mut deltas) = (Places::default(), Vec::new());
+        each_slot(repository, reader, cancel, |name, slot, entry| {
+            let place = Location { arena: name.id, slot };
+            if missing.contains(place) {
+                exist.insert(place);
+            }
+            let lacks = entry.bases.iter().filter(|base| missing.contains(**base));
+            deltas.extend(lacks.map(|base| (place, *base)));
+        })?;
+        for (place, base) in deltas {
+            if self.unreadable.contains_key(&base.arena) {
+                self.unsure.insert(place, base.arena);
+            } else if exist.contains(base) {
+                self.crippled.insert(place);
+            }
+            self.remove(place);
+        }
+        Ok(())
+    }
+
+    /// Whether a place will hold a chunk that can be read.
+    pub fn holds(&self, place: Location) -> bool {
+        self.word_of(place).is_some_and(|word| self.bits[word] >> (place.slot % 64) & 1 != 0)
+    }
+
+    /// Whether a place holds a delta that will lack a base because the base goes.
+    pub fn is_crippled(&self, place: Location) -> bool {
+        self.crippled.contains(place)
+    }
+
+    fn remove(&mut self, place: Location) {
+        if let Some(word) = self.word_of(place) {
+            self.bits[word] &= !(1 << (place.slot % 64));
+        }
+    }
+
+    fn word_of(&self, Location { arena, slot }: Location) -> Option<usize> {
+        let is_at = |place: usize| self.arenas.get(place).is_some_and(|(id, _)| *id == arena);
+        if !is_at(self.last.get()) {
+            let found = self.arenas.binary_search_by_key(&arena, |(id, _)| *id).ok()?;
+            self.last.set(found);
+        }
+        let place = self.last.get();
+        let word = self.arenas[place].1 + slot as usize / 64;
+        let end = self.arenas.get(place + 1).map_or(self.bits.len(), |(_, first)| *first);
+        (word < end).then_some(word)
+    }
+
+    /// Why it cannot be said whether a place will hold a chunk that can be read.
+    pub fn why_unreadable(&self, place: Location) -> Option<&str> {
+        let arena = self.unsure.get(&place).unwrap_or(&place.arena);
+        self.unreadable.get(arena).map(String::as_str)
+    }
+
+    /// Arenas whose summaries cannot be read, and why.
+    pub fn unreadable(&self) -> impl Iterator<Item = (ArenaId, &str)> {
+        self.unreadable.iter().map(|(id, why)| (*id, why.as_str()))
+    }
+}
+
+/// Calls `look` with each slot that holds a chunk now. What cannot be read is passed over.
+pub fn each_slot(
+    repository: &Repository,
+    reader: &ChunkReader,
+    cancel: &Cancel,
+    mut look: impl FnMut(ArenaName, u32, SlotRef<'_>),
+) -> Result<(), RepositoryError> {
+    let listed = ListedArenas::list(repository.backend())?;
+    for newest in listed.newest() {
+        cancel.check()?;
+        let id = newest.name.id;
+        match each_slot_of(reader, &listed, id, |_| true, &mut look) {
+            Err(RepositoryError::Arena(error)) if error.is_unreadable() => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// The same for the generations of one arena that `wanted` names: a slot exists if any genuine one
+/// has it.
+fn each_slot_of(
+    reader: &ChunkReader,
+    listed: &ListedArenas,
+    id: ArenaId,
+    wanted: impl Fn(ArenaName) -> bool,
+    mut look: impl FnMut(ArenaName, u32, SlotRef<'_>),
+) -> Result<(), RepositoryError> {
+    let store = reader.store();
+    let generations = listed.generations(id);
+    let Some(genuine) = store.genuine(generations)? else {
+        let what = "one of its generations may be planted, because their domains differ".to_owned();
+        return Err(ArenaError::Damaged { arena: id, what }.into());
+    };
+    let mut unread = None;
+    let mut are_read = 0;
+    for name in genuine.iter().map(|listed| listed.name).filter(|name| wanted(*name)) {
+        store.learn(name);
+        let arena = store.arena(id);
+        store.forget(id);
+        match arena {
+            Ok(arena) => {
+                let there = |entry: &SlotRef<'_>| entry.fingerprint != Fingerprint::ZERO;
+                let slots = arena.slots().filter(|(_, entry)| there(entry));
+                slots.for_each(|(slot, entry)| look(arena.name(), slot, entry));
+                are_read += 1;
+            }
+            Err(error) if error.is_unreadable() => unread = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if let Some(newest) = genuine.last() {
+        store.learn(newest.name);
+    }
+    match unread {
+        Some(error) if are_read == 0 => Err(error.into()),
+        _ => Ok(()),
+    }
+}
