@@ -68,8 +68,8 @@ pub use snapshots::{
     ListedSnapshots, Narrowing, SnapshotList, SnapshotName, find_snapshot, find_snapshot_among,
     list_known_snapshots, list_snapshots,
 };
-pub use usual::{OwnSeries, Usual};
 pub use useless::{Useless, find_useless, remove_useless};
+pub use usual::{OwnSeries, Usual};
 pub use vouchers::{read_vouchers, write_vouchers};
 pub use wishes::{Wishes, list_wishes_and_remarks};
 pub use write::basis::StreamBasis;
