@@ -32,7 +32,7 @@ pub fn prune_later(
     // What is decided is final, and was asked about before.
     if !options.dry_run && open.is_some_and(|open| !open.decided) {
         let found = verify(repository, VerifyDepth::Structure, monitor, cancel)?;
-        if !found.is_sound() {
+        if !found.is_sound() || !found.is_complete() {
             return Ok(Later::Doubted(Box::new(found)));
         }
     }
