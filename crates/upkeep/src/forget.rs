@@ -62,6 +62,9 @@ pub fn forget(repository: &Repository, snapshots: &[SnapshotId]) -> Result<usize
     with_kept_room(repository, || wish_to_forget(repository, snapshots))
 }
 
+/// How often a wish is overruled by a later one.
+const TRIES: u32 = 5;
+
 fn wish_to_forget(
     repository: &Repository,
     snapshots: &[SnapshotId],
@@ -75,7 +78,7 @@ fn wish_to_forget(
         }
     }
     // Only now: a hold that was made in between either finds these wishes, or is found here.
-    let wishes = Wishes::read(repository)?;
+    let mut wishes = Wishes::read(repository)?;
     let held = refuse_held(&wishes, &added);
     if held.is_err() {
         for snapshot in &added {
@@ -83,7 +86,16 @@ fn wish_to_forget(
         }
     }
     held?;
-    // What another has put behind them meanwhile may take them back.
+    // What is planted behind them may take them back: a later wish overrules it.
+    for _ in 0..TRIES {
+        if snapshots.iter().all(|snapshot| wishes.unreadable(*snapshot).is_none()) {
+            break;
+        }
+        for snapshot in snapshots {
+            wishes.add(repository, *snapshot)?;
+        }
+        wishes = Wishes::read(repository)?;
+    }
     for snapshot in snapshots {
         if let Some(name) = wishes.unreadable(*snapshot) {
             return Err(RepositoryError::NotForgotten { snapshot: *snapshot, name });

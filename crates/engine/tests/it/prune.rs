@@ -833,7 +833,7 @@ fn a_collection_that_goes_through_during_a_listing_is_not_overlooked() {
             assert_eq!(collect(&repository).unwrap().collection, Some(2));
             let mut new = objects.snapshot();
             new.retain(|name, _| name.folder() == "collections" && name.file().starts_with("2."));
-            assert_eq!(new.len(), 2);
+            assert_eq!(new.len(), 3, "a verdict, its copy, an end");
             for name in new.keys() {
                 objects.remove(name).unwrap();
             }
