@@ -28,7 +28,7 @@ pub fn prune_later(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Later, RepositoryError> {
-    let open = Collections::read(repository)?.open;
+    let open = Collections::read_settled(repository)?.open;
     // What is decided is final, and was asked about before.
     if !options.dry_run && open.is_some_and(|open| !open.decided) {
         let found = verify(repository, VerifyDepth::Structure, monitor, cancel)?;
@@ -73,7 +73,11 @@ pub fn undo_prune(
 ) -> Result<Option<Undone>, RepositoryError> {
     repository.check_mode()?;
     repository.check_place()?;
-    let Some(open) = Collections::read(repository)?.open else { return Ok(None) };
+    let collections = Collections::read_settled(repository)?;
+    if let Some((name, why)) = collections.blocked() {
+        return Err(RepositoryError::undecided(name, why));
+    }
+    let Some(open) = collections.open else { return Ok(None) };
     let collection = open.number;
     // The first verdict counts, whether it is this one or that of a prune at the same time.
     let (verdict, _) = create_verdict(repository, collection, &Selection::default())?;
