@@ -11,15 +11,17 @@
 //! 2. Objects under another's name are put back. Any program can write an envelope that claims to
 //!    be an object, so this needs a key and a proof, and never replaces what is whole or what
 //!    parity makes whole.
-//! 3. Of arenas beyond parity, and of those with chunks that are not what their fingerprints say,
+//! 3. Generations that others planted over the arenas of a domain are taken away.
+//! 4. Of arenas beyond parity, and of those with chunks that are not what their fingerprints say,
 //!    the remaining blocks, under newly computed fingerprints.
-//! 4. Snapshots that were removed are committed again, if their trees exist.
+//! 5. Snapshots that were removed are committed again, if their trees exist.
 //!
 //! What is lost nevertheless is named, file by file; the next backup takes it from the source
 //! again, and that heals every snapshot that shows it.
 
 mod aside;
 mod fetch;
+mod generations;
 mod mend;
 mod plan;
 mod recover;
@@ -34,7 +36,8 @@ use std::borrow::Cow;
 use strongroom_arena::envelope::RawObject;
 use strongroom_arena::scan::rescue;
 use strongroom_arena::{
-    ARENAS_FOLDER, ArenaError, ArenaName, CacheLimits, FinishedArena, StoredChunk,
+    ARENAS_FOLDER, ArenaError, ArenaName, CacheLimits, FinishedArena, ListedArenas, Rewriting,
+    StoredChunk,
 };
 use strongroom_backend::{Backend, BackendError};
 use strongroom_base::{Cancel, Monitor};
@@ -49,6 +52,7 @@ use crate::health::bad::BadPlaces;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::look::{Looked, look_into};
 use aside::put_back;
+use generations::{find_planted, may_rescue, take_planted_away, take_unread_away};
 use mend::{Mended, lose, mend};
 use recover::recover;
 
@@ -67,6 +71,7 @@ pub fn repair_objects(
             RepairStep::FromParity { name, .. } => mend(backend, name, name, arena_bytes)?,
             RepairStep::FromCopy { name, copy } => mend(backend, name, copy, arena_bytes)?,
             RepairStep::PutBack { from, .. } => Mended::No(format!("{from} may be it")),
+            RepairStep::TakeAway { .. } => Mended::Gone,
             RepairStep::Rescue { why, .. } | RepairStep::Lost { why, .. } => {
                 Mended::No(why.clone())
             }
@@ -100,9 +105,12 @@ pub fn repair(
     let mut outcome = repair_objects(repository.backend(), &keyless, monitor, cancel)?;
     mend_configs(repository, &mut outcome, monitor)?;
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    reader.store().trust(read_vouchers(repository)?);
     put_back(repository, &reader, plan, &mut outcome, monitor, cancel)?;
+    let disputed = take_planted_away(repository, &reader, &mut outcome, monitor)?;
     let mut rescues: Vec<Rescue> = plan.steps.iter().filter_map(Rescue::of).collect();
     rescues.extend(find_wrong_chunks(repository, &reader, monitor, cancel)?);
+    rescues.retain(|rescue| !disputed.contains(&rescue.arena.id));
     let mut bad = BadPlaces::default();
     // A delta is saved only if its base can be read, and the base may have to be saved first.
     let mut postponed = Vec::new();
@@ -131,6 +139,10 @@ pub fn repair(
     let snapshots = list.readable();
     let audited = audit_beside_others(repository, &reader, &snapshots, &bad, monitor, cancel)?;
     outcome.affected = audited.0;
+    // What a snapshot needs that cannot be read is not known.
+    if outcome.affected.is_empty() && list.not_collectable().is_empty() {
+        take_unread_away(repository, &reader, &mut outcome, monitor)?;
+    }
     Ok(outcome)
 }
 
@@ -145,7 +157,11 @@ pub fn plan_losses(
 ) -> Result<Vec<Affected>, RepositoryError> {
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
-    for Rescue { arena, why } in find_wrong_chunks(repository, &reader, monitor, cancel)? {
+    let planted = find_planted(repository, &reader)?;
+    let steps = planted.iter().map(|arena| RepairStep::TakeAway { arena: *arena });
+    plan.steps.extend(steps);
+    let wrong = find_wrong_chunks(repository, &reader, monitor, cancel)?;
+    for Rescue { arena, why } in wrong.into_iter().filter(|it| !planted.contains(&it.arena)) {
         plan.steps.push(RepairStep::Rescue { arena, why });
     }
     let mut bad = BadPlaces::default();
@@ -287,15 +303,33 @@ impl Rescue {
             lose(outcome, &name, "its bytes change from read to read: left as it is", monitor);
             return Ok(true);
         }
-        let keys = repository.write_keys();
-        let redundancy = repository.redundancy();
+        let listed = ListedArenas::list(repository.backend())?;
+        let generations = listed.generations(arena.id);
+        let sorted = reader.store().sort_generations(generations)?;
+        if !may_rescue(arena, &object, &sorted, reader) {
+            bad.add_broken(arena.id, reader);
+            lose(outcome, &name, why, monitor);
+            return Ok(true);
+        }
+        let greatest = generations.last().map_or(arena, |greatest| greatest.name);
+        let Some(next) = greatest.rewritten(&object) else {
+            lose(outcome, &name, "it was rewritten too often", monitor);
+            return Ok(true);
+        };
+        let rescuing = Rewriting {
+            generation: next.generation,
+            keys: repository.write_keys(),
+            redundancy: repository.redundancy(),
+            padding: repository.config.padding,
+            entropy: &*repository.surroundings.entropy,
+        };
         let mut unread = 0;
         let mut expand = |stored: StoredChunk<'_>| {
             let expanded = reader.expand(stored).ok().map(Cow::into_owned);
             unread += u32::from(expanded.is_none());
             expanded
         };
-        let rescued = rescue(reader.store(), arena, &object, keys, redundancy, &mut expand);
+        let rescued = rescue(reader.store(), arena, &object, &rescuing, &mut expand);
         if turn == Turn::First && unread > 0 {
             return Ok(false);
         }

@@ -154,7 +154,7 @@ impl ChunkIndex {
             if self.collections.is_dead(id) {
                 continue;
             }
-            let genuine = store.genuine(listed.generations(id))?.unwrap_or_default();
+            let genuine = store.sort_generations(listed.generations(id))?.genuine;
             store.learn(genuine.last().unwrap_or(&newest).name);
             if !self.exists(id) || (!self.is_trusted(id) && store.is_vouched(id)) {
                 wanted.push(newest);

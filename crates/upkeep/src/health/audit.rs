@@ -4,7 +4,7 @@
 //! walked again, because the loss has to be named in every snapshot that has it. Nodes of recipes
 //! are read once in either case.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -87,8 +87,8 @@ pub fn audit_beside_others(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<(Vec<Affected>, Audited), RepositoryError> {
-    let mut good = |chunk: &ChunkRef| is_good(reader, bad, chunk);
-    let (affected, audited) = audit(reader, snapshots, &mut good, monitor, cancel)?;
+    let (affected, audited) =
+        audit_each_domain(repository, reader, snapshots, bad, monitor, cancel)?;
     if affected.is_empty() {
         return Ok((affected, audited));
     }
@@ -97,10 +97,40 @@ pub fn audit_beside_others(
     let named: Vec<Snapshot> = named.cloned().collect();
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
-    let mut good = |chunk: &ChunkRef| is_good(&reader, bad, chunk);
-    let (mut affected, _) = audit(&reader, &named, &mut good, monitor, cancel)?;
+    let (mut affected, _) = audit_each_domain(repository, &reader, &named, bad, monitor, cancel)?;
     let collections = Collections::read(repository)?;
     affected.retain(|loss| !collections.is_gone(loss.snapshot));
+    Ok((affected, audited))
+}
+
+/// Audits the snapshots of each domain by themselves: what one may name, another may not.
+fn audit_each_domain(
+    repository: &Repository,
+    reader: &ChunkReader,
+    snapshots: &[Snapshot],
+    bad: &BadPlaces,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<(Vec<Affected>, Audited), RepositoryError> {
+    let mut of_domains: BTreeMap<&str, Vec<Snapshot>> = BTreeMap::new();
+    for snapshot in snapshots {
+        of_domains.entry(&snapshot.domain).or_default().push(snapshot.clone());
+    }
+    let (mut affected, mut audited) = (Vec::new(), Audited::default());
+    for (domain, snapshots) in of_domains {
+        let own = match domain {
+            "" => None,
+            domain => Some(ChunkReader::of_domain(repository, domain, CacheLimits::default())?),
+        };
+        let reader = own.as_ref().unwrap_or(reader);
+        let mut good = |chunk: &ChunkRef| is_good(reader, bad, chunk);
+        let (more, also) = audit(reader, &snapshots, &mut good, monitor, cancel)?;
+        affected.extend(more);
+        audited.snapshots += also.snapshots;
+        audited.trees += also.trees;
+        audited.chunks += also.chunks;
+    }
+    affected.truncate(AFFECTED_MAX);
     Ok((affected, audited))
 }
 

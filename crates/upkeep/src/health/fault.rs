@@ -35,6 +35,11 @@ pub enum Fault {
     Missing,
     /// Whole, and changed by someone without a key; its copy is right.
     Forged,
+    /// An arena's generation of a domain that the arena is not of.
+    Planted,
+    /// An arena's generation, of which it is not known whether it is one: domains claim the arena, and
+    /// none can prove it.
+    Disputed,
     /// Whole, and made by a newer program: not damaged, but not understood either.
     Unknown,
 }
@@ -62,6 +67,14 @@ impl std::fmt::Display for Fault {
             Self::Forged => {
                 write!(f, "changed by someone without a key; repair restores it from its copy")
             }
+            Self::Planted => {
+                write!(f, "planted over the arena of another domain; repair takes it away")
+            }
+            Self::Disputed => write!(
+                f,
+                "of the same arena there are generations of several domains, and nothing says of \
+                 which it is: nothing of it is removed"
+            ),
             Self::Unknown => write!(f, "made by a newer program; update Strongroom to read it"),
         }
     }

@@ -212,7 +212,9 @@ fn take_damaged(plan: &mut RepairPlan, there: &BTreeMap<ObjectName, u64>, found:
         let why = match step {
             RepairStep::Rescue { why, .. } | RepairStep::Lost { why, .. } => why.clone(),
             RepairStep::PutBack { .. } => "another object is in its place".to_owned(),
-            RepairStep::FromParity { .. } | RepairStep::FromCopy { .. } => return true,
+            RepairStep::FromParity { .. }
+            | RepairStep::FromCopy { .. }
+            | RepairStep::TakeAway { .. } => return true,
         };
         let name = step.object();
         let Some(bytes) = there.get(&name).filter(|_| !kept.contains(&name)) else { return true };

@@ -36,6 +36,11 @@ pub enum RepairStep {
         /// Where it is.
         from: ObjectName,
     },
+    /// Take a generation away that others planted over an arena. Needs a key.
+    TakeAway {
+        /// The arena and the generation.
+        arena: ArenaName,
+    },
     /// Keep the blocks of an arena that still open. Needs a key.
     Rescue {
         /// The arena.
@@ -67,7 +72,7 @@ pub struct RepairPlan {
 impl RepairStep {
     /// Whether the object is whole afterwards, unless it is damaged further.
     pub fn is_sure(&self) -> bool {
-        matches!(self, Self::FromParity { .. } | Self::FromCopy { .. })
+        matches!(self, Self::FromParity { .. } | Self::FromCopy { .. } | Self::TakeAway { .. })
     }
 
     /// The object that is to be whole afterwards.
@@ -77,7 +82,7 @@ impl RepairStep {
             | Self::FromCopy { name, .. }
             | Self::PutBack { name, .. }
             | Self::Lost { name, .. } => name.clone(),
-            Self::Rescue { arena, .. } => arena.object(),
+            Self::TakeAway { arena } | Self::Rescue { arena, .. } => arena.object(),
         }
     }
 }
