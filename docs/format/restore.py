@@ -289,7 +289,7 @@ class Repository:
         if kind_of(arena) != kind:
             raise Damaged(f"arena {arena.hex()} is of the other kind, data or metadata")
         if fingerprint is None:
-            return self.chunk_at(self.arena(arena).slots.get(slot), arena, slot)
+            return self.chunk_at(self.generation_with(arena, slot).slots.get(slot), arena, slot)
         try:
             return self.chunk_at(fingerprint, arena, slot)
         except (Damaged, OSError):
@@ -298,7 +298,7 @@ class Repository:
             return self.chunk_at(fingerprint, *self.index[fingerprint])
 
     def chunk_at(self, fingerprint: bytes, arena: bytes, slot: int) -> bytes:
-        stored = self.arena(arena).chunk(slot)
+        stored = self.generation_with(arena, slot).chunk(slot)
         chunk = self.expand(stored) if stored.bases else stored.data
         found = blake3(chunk, key=self.keys.fingerprint_keys[kind_of(arena)]).digest()
         if self.by_value:
@@ -309,22 +309,35 @@ class Repository:
 
     def expand(self, delta: "Stored") -> bytes:
         """The chunk that a delta makes of its bases, which are stored whole."""
-        bases = [self.arena(arena).chunk(slot) for arena, slot in delta.bases]
+        bases = [self.generation_with(arena, slot).chunk(slot) for arena, slot in delta.bases]
         if any(base.bases for base in bases):
             raise Damaged("a delta of a delta")
         return apply_delta(delta.data, b"".join(base.data for base in bases), delta.chunk_bytes)
 
-    @functools.lru_cache(maxsize=16)
-    def arena(self, arena: bytes) -> "Arena":
-        """An arena in its first generation, or in the greatest that can be read."""
-        failure = Damaged(f"arena {arena.hex()} is missing")
-        for generation in [0, *sorted(self.generations.get(arena, {0}) - {0}, reverse=True)]:
+    def generation_with(self, arena: bytes, slot: int) -> "Arena":
+        """An arena in a generation that has a slot, or in any: it is the union of all."""
+        first, failure = None, Damaged(f"arena {arena.hex()} is missing")
+        for generation in self.order(arena):
             try:
-                path = self.path / "arenas" / f"{arena.hex()}.{generation}"
-                return Arena(path, arena, generation, self.keys)
+                found = self.arena(arena, generation)
             except (Damaged, OSError) as error:
                 failure = error
-        raise failure
+                continue
+            if found.slots.get(slot, bytes(32)) != bytes(32):
+                return found
+            first = first or found
+        if first is None:
+            raise failure
+        return first
+
+    def order(self, arena: bytes) -> list:
+        """The generations of an arena, in the order in which they are tried."""
+        return [0, *sorted(self.generations.get(arena, {0}) - {0}, reverse=True)]
+
+    @functools.lru_cache(maxsize=16)
+    def arena(self, arena: bytes, generation: int) -> "Arena":
+        path = self.path / "arenas" / f"{arena.hex()}.{generation}"
+        return Arena(path, arena, generation, self.keys)
 
     @functools.cached_property
     def generations(self) -> dict:
@@ -341,10 +354,12 @@ class Repository:
         """Where each chunk is, from the summaries of all arenas that can be read."""
         locations = {}
         for arena in self.generations:
-            try:
-                locations |= {name: (arena, slot) for slot, name in self.arena(arena).slots.items()}
-            except (Damaged, ValueError):
-                continue
+            for generation in self.order(arena):
+                try:
+                    slots = self.arena(arena, generation).slots
+                    locations |= {name: (arena, slot) for slot, name in slots.items()}
+                except (Damaged, OSError, ValueError):
+                    continue
         return locations
 
 

@@ -18,6 +18,7 @@ mod contents;
 mod directories;
 mod filesystem;
 mod forgetting;
+mod lanes;
 mod layout;
 mod listing;
 pub(crate) mod naming;
@@ -41,11 +42,11 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use strongroom_arena::CacheLimits;
 use strongroom_base::Monitor;
-use strongroom_repository::{ChunkReader, Narrowing, Repository, RepositoryError};
+use strongroom_repository::{Narrowing, Repository, RepositoryError};
 
-use crate::chunks::Chunks;
 use attributes::Owner;
 use filesystem::SnapshotFiles;
+use lanes::Lanes;
 use nodes::Nodes;
 use tops::Tops;
 use view::View;
@@ -143,14 +144,14 @@ pub fn mount(
     // The path is needed again to unmount, even if the working directory changes.
     let mountpoint = mountpoint.canonicalize().map_err(refused)?;
     let refused = |source| MountError::Mount { mountpoint: mountpoint.clone(), source };
-    let chunks = Chunks::new(ChunkReader::new(&repository, options.cache)?);
+    let lanes = Lanes::new(repository.clone(), options.cache, options.directory_bytes)?;
     let tops = Tops::open(repository, options, monitor.clone())?;
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     let owner = Owner { uid: uid.as_raw(), gid: gid.as_raw() };
     let nodes = Arc::new(Nodes::default());
     let (forgetting, asking) = forgetting::watch(nodes.clone(), options.nodes_max);
     let view =
-        View::new(tops, nodes.clone(), forgetting, chunks, options.directory_bytes, owner, monitor);
+        View::new(tops, nodes.clone(), forgetting, lanes, options.directory_bytes, owner, monitor);
     let files = SnapshotFiles::new(view, options.allow_other);
     let session = Session::new(files, &mountpoint, &session_config(options)).map_err(refused)?;
     asking.start(session.notifier()).map_err(refused)?;

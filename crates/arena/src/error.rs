@@ -45,6 +45,17 @@ pub enum ArenaError {
         /// The domain.
         domain: DomainId,
     },
+    /// Another domain wrote the arena, and what is read is of a domain that had only its own to name.
+    #[error(
+        "arena {arena} is of another domain: a machine that can only store names what it has \
+         stored itself, and nothing else"
+    )]
+    NotPossessed {
+        /// The arena.
+        arena: ArenaId,
+        /// The domain that wrote it.
+        domain: DomainId,
+    },
     /// Reading needs the private key, and only put-only keys are given.
     #[error("this key can only store, not read")]
     PutOnly,
@@ -70,7 +81,7 @@ impl ArenaError {
 
     /// Whether another generation of the arena may hold what this one does not.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(self, Self::Missing { .. } | Self::Damaged { .. })
+        matches!(self, Self::Missing { .. } | Self::Damaged { .. } | Self::NotPossessed { .. })
     }
 }
 

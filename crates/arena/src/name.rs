@@ -32,6 +32,16 @@ impl ArenaName {
         Some(Self { generation: self.generation.checked_add(1)?, ..self })
     }
 
+    /// The arena in a generation above this one, for a rewriting that is made of these bytes; `None`
+    /// if there are no more numbers. Two copies of a repository that rewrite an arena differently give
+    /// the results different names, so that both can be brought together.
+    pub fn rewritten(self, made_of: &[u8]) -> Option<Self> {
+        let hash = blake3::hash(made_of);
+        let [a, b, ..] = *hash.as_bytes();
+        let step = 1 + u32::from(u16::from_le_bytes([a, b]));
+        Some(Self { generation: self.generation.checked_add(step)?, ..self })
+    }
+
     /// The name of its object.
     pub fn object(self) -> ObjectName {
         ObjectName::new(ARENAS_FOLDER, self)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use strongroom_base::{ArenaId, DomainId};
+use strongroom_base::{ArenaId, DomainId, Fingerprint};
 
 use crate::block::{BlockError, OpenBlock, open_block};
 use crate::blocks_key::BlocksKey;
@@ -27,6 +27,8 @@ pub struct Arena {
     /// True if the own domain wrote it, or the owner vouched for it: then a writer may rely on its
     /// summary without reading its blocks.
     pub trusted: bool,
+    /// True if the owner made this generation: it has the owner's mark.
+    pub is_marked: bool,
     /// The session that wrote it, and its sequence.
     pub origin: Origin,
     /// What it holds.
@@ -79,6 +81,18 @@ impl Arena {
         let block = self.block_of(slot)?;
         let within = slot - self.summary.blocks[block].head.first_slot;
         self.summary.slots.get((self.first_places.get(block)? + within) as usize)
+    }
+
+    /// Whether this generation holds a chunk in a slot.
+    pub fn holds(&self, slot: u32) -> bool {
+        self.slot(slot).is_some_and(|slot| slot.fingerprint != Fingerprint::ZERO)
+    }
+
+    /// Whether this generation holds every chunk that another does, except those in slots that `goes`
+    /// names.
+    pub fn covers(&self, other: &Self, goes: impl Fn(u32) -> bool) -> bool {
+        let mut slots = other.slots();
+        slots.all(|(slot, _)| !other.holds(slot) || goes(slot) || self.holds(slot))
     }
 
     /// Every slot that the arena still holds, with its number.

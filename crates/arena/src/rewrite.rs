@@ -3,12 +3,19 @@
 //! The arena keeps its name, and what is left keeps its slots, so that no reference changes. It is
 //! computed again from parity first, and each block that is left is opened: damage is never copied
 //! and covered with fresh parity.
+//!
+//! If there are several generations, the next holds what is left of all of them: after two copies of
+//! a repository were brought together, each may have chunks that the others lack.
 
+use std::collections::BTreeMap;
+
+use strongroom_base::Entropy;
 use strongroom_base::entropy::random_array;
 use strongroom_base::keys::WriteKeys;
-use strongroom_base::{Entropy, Fingerprint};
 
 use crate::block::{BlockDraft, BlockSealer, CompressionLevel, OpenBlock, SealedBlock, seal_again};
+use crate::blocks_key::BlocksKey;
+use crate::envelope::format::Origin;
 use crate::envelope::{self, Redundancy};
 use crate::error::{ArenaError, damaged, envelope_error};
 use crate::format::ArenaHead;
@@ -33,76 +40,70 @@ pub struct Rewriting<'r> {
     pub entropy: &'r dyn Entropy,
 }
 
-/// Makes the next generation of an arena from the bytes of its object, without the slots for which
-/// `goes` is true.
+/// A generation that exists: its name, and the bytes of its object.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'s> {
+    /// The arena and the generation.
+    pub name: ArenaName,
+    /// Its object.
+    pub object: &'s [u8],
+}
+
+/// Makes the next generation of an arena from those that exist, newest first, without the slots for
+/// which `goes` is true.
 ///
-/// Blocks without a chunk that stays are left out. If in every other block all stay, the blocks are
-/// kept byte for byte; otherwise all of them are sealed under a key of this generation, because a
-/// number is used once per key.
+/// Blocks without a chunk that stays are left out. If in every other block all stay, there is one
+/// source, and nothing is padded, the blocks are kept byte for byte; otherwise all of them are sealed
+/// under a key of this generation, because a number is used once per key.
 ///
 /// # Errors
 ///
-/// [`ArenaError::Damaged`] if the object is beyond repair or a block that stays does not open.
+/// [`ArenaError::Damaged`] if an object is beyond repair or a block that stays does not open.
 pub fn rewrite(
     store: &ArenaStore,
-    name: ArenaName,
-    object: &[u8],
+    sources: &[Source<'_>],
     goes: &dyn Fn(u32) -> bool,
     rewriting: &Rewriting<'_>,
 ) -> Result<FinishedArena, ArenaError> {
-    let id = name.id;
-    assert!(rewriting.generation > name.generation, "a generation follows");
-    let object = envelope::repair(object).map_err(|error| envelope_error(id, error))?;
-    let arena = store.open_arena_in(name, &object)?;
-    let (header, head) = heads_of(name, &object)?;
-    let stays = |slot: u32| {
-        let is_known = arena.slot(slot).is_some_and(|slot| slot.fingerprint != Fingerprint::ZERO);
-        is_known && !goes(slot)
-    };
-    let left: Vec<(usize, Left)> = arena
-        .summary
-        .blocks
-        .iter()
-        .enumerate()
-        .map(|(place, block)| (place, Left::of(block.head.slots(), &stays)))
-        .filter(|(_, left)| *left != Left::Nothing)
-        .collect();
-    let takes_blocks_apart = left.iter().any(|(_, left)| matches!(left, Left::Some { .. }));
-    let mut next_head = head.clone();
-    if takes_blocks_apart {
+    let sources = sources.iter().map(|source| Opened::of(store, *source));
+    let sources = sources.collect::<Result<Vec<_>, _>>()?;
+    let newest = sources.first().expect("there is a generation to rewrite");
+    let (id, domain, origin) = (newest.arena.id, newest.head.domain, newest.arena.origin);
+    let is_right =
+        |source: &Opened| source.arena.id == id && source.arena.generation < rewriting.generation;
+    assert!(sources.iter().all(is_right), "a generation follows others of its arena");
+    let left = blocks_left(&sources, goes);
+    let is_taken_over = |block: &BlockLeft| block.is_whole(&sources);
+    let mut next_head = newest.head.clone();
+    let keeps_bytes = sources.len() == 1 && !rewriting.padding && left.values().all(is_taken_over);
+    if !keeps_bytes {
         next_head.salt = random_array(rewriting.entropy);
     }
-    let origin = header.origin;
-    let key_of =
-        |head: &ArenaHead| store.blocks_key(id, head, origin.session).ok_or(ArenaError::PutOnly);
-    let (present, next) = (key_of(&head)?, key_of(&next_head)?);
-    let (present, next) = (present.open()?, next.open()?);
+    let next = store.blocks_key(id, &next_head, origin.session).ok_or(ArenaError::PutOnly)?;
+    let next = next.open()?;
     let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
-    let mut builder = ArenaBuilder::rebuilding(id, &next_head);
-    for (place, left) in left {
-        let number = arena.summary.blocks[place].frame.number;
-        let (offset, length) = arena.span(place..=place);
-        let bytes = &object[offset as usize..][..length];
-        let opened = arena.open_blocks(place..=place, bytes)?.pop();
-        let opened = opened.expect("a run of one block opens as one block");
+    let mut builder = ArenaBuilder::rebuilding(id, &next_head, store.authority()?);
+    for (number, block) in &left {
         let lost = |_| damaged(id, format!("block {number} is damaged"));
-        let block = match left {
-            Left::Some { first, end } => {
-                let mut draft = draft_of(&opened, number, first..end, &stays);
-                sealer.seal_within(Vec::new(), &mut draft, id, next)
-            }
-            _ if takes_blocks_apart => seal_again(bytes, id, present, next).map_err(lost)?,
-            _ => {
-                let block = &arena.summary.blocks[place];
-                SealedBlock { frame: block.frame, head: block.head, bytes: bytes.to_vec() }
-            }
+        let (source, place) = block.holders[0];
+        let opened = block.open(&sources)?;
+        let sealed = if !block.is_whole(&sources) {
+            let mut draft = block.draft(&opened, *number);
+            sealer.seal_within(Vec::new(), &mut draft, id, next)
+        } else if keeps_bytes {
+            let (block, bytes) =
+                (&sources[source].arena.summary.blocks[place], sources[source].block(place));
+            SealedBlock { frame: block.frame, head: block.head, bytes: bytes.to_vec() }
+        } else {
+            let present = sources[source].key.open()?;
+            seal_again(sources[source].block(place), id, present, next).map_err(lost)?
         };
-        let slots = block.head.slots().map(|slot| slot_of(&arena, slot, &stays));
-        builder.push(&block, slots.collect::<Vec<_>>());
+        let slots = sealed.head.slots().map(|slot| block.slot(&sources, slot));
+        builder.push(&sealed, slots.collect::<Vec<_>>());
     }
     // It stays in its domain: else the machines of that domain could no longer use it.
-    let foreign = ArenaError::Foreign { arena: id, domain: head.domain };
-    let domain = store.domain(head.domain).ok_or(foreign)?;
+    let foreign = ArenaError::Foreign { arena: id, domain };
+    let domain = store.domain(domain).ok_or(foreign)?;
     Ok(builder.finish(Finishing {
         generation: rewriting.generation,
         origin,
@@ -112,49 +113,100 @@ pub fn rewrite(
     }))
 }
 
-/// What is left of a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Left {
-    Nothing,
-    Some { first: u32, end: u32 },
-    All,
+/// A source, computed again from its parity and opened.
+struct Opened {
+    arena: Arena,
+    head: ArenaHead,
+    object: Vec<u8>,
+    key: BlocksKey,
 }
 
-impl Left {
-    fn of(slots: std::ops::Range<u32>, stays: &dyn Fn(u32) -> bool) -> Self {
-        let mut staying = slots.clone().filter(|slot| stays(*slot));
-        let Some(first) = staying.next() else { return Self::Nothing };
-        let (mut last, mut count) = (first, 1);
-        for slot in staying {
-            (last, count) = (slot, count + 1);
-        }
-        match count == slots.len() {
-            true => Self::All,
-            false => Self::Some { first, end: last + 1 },
-        }
+impl Opened {
+    fn of(store: &ArenaStore, source: Source<'_>) -> Result<Self, ArenaError> {
+        let Source { name, object } = source;
+        let object = envelope::repair(object).map_err(|error| envelope_error(name.id, error))?;
+        let arena = store.open_arena_in(name, &object)?;
+        let (header, head) = heads_of(name, &object)?;
+        let Origin { session, .. } = header.origin;
+        let key = store.blocks_key(name.id, &head, session).ok_or(ArenaError::PutOnly)?;
+        Ok(Self { arena, head, object, key })
+    }
+
+    /// The bytes of the block at a place of the summary.
+    fn block(&self, place: usize) -> &[u8] {
+        let (offset, length) = self.arena.span(place..=place);
+        &self.object[offset as usize..][..length]
     }
 }
 
-/// The chunks of a block that stay, in their slots.
-fn draft_of(
-    block: &OpenBlock,
-    number: u32,
-    slots: std::ops::Range<u32>,
-    stays: &dyn Fn(u32) -> bool,
-) -> BlockDraft {
-    let mut draft = BlockDraft::new(number, slots.start);
-    for slot in slots {
-        match block.chunk(slot).filter(|_| stays(slot)) {
-            Some(chunk) => {
-                draft.push(chunk);
+/// What stays of the block of one number.
+struct BlockLeft {
+    /// The slots that stay, ascending, and of each the holder that gives it.
+    slots: BTreeMap<u32, usize>,
+    /// The sources that give a slot, and the block's place in each.
+    holders: Vec<(usize, usize)>,
+}
+
+/// The blocks of which something stays, by their numbers.
+fn blocks_left(sources: &[Opened], goes: &dyn Fn(u32) -> bool) -> BTreeMap<u32, BlockLeft> {
+    let mut left: BTreeMap<u32, BlockLeft> = BTreeMap::new();
+    for (source, opened) in sources.iter().enumerate() {
+        for (place, block) in opened.arena.summary.blocks.iter().enumerate() {
+            let empty = || BlockLeft { slots: BTreeMap::new(), holders: Vec::new() };
+            let found = left.entry(block.frame.number).or_insert_with(empty);
+            let holder = found.holders.len();
+            let before = found.slots.len();
+            let stays = |slot: &u32| !goes(*slot) && opened.arena.holds(*slot);
+            for slot in block.head.slots().filter(stays) {
+                found.slots.entry(slot).or_insert(holder);
             }
-            None => draft.push_absent(),
+            if found.slots.len() > before {
+                found.holders.push((source, place));
+            }
         }
     }
-    draft
+    left.retain(|_, block| !block.slots.is_empty());
+    left
 }
 
-fn slot_of(arena: &Arena, slot: u32, stays: &dyn Fn(u32) -> bool) -> SummarySlot {
-    let staying = arena.slot(slot).filter(|_| stays(slot));
-    staying.map_or(SummarySlot::ABSENT, |slot| slot.to_slot())
+impl BlockLeft {
+    /// Whether one source has all that stays, and nothing else.
+    fn is_whole(&self, sources: &[Opened]) -> bool {
+        let [(source, place)] = self.holders[..] else { return false };
+        let head = &sources[source].arena.summary.blocks[place].head;
+        head.chunk_count as usize == self.slots.len()
+    }
+
+    /// The blocks that give something, in the order of the holders.
+    fn open(&self, sources: &[Opened]) -> Result<Vec<OpenBlock>, ArenaError> {
+        let open = |(source, place): &(usize, usize)| {
+            let source = &sources[*source];
+            let mut opened = source.arena.open_blocks(*place..=*place, source.block(*place))?;
+            Ok(opened.pop().expect("a run of one block opens as one block"))
+        };
+        self.holders.iter().map(open).collect()
+    }
+
+    /// The chunks that stay, in their slots.
+    fn draft(&self, opened: &[OpenBlock], number: u32) -> BlockDraft {
+        let first = *self.slots.first_key_value().expect("something stays").0;
+        let last = *self.slots.last_key_value().expect("something stays").0;
+        let mut draft = BlockDraft::new(number, first);
+        for slot in first..=last {
+            match self.slots.get(&slot).and_then(|holder| opened[*holder].chunk(slot)) {
+                Some(chunk) => {
+                    draft.push(chunk);
+                }
+                None => draft.push_absent(),
+            }
+        }
+        draft
+    }
+
+    /// What the summary says of a slot.
+    fn slot(&self, sources: &[Opened], slot: u32) -> SummarySlot {
+        let holder = self.slots.get(&slot).map(|holder| self.holders[*holder].0);
+        let found = holder.and_then(|source| sources[source].arena.slot(slot));
+        found.map_or(SummarySlot::ABSENT, |slot| slot.to_slot())
+    }
 }

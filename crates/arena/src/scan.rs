@@ -6,16 +6,18 @@
 //! log). The arena keeps its name and its slots; what is lost is left out, and its generation is
 //! raised.
 
+use strongroom_base::entropy::random_array;
 use strongroom_base::keys::WriteKeys;
 use strongroom_base::seal::SealKey;
-use strongroom_base::{ArenaId, Fingerprint, Fingerprinter};
+use strongroom_base::{ArenaId, DomainId, Fingerprint, Fingerprinter};
 
-use crate::block::{BlockError, OpenBlock, SealedBlock, StoredChunk, open_block};
-use crate::envelope::{self, Redundancy};
+use crate::block::{BlockError, OpenBlock, SealedBlock, StoredChunk, open_block, seal_again};
+use crate::envelope;
 use crate::error::{ArenaError, damaged, envelope_error};
 use crate::format::{ArenaHead, BlockFrame, Codec, FRAME_BYTES, FormatError, HEAD_BYTES};
 use crate::name::ArenaName;
 use crate::opened::Arena;
+use crate::rewrite::Rewriting;
 use crate::slots::SummarySlot;
 use crate::store::ArenaStore;
 use crate::writer::{ArenaBuilder, ArenaContent, FinishedArena, Finishing};
@@ -39,12 +41,11 @@ pub fn rescue(
     store: &ArenaStore,
     name: ArenaName,
     object: &[u8],
-    keys: &WriteKeys,
-    redundancy: Redundancy,
+    rescuing: &Rewriting<'_>,
     resolve: &mut ResolveDelta<'_>,
 ) -> Result<Rescued, ArenaError> {
-    let id = name.id;
-    let next = name.next().ok_or_else(|| damaged(id, "it was rewritten too often"))?;
+    let (id, keys) = (name.id, rescuing.keys);
+    assert!(rescuing.generation > name.generation, "a generation follows");
     let salvage = envelope::salvage(object).map_err(|error| envelope_error(id, error))?;
     if salvage.header.is_unknown() {
         return Err(ArenaError::Unknown { arena: id });
@@ -53,8 +54,10 @@ pub fn rescue(
         return Err(damaged(id, "another object is in its place"));
     }
     let head = head_of(&salvage.body).ok_or_else(|| damaged(id, "its key is lost"))?;
-    let key =
-        store.blocks_key(id, &head, salvage.header.origin.session).ok_or(ArenaError::PutOnly)?;
+    let origin = salvage.header.origin;
+    let key_of =
+        |head: &ArenaHead| store.blocks_key(id, head, origin.session).ok_or(ArenaError::PutOnly);
+    let key = key_of(&head)?;
     let key = key.open()?;
     let mut blocks = scan_blocks(&salvage.body, id, key)?;
     let found = blocks.len();
@@ -66,18 +69,37 @@ pub fn rescue(
     let domain = store.domain(head.domain).ok_or(foreign)?;
     let keys = &WriteKeys { domain, ..keys.clone() };
     let summary = store.open_arena_in(name, object).ok();
-    let mut builder = ArenaBuilder::rebuilding(id, &head);
+    let mut next_head = head.clone();
+    if is_padded {
+        // New padding is a new message: it is sealed, with all else, under a key of its own.
+        next_head.salt = random_array(rescuing.entropy);
+    }
+    let next = key_of(&next_head)?;
+    let next = next.open()?;
+    let mut builder = ArenaBuilder::rebuilding(id, &next_head, store.authority()?);
     for (sealed, opened) in &blocks {
-        builder.push(sealed, slots_of(opened, summary.as_ref(), fingerprinter, resolve));
+        let slots = slots_of(opened, summary.as_ref(), fingerprinter, resolve);
+        match is_padded {
+            true => {
+                let lost = |error| damaged(id, error);
+                builder.push(&seal_again(&sealed.bytes, id, key, next).map_err(lost)?, slots);
+            }
+            false => builder.push(sealed, slots),
+        }
     }
     let arena = builder.finish(Finishing {
-        generation: next.generation,
-        origin: salvage.header.origin,
+        generation: rescuing.generation,
+        origin,
         keys,
-        redundancy,
-        padding: is_padded.then_some(key),
+        redundancy: rescuing.redundancy,
+        padding: is_padded.then_some(next),
     });
     Ok(Rescued { arena, blocks_saved: blocks.len(), blocks_before: Some(head.block_count) })
+}
+
+/// The domain that a damaged arena names. It is proved only if the summary opens.
+pub fn domain_claimed(object: &[u8]) -> Option<DomainId> {
+    Some(head_of(&envelope::salvage(object).ok()?.body)?.domain)
 }
 
 /// The head from either end of the body.

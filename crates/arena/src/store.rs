@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use strongroom_backend::Backend;
 use strongroom_base::seal::PrivateKey;
-use strongroom_base::{ArenaId, ArenaSecret, ByteCache, RepositoryKeys, SnapshotId};
+use strongroom_base::{
+    ArenaId, ArenaSecret, ByteCache, DomainId, Location, RepositoryKeys, SnapshotId,
+};
 
 use crate::block::OpenBlock;
 use crate::error::{ArenaError, backend_error};
@@ -20,6 +22,7 @@ use crate::name::ArenaName;
 use crate::opened::{Arena, blocks_in};
 use crate::voucher::Voucher;
 use crate::writer::ArenaContent;
+pub use generations::Generations;
 use generations::KnownNames;
 use healing::Healed;
 use opening::Wanted;
@@ -90,6 +93,8 @@ pub struct ArenaStore {
     keys: RepositoryKeys,
     /// That of a holder who can read; shared with the arenas that are open.
     private_key: Option<Arc<PrivateKey>>,
+    /// The arenas of other domains than this are not opened.
+    only_of: Option<DomainId>,
     // Read for each arena that is opened, written once in a session.
     vouchers: RwLock<HashMap<ArenaId, Voucher>>,
     /// What the keys of the arenas of some sessions are derived from, for a holder who has no other
@@ -103,8 +108,10 @@ pub struct ArenaStore {
     /// The same without their slots. An arena of small chunks has a summary of megabytes; reading
     /// chunks of several such arenas in turn would open these again for each.
     outlines: ByteCache<ArenaId, Arc<Arena>>,
-    /// By number: a rewriting moves blocks, but keeps their numbers.
-    blocks: ByteCache<(ArenaId, u32), Arc<OpenBlock>>,
+    /// Further generations of arenas that exist in several.
+    further: ByteCache<ArenaName, Arc<Arena>>,
+    /// By number: a block has the same in each generation, and perhaps fewer chunks.
+    blocks: ByteCache<(ArenaName, u32), Arc<OpenBlock>>,
     healed: ByteCache<ArenaName, Healed>,
     heals: AtomicU64,
     /// True once the place has refused a read of a front that reached into the blocks behind it.
@@ -128,11 +135,13 @@ impl ArenaStore {
             object_bytes_max: object_bytes_max(arena_bytes),
             keys: keys.clone(),
             private_key: keys.owner.as_ref().map(|owner| Arc::new(owner.private_key.clone())),
+            only_of: None,
             vouchers: RwLock::default(),
             secrets: HashMap::new(),
             near: None,
             arenas: ByteCache::new(limits.summary_bytes),
             outlines: ByteCache::new(OUTLINES_BYTES_MAX),
+            further: ByteCache::new(limits.summary_bytes),
             blocks: ByteCache::new(limits.block_bytes),
             healed: ByteCache::new(limits.healed_bytes),
             heals: AtomicU64::new(0),
@@ -150,6 +159,12 @@ impl ArenaStore {
     /// With copies that are asked before the backend.
     pub fn with_near(self, near: Option<Arc<dyn NearArenas>>) -> Self {
         Self { near, ..self }
+    }
+
+    /// A store that opens the arenas of this domain alone, for what a machine that can only store
+    /// says of itself: it could name an arena of another domain without having what is in it.
+    pub fn with_arenas_of(self, domain: DomainId) -> Self {
+        Self { only_of: Some(domain), ..self }
     }
 
     /// The secret of a session, if it is known.
@@ -201,6 +216,55 @@ impl ArenaStore {
         Ok(outline)
     }
 
+    /// Opens an arena in a generation that holds this slot, if there is one; otherwise in any.
+    pub fn arena_with(&self, place: Location) -> Result<Arc<Arena>, ArenaError> {
+        let arena = self.arena(place.arena)?;
+        if arena.holds(place.slot) {
+            return Ok(arena);
+        }
+        for name in self.generations_of(place.arena)? {
+            if name == arena.name() {
+                continue;
+            }
+            match self.arena_in(name) {
+                Ok(further) if further.holds(place.slot) => return Ok(further),
+                Ok(_) => {}
+                Err(error) if error.is_unreadable() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(arena)
+    }
+
+    /// Opens an arena in all generations in which its slots are looked for, those excepted that cannot
+    /// be read.
+    pub fn arenas(&self, id: ArenaId) -> Result<Vec<Arc<Arena>>, ArenaError> {
+        let first = self.arena(id)?;
+        let mut arenas = vec![first];
+        for name in self.generations_of(id)? {
+            if name == arenas[0].name() {
+                continue;
+            }
+            match self.arena_in(name) {
+                Ok(arena) => arenas.push(arena),
+                Err(error) if error.is_unreadable() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(arenas)
+    }
+
+    /// Opens one generation of an arena.
+    pub fn arena_in(&self, name: ArenaName) -> Result<Arc<Arena>, ArenaError> {
+        let known = self.arenas.get(&name.id).filter(|arena| arena.name() == name);
+        if let Some(arena) = known.or_else(|| self.further.get(&name)) {
+            return Ok(arena);
+        }
+        let arena = Arc::new(self.open_or_heal(name, Wanted::Any)?);
+        self.further.put(name, arena.clone(), arena.memory_bytes());
+        Ok(arena)
+    }
+
     /// Reads a whole arena by one request, if it is then kept near; returns whether it is. For
     /// arenas of which much is needed, from a place that sends what follows a part too
     /// ([`Promises::sends_parts`](strongroom_backend::Promises::sends_parts)).
@@ -232,7 +296,7 @@ impl ArenaStore {
 
     /// The block at a place of the summary, from the cache or by one read.
     pub fn block(&self, arena: &Arena, place: usize) -> Result<Arc<OpenBlock>, ArenaError> {
-        let key = (arena.id, arena.summary.blocks[place].frame.number);
+        let key = (arena.name(), arena.summary.blocks[place].frame.number);
         if let Some(block) = self.blocks.get(&key) {
             return Ok(block);
         }
@@ -242,7 +306,7 @@ impl ArenaStore {
         let (wanted, _) = opened.next().expect("a run opens as the blocks that it has");
         self.blocks.put(key, wanted.clone(), wanted.memory_bytes());
         for (block, place) in opened {
-            let key = (arena.id, arena.summary.blocks[place].frame.number);
+            let key = (arena.name(), arena.summary.blocks[place].frame.number);
             let bytes = block.memory_bytes();
             self.blocks.put(key, block, bytes);
         }
@@ -313,7 +377,8 @@ impl ArenaStore {
     /// Drops what is cached of an arena, because it was rewritten.
     pub fn forget(&self, id: ArenaId) {
         self.drop_opened(id);
-        self.blocks.remove_if(|(arena, _)| *arena == id);
+        self.further.remove_if(|name| name.id == id);
+        self.blocks.remove_if(|(name, _)| name.id == id);
         self.healed.remove_if(|name| name.id == id);
     }
 

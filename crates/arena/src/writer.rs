@@ -3,7 +3,7 @@
 use strongroom_base::keys::{authenticate, derive_object_key};
 use strongroom_base::le::{LeReader, LeWrite};
 use strongroom_base::regimes::{Regime, reached_if};
-use strongroom_base::seal::{SealKey, TAG_BYTES};
+use strongroom_base::seal::{AuthorityKey, AuthorityPublicKey, SealKey, TAG_BYTES};
 use strongroom_base::{
     ArenaId, ArenaSecret, DomainId, Entropy, Fingerprinter, NamingKeys, WriteKeys,
 };
@@ -19,6 +19,7 @@ use crate::format::{
     HEAD_BYTES, SEALED_KEY_BYTES, SEALED_SUMMARY_EXTRA_BYTES, SMALL_BLOCKS_BYTES,
     SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES, SUMMARY_START, Summary, SummaryBlock,
 };
+use crate::mark::{is_marked, mark};
 use crate::name::ArenaName;
 use crate::slots::SummarySlot;
 
@@ -112,6 +113,8 @@ pub struct ArenaBuilder {
     id: ArenaId,
     sealed_key: [u8; SEALED_KEY_BYTES],
     salt: [u8; BLOCKS_SALT_BYTES],
+    /// Marks a generation after the first.
+    authority: Option<AuthorityKey>,
     /// Room for what comes before the blocks, then the blocks.
     memory: Vec<u8>,
     room_bytes: usize,
@@ -148,10 +151,10 @@ impl ArenaBuilder {
         builder
     }
 
-    /// An arena that replaces an older generation of itself.
-    pub(crate) fn rebuilding(id: ArenaId, head: &ArenaHead) -> Self {
+    /// An arena that replaces older generations of itself, which the owner alone makes.
+    pub(crate) fn rebuilding(id: ArenaId, head: &ArenaHead, authority: &AuthorityKey) -> Self {
         let builder = Self::within(Vec::new(), BLOCKS_ALIGNMENT, id, head.sealed_key);
-        Self { salt: head.salt, ..builder }
+        Self { salt: head.salt, authority: Some(authority.clone()), ..builder }
     }
 
     fn within(
@@ -163,7 +166,7 @@ impl ArenaBuilder {
         memory.clear();
         memory.resize(room_bytes, 0);
         let (salt, summary) = ([0; BLOCKS_SALT_BYTES], Summary::default());
-        Self { id, sealed_key, salt, memory, room_bytes, summary }
+        Self { id, sealed_key, salt, authority: None, memory, room_bytes, summary }
     }
 
     /// Appends a block and its chunks. Blocks come in ascending order.
@@ -211,7 +214,10 @@ impl ArenaBuilder {
         reached_if(generation > 0, Regime::ArenaRewritten);
         let binding = SummaryBinding { arena: self.id, generation, origin, domain };
         let alignment = alignment_of(self.blocks_bytes());
-        let sealed = seal_summary(&self.summary, &binding, &keys.domain.summary_key, alignment);
+        let summary = self.summary.pack();
+        let mark = self.authority.as_ref().map(|authority| mark(authority, &binding, &summary));
+        let mark = mark.as_ref().map_or(&[][..], |mark| mark);
+        let sealed = seal_summary(&summary, mark, &binding, &keys.domain.summary_key, alignment);
         if let Some(key) = padding {
             self.pad(sealed.len(), generation, key);
         }
@@ -346,23 +352,25 @@ fn alignment_of(blocks_bytes: usize) -> usize {
     if blocks_bytes < SMALL_BLOCKS_BYTES { BLOCKS_ALIGNMENT_SMALL } else { BLOCKS_ALIGNMENT }
 }
 
-/// The sealed summary, padded so that the blocks after it begin at a multiple of `alignment`.
+/// The sealed summary and its mark, padded so that the blocks after it begin at a multiple of
+/// `alignment`.
 fn seal_summary(
-    summary: &Summary,
+    plain: &[u8],
+    mark: &[u8],
     binding: &SummaryBinding,
     summary_key: &[u8; 32],
     alignment: usize,
 ) -> Vec<u8> {
-    let plain = summary.pack();
-    let compressed = zstd::bulk::compress(&plain, 3).expect("zstd compresses into its own bound");
+    let compressed = zstd::bulk::compress(plain, 3).expect("zstd compresses into its own bound");
     let length = |bytes: usize| u32::try_from(bytes).expect("a summary is at most 64 MiB");
-    let least_bytes = SEALED_SUMMARY_EXTRA_BYTES + compressed.len();
+    let least_bytes = SEALED_SUMMARY_EXTRA_BYTES + compressed.len() + mark.len();
     let sealed_bytes = (SUMMARY_START + least_bytes).next_multiple_of(alignment) - SUMMARY_START;
     let aad = binding.aad(sealed_bytes);
     let mut message = Vec::with_capacity(sealed_bytes);
     message.put_u32(length(plain.len()));
     message.put_u32(length(compressed.len()));
     message.put(&compressed);
+    message.put(mark);
     message.resize(sealed_bytes - SUMMARY_SALT_BYTES - TAG_BYTES, 0);
     let tag = authenticate(summary_key, &[&aad[..], &message].concat());
     let salt = *tag.first_chunk().expect("a tag is longer than a salt");
@@ -384,12 +392,14 @@ pub(crate) fn key_of_summary(
     Ok(binding.key(*salt, summary_key))
 }
 
-/// Opens what [`ArenaBuilder::finish`] sealed, with the key of this one summary.
+/// Opens what [`ArenaBuilder::finish`] sealed, with the key of this one summary; and says whether it
+/// has the owner's mark.
 pub(crate) fn open_summary(
     sealed: &[u8],
     binding: &SummaryBinding,
     key: &[u8; 32],
-) -> Result<Summary, FormatError> {
+    authority: &AuthorityPublicKey,
+) -> Result<(Summary, bool), FormatError> {
     let damaged = FormatError::Damaged("summary");
     let message = sealed.get(SUMMARY_SALT_BYTES..).ok_or(damaged)?;
     let (mut message, aad) = (message.to_vec(), binding.aad(sealed.len()));
@@ -402,5 +412,7 @@ pub(crate) fn open_summary(
         return Err(damaged);
     }
     let plain = decompress(compressed, plain_bytes).map_err(|_| damaged)?;
-    Summary::unpack(&plain)
+    let following = fields.take(fields.remaining()).map_err(|_| damaged)?;
+    let is_marked = is_marked(authority, binding, &plain, following);
+    Ok((Summary::unpack(&plain)?, is_marked))
 }

@@ -7,6 +7,7 @@
 //!                                        └─ voucher key
 //! master secret ─┬─ private key ── public key
 //!                ├─ authority key ── authority's public half
+//!                ├─ owner's voucher key
 //!                ├─ key of domain names
 //!                └─ domain secret, one for each domain ─┬─ summary key
 //!                                                       ├─ author key
@@ -39,6 +40,7 @@ mod context {
 
     pub const PRIVATE: &str = "strongroom v0 private key";
     pub const AUTHORITY: &str = "strongroom v0 authority key";
+    pub const OWNER_VOUCHER: &str = "strongroom v0 owner voucher key";
     pub const DOMAIN_NAMES: &str = "strongroom v0 domain names key";
     pub const DOMAIN: &str = "strongroom v0 domain secret";
 
@@ -100,7 +102,7 @@ pub struct NamingKeys {
     pub metadata: Fingerprinter,
     /// Decides where streams are cut.
     pub chunker_key: [u8; 8],
-    /// Seals vouchers, which every holder may read.
+    /// Seals what the owner has signed and every holder may read.
     pub voucher_key: [u8; 32],
 }
 
@@ -127,6 +129,8 @@ pub struct OwnerKeys {
     pub private_key: PrivateKey,
     /// Signs the configuration and vouchers.
     pub authority: AuthorityKey,
+    /// Seals vouchers, which the owner alone reads.
+    pub voucher_key: [u8; 32],
     master: MasterSecret,
 }
 
@@ -149,6 +153,7 @@ impl MasterSecret {
         OwnerKeys {
             private_key: PrivateKey::new(derive(context::PRIVATE)),
             authority: AuthorityKey::new(derive(context::AUTHORITY)),
+            voucher_key: derive(context::OWNER_VOUCHER),
             master: self.clone(),
         }
     }
@@ -383,6 +388,7 @@ mod tests {
             hex(&naming.voucher_key),
             hex(&keys.write.public_key.0),
             hex(&keys.write.authority.0),
+            hex(&keys.owner.as_ref().unwrap().voucher_key),
             hex(&keys.write.domain.summary_key),
             hex(&laptop.0),
             hex(&domain.summary_key),
@@ -394,13 +400,14 @@ mod tests {
         assert_eq!(derived, GOLDEN);
     }
 
-    const GOLDEN: [&str; 13] = [
+    const GOLDEN: [&str; 14] = [
         "ec848c94448ff5d86a78fe1825da9f7d666a44b86b74aced5971f82d1aecc200",
         "bc706dbc3d6a01d3874119abaf2b3c6e74373457cf921958729e8742f2612dd5",
         "0c97e93f06337757",
         "e4892d43482337a012ee1a693901df4480a6ccecfff7c6780dbf2bdc6185f020",
         "d2d0b967079b2b12eab16b335671d0f05ca3bf82e302dc437960b8d19d4fef35",
         "4ca6b04b9a75786ceb061bc4848c1d6e5115965d12146635b65542d598331c2a",
+        "b91804b9b1c75dc95c3bffb4e5ac1bf237d077d80cd0f7a3d60b3a5761683600",
         "fa7bcd287a2e4390d19cf6f5315622c6de95231e2c9be2a9dc766e1ea31ed5c9",
         "4c25a790716f995f64434c44e30ad684",
         "daee79b87366228bfde97a01106909b8fd68bc0a3ba3eb147a68236cc0092b66",

@@ -142,7 +142,7 @@ pub fn drill(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<DrillOutcome, EngineError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = ChunkReader::of_domain(repository, &snapshot.domain, CacheLimits::default())?;
     let list = list_snapshots(repository)?;
     let entropy = &*repository.surroundings.entropy;
     let drawn = || u64::from_le_bytes(random_array(entropy));

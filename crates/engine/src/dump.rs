@@ -76,7 +76,7 @@ pub fn dump(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<DumpOutcome, EngineError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = ChunkReader::of_domain(repository, &snapshot.domain, CacheLimits::default())?;
     let found = find_path(snapshot, part.path, &reader)?;
     let is_whole = matches!(found, Found::Root { .. }) && part.filter.is_none();
     let total = is_whole.then_some(snapshot.stats);

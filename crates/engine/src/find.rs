@@ -3,6 +3,8 @@
 //! Snapshots share most of their trees, so a tree in which nothing fits is read once, however many
 //! snapshots have it. One with something that fits is read in each, because each is named.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Known;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -74,15 +76,24 @@ pub fn find(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<FindOutcome, EngineError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
     let mut outcome = FindOutcome::default();
-    // Trees in which nothing fits.
-    let mut barren: TreeMemo<()> = TreeMemo::new(reader.limits().memo_kept_min);
+    // What is known of one domain's trees says nothing of another's.
+    let mut known: HashMap<&str, (ChunkReader, TreeMemo<()>)> = HashMap::new();
     for snapshot in snapshots {
+        let (reader, barren) = match known.entry(&snapshot.domain) {
+            Known::Occupied(known) => known.into_mut(),
+            Known::Vacant(vacant) => {
+                let limits = CacheLimits::default();
+                let reader = ChunkReader::of_domain(repository, &snapshot.domain, limits)?;
+                // Trees in which nothing fits.
+                let barren = TreeMemo::new(reader.limits().memo_kept_min);
+                vacant.insert((reader, barren))
+            }
+        };
         monitor.detail(&format!("snapshot {}", snapshot.id.short()));
         // The directories that the walk is in, and whether something in each fits.
         let mut open: Vec<(TreeKey, bool)> = Vec::new();
-        let mut walk = SnapshotWalk::new(&Found::root(snapshot), &reader, cancel);
+        let mut walk = SnapshotWalk::new(&Found::root(snapshot), reader, cancel);
         while let Some(event) = walk.next()? {
             let (seen, entered) = match &event {
                 SnapshotEvent::Enter(directory) => {

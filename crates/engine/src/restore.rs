@@ -111,7 +111,7 @@ pub fn restore(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<RestoreOutcome, EngineError> {
-    let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
+    let reader = ChunkReader::for_restore(repository, &snapshot.domain, CacheLimits::default())?;
     let found = find_path(snapshot, &options.path, &reader)?;
     let is_whole = matches!(found, Found::Root { .. }) && options.filter.is_none();
     let progress = Progress {

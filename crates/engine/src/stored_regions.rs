@@ -27,6 +27,8 @@ pub struct StoredRegion {
     pub content: Recipe,
     /// Whom it belonged to.
     pub metadata: Metadata,
+    /// The domain whose snapshot names it; empty for the owner's.
+    pub domain: String,
 }
 
 /// The regions at a path of a snapshot and below it.
@@ -39,15 +41,17 @@ pub fn regions_of(
     snapshot: &Snapshot,
     path: &[u8],
 ) -> Result<Vec<StoredRegion>, EngineError> {
-    let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
+    let reader = ChunkReader::for_restore(repository, &snapshot.domain, CacheLimits::default())?;
     let mut regions = Vec::new();
     match find_path(snapshot, path, &reader)? {
-        Found::Root { tree, .. } => list(Path::new("/"), &tree, &reader, &mut regions)?,
+        Found::Root { tree, .. } => {
+            list(Path::new("/"), &tree, &snapshot.domain, &reader, &mut regions)?;
+        }
         Found::Entry { entry, path } => {
             let path = Path::new("/").join(as_path(&path));
             match entry.tree() {
-                Some(tree) => list(&path, tree, &reader, &mut regions)?,
-                None => add(path, &entry, &mut regions),
+                Some(tree) => list(&path, tree, &snapshot.domain, &reader, &mut regions)?,
+                None => add(path, &entry, &snapshot.domain, &mut regions),
             }
         }
     }
@@ -57,6 +61,7 @@ pub fn regions_of(
 fn list(
     above: &Path,
     tree: &Recipe,
+    domain: &str,
     reader: &ChunkReader,
     regions: &mut Vec<StoredRegion>,
 ) -> Result<(), EngineError> {
@@ -65,16 +70,17 @@ fn list(
         let path = above.join(as_path(&entry.name));
         match entry.tree() {
             _ if path == Path::new("/").join(MARKS_FOLDER) => {}
-            Some(tree) => list(&path, tree, reader, regions)?,
-            None => add(path, &entry, regions),
+            Some(tree) => list(&path, tree, domain, reader, regions)?,
+            None => add(path, &entry, domain, regions),
         }
     }
     Ok(())
 }
 
-fn add(path: PathBuf, entry: &Entry, regions: &mut Vec<StoredRegion>) {
+fn add(path: PathBuf, entry: &Entry, domain: &str, regions: &mut Vec<StoredRegion>) {
     let Some(content) = entry.content().cloned() else { return };
-    regions.push(StoredRegion { path, content, metadata: entry.metadata.clone() });
+    let (metadata, domain) = (entry.metadata.clone(), domain.to_owned());
+    regions.push(StoredRegion { path, content, metadata, domain });
 }
 
 fn as_path(bytes: &[u8]) -> PathBuf {

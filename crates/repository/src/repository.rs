@@ -136,6 +136,9 @@ pub struct Repository {
     pub slot: SlotId,
     /// What is wrong with the configuration that was passed over for its copy; mostly empty.
     pub config_faults: Vec<(ObjectName, RepositoryError)>,
+    /// Whether snapshots of machines that can only store may name chunks of other domains. False
+    /// unless the owner says so, for snapshots of before this was refused.
+    pub trusts_references: bool,
     /// The limits of what is written, and of what the verbs hold. Tests make them small.
     pub limits: SizeLimits,
 }
@@ -204,7 +207,16 @@ impl Repository {
             }
         }
         let (slot, config_faults, limits) = (slot.id, Vec::new(), SizeLimits::DEFAULT);
-        let made = Self { surroundings, config, keys, secret, slot, config_faults, limits };
+        let made = Self {
+            surroundings,
+            config,
+            keys,
+            secret,
+            slot,
+            config_faults,
+            trusts_references: false,
+            limits,
+        };
         if let Some(folder) = made.cache_folder().filter(|_| was_tried) {
             trial::note(&folder);
         }
@@ -247,6 +259,7 @@ impl Repository {
             secret: self.secret.clone(),
             slot: self.slot,
             config_faults: Vec::new(),
+            trusts_references: self.trusts_references,
         }
     }
 
@@ -394,9 +407,16 @@ impl ClosedRepository {
         surroundings.agree(config.store);
         let mut keys = secret.keys();
         keys.write.naming = config.naming_keys(keys.write.naming);
-        let limits = SizeLimits::DEFAULT;
-        let repository =
-            Repository { surroundings, config, keys, secret, slot, config_faults, limits };
+        let repository = Repository {
+            surroundings,
+            config,
+            keys,
+            secret,
+            slot,
+            config_faults,
+            trusts_references: false,
+            limits: SizeLimits::DEFAULT,
+        };
         if let Some(folder) = repository.cache_folder().filter(|_| !known.contains(&slot)) {
             // If it cannot be written, the slot is read after the listing next time, too, and tried
             // after all that are cheaper.

@@ -6,6 +6,7 @@ use strongroom_arena::envelope::{self, Identity};
 use strongroom_arena::{Origin, Voucher};
 use strongroom_backend::ObjectName;
 use strongroom_base::entropy::random_array;
+use strongroom_base::keys::OwnerKeys;
 use strongroom_base::keys::derive_object_key;
 use strongroom_base::seal::{SIGNATURE_BYTES, SealKey};
 use strongroom_base::{RepositoryId, VoucherId};
@@ -17,14 +18,16 @@ use crate::repository::Repository;
 /// What the key of one object is derived as, and what its signature is made as.
 const CONTEXT: &str = "strongroom v0 vouchers";
 
-/// The vouchers that the owner made. Those that are damaged or forged are left out: they vouch for
-/// nothing.
+/// The vouchers that the owner made, for the owner: a machine that can only store names what it has
+/// stored itself, and is told nothing of what others have. Those that are damaged or forged are left
+/// out: they vouch for nothing.
 pub fn read_vouchers(repository: &Repository) -> Result<Vec<Voucher>, RepositoryError> {
     let mut vouchers = Vec::new();
+    let Some(owner) = repository.keys.owner.as_ref() else { return Ok(vouchers) };
     for info in repository.backend().list(VOUCHERS_FOLDER)? {
         let Ok(id) = info.name.file().parse::<VoucherId>() else { continue };
         match read_small(repository.backend(), &info.name, ObjectKind::Vouchers, Some(&id.0)) {
-            Ok(sealed) => vouchers.extend(open(repository, id, sealed).unwrap_or_default()),
+            Ok(sealed) => vouchers.extend(open(repository, owner, id, sealed).unwrap_or_default()),
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
             Err(error) if error.is_damage() || error.is_withheld() => {}
             Err(error) => return Err(error),
@@ -46,7 +49,7 @@ pub fn write_vouchers(
     let signature = owner.authority.sign(CONTEXT, &[&place[..], &records].concat());
     let mut body = signature.to_vec();
     body.append(&mut records);
-    key(repository, id).seal(0, &place, &mut body);
+    key(owner, id).seal(0, &place, &mut body);
     let (kind, origin) = (ObjectKind::Vouchers, Origin::NONE);
     let identity = Identity { kind, id: id.0, generation: 0, origin };
     let object = envelope::seal_small(&body, identity);
@@ -55,9 +58,14 @@ pub fn write_vouchers(
 }
 
 /// What an object says, if the owner said it.
-fn open(repository: &Repository, id: VoucherId, mut sealed: Vec<u8>) -> Option<Vec<Voucher>> {
+fn open(
+    repository: &Repository,
+    owner: &OwnerKeys,
+    id: VoucherId,
+    mut sealed: Vec<u8>,
+) -> Option<Vec<Voucher>> {
     let place = place(repository.config.id, id);
-    let opened = key(repository, id).open(0, &place, &mut sealed).ok()?;
+    let opened = key(owner, id).open(0, &place, &mut sealed).ok()?;
     let (signature, records) = opened.split_first_chunk::<SIGNATURE_BYTES>()?;
     let message = [&place[..], records].concat();
     let authority = &repository.write_keys().authority;
@@ -65,9 +73,8 @@ fn open(repository: &Repository, id: VoucherId, mut sealed: Vec<u8>) -> Option<V
     Voucher::unpack_all(records).ok()
 }
 
-fn key(repository: &Repository, id: VoucherId) -> SealKey {
-    let naming = &repository.write_keys().naming;
-    SealKey::new(&derive_object_key(CONTEXT, &naming.voucher_key, &id.0))
+fn key(owner: &OwnerKeys, id: VoucherId) -> SealKey {
+    SealKey::new(&derive_object_key(CONTEXT, &owner.voucher_key, &id.0))
 }
 
 /// What an object is bound to: its name in this repository.

@@ -127,6 +127,7 @@ impl Beginning {
             secret,
             slot: self.slot,
             config_faults: Vec::new(),
+            trusts_references: false,
             limits,
         }
     }

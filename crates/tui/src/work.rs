@@ -151,7 +151,7 @@ fn directory(
     path: &[u8],
     cancel: &Cancel,
 ) -> Result<Report, EngineError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = ChunkReader::of_domain(repository, &snapshot.domain, CacheLimits::default())?;
     let found = find_path(snapshot, path, &reader)?;
     let mut walk = SnapshotWalk::new(&found, &reader, cancel);
     let (mut rows, mut lost) = (Vec::new(), None);
@@ -384,7 +384,7 @@ fn put_back(
     let mut total = RestoreOutcome::default();
     for (path, place) in parts {
         cancel.check().map_err(|Cancelled| RepositoryError::from(Cancelled))?;
-        let reader = ChunkReader::new(repository, CacheLimits::default())?;
+        let reader = ChunkReader::of_domain(repository, &snapshot.domain, CacheLimits::default())?;
         let is_directory = match find_path(snapshot, path, &reader)? {
             strongroom_repository::Found::Root { .. } => true,
             strongroom_repository::Found::Entry { entry, .. } => entry.is_directory(),

@@ -18,7 +18,7 @@ use std::time::Duration;
 use strongroom_arena::{CacheLimits, ListedArenas};
 use strongroom_backend::BackendError;
 use strongroom_base::regimes::{Regime, reached_if};
-use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
+use strongroom_base::{ArenaId, Cancel, Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, list_objects};
 use strongroom_repository::{
@@ -237,9 +237,10 @@ fn collect(
             return Ok(outcome);
         }
         let decided = collector.decide(number, &selection, &writers, &mut reach, collections);
+        let is_swept = |arena| is_swept(collections, &reach.inventory, arena);
         // Before the verdict, which is final.
         let reckoned = decided.and_then(|verdict| {
-            collector.reckon(&verdict, collections)?;
+            collector.reckon(&verdict, &is_swept)?;
             Ok(verdict)
         });
         let verdict = match reckoned {
@@ -255,17 +256,27 @@ fn collect(
         let is_own;
         (selection, is_own) = create_verdict(repository, number, &verdict)?;
         if !is_own {
-            collector.reckon(&selection, collections)?;
+            collector.reckon(&selection, &is_swept)?;
         }
         outcome.snapshots = selection.snapshots.clone();
     } else {
-        collector.reckon(&selection, collections)?;
+        collector.reckon(&selection, &|_| false)?;
     }
     let store = collector.reader.store();
     let is_late = || options.time_max.is_some_and(|most| collector.time_since_begin() > most);
     outcome.carried = carry_out(repository, store, number, &selection, &is_late, monitor, cancel)?;
-    sweep(repository, collections, &mut outcome.carried)?;
+    if !decided {
+        // What is marked now says what of the arenas that came back is needed.
+        let is_swept = |arena| is_swept(collections, &reach.inventory, arena);
+        sweep(repository, collections, &is_swept, &mut outcome.carried)?;
+    }
     Ok(outcome)
+}
+
+/// Whether an arena goes that a verdict removed and that is there again: unless a snapshot needs it,
+/// which came with it from another copy of the repository.
+fn is_swept(collections: &Collections, marked: &Inventory, arena: ArenaId) -> bool {
+    collections.is_dead(arena) && !marked.needs_any_of(arena)
 }
 
 /// What was listed after the plan was made (C4).
@@ -339,7 +350,7 @@ impl Collector<'_> {
         let Self { repository, reader, monitor, cancel, .. } = self;
         let wishes = Wishes::read(repository)?;
         let mut census = Census::of_listing(&list_objects(repository.backend())?);
-        for holding in inventory.arenas() {
+        for holding in inventory.arenas().iter().filter(|holding| !holding.is_frozen) {
             census.note(&holding.name.object(), holding.origin);
         }
         let find = || -> Result<Vec<LostSnapshot>, RepositoryError> {
@@ -453,18 +464,18 @@ impl Collector<'_> {
     }
 
     /// Reckons a second time that no snapshot needs what a verdict removes, nor what earlier ones
-    /// removed and a late operation brought back.
+    /// removed, a late operation brought back, and a sweep takes.
     fn reckon(
         &self,
         verdict: &Selection,
-        collections: &Collections,
+        is_swept: &dyn Fn(ArenaId) -> bool,
     ) -> Result<(), RepositoryError> {
         let condemned = Condemned {
             snapshots: verdict.snapshots.iter().map(|going| going.id).collect(),
             slots: &verdict.slots,
             objects: &|name| {
                 let goes = verdict.slots.0.get(&name.id) == Some(&ArenaSlots::All);
-                goes || collections.is_dead(name.id)
+                goes || is_swept(name.id)
             },
         };
         reckon(self.repository, &condemned, self.monitor, self.cancel)
@@ -492,7 +503,8 @@ fn refuse_emptied(
         return Ok(());
     }
     let removed = collections.gone().map(|gone| gone.sequence).max().unwrap_or(0);
-    match inventory.arenas().iter().map(|holding| holding.origin.sequence).max() {
+    let known = inventory.arenas().iter().filter(|holding| !holding.is_frozen);
+    match known.map(|holding| holding.origin.sequence).max() {
         Some(written) if written > removed.saturating_add(1) => {
             let why = "it is empty, although there are arenas of several backups".to_owned();
             Err(RepositoryError::NotCollectable { what: format!("{SNAPSHOTS_FOLDER}/"), why })

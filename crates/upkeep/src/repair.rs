@@ -13,15 +13,17 @@
 //! 3. Objects under another's name are put back. Any program can write an envelope that claims to
 //!    be an object, so this needs a key and a proof, and never replaces what is whole or what
 //!    parity makes whole.
-//! 4. Of arenas beyond parity, and of those with chunks that are not what their fingerprints say,
+//! 4. Generations that others planted over the arenas of a domain are taken away.
+//! 5. Of arenas beyond parity, and of those with chunks that are not what their fingerprints say,
 //!    the remaining blocks, under newly computed fingerprints.
-//! 5. Snapshots that were removed are committed again, if their trees exist.
+//! 6. Snapshots that were removed are committed again, if their trees exist.
 //!
 //! What is lost nevertheless is named, file by file; the next backup takes it from the source
 //! again, and that heals every snapshot that shows it.
 
 mod aside;
 mod fetch;
+mod generations;
 mod mend;
 mod plan;
 mod recover;
@@ -36,7 +38,8 @@ use std::borrow::Cow;
 use strongroom_arena::envelope::RawObject;
 use strongroom_arena::scan::rescue;
 use strongroom_arena::{
-    ARENAS_FOLDER, ArenaError, ArenaName, CacheLimits, FinishedArena, StoredChunk,
+    ARENAS_FOLDER, ArenaError, ArenaName, CacheLimits, FinishedArena, ListedArenas, Rewriting,
+    StoredChunk,
 };
 use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::{Cancel, Monitor, Problem, Severity};
@@ -51,6 +54,7 @@ use crate::health::bad::BadPlaces;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::look::{Looked, look_into};
 use aside::put_back;
+use generations::{find_planted, may_rescue, take_planted_away, take_unread_away};
 use mend::{Mended, lose, mend};
 use recover::recover;
 
@@ -69,6 +73,7 @@ pub fn repair_objects(
             RepairStep::FromParity { name, .. } => mend(backend, name, name, arena_bytes)?,
             RepairStep::FromCopy { name, copy } => mend(backend, name, copy, arena_bytes)?,
             RepairStep::PutBack { from, .. } => Mended::No(format!("{from} may be it")),
+            RepairStep::TakePlanted { .. } => Mended::Gone,
             RepairStep::Rescue { why, .. }
             | RepairStep::TakeAway { why, .. }
             | RepairStep::Lost { why, .. } => Mended::No(why.clone()),
@@ -98,7 +103,10 @@ pub fn repair(
     let needs_key = |step: &&RepairStep| {
         matches!(
             step,
-            RepairStep::Rescue { .. } | RepairStep::PutBack { .. } | RepairStep::TakeAway { .. }
+            RepairStep::Rescue { .. }
+                | RepairStep::PutBack { .. }
+                | RepairStep::TakeAway { .. }
+                | RepairStep::TakePlanted { .. }
         )
     };
     let keyless = plan.steps.iter().filter(|step| !needs_key(step)).cloned().collect();
@@ -107,9 +115,12 @@ pub fn repair(
     mend_configs(repository, &mut outcome, monitor)?;
     take_away(repository, plan, &mut outcome, monitor)?;
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    reader.store().trust(read_vouchers(repository)?);
     put_back(repository, &reader, plan, &mut outcome, monitor, cancel)?;
+    let disputed = take_planted_away(repository, &reader, &mut outcome, monitor)?;
     let mut rescues: Vec<Rescue> = plan.steps.iter().filter_map(Rescue::of).collect();
     rescues.extend(find_wrong_chunks(repository, &reader, monitor, cancel)?);
+    rescues.retain(|rescue| !disputed.contains(&rescue.arena.id));
     let mut bad = BadPlaces::default();
     // A delta is saved only if its base can be read, and the base may have to be saved first.
     let mut postponed = Vec::new();
@@ -139,6 +150,10 @@ pub fn repair(
     let audited =
         audit_beside_others(repository, &reader, &snapshots, &bad, None, monitor, cancel)?;
     outcome.affected = audited.0;
+    // What a snapshot needs that cannot be read is not known.
+    if outcome.affected.is_empty() && list.not_collectable().is_empty() {
+        take_unread_away(repository, &reader, &mut outcome, monitor)?;
+    }
     Ok(outcome)
 }
 
@@ -153,7 +168,11 @@ pub fn plan_losses(
 ) -> Result<Vec<Affected>, RepositoryError> {
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
-    for Rescue { arena, why } in find_wrong_chunks(repository, &reader, monitor, cancel)? {
+    let planted = find_planted(repository, &reader)?;
+    let steps = planted.iter().map(|arena| RepairStep::TakePlanted { arena: *arena });
+    plan.steps.extend(steps);
+    let wrong = find_wrong_chunks(repository, &reader, monitor, cancel)?;
+    for Rescue { arena, why } in wrong.into_iter().filter(|it| !planted.contains(&it.arena)) {
         plan.steps.push(RepairStep::Rescue { arena, why });
     }
     let mut bad = BadPlaces::default();
@@ -320,8 +339,26 @@ impl Rescue {
             lose(outcome, &name, "its bytes change from read to read: left as it is", monitor);
             return Ok(true);
         }
-        let keys = repository.write_keys();
-        let redundancy = repository.redundancy();
+        let listed = ListedArenas::list(repository.backend())?;
+        let generations = listed.generations(arena.id);
+        let sorted = reader.store().sort_generations(generations)?;
+        if !may_rescue(arena, &object, &sorted, reader) {
+            bad.add_broken(arena.id, reader);
+            lose(outcome, &name, why, monitor);
+            return Ok(true);
+        }
+        let greatest = generations.last().map_or(arena, |greatest| greatest.name);
+        let Some(next) = greatest.rewritten(&object) else {
+            lose(outcome, &name, "it was rewritten too often", monitor);
+            return Ok(true);
+        };
+        let rescuing = Rewriting {
+            generation: next.generation,
+            keys: repository.write_keys(),
+            redundancy: repository.redundancy(),
+            padding: repository.config.padding,
+            entropy: &*repository.surroundings.entropy,
+        };
         let (mut unread, mut withheld) = (0, None);
         let mut expand = |stored: StoredChunk<'_>| match reader.expand(stored) {
             Ok(bytes) => Some(Cow::into_owned(bytes)),
@@ -331,7 +368,7 @@ impl Rescue {
                 None
             }
         };
-        let rescued = rescue(reader.store(), arena, &object, keys, redundancy, &mut expand);
+        let rescued = rescue(reader.store(), arena, &object, &rescuing, &mut expand);
         // What is left out is removed: a delta whose base cannot be read today may be read tomorrow.
         if let Some(withheld) = withheld {
             bad.add_broken(arena.id, reader);

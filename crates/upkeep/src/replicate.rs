@@ -35,7 +35,7 @@ use strongroom_repository::objects::{COLLECTIONS_FOLDER, SNAPSHOTS_FOLDER};
 use strongroom_repository::{RepositoryError, arena_bytes_of};
 
 use crate::flight::{each_in_flight, requests_between};
-use plan::{FIRST_FOLDERS, FolderPlan, MIDDLE_FOLDERS, Present, first_collections};
+use plan::{FIRST_FOLDERS, FolderPlan, MIDDLE_FOLDERS, Present, first_collections, forks};
 use send::{Sent, Way};
 
 /// What was done.
@@ -85,6 +85,13 @@ pub fn replicate(
     let mut copy = Copy { way, monitor, cancel, progress, outcome };
     for folder in FIRST_FOLDERS {
         copy.folder(folder)?;
+    }
+    for name in forks(source, target)? {
+        let message = "the replica has another: both places were used, and each has removed what \
+                       the other may need. What both have is brought together; keep both until \
+                       `verify` of the replica finds nothing lost";
+        copy.tell(Severity::Warning, &name, message);
+        copy.outcome.conflicts.push(name);
     }
     let collections = first_collections(source, target)?;
     let mut present = Present::list(target, COLLECTIONS_FOLDER)?;

@@ -11,9 +11,11 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_channel::bounded;
-use strongroom_arena::{ARENAS_FOLDER, ArenaName, CacheLimits};
+use strongroom_arena::{ARENAS_FOLDER, ArenaName, CacheLimits, ListedArenas};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName, Withheld};
-use strongroom_base::{Cancel, Location, Monitor, Problem, Progress, Severity, SnapshotId};
+use strongroom_base::{
+    ArenaId, Cancel, Location, Monitor, Problem, Progress, Severity, SnapshotId,
+};
 use strongroom_repository::objects::{is_missed, list_objects, list_strangers, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Collections, OwnRecord, Repository, RepositoryError, arena_bytes_of,
@@ -86,6 +88,9 @@ pub struct VerifyOutcome {
     pub missing_sequences: Vec<RangeInclusive<u64>>,
     /// The last snapshot that this machine made, if the repository no longer has it.
     pub rolled_back: Option<SnapshotId>,
+    /// Arenas that exist in several generations of their domain: a rewriting was interrupted, or
+    /// copies of the repository were both used and then brought together.
+    pub several_generations: Vec<ArenaId>,
     /// Arenas of other domains in which every chunk was compared with its fingerprint and was
     /// right.
     pub vouchable: Vec<Vouchable>,
@@ -142,6 +147,7 @@ pub fn verify_within(
     reader.store().trust(read_vouchers(repository)?);
     let mut verifier = Verifier::new(repository.backend(), monitor, cancel);
     verifier.objects(depth, Some(&reader))?;
+    verifier.generations(&reader)?;
     for name in forged_configs(repository)? {
         verifier.note(&name, Fault::Forged);
     }
@@ -309,6 +315,38 @@ impl<'v> Verifier<'v> {
         self.progress.files += 1;
         self.progress.bytes += if every_byte { info.bytes } else { 0 };
         self.monitor.progress(&self.progress);
+    }
+
+    /// Arenas in several generations, and generations of them that others planted.
+    fn generations(&mut self, reader: &ChunkReader) -> Result<(), RepositoryError> {
+        let listed = ListedArenas::list(self.backend)?;
+        for newest in listed.newest() {
+            self.cancel.check()?;
+            let id = newest.name.id;
+            let generations = listed.generations(id);
+            if generations.len() < 2 {
+                continue;
+            }
+            let sorted = reader.store().sort_generations(generations)?;
+            if sorted.genuine.len() > 1 {
+                let message = format!(
+                    "there are {} generations of it: it is read in all of them, and a prune that \
+                     removes something of it makes one of them",
+                    sorted.genuine.len(),
+                );
+                self.tell(Severity::Warning, &format!("arenas/{id}"), &message);
+                self.outcome.several_generations.push(id);
+            }
+            let planted = sorted.planted.into_iter().map(|listed| (listed, Fault::Planted));
+            let disputed = sorted.undecided.into_iter().map(|listed| (listed, Fault::Disputed));
+            for (listed, fault) in planted.chain(disputed) {
+                let name = listed.name.object();
+                if !self.outcome.faults.iter().any(|(faulty, _)| *faulty == name) {
+                    self.note(&name, fault);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Copies that are missing although the other exists.

@@ -3,27 +3,46 @@
 
 use std::collections::HashSet;
 
-use strongroom_arena::{ArenaStore, CacheLimits, Voucher};
+use strongroom_arena::{ArenaStore, CacheLimits, ListedArenas, Voucher};
 use strongroom_base::ArenaId;
 use strongroom_repository::{Repository, RepositoryError, read_vouchers, write_vouchers};
 
+use crate::health::look::Vouchable;
 use crate::verify::VerifyOutcome;
 
 /// Vouches for the arenas that a verification found right. A delta is worth what its bases are, so
-/// all bases must be in arenas that are trusted or vouched for at the same time. Returns how many
-/// arenas it vouched for.
+/// all bases must be in arenas that are trusted or vouched for at the same time. Of an arena in
+/// several generations all must be of one domain: a voucher says whose it is. Returns how many arenas
+/// it vouched for.
 pub fn vouch(repository: &Repository, outcome: &VerifyOutcome) -> Result<usize, RepositoryError> {
     let store = repository.arena_store(CacheLimits::default());
     store.trust(read_vouchers(repository)?);
-    let vouchers = with_trusted_bases(&store, outcome);
+    let listed = ListedArenas::list(repository.backend())?;
+    let vouchers = with_trusted_bases(&store, undisputed(&store, &listed, outcome)?);
     if !vouchers.is_empty() {
         write_vouchers(repository, &vouchers)?;
     }
     Ok(vouchers.len())
 }
 
-fn with_trusted_bases(store: &ArenaStore, outcome: &VerifyOutcome) -> Vec<Voucher> {
-    let mut accepted: Vec<_> = outcome.vouchable.iter().collect();
+/// What was found right, of arenas that one domain alone claims.
+fn undisputed<'o>(
+    store: &ArenaStore,
+    listed: &ListedArenas,
+    outcome: &'o VerifyOutcome,
+) -> Result<Vec<&'o Vouchable>, RepositoryError> {
+    let mut undisputed = Vec::new();
+    for vouchable in &outcome.vouchable {
+        let generations = listed.generations(vouchable.voucher.arena);
+        let sorted = store.sort_generations(generations)?;
+        if sorted.genuine.len() == generations.len() {
+            undisputed.push(vouchable);
+        }
+    }
+    Ok(undisputed)
+}
+
+fn with_trusted_bases(store: &ArenaStore, mut accepted: Vec<&Vouchable>) -> Vec<Voucher> {
     let is_trusted = |arena: &ArenaId| store.arena(*arena).is_ok_and(|arena| arena.trusted);
     loop {
         let names: HashSet<ArenaId> = accepted.iter().map(|arena| arena.voucher.arena).collect();

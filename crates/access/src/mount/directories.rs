@@ -5,7 +5,7 @@ use std::sync::Arc;
 use strongroom_base::ByteCache;
 use strongroom_catalog::{Recipe, Snapshot};
 
-use super::listing::Listings;
+use super::lanes::Lanes;
 use super::nodes::{Nodes, Origin, Parent, Place};
 use crate::chunks::Failure;
 
@@ -46,7 +46,7 @@ impl Directories {
         &self,
         number: u64,
         nodes: &Nodes,
-        listings: &Listings,
+        lanes: &Lanes,
     ) -> Result<Arc<Directory>, Unopened> {
         let mut way = Vec::new();
         let mut at = number;
@@ -66,7 +66,8 @@ impl Directories {
             }
         };
         for (number, place) in way.into_iter().rev() {
-            let entry = listings.entry(&directory.tree, place.place);
+            let lane = lanes.of(&directory.snapshot.domain);
+            let entry = lane.and_then(|lane| lane.listings.entry(&directory.tree, place.place));
             let entry = entry.map_err(|failure| Unopened::Above(directory.clone(), failure))?;
             let tree = entry.as_ref().and_then(|entry| entry.tree()).ok_or(Unopened::Forgotten)?;
             directory = self.keep(Directory {

@@ -14,14 +14,15 @@ use strongroom_base::{ByteCache, Monitor, Problem, Severity};
 use strongroom_catalog::{Entry, EntryKind};
 
 use super::attributes::{self, Owner};
-use super::contents::{Contents, Extent, ReadFailure};
+use super::contents::{Extent, ReadFailure};
 use super::directories::{Directories, Directory, Unopened};
 use super::forgetting::Forgetting;
+use super::lanes::{Lane, Lanes};
 use super::layout::{LATEST, Layout, TopChild, join};
-use super::listing::{EntryRef, Listings};
+use super::listing::EntryRef;
 use super::nodes::{Node, Nodes, Origin, Place};
 use super::tops::{TopKey, Tops};
-use crate::chunks::{Chunks, Failure};
+use crate::chunks::Failure;
 
 /// How long the kernel may cache stored things: they never change.
 const STORED_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
@@ -73,9 +74,7 @@ pub struct View {
     nodes: Arc<Nodes>,
     forgetting: Forgetting,
     directories: Directories,
-    chunks: Arc<Chunks>,
-    listings: Listings,
-    contents: Contents,
+    lanes: Lanes,
     owner: Owner,
     monitor: Arc<dyn Monitor>,
     /// What was reported as unreadable, by inode number.
@@ -97,20 +96,17 @@ impl View {
         tops: Tops,
         nodes: Arc<Nodes>,
         forgetting: Forgetting,
-        chunks: Chunks,
+        lanes: Lanes,
         directory_bytes: usize,
         owner: Owner,
         monitor: Arc<dyn Monitor>,
     ) -> Self {
-        let chunks = Arc::new(chunks);
         Self {
             tops,
             nodes,
             forgetting,
             directories: Directories::new(directory_bytes / 4),
-            listings: Listings::new(chunks.clone(), directory_bytes),
-            contents: Contents::new(chunks.clone()),
-            chunks,
+            lanes,
             owner,
             monitor,
             reported: ByteCache::new(REPORTED_BYTES_MAX),
@@ -140,7 +136,8 @@ impl View {
             Node::Leaf { .. } | Node::Linked(_) => return Err(Errno::ENOTDIR),
         };
         let directory = self.directory(number)?;
-        let found = self.listings.find(&directory.tree, name);
+        let lane = self.lane(&directory)?;
+        let found = lane.listings.find(&directory.tree, name);
         let found = found.map_err(|failure| self.unreadable(&directory, &failure))?;
         let seen = found.map(|(place, entry)| {
             let node = self.nodes.acquire(directory.at, place, &entry);
@@ -186,7 +183,8 @@ impl View {
     pub fn read(&self, node: Node, offset: u64, size: usize) -> Result<Vec<u8>, Errno> {
         let stored = self.stored(node)?;
         let content = stored.entry.content().ok_or(Errno::EINVAL)?;
-        let bytes = self.contents.read(node.inode(), content, offset, size);
+        let lane = self.lane(&stored.directory)?;
+        let bytes = lane.contents.read(node.inode(), content, offset, size);
         let bytes = bytes.map_err(|error| self.unreadable_at(node, &stored, &error));
         self.tell_heals();
         bytes
@@ -196,7 +194,8 @@ impl View {
     pub fn seek(&self, node: Node, offset: u64, wanted: Extent) -> Result<u64, Errno> {
         let stored = self.stored(node)?;
         let content = stored.entry.content().ok_or(Errno::EINVAL)?;
-        let found = self.contents.seek(node.inode(), content, offset, wanted);
+        let lane = self.lane(&stored.directory)?;
+        let found = lane.contents.seek(node.inode(), content, offset, wanted);
         let found = found.map_err(|error| self.unreadable_at(node, &stored, &error));
         found?.ok_or(Errno::ENXIO)
     }
@@ -252,11 +251,12 @@ impl View {
             return Ok(());
         }
         let unreadable = |failure| self.unreadable(&directory, &failure);
-        let count = u64::from(self.listings.count(&directory.tree).map_err(unreadable)?);
+        let lane = self.lane(&directory)?;
+        let count = u64::from(lane.listings.count(&directory.tree).map_err(unreadable)?);
         for place in from.saturating_sub(DOTS)..count {
             // Below the count, which is a u32.
             let at = place as u32;
-            let entry = self.listings.entry(&directory.tree, at).map_err(unreadable)?;
+            let entry = lane.listings.entry(&directory.tree, at).map_err(unreadable)?;
             let Some(entry) = entry else { return Ok(()) };
             let child = match with {
                 Acquaintance::Made => self.nodes.acquire(directory.at, at, &entry),
@@ -368,7 +368,7 @@ impl View {
     }
 
     fn directory(&self, number: u64) -> Result<Arc<Directory>, Errno> {
-        let opened = self.directories.get(number, &self.nodes, &self.listings);
+        let opened = self.directories.get(number, &self.nodes, &self.lanes);
         opened.map_err(|error| match error {
             Unopened::Forgotten => Errno::ESTALE,
             Unopened::Above(above, failure) => self.unreadable(&above, &failure),
@@ -400,9 +400,15 @@ impl View {
             },
         };
         let directory = self.directory(at.directory)?;
-        let entry = self.listings.entry(&directory.tree, at.place);
+        let entry = self.lane(&directory)?.listings.entry(&directory.tree, at.place);
         let entry = entry.map_err(|failure| self.unreadable(&directory, &failure))?;
         Ok(Stored { entry: entry.ok_or(Errno::ESTALE)?, directory })
+    }
+
+    /// What reads the snapshot that a directory is in.
+    fn lane(&self, directory: &Arc<Directory>) -> Result<Arc<Lane>, Errno> {
+        let lane = self.lanes.of(&directory.snapshot.domain);
+        lane.map_err(|failure| self.unreadable(directory, &failure))
     }
 
     fn unreadable(&self, directory: &Arc<Directory>, failure: &Failure) -> Errno {
@@ -444,7 +450,7 @@ impl View {
     }
 
     fn tell_heals(&self) {
-        let heals = self.chunks.take_heals();
+        let heals = self.lanes.take_heals();
         if heals > 0 {
             let arenas = counted(heals, "damaged arena was", "damaged arenas were");
             let message = format!(
@@ -461,9 +467,11 @@ impl View {
         let mut names = Vec::new();
         let mut number = directory.at.number;
         while let Some(Origin::Child(place)) = self.nodes.origin(number) {
-            let parent = self.directories.get(place.directory, &self.nodes, &self.listings).ok();
-            let entry = parent
-                .and_then(|parent| self.listings.entry(&parent.tree, place.place).ok().flatten());
+            let parent = self.directories.get(place.directory, &self.nodes, &self.lanes).ok();
+            let entry = parent.and_then(|parent| {
+                let lane = self.lanes.of(&parent.snapshot.domain).ok()?;
+                lane.listings.entry(&parent.tree, place.place).ok().flatten()
+            });
             names.push(entry.map_or_else(|| b"?".to_vec(), |entry| entry.name.clone()));
             number = place.directory;
         }

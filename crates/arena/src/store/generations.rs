@@ -4,19 +4,22 @@
 //! generation that is known, or in its first. If that object is missing or damaged beyond repair,
 //! the arenas are listed, and the greatest generation that can be read is used.
 //!
-//! Normally an arena exists in one generation. A rewriting that is interrupted leaves two, of one
-//! domain: who rewrites an arena keeps its domain. But every client that may create objects can
-//! create a generation of another domain's arena, with any content: which of several are
-//! genuine is asked before anything is removed, and if a chunk is not where it should be.
+//! Normally an arena exists in one generation. A rewriting that is interrupted leaves two of one
+//! domain, and so do copies of a repository that were both used and then brought together. A slot
+//! has the same chunk in all of them, so the arena is their union.
+//!
+//! But every client that may create objects can create a generation of another domain's arena, with
+//! any content. Which domain an arena is of: `docs/format/repository.md`, *Generations*.
 
 use std::collections::HashMap;
 
-use strongroom_base::ArenaId;
+use strongroom_base::{ArenaId, DomainId};
 
 use super::opening::Wanted;
 use super::{ArenaStore, lock};
 use crate::error::ArenaError;
 use crate::name::{ArenaName, ListedArena, ListedArenas};
+use crate::opened::Arena;
 
 /// How often the arenas are listed for one of them that others rewrite at the same time.
 const LISTINGS_MAX: u32 = 5;
@@ -28,8 +31,92 @@ pub(super) struct KnownNames {
     generations: HashMap<ArenaId, u32>,
     /// All arenas, once they had to be listed.
     listed: Option<ListedArenas>,
+    /// For arenas of which the listing shows several generations: those that count.
+    several: HashMap<ArenaId, Vec<ArenaName>>,
     /// Whether it was asked which generations are genuine.
     are_genuine: bool,
+}
+
+/// The generations of one arena that a listing shows.
+#[derive(Debug, Clone, Default)]
+pub struct Generations {
+    /// Those of the domain that the arena is of, ascending. Their slots together are the arena's.
+    pub genuine: Vec<ListedArena>,
+    /// Those of other domains: whoever made them had no right to.
+    pub planted: Vec<ListedArena>,
+    /// Those of several domains, if it is not known of which the arena is.
+    pub undecided: Vec<ListedArena>,
+    /// Those that cannot be read, and why.
+    pub unread: Vec<(ListedArena, String)>,
+    /// Several domains claim the arena, and neither a mark of the owner nor a voucher proves of which
+    /// it is: nothing of it may be removed.
+    pub is_contested: bool,
+}
+
+impl Generations {
+    /// Those in which something needed may be, ascending: while it is not proved of which domain the
+    /// arena is, all that can be read.
+    pub fn to_keep(&self) -> Vec<ListedArena> {
+        let mut kept = self.genuine.clone();
+        if self.is_contested {
+            kept.extend(self.planted.iter().chain(&self.undecided));
+            kept.sort_unstable();
+        }
+        kept
+    }
+}
+
+/// What a generation says of itself.
+struct Claim {
+    listed: ListedArena,
+    domain: DomainId,
+    is_marked: bool,
+    is_trusted: bool,
+}
+
+impl Claim {
+    fn of(listed: ListedArena, arena: &Arena) -> Self {
+        let Arena { domain, is_marked, trusted, .. } = *arena;
+        Self { listed, domain, is_marked, is_trusted: trusted }
+    }
+}
+
+/// Of which domain an arena is.
+enum Rightful {
+    /// That cannot be forged.
+    Proved(DomainId),
+    /// Its first generation is of this domain.
+    First(DomainId),
+    /// It cannot be said.
+    Unknown,
+}
+
+/// Of which domain an arena is, in this order: the owner's, if a generation is; that of a generation
+/// with the owner's mark; that of one which is trusted; the only one; that of the first generation,
+/// because names of arenas are random and nobody knows one before.
+fn rightful(claims: &[Claim], is_one_unread: bool) -> Rightful {
+    let only = |which: &dyn Fn(&Claim) -> bool| {
+        let mut found = claims.iter().filter(|claim| which(claim)).map(|claim| claim.domain);
+        let first = found.next()?;
+        Some(found.all(|other| other == first).then_some(first))
+    };
+    let proofs: [&dyn Fn(&Claim) -> bool; 3] =
+        [&|claim| claim.domain == DomainId::ZERO, &|claim| claim.is_marked, &|claim| {
+            claim.is_trusted
+        }];
+    for proof in proofs {
+        match only(proof) {
+            Some(Some(domain)) => return Rightful::Proved(domain),
+            Some(None) => return Rightful::Unknown,
+            None => {}
+        }
+    }
+    let first = claims.iter().find(|claim| claim.listed.name.generation == 0);
+    match (only(&|_| true), first) {
+        (Some(Some(domain)), _) if !is_one_unread => Rightful::Proved(domain),
+        (_, Some(first)) => Rightful::First(first.domain),
+        _ => Rightful::Unknown,
+    }
 }
 
 impl ArenaStore {
@@ -111,47 +198,73 @@ impl ArenaStore {
         let is_unlisted = lock(&self.known).listed.is_none();
         if is_stale || is_unlisted {
             let listed = ListedArenas::list(&*self.backend)?;
-            lock(&self.known).listed = Some(listed);
+            let mut known = lock(&self.known);
+            (known.listed, known.several) = (Some(listed), HashMap::new());
         }
         let known = lock(&self.known);
         let found = known.listed.as_ref().map_or(&[][..], |listed| listed.generations(id));
         Ok(found.iter().map(|arena| arena.name).collect())
     }
 
-    /// Those of the listed generations of one arena that its writer or its owner can have made;
-    /// `None` if that cannot be said. If one was made with the own key, or the owner vouches for it,
-    /// those of its domain are genuine.
+    /// Which of the listed generations of one arena are its own.
+    pub fn sort_generations(&self, generations: &[ListedArena]) -> Result<Generations, ArenaError> {
+        if generations.len() < 2 {
+            let genuine = generations.to_vec();
+            return Ok(Generations { genuine, ..Generations::default() });
+        }
+        let (mut claims, mut unread) = (Vec::new(), Vec::new());
+        for listed in generations {
+            match self.arena_in(listed.name) {
+                Ok(arena) => claims.push(Claim::of(*listed, &arena)),
+                Err(error) if error.is_unreadable() => unread.push((*listed, error.to_string())),
+                Err(error) => return Err(error),
+            }
+        }
+        let domain = rightful(&claims, !unread.is_empty());
+        let (is_proved, domain) = match domain {
+            Rightful::Proved(domain) => (true, Some(domain)),
+            Rightful::First(domain) => (false, Some(domain)),
+            Rightful::Unknown => (false, None),
+        };
+        let is_of = |claim: &&Claim| domain == Some(claim.domain);
+        let listed = |claim: &Claim| claim.listed;
+        let genuine: Vec<_> = claims.iter().filter(is_of).map(listed).collect();
+        let others = claims.iter().filter(|claim| !is_of(claim)).map(listed).collect();
+        let (planted, undecided) = match domain {
+            Some(_) => (others, Vec::new()),
+            None => (Vec::new(), others),
+        };
+        let is_contested = !is_proved && genuine.len() < claims.len();
+        Ok(Generations { genuine, planted, undecided, unread, is_contested })
+    }
+
+    /// Those of the listed generations of one arena that are its own; none if none can be read, or it
+    /// is not known of which domain the arena is.
     pub fn genuine(
         &self,
         generations: &[ListedArena],
     ) -> Result<Option<Vec<ListedArena>>, ArenaError> {
-        let all = || Ok(Some(generations.to_vec()));
-        if generations.len() < 2 {
-            return all();
+        let sorted = self.sort_generations(generations)?;
+        Ok((!sorted.genuine.is_empty()).then_some(sorted.genuine))
+    }
+
+    /// The generations of an arena in which its slots are looked for, newest first. It is found out
+    /// once for each listing.
+    pub(super) fn generations_of(&self, id: ArenaId) -> Result<Vec<ArenaName>, ArenaError> {
+        if let Some(names) = lock(&self.known).several.get(&id) {
+            return Ok(names.clone());
         }
-        let (mut claims, mut trusted) = (Vec::new(), Vec::new());
-        for generation in generations {
-            match self.open_or_heal(generation.name, Wanted::Any) {
-                Ok(arena) => {
-                    claims.push((*generation, arena.domain));
-                    trusted.extend(arena.trusted.then_some(arena.domain));
-                }
-                Err(error) if error.is_unreadable() => {}
-                Err(error) => return Err(error),
-            }
+        let names = self.listed_generations(id, false)?;
+        if names.len() < 2 {
+            return Ok(names);
         }
-        if let Some(domain) = trusted.first() {
-            let are_one = trusted.iter().all(|other| other == domain);
-            claims.retain(|(_, other)| other == domain);
-            return Ok(are_one.then(|| claims.into_iter().map(|(listed, _)| listed).collect()));
-        }
-        // One that cannot be read may be the genuine one.
-        let are_all_read = claims.len() == generations.len();
-        let are_one = claims.windows(2).all(|pair| pair[0].1 == pair[1].1);
-        match claims.is_empty() || (are_all_read && are_one) {
-            true => all(),
-            false => Ok(None),
-        }
+        let listed: Vec<_> =
+            names.into_iter().map(|name| ListedArena { name, object_bytes: 0 }).collect();
+        let sorted = self.sort_generations(&listed)?;
+        let found = sorted.genuine.iter().chain(&sorted.undecided).rev();
+        let names: Vec<ArenaName> = found.map(|listed| listed.name).collect();
+        lock(&self.known).several.insert(id, names.clone());
+        Ok(names)
     }
 
     /// Lists the arenas, and turns to the genuine generation of each that has several. Only the first
@@ -167,9 +280,7 @@ impl ArenaStore {
             if generations.len() < 2 {
                 continue;
             }
-            if let Some(genuine) =
-                self.genuine(generations)?.and_then(|found| found.last().copied())
-            {
+            if let Some(genuine) = self.sort_generations(generations)?.genuine.last() {
                 self.forget(newest.name.id);
                 self.learn(genuine.name);
                 turned = true;

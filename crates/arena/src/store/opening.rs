@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use strongroom_backend::Withheld;
+use strongroom_base::seal::AuthorityKey;
 use strongroom_base::{ArenaId, DomainId, DomainKeys, SnapshotId};
 
 use super::ArenaStore;
@@ -69,6 +70,9 @@ impl ArenaStore {
     ) -> Result<Arena, ArenaError> {
         let id = name.id;
         let (header, head) = heads_of(name, object)?;
+        if self.only_of.is_some_and(|domain| domain != head.domain) {
+            return Err(ArenaError::NotPossessed { arena: id, domain: head.domain });
+        }
         let sealed = sealed_summary_in(id, &head, object)?;
         let binding = binding_of(id, &header, &head);
         let voucher = self.voucher_for(id, &header, sealed);
@@ -81,14 +85,17 @@ impl ArenaStore {
             (None, Some(voucher)) => Ok(voucher.summary_key),
             (None, None) => return Err(ArenaError::Foreign { arena: id, domain: head.domain }),
         };
-        let summary = key.and_then(|key| open_summary(sealed, &binding, &key));
+        let authority = &self.keys.write.authority;
+        let opened = key.and_then(|key| open_summary(sealed, &binding, &key, authority));
+        let (summary, is_marked) = opened.map_err(|error| format_error(id, error))?;
         let arena = Arena {
             id,
             generation: header.generation,
             domain: head.domain,
             trusted,
+            is_marked,
             origin: header.origin,
-            summary: summary.map_err(|error| format_error(id, error))?,
+            summary,
             object_bytes: header.layout().object_bytes as u64,
             blocks_start: head.blocks_start(),
             first_places: Vec::new(),
@@ -112,6 +119,11 @@ impl ArenaStore {
     pub fn trust(&self, vouchers: Vec<Voucher>) {
         let mut known = self.vouchers.write().unwrap_or_else(PoisonError::into_inner);
         known.extend(vouchers.into_iter().map(|voucher| (voucher.arena, voucher)));
+    }
+
+    /// The key that marks generations, if this is the owner.
+    pub(crate) fn authority(&self) -> Result<&AuthorityKey, ArenaError> {
+        self.keys.owner.as_ref().map(|owner| &owner.authority).ok_or(ArenaError::PutOnly)
     }
 
     /// The keys of a domain, if this holder has them.

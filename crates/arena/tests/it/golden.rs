@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use strongroom_arena::{ArenaName, Redundancy, Rewriting, rewrite};
+use strongroom_arena::{ArenaName, Redundancy, Rewriting, Source, rewrite};
 use strongroom_base::ArenaId;
 
 use crate::{World, chunks, read};
@@ -58,8 +58,8 @@ fn the_arena_that_is_rewritten_is_frozen() {
         entropy: &world.entropy,
     };
     let object = std::fs::read(golden_file()).unwrap();
-    let rewritten =
-        rewrite(&world.store, ArenaName::first(id), &object, &|slot| slot == 1, &rewriting);
+    let source = Source { name: ArenaName::first(id), object: &object };
+    let rewritten = rewrite(&world.store, &[source], &|slot| slot == 1, &rewriting);
     let hash = blake3::hash(rewritten.unwrap().object()).to_hex();
     assert_eq!(hash.as_str(), REWRITTEN_HASH);
 }

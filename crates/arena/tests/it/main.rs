@@ -71,6 +71,17 @@ impl World {
         chunks: &[Vec<u8>],
         redundancy: Redundancy,
     ) -> FinishedArena {
+        self.build_in(keys, chunks, redundancy, 0)
+    }
+
+    /// The same, in a generation.
+    fn build_in(
+        &self,
+        keys: &WriteKeys,
+        chunks: &[Vec<u8>],
+        redundancy: Redundancy,
+        generation: u32,
+    ) -> FinishedArena {
         let seed = ArenaSeed::draw(ArenaContent::Data, keys, &self.entropy);
         let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
         let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
@@ -88,7 +99,7 @@ impl World {
             builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
         }
         builder.finish(Finishing {
-            generation: 0,
+            generation,
             origin: ORIGIN,
             keys,
             redundancy,

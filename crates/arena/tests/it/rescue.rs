@@ -4,7 +4,7 @@ use strongroom_arena::envelope::{self, HEADROOM, Redundancy};
 use strongroom_arena::format::FRAME_BYTES;
 use strongroom_arena::scan::{Rescued, rescue};
 use strongroom_arena::writer::padme;
-use strongroom_arena::{ArenaError, FinishedArena};
+use strongroom_arena::{ArenaError, FinishedArena, Rewriting};
 
 use crate::rewrite::padding_numbers;
 use crate::{
@@ -16,8 +16,14 @@ pub fn rescued(
     finished: &FinishedArena,
     object: &[u8],
 ) -> Result<Rescued, ArenaError> {
-    let keys = &world.keys.write;
-    rescue(&world.store, finished.name, object, keys, Redundancy::ARENA, &mut |_| None)
+    let rescuing = Rewriting {
+        generation: finished.name.generation + 1,
+        keys: &world.keys.write,
+        redundancy: Redundancy::ARENA,
+        padding: false,
+        entropy: &world.entropy,
+    };
+    rescue(&world.store, finished.name, object, &rescuing, &mut |_| None)
 }
 
 /// Destroys ranges and checks that all blocks but the `lost` ones are saved, in their slots.

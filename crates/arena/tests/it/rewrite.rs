@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use strongroom_arena::format::{BlockFrame, FRAME_BYTES};
-use strongroom_arena::{ArenaError, FinishedArena, Redundancy, Rewriting, rewrite};
+use strongroom_arena::{ArenaError, FinishedArena, Redundancy, Rewriting, Source, rewrite};
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Fingerprint};
 
@@ -25,7 +25,8 @@ impl World {
             padding: self.padded,
             entropy: &self.entropy,
         };
-        rewrite(&self.store, arena.name, object, &|slot| gone.contains(&slot), &rewriting)
+        let source = Source { name: arena.name, object };
+        rewrite(&self.store, &[source], &|slot| gone.contains(&slot), &rewriting)
     }
 
     fn assert_holds(&self, arena: &FinishedArena, chunks: &[Vec<u8>], gone: &BTreeSet<u32>) {
@@ -106,6 +107,60 @@ pub fn padding_numbers(arena: &FinishedArena) -> Vec<u32> {
         at += FRAME_BYTES + frame.sealed_bytes as usize;
     }
     numbers
+}
+
+/// Two generations of one arena, each without what the other has: the next has what is left of both.
+#[test]
+fn kept_h1_what_is_left_of_several_generations_is_in_the_next() {
+    for padded in [false, true] {
+        let world = World { padded, ..World::new() };
+        let chunks = chunks(20);
+        let first = world.build(&chunks, Redundancy::ARENA);
+        let one = world.rewritten(&first, first.object(), &(0..7).collect()).unwrap();
+        let other: BTreeSet<u32> = [3, 4].into_iter().chain(9..20).collect();
+        let other = world.rewritten(&first, first.object(), &other).unwrap();
+        let rewriting = Rewriting {
+            generation: 2,
+            keys: &world.keys.write,
+            redundancy: Redundancy::ARENA,
+            padding: padded,
+            entropy: &world.entropy,
+        };
+        let sources = [&one, &other].map(|it| Source { name: it.name, object: it.object() });
+        let gone = BTreeSet::from([1, 3, 4, 12]);
+        let next = rewrite(&world.store, &sources, &|slot| slot == 1 || slot == 12, &rewriting);
+        world.assert_holds(&next.unwrap(), &chunks, &gone);
+    }
+}
+
+/// What the owner has made says so, and nothing else does.
+#[test]
+fn kept_h2_a_generation_after_the_first_has_the_owner_s_mark() {
+    let world = World::new();
+    let first = world.build(&chunks(12), Redundancy::ARENA);
+    let next = world.rewritten(&first, first.object(), &BTreeSet::from([4])).unwrap();
+    let is_marked =
+        |it: &FinishedArena| world.store.open_arena_in(it.name, it.object()).unwrap().is_marked;
+    assert!(!is_marked(&first) && is_marked(&next));
+    let planted = world.build_in(&world.keys.write, &chunks(12), Redundancy::ARENA, 1);
+    assert!(!is_marked(&planted), "who has the keys of its domain alone cannot make one");
+    let saved = crate::rescue::rescued(&world, &first, first.object()).unwrap();
+    assert!(is_marked(&saved.arena));
+}
+
+/// Padding is a message: of two rewritings none shares a key with another, whatever they take out.
+#[test]
+fn kept_h4_padding_is_sealed_under_a_key_of_its_generation() {
+    let world = World { padded: true, ..World::new() };
+    let before = world.build(&chunks(12), Redundancy::ARENA);
+    let whole_blocks = (0..BLOCK_CHUNKS as u32).collect();
+    let one = world.rewritten(&before, before.object(), &whole_blocks).unwrap();
+    let other = world.rewritten(&before, before.object(), &BTreeSet::new()).unwrap();
+    let saved = crate::rescue::rescued(&world, &before, before.object()).unwrap().arena;
+    let mut salts: Vec<_> = [&before, &one, &other, &saved].map(|it| head_of(it).salt).to_vec();
+    salts.sort_unstable();
+    salts.dedup();
+    assert_eq!(salts.len(), 4, "{salts:?}");
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let snapshot = what.find(&repository, &args.narrowing)?;
     what.report(context, &snapshot);
     check_complete(context, &snapshot);
-    let reader = ChunkReader::new(&repository, CacheLimits::default())?;
+    let reader = ChunkReader::of_domain(&repository, &snapshot.domain, CacheLimits::default())?;
     let listing = Listing {
         context,
         how: &args.how,

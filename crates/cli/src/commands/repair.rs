@@ -140,6 +140,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "repaired": outcome.repaired,
         "shards": outcome.shards,
         "rescued": outcome.rescued,
+        "taken_away": outcome.taken_away,
         "recovered": outcome.recovered,
         "swept": outcome.swept,
         "made_in_stores": made,
@@ -154,6 +155,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     fetching.report()?;
     let objects = counted(plan.objects, "object", "objects");
     let took = duration_text(monitor.elapsed());
+    if outcome.taken_away > 0 {
+        let objects = counted(outcome.taken_away, "object", "objects");
+        context
+            .terminal
+            .line(format!("{objects} taken away that others had planted, or that nothing needs"))?;
+    }
     if outcome.recovered > 0 {
         let snapshots = counted(outcome.recovered, "snapshot", "snapshots");
         context.terminal.line(format!(
@@ -312,6 +319,9 @@ fn step_text(step: &RepairStep) -> String {
         RepairStep::FromCopy { name, copy } => format!("{name}: write it again from {copy}"),
         RepairStep::PutBack { name, from } => {
             format!("{name}: put it back from {from}, if that proves to be it")
+        }
+        RepairStep::TakePlanted { arena } => {
+            format!("arenas/{arena}: take it away: planted over the arena of another domain")
         }
         RepairStep::Rescue { arena, why } => {
             format!("arenas/{arena}: save what can still be read ({why})")

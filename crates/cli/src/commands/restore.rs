@@ -54,6 +54,10 @@ pub struct Args {
     /// Do not restore extended attributes, ACLs and capabilities
     #[arg(long)]
     no_xattrs: bool,
+    /// Restore also what a put-only machine's snapshot names of other machines' chunks, as some do
+    /// that older programs made; anybody with its key could have named them
+    #[arg(long)]
+    foreign_chunks: bool,
     /// How many threads read and write [default: one per core, and two]
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
@@ -69,7 +73,8 @@ pub struct Args {
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let filter = args.filter.resolve()?;
     let is_filtered = filter.is_some();
-    let repository = context.open_to_read(&args.replicas)?;
+    let mut repository = context.open_to_read(&args.replicas)?;
+    repository.trusts_references = args.foreign_chunks;
     let what = SnapshotArg::from(args.what);
     let snapshot = what.find(&repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);

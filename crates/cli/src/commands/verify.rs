@@ -30,7 +30,7 @@ pub struct Args {
     #[arg(long)]
     keyless: bool,
     /// Do not vouch for arenas of put-only keys in which every chunk is right; without a voucher
-    /// only the key's own domain builds upon them
+    /// backups with a full key do not build upon them
     #[arg(long)]
     no_vouch: bool,
 }

@@ -73,7 +73,11 @@ pub fn compare(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Compared, EngineError> {
-    let reader = ChunkReader::for_restore(comparison.repository, CacheLimits::default())?;
+    let reader = ChunkReader::for_restore(
+        comparison.repository,
+        &comparison.snapshot.domain,
+        CacheLimits::default(),
+    )?;
     let target = Target::open(comparison.scratch, comparison.target)?;
     let digest = blake3::Hasher::new();
     let compared = Compared::default();

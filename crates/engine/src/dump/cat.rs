@@ -37,7 +37,7 @@ pub fn cat_range(
     range: ByteRange,
     out: &mut dyn Write,
 ) -> Result<u64, EngineError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = ChunkReader::of_domain(repository, &snapshot.domain, CacheLimits::default())?;
     let found = find_path(snapshot, path, &reader)?;
     check_range(&found, path, range)?;
     let mut output = Output { out, skip: 0, left: range.length, bytes: 0 };

@@ -61,7 +61,7 @@ pub fn disks_of(
     snapshot: &Snapshot,
     path: &[u8],
 ) -> Result<Vec<StoredDisk>, EngineError> {
-    let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
+    let reader = ChunkReader::for_restore(repository, &snapshot.domain, CacheLimits::default())?;
     Ok(find_disks(snapshot, path, &reader)?)
 }
 
@@ -79,20 +79,20 @@ pub fn restore_disk(
     cancel: &Cancel,
 ) -> Result<DiskOutcome, EngineError> {
     let existing = prepare(target, disk.content.stream_bytes())?;
-    restore_stream(repository, &disk.content, target, existing, monitor, cancel)
+    restore_stream(repository, (&disk.domain, &disk.content), target, existing, monitor, cancel)
 }
 
 /// Puts a stream of random access into `target`, which is as long or longer, and of which what is
-/// behind `existing` bytes is zeros.
+/// behind `existing` bytes is zeros. It is given with the domain whose snapshot names it.
 pub fn restore_stream(
     repository: &Repository,
-    content: &Recipe,
+    (domain, content): (&str, &Recipe),
     target: &File,
     existing: u64,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<DiskOutcome, EngineError> {
-    let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
+    let reader = ChunkReader::for_restore(repository, domain, CacheLimits::default())?;
     let bytes = content.stream_bytes();
     let huge = HugePages::of(target).map_err(EngineError::Output)?;
     let work = Work { reader: &reader, target, huge, existing, monitor, cancel };
@@ -113,7 +113,7 @@ pub fn read_disk(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<DiskOutcome, EngineError> {
-    let reader = ChunkReader::for_restore(repository, CacheLimits::default())?;
+    let reader = ChunkReader::for_restore(repository, &disk.domain, CacheLimits::default())?;
     let bytes = disk.content.stream_bytes();
     let mut outcome = DiskOutcome { bytes, ..DiskOutcome::default() };
     let mut progress = Progress { bytes_total: Some(bytes), ..Progress::default() };

@@ -28,5 +28,12 @@ pub fn load_region(
     if found < bytes {
         target.set_len(bytes).map_err(EngineError::Output)?;
     }
-    restore_stream(repository, &region.content, target, found.min(bytes), monitor, cancel)
+    restore_stream(
+        repository,
+        (&region.domain, &region.content),
+        target,
+        found.min(bytes),
+        monitor,
+        cancel,
+    )
 }

@@ -18,7 +18,7 @@ pub fn read_back(
     path: &Path,
 ) -> Result<Image, RepositoryError> {
     let snapshot = read_snapshot(repository, id)?;
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = ChunkReader::of_domain(repository, &snapshot.domain, CacheLimits::default())?;
     let mut taker = Taker::new(&reader);
     taker.tree(&snapshot.root, b"")?;
     Ok(taker.image_at(path))
@@ -37,7 +37,7 @@ pub fn salvage(
     path: &Path,
 ) -> Result<(Image, BTreeMap<PathBuf, String>), RepositoryError> {
     let snapshot = read_snapshot(repository, id)?;
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = ChunkReader::of_domain(repository, &snapshot.domain, CacheLimits::default())?;
     let mut taker = Taker { lost: Some(BTreeMap::new()), ..Taker::new(&reader) };
     taker.tree(&snapshot.root, b"")?;
     let lost = taker.lost.take().expect("set above");

@@ -171,9 +171,9 @@ impl ChunkIndex {
             if self.collections.is_dead(id) {
                 continue;
             }
-            let genuine = match store.genuine(listed.generations(id)) {
+            let genuine = match store.sort_generations(listed.generations(id)) {
                 Err(error) if self.notes_withheld(id, &error) => Vec::new(),
-                other => other?.unwrap_or_default(),
+                other => other?.genuine,
             };
             store.learn(genuine.last().unwrap_or(&newest).name);
             // It is not asked twice in a session: that would be a request for each look at the arenas.

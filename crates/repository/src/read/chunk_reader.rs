@@ -69,12 +69,29 @@ const PLACES_LIFETIME: Duration = Duration::from_secs(1);
 const READ_AGAIN_LIFETIME: Duration = Duration::from_secs(60);
 
 impl ChunkReader {
-    /// A reader with its own caches.
+    /// A reader with its own caches, of whatever is asked for: for verbs that look after a repository.
+    /// What is given to others is read by [`ChunkReader::of_domain`].
     pub fn new(repository: &Repository, limits: CacheLimits) -> Result<Self, RepositoryError> {
-        if !repository.keys.can_read() {
-            return Err(RepositoryError::PutOnly);
+        Self::of_domain(repository, "", limits)
+    }
+
+    /// A reader of what a snapshot of this domain names; the owner's has no name.
+    ///
+    /// A machine that can only store names what it has stored, and nothing else: it could name an
+    /// arena of another domain without having what is in it, and would be given it with the next
+    /// restore. So this reader opens the arenas of that domain alone
+    /// (`docs/design/0043-possession.md`), unless the owner has said to trust references.
+    pub fn of_domain(
+        repository: &Repository,
+        domain: &str,
+        limits: CacheLimits,
+    ) -> Result<Self, RepositoryError> {
+        let owner = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
+        let mut store = repository.arena_store(limits);
+        if !domain.is_empty() && !repository.trusts_references {
+            store = store.with_arenas_of(owner.domain_id(domain));
         }
-        let reader = Self::over(repository, repository.arena_store(limits));
+        let reader = Self::over(repository, store);
         if reader.naming.is_by_value() {
             // A recipe does not say what a chunk is, so nothing would show that a generation of an
             // arena was planted.
@@ -83,12 +100,14 @@ impl ChunkReader {
         Ok(reader)
     }
 
-    /// A reader for a restore: from a repository far away it reads each block once.
+    /// A reader for a restore of what a snapshot of this domain names: from a repository far away it
+    /// reads each block once.
     pub fn for_restore(
         repository: &Repository,
+        domain: &str,
         limits: CacheLimits,
     ) -> Result<Self, RepositoryError> {
-        let mut reader = Self::new(repository, limits)?;
+        let mut reader = Self::of_domain(repository, domain, limits)?;
         let spool = repository.far_cache().and_then(|cache| Spool::in_cache(&cache).ok());
         let near = spool.map(|spool| Arc::new(spool) as Arc<dyn NearArenas>);
         reader.store = reader.store.with_near(near);
@@ -185,7 +204,7 @@ impl ChunkReader {
 
     /// What the summary of its arena calls the chunk in a place.
     pub fn in_summary(&self, place: Location) -> Result<Fingerprint, RepositoryError> {
-        let arena = self.store.arena(place.arena)?;
+        let arena = self.store.arena_with(place)?;
         let slot = arena.slot(place.slot).ok_or_else(|| slot_lost(place))?;
         Ok(slot.fingerprint)
     }
@@ -363,7 +382,15 @@ impl ChunkReader {
 
     /// The block that has a slot.
     pub fn block_of(&self, location: Location) -> Result<Arc<OpenBlock>, ArenaError> {
-        let arena = self.store.outline(location.arena)?;
+        let outline = self.store.outline(location.arena)?;
+        if let Some(place) = outline.block_of(location.slot) {
+            let block = self.store.block(&outline, place)?;
+            if block.chunk(location.slot).is_some() {
+                return Ok(block);
+            }
+        }
+        // Another generation may have it.
+        let arena = self.store.arena_with(location)?;
         let place = arena.block_of(location.slot).ok_or_else(|| slot_lost(location))?;
         self.store.block(&arena, place)
     }

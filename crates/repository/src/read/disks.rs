@@ -17,6 +17,8 @@ pub struct StoredDisk {
     pub path: Vec<u8>,
     /// Its bytes.
     pub content: Recipe,
+    /// The domain whose snapshot names them; empty for the owner's.
+    pub domain: String,
 }
 
 /// The disks that a path means: the file itself, those in a machine's folder, or those of all
@@ -36,16 +38,17 @@ pub fn find_disks(
             for machine in folders(&tree, reader)? {
                 if let Some(tree) = machine.tree() {
                     let above = [b"/", &machine.name[..]].concat();
-                    disks.extend(disks_in(&above, tree, reader)?);
+                    disks.extend(disks_in(&above, tree, &snapshot.domain, reader)?);
                 }
             }
         }
         Found::Entry { entry, path } => {
             let path = [b"/", &path[..]].concat();
             if let Some(content) = entry.content() {
-                disks.push(StoredDisk { path, content: content.clone() });
+                let (content, domain) = (content.clone(), snapshot.domain.clone());
+                disks.push(StoredDisk { path, content, domain });
             } else if let Some(tree) = entry.tree() {
-                disks.extend(disks_in(&path, tree, reader)?);
+                disks.extend(disks_in(&path, tree, &snapshot.domain, reader)?);
             }
         }
     }
@@ -66,6 +69,7 @@ fn folders(tree: &Recipe, reader: &ChunkReader) -> Result<Vec<Entry>, Repository
 fn disks_in(
     above: &[u8],
     tree: &Recipe,
+    domain: &str,
     reader: &ChunkReader,
 ) -> Result<Vec<StoredDisk>, RepositoryError> {
     let mut entries = TreeReader::new(tree, reader);
@@ -75,7 +79,8 @@ fn disks_in(
             && entry.name.ends_with(DISK_SUFFIX.as_bytes())
         {
             let path = [above, b"/", &entry.name].concat();
-            disks.push(StoredDisk { path, content: content.clone() });
+            let (content, domain) = (content.clone(), domain.to_owned());
+            disks.push(StoredDisk { path, content, domain });
         }
     }
     Ok(disks)

@@ -1,16 +1,17 @@
 //! Carrying out a verdict (C8). Any process may, any number of times: nothing in a verdict is ever
 //! looked at again.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use strongroom_arena::{
-    Arena, ArenaName, ArenaStore, ListedArena, ListedArenas, Rewriting, envelope, rewrite,
+    Arena, ArenaName, ArenaStore, Generations, ListedArenas, Rewriting, Source, envelope, rewrite,
 };
 use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, SnapshotId};
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, read_whole};
 use strongroom_repository::{
-    ArenaSlots, Collections, Repository, RepositoryError, Selection, finish_collection,
+    ArenaSlots, Collections, Repository, RepositoryError, Selection, SlotSets, finish_collection,
     list_wishes_and_remarks, snapshot_object,
 };
 
@@ -104,14 +105,16 @@ pub fn carry_out(
     Ok(carried)
 }
 
-/// Removes what earlier verdicts had removed and a late operation has brought back.
+/// Removes what earlier verdicts had removed and a late operation has brought back; not arenas that a
+/// snapshot needs, which came with it from another copy of the repository.
 pub fn sweep(
     repository: &Repository,
     collections: &Collections,
+    is_swept: &dyn Fn(ArenaId) -> bool,
     carried: &mut Carried,
 ) -> Result<(), RepositoryError> {
     let listed = ListedArenas::list(repository.backend())?;
-    for arena in collections.dead() {
+    for arena in collections.dead().filter(|arena| is_swept(*arena)) {
         remove_arena(repository, arena, &listed, carried)?;
     }
     for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
@@ -149,8 +152,12 @@ fn remove_arena(
     Ok(())
 }
 
-/// Creates the next generation of an arena without these slots, and removes the others below it.
-/// Returns false if the arena changed meanwhile, and must be looked at again.
+/// Creates the next generation of an arena without these slots, from all that exist, and removes those
+/// below it of which it has all that stays. Returns false if the arena changed meanwhile, and must be
+/// looked at again.
+///
+/// Only what a greater generation covers is removed, so two processes never remove for each other's
+/// sake what both rely on.
 fn rewrite_arena(
     repository: &Repository,
     store: &ArenaStore,
@@ -160,34 +167,43 @@ fn rewrite_arena(
     carried: &mut Carried,
 ) -> Result<bool, RepositoryError> {
     let generations = listed.generations(arena);
+    let Some(greatest) = generations.last() else {
+        // Gone: a later verdict removed it, and this is a late repetition.
+        return Ok(true);
+    };
     if let [only] = generations
         && is_without(store, only.name, slots)
     {
         return Ok(true);
     }
-    // Nothing is rewritten, and nothing removed, for which a planted generation may be taken.
-    let Some(genuine) = store.genuine(generations)? else { return Ok(true) };
-    let Some((newest, object)) = newest_readable(repository, store, arena, &genuine)? else {
-        // Gone: a later verdict removed it, and this is a late repetition.
-        return Ok(generations.is_empty());
-    };
-    let opened = store.open_arena_in(newest, &object)?;
-    let mut below = newest;
-    if holds_any(&opened, slots) {
+    let sorted = store.sort_generations(generations)?;
+    if sorted.is_contested {
+        // Nothing is rewritten, and nothing removed, for which a planted generation may be taken.
+        return Ok(true);
+    }
+    let Some(sources) = read_sources(repository, store, arena, &sorted)? else { return Ok(false) };
+    let goes = |slot| slots.contains(slot);
+    let newest = &sources[0].arena;
+    let is_done = !holds_any(newest, slots)
+        && sources.iter().all(|source| newest.covers(&source.arena, goes));
+    let top = if is_done {
+        newest.clone()
+    } else {
         // Above all others, so that none is left that could be taken for it.
-        let taken = generations.iter().map(|listed| listed.name.generation).max();
-        let Some(generation) = taken.unwrap_or(newest.generation).checked_add(1) else {
+        let made_of = SlotSets(BTreeMap::from([(arena, slots.clone())])).pack();
+        let Some(name) = greatest.name.rewritten(&made_of) else {
             // The last number is taken: it stays as it is.
             return Ok(true);
         };
         let rewriting = Rewriting {
-            generation,
+            generation: name.generation,
             keys: repository.write_keys(),
             redundancy: repository.redundancy(),
             padding: repository.config.padding,
             entropy: &*repository.surroundings.entropy,
         };
-        let next = rewrite(store, newest, &object, &|slot| slots.contains(slot), &rewriting)?;
+        let given: Vec<_> = sources.iter().map(ReadSource::given).collect();
+        let next = rewrite(store, &given, &goes, &rewriting)?;
         let name = next.name.object();
         match repository.backend().create(&name, next.object()) {
             Err(BackendError::AlreadyExists { .. }) => return Ok(false),
@@ -199,16 +215,21 @@ fn rewrite_arena(
         }
         carried.arenas_rewritten += 1;
         carried.rewritten_bytes += next.object().len() as u64;
-        below = next.name;
-    }
+        Arc::new(store.open_arena_in(next.name, next.object())?)
+    };
     store.forget(arena);
-    store.learn(below);
-    for generation in generations.iter().filter(|listed| listed.name.generation < below.generation)
-    {
-        if remove(repository.backend(), &generation.name.object())? {
+    store.learn(top.name());
+    for generation in sorted.genuine.iter().filter(|it| it.name.generation < top.generation) {
+        let is_covered = match store.arena_in(generation.name) {
+            Ok(below) => top.covers(&below, goes),
+            Err(error) if error.is_unreadable() => false,
+            Err(error) => return Err(error.into()),
+        };
+        if is_covered && remove(repository.backend(), &generation.name.object())? {
             carried.removed_bytes += generation.object_bytes;
         }
     }
+    store.forget(arena);
     Ok(true)
 }
 
@@ -225,19 +246,37 @@ fn holds_any(arena: &Arena, slots: &ArenaSlots) -> bool {
         .any(|(slot, entry)| slots.contains(slot) && entry.fingerprint != Fingerprint::ZERO)
 }
 
-/// The greatest of these generations of an arena that can be read whole, and its object.
-fn newest_readable(
+/// A generation that was read whole.
+struct ReadSource {
+    arena: Arc<Arena>,
+    object: Vec<u8>,
+}
+
+impl ReadSource {
+    fn given(&self) -> Source<'_> {
+        Source { name: self.arena.name(), object: &self.object }
+    }
+}
+
+/// The generations of an arena that can be read whole, newest first; none if one is gone since they
+/// were listed.
+///
+/// # Errors
+///
+/// [`RepositoryError::NotCollectable`] if none can be read whole.
+fn read_sources(
     repository: &Repository,
     store: &ArenaStore,
     arena: ArenaId,
-    genuine: &[ListedArena],
-) -> Result<Option<(ArenaName, Vec<u8>)>, RepositoryError> {
-    let mut why = None;
-    for generation in genuine.iter().rev() {
+    sorted: &Generations,
+) -> Result<Option<Vec<ReadSource>>, RepositoryError> {
+    let mut sources = Vec::new();
+    let mut why = sorted.unread.first().map(|(_, why)| why.clone());
+    for generation in sorted.genuine.iter().rev() {
         let name = generation.name;
         let read = read_whole(repository.backend(), &name.object(), repository.config.arena_bytes);
         let object = match read {
-            Err(error) if error.is_not_found() => continue,
+            Err(error) if error.is_not_found() => return Ok(None),
             Err(error) if error.is_damage() => {
                 why = Some(error.to_string());
                 continue;
@@ -246,16 +285,17 @@ fn newest_readable(
         };
         let repaired = envelope::repair(&object).map_err(|error| error.to_string());
         let opened = repaired.and_then(|object| match store.open_arena_in(name, &object) {
-            Ok(_) => Ok(object),
+            Ok(arena) => Ok(ReadSource { arena: Arc::new(arena), object }),
             Err(error) => Err(error.to_string()),
         });
         match opened {
-            Ok(object) => return Ok(Some((name, object))),
+            Ok(source) => sources.push(source),
             Err(error) => why = Some(error),
         }
     }
-    match why {
-        Some(why) => Err(RepositoryError::NotCollectable { what: format!("arena {arena}"), why }),
-        None => Ok(None),
+    if !sources.is_empty() {
+        return Ok(Some(sources));
     }
+    let why = why.unwrap_or_else(|| "no generation of it can be read".to_owned());
+    Err(RepositoryError::NotCollectable { what: format!("arena {arena}"), why })
 }

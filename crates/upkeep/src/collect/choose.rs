@@ -49,11 +49,11 @@ impl Doomed {
         cancel: &Cancel,
     ) -> Result<(Self, Worth), RepositoryError> {
         let (mut doomed, mut worth) = (Self::default(), Worth::default());
-        let mut candidates = Vec::new();
+        let mut candidates: Vec<Candidate> = Vec::new();
         let mut needed_bytes: u64 = 0;
         for holding in inventory.arenas() {
             let (unneeded, chunks) = (inventory.unneeded(holding), inventory.chunks(holding));
-            if chunks > 0 && unneeded.len() == chunks {
+            if chunks > 0 && unneeded.len() == chunks && !holding.is_frozen {
                 doomed.0.insert(holding.name.id, unneeded.to_bits());
                 worth.arenas_removed += 1;
                 worth.freed_bytes += holding.object_bytes;
@@ -62,13 +62,21 @@ impl Doomed {
             }
         }
         let is_partly_dead = |inventory: &Inventory, holding: &Holding| {
-            (1..inventory.chunks(holding)).contains(&inventory.unneeded(holding).len())
+            !holding.is_frozen
+                && (1..inventory.chunks(holding)).contains(&inventory.unneeded(holding).len())
         };
         inventory.each_summary(store, cancel, is_partly_dead, |inventory, arena| {
             let holding = inventory.get(arena.id).expect("it is one of its arenas");
-            let dead_bytes = stored_bytes(arena, inventory.unneeded(holding));
             let object_bytes = holding.object_bytes;
-            candidates.push(Candidate { arena: arena.id, object_bytes, dead_bytes });
+            // Of several generations the next is at least as long as what is needed of one.
+            let others_bytes = object_bytes.saturating_sub(arena.object_bytes);
+            let dead_bytes = stored_bytes(arena, inventory.unneeded(holding)) + others_bytes;
+            match candidates.last_mut() {
+                Some(last) if last.arena == arena.id => {
+                    last.dead_bytes = last.dead_bytes.min(dead_bytes);
+                }
+                _ => candidates.push(Candidate { arena: arena.id, object_bytes, dead_bytes }),
+            }
             Ok(())
         })?;
         let dead_sum: u64 = candidates.iter().map(|candidate| candidate.dead_bytes).sum();
@@ -102,7 +110,9 @@ impl Doomed {
     pub fn of_plan(plan: &SlotSets, inventory: &Inventory) -> Self {
         let mut doomed = Self::default();
         for (id, slots) in &plan.0 {
-            let Some(holding) = inventory.get(*id) else { continue };
+            // It may have become one of which nothing may go.
+            let known = inventory.get(*id).filter(|holding| !holding.is_frozen);
+            let Some(holding) = known else { continue };
             let mut dead = SlotBits::default();
             let going = inventory.unneeded(holding).iter().filter(|slot| slots.contains(*slot));
             going.for_each(|slot| dead.insert(slot));

@@ -3,17 +3,24 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use strongroom_arena::{Arena, ArenaName, ArenaStore, ListedArenas, Origin};
+use strongroom_arena::{
+    Arena, ArenaError, ArenaName, ArenaStore, ListedArena, ListedArenas, Origin,
+};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor};
-use strongroom_repository::{Collections, RepositoryError, SlotBits, SlotWords, whole_arena};
+use strongroom_repository::{Collections, RepositoryError, SlotBits, SlotWords};
 
 /// An arena that exists.
 #[derive(Debug)]
 pub struct Holding {
     /// Its name, in its newest generation.
     pub name: ArenaName,
-    /// Bytes of its object.
+    /// Bytes of its objects, in all generations.
     pub object_bytes: u64,
+    /// In how many generations it exists.
+    generations: usize,
+    /// Nothing of it may be removed: several domains claim it, or an earlier verdict has removed it
+    /// and it was brought back, perhaps with a snapshot of another copy that needs it.
+    pub is_frozen: bool,
     /// The session that wrote it, and its sequence.
     pub origin: Origin,
     /// Whether chunks in it are deltas.
@@ -27,6 +34,14 @@ pub struct Holding {
 }
 
 impl Holding {
+    /// Whether it was made of what is listed now.
+    fn is_as_listed(&self, generations: &[ListedArena]) -> bool {
+        let newest = generations.last().map(|listed| listed.name);
+        newest == Some(self.name)
+            && generations.len() == self.generations
+            && bytes_of(generations) == self.object_bytes
+    }
+
     fn words(&self) -> std::ops::Range<usize> {
         self.first_word..self.first_word + self.slots.div_ceil(64) as usize
     }
@@ -49,18 +64,20 @@ pub enum Change {
 pub struct Inventory {
     /// Those whose summaries can be read, in the order of their identifiers.
     arenas: Vec<Holding>,
+    /// The generations of those that exist in several: a slot is there if one of them holds it.
+    several: HashMap<ArenaId, Vec<ArenaName>>,
     /// A bit for each of their slots that nothing has named so far.
     unneeded: Vec<u64>,
     /// Slots that hold a chunk, of arenas with gaps; in others each slot does.
     present: HashMap<ArenaId, SlotBits>,
-    /// The others, and why they cannot be read. They are left alone; if a snapshot needs one,
-    /// nothing may be collected.
+    /// Those of which a generation cannot be read, and why. They are left alone; if a snapshot needs
+    /// what may be in one, nothing may be collected.
     unreadable: HashMap<ArenaId, String>,
 }
 
 impl Inventory {
-    /// Reads the summaries that it does not have yet. Arenas that a verdict has removed do not
-    /// exist.
+    /// Reads the summaries that it does not have yet. Arenas that a verdict has removed are frozen:
+    /// they go once it is certain that nothing needs them.
     pub fn update(
         &mut self,
         store: &ArenaStore,
@@ -75,14 +92,9 @@ impl Inventory {
         for newest in listed.newest() {
             cancel.check()?;
             let id = newest.name.id;
-            if collections.is_dead(id) {
-                continue;
-            }
+            let generations = listed.generations(id);
             match position(&self.arenas[..known], id).map(|place| &self.arenas[place]) {
-                Some(holding)
-                    if (holding.name, holding.object_bytes)
-                        == (newest.name, newest.object_bytes) =>
-                {
+                Some(holding) if holding.is_as_listed(generations) => {
                     found += 1;
                     continue;
                 }
@@ -90,51 +102,75 @@ impl Inventory {
                 None => change = change.max(Change::Grown),
             }
             monitor.working_on(newest.name.object().as_str().as_ref());
-            let generations = listed.generations(id);
-            let Some(genuine) = store.genuine(generations)? else {
-                let names = generations.iter().map(|listed| listed.name.object().to_string());
-                let names = names.collect::<Vec<_>>().join(" and ");
-                let why = format!("of {names} one may be planted, because their domains differ");
-                self.unreadable.insert(id, why);
-                continue;
-            };
-            store.learn(genuine.last().unwrap_or(&newest).name);
-            match whole_arena(id, listed, store) {
-                Ok((arena, object_bytes)) => {
-                    self.add(&arena, object_bytes);
-                    store.forget(id);
-                }
+            self.read(store, generations, collections.is_dead(id))?;
+        }
+        self.arenas.sort_unstable_by_key(|holding| holding.name.id);
+        Ok(if found < known { Change::Other } else { change })
+    }
+
+    /// Reads the summaries of an arena, in all generations that count.
+    fn read(
+        &mut self,
+        store: &ArenaStore,
+        generations: &[ListedArena],
+        is_dead: bool,
+    ) -> Result<(), RepositoryError> {
+        let id = generations[0].name.id;
+        let sorted = store.sort_generations(generations)?;
+        let unread = sorted.unread.first().map(|(_, why)| why.clone());
+        self.unreadable.extend(unread.map(|why| (id, why)));
+        let mut arenas = Vec::new();
+        for listed in sorted.to_keep() {
+            match whole_generation(store, listed) {
+                Ok(arena) => arenas.push(arena),
                 Err(error) if error.is_unreadable() => {
                     self.unreadable.insert(id, error.to_string());
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        self.arenas.sort_unstable_by_key(|holding| holding.name.id);
-        Ok(if found < known { Change::Other } else { change })
+        if let Some(newest) = arenas.last() {
+            store.learn(newest.name());
+            self.add(&arenas, generations, sorted.is_contested || is_dead);
+        }
+        store.forget(id);
+        Ok(())
     }
 
-    fn add(&mut self, arena: &Arena, object_bytes: u64) {
+    fn add(&mut self, arenas: &[Arc<Arena>], generations: &[ListedArena], is_frozen: bool) {
         let mut present = SlotBits::default();
         let (mut has_deltas, mut slots) = (false, 0);
-        for (slot, entry) in arena.slots() {
-            slots = slot + 1;
+        for (slot, entry) in arenas.iter().flat_map(|arena| arena.slots()) {
+            slots = slots.max(slot + 1);
             has_deltas |= !entry.bases.is_empty();
             if entry.fingerprint != Fingerprint::ZERO {
                 present.insert(slot);
             }
         }
         let has_gaps = present.len() < slots as usize;
-        let (name, origin, first_word) = (arena.name(), arena.origin, self.unneeded.len());
-        let holding =
-            Holding { name, object_bytes, origin, has_deltas, has_gaps, slots, first_word };
+        let newest = &arenas[arenas.len() - 1];
+        self.arenas.push(Holding {
+            name: generations[generations.len() - 1].name,
+            object_bytes: bytes_of(generations),
+            generations: generations.len(),
+            is_frozen,
+            origin: newest.origin,
+            has_deltas,
+            has_gaps,
+            slots,
+            first_word: self.unneeded.len(),
+        });
+        let holding = &self.arenas[self.arenas.len() - 1];
+        let (first_word, id) = (holding.first_word, newest.id);
         self.unneeded.resize(holding.words().end, 0);
         for slot in present.iter() {
             self.unneeded[first_word + slot as usize / 64] |= 1 << (slot % 64);
         }
-        self.arenas.push(holding);
         if has_gaps {
-            self.present.insert(arena.id, present);
+            self.present.insert(id, present);
+        }
+        if arenas.len() > 1 {
+            self.several.insert(id, arenas.iter().map(|arena| arena.name()).collect());
         }
     }
 
@@ -211,7 +247,14 @@ impl Inventory {
         holding.is_some_and(|holding| self.unneeded(holding).contains(place.slot))
     }
 
-    /// Opens the arenas for which `wanted` is true, one after another.
+    /// Whether anything that is in an arena has been named.
+    pub fn needs_any_of(&self, id: ArenaId) -> bool {
+        let holding = self.get(id);
+        holding.is_some_and(|holding| self.unneeded(holding).len() < self.chunks(holding))
+    }
+
+    /// Opens the arenas for which `wanted` is true, one after another; one that exists in several
+    /// generations in each of them.
     pub fn each_summary(
         &mut self,
         store: &ArenaStore,
@@ -226,12 +269,32 @@ impl Inventory {
             }
             cancel.check()?;
             let id = holding.name.id;
-            let arena = store.arena(id)?;
-            look(self, &arena)?;
+            match self.several.get(&id).cloned() {
+                None => look(self, &store.arena(id)?)?,
+                Some(generations) => {
+                    for name in generations {
+                        look(self, &store.arena_in(name)?)?;
+                    }
+                }
+            }
             store.forget(id);
         }
         Ok(())
     }
+}
+
+fn bytes_of(generations: &[ListedArena]) -> u64 {
+    generations.iter().map(|listed| listed.object_bytes).sum()
+}
+
+/// A generation all of whose blocks exist or can be computed again. A summary is in front of the
+/// blocks: even if it opens, the arena may have been cut short.
+fn whole_generation(store: &ArenaStore, listed: ListedArena) -> Result<Arc<Arena>, ArenaError> {
+    let arena = store.arena_in(listed.name)?;
+    if listed.object_bytes < arena.object_bytes && !store.can_be_healed(listed.name)? {
+        return Err(ArenaError::Damaged { arena: arena.id, what: "it is too short".to_owned() });
+    }
+    Ok(arena)
 }
 
 fn position(arenas: &[Holding], id: ArenaId) -> Option<usize> {

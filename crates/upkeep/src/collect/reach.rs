@@ -195,6 +195,8 @@ impl<'r> Reach<'r> {
                 },
                 |inventory, arena| {
                     let is_listed = sessions.contains(&arena.origin.session);
+                    // Whoever planted a generation may have invented a base.
+                    let is_frozen = inventory.get(arena.id).is_some_and(|known| known.is_frozen);
                     for (slot, entry) in arena.slots() {
                         let place = Location { arena: arena.id, slot };
                         let name = reader.naming().name_in(place, entry.fingerprint);
@@ -210,7 +212,7 @@ impl<'r> Reach<'r> {
                             }
                         }
                         match lost {
-                            Some(arena) if !is_moved => {
+                            Some(arena) if !is_moved && !is_frozen => {
                                 lacking.insert(name, arena);
                             }
                             None if is_moved => {

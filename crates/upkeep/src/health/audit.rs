@@ -4,7 +4,7 @@
 //! walked again, because the loss has to be named in every snapshot that has it. Nodes of recipes
 //! are read once in either case.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -56,6 +56,15 @@ pub struct Audited {
     pub withheld: u64,
 }
 
+impl Audited {
+    fn add(&mut self, other: Self) {
+        self.snapshots += other.snapshots;
+        self.trees += other.trees;
+        self.chunks += other.chunks;
+        self.withheld += other.withheld;
+    }
+}
+
 /// Names everything that is affected, in all these snapshots. Entries are counted in the progress,
 /// if there is one, after what was counted before.
 pub fn audit(
@@ -101,12 +110,15 @@ pub fn audit_beside_others(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<(Vec<Affected>, Audited), RepositoryError> {
-    let mut presence = Presence::default();
-    let mut ask = |chunk: &ChunkRef| presence.standing(reader, bad, chunk);
-    let (affected, audited) =
-        audit(reader, snapshots, &mut ask, progress.as_deref_mut(), monitor, cancel)?;
-    // The next one has the memory for itself.
-    drop(presence);
+    let (affected, audited) = audit_each_domain(
+        repository,
+        reader,
+        snapshots,
+        bad,
+        progress.as_deref_mut(),
+        monitor,
+        cancel,
+    )?;
     if affected.is_empty() {
         return Ok((affected, audited));
     }
@@ -115,9 +127,8 @@ pub fn audit_beside_others(
     let named: Vec<Snapshot> = named.cloned().collect();
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
-    let mut presence = Presence::default();
-    let mut ask = |chunk: &ChunkRef| presence.standing(&reader, bad, chunk);
-    let (mut affected, _) = audit(&reader, &named, &mut ask, progress, monitor, cancel)?;
+    let (mut affected, _) =
+        audit_each_domain(repository, &reader, &named, bad, progress, monitor, cancel)?;
     let collections = Collections::read(repository)?;
     affected.retain(|loss| !collections.is_gone(loss.snapshot));
     Ok((affected, audited))
@@ -157,6 +168,38 @@ impl<'p> Entries<'p> {
 
 fn entries_of(snapshot: &Snapshot) -> u64 {
     snapshot.stats.files.saturating_add(snapshot.stats.directories)
+}
+
+/// Audits the snapshots of each domain by themselves: what one may name, another may not.
+fn audit_each_domain(
+    repository: &Repository,
+    reader: &ChunkReader,
+    snapshots: &[Snapshot],
+    bad: &BadPlaces,
+    mut progress: Option<&mut Progress>,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<(Vec<Affected>, Audited), RepositoryError> {
+    let mut of_domains: BTreeMap<&str, Vec<Snapshot>> = BTreeMap::new();
+    for snapshot in snapshots {
+        of_domains.entry(&snapshot.domain).or_default().push(snapshot.clone());
+    }
+    let (mut affected, mut audited) = (Vec::new(), Audited::default());
+    for (domain, snapshots) in of_domains {
+        let own = match domain {
+            "" => None,
+            domain => Some(ChunkReader::of_domain(repository, domain, CacheLimits::default())?),
+        };
+        let reader = own.as_ref().unwrap_or(reader);
+        let mut presence = Presence::default();
+        let mut ask = |chunk: &ChunkRef| presence.standing(reader, bad, chunk);
+        let (more, also) =
+            audit(reader, &snapshots, &mut ask, progress.as_deref_mut(), monitor, cancel)?;
+        affected.extend(more);
+        audited.add(also);
+    }
+    affected.truncate(AFFECTED_MAX);
+    Ok((affected, audited))
 }
 
 struct Auditor<'r, 'g> {

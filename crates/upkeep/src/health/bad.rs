@@ -28,10 +28,11 @@ impl BadPlaces {
     pub(crate) fn lost_slots(&self, reader: &ChunkReader) -> Vec<Location> {
         let mut lost: Vec<Location> = self.slots.iter().copied().collect();
         for (id, survivors) in &self.broken {
-            let Ok(arena) = reader.store().arena(*id) else { continue };
-            let slots = arena.slots().map(|(slot, _)| slot);
-            let gone = slots.filter(|slot| !survivors.contains_key(slot));
-            lost.extend(gone.map(|slot| Location { arena: *id, slot }));
+            for arena in reader.store().arenas(*id).unwrap_or_default() {
+                let slots = arena.slots().map(|(slot, _)| slot);
+                let gone = slots.filter(|slot| !survivors.contains_key(slot));
+                lost.extend(gone.map(|slot| Location { arena: *id, slot }));
+            }
         }
         lost
     }
@@ -71,7 +72,7 @@ impl BadPlaces {
         if self.slots.contains(&place) {
             return Ok(None);
         }
-        match reader.store().arena(place.arena) {
+        match reader.store().arena_with(place) {
             Ok(arena) => {
                 let slot = arena.slot(place.slot).filter(|slot| is_wanted(slot.fingerprint));
                 Ok(slot.map(|slot| slot.bases.to_vec()))

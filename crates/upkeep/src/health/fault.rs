@@ -35,8 +35,12 @@ pub enum Fault {
     Missing,
     /// Whole, and changed by someone without a key; its copy is right.
     Forged,
-    /// Whole, and under a name that only the owner gives; the owner did not make it.
+    /// Whole, and made by someone who may not: under a name that only the owner gives, or a
+    /// generation of another domain's arena.
     Planted,
+    /// An arena's generation, of which it is not known whether it is one: domains claim the arena, and
+    /// none can prove it.
+    Disputed,
     /// Whole, and made by a newer program: not damaged, but not understood either.
     Unknown,
 }
@@ -64,7 +68,14 @@ impl std::fmt::Display for Fault {
             Self::Forged => {
                 write!(f, "changed by someone without a key; repair restores it from its copy")
             }
-            Self::Planted => write!(f, "planted: the owner did not make it; repair takes it away"),
+            Self::Planted => {
+                write!(f, "planted by someone who may not make it; repair takes it away")
+            }
+            Self::Disputed => write!(
+                f,
+                "of the same arena there are generations of several domains, and nothing says of \
+                 which it is: nothing of it is removed"
+            ),
             Self::Unknown => write!(f, "made by a newer program; update Strongroom to read it"),
         }
     }

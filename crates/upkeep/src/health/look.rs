@@ -72,10 +72,12 @@ pub fn look_at(
     };
     if let (Some(name), Some(reader)) = (ArenaName::of(&info.name), reader)
         && !looked.wrong_slots.is_empty()
-        && reader.store().arena(name.id).is_ok_and(|read| read.name() != name)
     {
-        // Readers read the arena in another generation. This one may be planted.
-        looked.wrong_slots.clear();
+        // Readers may find a slot in another generation of the arena. This one may be planted.
+        let is_read_here = |place: &Location| {
+            reader.store().arena_with(*place).is_ok_and(|read| read.name() == name)
+        };
+        looked.wrong_slots.retain(is_read_here);
     }
     Ok(looked)
 }
@@ -130,20 +132,28 @@ fn look_at_listed(
 /// lost to every reader until a repair has written the arena again.
 pub fn survivors(id: ArenaId, reader: &ChunkReader) -> Survivors {
     let mut survivors = Survivors::new();
-    let Ok(arena) = reader.store().arena(id) else { return survivors };
+    let Ok(arenas) = reader.store().arenas(id) else { return survivors };
+    // What is in several is the same.
+    for arena in arenas {
+        add_survivors(&arena, reader, &mut survivors);
+    }
+    survivors
+}
+
+fn add_survivors(arena: &Arena, reader: &ChunkReader, survivors: &mut Survivors) {
+    let id = arena.id;
     for place in 0..arena.summary.blocks.len() {
-        let Ok(block) = reader.store().block(&arena, place) else { continue };
+        let Ok(block) = reader.store().block(arena, place) else { continue };
         for slot in arena.summary.blocks[place].head.slots() {
             let (Some(stored), Some(named)) = (block.chunk(slot), arena.slot(slot)) else {
                 continue;
             };
             let found = look_at_chunk(reader, ArenaContent::of(id), stored, named.fingerprint);
             if matches!(found, Ok(()) | Err(Wrong::Withheld)) {
-                survivors.insert(slot, named.to_slot());
+                survivors.entry(slot).or_insert_with(|| named.to_slot());
             }
         }
     }
-    survivors
 }
 
 /// Opens every block of an arena and compares every fingerprint.

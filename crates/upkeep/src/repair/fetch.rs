@@ -217,7 +217,8 @@ fn take_damaged(plan: &mut RepairPlan, there: &BTreeMap<ObjectName, u64>, found:
             RepairStep::PutBack { .. } => "another object is in its place".to_owned(),
             RepairStep::FromParity { .. }
             | RepairStep::FromCopy { .. }
-            | RepairStep::TakeAway { .. } => return true,
+            | RepairStep::TakeAway { .. }
+            | RepairStep::TakePlanted { .. } => return true,
         };
         let name = step.object();
         let Some(bytes) = there.get(&name).filter(|_| !kept.contains(&name)) else { return true };

@@ -16,6 +16,8 @@ pub struct RepairOutcome {
     pub repaired: u64,
     /// Shards that were computed again.
     pub shards: u64,
+    /// Objects that others had planted, or that nothing needs, and that are no more.
+    pub taken_away: u64,
     /// Arenas of which a part was saved.
     pub rescued: u64,
     /// Snapshots that had been removed and were committed again.

@@ -38,6 +38,11 @@ pub enum RepairStep {
         /// Where it is.
         from: ObjectName,
     },
+    /// Take a generation away that others planted over an arena. Needs a key.
+    TakePlanted {
+        /// The arena and the generation.
+        arena: ArenaName,
+    },
     /// Keep the blocks of an arena that still open. Needs a key.
     Rescue {
         /// The arena.
@@ -79,7 +84,13 @@ pub struct RepairPlan {
 impl RepairStep {
     /// Whether the object is whole afterwards, unless it is damaged further.
     pub fn is_sure(&self) -> bool {
-        matches!(self, Self::FromParity { .. } | Self::FromCopy { .. } | Self::TakeAway { .. })
+        matches!(
+            self,
+            Self::FromParity { .. }
+                | Self::FromCopy { .. }
+                | Self::TakeAway { .. }
+                | Self::TakePlanted { .. }
+        )
     }
 
     /// The object that is to be whole afterwards.
@@ -90,7 +101,7 @@ impl RepairStep {
             | Self::PutBack { name, .. }
             | Self::TakeAway { name, .. }
             | Self::Lost { name, .. } => name.clone(),
-            Self::Rescue { arena, .. } => arena.object(),
+            Self::TakePlanted { arena } | Self::Rescue { arena, .. } => arena.object(),
         }
     }
 }

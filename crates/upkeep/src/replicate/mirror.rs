@@ -18,7 +18,7 @@ use strongroom_repository::objects::{
 };
 use strongroom_repository::{Collections, Repository, RepositoryError, SlotSets};
 
-use super::plan::{ended, list, refuse_another};
+use super::plan::{ended, forks, list, refuse_another};
 use super::send::{Sent, Way};
 use crate::flight::{each_in_flight, requests_between};
 use crate::reckoning::{Condemned, reckon};
@@ -151,6 +151,9 @@ fn refuse_own(
     if let Some(own) = own.iter().find(|info| !known.contains_key(&info.name)) {
         return not_mirrored(format!("the repository does not have its {}", own.name));
     }
+    if let Some(fork) = forks(source, target)?.first() {
+        return not_mirrored(format!("its {fork} is another: both were used apart"));
+    }
     let known = names(source, SNAPSHOTS_FOLDER)?;
     let own = list(target, SNAPSHOTS_FOLDER)?.into_iter().filter(|info| {
         let is_gone = |id: SnapshotId| collections.is_gone(id);
@@ -191,8 +194,8 @@ fn old_arenas(
         let known = here.generations(id);
         let Some(current) = known.last().filter(|_| generations.len() > 1) else { continue };
         // Only the owner or the writer can have made the one that stays.
-        let genuine = store.genuine(generations)?;
-        if genuine.and_then(|genuine| genuine.last().copied()) != Some(*current) {
+        let sorted = store.sort_generations(generations)?;
+        if sorted.is_contested || sorted.genuine.last() != Some(current) {
             continue;
         }
         let is_old = |listed: &&ListedArena| {

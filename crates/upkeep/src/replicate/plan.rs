@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use strongroom_arena::ARENAS_FOLDER;
+use strongroom_arena::envelope::format::{HEADER_BYTES, Header};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::RepositoryId;
 use strongroom_repository::objects::{
@@ -10,6 +11,9 @@ use strongroom_repository::objects::{
     SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, expected,
 };
 use strongroom_repository::{RepositoryError, read_config, refuse_newer};
+
+/// So many verdicts of two places are compared: once they differ, all that follow do.
+const VERDICTS_COMPARED: usize = 8;
 
 /// The folders that are copied before any arena, in this order.
 ///
@@ -176,6 +180,40 @@ pub fn first_collections(
         }
     }
     ended(source)
+}
+
+/// Verdicts that both places have under one number, and that are not the same: each has removed things
+/// of its own since the one was copied from the other. Of many only the latest are compared.
+pub fn forks(
+    source: &dyn Backend,
+    target: &dyn Backend,
+) -> Result<Vec<ObjectName>, RepositoryError> {
+    let number =
+        |name: &ObjectName| -> Option<u64> { name.file().strip_suffix(".verdict")?.parse().ok() };
+    let there = Present::list(target, COLLECTIONS_FOLDER)?;
+    let mut common: Vec<ObjectName> = list(source, COLLECTIONS_FOLDER)?
+        .into_iter()
+        .map(|info| info.name)
+        .filter(|name| number(name).is_some() && there.bytes(name).is_some())
+        .collect();
+    common.sort_by_key(|name| std::cmp::Reverse(number(name)));
+    common.truncate(VERDICTS_COMPARED);
+    let header = |place: &dyn Backend, name: &ObjectName| match place.read(name, 0, HEADER_BYTES) {
+        Ok(bytes) => Ok(Header::unpack(&bytes).ok()),
+        // What is damaged is reported when it is copied, or verified.
+        Err(error) if error.is_not_found() || error.is_damage() => Ok(None),
+        Err(error) => Err(error),
+    };
+    let mut forks = Vec::new();
+    for name in common {
+        let both = (header(source, &name)?, header(target, &name)?);
+        if let (Some(here), Some(there)) = both
+            && here.body_hash != there.body_hash
+        {
+            forks.push(name);
+        }
+    }
+    Ok(forks)
 }
 
 /// Fails unless the target is empty, or is a copy of the same repository. Returns the repository's
