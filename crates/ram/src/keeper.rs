@@ -16,7 +16,7 @@ use strongroom_engine::{
     backup_regions, cat, load_region, regions_of,
 };
 use strongroom_repository::{Repository, RepositoryError, list_snapshots, read_snapshot};
-use strongroom_source::memory::MemoryFile;
+use strongroom_source::memory::handed::Handed;
 
 use crate::about::{ABOUT_NAME, About, AboutFile};
 
@@ -46,7 +46,7 @@ impl std::fmt::Display for BucketName {
 #[derive(Debug, Clone)]
 pub struct Area {
     /// The memory.
-    pub file: Arc<File>,
+    pub file: Arc<Handed>,
     /// Its length.
     pub bytes: u64,
     /// The address at which the program maps it, if that matters.
@@ -103,7 +103,7 @@ pub enum KeepError {
     /// An area cannot be written.
     #[error(
         "the area {area} cannot be written: {error}. Register it with a descriptor that is open for \
-         writing, of a file that is not sealed"
+         reading and writing, of a file that is not sealed"
     )]
     Unwritten {
         /// The area.
@@ -238,7 +238,7 @@ impl Keeper {
         let about = self.about_in(bucket, &stored)?;
         let folder = bucket.path();
         let regions = regions_of(&self.repository, &stored, folder.as_os_str().as_encoded_bytes())?;
-        let mut loading: Vec<(&String, &Area, &StoredRegion)> = Vec::new();
+        let mut loading: Vec<(&String, &File, &StoredRegion)> = Vec::new();
         for region in &regions {
             let name = region.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if name == ABOUT_NAME || !wanted.is_empty() && !wanted.iter().any(|one| one == name) {
@@ -254,16 +254,17 @@ impl Keeper {
                     "the area \"{name}\" had {bytes} bytes, and is registered with {registered}"
                 )));
             }
-            loading.push((name, area, region));
+            // If one cannot be written, none is.
+            let unwritten = |error| KeepError::Unwritten { area: name.clone(), error };
+            loading.push((name, area.file.writable().map_err(unwritten)?, region));
         }
         if let Some(missing) =
             wanted.iter().find(|name| !loading.iter().any(|(loaded, ..)| loaded == name))
         {
             return Err(unfit(format!("the area \"{missing}\" was not stored")));
         }
-        for (name, area, region) in loading {
-            let monitor = &*self.monitor;
-            let filled = load_region(&self.repository, region, &area.file, monitor, cancel);
+        for (name, file, region) in loading {
+            let filled = load_region(&self.repository, region, file, &*self.monitor, cancel);
             let outcome = filled.map_err(|error| match error {
                 EngineError::Output(error) => KeepError::Unwritten { area: name.clone(), error },
                 error => error.into(),
@@ -313,8 +314,8 @@ fn version_of(label: &str, name: &str) -> Option<u64> {
 fn regions(bucket: &BucketName, areas: &Areas, is_still: bool) -> Result<Vec<Region>, KeepError> {
     let folder = bucket.path();
     let region = |(name, area): (&String, &Area)| {
-        let memory = MemoryFile::of(&area.file, area.bytes);
-        let memory = memory.map_err(|error| KeepError::Area { area: name.clone(), error })?;
+        let memory =
+            area.file.memory().map_err(|error| KeepError::Area { area: name.clone(), error })?;
         Ok(Region { path: folder.join(name), memory: Box::new(memory), is_held: is_still })
     };
     areas.iter().map(region).collect()

@@ -89,6 +89,11 @@ impl Bucket {
         self.areas.values().fold(0, |sum, area| sum.saturating_add(area.bytes))
     }
 
+    /// The user of its program.
+    pub fn user(&self) -> u32 {
+        self.speaker.connection().peer().uid
+    }
+
     /// How many areas are open for it: those that it has, and those of stores that wait.
     pub fn open_areas(&self) -> usize {
         if self.waiting.is_empty() {
