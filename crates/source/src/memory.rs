@@ -11,6 +11,7 @@ pub mod huge;
 pub mod mark;
 pub mod process;
 mod system;
+pub mod writers;
 
 use std::fs::File;
 use std::io;
