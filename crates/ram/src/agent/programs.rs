@@ -8,6 +8,7 @@ use std::sync::Arc;
 use strongroom_base::Severity;
 use strongroom_bucket::served::Connection;
 use strongroom_bucket::{AREAS_MAX, FromProgram, PROTOCOL, ToProgram};
+use strongroom_cluster::Content;
 use strongroom_source::memory::handed::Handed;
 
 use super::bucket::Bucket;
@@ -183,6 +184,9 @@ impl Agent {
         let answer = match (refusal, taken.0) {
             (None, Ok(handed)) => {
                 bucket.areas.insert(area, Area { file: Arc::new(handed), bytes, base });
+                if bucket.content == Content::Empty {
+                    bucket.content = Content::Unknown;
+                }
                 ToProgram::Done { request }
             }
             (Some(reason), _) | (None, Err(reason)) => {
